@@ -22,8 +22,7 @@ static void guard_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-            if (open("/dev/null", (fd ? O_RDONLY : O_WRONLY) | O_CLOEXEC) != fd)
-                _exit(EXIT_INPUT);
+            if (open("/dev/null", (fd ? O_RDONLY : O_WRONLY) | O_CLOEXEC) != fd) _exit(EXIT_INPUT);
 }
 
 /* The reader of a pipe went away (`| head`): it knows, and nothing needs to be said. */
@@ -51,11 +50,9 @@ static int close_output(int code)
         failed = true;
         why = strerror(errno);
     }
-    if (quiet && pager_runs())
-        failed = false; /* who leaves a pager has seen enough */
+    if (quiet && pager_runs()) failed = false; /* who leaves a pager has seen enough */
     pager_wait();
-    if (failed && !quiet)
-        complain("cannot write the output: %s; what was printed is not complete", why);
+    if (failed && !quiet) complain("cannot write the output: %s; what was printed is not complete", why);
     return failed && !code ? EXIT_INPUT : code;
 }
 

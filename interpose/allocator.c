@@ -55,8 +55,7 @@ static void find(void)
     if (!atomic_compare_exchange_strong(&torch.state, &expected, LOOKING)) return;
     torch.current = (current_stream *)gs_find_in("libc10_cuda.so", "_ZN3c104cuda20getCurrentCUDAStreamEa");
     torch.of = (stream_of *)gs_find_in("libc10_cuda.so", "_ZNK3c104cuda10CUDAStream6streamEv");
-    atomic_store_explicit(&torch.state, torch.current && torch.of ? FOUND : MISSING,
-                          memory_order_release);
+    atomic_store_explicit(&torch.state, torch.current && torch.of ? FOUND : MISSING, memory_order_release);
 }
 
 uint64_t gs_torch_stream(int device)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 const struct gs_api gs_apis[GS_API_COUNT] = {
-#define GS_ROW(layer, symbol, name, versions, stream, params, args, act)                           \
+#define GS_ROW(layer, symbol, name, versions, stream, params, args, act) \
     [GS_API_##symbol] = {#name, GS_LIBRARY_##layer, GS_IN_##versions, GS_MEMORY_##act},
 #include "interpose/cuda_api.def"
 #define GS_TORCH_ROW(symbol, name) [GS_API_##symbol] = {name, GS_LIBRARY_TORCH, 0, false},
@@ -16,8 +16,7 @@ const struct gs_api gs_apis[GS_API_COUNT] = {
 
 _Static_assert(GS_API_COUNT <= 2048, "the database packs an entry point into 11 bits");
 
-const char *const gs_version_nodes[GS_VERSIONS] = {"libcudart.so.11.0", "libcudart.so.12",
-                                                   "libcudart.so.13"};
+const char *const gs_version_nodes[GS_VERSIONS] = {"libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"};
 _Atomic(void *) gs_reals[GS_API_CUDA_END][GS_VERSIONS];
 
 /* Open addressing, filled once by whoever comes first. The preprocessor cannot hash, and a
@@ -61,8 +60,7 @@ static uint16_t find(const char *name, unsigned versions)
     if (atomic_load_explicit(&table_state, memory_order_acquire) != READY) {
         int expected = EMPTY;
         /* Another thread, or the code that a signal interrupted, is filling: don't wait for it. */
-        if (!atomic_compare_exchange_strong(&table_state, &expected, FILLING))
-            return find_slowly(name, versions);
+        if (!atomic_compare_exchange_strong(&table_state, &expected, FILLING)) return find_slowly(name, versions);
         fill();
         atomic_store_explicit(&table_state, READY, memory_order_release);
     }

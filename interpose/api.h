@@ -10,8 +10,8 @@
 enum gs_library { GS_LIBRARY_RT, GS_LIBRARY_DRV, GS_LIBRARY_TORCH };
 
 /* PyTorch's own reporting functions (door_torch.c) make events too and so have numbers. */
-#define GS_TORCH_APIS(X)                                                                           \
-    X(TORCH_USAGE, "c10::reportMemoryUsageToProfiler")                                             \
+#define GS_TORCH_APIS(X)                               \
+    X(TORCH_USAGE, "c10::reportMemoryUsageToProfiler") \
     X(TORCH_OOM, "c10::reportOutOfMemoryToProfiler")
 
 enum gs_api_number {
@@ -22,7 +22,7 @@ enum gs_api_number {
 #define GS_TORCH_NUMBER(symbol, name) GS_API_##symbol,
     GS_TORCH_APIS(GS_TORCH_NUMBER)
 #undef GS_TORCH_NUMBER
-    GS_API_COUNT
+        GS_API_COUNT
 };
 
 /* The runtimes that may stand beside each other in one process. A row has a wrapper and a real

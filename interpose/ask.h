@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include "interpose/resolve.h"
 
-static inline void *gs_asked(enum gs_library library, const char *name, _Atomic(void *) * cache)
+static inline void *gs_asked(enum gs_library library, const char *name, _Atomic(void *) *cache)
 {
     void *found = atomic_load_explicit(cache, memory_order_acquire);
     if (found) return found;
@@ -16,11 +16,11 @@ static inline void *gs_asked(enum gs_library library, const char *name, _Atomic(
 }
 
 /* real_<name>() is the function, NULL where there is none. */
-#define GS_ASK(layer, result, name, ...)                                                           \
-    static result (*real_##name(void))(__VA_ARGS__)                                                \
-    {                                                                                              \
-        static _Atomic(void *) cache;                                                              \
-        return (result(*)(__VA_ARGS__))gs_asked(GS_LIBRARY_##layer, #name, &cache);                \
+#define GS_ASK(layer, result, name, ...)                                            \
+    static result (*real_##name(void))(__VA_ARGS__)                                 \
+    {                                                                               \
+        static _Atomic(void *) cache;                                               \
+        return (result(*)(__VA_ARGS__))gs_asked(GS_LIBRARY_##layer, #name, &cache); \
     }
 
 #endif

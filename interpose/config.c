@@ -18,8 +18,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void complain(const char *name, const char *value, const char *expected)
 {
     if (config.complaint[0]) return;
-    snprintf(config.complaint, sizeof config.complaint, "%s=%.60s is not %s; using the default",
-             name, value, expected);
+    snprintf(config.complaint, sizeof config.complaint, "%s=%.60s is not %s; using the default", name, value, expected);
 }
 
 static bool flag(const char *name)
@@ -27,8 +26,8 @@ static bool flag(const char *name)
     static const struct {
         const char *word;
         bool value;
-    } words[] = {{"", false},    {"0", false}, {"no", false},   {"false", false}, {"off", false},
-                 {"1", true},    {"yes", true}, {"true", true}, {"on", true}};
+    } words[] = {{"", false}, {"0", false},  {"no", false},  {"false", false}, {"off", false},
+                 {"1", true}, {"yes", true}, {"true", true}, {"on", true}};
     const char *value = getenv(name);
     if (!value) return false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -89,7 +88,8 @@ static void limit(void)
     if (!value || !*value || gs_limit_read(value) || config.complaint[0]) return;
     snprintf(config.complaint, sizeof config.complaint,
              "GPUSPY_LIMIT=%.60s is not a size (24GiB, or 0:24GiB,1:40GiB by device; `gpuspy run --limit` "
-             "knows GPUs by name); nothing is capped", value);
+             "knows GPUs by name); nothing is capped",
+             value);
 }
 
 static bool printable(const char *text)

@@ -210,48 +210,48 @@ typedef struct {
 } CUlaunchConfig;
 
 /* The same fields with 32 and with 64 bits: the unversioned exports and the _v2 ones. */
-#define GS_ARRAY_DESCRIPTORS(version, size)                                                        \
-    typedef struct {                                                                               \
-        size Width, Height;                                                                        \
-        int Format;                                                                                \
-        unsigned int NumChannels;                                                                  \
-    } CUDA_ARRAY_DESCRIPTOR##version;                                                              \
-    typedef struct {                                                                               \
-        size Width, Height, Depth;                                                                 \
-        int Format;                                                                                \
-        unsigned int NumChannels, Flags;                                                           \
+#define GS_ARRAY_DESCRIPTORS(version, size) \
+    typedef struct {                        \
+        size Width, Height;                 \
+        int Format;                         \
+        unsigned int NumChannels;           \
+    } CUDA_ARRAY_DESCRIPTOR##version;       \
+    typedef struct {                        \
+        size Width, Height, Depth;          \
+        int Format;                         \
+        unsigned int NumChannels, Flags;    \
     } CUDA_ARRAY3D_DESCRIPTOR##version;
 GS_ARRAY_DESCRIPTORS(_v1, unsigned int)
 GS_ARRAY_DESCRIPTORS(, size_t)
 
-#define GS_MEMCPY_SIDES(version, size, address)                                                    \
-    typedef struct {                                                                               \
-        size srcXInBytes, srcY;                                                                    \
-        int srcMemoryType;                                                                         \
-        const void *srcHost;                                                                       \
-        address srcDevice;                                                                         \
-        CUarray srcArray;                                                                          \
-        size srcPitch, dstXInBytes, dstY;                                                          \
-        int dstMemoryType;                                                                         \
-        void *dstHost;                                                                             \
-        address dstDevice;                                                                         \
-        CUarray dstArray;                                                                          \
-        size dstPitch, WidthInBytes, Height;                                                       \
-    } CUDA_MEMCPY2D##version;                                                                      \
-    typedef struct {                                                                               \
-        size srcXInBytes, srcY, srcZ, srcLOD;                                                      \
-        int srcMemoryType;                                                                         \
-        const void *srcHost;                                                                       \
-        address srcDevice;                                                                         \
-        CUarray srcArray;                                                                          \
-        void *srcContext; /* reserved but between peers */                                         \
-        size srcPitch, srcHeight, dstXInBytes, dstY, dstZ, dstLOD;                                 \
-        int dstMemoryType;                                                                         \
-        void *dstHost;                                                                             \
-        address dstDevice;                                                                         \
-        CUarray dstArray;                                                                          \
-        void *dstContext;                                                                          \
-        size dstPitch, dstHeight, WidthInBytes, Height, Depth;                                     \
+#define GS_MEMCPY_SIDES(version, size, address)                    \
+    typedef struct {                                               \
+        size srcXInBytes, srcY;                                    \
+        int srcMemoryType;                                         \
+        const void *srcHost;                                       \
+        address srcDevice;                                         \
+        CUarray srcArray;                                          \
+        size srcPitch, dstXInBytes, dstY;                          \
+        int dstMemoryType;                                         \
+        void *dstHost;                                             \
+        address dstDevice;                                         \
+        CUarray dstArray;                                          \
+        size dstPitch, WidthInBytes, Height;                       \
+    } CUDA_MEMCPY2D##version;                                      \
+    typedef struct {                                               \
+        size srcXInBytes, srcY, srcZ, srcLOD;                      \
+        int srcMemoryType;                                         \
+        const void *srcHost;                                       \
+        address srcDevice;                                         \
+        CUarray srcArray;                                          \
+        void *srcContext; /* reserved but between peers */         \
+        size srcPitch, srcHeight, dstXInBytes, dstY, dstZ, dstLOD; \
+        int dstMemoryType;                                         \
+        void *dstHost;                                             \
+        address dstDevice;                                         \
+        CUarray dstArray;                                          \
+        void *dstContext;                                          \
+        size dstPitch, dstHeight, WidthInBytes, Height, Depth;     \
     } CUDA_MEMCPY3D##version;
 GS_MEMCPY_SIDES(_v1, unsigned int, CUdeviceptr_v1)
 GS_MEMCPY_SIDES(, size_t, CUdeviceptr)

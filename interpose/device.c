@@ -139,7 +139,7 @@ void gs_device_set(struct gs_thread *t, int device)
 
 /* --- contexts beside the primary ones --------------------------------------------------------- */
 
-#define CONTEXTS 256 /* alive at once; of more, the older ones' memory counts as the primary's */
+#define CONTEXTS 256                        /* alive at once; of more, the older ones' memory counts as the primary's */
 static _Atomic uint64_t contexts[CONTEXTS]; /* number % CONTEXTS → handle, 0 none */
 static _Atomic uint32_t last_context;
 

@@ -35,8 +35,7 @@ static struct row row_of_wrapper(const char *name, const void *wrapper)
 {
     for (int v = 0; v < GS_VERSIONS; v++) {
         const uint16_t api = gs_api_find(name, (enum gs_version)v);
-        if (gs_wrappers[api][v] && gs_wrappers[api][v] == wrapper)
-            return (struct row){api, (enum gs_version)v};
+        if (gs_wrappers[api][v] && gs_wrappers[api][v] == wrapper) return (struct row){api, (enum gs_version)v};
     }
     return (struct row){GS_API_NONE, GS_VERSION_NONE};
 }
@@ -84,15 +83,13 @@ static struct gs_dl_answer answer_found(const char *name, void *found, void *han
 
 static struct gs_dl_answer answer_cuda(const char *name, void *handle, const char *version)
 {
-    void *found =
-        version ? gs_real_dlvsym(handle, name, version) : gs_real_dlsym(handle, name);
+    void *found = version ? gs_real_dlvsym(handle, name, version) : gs_real_dlsym(handle, name);
     if (!found) return answer_real(handle);
     const struct row own = row_of_wrapper(name, found);
     if (own.api) return answer_own(own, version != NULL, handle);
     /* By the global scope something came before us: the program's own definition, or its PLT entry
      * for our wrapper. That is its answer, but it is not known to be the real function. */
-    if (handle == RTLD_DEFAULT || handle == (void *)_r_debug.r_map)
-        return (struct gs_dl_answer){found, handle};
+    if (handle == RTLD_DEFAULT || handle == (void *)_r_debug.r_map) return (struct gs_dl_answer){found, handle};
     return answer_found(name, found, handle);
 }
 
@@ -117,8 +114,7 @@ __attribute__((visibility("default"))) void *dlsym(void *handle, const char *nam
     return a.result ? a.result : gs_real_dlsym(a.handle, name);
 }
 
-__attribute__((visibility("default"))) void *dlvsym(void *handle, const char *name,
-                                                    const char *version)
+__attribute__((visibility("default"))) void *dlvsym(void *handle, const char *name, const char *version)
 {
     struct gs_dl_answer a = gs_dlsym_filter(handle, name, version);
     return a.result ? a.result : gs_real_dlvsym(a.handle, name, version);

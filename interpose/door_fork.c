@@ -23,21 +23,21 @@ GS_UNCHECKED int __register_atfork(void (*prepare)(void), void (*parent)(void), 
 }
 
 /* The child's handler has brought depth to 0: nothing is left to do there. */
-#define FORKING(result, name, params, args)                                                       \
-    EXPORT result name params;                                                                     \
-    result name params                                                                             \
-    {                                                                                              \
-        static _Atomic(void *) found;                                                              \
-        void *at = atomic_load(&found);                                                            \
-        if (!at) atomic_store(&found, at = gs_libc_function(#name));                               \
-        if (!at) {                                                                                 \
-            errno = ENOSYS;                                                                        \
-            return -1;                                                                             \
-        }                                                                                          \
-        gs_fork_rest(REST_MS);                                                                          \
-        const result made = ((result(*) params)at)args;                                            \
-        gs_fork_go_on();                                                                                  \
-        return made;                                                                               \
+#define FORKING(result, name, params, args)                          \
+    EXPORT result name params;                                       \
+    result name params                                               \
+    {                                                                \
+        static _Atomic(void *) found;                                \
+        void *at = atomic_load(&found);                              \
+        if (!at) atomic_store(&found, at = gs_libc_function(#name)); \
+        if (!at) {                                                   \
+            errno = ENOSYS;                                          \
+            return -1;                                               \
+        }                                                            \
+        gs_fork_rest(REST_MS);                                       \
+        const result made = ((result(*) params)at)args;              \
+        gs_fork_go_on();                                             \
+        return made;                                                 \
     }
 FORKING(pid_t, fork, (void), ())
 FORKING(int, daemon, (int nochdir, int noclose), (nochdir, noclose))

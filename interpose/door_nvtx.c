@@ -40,8 +40,8 @@ struct string {
 static bool reserve_memory(void)
 {
     if (atomic_load(&memory)) return true;
-    uint8_t *expected = NULL, *new = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *expected = NULL,
+            *new = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (new == MAP_FAILED) return false;
     if (!atomic_compare_exchange_strong(&memory, &expected, new)) munmap(new, MEMORY_BYTES);
     return true;
@@ -119,8 +119,7 @@ static struct domain domain_of(const void *handle)
 {
     const struct string *s = handle;
     if (is_ours(handle) && s->number) return (struct domain){s->number, text_of(s)};
-    if (handle == &domains[OTHERS])
-        return (struct domain){OTHERS, gs_mark_text(others_text, SIZE_MAX)};
+    if (handle == &domains[OTHERS]) return (struct domain){OTHERS, gs_mark_text(others_text, SIZE_MAX)};
     return (struct domain){0, gs_mark_text(NULL, 0)};
 }
 
@@ -131,15 +130,12 @@ static struct gs_mark_text message_of(const struct nvtx_abi_attributes *a)
     if (!a || a->size < sizeof *a) return gs_mark_text(NULL, 0);
     const void *registered = a->message.registered;
     switch (a->message_type) {
-    case NVTX_ABI_TEXT:
-        return gs_mark_text(a->message.text, SIZE_MAX);
-    case NVTX_ABI_WIDE:
-        return gs_mark_wide(a->message.wide);
+    case NVTX_ABI_TEXT: return gs_mark_text(a->message.text, SIZE_MAX);
+    case NVTX_ABI_WIDE: return gs_mark_wide(a->message.wide);
     case NVTX_ABI_REGISTERED:
         if (registered == &forgotten) return gs_mark_text(forgotten_text, SIZE_MAX);
         return is_ours(registered) ? text_of(registered) : gs_mark_text(NULL, 0);
-    default:
-        return gs_mark_text(NULL, 0);
+    default: return gs_mark_text(NULL, 0);
     }
 }
 
@@ -190,27 +186,87 @@ static int pop(const void *domain)
 typedef const struct nvtx_abi_attributes attributes;
 #define TEXT(text) gs_mark_text(text, SIZE_MAX)
 
-static void do_MarkEx(attributes *a) { moment(NULL, message_of(a)); }
-static void do_MarkA(const char *text) { moment(NULL, TEXT(text)); }
-static void do_MarkW(const wchar_t *text) { moment(NULL, gs_mark_wide(text)); }
-static uint64_t do_RangeStartEx(attributes *a) { return start(NULL, message_of(a)); }
-static uint64_t do_RangeStartA(const char *text) { return start(NULL, TEXT(text)); }
-static uint64_t do_RangeStartW(const wchar_t *text) { return start(NULL, gs_mark_wide(text)); }
-static void do_RangeEnd(uint64_t id) { finish(id); }
-static int do_RangePushEx(attributes *a) { return push(NULL, message_of(a)); }
-static int do_RangePushA(const char *text) { return push(NULL, TEXT(text)); }
-static int do_RangePushW(const wchar_t *text) { return push(NULL, gs_mark_wide(text)); }
-static int do_RangePop(void) { return pop(NULL); }
+static void do_MarkEx(attributes *a)
+{
+    moment(NULL, message_of(a));
+}
+static void do_MarkA(const char *text)
+{
+    moment(NULL, TEXT(text));
+}
+static void do_MarkW(const wchar_t *text)
+{
+    moment(NULL, gs_mark_wide(text));
+}
+static uint64_t do_RangeStartEx(attributes *a)
+{
+    return start(NULL, message_of(a));
+}
+static uint64_t do_RangeStartA(const char *text)
+{
+    return start(NULL, TEXT(text));
+}
+static uint64_t do_RangeStartW(const wchar_t *text)
+{
+    return start(NULL, gs_mark_wide(text));
+}
+static void do_RangeEnd(uint64_t id)
+{
+    finish(id);
+}
+static int do_RangePushEx(attributes *a)
+{
+    return push(NULL, message_of(a));
+}
+static int do_RangePushA(const char *text)
+{
+    return push(NULL, TEXT(text));
+}
+static int do_RangePushW(const wchar_t *text)
+{
+    return push(NULL, gs_mark_wide(text));
+}
+static int do_RangePop(void)
+{
+    return pop(NULL);
+}
 
-static void do_DomainMarkEx(const void *d, attributes *a) { moment(d, message_of(a)); }
-static uint64_t do_DomainRangeStartEx(const void *d, attributes *a) { return start(d, message_of(a)); }
-static void do_DomainRangeEnd(const void *d, uint64_t id) { finish(id); }
-static int do_DomainRangePushEx(const void *d, attributes *a) { return push(d, message_of(a)); }
-static int do_DomainRangePop(const void *d) { return pop(d); }
-static const void *do_DomainRegisterStringA(const void *d, const char *s) { return register_string(TEXT(s)); }
-static const void *do_DomainRegisterStringW(const void *d, const wchar_t *s) { return register_string(gs_mark_wide(s)); }
-static const void *do_DomainCreateA(const char *name) { return create_domain(TEXT(name)); }
-static const void *do_DomainCreateW(const wchar_t *name) { return create_domain(gs_mark_wide(name)); }
+static void do_DomainMarkEx(const void *d, attributes *a)
+{
+    moment(d, message_of(a));
+}
+static uint64_t do_DomainRangeStartEx(const void *d, attributes *a)
+{
+    return start(d, message_of(a));
+}
+static void do_DomainRangeEnd(const void *d, uint64_t id)
+{
+    finish(id);
+}
+static int do_DomainRangePushEx(const void *d, attributes *a)
+{
+    return push(d, message_of(a));
+}
+static int do_DomainRangePop(const void *d)
+{
+    return pop(d);
+}
+static const void *do_DomainRegisterStringA(const void *d, const char *s)
+{
+    return register_string(TEXT(s));
+}
+static const void *do_DomainRegisterStringW(const void *d, const wchar_t *s)
+{
+    return register_string(gs_mark_wide(s));
+}
+static const void *do_DomainCreateA(const char *name)
+{
+    return create_domain(TEXT(name));
+}
+static const void *do_DomainCreateW(const wchar_t *name)
+{
+    return create_domain(gs_mark_wide(name));
+}
 
 /* --- the injection --------------------------------------------------------------------------- */
 
@@ -233,15 +289,13 @@ struct function {
 static const struct function core[] = {NVTX_ABI_CORE(FUNCTION)};
 static const struct function core2[] = {NVTX_ABI_CORE2(FUNCTION)};
 
-static bool fill(const struct nvtx_abi_callbacks *callbacks, int module,
-                 const struct function *functions, size_t n)
+static bool fill(const struct nvtx_abi_callbacks *callbacks, int module, const struct function *functions, size_t n)
 {
     nvtx_abi_function **table = NULL;
     unsigned int size = 0;
     if (!callbacks->get_table(module, &table, &size) || !table) return false;
     for (size_t i = 0; i < n; i++)
-        if (functions[i].number < size && table[functions[i].number])
-            *table[functions[i].number] = functions[i].ours;
+        if (functions[i].number < size && table[functions[i].number]) *table[functions[i].number] = functions[i].ours;
     return true;
 }
 
@@ -273,7 +327,6 @@ void gs_nvtx_announce(void)
 {
     char path[PATH_MAX];
     const struct link_map *self = preloaded_self();
-    if (self && *self->l_name && gs_session_wanted() && !getenv(VARIABLE) &&
-        realpath(self->l_name, path))
+    if (self && *self->l_name && gs_session_wanted() && !getenv(VARIABLE) && realpath(self->l_name, path))
         setenv(VARIABLE, path, 0);
 }

@@ -23,46 +23,45 @@
 /* --- wrappers -------------------------------------------------------------------------------- */
 
 /* One wrapper: of the row `symbol`, for `version`, as the C function gs_do_<where>_<symbol>. */
-#define GS_WRAPPER(layer, where, version, symbol, stream, params, args, act)                       \
-    static GS_RESULT_##layer gs_do_##where##_##symbol params                                       \
-    {                                                                                              \
-        typedef GS_RESULT_##layer real_function params;                                            \
-        real_function *real = (real_function *)gs_real(GS_API_##symbol, version);                  \
-        if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer;              \
-        const uint64_t default_stream = stream;                                                    \
-        const bool at_driver = GS_IS_DRIVER_##layer;                                               \
-        bool withheld = false;                                                                     \
-        (void)default_stream, (void)at_driver;                                                     \
-        struct gs_thread *t = gs_enter(GS_API_##symbol, __builtin_return_address(0));              \
-        GS_BEFORE_##act GS_RESULT_##layer result = withheld ? GS_OOM : real args;                  \
-        GS_AFTER_##act gs_leave(t);                                                                \
-        return result;                                                                             \
+#define GS_WRAPPER(layer, where, version, symbol, stream, params, args, act)          \
+    static GS_RESULT_##layer gs_do_##where##_##symbol params                          \
+    {                                                                                 \
+        typedef GS_RESULT_##layer real_function params;                               \
+        real_function *real = (real_function *)gs_real(GS_API_##symbol, version);     \
+        if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer; \
+        const uint64_t default_stream = stream;                                       \
+        const bool at_driver = GS_IS_DRIVER_##layer;                                  \
+        bool withheld = false;                                                        \
+        (void)default_stream, (void)at_driver;                                        \
+        struct gs_thread *t = gs_enter(GS_API_##symbol, __builtin_return_address(0)); \
+        GS_BEFORE_##act GS_RESULT_##layer result = withheld ? GS_OOM : real args;     \
+        GS_AFTER_##act gs_leave(t);                                                   \
+        return result;                                                                \
     }
 
 /* The same of a finder: nothing is entered, nothing recorded. */
-#define GS_FINDING(layer, where, version, symbol, stream, params, args, act)                       \
-    static GS_RESULT_##layer gs_do_##where##_##symbol params                                       \
-    {                                                                                              \
-        typedef GS_RESULT_##layer real_function params;                                            \
-        real_function *real = (real_function *)gs_real(GS_API_##symbol, version);                  \
-        if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer;              \
-        GS_RESULT_##layer result = real args;                                                      \
-        if (result == 0) GS_HAND_OUT_##act;                                                        \
-        return result;                                                                             \
+#define GS_FINDING(layer, where, version, symbol, stream, params, args, act)          \
+    static GS_RESULT_##layer gs_do_##where##_##symbol params                          \
+    {                                                                                 \
+        typedef GS_RESULT_##layer real_function params;                               \
+        real_function *real = (real_function *)gs_real(GS_API_##symbol, version);     \
+        if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer; \
+        GS_RESULT_##layer result = real args;                                         \
+        if (result == 0) GS_HAND_OUT_##act;                                           \
+        return result;                                                                \
     }
 #define GS_HAND_OUT_FIND(asked, pointer) gs_hand_out(asked, pointer)
-#define GS_HAND_OUT_TELL(total, device)                                                            \
-    if ((total) && gs_limited()) {                                                                 \
-        uint64_t told = *(total);                                                                  \
-        gs_limit_view(device, NULL, &told);                                                        \
-        *(total) = (__typeof__(*(total)))told;                                                     \
+#define GS_HAND_OUT_TELL(total, device)        \
+    if ((total) && gs_limited()) {             \
+        uint64_t told = *(total);              \
+        gs_limit_view(device, NULL, &told);    \
+        *(total) = (__typeof__(*(total)))told; \
     }
 
 /* gs_at_… is there to carry the version; libgpuspy.map keeps it local. */
-#define GS_VERSIONED(v, at, wrapper, symbol, name, stream, params, args, act)                      \
-    wrapper(RT, v, GS_VERSION_##v, symbol, stream, params, args, act)                           \
-    extern GS_RESULT_RT gs_at_##v##_##symbol params                                                \
-        __attribute__((alias("gs_do_" #v "_" #symbol), visibility("default"), used));              \
+#define GS_VERSIONED(v, at, wrapper, symbol, name, stream, params, args, act)                                         \
+    wrapper(RT, v, GS_VERSION_##v, symbol, stream, params, args, act) extern GS_RESULT_RT gs_at_##v##_##symbol params \
+        __attribute__((alias("gs_do_" #v "_" #symbol), visibility("default"), used));                                 \
     __asm__(".symver gs_at_" #v "_" #symbol "," #name at);
 #define GS_EXPORT_11(...) GS_VERSIONED(11, "@libcudart.so.11.0", __VA_ARGS__)
 #define GS_EXPORT_12(...) GS_VERSIONED(12, "@libcudart.so.12", __VA_ARGS__)
@@ -70,19 +69,18 @@
 #define GS_EXPORT_11_12(...) GS_EXPORT_11(__VA_ARGS__) GS_EXPORT_12(__VA_ARGS__)
 #define GS_EXPORT_12_13(...) GS_EXPORT_12(__VA_ARGS__) GS_EXPORT_13(__VA_ARGS__)
 #define GS_EXPORT_ALL(...) GS_EXPORT_11_12(__VA_ARGS__) GS_EXPORT_13(__VA_ARGS__)
-#define GS_EXPORT_RT(versions, wrapper, symbol, name, stream, params, args, act)                   \
+#define GS_EXPORT_RT(versions, wrapper, symbol, name, stream, params, args, act) \
     GS_EXPORT_##versions(wrapper, symbol, name, stream, params, args, act)
 
-#define GS_EXPORT_DRV(versions, wrapper, symbol, name, stream, params, args, act)                  \
-    wrapper(DRV, cu, GS_VERSION_DRIVER, symbol, stream, params, args, act)                      \
-    extern GS_RESULT_DRV name params                                                               \
+#define GS_EXPORT_DRV(versions, wrapper, symbol, name, stream, params, args, act)                           \
+    wrapper(DRV, cu, GS_VERSION_DRIVER, symbol, stream, params, args, act) extern GS_RESULT_DRV name params \
         __attribute__((alias("gs_do_cu_" #symbol), visibility("default")));
 
-#define GS_ROW(layer, symbol, name, versions, stream, params, args, act)                           \
+#define GS_ROW(layer, symbol, name, versions, stream, params, args, act) \
     GS_EXPORT_##layer(versions, GS_WRAPPER, symbol, name, stream, params, args, act)
-#define GS_FINDER_ROW(layer, symbol, name, versions, params, args, asked, pointer)                 \
+#define GS_FINDER_ROW(layer, symbol, name, versions, params, args, asked, pointer) \
     GS_EXPORT_##layer(versions, GS_FINDING, symbol, name, 0, params, args, FIND(asked, pointer))
-#define GS_TELLER_ROW(layer, symbol, name, versions, params, args, total, device)                  \
+#define GS_TELLER_ROW(layer, symbol, name, versions, params, args, total, device) \
     GS_EXPORT_##layer(versions, GS_FINDING, symbol, name, 0, params, args, TELL(total, device))
 #include "interpose/cuda_api.def"
 
@@ -98,7 +96,7 @@
 #define GS_ALL_AT_DRV(versions, symbol) [GS_VERSION_DRIVER] = (void *)gs_do_cu_##symbol,
 
 void *const gs_wrappers[GS_API_CUDA_END][GS_VERSIONS] = {
-#define GS_ROW(layer, symbol, name, versions, stream, params, args, act)                           \
+#define GS_ROW(layer, symbol, name, versions, stream, params, args, act) \
     [GS_API_##symbol] = {GS_ALL_AT_##layer(versions, symbol)},
 #include "interpose/cuda_api.def"
 };

@@ -52,8 +52,7 @@ void gs_unseen_write(void)
     gs_shield_begin(&shield);
     gs_writer_open(&w, gs_session_spool());
     for (uint32_t i = 0; i < UNSEEN; i++)
-        if (atomic_load(&unseen[i].ready) && atomic_exchange(&unseen[i].session, live) != live)
-            write_name(&w, i);
+        if (atomic_load(&unseen[i].ready) && atomic_exchange(&unseen[i].session, live) != live) write_name(&w, i);
     gs_writer_close(&w);
     gs_shield_end(&shield);
 }

@@ -32,7 +32,7 @@ static int device_index(device_register device)
 }
 
 /* Usually RTLD_LOCAL in a Python process, and with a suffix of its own in Debian's. */
-static void *real_c10(const char *symbol, _Atomic(void *) * cache)
+static void *real_c10(const char *symbol, _Atomic(void *) *cache)
 {
     void *found = atomic_load_explicit(cache, memory_order_acquire);
     if (found) return found;
@@ -40,14 +40,14 @@ static void *real_c10(const char *symbol, _Atomic(void *) * cache)
     if (found) atomic_store_explicit(cache, found, memory_order_release);
     return found;
 }
-#define REAL(type, symbol)                                                                         \
-    ({                                                                                             \
-        static _Atomic(void *) cache;                                                              \
-        (type) real_c10(symbol, &cache);                                                           \
+#define REAL(type, symbol)               \
+    ({                                   \
+        static _Atomic(void *) cache;    \
+        (type) real_c10(symbol, &cache); \
     })
 
-static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allocated,
-                  int64_t reserved, bool has_totals, device_register device)
+static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allocated, int64_t reserved,
+                  bool has_totals, device_register device)
 {
     const int type = device_type(device);
     const bool cpu = type == DEVICE_CPU;
@@ -64,9 +64,8 @@ static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allo
         gs_record_pending(t, (uint64_t)(uintptr_t)pointer);
     }
     if (t) t->marked.count = 0;
-    gs_record_tensor(t, (uint64_t)(uintptr_t)pointer, bytes, (uint64_t)allocated,
-                     (uint64_t)reserved, has_totals, cpu ? GS_LAYER_HOST : GS_LAYER_TENSOR,
-                     cpu ? GS_DEVICE_NONE : device_index(device), stream, flags);
+    gs_record_tensor(t, (uint64_t)(uintptr_t)pointer, bytes, (uint64_t)allocated, (uint64_t)reserved, has_totals,
+                     cpu ? GS_LAYER_HOST : GS_LAYER_TENSOR, cpu ? GS_DEVICE_NONE : device_index(device), stream, flags);
     gs_leave(t);
 }
 
@@ -81,47 +80,42 @@ static void out_of_memory(const void *caller, int64_t bytes, int64_t allocated, 
     }
     uint64_t free_bytes, total_bytes;
     gs_device_memory(&free_bytes, &total_bytes);
-    gs_record_oom(t, (uint64_t)bytes, free_bytes, total_bytes, (uint64_t)allocated,
-                  (uint64_t)reserved, GS_LAYER_TENSOR, GS_SPACE_DEVICE, device_index(device));
+    gs_record_oom(t, (uint64_t)bytes, free_bytes, total_bytes, (uint64_t)allocated, (uint64_t)reserved, GS_LAYER_TENSOR,
+                  GS_SPACE_DEVICE, device_index(device));
     gs_leave(t);
 }
 
 /* --- the exported names ---------------------------------------------------------------------- */
 
-#define USAGE_WITH_TOTALS(symbol)                                                                  \
-    EXPORT void symbol(void *pointer, int64_t bytes, int64_t allocated, int64_t reserved,          \
-                       device_register device);                                                    \
-    void symbol(void *pointer, int64_t bytes, int64_t allocated, int64_t reserved,                 \
-                device_register device)                                                            \
-    {                                                                                              \
-        void (*real)(void *, int64_t, int64_t, int64_t, device_register) =                         \
-            REAL(void (*)(void *, int64_t, int64_t, int64_t, device_register), #symbol);           \
-        usage(__builtin_return_address(0), pointer, bytes, allocated, reserved, true, device);     \
-        if (real) real(pointer, bytes, allocated, reserved, device);                               \
+#define USAGE_WITH_TOTALS(symbol)                                                                                  \
+    EXPORT void symbol(void *pointer, int64_t bytes, int64_t allocated, int64_t reserved, device_register device); \
+    void symbol(void *pointer, int64_t bytes, int64_t allocated, int64_t reserved, device_register device)         \
+    {                                                                                                              \
+        void (*real)(void *, int64_t, int64_t, int64_t, device_register) =                                         \
+            REAL(void (*)(void *, int64_t, int64_t, int64_t, device_register), #symbol);                           \
+        usage(__builtin_return_address(0), pointer, bytes, allocated, reserved, true, device);                     \
+        if (real) real(pointer, bytes, allocated, reserved, device);                                               \
     }
 USAGE_WITH_TOTALS(_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE)
 USAGE_WITH_TOTALS(_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE)
 
-#define OUT_OF_MEMORY(symbol)                                                                      \
-    EXPORT void symbol(int64_t bytes, int64_t allocated, int64_t reserved, device_register device);\
-    void symbol(int64_t bytes, int64_t allocated, int64_t reserved, device_register device)        \
-    {                                                                                              \
-        void (*real)(int64_t, int64_t, int64_t, device_register) =                                 \
-            REAL(void (*)(int64_t, int64_t, int64_t, device_register), #symbol);                   \
-        out_of_memory(__builtin_return_address(0), bytes, allocated, reserved, device);            \
-        if (real) real(bytes, allocated, reserved, device);                                        \
+#define OUT_OF_MEMORY(symbol)                                                                       \
+    EXPORT void symbol(int64_t bytes, int64_t allocated, int64_t reserved, device_register device); \
+    void symbol(int64_t bytes, int64_t allocated, int64_t reserved, device_register device)         \
+    {                                                                                               \
+        void (*real)(int64_t, int64_t, int64_t, device_register) =                                  \
+            REAL(void (*)(int64_t, int64_t, int64_t, device_register), #symbol);                    \
+        out_of_memory(__builtin_return_address(0), bytes, allocated, reserved, device);             \
+        if (real) real(bytes, allocated, reserved, device);                                         \
     }
 OUT_OF_MEMORY(_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE)
 OUT_OF_MEMORY(_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE)
 
-EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *pointer, int64_t bytes,
-                                                                device_register device);
-void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *pointer, int64_t bytes,
-                                                         device_register device)
+EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *pointer, int64_t bytes, device_register device);
+void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *pointer, int64_t bytes, device_register device)
 {
     void (*real)(void *, int64_t, device_register) =
-        REAL(void (*)(void *, int64_t, device_register),
-             "_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE");
+        REAL(void (*)(void *, int64_t, device_register), "_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE");
     usage(__builtin_return_address(0), pointer, bytes, 0, 0, false, device);
     if (real) real(pointer, bytes, device);
 }

@@ -22,16 +22,16 @@
 #include "schema/store_files.h"
 
 #define STACK_BYTES (512 * 1024)
-#define NICE 5              /* below the application, but not so low that a busy machine fills the spool */
-#define WAIT_MIN_MS 5       /* between two looks while events come in … */
-#define WAIT_MAX_MS 100     /* … and while none do */
-#define COMMIT_ROWS 50000   /* a transaction: this many rows … */
+#define NICE 5            /* below the application, but not so low that a busy machine fills the spool */
+#define WAIT_MIN_MS 5     /* between two looks while events come in … */
+#define WAIT_MAX_MS 100   /* … and while none do */
+#define COMMIT_ROWS 50000 /* a transaction: this many rows … */
 #define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or this old … */
-#define COMMIT_FILL 0.25    /* … or the spool this full, for only a commit gives chunks back */
-#define BATCH 20000         /* records between two looks at who else wants the lock */
-#define STUCK_MS 5000       /* without any progress the end is given up */
-#define BURY_FILL 0.5       /* so many chunks in use: perhaps by threads that are no more … */
-#define BURY_NS 50000000    /* … looked at this often */
+#define COMMIT_FILL 0.25 /* … or the spool this full, for only a commit gives chunks back */
+#define BATCH 20000      /* records between two looks at who else wants the lock */
+#define STUCK_MS 5000    /* without any progress the end is given up */
+#define BURY_FILL 0.5    /* so many chunks in use: perhaps by threads that are no more … */
+#define BURY_NS 50000000 /* … looked at this often */
 
 static struct {
     pthread_t thread;
@@ -40,8 +40,8 @@ static struct {
     _Atomic bool running;
     bool stop;
     uint64_t flush_asked, flush_done; /* gpuspy_flush: calls so far, and those that are served */
-    bool vanished; /* somebody has deleted the database */
-    bool failed; /* the store cannot go on: what is in the spool stays there */
+    bool vanished;                    /* somebody has deleted the database */
+    bool failed;                      /* the store cannot go on: what is in the spool stays there */
     struct gs_spool *spool;
     struct gs_store *store;
     struct gs_reader *reader;

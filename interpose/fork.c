@@ -27,10 +27,10 @@
 /* A handler waits at most this long: one of the program's may hold a lock that the drain waits for. */
 #define REST_IN_HANDLER_MS 100
 
-static INSIDE unsigned depth; /* a signal handler may fork in the middle of a fork */
-static INSIDE bool at_rest;   /* the drain is paused until the fork is done */
-static INSIDE bool quiet;     /* no thread reads the list of loaded objects for us, in the handlers */
-static INSIDE bool locked;    /* the session is locked, in the handlers */
+static INSIDE unsigned depth;           /* a signal handler may fork in the middle of a fork */
+static INSIDE bool at_rest;             /* the drain is paused until the fork is done */
+static INSIDE bool quiet;               /* no thread reads the list of loaded objects for us, in the handlers */
+static INSIDE bool locked;              /* the session is locked, in the handlers */
 static INSIDE struct gs_shield copying; /* from the last handler before the fork to the first one after it */
 
 void gs_fork_rest(int ms)
@@ -95,8 +95,10 @@ static void after_in_child(void)
     gs_device_forget();
     depth = 0;
     locked = at_rest = false;
-    if (usable) gs_session_forked();
-    else gs_session_forked_at_work();
+    if (usable)
+        gs_session_forked();
+    else
+        gs_session_forked_at_work();
     gs_shield_end(&copying);
     errno = saved;
 }

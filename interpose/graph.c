@@ -47,8 +47,7 @@ bool gs_captured(uint64_t stream)
     const int saved = errno;
     CUresult (*ask)(CUstream, int *) = real_cuStreamIsCapturing();
     int status = 0;
-    const bool capturing =
-        ask && ask((CUstream)(uintptr_t)stream, &status) == CUDA_SUCCESS && status != 0;
+    const bool capturing = ask && ask((CUstream)(uintptr_t)stream, &status) == CUDA_SUCCESS && status != 0;
     errno = saved;
     return capturing;
 }
@@ -103,8 +102,7 @@ void gs_record_pool_now(struct gs_thread *t, uint64_t pool)
     const uint64_t current = pool_of(real_cuDeviceGetMemPool(), on);
     if (!pool) pool = current;
     /* CUDA does not say whose a pool is, unless it is the device's own */
-    if (pool != current && pool != pool_of(real_cuDeviceGetDefaultMemPool(), on))
-        on = GS_DEVICE_NONE;
+    if (pool != current && pool != pool_of(real_cuDeviceGetDefaultMemPool(), on)) on = GS_DEVICE_NONE;
     CUresult (*get)(CUmemoryPool, int, void *) = real_cuMemPoolGetAttribute();
     uint64_t used = 0, reserved = 0;
     CUmemoryPool asked = (CUmemoryPool)(uintptr_t)pool;

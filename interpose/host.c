@@ -32,8 +32,10 @@ static bool has_high_numbers(char *why, size_t size)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= GS_HIGH_FD + DESCRIPTORS) return true;
-    snprintf(why, size, "the limit on open files (ulimit -n) is %llu, and gpuspy needs %d because it leaves the low "
-             "numbers to the program", (unsigned long long)limit.rlim_cur, GS_HIGH_FD + DESCRIPTORS);
+    snprintf(why, size,
+             "the limit on open files (ulimit -n) is %llu, and gpuspy needs %d because it leaves the low "
+             "numbers to the program",
+             (unsigned long long)limit.rlim_cur, GS_HIGH_FD + DESCRIPTORS);
     return false;
 }
 
@@ -41,7 +43,8 @@ bool gs_host_allows(bool own_files, char *why, size_t size)
 {
     if (!own_files && !has_high_numbers(why, size)) return false;
     if (!memory_sanitizer) return true;
-    snprintf(why, size, "the program is built with MemorySanitizer, which would report memory that gpuspy writes as "
+    snprintf(why, size,
+             "the program is built with MemorySanitizer, which would report memory that gpuspy writes as "
              "uninitialised");
     return false;
 }

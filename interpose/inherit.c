@@ -52,8 +52,7 @@ static void inherit_preload(const struct gs_config *config)
     bool found = false;
     while (*preload) {
         const size_t len = strcspn(preload, ": ");
-        if (strlen(own.dli_fname) == len && !strncmp(preload, own.dli_fname, len) &&
-            memchr(preload, '/', len)) {
+        if (strlen(own.dli_fname) == len && !strncmp(preload, own.dli_fname, len) && memchr(preload, '/', len)) {
             add(&t, config->cwd, strlen(config->cwd));
             add(&t, "/", 1);
             found = true;

@@ -29,14 +29,14 @@ GS_ASK(DRV, CUresult, cuMipmappedArrayDestroy, CUmipmappedArray)
 
 #define DEVICES 64
 #define POOLS 64
-#define PAGE (2ull << 20)      /* of physical memory */
-#define CHUNK (32ull << 20)    /* what a pool reserves at a time */
-#define TRIES 200              /* while another thread's allocation is under way … */
-#define TRY_NS 50000           /* … so long each: 10 ms in all */
+#define PAGE (2ull << 20)   /* of physical memory */
+#define CHUNK (32ull << 20) /* what a pool reserves at a time */
+#define TRIES 200           /* while another thread's allocation is under way … */
+#define TRY_NS 50000        /* … so long each: 10 ms in all */
 #define UNKNOWN UINT64_MAX
 
 _Atomic bool gs_limit_set;
-static uint64_t all, one[DEVICES];      /* written once, before gs_limit_set */
+static uint64_t all, one[DEVICES];       /* written once, before gs_limit_set */
 static _Atomic uint64_t flight[DEVICES]; /* reserved by calls that have not come back */
 static _Atomic uint64_t others[DEVICES]; /* plus 1; 0: not asked yet */
 
@@ -55,11 +55,11 @@ static double factor_of(const char *unit, size_t len)
     static const struct {
         const char *unit;
         double factor;
-    } units[] = {{"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}, {"kb", 1e3},   {"mb", 1e6},
-                 {"gb", 1e9},   {"tb", 1e12},    {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40}};
+    } units[] = {{"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40},
+                 {"kb", 1e3},   {"mb", 1e6},     {"gb", 1e9},     {"tb", 1e12},    {"k", 0x1p10},
+                 {"m", 0x1p20}, {"g", 0x1p30},   {"t", 0x1p40}};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strlen(units[i].unit) == len && equal_ignoring_case(units[i].unit, unit, len))
-            return units[i].factor;
+        if (strlen(units[i].unit) == len && equal_ignoring_case(units[i].unit, unit, len)) return units[i].factor;
     return 0;
 }
 
@@ -185,8 +185,7 @@ static bool measure(int device, struct held *h)
     size_t free_bytes, total;
     const bool here = device == current_device();
     h->cap = gs_limit_of(device);
-    if (!h->cap || !(here ? ask(&free_bytes, &total) : ask_elsewhere(device, &free_bytes, &total)))
-        return false;
+    if (!h->cap || !(here ? ask(&free_bytes, &total) : ask_elsewhere(device, &free_bytes, &total))) return false;
     if (h->cap >= total || free_bytes > total) return false;
     const uint64_t theirs = held_by_others(device);
     h->total = total;
@@ -276,8 +275,7 @@ static uint64_t slack_of(int device, bool trim, uint64_t *held)
     for (int i = 0; get && to && i < n; i++) {
         const CUmemoryPool pool = (CUmemoryPool)(uintptr_t)pools[i];
         uint64_t used = 0, reserved = 0;
-        if (get(pool, GS_POOL_USED, &used) != CUDA_SUCCESS ||
-            get(pool, GS_POOL_RESERVED, &reserved) != CUDA_SUCCESS)
+        if (get(pool, GS_POOL_USED, &used) != CUDA_SUCCESS || get(pool, GS_POOL_RESERVED, &reserved) != CUDA_SUCCESS)
             continue;
         if (held) *held += reserved;
         if (reserved <= used) continue;
@@ -358,14 +356,14 @@ static bool refuses_near_cap(struct gs_limit_call *c, struct held *h)
     return least >= PAGE && h->used + least > h->cap ? refuse(c) : false;
 }
 
-bool gs_limit_refuses(struct gs_limit_call *c, enum gs_limit_kind kind, int device, uint64_t bytes,
-                      uint64_t pool, uint64_t stream)
+bool gs_limit_refuses(struct gs_limit_call *c, enum gs_limit_kind kind, int device, uint64_t bytes, uint64_t pool,
+                      uint64_t stream)
 {
     const int saved = errno;
     struct held h;
     if (device == GS_DEVICE_CURRENT) device = current_device();
-    *c = (struct gs_limit_call){.kind = (uint8_t)kind, .device = device, .bytes = bytes, .pool = pool,
-                                .stream = stream};
+    *c =
+        (struct gs_limit_call){.kind = (uint8_t)kind, .device = device, .bytes = bytes, .pool = pool, .stream = stream};
     const bool node = kind == GS_LIMIT_POOL && gs_captured(stream); /* of a graph: nothing is allocated now */
     bool refused = false;
     if (!node && measure(device, &h)) {
@@ -385,11 +383,16 @@ static void undo(const struct gs_limit_call *c, uint64_t address)
     CUresult (*destroy)(CUarray) = real_cuArrayDestroy();
     CUresult (*destroy_mipmapped)(CUmipmappedArray) = real_cuMipmappedArrayDestroy();
     void *const handle = (void *)(uintptr_t)address;
-    if (c->kind == GS_LIMIT_ARRAY && destroy) destroy(handle);
-    else if (c->kind == GS_LIMIT_MIPMAPPED && destroy_mipmapped) destroy_mipmapped(handle);
-    else if (c->kind == GS_LIMIT_VMM && release_vmm) release_vmm(address);
-    else if (c->kind == GS_LIMIT_POOL && free_ordered) free_ordered(address, (CUstream)(uintptr_t)c->stream);
-    else if (c->kind <= GS_LIMIT_PITCHED && free_linear) free_linear(address);
+    if (c->kind == GS_LIMIT_ARRAY && destroy)
+        destroy(handle);
+    else if (c->kind == GS_LIMIT_MIPMAPPED && destroy_mipmapped)
+        destroy_mipmapped(handle);
+    else if (c->kind == GS_LIMIT_VMM && release_vmm)
+        release_vmm(address);
+    else if (c->kind == GS_LIMIT_POOL && free_ordered)
+        free_ordered(address, (CUstream)(uintptr_t)c->stream);
+    else if (c->kind <= GS_LIMIT_PITCHED && free_linear)
+        free_linear(address);
 }
 
 /* A pool near the cap of a larger device takes a whole chunk where that of a full one takes only what it

@@ -30,11 +30,18 @@ bool gs_limit_read(const char *value);
 /* The cap of a device, which may be more than it has; 0 none. */
 uint64_t gs_limit_of(int device);
 
-enum gs_limit_kind { GS_LIMIT_LINEAR, GS_LIMIT_PITCHED, GS_LIMIT_POOL, GS_LIMIT_VMM, GS_LIMIT_ARRAY, GS_LIMIT_MIPMAPPED };
+enum gs_limit_kind {
+    GS_LIMIT_LINEAR,
+    GS_LIMIT_PITCHED,
+    GS_LIMIT_POOL,
+    GS_LIMIT_VMM,
+    GS_LIMIT_ARRAY,
+    GS_LIMIT_MIPMAPPED
+};
 
 /* One allocation, from before its call until after it. */
 struct gs_limit_call {
-    bool capped; /* it was asked for on a device that has a cap, and is to be ended */
+    bool capped;   /* it was asked for on a device that has a cap, and is to be ended */
     bool withheld; /* the real call was not made */
     bool measured; /* whether it fits is seen only afterwards */
     uint8_t kind;
@@ -44,8 +51,8 @@ struct gs_limit_call {
 };
 
 /* Before the real call: whether it is withheld. `device` as in gs_device_resolve. */
-bool gs_limit_refuses(struct gs_limit_call *call, enum gs_limit_kind kind, int device, uint64_t bytes,
-                      uint64_t pool, uint64_t stream);
+bool gs_limit_refuses(struct gs_limit_call *call, enum gs_limit_kind kind, int device, uint64_t bytes, uint64_t pool,
+                      uint64_t stream);
 /* After it, refused or not: the result that the application gets. `address`: what the call gave, of a
  * success. */
 int gs_limit_end(struct gs_limit_call *call, int result, uint64_t address);

@@ -99,8 +99,7 @@ void gs_record_mark_text(struct gs_thread *t, uint8_t kind, uint64_t id, struct 
     errno = saved;
 }
 
-void gs_record_mark(struct gs_thread *t, uint8_t kind, uint64_t id, const char *domain,
-                    const char *text, size_t len)
+void gs_record_mark(struct gs_thread *t, uint8_t kind, uint64_t id, const char *domain, const char *text, size_t len)
 {
     gs_record_mark_text(t, kind, id, gs_mark_text(domain, SIZE_MAX), gs_mark_text(text, len));
 }

@@ -34,11 +34,11 @@
 #define STACK_BYTES (1024 * 1024) /* NVML's functions run on it */
 #define EVERY_NS 1000000000ull
 #define SOON_NS 100000000ull
-#define REST 20           /* a sample takes at most one in so many parts of the time */
+#define REST 20 /* a sample takes at most one in so many parts of the time */
 #define USE_ROUNDS 4
 #define TOO_LONG_NS 5000000000ull /* such a driver is not asked again */
-#define PATIENCE_MS 1000  /* what the program waits for NVML at most: at its first CUDA call, in fork, at exit */
-#define LOADER_MS 20      /* the same for the loader: its lock may be held by a thread that waits for this one */
+#define PATIENCE_MS 1000 /* what the program waits for NVML at most: at its first CUDA call, in fork, at exit */
+#define LOADER_MS 20     /* the same for the loader: its lock may be held by a thread that waits for this one */
 #define DEVICES 64
 #define PROCESSES 512
 #define PROCESS_BYTES_MOST 32
@@ -85,12 +85,17 @@ static const struct {
     const char *names[4];
 } functions[] = {
     {offsetof(__typeof__(call), init), {"nvmlInit_v2", "nvmlInit"}},
-    {offsetof(__typeof__(call), by_bus),
-     {"nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByPciBusId"}},
+    {offsetof(__typeof__(call), by_bus), {"nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByPciBusId"}},
     {offsetof(__typeof__(call), memory), {"nvmlDeviceGetMemoryInfo"}},
     {offsetof(__typeof__(call), utilization), {"nvmlDeviceGetUtilizationRates"}},
     {offsetof(__typeof__(call), name), {"nvmlSystemGetProcessName"}},
-#define LIST(i, name) {offsetof(__typeof__(call), list[i]), {name "_v2", name "_v3", name}}
+#define LIST(i, name)                        \
+    {                                        \
+        offsetof(__typeof__(call), list[i]), \
+        {                                    \
+            name "_v2", name "_v3", name     \
+        }                                    \
+    }
     LIST(0, "nvmlDeviceGetComputeRunningProcesses"),
     LIST(1, "nvmlDeviceGetGraphicsRunningProcesses"),
     LIST(2, "nvmlDeviceGetMPSComputeRunningProcesses"),
@@ -148,8 +153,10 @@ static void add_holder(struct holders *h, const struct nvml_abi_process *p)
         h->known = false;
         return;
     }
-    if (i == h->n) h->at[h->n++] = (struct holder){p->pid, p->bytes};
-    else if (p->bytes > h->at[i].bytes) h->at[i].bytes = p->bytes;
+    if (i == h->n)
+        h->at[h->n++] = (struct holder){p->pid, p->bytes};
+    else if (p->bytes > h->at[i].bytes)
+        h->at[i].bytes = p->bytes;
 }
 
 /* How many bytes a process takes in the list: drivers disagree under one name, so what they have
@@ -193,8 +200,10 @@ static void name_of(uint32_t pid, char *name, size_t size)
 {
     name[0] = 0;
     const bool named = call.name && call.name(pid, name, (unsigned)size) == NVML_ABI_SUCCESS && name[0];
-    if (named) gs_arguments_clean(name, size); /* drivers give the arguments too */
-    else name[0] = 0;
+    if (named)
+        gs_arguments_clean(name, size); /* drivers give the arguments too */
+    else
+        name[0] = 0;
     if (named) return;
     if (!nvml.listed_whole) return;
     char path[32];
@@ -284,8 +293,7 @@ static void see_capped(int device, struct gs_rec_device_sample *r, char *name)
     const uint64_t cap = gs_limit_of(device);
     gs_limit_others(device, r->other_bytes);
     if (!cap || cap >= r->total_bytes) return;
-    if (r->other_bytes != UINT64_MAX)
-        r->used_bytes -= r->other_bytes < r->used_bytes ? r->other_bytes : r->used_bytes;
+    if (r->other_bytes != UINT64_MAX) r->used_bytes -= r->other_bytes < r->used_bytes ? r->other_bytes : r->used_bytes;
     if (r->used_bytes > cap) r->used_bytes = cap;
     r->total_bytes = cap;
     r->other_bytes = 0;
@@ -322,8 +330,7 @@ static void sample(void)
     atomic_store(&nvml.due, false);
     if (!nvml.writer.spool) gs_writer_open(&nvml.writer, nvml.spool);
     nvml.writer.impatient = true;
-    for (uint64_t left = gs_device_located(); left; left &= left - 1)
-        sample_device(__builtin_ctzll(left));
+    for (uint64_t left = gs_device_located(); left; left &= left - 1) sample_device(__builtin_ctzll(left));
     atomic_fetch_add(&nvml.samples, 1);
     const uint64_t now = gs_now(), rest = (now - began) * REST;
     if (now - began > TOO_LONG_NS) nvml.state = OFF;

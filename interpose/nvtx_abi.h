@@ -15,15 +15,19 @@ enum { NVTX_ABI_TABLE_CALLBACKS = 1 }; /* of the look-up that an injection is gi
 enum { NVTX_ABI_MODULE_CORE = 1, NVTX_ABI_MODULE_CORE2 = 5 };
 
 /* X(name, number) in the table of each module */
+/* clang-format off */
 #define NVTX_ABI_CORE(X)                                                                           \
     X(MarkEx, 1)                                                                                   \
     X(MarkA, 2) X(MarkW, 3) X(RangeStartEx, 4) X(RangeStartA, 5) X(RangeStartW, 6) X(RangeEnd, 7)  \
         X(RangePushEx, 8) X(RangePushA, 9) X(RangePushW, 10) X(RangePop, 11)
+/* clang-format on */
+/* clang-format off */
 #define NVTX_ABI_CORE2(X)                                                                          \
     X(DomainMarkEx, 1)                                                                             \
     X(DomainRangeStartEx, 2) X(DomainRangeEnd, 3) X(DomainRangePushEx, 4) X(DomainRangePop, 5)     \
         X(DomainRegisterStringA, 10) X(DomainRegisterStringW, 11) X(DomainCreateA, 12)             \
             X(DomainCreateW, 13)
+/* clang-format on */
 
 typedef void (*nvtx_abi_function)(void);
 

@@ -33,12 +33,12 @@ static const struct {
     const char *name;
     void *slot;
 } names[] = {
-    {"PySys_AddAuditHook", &py.add_hook},     {"Py_IsInitialized", &py.is_initialized},
-    {"PyErr_Occurred", &py.occurred},         {"PyErr_Clear", &py.clear},
-    {"PyObject_GetAttrString", &py.get}, {"PyTuple_GetItem", &py.item},
-    {"PyTuple_Size", &py.length},             {"PyObject_Type", &py.type},
-    {"PyObject_Str", &py.text},               {"PyUnicode_AsUTF8", &py.utf8},
-    {"PyLong_AsLong", &py.number},            {"Py_DecRef", &py.release},
+    {"PySys_AddAuditHook", &py.add_hook}, {"Py_IsInitialized", &py.is_initialized},
+    {"PyErr_Occurred", &py.occurred},     {"PyErr_Clear", &py.clear},
+    {"PyObject_GetAttrString", &py.get},  {"PyTuple_GetItem", &py.item},
+    {"PyTuple_Size", &py.length},         {"PyObject_Type", &py.type},
+    {"PyObject_Str", &py.text},           {"PyUnicode_AsUTF8", &py.utf8},
+    {"PyLong_AsLong", &py.number},        {"Py_DecRef", &py.release},
     {"PyGC_IsEnabled", &py.collects}, /* the last one: may be missing */
 };
 
@@ -70,8 +70,7 @@ static bool type_is(PyObject *o, const char *const *allowed)
     PyObject *type = o ? py.type(o) : NULL;
     copy_text(name, sizeof name, type, "__name__");
     let_go(type);
-    while (*allowed && strcmp(*allowed, name) != 0)
-        allowed++;
+    while (*allowed && strcmp(*allowed, name) != 0) allowed++;
     return *allowed != NULL;
 }
 
@@ -86,8 +85,7 @@ static bool plain(PyObject *exception, PyObject *type)
     PyObject *arguments = is ? attribute(exception, "args") : NULL;
     const intptr_t n = arguments ? py.length(arguments) : -1;
     is = n >= 0 && n <= WORDS;
-    for (intptr_t i = 0; is && i < n; i++)
-        is = type_is(py.item(arguments, i), values); /* borrowed */
+    for (intptr_t i = 0; is && i < n; i++) is = type_is(py.item(arguments, i), values); /* borrowed */
     let_go(arguments);
     return is;
 }
@@ -109,7 +107,8 @@ static void describe(char *out, size_t size, PyObject *exception)
     let_go(said);
     let_go(type);
     const bool own = !strcmp(module, "builtins") || !strcmp(module, "__main__");
-    snprintf(line, sizeof line, "%s%s%s%s%s", own ? "" : module, own || !*module ? "" : ".", name, *text ? ": " : "", text);
+    snprintf(line, sizeof line, "%s%s%s%s%s", own ? "" : module, own || !*module ? "" : ".", name, *text ? ": " : "",
+             text);
     gs_mask_arguments(out, size, line);
 }
 

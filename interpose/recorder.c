@@ -138,8 +138,7 @@ static bool enter_slowly(struct gs_thread *t, void *const *frame)
  * exception and a cancellation leave it without a word. Then it stands further down the stack than
  * we do, or what came since has overwritten its return address: the first call that its caller
  * makes does. A handler on a stack of its own may stand anywhere. */
-static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const struct gs_thread *t,
-                                                                          const char *frame)
+static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const struct gs_thread *t, const char *frame)
 {
     if (frame < t->frame) return *t->slot == t->returns;
     stack_t own;
@@ -148,8 +147,8 @@ static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const
 
 /* A signal handler's call in the middle of an event: what is half written can't be entered again. What
  * that call calls in turn, a runtime's the driver's, is no second loss. */
-static __attribute__((noinline, cold, no_sanitize("address"))) void lose_handlers(
-    struct gs_thread *t, void *const *frame)
+static __attribute__((noinline, cold, no_sanitize("address"))) void lose_handlers(struct gs_thread *t,
+                                                                                  void *const *frame)
 {
     void *const *slot = (void *const *)*frame + 1;
     if (t->lost_slot && slot < t->lost_slot && *t->lost_slot == t->lost_returns) return;
@@ -159,8 +158,7 @@ static __attribute__((noinline, cold, no_sanitize("address"))) void lose_handler
 }
 
 /* Inside another wrapper. Only a call about memory inside one that is not makes an event here. */
-static __attribute__((noinline)) struct gs_thread *enter_nested(struct gs_thread *t, uint16_t api,
-                                                                const void *caller,
+static __attribute__((noinline)) struct gs_thread *enter_nested(struct gs_thread *t, uint16_t api, const void *caller,
                                                                 void *const *frame)
 {
     if (t->writing) {
@@ -261,8 +259,7 @@ static void *begin(struct gs_thread *t, uint16_t bytes, uint8_t type, uint8_t fl
         lose(t);
         return NULL;
     }
-    *r = (struct gs_rec){.size = bytes, .type = type, .flags = flags, .stack = t->call.stack,
-                         .time_ns = gs_now()};
+    *r = (struct gs_rec){.size = bytes, .type = type, .flags = flags, .stack = t->call.stack, .time_ns = gs_now()};
     return r;
 }
 #define BEGIN(t, type, kind, flags) ((struct type *)begin(t, sizeof(struct type), kind, flags))
@@ -291,8 +288,8 @@ void gs_record_end(struct gs_thread *t, const void *record)
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint8_t layer,
-                     uint8_t space, int device, uint64_t stream, uint8_t flags)
+void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint8_t layer, uint8_t space, int device,
+                     uint64_t stream, uint8_t flags)
 {
     if (!t) note(address, bytes);
     if (!t || !address) return;
@@ -315,8 +312,8 @@ void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint
     errno = saved;
 }
 
-static uint64_t write_free(struct gs_thread *t, uint8_t type, uint64_t address, uint8_t layer,
-                           uint8_t space, int device, uint64_t stream, uint8_t flags)
+static uint64_t write_free(struct gs_thread *t, uint8_t type, uint64_t address, uint8_t layer, uint8_t space,
+                           int device, uint64_t stream, uint8_t flags)
 {
     struct gs_rec_free *r = BEGIN(t, gs_rec_free, type, flags);
     if (!r) return gs_now();
@@ -332,8 +329,8 @@ static uint64_t write_free(struct gs_thread *t, uint8_t type, uint64_t address, 
     return time;
 }
 
-void gs_record_free(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_t space, int device,
-                    uint64_t stream, uint8_t flags)
+void gs_record_free(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_t space, int device, uint64_t stream,
+                    uint8_t flags)
 {
     if (!t) return;
     if (!address) { /* cudaFree(0) is how many programs make a context: not a free, but a call */
@@ -402,9 +399,8 @@ void gs_record_pending(struct gs_thread *t, uint64_t address)
     errno = saved;
 }
 
-void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated,
-                      uint64_t reserved, bool has_totals, uint8_t layer, int device,
-                      uint64_t stream, uint8_t flags)
+void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved,
+                      bool has_totals, uint8_t layer, int device, uint64_t stream, uint8_t flags)
 {
     if (!t) return;
     int saved = errno;
@@ -440,8 +436,8 @@ static uint64_t returned_at(struct gs_thread *t)
     return gs_now();
 }
 
-static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t src,
-                       uint64_t bytes, uint64_t stream, uint8_t direction, bool async)
+static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t src, uint64_t bytes, uint64_t stream,
+                       uint8_t direction, bool async)
 {
     if (async && gs_captured(stream)) { /* a node of a graph: nothing moves but when that runs */
         gs_count(t, stream, false);
@@ -468,8 +464,8 @@ static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t
     errno = saved;
 }
 
-void gs_record_copy(struct gs_thread *t, uint64_t dst, uint64_t src, uint64_t bytes,
-                    uint64_t stream, uint8_t direction, bool async)
+void gs_record_copy(struct gs_thread *t, uint64_t dst, uint64_t src, uint64_t bytes, uint64_t stream, uint8_t direction,
+                    bool async)
 {
     if (t) write_copy(t, GS_REC_COPY, dst, src, bytes, stream, direction, async);
 }
@@ -514,9 +510,8 @@ void gs_record_implicit_sync(struct gs_thread *t)
 
 /* --- the device's state ---------------------------------------------------------------------- */
 
-void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
-                   uint64_t total_bytes, uint64_t tensor_allocated, uint64_t tensor_reserved,
-                   uint8_t layer, uint8_t space, int device)
+void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes, uint64_t total_bytes,
+                   uint64_t tensor_allocated, uint64_t tensor_reserved, uint8_t layer, uint8_t space, int device)
 {
     if (!t) return;
     int saved = errno;
@@ -554,8 +549,7 @@ void gs_record_cuda_oom_on(struct gs_thread *t, uint64_t requested, uint8_t spac
     uint64_t free_bytes = UINT64_MAX, total_bytes = UINT64_MAX;
     if (device == GS_DEVICE_CURRENT || device == gs_device_resolve(t, GS_DEVICE_CURRENT))
         gs_device_memory(&free_bytes, &total_bytes); /* CUDA says it of the current device */
-    gs_record_oom(t, requested, free_bytes, total_bytes, UINT64_MAX, UINT64_MAX, GS_LAYER_DEVICE,
-                  space, device);
+    gs_record_oom(t, requested, free_bytes, total_bytes, UINT64_MAX, UINT64_MAX, GS_LAYER_DEVICE, space, device);
     errno = saved;
 }
 
@@ -564,8 +558,7 @@ void gs_record_cuda_oom(struct gs_thread *t, uint64_t requested, uint8_t space)
     gs_record_cuda_oom_on(t, requested, space, GS_DEVICE_CURRENT);
 }
 
-void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_bytes, int device,
-                      uint8_t source)
+void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_bytes, int device, uint8_t source)
 {
     if (!t) return;
     int saved = errno;
@@ -582,14 +575,13 @@ void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_b
     errno = saved;
 }
 
-static void write_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,
-                         uint16_t context, bool destroyed)
+static void write_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device, uint16_t context,
+                         bool destroyed)
 {
     int saved = errno;
     const int on = gs_device_resolve(t, device);
     capture(t, EVERYTHING);
-    struct gs_rec_handle *r =
-        BEGIN(t, gs_rec_handle, GS_REC_HANDLE, destroyed ? GS_FLAG_DESTROYED : 0);
+    struct gs_rec_handle *r = BEGIN(t, gs_rec_handle, GS_REC_HANDLE, destroyed ? GS_FLAG_DESTROYED : 0);
     if (r) {
         r->handle = handle;
         r->api = t->call.api;
@@ -602,8 +594,7 @@ static void write_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int
     errno = saved;
 }
 
-void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,
-                      bool destroyed)
+void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device, bool destroyed)
 {
     if (t) write_handle(t, kind, handle, device, 0, destroyed);
 }
@@ -617,8 +608,7 @@ void gs_record_context(struct gs_thread *t, uint64_t context, int device)
 
 void gs_record_green(struct gs_thread *t, uint64_t context, int device)
 {
-    if (t)
-        write_handle(t, GS_HANDLE_CONTEXT, context, device, gs_context_add(context), false);
+    if (t) write_handle(t, GS_HANDLE_CONTEXT, context, device, gs_context_add(context), false);
 }
 
 void gs_record_context_gone(struct gs_thread *t, uint64_t context)
@@ -628,8 +618,8 @@ void gs_record_context_gone(struct gs_thread *t, uint64_t context)
     gs_device_set(t, GS_DEVICE_UNKNOWN);
 }
 
-void gs_record_vmm(struct gs_thread *t, uint8_t op, uint64_t handle, uint64_t address,
-                   uint64_t bytes, uint64_t offset, int device, uint8_t flags)
+void gs_record_vmm(struct gs_thread *t, uint8_t op, uint64_t handle, uint64_t address, uint64_t bytes, uint64_t offset,
+                   int device, uint8_t flags)
 {
     if (!t) return;
     int saved = errno;
@@ -651,8 +641,7 @@ void gs_record_vmm(struct gs_thread *t, uint8_t op, uint64_t handle, uint64_t ad
     errno = saved;
 }
 
-void gs_record_pool(struct gs_thread *t, uint64_t pool, uint64_t used_bytes, uint64_t reserved_bytes,
-                    int device)
+void gs_record_pool(struct gs_thread *t, uint64_t pool, uint64_t used_bytes, uint64_t reserved_bytes, int device)
 {
     if (!t) return;
     int saved = errno;
@@ -675,8 +664,7 @@ void gs_count(struct gs_thread *t, uint64_t stream, bool not_ready)
     if (!t || !t->writer.spool) return;
     int saved = errno;
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
-    if (!gs_spool_count(t->writer.spool, gs_counter_key(t->call.api, on, stream, not_ready)))
-        lose(t);
+    if (!gs_spool_count(t->writer.spool, gs_counter_key(t->call.api, on, stream, not_ready))) lose(t);
     errno = saved;
 }
 

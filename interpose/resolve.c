@@ -14,8 +14,7 @@
 #include "interpose/stack_elf.h"
 
 /* This file runs at the very first dlsym of a process, which may be a sanitizer's own start-up. */
-#define UNCHECKED \
-    __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
+#define UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
 
 void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at, *gs_dlclose_at;
 
@@ -123,8 +122,7 @@ void *gs_real_dlsym(void *handle, const char *name)
 void *gs_real_dlvsym(void *handle, const char *name, const char *version)
 {
     if (!gs_dlvsym_at) gs_real_find();
-    void *(*real)(void *, const char *, const char *) =
-        (void *(*)(void *, const char *, const char *))gs_dlvsym_at;
+    void *(*real)(void *, const char *, const char *) = (void *(*)(void *, const char *, const char *))gs_dlvsym_at;
     return real ? real(handle, name, version) : NULL;
 }
 
@@ -231,11 +229,11 @@ struct search {
     enum gs_version version; /* the runtime that is asked for */
     const char *file;        /* how the file name or the soname of the library starts */
     unsigned index;
-    bool after_us; /* libgpuspy itself has been visited */
-    struct match next;  /* the first one after libgpuspy in the global scope */
-    struct match exact; /* in an object of that version */
+    bool after_us;       /* libgpuspy itself has been visited */
+    struct match next;   /* the first one after libgpuspy in the global scope */
+    struct match exact;  /* in an object of that version */
     struct match newest; /* in the newest runtime */
-    struct match named; /* in an object of that file name */
+    struct match named;  /* in an object of that file name */
     struct match any;
 };
 

@@ -43,8 +43,7 @@ static bool asked_path(char *out, size_t size, const struct gs_config *config)
     char name[PATH_MAX];
     struct stat st;
     expand(name, sizeof name, config->db);
-    int len = name[0] == '/' ? snprintf(out, size, "%s", name)
-                             : snprintf(out, size, "%s/%s", config->cwd, name);
+    int len = name[0] == '/' ? snprintf(out, size, "%s", name) : snprintf(out, size, "%s/%s", config->cwd, name);
     if (len < 0 || (size_t)len >= size) return false;
     /* a folder: the default name in it */
     if (out[len - 1] == '/' || (stat(out, &st) == 0 && S_ISDIR(st.st_mode))) {
@@ -70,8 +69,7 @@ static bool spool_is_ours(const char *path, const char *run_id)
 {
     struct gs_spool_control c;
     char error[160];
-    return !gs_spool_read_control(path, &c, error, sizeof error) &&
-           strncmp(c.run_id, run_id, sizeof c.run_id) == 0;
+    return !gs_spool_read_control(path, &c, error, sizeof error) && strncmp(c.run_id, run_id, sizeof c.run_id) == 0;
 }
 
 static bool database_is_ours(const char *path, const char *run_id)
@@ -81,8 +79,7 @@ static bool database_is_ours(const char *path, const char *run_id)
     bool ours = false;
     gs_store_files_init(); /* by itself SQLite fills the numbers 0 to 2 if they are free, and leaves them open */
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?1", -1, &query, NULL) ==
-            SQLITE_OK &&
+        sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?1", -1, &query, NULL) == SQLITE_OK &&
         sqlite3_bind_text(query, 1, run_id, -1, SQLITE_STATIC) == SQLITE_OK)
         ours = sqlite3_step(query) == SQLITE_ROW;
     sqlite3_finalize(query);
@@ -98,8 +95,7 @@ static bool exists(const char *path)
 
 static bool is_ours(const struct gs_run_path *path, const char *run_id)
 {
-    return exists(path->spool) ? spool_is_ours(path->spool, run_id)
-                               : database_is_ours(path->db, run_id);
+    return exists(path->spool) ? spool_is_ours(path->spool, run_id) : database_is_ours(path->db, run_id);
 }
 
 static bool left_by_us(const char *path)
@@ -131,8 +127,8 @@ static int try_name(struct gs_run_path *path, const struct claim *c)
     int len = snprintf(path->spool, sizeof path->spool, "%s.spool", path->db);
     if (len < 0 || (size_t)len >= sizeof path->spool) return ENAMETOOLONG;
     if (exists(path->db) || exists(path->spool)) return EEXIST;
-    int failed = gs_spool_create(c->spool, path->spool, c->config->run_id, c->command,
-                                 c->start_mono_ns, c->start_real_ns);
+    int failed =
+        gs_spool_create(c->spool, path->spool, c->config->run_id, c->command, c->start_mono_ns, c->start_real_ns);
     if (failed || !exists(path->db)) return failed;
     /* between the look and the creation another process recorded under this name and ended */
     gs_spool_unlink(c->spool, path->spool);
@@ -179,17 +175,16 @@ static int claim(struct gs_run_path *path, const char *asked, const struct claim
     return EEXIST;
 }
 
-bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
-                       struct gs_spool *spool, const char *command, uint64_t start_mono_ns,
-                       uint64_t start_real_ns, char *error, size_t error_size)
+bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config, struct gs_spool *spool,
+                       const char *command, uint64_t start_mono_ns, uint64_t start_real_ns, char *error,
+                       size_t error_size)
 {
     char asked[PATH_MAX];
     const struct claim c = {config, spool, command, start_mono_ns, start_real_ns};
     memset(path, 0, sizeof *path);
     int failed = asked_path(asked, sizeof asked, config) ? claim(path, asked, &c) : ENAMETOOLONG;
     if (failed) {
-        snprintf(error, error_size, "cannot write %s: %s", gs_run_path_shown(asked, config),
-                 strerror(failed));
+        snprintf(error, error_size, "cannot write %s: %s", gs_run_path_shown(asked, config), strerror(failed));
         return false;
     }
     if (strcmp(path->first, asked) != 0) memcpy(path->asked, asked, sizeof path->asked);

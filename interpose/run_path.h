@@ -26,9 +26,9 @@ struct gs_run_path {
  *   run.db → run-2.db, run-3.db … where it belongs to another. Nothing is ever overwritten.
  * Processes that race for a name are told apart by the spool's exclusive creation. On failure
  * false and one line in `error`. */
-bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
-                       struct gs_spool *spool, const char *command, uint64_t start_mono_ns,
-                       uint64_t start_real_ns, char *error, size_t error_size);
+bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config, struct gs_spool *spool,
+                       const char *command, uint64_t start_mono_ns, uint64_t start_real_ns, char *error,
+                       size_t error_size);
 
 /* The database of left[i]. */
 bool gs_run_path_left(const struct gs_run_path *path, int i, char *db, size_t size);

@@ -60,7 +60,7 @@ static struct {
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
-#define START_MS 5000 /* longer than a start ever takes */
+#define START_MS 5000   /* longer than a start ever takes */
 #define PATIENCE_MS 200 /* for whoever should read stderr */
 
 static _Atomic bool said_failure;
@@ -114,8 +114,10 @@ static void say(const char *format, va_list arguments)
     if (more < 0) return;
     len += (size_t)more < sizeof line - len - 1 ? (size_t)more : sizeof line - len - 2;
     line[len++] = '\n';
-    if (gs_has_own_files()) gs_watcher_print(line, len);
-    else gs_write_line(line, len);
+    if (gs_has_own_files())
+        gs_watcher_print(line, len);
+    else
+        gs_write_line(line, len);
 }
 
 void gs_say(const char *format, ...)
@@ -181,8 +183,7 @@ static bool host_allows(bool own_files)
     return false;
 }
 
-static struct gs_store *create_store(const char *command, uint64_t real_ns, char *error,
-                                     size_t error_size)
+static struct gs_store *create_store(const char *command, uint64_t real_ns, char *error, size_t error_size)
 {
     char host[256] = "", exe[PATH_MAX] = "";
     gethostname(host, sizeof host - 1);
@@ -225,8 +226,7 @@ static void define_setting(struct gs_writer *w, const char *name, const char *va
     const size_t given = strlen(value);
     const uint16_t name_len = (uint16_t)strlen(name);
     const uint16_t value_len = given < GS_STRING_MAX ? (uint16_t)given : GS_STRING_MAX;
-    const uint16_t bytes =
-        (uint16_t)((sizeof(struct gs_rec_setting) + name_len + value_len + 7) & ~7u);
+    const uint16_t bytes = (uint16_t)((sizeof(struct gs_rec_setting) + name_len + value_len + 7) & ~7u);
     struct gs_rec_setting *r = gs_writer_reserve(w, bytes);
     if (!r) return;
     memset(r, 0, bytes);
@@ -272,8 +272,8 @@ static bool open_files(struct gs_store **store)
     gs_session_start_ns = clock_ns(CLOCK_MONOTONIC);
     gs_store_files_guest();
     gs_arguments_read(command, sizeof command);
-    if (!gs_run_path_claim(&session.path, gs_config(), &session.spool, command,
-                           gs_session_start_ns, real_ns, error, sizeof error)) {
+    if (!gs_run_path_claim(&session.path, gs_config(), &session.spool, command, gs_session_start_ns, real_ns, error,
+                           sizeof error)) {
         gs_deactivate("not recording: %s", error);
         return false;
     }
@@ -348,8 +348,10 @@ static bool open_and_drain_elsewhere(void)
     void *done = NULL;
     int failed = gs_watcher_start();
     if (!failed) failed = gs_start_thread(&thread, START_STACK, open_and_drain, NULL);
-    if (failed) gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
-    else pthread_join(thread, &done);
+    if (failed)
+        gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
+    else
+        pthread_join(thread, &done);
     return done != NULL;
 }
 
@@ -359,8 +361,7 @@ static void go_live(void)
 {
     int expected = NOT_YET;
     atomic_store(&gs_session_live, ++session.number);
-    if (!atomic_compare_exchange_strong(&session.state, &expected, LIVE))
-        atomic_store(&gs_session_live, 0);
+    if (!atomic_compare_exchange_strong(&session.state, &expected, LIVE)) atomic_store(&gs_session_live, 0);
     gs_unseen_write();
 }
 
@@ -402,8 +403,7 @@ static void leave_unprepared_child(void)
         pthread_mutex_unlock(&session.lock);
         return;
     }
-    gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded",
-                  (long)getpid());
+    gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded", (long)getpid());
 }
 
 bool gs_session_begin(void)
@@ -427,15 +427,16 @@ bool gs_session_over(void)
 {
     if (unprepared_child()) leave_unprepared_child();
     if (atomic_load(&session.state) != OVER) return false;
-    if (atomic_load(&session.spooling)) gs_spool_lost(&session.spool, gs_now());
-    else if (atomic_load(&session.ended)) lose_late();
+    if (atomic_load(&session.spooling))
+        gs_spool_lost(&session.spool, gs_now());
+    else if (atomic_load(&session.ended))
+        lose_late();
     return true;
 }
 
 void gs_session_missed(void)
 {
-    if (atomic_load(&session.state) == OVER && atomic_load(&session.spooling))
-        gs_spool_lost(&session.spool, gs_now());
+    if (atomic_load(&session.state) == OVER && atomic_load(&session.spooling)) gs_spool_lost(&session.spool, gs_now());
 }
 
 bool gs_session_wanted(void)
@@ -446,8 +447,7 @@ bool gs_session_wanted(void)
 bool gs_session_torch_cpu(void)
 {
     /* after a failure they are still asked for, to be counted as lost */
-    return gs_config()->torch_cpu &&
-           (atomic_load(&session.state) != OVER || atomic_load(&session.spooling));
+    return gs_config()->torch_cpu && (atomic_load(&session.state) != OVER || atomic_load(&session.spooling));
 }
 
 struct gs_spool *gs_session_spool(void)
@@ -507,8 +507,7 @@ static void __attribute__((constructor)) load(void)
     if (gs_session_wanted()) {
         gs_inherit(gs_config());
         atomic_store(&gs_session_page.here, true);
-        session.wiped =
-            !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
+        session.wiped = !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
         gs_fork_load();
         gs_resolve_load();
         gs_weak_load();

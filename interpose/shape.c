@@ -12,6 +12,7 @@ GS_ASK(DRV, CUresult, cuArray3DGetDescriptor_v2, CUDA_ARRAY3D_DESCRIPTOR *, CUar
 
 /* Formats whose bits a texel do not come from the number of channels: packed, planar and compressed
  * ones. X(CUarray_format, bits) */
+/* clang-format off */
 #define PACKED_FORMATS(X)                                                                          \
     X(0x50, 32) /* 10 10 10 2 */                                                                   \
     X(0xc0, 8) X(0xc1, 16) X(0xc2, 32) X(0xc3, 16) X(0xc4, 32) X(0xc5, 64)   /* unsigned norm. */  \
@@ -22,27 +23,23 @@ GS_ASK(DRV, CUresult, cuArray3DGetDescriptor_v2, CUDA_ARRAY3D_DESCRIPTOR *, CUar
     X(0xb0, 12) X(0x9f, 24) X(0xa1, 24)                                      /* 4:2:0 */           \
     X(0xa2, 16) X(0xa3, 32) X(0xa4, 32) X(0xa5, 16) X(0xa6, 32) X(0xa7, 32)  /* 4:2:2 */           \
     X(0xa8, 32) X(0xa9, 32) X(0xb1, 64) X(0xb2, 24) X(0xb3, 48) X(0xb4, 24) X(0xb5, 48) /* 4:4:4 */
+/* clang-format on */
 
 static unsigned texel_bits(int format, unsigned channels)
 {
     switch (format) {
     case 0x01: /* unsigned 8 */
-    case 0x08: /* signed 8 */
-        return 8 * channels;
+    case 0x08: /* signed 8 */ return 8 * channels;
     case 0x02:
     case 0x09:
-    case 0x10: /* half */
-        return 16 * channels;
+    case 0x10: /* half */ return 16 * channels;
     case 0x03:
     case 0x0a:
-    case 0x20: /* float */
-        return 32 * channels;
-#define FORMAT(value, bits)                                                                        \
-    case value:                                                                                    \
-        return bits;
+    case 0x20: /* float */ return 32 * channels;
+#define FORMAT(value, bits) \
+    case value: return bits;
         PACKED_FORMATS(FORMAT)
-    default: /* of a later CUDA */
-        return 8 * channels;
+    default: /* of a later CUDA */ return 8 * channels;
     }
 }
 
@@ -64,8 +61,8 @@ static uint64_t at_least_one(uint64_t n)
     return n ? n : 1;
 }
 
-static uint64_t bytes_of(unsigned bits, uint64_t width, uint64_t height, uint64_t depth,
-                         unsigned flags, unsigned levels)
+static uint64_t bytes_of(unsigned bits, uint64_t width, uint64_t height, uint64_t depth, unsigned flags,
+                         unsigned levels)
 {
     uint64_t texels = 0;
     const bool layers = flags & (GS_ARRAY_LAYERED | GS_ARRAY_CUBEMAP);
@@ -80,14 +77,14 @@ static uint64_t bytes_of(unsigned bits, uint64_t width, uint64_t height, uint64_
     return texels * bits / 8;
 }
 
-uint64_t gs_array_bytes(int format, unsigned channels, size_t width, size_t height, size_t depth,
-                        unsigned flags, unsigned levels)
+uint64_t gs_array_bytes(int format, unsigned channels, size_t width, size_t height, size_t depth, unsigned flags,
+                        unsigned levels)
 {
     return bytes_of(texel_bits(format, channels), width, height, depth, flags, levels);
 }
 
-uint64_t gs_channel_array(const struct cudaChannelFormatDesc *channel, size_t width, size_t height,
-                          size_t depth, unsigned flags, unsigned levels)
+uint64_t gs_channel_array(const struct cudaChannelFormatDesc *channel, size_t width, size_t height, size_t depth,
+                          unsigned flags, unsigned levels)
 {
     return bytes_of(channel_bits(channel), width, height, depth, flags, levels);
 }
@@ -115,8 +112,7 @@ bool gs_on_device(uint64_t address)
 {
     CUresult (*get)(void *, int, CUdeviceptr) = real_cuPointerGetAttribute();
     int type;
-    return get && get(&type, GS_POINTER_MEMORY_TYPE, address) == CUDA_SUCCESS &&
-           type == GS_MEMORYTYPE_DEVICE;
+    return get && get(&type, GS_POINTER_MEMORY_TYPE, address) == CUDA_SUCCESS && type == GS_MEMORYTYPE_DEVICE;
 }
 
 int gs_location_device(const void *location)
@@ -149,8 +145,7 @@ struct gs_route gs_route(int dst_type, uint64_t dst, int src_type, uint64_t src,
 
 struct gs_route gs_route_peer(struct gs_route route)
 {
-    if (route.direction == GS_DIR_D2D || route.direction == GS_DIR_UNKNOWN)
-        route.direction = GS_DIR_P2P;
+    if (route.direction == GS_DIR_D2D || route.direction == GS_DIR_UNKNOWN) route.direction = GS_DIR_P2P;
     return route;
 }
 
@@ -167,11 +162,9 @@ static int type_of(const void *array)
     return array ? GS_MEMORYTYPE_ARRAY : GS_MEMORYTYPE_UNIFIED;
 }
 
-#define RUNTIME_ROUTE(p)                                                                           \
-    gs_route(type_of((p)->dstArray),                                                               \
-             (uint64_t)(uintptr_t)((p)->dstArray ? (void *)(p)->dstArray : (p)->dstPtr.ptr),       \
-             type_of((p)->srcArray),                                                               \
-             (uint64_t)(uintptr_t)((p)->srcArray ? (void *)(p)->srcArray : (p)->srcPtr.ptr),       \
+#define RUNTIME_ROUTE(p)                                                                                             \
+    gs_route(type_of((p)->dstArray), (uint64_t)(uintptr_t)((p)->dstArray ? (void *)(p)->dstArray : (p)->dstPtr.ptr), \
+             type_of((p)->srcArray), (uint64_t)(uintptr_t)((p)->srcArray ? (void *)(p)->srcArray : (p)->srcPtr.ptr), \
              box_bytes(&(p)->extent, (p)->dstArray, (p)->srcArray))
 
 struct gs_route gs_route_3d(const struct cudaMemcpy3DParms *p)
@@ -208,8 +201,7 @@ static uint64_t address_at(const void *addresses, size_t i)
     return address;
 }
 
-struct gs_batch gs_batch_linear(const void *dsts, const void *srcs, const size_t *sizes,
-                                size_t count)
+struct gs_batch gs_batch_linear(const void *dsts, const void *srcs, const size_t *sizes, size_t count)
 {
     struct gs_batch b = {0};
     if (!dsts || !srcs || !sizes) return b;
@@ -246,8 +238,7 @@ struct gs_batch gs_batch_3d(const struct cudaMemcpy3DBatchOp *ops, size_t count)
 }
 
 struct gs_batch gs_batch_prefetch(const void *addresses, const size_t *sizes, size_t count,
-                                  const struct cudaMemLocation *to, const size_t *first_of,
-                                  size_t locations)
+                                  const struct cudaMemLocation *to, const size_t *first_of, size_t locations)
 {
     struct gs_batch b = {0};
     size_t at = 0;
@@ -255,8 +246,7 @@ struct gs_batch gs_batch_prefetch(const void *addresses, const size_t *sizes, si
     for (size_t i = 0; i < count; i++) {
         while (at + 1 < locations && first_of[at + 1] <= i) at++;
         const uint64_t address = address_at(addresses, i);
-        add(&b, to[at].type == cudaMemLocationTypeDevice ? GS_DIR_H2D : GS_DIR_D2H, address, address,
-            sizes[i]);
+        add(&b, to[at].type == cudaMemLocationTypeDevice ? GS_DIR_H2D : GS_DIR_D2H, address, address, sizes[i]);
     }
     return b;
 }

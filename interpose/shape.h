@@ -14,14 +14,13 @@
 
 /* Bytes of an array of `levels` mipmap levels (1: no mipmap) in a driver's format, or in a runtime's
  * channel description. 0 where the array has no memory of its own (sparse, mapped later). */
-uint64_t gs_array_bytes(int format, unsigned channels, size_t width, size_t height, size_t depth,
-                        unsigned flags, unsigned levels);
-uint64_t gs_channel_array(const struct cudaChannelFormatDesc *channel, size_t width, size_t height,
-                          size_t depth, unsigned flags, unsigned levels);
+uint64_t gs_array_bytes(int format, unsigned channels, size_t width, size_t height, size_t depth, unsigned flags,
+                        unsigned levels);
+uint64_t gs_channel_array(const struct cudaChannelFormatDesc *channel, size_t width, size_t height, size_t depth,
+                          unsigned flags, unsigned levels);
 #define ARRAY_2D(p) gs_array_bytes((p)->Format, (p)->NumChannels, (p)->Width, (p)->Height, 0, 0, 1)
-#define ARRAY_3D(p, levels)                                                                        \
-    gs_array_bytes((p)->Format, (p)->NumChannels, (p)->Width, (p)->Height, (p)->Depth, (p)->Flags, \
-                   levels)
+#define ARRAY_3D(p, levels) \
+    gs_array_bytes((p)->Format, (p)->NumChannels, (p)->Width, (p)->Height, (p)->Depth, (p)->Flags, levels)
 
 /* The allocation that begins at this device address, as the driver knows it; 0 unknown. */
 uint64_t gs_range_bytes_at(uint64_t address);
@@ -44,12 +43,11 @@ struct gs_route gs_route_3d(const struct cudaMemcpy3DParms *p);
 struct gs_route gs_route_3d_peer(const struct cudaMemcpy3DPeerParms *p);
 
 /* The driver's structures say of each side what kind of memory it is. */
-#define GS_SIDE(p, side)                                                                           \
-    ((p)->side##MemoryType == GS_MEMORYTYPE_HOST    ? (uint64_t)(uintptr_t)(p)->side##Host         \
-     : (p)->side##MemoryType == GS_MEMORYTYPE_ARRAY ? (uint64_t)(uintptr_t)(p)->side##Array        \
+#define GS_SIDE(p, side)                                                                    \
+    ((p)->side##MemoryType == GS_MEMORYTYPE_HOST    ? (uint64_t)(uintptr_t)(p)->side##Host  \
+     : (p)->side##MemoryType == GS_MEMORYTYPE_ARRAY ? (uint64_t)(uintptr_t)(p)->side##Array \
                                                     : (uint64_t)(p)->side##Device)
-#define GS_ROUTE(p, bytes)                                                                         \
-    gs_route((p)->dstMemoryType, GS_SIDE(p, dst), (p)->srcMemoryType, GS_SIDE(p, src), bytes)
+#define GS_ROUTE(p, bytes) gs_route((p)->dstMemoryType, GS_SIDE(p, dst), (p)->srcMemoryType, GS_SIDE(p, src), bytes)
 #define ROUTE_2D(p) GS_ROUTE(p, (uint64_t)(p)->WidthInBytes *(p)->Height)
 #define ROUTE_3D(p) GS_ROUTE(p, (uint64_t)(p)->WidthInBytes *(p)->Height *(p)->Depth)
 
@@ -58,11 +56,9 @@ struct gs_batch {
     struct gs_route way[GS_DIR_H2H + 1]; /* by enum gs_direction; 0 bytes: nothing goes there */
 };
 /* `dsts` and `srcs`: arrays of pointers or of CUdeviceptr. */
-struct gs_batch gs_batch_linear(const void *dsts, const void *srcs, const size_t *sizes,
-                                size_t count);
+struct gs_batch gs_batch_linear(const void *dsts, const void *srcs, const size_t *sizes, size_t count);
 struct gs_batch gs_batch_3d(const struct cudaMemcpy3DBatchOp *ops, size_t count);
 struct gs_batch gs_batch_prefetch(const void *addresses, const size_t *sizes, size_t count,
-                                  const struct cudaMemLocation *to, const size_t *first_of,
-                                  size_t locations);
+                                  const struct cudaMemLocation *to, const size_t *first_of, size_t locations);
 
 #endif

@@ -24,8 +24,7 @@ static inline uint64_t gs_take(struct gs_bytes *b, unsigned bytes)
     const uint8_t *from = b->at;
     uint64_t value = 0;
     gs_skip(b, bytes);
-    if (!b->bad)
-        memcpy(&value, from, bytes);
+    if (!b->bad) memcpy(&value, from, bytes);
     return value;
 }
 
@@ -35,12 +34,10 @@ static inline uint64_t gs_take_leb(struct gs_bytes *b, bool is_signed)
     unsigned shift = 0;
     do {
         byte = gs_take(b, 1);
-        if (shift < 64)
-            value |= (byte & 0x7f) << shift;
+        if (shift < 64) value |= (byte & 0x7f) << shift;
         shift += 7;
     } while (byte & 0x80 && !b->bad);
-    if (is_signed && byte & 0x40 && shift < 64)
-        value |= ~0ull << shift;
+    if (is_signed && byte & 0x40 && shift < 64) value |= ~0ull << shift;
     return value;
 }
 

@@ -16,7 +16,7 @@
 #define GS_CACHE_WAYS 8u /* one cache line */
 #define GS_CACHE_NEAR 512u
 #define GS_CACHE_FRAMES 16384u
-#define GS_CACHE_FRAMES_FIRST 256u /* and 1024, 4096: as many as the thread comes to need */
+#define GS_CACHE_FRAMES_FIRST 256u  /* and 1024, 4096: as many as the thread comes to need */
 #define GS_CACHE_FRAMES_USED 12288u /* beyond it: RESET, and start anew */
 
 #define GS_NATIVE_DEPTH 64
@@ -59,15 +59,13 @@ static inline uint32_t gs_cache_near(uint64_t hash)
 
 static inline uint32_t gs_cache_far(uint64_t hash)
 {
-    return GS_CACHE_NEAR +
-           (uint32_t)(hash % ((GS_CACHE_STACKS - GS_CACHE_NEAR) / GS_CACHE_WAYS)) * GS_CACHE_WAYS;
+    return GS_CACHE_NEAR + (uint32_t)(hash % ((GS_CACHE_STACKS - GS_CACHE_NEAR) / GS_CACHE_WAYS)) * GS_CACHE_WAYS;
 }
 
 static inline uint32_t gs_cache_in(const struct gs_stacks *s, uint32_t set, uint64_t hash)
 {
     for (uint32_t way = set; way < set + GS_CACHE_WAYS; way++)
-        if (s->stacks[way] == hash)
-            return way + 1;
+        if (s->stacks[way] == hash) return way + 1;
     return 0;
 }
 
@@ -88,8 +86,7 @@ void gs_cache_add_frame(struct gs_stacks *s, uint64_t key);
 bool gs_cache_make_room(struct gs_stacks *s, uint32_t frames);
 /* Writes the stack's definition and returns its number, 0 where the spool has no room. `hash` is
  * not 0. */
-uint32_t gs_cache_add_stack(struct gs_stacks *s, uint64_t hash, const uint32_t *frames,
-                            uint32_t depth);
+uint32_t gs_cache_add_stack(struct gs_stacks *s, uint64_t hash, const uint32_t *frames, uint32_t depth);
 /* All cached stacks are unknown from now on, frames stay. */
 void gs_cache_new_epoch(struct gs_stacks *s, uint32_t epoch);
 

@@ -18,14 +18,12 @@ enum {
     PE_OMITTED = 0xff,
 };
 
-bool gs_image_segment(const struct gs_image *image, uintptr_t address, uint32_t flags,
-                      struct gs_segment *segment)
+bool gs_image_segment(const struct gs_image *image, uintptr_t address, uint32_t flags, struct gs_segment *segment)
 {
     for (unsigned i = 0; i < image->phnum; i++) {
         const ElfW(Phdr) *p = &image->phdr[i];
         const uintptr_t lo = image->bias + p->p_vaddr;
-        if (p->p_type != PT_LOAD || (p->p_flags & flags) != flags || address - lo >= p->p_filesz)
-            continue;
+        if (p->p_type != PT_LOAD || (p->p_flags & flags) != flags || address - lo >= p->p_filesz) continue;
         segment->lo = lo;
         segment->hi = lo + p->p_filesz;
         return true;
@@ -36,8 +34,7 @@ bool gs_image_segment(const struct gs_image *image, uintptr_t address, uint32_t 
 static bool bytes_at(const struct gs_image *image, uintptr_t address, struct gs_bytes *b)
 {
     struct gs_segment segment;
-    if (!gs_image_segment(image, address, PF_R, &segment))
-        return false;
+    if (!gs_image_segment(image, address, PF_R, &segment)) return false;
     *b = (struct gs_bytes){(const uint8_t *)address, (const uint8_t *)segment.hi, false};
     return true;
 }
@@ -49,24 +46,19 @@ static uintptr_t take_address(struct gs_bytes *b, uint8_t encoding, uintptr_t da
 {
     static const struct {
         uint8_t bytes, is_signed; /* no bytes: a number of variable length */
-    } formats[16] = {[0] = {8, 0},   [1] = {0, 0},   [2] = {2, 0},    [3] = {4, 0},   [4] = {8, 0},
-                     [9] = {0, 1},   [0xa] = {2, 1}, [0xb] = {4, 1},  [0xc] = {8, 1}, [5] = {9, 0},
-                     [6] = {9, 0},   [7] = {9, 0},   [8] = {9, 0},    [0xd] = {9, 0}, [0xe] = {9, 0},
-                     [0xf] = {9, 0}};
+    } formats[16] = {[0] = {8, 0},   [1] = {0, 0},   [2] = {2, 0},   [3] = {4, 0},  [4] = {8, 0}, [9] = {0, 1},
+                     [0xa] = {2, 1}, [0xb] = {4, 1}, [0xc] = {8, 1}, [5] = {9, 0},  [6] = {9, 0}, [7] = {9, 0},
+                     [8] = {9, 0},   [0xd] = {9, 0}, [0xe] = {9, 0}, [0xf] = {9, 0}};
     const uintptr_t here = (uintptr_t)b->at;
     const uint8_t bytes = formats[encoding & PE_FORMAT].bytes;
     const bool is_signed = formats[encoding & PE_FORMAT].is_signed;
-    if (encoding == PE_OMITTED)
-        return 0;
+    if (encoding == PE_OMITTED) return 0;
     if (bytes > 8) {
         b->bad = true;
         return 0;
     }
-    uint64_t value = bytes      ? gs_take(b, bytes)
-                     : is_signed ? (uint64_t)gs_take_sleb(b)
-                                 : gs_take_uleb(b);
-    if (bytes && bytes < 8 && is_signed)
-        value = (uint64_t)((int64_t)(value << (64 - 8 * bytes)) >> (64 - 8 * bytes));
+    uint64_t value = bytes ? gs_take(b, bytes) : is_signed ? (uint64_t)gs_take_sleb(b) : gs_take_uleb(b);
+    if (bytes && bytes < 8 && is_signed) value = (uint64_t)((int64_t)(value << (64 - 8 * bytes)) >> (64 - 8 * bytes));
     switch (encoding & PE_RELATIVE) {
     case PE_ABSOLUTE: return value;
     case PE_PC_RELATIVE: return value + here;
@@ -76,7 +68,7 @@ static uintptr_t take_address(struct gs_bytes *b, uint8_t encoding, uintptr_t da
 }
 
 struct entry {
-    uintptr_t begin, end; /* of the code that it is about */
+    uintptr_t begin, end;        /* of the code that it is about */
     struct gs_bytes common, own; /* programs */
     uint64_t code_unit;
     int64_t data_unit;
@@ -88,8 +80,7 @@ struct entry {
 static bool take_record(struct gs_bytes *b, struct gs_bytes *body)
 {
     const uint64_t length = gs_take(b, 4);
-    if (b->bad || !length || length == 0xffffffff || length > (size_t)(b->end - b->at))
-        return false;
+    if (b->bad || !length || length == 0xffffffff || length > (size_t)(b->end - b->at)) return false;
     *body = (struct gs_bytes){b->at, b->at + length, false};
     b->at += length;
     return true;
@@ -121,14 +112,11 @@ static bool parse_augmentation(struct gs_bytes *b, const uint8_t *letters, struc
 static bool parse_common(const struct gs_image *image, uintptr_t at, struct entry *e)
 {
     struct gs_bytes b, body;
-    if (!bytes_at(image, at, &b) || !take_record(&b, &body) || gs_take(&body, 4) != 0)
-        return false;
+    if (!bytes_at(image, at, &b) || !take_record(&b, &body) || gs_take(&body, 4) != 0) return false;
     const uint64_t version = gs_take(&body, 1);
     const uint8_t *letters = body.at;
-    while (gs_take(&body, 1))
-        continue;
-    if (body.bad || (version != 1 && version != 3))
-        return false;
+    while (gs_take(&body, 1)) continue;
+    if (body.bad || (version != 1 && version != 3)) return false;
     e->code_unit = gs_take_uleb(&body);
     e->data_unit = gs_take_sleb(&body);
     const uint64_t returns = version == 1 ? gs_take(&body, 1) : gs_take_uleb(&body);
@@ -141,39 +129,30 @@ static bool parse_common(const struct gs_image *image, uintptr_t at, struct entr
 }
 
 /* An entry of its own: an FDE. NONE: it is none, or not about the place. */
-static enum gs_cfi_result parse_entry(const struct gs_image *image, struct gs_bytes body, uintptr_t pc,
-                                      struct entry *e)
+static enum gs_cfi_result parse_entry(const struct gs_image *image, struct gs_bytes body, uintptr_t pc, struct entry *e)
 {
     *e = (struct entry){0};
     const uintptr_t from = (uintptr_t)body.at;
     const uint64_t back = gs_take(&body, 4);
-    if (body.bad)
-        return GS_CFI_DAMAGED;
-    if (!back)
-        return GS_CFI_NONE;
-    if (!parse_common(image, from - back, e))
-        return GS_CFI_DAMAGED;
+    if (body.bad) return GS_CFI_DAMAGED;
+    if (!back) return GS_CFI_NONE;
+    if (!parse_common(image, from - back, e)) return GS_CFI_DAMAGED;
     e->begin = take_address(&body, e->encoding, 0);
     e->end = e->begin + take_address(&body, e->encoding & PE_FORMAT, 0);
-    if (e->augmented)
-        gs_skip(&body, gs_take_uleb(&body));
-    if (body.bad || e->encoding & PE_INDIRECT)
-        return GS_CFI_DAMAGED;
+    if (e->augmented) gs_skip(&body, gs_take_uleb(&body));
+    if (body.bad || e->encoding & PE_INDIRECT) return GS_CFI_DAMAGED;
     e->own = body;
     return pc >= e->begin && pc < e->end ? GS_CFI_OK : GS_CFI_NONE;
 }
 
 /* --- finding the entry ------------------------------------------------------------------------ */
 
-static enum gs_cfi_result search_all(const struct gs_image *image, uintptr_t table, uintptr_t pc,
-                                     struct entry *e)
+static enum gs_cfi_result search_all(const struct gs_image *image, uintptr_t table, uintptr_t pc, struct entry *e)
 {
     struct gs_bytes b, body;
-    if (!bytes_at(image, table, &b))
-        return GS_CFI_NONE;
+    if (!bytes_at(image, table, &b)) return GS_CFI_NONE;
     while (take_record(&b, &body))
-        if (parse_entry(image, body, pc, e) == GS_CFI_OK)
-            return GS_CFI_OK;
+        if (parse_entry(image, body, pc, e) == GS_CFI_OK) return GS_CFI_OK;
     return GS_CFI_NONE;
 }
 
@@ -185,9 +164,8 @@ static int32_t word_at(const uint8_t *at)
 }
 
 /* Rows of two offsets from the header: a place in the code, and its entry. */
-static enum gs_cfi_result search_sorted(const struct gs_image *image, uintptr_t header,
-                                        const uint8_t *rows, size_t count, uintptr_t pc,
-                                        struct entry *e)
+static enum gs_cfi_result search_sorted(const struct gs_image *image, uintptr_t header, const uint8_t *rows,
+                                        size_t count, uintptr_t pc, struct entry *e)
 {
     size_t lo = 0, hi = count;
     while (lo < hi) {
@@ -198,10 +176,8 @@ static enum gs_cfi_result search_sorted(const struct gs_image *image, uintptr_t 
             hi = mid;
     }
     struct gs_bytes b, body;
-    if (!lo)
-        return GS_CFI_NONE;
-    if (!bytes_at(image, header + (uintptr_t)(intptr_t)word_at(rows + lo * 8 - 4), &b) ||
-        !take_record(&b, &body))
+    if (!lo) return GS_CFI_NONE;
+    if (!bytes_at(image, header + (uintptr_t)(intptr_t)word_at(rows + lo * 8 - 4), &b) || !take_record(&b, &body))
         return GS_CFI_DAMAGED;
     return parse_entry(image, body, pc, e);
 }
@@ -210,22 +186,17 @@ static enum gs_cfi_result search(const struct gs_image *image, uintptr_t pc, str
 {
     uintptr_t header = 0;
     for (unsigned i = 0; i < image->phnum; i++)
-        if (image->phdr[i].p_type == PT_GNU_EH_FRAME)
-            header = image->bias + image->phdr[i].p_vaddr;
+        if (image->phdr[i].p_type == PT_GNU_EH_FRAME) header = image->bias + image->phdr[i].p_vaddr;
     struct gs_bytes b;
-    if (!header || !bytes_at(image, header, &b))
-        return GS_CFI_NONE;
+    if (!header || !bytes_at(image, header, &b)) return GS_CFI_NONE;
     const uint64_t version = gs_take(&b, 1);
     const uint8_t to_table = (uint8_t)gs_take(&b, 1), of_count = (uint8_t)gs_take(&b, 1);
     const uint8_t of_rows = (uint8_t)gs_take(&b, 1);
     const uintptr_t table = take_address(&b, to_table, header);
-    if (b.bad || version != 1)
-        return GS_CFI_DAMAGED;
-    if (of_count == PE_OMITTED || of_rows != (PE_DATA_RELATIVE | PE_SDATA4))
-        return search_all(image, table, pc, e);
+    if (b.bad || version != 1) return GS_CFI_DAMAGED;
+    if (of_count == PE_OMITTED || of_rows != (PE_DATA_RELATIVE | PE_SDATA4)) return search_all(image, table, pc, e);
     const uint64_t count = take_address(&b, of_count, header);
-    if (b.bad || count > (size_t)(b.end - b.at) / 8)
-        return GS_CFI_DAMAGED;
+    if (b.bad || count > (size_t)(b.end - b.at) / 8) return GS_CFI_DAMAGED;
     return search_sorted(image, header, b.at, count, pc, e);
 }
 
@@ -267,8 +238,8 @@ static void set_expression(struct gs_bytes *b, struct gs_cfi_rule *rule, enum gs
 
 static void set_cfa(struct run *r, uint64_t reg, int64_t offset)
 {
-    r->w->row.cfa = (struct gs_cfi_rule){
-        .how = GS_CFI_PLUS, .reg = reg < GS_REGS ? (uint8_t)reg : UINT8_MAX, .offset = offset};
+    r->w->row.cfa =
+        (struct gs_cfi_rule){.how = GS_CFI_PLUS, .reg = reg < GS_REGS ? (uint8_t)reg : UINT8_MAX, .offset = offset};
 }
 
 static void restore(struct run *r, uint64_t reg)
@@ -279,16 +250,14 @@ static void restore(struct run *r, uint64_t reg)
 
 static bool remember(struct run *r)
 {
-    if (r->remembered == GS_CFI_REMEMBERED)
-        return false;
+    if (r->remembered == GS_CFI_REMEMBERED) return false;
     r->w->remembered[r->remembered++] = r->w->row;
     return true;
 }
 
 static bool recall(struct run *r)
 {
-    if (!r->remembered)
-        return false;
+    if (!r->remembered) return false;
     r->w->row = r->w->remembered[--r->remembered];
     return true;
 }
@@ -339,8 +308,14 @@ static bool define_cfa(struct run *r, struct gs_bytes *b, uint8_t what)
     struct gs_cfi_rule *cfa = &r->w->row.cfa;
     uint64_t reg;
     switch (what) {
-    case CFA_DEF_CFA: reg = gs_take_uleb(b); set_cfa(r, reg, (int64_t)gs_take_uleb(b)); break;
-    case CFA_DEF_CFA_SF: reg = gs_take_uleb(b); set_cfa(r, reg, scaled_signed(r, b)); break;
+    case CFA_DEF_CFA:
+        reg = gs_take_uleb(b);
+        set_cfa(r, reg, (int64_t)gs_take_uleb(b));
+        break;
+    case CFA_DEF_CFA_SF:
+        reg = gs_take_uleb(b);
+        set_cfa(r, reg, scaled_signed(r, b));
+        break;
     case CFA_DEF_CFA_REGISTER: set_cfa(r, gs_take_uleb(b), cfa->how == GS_CFI_PLUS ? cfa->offset : 0); break;
     case CFA_DEF_CFA_OFFSET: cfa->offset = (int64_t)gs_take_uleb(b); return cfa->how == GS_CFI_PLUS;
     case CFA_DEF_CFA_OFFSET_SF: cfa->offset = scaled_signed(r, b); return cfa->how == GS_CFI_PLUS;
@@ -406,8 +381,7 @@ static bool run_one(struct run *r, struct gs_bytes *b)
 static bool run_all(struct run *r, struct gs_bytes b)
 {
     while (b.at < b.end && !b.bad && !r->there)
-        if (!run_one(r, &b))
-            return false;
+        if (!run_one(r, &b)) return false;
     return !b.bad;
 }
 
@@ -415,16 +389,13 @@ enum gs_cfi_result gs_cfi_find(const struct gs_image *image, uintptr_t pc, struc
 {
     struct entry e;
     const enum gs_cfi_result found = search(image, pc, &e);
-    if (found != GS_CFI_OK)
-        return found;
+    if (found != GS_CFI_OK) return found;
     memset(&work->row, 0, sizeof work->row);
     struct run r = {.e = &e, .w = work, .pc = UINTPTR_MAX, .is_common = true};
-    if (!run_all(&r, e.common))
-        return GS_CFI_DAMAGED;
+    if (!run_all(&r, e.common)) return GS_CFI_DAMAGED;
     work->initial = work->row;
     r = (struct run){.e = &e, .w = work, .pc = pc, .at = e.begin};
-    if (!run_all(&r, e.own))
-        return GS_CFI_DAMAGED;
+    if (!run_all(&r, e.own)) return GS_CFI_DAMAGED;
     work->row.signal = e.signal;
     return GS_CFI_OK;
 }

@@ -54,15 +54,14 @@ struct gs_cfi_row {
 /* A loaded object. */
 struct gs_image {
     uintptr_t bias;
-    const ElfW(Phdr) *phdr;
+    const ElfW(Phdr) * phdr;
     unsigned phnum;
 };
 /* The bytes of the segment with the flags (PF_R, PF_X) that holds the address; false: there is none. */
 struct gs_segment {
     uintptr_t lo, hi;
 };
-bool gs_image_segment(const struct gs_image *image, uintptr_t address, uint32_t flags,
-                      struct gs_segment *segment);
+bool gs_image_segment(const struct gs_image *image, uintptr_t address, uint32_t flags, struct gs_segment *segment);
 
 /* Room to work in, too large for a signal handler's stack. */
 #define GS_CFI_REMEMBERED 6
@@ -81,7 +80,7 @@ enum gs_cfi_result {
 enum gs_cfi_result gs_cfi_find(const struct gs_image *image, uintptr_t pc, struct gs_cfi_work *work);
 /* From a frame's registers, its pc in GS_REG_RA, to its caller's. *place: where on the stack the return
  * address is, 0 if it is nowhere there. */
-enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_registers *registers,
-                                struct gs_memory *memory, uintptr_t *place);
+enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_registers *registers, struct gs_memory *memory,
+                                uintptr_t *place);
 
 #endif

@@ -75,8 +75,7 @@ static void push(struct machine *m, uint64_t value)
 /* The n-th from the top. */
 static uint64_t peek(struct machine *m, uint64_t n)
 {
-    if (n < m->depth)
-        return m->stack[m->depth - 1 - n];
+    if (n < m->depth) return m->stack[m->depth - 1 - n];
     m->code.bad = true;
     return 0;
 }
@@ -116,8 +115,7 @@ static void dereference(struct machine *m, uint64_t bytes)
 static void jump(struct machine *m, bool really)
 {
     const int16_t by = (int16_t)gs_take(&m->code, 2);
-    if (!really || m->code.bad)
-        return;
+    if (!really || m->code.bad) return;
     const ptrdiff_t to = m->code.at - m->begin + by;
     if (to < 0 || to > m->code.end - m->begin)
         m->code.bad = true;
@@ -133,8 +131,7 @@ static void shuffle(struct machine *m, uint8_t op)
         return;
     }
     pop(m);
-    if (op == OP_DROP)
-        return;
+    if (op == OP_DROP) return;
     const uint64_t b = pop(m);
     if (op == OP_SWAP) {
         push(m, a);
@@ -220,16 +217,14 @@ static enum gs_cfi_result evaluate(const struct gs_cfi_rule *rule, const struct 
                                    struct gs_memory *memory, const uintptr_t *first, uintptr_t *value)
 {
     struct machine m = {.code = {rule->expression, rule->expression + rule->bytes, false},
-                        .begin = rule->expression, .registers = registers, .memory = memory};
-    if (first)
-        push(&m, *first);
+                        .begin = rule->expression,
+                        .registers = registers,
+                        .memory = memory};
+    if (first) push(&m, *first);
     uint32_t steps = 0;
-    while (m.code.at < m.code.end && !m.code.bad && steps++ < STEPS)
-        run_op(&m, (uint8_t)gs_take(&m.code, 1));
-    if (m.unknown)
-        return GS_CFI_UNKNOWN;
-    if (m.code.bad || m.code.at < m.code.end || !m.depth)
-        return GS_CFI_DAMAGED;
+    while (m.code.at < m.code.end && !m.code.bad && steps++ < STEPS) run_op(&m, (uint8_t)gs_take(&m.code, 1));
+    if (m.unknown) return GS_CFI_UNKNOWN;
+    if (m.code.bad || m.code.at < m.code.end || !m.depth) return GS_CFI_DAMAGED;
     *value = m.stack[m.depth - 1];
     return GS_CFI_OK;
 }
@@ -262,8 +257,7 @@ static enum gs_cfi_result value_of(const struct caller *c, const struct gs_cfi_r
     case GS_CFI_AT: return read_from(c, c->cfa + (uintptr_t)rule->offset, value, place);
     case GS_CFI_PLUS: *value = c->cfa + (uintptr_t)rule->offset; return GS_CFI_OK;
     case GS_CFI_REGISTER:
-        if ((uint64_t)rule->offset >= GS_REGS)
-            return GS_CFI_DAMAGED;
+        if ((uint64_t)rule->offset >= GS_REGS) return GS_CFI_DAMAGED;
         *value = c->frame->value[rule->offset];
         return gs_register_known(c->frame, (unsigned)rule->offset) ? GS_CFI_OK : GS_CFI_UNKNOWN;
     case GS_CFI_EXPRESSION: return evaluate(rule, c->frame, c->memory, &c->cfa, value);
@@ -277,24 +271,20 @@ static enum gs_cfi_result value_of(const struct caller *c, const struct gs_cfi_r
 static enum gs_cfi_result cfa_of(const struct gs_cfi_rule *rule, const struct gs_registers *frame,
                                  struct gs_memory *memory, uintptr_t *cfa)
 {
-    if (rule->how == GS_CFI_EXPRESSION)
-        return evaluate(rule, frame, memory, NULL, cfa);
-    if (rule->how != GS_CFI_PLUS || rule->reg >= GS_REGS)
-        return GS_CFI_DAMAGED;
-    if (!gs_register_known(frame, rule->reg))
-        return GS_CFI_UNKNOWN;
+    if (rule->how == GS_CFI_EXPRESSION) return evaluate(rule, frame, memory, NULL, cfa);
+    if (rule->how != GS_CFI_PLUS || rule->reg >= GS_REGS) return GS_CFI_DAMAGED;
+    if (!gs_register_known(frame, rule->reg)) return GS_CFI_UNKNOWN;
     *cfa = frame->value[rule->reg] + (uintptr_t)rule->offset;
     return GS_CFI_OK;
 }
 
-enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_registers *registers,
-                                struct gs_memory *memory, uintptr_t *place)
+enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_registers *registers, struct gs_memory *memory,
+                                uintptr_t *place)
 {
     const struct gs_registers frame = *registers;
     struct caller c = {.frame = &frame, .memory = memory};
     enum gs_cfi_result result = cfa_of(&row->cfa, &frame, memory, &c.cfa);
-    if (result != GS_CFI_OK)
-        return result;
+    if (result != GS_CFI_OK) return result;
     registers->known = 0;
     for (unsigned reg = 0; reg < GS_REGS; reg++) {
         uintptr_t at;
@@ -305,8 +295,7 @@ enum gs_cfi_result gs_cfi_apply(const struct gs_cfi_row *row, struct gs_register
             return result;
         else if (reg == GS_REG_FP && result == GS_CFI_UNKNOWN && gs_register_known(&frame, reg))
             return result;
-        if (reg == GS_REG_RA)
-            *place = at;
+        if (reg == GS_REG_RA) *place = at;
     }
     return GS_CFI_OK;
 }

@@ -36,8 +36,7 @@ static uint64_t word_of(const void *code)
 /* Empties the slot of what it was seen to hold. */
 static void leave_slot(_Atomic uint64_t *slot, uint64_t held)
 {
-    if (atomic_compare_exchange_strong(slot, &held, (held + 1) & PAST))
-        atomic_fetch_add(&gs_stack_epoch, 1);
+    if (atomic_compare_exchange_strong(slot, &held, (held + 1) & PAST)) atomic_fetch_add(&gs_stack_epoch, 1);
 }
 
 uint64_t gs_code_identity(const void *code)
@@ -48,10 +47,8 @@ uint64_t gs_code_identity(const void *code)
         int free = -1;
         for (uint32_t i = 0; i < SLOTS; i++) {
             const uint64_t word = atomic_load_explicit(&sets[set][i], memory_order_acquire);
-            if ((word & ~PAST) == held)
-                return (uint64_t)(set * SLOTS + i) << PAST_BITS | (word & PAST);
-            if (free < 0 && !(word & ~PAST))
-                free = (int)i;
+            if ((word & ~PAST) == held) return (uint64_t)(set * SLOTS + i) << PAST_BITS | (word & PAST);
+            if (free < 0 && !(word & ~PAST)) free = (int)i;
         }
         if (free >= 0) {
             uint64_t empty = atomic_load(&sets[set][free]) & PAST;
@@ -68,16 +65,14 @@ static void dealloc(void *code)
     const uint32_t set = set_of(code);
     for (uint32_t i = 0; i < SLOTS; i++) {
         const uint64_t word = atomic_load_explicit(&sets[set][i], memory_order_acquire);
-        if ((word & ~PAST) == word_of(code))
-            leave_slot(&sets[set][i], word);
+        if ((word & ~PAST) == word_of(code)) leave_slot(&sets[set][i], word);
     }
     original_dealloc(code);
 }
 
 void gs_code_watch(void (**slot)(void *))
 {
-    if (original_dealloc)
-        return;
+    if (original_dealloc) return;
     original_dealloc = *slot;
     __atomic_store_n(slot, dealloc, __ATOMIC_RELEASE);
 }

@@ -13,15 +13,13 @@ struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
     struct gs_elf_range r = {UINTPTR_MAX, 0};
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-        if (p->p_type != PT_LOAD || !p->p_memsz)
-            continue;
+        if (p->p_type != PT_LOAD || !p->p_memsz) continue;
         uintptr_t lo = info->dlpi_addr + p->p_vaddr;
         uintptr_t hi = lo + p->p_memsz;
         r.lo = lo < r.lo ? lo : r.lo;
         r.hi = hi > r.hi ? hi : r.hi;
     }
-    if (!r.hi)
-        r.lo = 0;
+    if (!r.hi) r.lo = 0;
     return r;
 }
 
@@ -36,11 +34,9 @@ static void enter(void)
 {
     const struct timespec step = {.tv_nsec = 50000};
     for (;;) {
-        while (atomic_load(&forks))
-            nanosleep(&step, NULL);
+        while (atomic_load(&forks)) nanosleep(&step, NULL);
         atomic_fetch_add(&visitors, 1);
-        if (!atomic_load(&forks))
-            return;
+        if (!atomic_load(&forks)) return;
         atomic_fetch_sub(&visitors, 1);
     }
 }
@@ -51,11 +47,9 @@ int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (!visiting++)
-        enter();
+    if (!visiting++) enter();
     const int result = dl_iterate_phdr(visit, data);
-    if (!--visiting)
-        atomic_fetch_sub(&visitors, 1);
+    if (!--visiting) atomic_fetch_sub(&visitors, 1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = saved;
     return result;
@@ -65,8 +59,7 @@ bool gs_elf_rest(int ms)
 {
     const struct timespec step = {.tv_nsec = 100000};
     atomic_fetch_add(&forks, 1);
-    for (int left = ms * 10; atomic_load(&visitors) > 0 && left > 0; left--)
-        nanosleep(&step, NULL);
+    for (int left = ms * 10; atomic_load(&visitors) > 0 && left > 0; left--) nanosleep(&step, NULL);
     return atomic_load(&visitors) <= 0;
 }
 
@@ -119,36 +112,30 @@ static bool find_tables(const struct dl_phdr_info *info, struct tables *t)
 static const ElfW(Sym) * defined(const struct tables *t, uint32_t index, const char *name)
 {
     const ElfW(Sym) *s = &t->symbols[index];
-    if (s->st_shndx == SHN_UNDEF || !s->st_value || strcmp(t->strings + s->st_name, name))
-        return NULL;
+    if (s->st_shndx == SHN_UNDEF || !s->st_value || strcmp(t->strings + s->st_name, name)) return NULL;
     return s;
 }
 
 static const ElfW(Sym) * by_gnu_hash(const struct tables *t, const char *name)
 {
     uint32_t h = 5381;
-    for (const char *c = name; *c; c++)
-        h = h * 33 + (unsigned char)*c;
+    for (const char *c = name; *c; c++) h = h * 33 + (unsigned char)*c;
 
     uint32_t buckets = t->gnu_hash[0], first = t->gnu_hash[1];
     uint32_t words = t->gnu_hash[2], shift = t->gnu_hash[3];
-    if (!buckets || !words)
-        return NULL;
+    if (!buckets || !words) return NULL;
     const uint64_t *filter = (const uint64_t *)(t->gnu_hash + 4);
     const uint32_t *bucket = (const uint32_t *)(filter + words);
     const uint32_t *chain = bucket + buckets;
 
     uint64_t word = filter[(h / 64) % words];
-    if (!(word >> (h % 64) & 1) || !(word >> ((h >> shift) % 64) & 1))
-        return NULL;
+    if (!(word >> (h % 64) & 1) || !(word >> ((h >> shift) % 64) & 1)) return NULL;
     uint32_t i = bucket[h % buckets];
-    if (i < first)
-        return NULL;
+    if (i < first) return NULL;
     for (;; i++) {
         uint32_t link = chain[i - first];
         const ElfW(Sym) *s = (link | 1) == (h | 1) ? defined(t, i, name) : NULL;
-        if (s || link & 1)
-            return s;
+        if (s || link & 1) return s;
     }
 }
 
@@ -164,8 +151,7 @@ static const ElfW(Sym) * by_hash(const struct tables *t, const char *name)
     const uint32_t *bucket = t->hash + 2, *chain = bucket + buckets;
     for (uint32_t i = buckets ? bucket[h % buckets] : 0; i; i = chain[i]) {
         const ElfW(Sym) *s = defined(t, i, name);
-        if (s)
-            return s;
+        if (s) return s;
     }
     return NULL;
 }
@@ -173,8 +159,7 @@ static const ElfW(Sym) * by_hash(const struct tables *t, const char *name)
 void *gs_elf_symbol(const struct dl_phdr_info *info, const char *name)
 {
     struct tables t;
-    if (!find_tables(info, &t))
-        return NULL;
+    if (!find_tables(info, &t)) return NULL;
     const ElfW(Sym) *s = t.gnu_hash ? by_gnu_hash(&t, name) : by_hash(&t, name);
     return s ? (void *)(info->dlpi_addr + s->st_value) : NULL;
 }
@@ -192,8 +177,7 @@ static const uint8_t *build_id_in(uintptr_t at, uintptr_t end, uintptr_t align, 
         const ElfW(Nhdr) *n = (const ElfW(Nhdr) *)at;
         uintptr_t name = at + sizeof *n;
         uintptr_t data = at + align_to(sizeof *n + n->n_namesz, align);
-        if (data + n->n_descsz > end)
-            return NULL;
+        if (data + n->n_descsz > end) return NULL;
         if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp((void *)name, "GNU", 4)) {
             *length = n->n_descsz;
             return (const uint8_t *)data;
@@ -207,12 +191,10 @@ const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-        if (p->p_type != PT_NOTE)
-            continue;
+        if (p->p_type != PT_NOTE) continue;
         uintptr_t at = info->dlpi_addr + p->p_vaddr;
         const uint8_t *id = build_id_in(at, at + p->p_memsz, p->p_align == 8 ? 8 : 4, length);
-        if (id)
-            return id;
+        if (id) return id;
     }
     *length = 0;
     return NULL;

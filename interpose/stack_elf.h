@@ -20,7 +20,7 @@ int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data)
 /* Around fork: a child would keep the lock for ever that another thread has in dl_iterate_phdr. Lets no thread
  * enter it for gpuspy and waits so many ms at most until none is in it; false: one still is. */
 bool gs_elf_rest(int ms);
-void gs_elf_go_on(void); /* in the parent */
+void gs_elf_go_on(void);  /* in the parent */
 void gs_elf_forked(void); /* in the child */
 /* The object's dynamic section, or NULL. */
 const ElfW(Dyn) * gs_elf_dynamic(const struct dl_phdr_info *info);

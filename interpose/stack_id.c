@@ -23,8 +23,7 @@ void gs_stack_lacks(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (atomic_flag_test_and_set(&adding))
-        return; /* two threads at once: one of the two is enough to be told */
+    if (atomic_flag_test_and_set(&adding)) return; /* two threads at once: one of the two is enough to be told */
     size_t n = strlen(lacks);
     if (strstr(lacks, line) || n + 2 + sizeof line > sizeof lacks) {
         atomic_flag_clear(&adding);
@@ -49,8 +48,7 @@ void gs_stack_init(unsigned what, unsigned depth)
 {
     enabled = what;
     native_depth = depth ? depth : GS_NATIVE_DEPTH;
-    if (native_depth > GS_NATIVE_DEPTH_MAX)
-        native_depth = GS_NATIVE_DEPTH_MAX;
+    if (native_depth > GS_NATIVE_DEPTH_MAX) native_depth = GS_NATIVE_DEPTH_MAX;
     gs_modules_open();
     if (what & GS_STACK_NATIVE && !GS_UNWINDS)
         gs_stack_lacks("no native stacks: gpuspy cannot unwind the stacks of this processor");
@@ -65,8 +63,7 @@ void gs_stack_forked(void)
 
 void gs_stack_find_python(void)
 {
-    if (enabled & GS_STACK_PYTHON)
-        gs_python_find();
+    if (enabled & GS_STACK_PYTHON) gs_python_find();
 }
 
 /* --- native frames above the interpreter ------------------------------------------------------ */
@@ -87,11 +84,9 @@ static inline __attribute__((always_inline)) struct gs_frame calling_frame(const
     uintptr_t *at = own;
     for (uint32_t i = 0; i < GS_NATIVE_OWN; i++) {
         if (at[1] == (uintptr_t)caller)
-            return (struct gs_frame){.ip = at[1], .sp = (uintptr_t)(at + 2), .fp = at[0],
-                                     .place = (uintptr_t)(at + 1)};
+            return (struct gs_frame){.ip = at[1], .sp = (uintptr_t)(at + 2), .fp = at[0], .place = (uintptr_t)(at + 1)};
         uintptr_t *const next = (uintptr_t *)at[0];
-        if (next <= at || (uintptr_t)next - m->lo >= m->hi - m->lo)
-            break;
+        if (next <= at || (uintptr_t)next - m->lo >= m->hi - m->lo) break;
         at = next;
     }
     return (struct gs_frame){.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0]};
@@ -107,11 +102,9 @@ static inline uint32_t skip_own(const uintptr_t *at, uint32_t n, const void *cal
 {
     uint32_t most = n < GS_NATIVE_OWN ? n : GS_NATIVE_OWN;
     for (uint32_t i = 0; i < most; i++)
-        if (at[i] == (uintptr_t)caller)
-            return i;
+        if (at[i] == (uintptr_t)caller) return i;
     for (uint32_t i = 0; i < most; i++)
-        if (!within(at[i], &gs_stack_self))
-            return i;
+        if (!within(at[i], &gs_stack_self)) return i;
     return most;
 }
 
@@ -122,8 +115,8 @@ struct native {
 };
 
 /* `stop`: the module at which to stop, NULL for none. */
-static inline struct native unwind(struct gs_stacks *s, struct gs_frame from,
-                                   const struct gs_elf_range *stop, const void *caller)
+static inline struct native unwind(struct gs_stacks *s, struct gs_frame from, const struct gs_elf_range *stop,
+                                   const void *caller)
 {
     const uint32_t own = from.ip == (uintptr_t)caller ? 0 : GS_NATIVE_OWN;
     const struct gs_elf_range nowhere = {0, 0};
@@ -133,16 +126,14 @@ static inline struct native unwind(struct gs_stacks *s, struct gs_frame from,
     w.first = skip_own(at, w.seen, caller);
     w.end = w.seen - (w.seen > w.first && stop && within(at[w.seen - 1], stop));
     w.cut = w.end - w.first > native_depth;
-    if (w.cut)
-        w.end = w.first + native_depth;
+    if (w.cut) w.end = w.first + native_depth;
     return w;
 }
 
 static inline uint64_t hash_native(const uintptr_t *at, struct native w, uint64_t h)
 {
     uint32_t i = w.first;
-    for (; i + 1 < w.end; i += 2)
-        h = gs_stack_mix(h, at[i], at[i + 1]);
+    for (; i + 1 < w.end; i += 2) h = gs_stack_mix(h, at[i], at[i + 1]);
     return gs_stack_mix(h, i < w.end ? at[i] : 1, w.end - w.first);
 }
 
@@ -164,13 +155,11 @@ static uint64_t native_key(uintptr_t address)
     return (generation & 0xffff) << 47 | (address & 0x7fffffffffff);
 }
 
-static uint32_t define_python(struct gs_stacks *s, uint64_t key, uint32_t function_len,
-                              uint32_t file_len, int line)
+static uint32_t define_python(struct gs_stacks *s, uint64_t key, uint32_t function_len, uint32_t file_len, int line)
 {
     struct gs_rec_frame_python *r =
         gs_cache_reserve(s, GS_REC_FRAME_PYTHON, (uint32_t)sizeof *r + function_len + file_len);
-    if (!r)
-        return 0;
+    if (!r) return 0;
     r->frame = gs_cache_next_frame(s);
     r->line = line;
     r->function_len = (uint16_t)function_len;
@@ -184,13 +173,11 @@ static uint32_t define_python(struct gs_stacks *s, uint64_t key, uint32_t functi
     return s->frames_used;
 }
 
-static uint32_t python_frame(struct gs_stacks *s, const struct gs_python *p, const char *code,
-                             int64_t offset)
+static uint32_t python_frame(struct gs_stacks *s, const struct gs_python *p, const char *code, int64_t offset)
 {
     uint64_t key = python_key(code, offset);
     uint32_t known = gs_cache_frame(s, key);
-    if (known)
-        return known;
+    if (known) return known;
     uint32_t function = gs_python_function(p, code, s->text.function, GS_STRING_MAX);
     uint32_t file = gs_python_file(p, code, s->text.file, GS_STRING_MAX);
     return define_python(s, key, function, file, gs_python_line(p, code, offset));
@@ -200,8 +187,7 @@ static uint32_t cut_frame(struct gs_stacks *s)
 {
     static const char name[] = "(deeper frames cut)";
     uint32_t known = gs_cache_frame(s, KEY_CUT);
-    if (known)
-        return known;
+    if (known) return known;
     memcpy(s->text.function, name, sizeof name - 1);
     return define_python(s, KEY_CUT, sizeof name - 1, 0, 0);
 }
@@ -210,16 +196,13 @@ static uint32_t native_frame(struct gs_stacks *s, uintptr_t address)
 {
     uint64_t key = native_key(address);
     uint32_t known = gs_cache_frame(s, key);
-    if (known)
-        return known;
+    if (known) return known;
     struct gs_module *m = &s->text.module;
     uintptr_t inside = address - 1; /* the call, not what follows it */
-    if (!gs_module_find(&s->unwinder.modules, inside, m))
-        m->bias = 0, m->path_len = m->build_id_len = 0;
-    struct gs_rec_frame_native *r = gs_cache_reserve(
-        s, GS_REC_FRAME_NATIVE, (uint32_t)sizeof *r + m->path_len + m->build_id_len);
-    if (!r)
-        return 0;
+    if (!gs_module_find(&s->unwinder.modules, inside, m)) m->bias = 0, m->path_len = m->build_id_len = 0;
+    struct gs_rec_frame_native *r =
+        gs_cache_reserve(s, GS_REC_FRAME_NATIVE, (uint32_t)sizeof *r + m->path_len + m->build_id_len);
+    if (!r) return 0;
     r->frame = gs_cache_next_frame(s);
     r->path_len = (uint16_t)m->path_len;
     r->build_id_len = (uint8_t)m->build_id_len;
@@ -246,42 +229,34 @@ static bool put(struct gs_stacks *s, struct merged *m, uint32_t frame)
 
 /* Native frames, then Python's, at most one less than fit, so that the marker finds room. False: no
  * room in the spool. */
-static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native w, uint32_t python,
-                  struct merged *m)
+static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native w, uint32_t python, struct merged *m)
 {
     for (uint32_t i = w.first; i < w.end; i++)
-        if (!put(s, m, native_frame(s, s->unwinder.address[i])))
-            return false;
+        if (!put(s, m, native_frame(s, s->unwinder.address[i]))) return false;
     for (uint32_t i = 0; i < python; i++) {
         int64_t offset;
         const char *code = gs_python_frame(p, s->python[i], &offset);
-        if (!code)
-            continue;
+        if (!code) continue;
         if (m->depth == GS_STACK_MAX_FRAMES - 1) {
             m->cut = true;
             break;
         }
-        if (!put(s, m, python_frame(s, p, code, offset)))
-            return false;
+        if (!put(s, m, python_frame(s, p, code, offset))) return false;
     }
     return !m->cut || put(s, m, cut_frame(s));
 }
 
 /* A stack that this thread has not met in this epoch. */
-static __attribute__((noinline)) uint32_t define(struct gs_stacks *s, const struct gs_python *p,
-                                                 struct native w, uint32_t python, bool cut,
-                                                 uint64_t hash)
+static __attribute__((noinline)) uint32_t define(struct gs_stacks *s, const struct gs_python *p, struct native w,
+                                                 uint32_t python, bool cut, uint64_t hash)
 {
     uint32_t era = s->era;
     struct merged m = {0, cut};
-    if (!gs_cache_make_room(s, w.end - w.first + python + 1) || !merge(s, p, w, python, &m))
-        return 0;
-    if (!m.depth)
-        return 0;
+    if (!gs_cache_make_room(s, w.end - w.first + python + 1) || !merge(s, p, w, python, &m)) return 0;
+    if (!m.depth) return 0;
     uint32_t number = gs_cache_add_stack(s, hash, s->numbers, m.depth);
     /* The hash was made with the seed from before the reset: nobody will ask for it again. */
-    if (era != s->era && number)
-        s->stacks[number - 1] = 0;
+    if (era != s->era && number) s->stacks[number - 1] = 0;
     return number;
 }
 
@@ -297,18 +272,15 @@ static __attribute__((noinline)) bool python_appeared(void)
 uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller)
 {
     what &= enabled;
-    if (!s || !what)
-        return 0;
+    if (!s || !what) return 0;
     uint32_t epoch = atomic_load_explicit(&gs_stack_epoch, memory_order_acquire);
-    if (epoch != s->epoch)
-        gs_cache_new_epoch(s, epoch);
+    if (epoch != s->epoch) gs_cache_new_epoch(s, epoch);
 
     uint64_t hash = s->seed;
     const struct gs_python *p = atomic_load_explicit(&gs_python_now, memory_order_acquire);
     uint32_t python = 0;
     bool cut = false;
-    if (p && what & GS_STACK_PYTHON)
-        python = gs_python_walk(p, s->python, GS_STACK_MAX_FRAMES, &cut, &hash);
+    if (p && what & GS_STACK_PYTHON) python = gs_python_walk(p, s->python, GS_STACK_MAX_FRAMES, &cut, &hash);
 
     struct native w = {0};
     struct gs_walk *walk = NULL;
@@ -321,24 +293,20 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
             walk = &s->walks[(above ^ from.place / 16) % GS_WALKS];
             const bool holds = gs_walk_holds(walk, above, from.place, u->memory.hi);
             uint32_t known = holds ? gs_cache_stack(s, walk->hash) : 0;
-            if (known)
-                return known;
+            if (known) return known;
         }
         w = unwind(s, from, python ? &p->module : NULL, caller);
         hash = hash_native(u->address, w, hash);
         cut |= w.cut && !python;
     }
-    if (!python && w.first == w.end)
-        return 0;
+    if (!python && w.first == w.end) return 0;
     hash ^= cut; /* of two stacks with the same frames one may be longer */
     hash += !hash;
     uint32_t known = gs_cache_stack(s, hash);
     if (known) {
-        if (walk && w.seen > 1)
-            gs_walk_learn(walk, above, hash, u->address, u->place, w.seen);
+        if (walk && w.seen > 1) gs_walk_learn(walk, above, hash, u->address, u->place, w.seen);
         return known;
     }
-    if (!p && what & GS_STACK_PYTHON && python_appeared())
-        return gs_stack_capture(s, what, caller);
+    if (!p && what & GS_STACK_PYTHON && python_appeared()) return gs_stack_capture(s, what, caller);
     return define(s, p, w, python, cut, hash);
 }

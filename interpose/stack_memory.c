@@ -6,8 +6,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define PAGE 4096u /* larger ones are asked about more than once */
-#define BATCH 32u  /* pages a system call; their vectors lie on the caller's stack */
+#define PAGE 4096u     /* larger ones are asked about more than once */
+#define BATCH 32u      /* pages a system call; their vectors lie on the caller's stack */
 #define OTHER_PAGES 8u /* at most; a page costs 130 ns */
 #define LARGEST_STACK (64ul << 20)
 
@@ -35,8 +35,7 @@ static size_t copy_from(uintptr_t page, size_t pages)
     struct iovec there[BATCH];
     char bytes[BATCH];
     const struct iovec here = {bytes, pages};
-    for (size_t i = 0; i < pages; i++)
-        there[i] = (struct iovec){(void *)(page + i * PAGE), 1};
+    for (size_t i = 0; i < pages; i++) there[i] = (struct iovec){(void *)(page + i * PAGE), 1};
     const long got = syscall(SYS_process_vm_readv, (long)getpid(), &here, 1ul, there, pages, 0ul);
     return got > 0 ? (size_t)got : 0;
 }
@@ -47,11 +46,9 @@ size_t gs_memory_pages(uintptr_t page, size_t pages)
     size_t found = 0, got = 1;
     while (found < pages && got) {
         const size_t batch = pages - found < BATCH ? pages - found : BATCH;
-        got = gs_memory_by_copy ? copy_from(page + found * PAGE, batch)
-                                : is_page_readable(page + found * PAGE);
+        got = gs_memory_by_copy ? copy_from(page + found * PAGE, batch) : is_page_readable(page + found * PAGE);
         found += got;
-        if (gs_memory_by_copy && got < batch)
-            break;
+        if (gs_memory_by_copy && got < batch) break;
     }
     errno = saved;
     return found;
@@ -77,8 +74,7 @@ bool gs_memory_readable(uintptr_t from, uintptr_t to)
  * and so is any that is on the far side of what nobody can read. */
 static void take_up_to(struct gs_memory *m, uintptr_t sp, uintptr_t known, uintptr_t top)
 {
-    if (sp >= known || sp < m->gap || known - sp > LARGEST_STACK)
-        return;
+    if (sp >= known || sp < m->gap || known - sp > LARGEST_STACK) return;
     const size_t pages = (known - page_of(sp) + PAGE - 1) / PAGE;
     const size_t readable = gs_memory_pages(page_of(sp), pages);
     if (readable < pages) {
@@ -120,14 +116,11 @@ bool gs_memory_around(struct gs_memory *m, uintptr_t address, uintptr_t *lo, uin
     }
     if (address - m->other_lo >= m->other_hi - m->other_lo) {
         const uintptr_t page = page_of(address);
-        if (!page || page > UINTPTR_MAX - OTHER_PAGES * PAGE || !m->looks)
-            return false;
+        if (!page || page > UINTPTR_MAX - OTHER_PAGES * PAGE || !m->looks) return false;
         const uint32_t looked = GS_MEMORY_LOOKS - m->looks--;
         const size_t pages = gs_memory_pages(page, looked < 2 ? 2u << looked : OTHER_PAGES);
-        if (!pages)
-            return false;
-        if (m->other_hi != page)
-            m->other_lo = page;
+        if (!pages) return false;
+        if (m->other_hi != page) m->other_lo = page;
         m->other_hi = page + pages * PAGE;
     }
     *lo = m->other_lo;
@@ -135,14 +128,12 @@ bool gs_memory_around(struct gs_memory *m, uintptr_t address, uintptr_t *lo, uin
     return true;
 }
 
-__attribute__((no_sanitize("address", "thread"))) bool
-gs_memory_word(struct gs_memory *m, uintptr_t address, uintptr_t *word)
+__attribute__((no_sanitize("address", "thread"))) bool gs_memory_word(struct gs_memory *m, uintptr_t address,
+                                                                      uintptr_t *word)
 {
     uintptr_t lo, hi;
-    if (address > UINTPTR_MAX - sizeof *word || !gs_memory_around(m, address, &lo, &hi))
-        return false;
-    if (hi - address < sizeof *word &&
-        (!gs_memory_around(m, address + sizeof *word - 1, &lo, &hi) || address < lo))
+    if (address > UINTPTR_MAX - sizeof *word || !gs_memory_around(m, address, &lo, &hi)) return false;
+    if (hi - address < sizeof *word && (!gs_memory_around(m, address + sizeof *word - 1, &lo, &hi) || address < lo))
         return false;
     *word = gs_memory_load(address);
     return true;

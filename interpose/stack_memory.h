@@ -27,8 +27,7 @@ static inline void gs_memory_begin(struct gs_memory *m, uintptr_t sp)
 {
     m->other_lo = m->other_hi = 0;
     m->looks = GS_MEMORY_LOOKS;
-    if (__builtin_expect(sp - m->lo >= m->hi - m->lo, 0))
-        gs_memory_find_stack(m, sp);
+    if (__builtin_expect(sp - m->lo >= m->hi - m->lo, 0)) gs_memory_find_stack(m, sp);
 }
 
 /* Readable memory around the address; false: there is none. */

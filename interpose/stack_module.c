@@ -13,7 +13,7 @@ _Atomic uint32_t gs_module_generation, gs_module_loads;
 struct gs_elf_range gs_stack_self;
 
 static _Atomic unsigned long long unloads_seen;
-static const ElfW(Phdr) * program;   /* the main program, which has no name */
+static const ElfW(Phdr) * program; /* the main program, which has no name */
 static char program_path[PATH_MAX];
 
 void gs_stack_unloaded(void)
@@ -36,8 +36,7 @@ static bool holds(const struct dl_phdr_info *info, uintptr_t address)
 {
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-        if (p->p_type == PT_LOAD && address - info->dlpi_addr - p->p_vaddr < p->p_memsz)
-            return true;
+        if (p->p_type == PT_LOAD && address - info->dlpi_addr - p->p_vaddr < p->p_memsz) return true;
     }
     return false;
 }
@@ -47,12 +46,10 @@ static bool holds(const struct dl_phdr_info *info, uintptr_t address)
 static void compare_counters(struct gs_modules *modules, const struct dl_phdr_info *info)
 {
     unsigned long long seen = atomic_load_explicit(&unloads_seen, memory_order_relaxed);
-    if (seen != info->dlpi_subs &&
-        atomic_compare_exchange_strong(&unloads_seen, &seen, info->dlpi_subs))
+    if (seen != info->dlpi_subs && atomic_compare_exchange_strong(&unloads_seen, &seen, info->dlpi_subs))
         gs_stack_unloaded();
     atomic_store_explicit(&gs_module_loads, (uint32_t)info->dlpi_adds, memory_order_relaxed);
-    if (modules->loads == info->dlpi_adds && modules->unloads == info->dlpi_subs)
-        return;
+    if (modules->loads == info->dlpi_adds && modules->unloads == info->dlpi_subs) return;
     modules->loads = info->dlpi_adds;
     modules->unloads = info->dlpi_subs;
     modules->turn = 0;
@@ -63,8 +60,7 @@ static const struct dl_phdr_info *known(const struct gs_modules *modules, uintpt
 {
     for (uint32_t i = 0; i < GS_MODULES_KNOWN; i++) {
         const struct gs_module_known *k = &modules->known[i];
-        if (address - k->range.lo < k->range.hi - k->range.lo && holds(&k->info, address))
-            return &k->info;
+        if (address - k->range.lo < k->range.hi - k->range.lo && holds(&k->info, address)) return &k->info;
     }
     return NULL;
 }
@@ -81,16 +77,14 @@ static int try(struct dl_phdr_info *info, size_t size, void *to)
             return 1;
         }
     }
-    if (!holds(info, s->address))
-        return 0;
-    s->modules->known[s->modules->turn++ % GS_MODULES_KNOWN] =
-        (struct gs_module_known){gs_elf_range(info), *info};
+    if (!holds(info, s->address)) return 0;
+    s->modules->known[s->modules->turn++ % GS_MODULES_KNOWN] = (struct gs_module_known){gs_elf_range(info), *info};
     s->visit(info, s->to);
     return 1;
 }
 
-bool gs_module_visit(struct gs_modules *modules, uintptr_t address,
-                     void (*visit)(const struct dl_phdr_info *, void *), void *to)
+bool gs_module_visit(struct gs_modules *modules, uintptr_t address, void (*visit)(const struct dl_phdr_info *, void *),
+                     void *to)
 {
     struct search s = {modules, address, visit, to, false};
     return gs_elf_each(try, &s) != 0;
@@ -107,8 +101,7 @@ static void describe(const struct dl_phdr_info *info, void *to)
     memcpy(m->path, name, m->path_len);
     m->path[m->path_len] = '\0';
     const uint8_t *id = gs_elf_build_id(info, &m->build_id_len);
-    if (!id || m->build_id_len > sizeof m->build_id)
-        m->build_id_len = 0;
+    if (!id || m->build_id_len > sizeof m->build_id) m->build_id_len = 0;
     memcpy(m->build_id, id, m->build_id_len);
 }
 
@@ -117,8 +110,7 @@ static void make_absolute(struct gs_module *m)
 {
     char path[PATH_MAX];
     m->path_len = 0;
-    if (!strchr(m->path, '/') || !realpath(m->path, path))
-        return;
+    if (!strchr(m->path, '/') || !realpath(m->path, path)) return;
     m->path_len = (uint32_t)strlen(path);
     memcpy(m->path, path, m->path_len);
 }
@@ -127,10 +119,8 @@ bool gs_module_find(struct gs_modules *modules, uintptr_t address, struct gs_mod
 {
     const int saved = errno;
     const bool found = gs_module_visit(modules, address, describe, m);
-    if (found && m->path_len && m->path[0] != '/')
-        make_absolute(m);
-    if (found && m->path_len > GS_STRING_MAX)
-        m->path_len = 0;
+    if (found && m->path_len && m->path[0] != '/') make_absolute(m);
+    if (found && m->path_len > GS_STRING_MAX) m->path_len = 0;
     errno = saved;
     return found;
 }
@@ -142,11 +132,9 @@ static void find_program(void)
     static const char deleted[] = " (deleted)";
     const size_t tail = sizeof deleted - 1;
     const ssize_t n = readlink("/proc/thread-self/exe", program_path, sizeof program_path - 1);
-    if (n <= 0)
-        return;
+    if (n <= 0) return;
     program_path[n] = '\0';
-    if ((size_t)n > tail && !strcmp(program_path + n - tail, deleted))
-        program_path[(size_t)n - tail] = '\0';
+    if ((size_t)n > tail && !strcmp(program_path + n - tail, deleted)) program_path[(size_t)n - tail] = '\0';
 }
 
 static int look_at_startup(struct dl_phdr_info *info, size_t size, void *valgrind)
@@ -155,10 +143,8 @@ static int look_at_startup(struct dl_phdr_info *info, size_t size, void *valgrin
         program = info->dlpi_phdr;
         atomic_store(&unloads_seen, info->dlpi_subs);
     }
-    if (holds(info, (uintptr_t)&look_at_startup))
-        gs_stack_self = gs_elf_range(info);
-    if (info->dlpi_name && strstr(info->dlpi_name, "/vgpreload_"))
-        *(bool *)valgrind = true;
+    if (holds(info, (uintptr_t)&look_at_startup)) gs_stack_self = gs_elf_range(info);
+    if (info->dlpi_name && strstr(info->dlpi_name, "/vgpreload_")) *(bool *)valgrind = true;
     return 0;
 }
 
@@ -167,8 +153,7 @@ void gs_modules_open(void)
 {
     static atomic_bool opened;
     bool valgrind = false;
-    if (atomic_load(&opened))
-        return;
+    if (atomic_load(&opened)) return;
     find_program();
     gs_elf_each(look_at_startup, &valgrind);
     gs_memory_open(valgrind);

@@ -23,8 +23,8 @@ struct gs_modules {
 
 /* Calls `visit` with the object that holds the address; it is not unloaded meanwhile. False: none does
  * (generated code). */
-bool gs_module_visit(struct gs_modules *modules, uintptr_t address,
-                     void (*visit)(const struct dl_phdr_info *, void *), void *to);
+bool gs_module_visit(struct gs_modules *modules, uintptr_t address, void (*visit)(const struct dl_phdr_info *, void *),
+                     void *to);
 
 /* What the spool says of a native address. */
 struct gs_module {

@@ -41,8 +41,7 @@ bool gs_python_layout_of(const char *version, struct gs_python_layout *at);
 
 /* The calling thread's frames, innermost first, at most `max`; *cut where there are more. *hash
  * takes in everything that the stack's text depends on. */
-uint32_t gs_python_walk(const struct gs_python *p, const char **frames, uint32_t max, bool *cut,
-                        uint64_t *hash);
+uint32_t gs_python_walk(const struct gs_python *p, const char **frames, uint32_t max, bool *cut, uint64_t *hash);
 /* The code object that the frame runs and the byte offset of its instruction; NULL where it is no
  * frame to be shown (not yet begun), or not a code object. */
 const char *gs_python_frame(const struct gs_python *p, const char *frame, int64_t *offset);
@@ -59,8 +58,7 @@ void gs_python_find(void);
 void gs_python_forked(void);
 
 /* stack_python_line.c: a line table alone. */
-int gs_python_line_at(enum gs_python_lines format, const uint8_t *table, int64_t bytes,
-                      int first_line, int64_t offset);
+int gs_python_line_at(enum gs_python_lines format, const uint8_t *table, int64_t bytes, int first_line, int64_t offset);
 /* stack_python_text.c: the contents of a str. kind 1, 2, 4 bytes a character. */
 uint32_t gs_python_utf8(const void *data, int64_t length, int kind, char *to, uint32_t max);
 

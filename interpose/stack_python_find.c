@@ -39,8 +39,7 @@ static void take(const struct dl_phdr_info *info, const char *name, void *to)
     void *at = gs_elf_symbol(info, name);
     void *now;
     memcpy(&now, to, sizeof now);
-    if (at && !now)
-        memcpy(to, &at, sizeof at); /* the first definition in load order, as the linker binds */
+    if (at && !now) memcpy(to, &at, sizeof at); /* the first definition in load order, as the linker binds */
 }
 
 /* Data may stand in an executable that was linked with copies of it, functions never do: the
@@ -53,8 +52,7 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *to)
     take(info, "PyUnicode_Type", &python.str_type);
     take(info, "PyBytes_Type", &python.bytes_type);
     take(info, "_PyRuntime", &python.runtime);
-    if (s->version || !gs_elf_symbol(info, "Py_GetVersion"))
-        return 0;
+    if (s->version || !gs_elf_symbol(info, "Py_GetVersion")) return 0;
     take(info, "Py_GetVersion", &s->version);
     take(info, "Py_IsInitialized", &python.is_initialized);
     take(info, "PyGILState_GetThisThreadState", &python.this_thread);
@@ -72,18 +70,15 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *to)
 /* An interpreter that a plugin brought could go away with it: hold on to it. */
 static void pin(const struct search *s)
 {
-    if (s->found_index && s->found_index >= startup_objects)
-        gs_pin_later((const void *)python.module.lo);
+    if (s->found_index && s->found_index >= startup_objects) gs_pin_later((const void *)python.module.lo);
 }
 
 /* 3.13 and later describe themselves: the words have to agree with the table. */
 static bool words_agree(void)
 {
     const struct gs_python_layout *at = &python.at;
-    if (at->words < 0)
-        return true;
-    if (!python.runtime || memcmp(python.runtime, "xdebugpy", 8))
-        return false;
+    if (at->words < 0) return true;
+    if (!python.runtime || memcmp(python.runtime, "xdebugpy", 8)) return false;
     const uint64_t *words = (const uint64_t *)python.runtime;
     const uint64_t *thread = words + at->words;
     const uint64_t *frame = thread + 9;
@@ -107,8 +102,7 @@ static bool words_agree(void)
         {code[9], at->bytecode},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].said != (uint64_t)pairs[i].expected)
-            return false;
+        if (pairs[i].said != (uint64_t)pairs[i].expected) return false;
     return true;
 }
 
@@ -127,23 +121,19 @@ static enum state look(void)
     struct search s = {0};
     memset(&python, 0, sizeof python);
     gs_elf_each(look_at_object, &s);
-    if (!s.version || !python.code_type)
-        return NOT_FOUND;
+    if (!s.version || !python.code_type) return NOT_FOUND;
     const char *version = s.version();
     snprintf(python.version, sizeof python.version, "%.*s", (int)strcspn(version, " "), version);
     if (!python.str_type || !python.bytes_type || !python.is_initialized || !python.this_thread) {
-        gs_stack_lacks("no Python stacks: Python %s does not export what is needed",
-                       python.version);
+        gs_stack_lacks("no Python stacks: Python %s does not export what is needed", python.version);
         return SETTLED;
     }
     if (!gs_python_layout_of(version, &python.at)) {
-        gs_stack_lacks("no Python stacks: Python %s is not known to this version of gpuspy",
-                       python.version);
+        gs_stack_lacks("no Python stacks: Python %s is not known to this version of gpuspy", python.version);
         return SETTLED;
     }
     if (!words_agree() || !is_code_type()) {
-        gs_stack_lacks("no Python stacks: this build of Python %s is laid out differently",
-                       python.version);
+        gs_stack_lacks("no Python stacks: this build of Python %s is laid out differently", python.version);
         return SETTLED;
     }
     pin(&s);
@@ -156,8 +146,7 @@ static enum state look(void)
 static bool peek(const char *from, void *to, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)from;
-    if (at > UINTPTR_MAX - bytes || !gs_memory_readable(at, at + bytes))
-        return false;
+    if (at > UINTPTR_MAX - bytes || !gs_memory_readable(at, at + bytes)) return false;
     memcpy(to, from, bytes);
     return true;
 }
@@ -178,8 +167,7 @@ static bool plausible_code(const char *code)
     const struct gs_python_layout *at = &python.at;
     int name = at->qualname >= 0 ? at->qualname : at->name;
     return is_a(code, python.code_type) && is_a(peek_pointer(code, at->name), python.str_type) &&
-           is_a(peek_pointer(code, name), python.str_type) &&
-           is_a(peek_pointer(code, at->filename), python.str_type) &&
+           is_a(peek_pointer(code, name), python.str_type) && is_a(peek_pointer(code, at->filename), python.str_type) &&
            is_a(peek_pointer(code, at->line_table), python.bytes_type);
 }
 
@@ -188,21 +176,16 @@ static int verify_thread(void)
 {
     const struct gs_python_layout *at = &python.at;
     const char *thread = python.is_initialized() ? python.this_thread() : NULL;
-    if (!thread)
-        return -1;
+    if (!thread) return -1;
     const char *f = peek_pointer(thread, at->thread_frame);
-    if (f && at->cframe_frame >= 0)
-        f = peek_pointer(f, at->cframe_frame);
+    if (f && at->cframe_frame >= 0) f = peek_pointer(f, at->cframe_frame);
     int shown = 0;
     for (int steps = 0; f && steps < 64; steps++, f = peek_pointer(f, at->previous)) {
         uint8_t owner = 0;
-        if (at->owner >= 0 && !peek(f + at->owner, &owner, 1))
-            return 0;
-        if (owner >= 3)
-            continue;
+        if (at->owner >= 0 && !peek(f + at->owner, &owner, 1)) return 0;
+        if (owner >= 3) continue;
         uintptr_t code = (uintptr_t)peek_pointer(f, at->code) & ~(uintptr_t)3;
-        if (!plausible_code((const char *)code))
-            return 0;
+        if (!plausible_code((const char *)code)) return 0;
         shown++;
     }
     return shown ? 1 : -1;
@@ -211,11 +194,9 @@ static int verify_thread(void)
 static enum state verify(void)
 {
     int seen = verify_thread();
-    if (seen < 0)
-        return UNVERIFIED;
+    if (seen < 0) return UNVERIFIED;
     if (!seen) {
-        gs_stack_lacks("no Python stacks: the frames of Python %s are not where they should be",
-                       python.version);
+        gs_stack_lacks("no Python stacks: the frames of Python %s are not where they should be", python.version);
         return SETTLED;
     }
     gs_code_watch((void (**)(void *))(python.code_type + python.at.type_dealloc));
@@ -228,17 +209,13 @@ static void find(unsigned now)
     unsigned long long loads = 0;
     if (now == NOT_FOUND) {
         gs_elf_each(first_object, &loads);
-        if (loads == atomic_load_explicit(&seen_loads, memory_order_relaxed))
-            return;
+        if (loads == atomic_load_explicit(&seen_loads, memory_order_relaxed)) return;
     }
-    if (!atomic_compare_exchange_strong(&state, &now, LOOKING))
-        return;
+    if (!atomic_compare_exchange_strong(&state, &now, LOOKING)) return;
     int saved = errno;
     unsigned next = now == NOT_FOUND ? look() : now;
-    if (next == UNVERIFIED)
-        next = verify();
-    if (loads)
-        atomic_store_explicit(&seen_loads, loads, memory_order_relaxed);
+    if (next == UNVERIFIED) next = verify();
+    if (loads) atomic_store_explicit(&seen_loads, loads, memory_order_relaxed);
     atomic_store_explicit(&state, next, memory_order_release);
     errno = saved;
 }
@@ -248,8 +225,7 @@ void gs_python_find(void)
 {
     const unsigned now = atomic_load_explicit(&state, memory_order_relaxed);
     sigset_t all, before;
-    if (now == SETTLED || now == LOOKING)
-        return;
+    if (now == SETTLED || now == LOOKING) return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     find(now);

@@ -9,8 +9,7 @@ static int lnotab(const uint8_t *t, int64_t bytes, int line, int64_t offset)
     int64_t at = 0;
     for (int64_t i = 0; i + 1 < bytes; i += 2) {
         at += t[i];
-        if (at > offset)
-            break;
+        if (at > offset) break;
         line += (int8_t)t[i + 1];
     }
     return line;
@@ -23,10 +22,8 @@ static int linetable(const uint8_t *t, int64_t bytes, int line, int64_t offset)
     for (int64_t i = 0; i + 1 < bytes; i += 2) {
         int delta = (int8_t)t[i + 1];
         end += t[i];
-        if (delta != -128)
-            line += delta;
-        if (offset < end)
-            return delta == -128 ? 0 : line;
+        if (delta != -128) line += delta;
+        if (offset < end) return delta == -128 ? 0 : line;
     }
     return 0;
 }
@@ -41,10 +38,8 @@ static uint32_t varint(struct varints *v)
     uint32_t value = 0;
     for (unsigned shift = 0; v->at < v->end; shift += 6) {
         uint8_t b = *v->at++;
-        if (shift < 32)
-            value |= (uint32_t)(b & 0x3f) << shift;
-        if (!(b & 0x40))
-            break;
+        if (shift < 32) value |= (uint32_t)(b & 0x3f) << shift;
+        if (!(b & 0x40)) break;
     }
     return value;
 }
@@ -72,27 +67,20 @@ static int locations(const uint8_t *t, int64_t bytes, int line, int64_t offset)
             v.at += 2;
         } else if (code <= 14) { /* any line; 14: end line and columns too */
             line += svarint(&v);
-            for (int i = 0; code == 14 && i < 3; i++)
-                varint(&v);
+            for (int i = 0; code == 14 && i < 3; i++) varint(&v);
         }
-        if (offset < end)
-            return code == 15 ? 0 : line;
+        if (offset < end) return code == 15 ? 0 : line;
     }
     return 0;
 }
 
-int gs_python_line_at(enum gs_python_lines format, const uint8_t *table, int64_t bytes,
-                      int first_line, int64_t offset)
+int gs_python_line_at(enum gs_python_lines format, const uint8_t *table, int64_t bytes, int first_line, int64_t offset)
 {
-    if (offset < 0)
-        return first_line;
+    if (offset < 0) return first_line;
     switch (format) {
-    case GS_LINES_LNOTAB:
-        return lnotab(table, bytes, first_line, offset);
-    case GS_LINES_LINETABLE:
-        return linetable(table, bytes, first_line, offset);
-    case GS_LINES_LOCATIONS:
-        return locations(table, bytes, first_line, offset);
+    case GS_LINES_LNOTAB: return lnotab(table, bytes, first_line, offset);
+    case GS_LINES_LINETABLE: return linetable(table, bytes, first_line, offset);
+    case GS_LINES_LOCATIONS: return locations(table, bytes, first_line, offset);
     }
     return 0;
 }

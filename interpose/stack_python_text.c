@@ -3,10 +3,8 @@
 
 static uint32_t character(const void *data, int64_t i, int kind)
 {
-    if (kind == 1)
-        return ((const uint8_t *)data)[i];
-    if (kind == 2)
-        return ((const uint16_t *)data)[i];
+    if (kind == 1) return ((const uint8_t *)data)[i];
+    if (kind == 2) return ((const uint16_t *)data)[i];
     return ((const uint32_t *)data)[i];
 }
 
@@ -16,14 +14,11 @@ uint32_t gs_python_utf8(const void *data, int64_t length, int kind, char *to, ui
     for (int64_t i = 0; i < length; i++) {
         uint32_t c = character(data, i, kind);
         /* Half of a pair, as os.fsdecode makes of a byte that is no UTF-8: not text. */
-        if ((c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
-            c = 0xfffd;
+        if ((c >= 0xd800 && c < 0xe000) || c > 0x10ffff) c = 0xfffd;
         uint32_t bytes = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-        if (n + bytes > max)
-            break;
+        if (n + bytes > max) break;
         static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-        for (uint32_t k = bytes - 1; k; k--, c >>= 6)
-            to[n + k] = (char)(0x80 | (c & 0x3f));
+        for (uint32_t k = bytes - 1; k; k--, c >>= 6) to[n + k] = (char)(0x80 | (c & 0x3f));
         to[n] = (char)(lead[bytes] | c);
         n += bytes;
     }
@@ -33,8 +28,7 @@ uint32_t gs_python_utf8(const void *data, int64_t length, int kind, char *to, ui
 static uint32_t text(const struct gs_python *p, const char *str, char *to, uint32_t max)
 {
     const struct gs_python_layout *at = &p->at;
-    if (!str || *(const char *const *)(str + at->type) != p->str_type)
-        return 0;
+    if (!str || *(const char *const *)(str + at->type) != p->str_type) return 0;
     uint32_t state = *(const uint32_t *)(str + at->size + 16) >> at->text_state_shift;
     int kind = state & 7;
     if (!(state & 8) || (kind != 1 && kind != 2 && kind != 4))

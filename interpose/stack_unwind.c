@@ -22,8 +22,7 @@ static const uint8_t sigreturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
 /* What the kernel saved when it called the handler, from the stack pointer on: the ucontext, whose
  * registers are r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip. */
 #define SAVED_AT 40u
-static const uint8_t saved_register[GS_REGS] = {13, 12, 14, 11, 9, 8, 10, 15, 0,
-                                                1,  2,  3,  4,  5, 6, 7,  16};
+static const uint8_t saved_register[GS_REGS] = {13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7, 16};
 
 /* The return address is below the CFA. */
 #define RA_OFFSET(rule) (-(intptr_t)WORD)
@@ -35,16 +34,16 @@ static inline uintptr_t code_address(uintptr_t address)
 }
 
 /* The registers right here. */
-#define READ_REGISTERS(r)                                                                    \
-    do {                                                                                     \
+#define READ_REGISTERS(r)                                                                     \
+    do {                                                                                      \
         __asm__ volatile("movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\tmovq %%rsp, 56(%0)\n\t" \
-                         "movq %%r12, 96(%0)\n\tmovq %%r13, 104(%0)\n\t"                     \
-                         "movq %%r14, 112(%0)\n\tmovq %%r15, 120(%0)\n\t"                    \
-                         "leaq 0f(%%rip), %%rax\n0:\tmovq %%rax, 128(%0)"                    \
-                         :                                                                   \
-                         : "r"((r)->value)                                                   \
-                         : "rax", "memory");                                                 \
-        (r)->known = 1u << 3 | 1u << 6 | 1u << 7 | 0xfu << 12 | 1u << 16;                    \
+                         "movq %%r12, 96(%0)\n\tmovq %%r13, 104(%0)\n\t"                      \
+                         "movq %%r14, 112(%0)\n\tmovq %%r15, 120(%0)\n\t"                     \
+                         "leaq 0f(%%rip), %%rax\n0:\tmovq %%rax, 128(%0)"                     \
+                         :                                                                    \
+                         : "r"((r)->value)                                                    \
+                         : "rax", "memory");                                                  \
+        (r)->known = 1u << 3 | 1u << 6 | 1u << 7 | 0xfu << 12 | 1u << 16;                     \
     } while (0)
 
 #elif defined(__aarch64__)
@@ -54,9 +53,8 @@ static const uint8_t sigreturn[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0x
 
 /* From the stack pointer on: siginfo, ucontext, and in it x0..x30, sp, pc. */
 #define SAVED_AT 312u
-static const uint8_t saved_register[GS_REGS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
-                                                11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-                                                22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+static const uint8_t saved_register[GS_REGS] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                                16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 #define SAVED_PC 32u
 
 #define RA_OFFSET(rule) ((intptr_t)(rule).ra * (intptr_t)WORD)
@@ -70,16 +68,16 @@ static inline uintptr_t code_address(uintptr_t address)
     return x30;
 }
 
-#define READ_REGISTERS(r)                                                                       \
-    do {                                                                                        \
-        __asm__ volatile("stp x19, x20, [%0, #152]\n\tstp x21, x22, [%0, #168]\n\t"             \
-                         "stp x23, x24, [%0, #184]\n\tstp x25, x26, [%0, #200]\n\t"             \
-                         "stp x27, x28, [%0, #216]\n\tstr x29, [%0, #232]\n\t"                  \
+#define READ_REGISTERS(r)                                                                         \
+    do {                                                                                          \
+        __asm__ volatile("stp x19, x20, [%0, #152]\n\tstp x21, x22, [%0, #168]\n\t"               \
+                         "stp x23, x24, [%0, #184]\n\tstp x25, x26, [%0, #200]\n\t"               \
+                         "stp x27, x28, [%0, #216]\n\tstr x29, [%0, #232]\n\t"                    \
                          "mov x9, sp\n\tstr x9, [%0, #248]\n\tadr x9, 0f\n0:\tstr x9, [%0, #240]" \
-                         :                                                                      \
-                         : "r"((r)->value)                                                      \
-                         : "x9", "memory");                                                     \
-        (r)->known = 0x7ffu << 19 | 1u << 30 | 1u << 31;                                        \
+                         :                                                                        \
+                         : "r"((r)->value)                                                        \
+                         : "x9", "memory");                                                       \
+        (r)->known = 0x7ffu << 19 | 1u << 30 | 1u << 31;                                          \
     } while (0)
 
 #endif
@@ -137,8 +135,7 @@ static inline uint64_t look_up(uintptr_t pc, uint64_t age)
     for (unsigned i = 0; i < WAYS; i++) {
         uint64_t rule = atomic_load_explicit(&rules[set].way[i].rule, memory_order_relaxed);
         uint64_t check = atomic_load_explicit(&rules[set].way[i].check, memory_order_relaxed);
-        if ((rule ^ check) == (pc ^ age))
-            return rule;
+        if ((rule ^ check) == (pc ^ age)) return rule;
     }
     return 0;
 }
@@ -156,8 +153,7 @@ static void keep(uintptr_t pc, uint64_t age, uint64_t rule)
         else if (to == WAYS && (!was || (of ^ age) >> 48))
             to = i;
     }
-    if (to == WAYS)
-        to = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % WAYS;
+    if (to == WAYS) to = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % WAYS;
     atomic_store_explicit(&rules[set].way[to].rule, rule, memory_order_relaxed);
     atomic_store_explicit(&rules[set].way[to].check, rule ^ pc ^ age, memory_order_relaxed);
 }
@@ -174,8 +170,7 @@ static bool is_from_fp(const struct gs_cfi_rule *rule, const char *rest, int64_t
 {
     enum { OP_BREG0 = 0x70 };
     struct gs_bytes b = {rule->expression, rule->expression + rule->bytes, false};
-    if (gs_take(&b, 1) != OP_BREG0 + GS_REG_FP)
-        return false;
+    if (gs_take(&b, 1) != OP_BREG0 + GS_REG_FP) return false;
     *offset = gs_take_sleb(&b);
     return !b.bad && (size_t)(b.end - b.at) == strlen(rest) && !memcmp(b.at, rest, strlen(rest));
 }
@@ -184,8 +179,7 @@ static bool make_cfa(const struct gs_cfi_row *row, union rule *r, int64_t *offse
 {
     *offset = row->cfa.offset;
     r->kind = row->cfa.how != GS_CFI_PLUS ? AT_FP : row->cfa.reg == GS_REG_SP ? FROM_SP : FROM_FP;
-    if (row->cfa.how == GS_CFI_PLUS)
-        return row->cfa.reg == GS_REG_SP || row->cfa.reg == GS_REG_FP;
+    if (row->cfa.how == GS_CFI_PLUS) return row->cfa.reg == GS_REG_SP || row->cfa.reg == GS_REG_FP;
     return is_from_fp(&row->cfa, "\x06", offset);
 }
 
@@ -194,20 +188,16 @@ static bool make_simple(const struct gs_cfi_row *row, union rule *r)
 {
     const struct gs_cfi_rule *fp = &row->reg[GS_REG_FP], *ra = &row->reg[GS_REG_RA];
     int64_t cfa, saved = fp->offset;
-    if (row->signal || row->reg[GS_REG_SP].how != GS_CFI_SAME || ra->how != GS_CFI_AT ||
-        !make_cfa(row, r, &cfa))
+    if (row->signal || row->reg[GS_REG_SP].how != GS_CFI_SAME || ra->how != GS_CFI_AT || !make_cfa(row, r, &cfa))
         return false;
     r->has_fp = fp->how != GS_CFI_SAME;
     if (r->kind == AT_FP) {
-        if (fp->how != GS_CFI_AT_EXPRESSION || !is_from_fp(fp, "", &saved))
-            return false;
+        if (fp->how != GS_CFI_AT_EXPRESSION || !is_from_fp(fp, "", &saved)) return false;
     } else if (r->has_fp && fp->how != GS_CFI_AT) {
         return false;
     }
-    if (!r->has_fp)
-        saved = 0;
-    if (!RA_FITS(ra->offset) || !is_words(cfa, 1 << 27) || !is_words(saved, 1 << 15) ||
-        !is_words(ra->offset, 1 << 15))
+    if (!r->has_fp) saved = 0;
+    if (!RA_FITS(ra->offset) || !is_words(cfa, 1 << 27) || !is_words(saved, 1 << 15) || !is_words(ra->offset, 1 << 15))
         return false;
     r->cfa = cfa / (int64_t)WORD;
     r->fp = saved / (int64_t)WORD;
@@ -243,8 +233,7 @@ static void make_rule(const struct dl_phdr_info *info, void *to)
     const struct gs_image image = image_of(info);
     struct gs_segment code;
     union rule r = {0};
-    if (!gs_image_segment(&image, q->pc, PF_X, &code))
-        return;
+    if (!gs_image_segment(&image, q->pc, PF_X, &code)) return;
     const struct gs_cfi_row *row = &q->u->work.row;
     if (!q->interrupted && returns_from_signal(&image, q->pc + 1)) {
         r.kind = HANDLER;
@@ -260,15 +249,12 @@ static void make_rule(const struct dl_phdr_info *info, void *to)
     q->rule = r;
 }
 
-static __attribute__((noinline)) union rule find_rule(struct gs_unwinder *u, const struct gs_frame *f,
-                                                      uint64_t age)
+static __attribute__((noinline)) union rule find_rule(struct gs_unwinder *u, const struct gs_frame *f, uint64_t age)
 {
-    struct request q = {.u = u, .pc = f->ip - !f->interrupted, .interrupted = f->interrupted,
-                        .rule.kind = UNDESCRIBED};
+    struct request q = {.u = u, .pc = f->ip - !f->interrupted, .interrupted = f->interrupted, .rule.kind = UNDESCRIBED};
     const int saved = errno;
     gs_module_visit(&u->modules, q.pc, make_rule, &q);
-    if (q.rule.kind == UNDESCRIBED)
-        q.rule.loads = atomic_load_explicit(&gs_module_loads, memory_order_relaxed);
+    if (q.rule.kind == UNDESCRIBED) q.rule.loads = atomic_load_explicit(&gs_module_loads, memory_order_relaxed);
     keep(q.pc, age, q.rule.word);
     errno = saved;
     return q.rule;
@@ -292,10 +278,8 @@ static bool leave_handler(struct gs_unwinder *u, struct gs_registers *registers,
     struct gs_memory *m = &u->memory;
     uintptr_t pc = 0;
     for (unsigned i = 0; i < GS_REGS; i++)
-        if (!gs_memory_word(m, sp + SAVED_AT + saved_register[i] * WORD, &registers->value[i]))
-            return false;
-    if (!gs_memory_word(m, sp + SAVED_AT + SAVED_PC * WORD, &pc))
-        return false;
+        if (!gs_memory_word(m, sp + SAVED_AT + saved_register[i] * WORD, &registers->value[i])) return false;
+    if (!gs_memory_word(m, sp + SAVED_AT + SAVED_PC * WORD, &pc)) return false;
     registers->known = (uint32_t)(((uint64_t)1 << GS_REGS) - 1);
     registers->value[GS_REG_RA] = pc;
     return true;
@@ -307,8 +291,7 @@ static void apply_row(const struct dl_phdr_info *info, void *to)
     const struct gs_image image = image_of(info);
     struct gs_segment code;
     q->result = GS_CFI_NONE;
-    if (!gs_image_segment(&image, q->pc, PF_X, &code))
-        return;
+    if (!gs_image_segment(&image, q->pc, PF_X, &code)) return;
     if (!q->interrupted && returns_from_signal(&image, q->pc + 1)) {
         const bool left = leave_handler(q->u, q->registers, q->registers->value[GS_REG_SP]);
         q->result = left ? GS_CFI_OK : GS_CFI_DAMAGED;
@@ -316,8 +299,7 @@ static void apply_row(const struct dl_phdr_info *info, void *to)
         return;
     }
     q->result = gs_cfi_find(&image, q->pc, &q->u->work);
-    if (q->result != GS_CFI_OK)
-        return;
+    if (q->result != GS_CFI_OK) return;
     q->result = gs_cfi_apply(&q->u->work.row, q->registers, &q->u->memory, &q->place);
     q->interrupted = q->u->work.row.signal;
 }
@@ -326,10 +308,12 @@ static void apply_row(const struct dl_phdr_info *info, void *to)
 static enum gs_cfi_result apply(struct gs_unwinder *u, struct gs_registers *registers, bool *interrupted,
                                 uintptr_t *place)
 {
-    struct request q = {.u = u, .registers = registers, .interrupted = *interrupted,
-                        .pc = registers->value[GS_REG_RA] - !*interrupted, .result = GS_CFI_NONE};
-    if (!gs_module_visit(&u->modules, q.pc, apply_row, &q))
-        return GS_CFI_NONE;
+    struct request q = {.u = u,
+                        .registers = registers,
+                        .interrupted = *interrupted,
+                        .pc = registers->value[GS_REG_RA] - !*interrupted,
+                        .result = GS_CFI_NONE};
+    if (!gs_module_visit(&u->modules, q.pc, apply_row, &q)) return GS_CFI_NONE;
     *interrupted = q.interrupted;
     *place = q.place;
     return q.result;
@@ -343,11 +327,9 @@ static __attribute__((noinline)) bool find_registers(struct gs_unwinder *u, cons
     uintptr_t place;
     READ_REGISTERS(registers);
     for (unsigned i = 0; i < 2 * GS_UNWIND_MAX; i++) {
-        if (apply(u, registers, &interrupted, &place) != GS_CFI_OK)
-            return false;
+        if (apply(u, registers, &interrupted, &place) != GS_CFI_OK) return false;
         registers->value[GS_REG_RA] = code_address(registers->value[GS_REG_RA]);
-        if (registers->value[GS_REG_SP] == f->sp && registers->value[GS_REG_RA] == f->ip)
-            return true;
+        if (registers->value[GS_REG_SP] == f->sp && registers->value[GS_REG_RA] == f->ip) return true;
     }
     return false;
 }
@@ -365,9 +347,10 @@ static bool leave_complex(struct gs_unwinder *u, struct gs_frame *f)
         interrupted = f->interrupted;
         result = find_registers(u, f, &r) ? apply(u, &r, &interrupted, &place) : GS_CFI_UNKNOWN;
     }
-    if (result != GS_CFI_OK)
-        return false;
-    *f = (struct gs_frame){.ip = r.value[GS_REG_RA], .sp = r.value[GS_REG_SP], .place = place,
+    if (result != GS_CFI_OK) return false;
+    *f = (struct gs_frame){.ip = r.value[GS_REG_RA],
+                           .sp = r.value[GS_REG_SP],
+                           .place = place,
                            .fp = gs_register_known(&r, GS_REG_FP) ? r.value[GS_REG_FP] : 0,
                            .interrupted = interrupted};
     return true;
@@ -382,8 +365,7 @@ static bool leave_simple(struct gs_unwinder *u, struct gs_frame *f, union rule r
         from = cfa;
     else if (!gs_memory_word(m, cfa, &cfa))
         return false;
-    if (r.has_fp && !gs_memory_word(m, from + (uintptr_t)((int64_t)r.fp * (int64_t)WORD), &fp))
-        return false;
+    if (r.has_fp && !gs_memory_word(m, from + (uintptr_t)((int64_t)r.fp * (int64_t)WORD), &fp)) return false;
     const uintptr_t place = cfa + (uintptr_t)RA_OFFSET(r);
     *f = (struct gs_frame){.sp = cfa, .fp = fp, .place = place};
     return gs_memory_word(m, place, &f->ip);
@@ -394,9 +376,8 @@ static bool leave_simple(struct gs_unwinder *u, struct gs_frame *f, union rule r
 static bool leave_undescribed(struct gs_unwinder *u, struct gs_frame *f)
 {
     uintptr_t fp, ip, lo, hi;
-    if (f->fp < f->sp || f->fp % WORD || !gs_memory_around(&u->memory, f->sp, &lo, &hi) ||
-        f->fp - lo >= hi - lo || !gs_memory_word(&u->memory, f->fp, &fp) ||
-        !gs_memory_word(&u->memory, f->fp + WORD, &ip))
+    if (f->fp < f->sp || f->fp % WORD || !gs_memory_around(&u->memory, f->sp, &lo, &hi) || f->fp - lo >= hi - lo ||
+        !gs_memory_word(&u->memory, f->fp, &fp) || !gs_memory_word(&u->memory, f->fp + WORD, &ip))
         return false;
     *f = (struct gs_frame){.ip = ip, .sp = f->fp + 2 * WORD, .fp = fp, .place = f->fp + WORD};
     return true;
@@ -405,10 +386,9 @@ static bool leave_undescribed(struct gs_unwinder *u, struct gs_frame *f)
 static bool leave_signal(struct gs_unwinder *u, struct gs_frame *f)
 {
     struct gs_registers r;
-    if (!leave_handler(u, &r, f->sp))
-        return false;
-    *f = (struct gs_frame){.ip = r.value[GS_REG_RA], .sp = r.value[GS_REG_SP],
-                           .fp = r.value[GS_REG_FP], .interrupted = true};
+    if (!leave_handler(u, &r, f->sp)) return false;
+    *f = (struct gs_frame){
+        .ip = r.value[GS_REG_RA], .sp = r.value[GS_REG_SP], .fp = r.value[GS_REG_FP], .interrupted = true};
     return true;
 }
 
@@ -428,8 +408,7 @@ static __attribute__((noinline)) bool leave(struct gs_unwinder *u, struct gs_fra
     case UNDESCRIBED: left = leave_undescribed(u, f); break;
     default: break;
     }
-    if (!left)
-        return false;
+    if (!left) return false;
     gs_memory_around(&u->memory, sp, &lo, &hi);
     if (f->sp > sp || (f->sp == sp && leaf)) /* AArch64's leaves keep nothing on the stack */
         return f->sp - lo < hi - lo || f->sp == hi || u->switches-- != 0;
@@ -446,13 +425,11 @@ struct span {
 /* The common frame. False: it is not. */
 static inline __attribute__((always_inline)) bool leave_fast(struct gs_frame *f, union rule r, struct span s)
 {
-    if (r.kind != FROM_SP && r.kind != FROM_FP)
-        return false;
+    if (r.kind != FROM_SP && r.kind != FROM_FP) return false;
     const uintptr_t cfa = (r.kind == FROM_SP ? f->sp : f->fp) + (uintptr_t)((int64_t)r.cfa * (int64_t)WORD);
     const uintptr_t place = cfa + (uintptr_t)RA_OFFSET(r);
     const uintptr_t saved = r.has_fp ? cfa + (uintptr_t)((int64_t)r.fp * (int64_t)WORD) : place;
-    if (cfa <= f->sp || place - s.lo >= s.hi - s.lo || saved - s.lo >= s.hi - s.lo)
-        return false;
+    if (cfa <= f->sp || place - s.lo >= s.hi - s.lo || saved - s.lo >= s.hi - s.lo) return false;
     f->ip = gs_memory_load(place);
     f->fp = r.has_fp ? gs_memory_load(saved) : f->fp;
     f->sp = cfa;
@@ -469,8 +446,8 @@ static struct span span_at(struct gs_unwinder *u, uintptr_t sp)
     return s;
 }
 
-__attribute__((no_sanitize("address", "thread"))) uint32_t
-gs_unwind(struct gs_unwinder *u, struct gs_frame f, struct gs_elf_range stop, uint32_t max)
+__attribute__((no_sanitize("address", "thread"))) uint32_t gs_unwind(struct gs_unwinder *u, struct gs_frame f,
+                                                                     struct gs_elf_range stop, uint32_t max)
 {
     const uint64_t age = (uint64_t)atomic_load_explicit(&gs_module_generation, memory_order_acquire) << 48;
     struct span s = span_at(u, f.sp);
@@ -479,8 +456,7 @@ gs_unwind(struct gs_unwinder *u, struct gs_frame f, struct gs_elf_range stop, ui
     u->switches = SWITCHES;
     for (;;) {
         f.ip = code_address(f.ip);
-        if (!f.ip || f.ip >= CODE_END)
-            break;
+        if (!f.ip || f.ip >= CODE_END) break;
         u->address[n] = f.ip + f.interrupted;
         u->place[n++] = f.interrupted ? 0 : f.place;
         const bool stops = f.ip - stop.lo < stop.hi - stop.lo;
@@ -496,10 +472,8 @@ gs_unwind(struct gs_unwinder *u, struct gs_frame f, struct gs_elf_range stop, ui
         } else {
             guessed = false;
         }
-        if (__builtin_expect(leave_fast(&f, r, s), 1))
-            continue;
-        if (!leave(u, &f, r))
-            break;
+        if (__builtin_expect(leave_fast(&f, r, s), 1)) continue;
+        if (!leave(u, &f, r)) break;
         s = span_at(u, f.sp);
     }
     return guessed ? sure : n;

@@ -33,13 +33,11 @@ struct gs_walk {
 static inline __attribute__((no_sanitize("address", "thread"))) bool
 gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t end)
 {
-    if (w->key != key || w->here != here || end - here <= w->words * sizeof(uintptr_t))
-        return false;
+    if (w->key != key || w->here != here || end - here <= w->words * sizeof(uintptr_t)) return false;
     const uintptr_t *at = (const uintptr_t *)here;
     for (uint32_t i = 0; i < w->count; i++) {
         at += w->steps[i] >> GS_WALK_SHIFT;
-        if (*at != (w->steps[i] & ((1ull << GS_WALK_SHIFT) - 1)))
-            return false;
+        if (*at != (w->steps[i] & ((1ull << GS_WALK_SHIFT) - 1))) return false;
     }
     return w->count != 0;
 }
@@ -50,15 +48,12 @@ gs_walk_holds(const struct gs_walk *w, uint64_t key, uintptr_t here, uintptr_t e
 static inline void gs_walk_learn(struct gs_walk *w, uint64_t key, uint64_t hash, const uintptr_t *address,
                                  const uintptr_t *place, uint32_t count)
 {
-    if (w->misses++ % GS_WALK_TURN)
-        return;
+    if (w->misses++ % GS_WALK_TURN) return;
     w->count = 0;
-    if (count - 1 > GS_WALK_STEPS)
-        return;
+    if (count - 1 > GS_WALK_STEPS) return;
     for (uint32_t i = 1; i < count; i++) {
         const uintptr_t words = (place[i] - place[i - 1]) / sizeof(uintptr_t);
-        if (place[i] <= place[i - 1] || place[i] % sizeof(uintptr_t) || words > UINT16_MAX)
-            return;
+        if (place[i] <= place[i - 1] || place[i] % sizeof(uintptr_t) || words > UINT16_MAX) return;
         w->steps[i - 1] = (uint64_t)words << GS_WALK_SHIFT | address[i];
     }
     w->key = key;

@@ -62,9 +62,8 @@ static void add_peak(struct text *t, const struct gs_summary *s)
     int best = -1;
     uint64_t peak = 0;
     for (int i = 0; i < GS_DEVICES_MAX; i++) {
-        const uint64_t here = s->device[i].device_peak > s->device[i].tensor_peak
-                                  ? s->device[i].device_peak
-                                  : s->device[i].tensor_peak;
+        const uint64_t here =
+            s->device[i].device_peak > s->device[i].tensor_peak ? s->device[i].device_peak : s->device[i].tensor_peak;
         if (here > peak) peak = here, best = i;
     }
     if (best >= 0) {
@@ -82,8 +81,7 @@ static void add_peak(struct text *t, const struct gs_summary *s)
     }
 }
 
-void gs_summary_say(const struct gs_summary *s, const struct gs_run_path *path,
-                    const struct gs_config *config)
+void gs_summary_say(const struct gs_summary *s, const struct gs_run_path *path, const struct gs_config *config)
 {
     struct text t = {.used = 0};
     add_count(&t, s->events);

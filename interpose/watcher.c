@@ -146,8 +146,10 @@ bool gs_program_ended(unsigned own, int *signal)
     /* Of those that ended since the last look, the leader was more likely the last one if it was killed: threads are
      * joined before that far more often than they end in the tenth of a second after it. */
     const bool leader_was_last = !before.leader_gone && (before.others <= 0 || leaders);
-    if (leader_was_last || now.killed < 0) *signal = leaders;
-    else *signal = now.killed > before.killed ? SIGSYS : 0;
+    if (leader_was_last || now.killed < 0)
+        *signal = leaders;
+    else
+        *signal = now.killed > before.killed ? SIGSYS : 0;
     return true;
 }
 
@@ -177,8 +179,10 @@ int gs_watcher_start(void)
     if (sem_init(&watcher.wake, 0, 0)) return errno;
     atomic_store(&watcher.running, true);
     const int failed = gs_start_thread(&thread, STACK_BYTES, run, NULL);
-    if (failed) atomic_store(&watcher.running, false);
-    else pthread_detach(thread);
+    if (failed)
+        atomic_store(&watcher.running, false);
+    else
+        pthread_detach(thread);
     return failed;
 }
 

@@ -20,10 +20,10 @@
 
 struct object {
     const struct dl_phdr_info *info;
-    const ElfW(Sym) *symbols;
+    const ElfW(Sym) * symbols;
     const char *strings;
     const uint32_t *hash;
-    const ElfW(Rela) *relocations;
+    const ElfW(Rela) * relocations;
     size_t bytes, relative; /* of the relocations; how many of them, the first, have no symbol */
 };
 

@@ -16,28 +16,37 @@
 /* Words people query; the store writes these tables from the same rows, so a number and its word
  * cannot drift apart. X(symbol, value, word) */
 #define GS_LAYERS(X) X(DEVICE, 0, "device") X(TENSOR, 1, "tensor") X(HOST, 2, "host")
+/* clang-format off */
 #define GS_SPACES(X)                                                                               \
     X(DEVICE, 0, "device")                                                                         \
     X(MANAGED, 1, "managed") X(PINNED, 2, "pinned") X(POOL, 3, "pool") X(VMM, 4, "vmm")            \
         X(ARRAY, 5, "array") X(HOST, 6, "host") X(SHARED, 7, "shared")
-#define GS_DIRECTIONS(X)                                                                           \
-    X(H2D, 0, "h2d") X(D2H, 1, "d2h") X(D2D, 2, "d2d") X(P2P, 3, "p2p") X(H2H, 4, "h2h")
+/* clang-format on */
+#define GS_DIRECTIONS(X) X(H2D, 0, "h2d") X(D2H, 1, "d2h") X(D2D, 2, "d2d") X(P2P, 3, "p2p") X(H2H, 4, "h2h")
+/* clang-format off */
 #define GS_HOST_MEMORIES(X)                                                                        \
     X(NONE, 0, "none") X(PAGEABLE, 1, "pageable") X(PINNED, 2, "pinned") X(MANAGED, 3, "managed")
+/* clang-format on */
+/* clang-format off */
 #define GS_SYNC_KINDS(X)                                                                           \
     X(STREAM, 0, "stream")                                                                         \
     X(DEVICE, 1, "device") X(CONTEXT, 2, "context") X(EVENT, 3, "event") X(IMPLICIT, 4, "implicit")
+/* clang-format on */
 #define GS_FRAME_KINDS(X) X(PYTHON, 0, "python") X(NATIVE, 1, "native")
 /* Of a range the row carries PUSH or START; POP and END are records only. */
+/* clang-format off */
 #define GS_MARK_KINDS(X)                                                                           \
     X(PUSH, 0, "push")                                                                             \
     X(POP, 1, "pop") X(START, 2, "start") X(END, 3, "end") X(MOMENT, 4, "moment")                  \
         X(PROFILER_START, 5, "profiler_start") X(PROFILER_STOP, 6, "profiler_stop")
+/* clang-format on */
 #define GS_SAMPLE_SOURCES(X) X(MEMGETINFO, 0, "memgetinfo") X(OOM, 1, "oom") X(NVML, 2, "nvml")
+/* clang-format off */
 #define GS_HANDLE_KINDS(X)                                                                         \
     X(STREAM, 0, "stream")                                                                         \
     X(CONTEXT, 1, "context") X(EVENT, 2, "event") X(POOL, 3, "pool") X(GRAPH, 4, "graph")          \
         X(GRAPH_EXEC, 5, "graph_exec")
+/* clang-format on */
 
 #define GS_ENUM_LAYER(s, v, w) GS_LAYER_##s = v,
 #define GS_ENUM_SPACE(s, v, w) GS_SPACE_##s = v,
@@ -62,17 +71,17 @@ enum gs_rec_type {
     GS_REC_NONE = 0, /* zero bytes: the end of what a killed writer got to */
     /* definitions: valid for the writing thread only, and only until its next GS_REC_RESET;
      * they precede the first record that uses them */
-    GS_REC_THREAD,        /* gs_rec_thread */
-    GS_REC_FRAME_PYTHON,  /* gs_rec_frame_python + strings */
-    GS_REC_FRAME_NATIVE,  /* gs_rec_frame_native + strings */
-    GS_REC_STACK,         /* gs_rec_stack + frame numbers */
-    GS_REC_RESET,         /* gs_rec: every frame and stack number of this thread is void */
+    GS_REC_THREAD,       /* gs_rec_thread */
+    GS_REC_FRAME_PYTHON, /* gs_rec_frame_python + strings */
+    GS_REC_FRAME_NATIVE, /* gs_rec_frame_native + strings */
+    GS_REC_STACK,        /* gs_rec_stack + frame numbers */
+    GS_REC_RESET,        /* gs_rec: every frame and stack number of this thread is void */
     /* definitions valid for the process */
-    GS_REC_API,           /* gs_rec_name: number → name of an entry point; from GS_API_UNSEEN on one
-                             that was handed out without a wrapper: no event carries such a number */
-    GS_REC_GPU,           /* gs_rec_gpu + name */
-    GS_REC_SETTING,       /* gs_rec_setting + strings: a variable of the environment, once; one
-                             without a name: from here on they are told */
+    GS_REC_API,     /* gs_rec_name: number → name of an entry point; from GS_API_UNSEEN on one
+                       that was handed out without a wrapper: no event carries such a number */
+    GS_REC_GPU,     /* gs_rec_gpu + name */
+    GS_REC_SETTING, /* gs_rec_setting + strings: a variable of the environment, once; one
+                       without a name: from here on they are told */
     /* events */
     GS_REC_ALLOC,         /* gs_rec_alloc */
     GS_REC_FREE,          /* gs_rec_free, written before the real call */
@@ -99,21 +108,21 @@ enum gs_rec_type {
 
 /* gs_rec.flags */
 enum {
-    GS_FLAG_ASYNC = 1,     /* an ...Async call */
-    GS_FLAG_DESTROYED = 2, /* gs_rec_handle: destroyed rather than created */
+    GS_FLAG_ASYNC = 1,             /* an ...Async call */
+    GS_FLAG_DESTROYED = 2,         /* gs_rec_handle: destroyed rather than created */
     GS_FLAG_PINNED_REGISTERED = 4, /* gs_rec_alloc/free: memory that was only registered */
-    GS_FLAG_GRAPH = 8, /* gs_rec_alloc/free: a node of a graph, made or captured: an address is given,
-                          memory only while the graph runs (gs_rec_pool says how much) */
-    GS_FLAG_CAPTURED = 32, /* gs_rec_tensor: made while its stream was being captured into a graph: in a
-                              private pool of PyTorch's */
-    GS_FLAG_CAPPED = 64, /* gs_rec_oom: refused by GPUSPY_LIMIT's cap, not by the device */
-    GS_FLAG_FAILED = 16, /* gs_rec_vmm: this thread's last record of this op, handle and address did
-                            not happen */
+    GS_FLAG_GRAPH = 8,             /* gs_rec_alloc/free: a node of a graph, made or captured: an address is given,
+                                      memory only while the graph runs (gs_rec_pool says how much) */
+    GS_FLAG_CAPTURED = 32,         /* gs_rec_tensor: made while its stream was being captured into a graph: in a
+                                      private pool of PyTorch's */
+    GS_FLAG_CAPPED = 64,           /* gs_rec_oom: refused by GPUSPY_LIMIT's cap, not by the device */
+    GS_FLAG_FAILED = 16,           /* gs_rec_vmm: this thread's last record of this op, handle and address did
+                                      not happen */
 };
 
 struct gs_rec {
-    uint16_t size;    /* bytes, this header included; multiple of 8 */
-    uint8_t type;     /* enum gs_rec_type */
+    uint16_t size; /* bytes, this header included; multiple of 8 */
+    uint8_t type;  /* enum gs_rec_type */
     uint8_t flags;
     uint32_t stack;   /* this thread's stack number (gs_rec_stack), 0 none */
     uint64_t time_ns; /* of copies and syncs: the start of the call */
@@ -144,11 +153,11 @@ struct gs_rec_frame_python {
 struct gs_rec_frame_native {
     struct gs_rec rec;
     uint32_t frame;
-    uint16_t path_len;     /* module; 0 where the address lies in no file */
-    uint8_t build_id_len;  /* bytes, 0 none */
+    uint16_t path_len;    /* module; 0 where the address lies in no file */
+    uint8_t build_id_len; /* bytes, 0 none */
     uint8_t pad;
-    uint64_t offset;       /* address - load bias of the module, or the address itself; it is the
-                              return address minus 1, so that it lies inside the call */
+    uint64_t offset; /* address - load bias of the module, or the address itself; it is the
+                        return address minus 1, so that it lies inside the call */
     /* path, build id (raw bytes) */
 };
 
@@ -172,8 +181,8 @@ struct gs_rec_gpu {
     int32_t device;
     uint16_t name_len;
     uint16_t pad;
-    uint64_t total_bytes; /* as the driver reports it */
-    uint64_t free_bytes;  /* when first seen */
+    uint64_t total_bytes;    /* as the driver reports it */
+    uint64_t free_bytes;     /* when first seen */
     uint64_t physical_bytes; /* the device's own total where GPUSPY_LIMIT caps it, else 0 */
     /* name */
 };
@@ -191,11 +200,11 @@ struct gs_rec_alloc {
     uint64_t bytes;
     uint64_t stream;
     uint16_t api;
-    int16_t device; /* -1 unknown; of pinned memory the one in whose context it was asked for (its
-                       row says -1: it lies on none) */
-    uint8_t layer;  /* enum gs_layer */
-    uint8_t space;  /* enum gs_space; SHARED in layer DEVICE: opened here, but another process (or
-                       API) owns it, and its bytes count there */
+    int16_t device;   /* -1 unknown; of pinned memory the one in whose context it was asked for (its
+                         row says -1: it lies on none) */
+    uint8_t layer;    /* enum gs_layer */
+    uint8_t space;    /* enum gs_space; SHARED in layer DEVICE: opened here, but another process (or
+                         API) owns it, and its bytes count there */
     uint16_t context; /* number of the context that owns it, as in gs_rec_handle; 0 the primary one */
 };
 
@@ -214,7 +223,7 @@ struct gs_rec_free {
 struct gs_rec_tensor {
     struct gs_rec rec;
     uint64_t address;
-    int64_t bytes;           /* > 0 allocated, < 0 freed */
+    int64_t bytes;            /* > 0 allocated, < 0 freed */
     uint64_t total_allocated; /* what PyTorch says its total is after this event */
     uint64_t total_reserved;
     uint64_t stream; /* of an allocation: the CUDA stream that the block belongs to; GS_STREAM_UNKNOWN */
@@ -233,8 +242,8 @@ struct gs_rec_copy {
     uint64_t stream;
     uint64_t blocked_ns; /* how long the host was in the call */
     uint16_t api;
-    int16_t device;     /* current device of the thread */
-    uint8_t direction;  /* enum gs_direction where the call says it, GS_DIR_UNKNOWN else */
+    int16_t device;    /* current device of the thread */
+    uint8_t direction; /* enum gs_direction where the call says it, GS_DIR_UNKNOWN else */
     uint8_t pad[3];
 };
 #define GS_DIR_UNKNOWN 255
@@ -252,8 +261,8 @@ struct gs_rec_sync {
 struct gs_rec_oom {
     struct gs_rec rec;
     uint64_t requested_bytes;
-    uint64_t free_bytes;  /* UINT64_MAX where the device could not be asked */
-    uint64_t total_bytes; /* likewise */
+    uint64_t free_bytes;       /* UINT64_MAX where the device could not be asked */
+    uint64_t total_bytes;      /* likewise */
     uint64_t tensor_allocated; /* PyTorch's totals where it reported the failure, else UINT64_MAX */
     uint64_t tensor_reserved;
     uint16_t api;
@@ -312,10 +321,12 @@ struct gs_rec_handle {
 /* Virtual memory management: physical memory has a handle, which is counted by its references (the
  * creation's, one a retain or an import) and its mappings; it is freed when none is left. UNMAP and
  * RELEASE are written before the real call, everything else after it. */
+/* clang-format off */
 #define GS_VMM_OPS(X)                                                                              \
     X(CREATE, 0, "create")                                                                         \
     X(IMPORT, 1, "import") X(RETAIN, 2, "retain") X(RELEASE, 3, "release") X(MAP, 4, "map")        \
         X(UNMAP, 5, "unmap")
+/* clang-format on */
 #define GS_ENUM_VMM(s, v, w) GS_VMM_##s = v,
 enum gs_vmm_op { GS_VMM_OPS(GS_ENUM_VMM) };
 
@@ -326,8 +337,8 @@ struct gs_rec_vmm {
     uint64_t bytes;   /* CREATE, MAP, UNMAP (which may span several mappings); IMPORT: 0 */
     uint64_t offset;  /* MAP: where in the handle's memory */
     uint16_t api;
-    int16_t device;   /* CREATE: where the memory lies; -1 on the host */
-    uint8_t op;       /* enum gs_vmm_op */
+    int16_t device; /* CREATE: where the memory lies; -1 on the host */
+    uint8_t op;     /* enum gs_vmm_op */
     uint8_t pad[3];
 };
 
@@ -335,7 +346,7 @@ struct gs_rec_vmm {
  * module since the thread's last tensor, and both stacks show from where. */
 #define GS_PENDING_EVENTS 8
 struct gs_rec_pending {
-    struct gs_rec rec;    /* stack: of the free, with its native frames */
+    struct gs_rec rec; /* stack: of the free, with its native frames */
     uint64_t address;
     uint32_t event_stack; /* of the cudaEventRecord calls, 0 none */
     uint32_t count;       /* of events; at most GS_PENDING_EVENTS */

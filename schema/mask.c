@@ -77,18 +77,48 @@ static const struct {
     {"discordapp.com/api/webhooks/", PATH, 8, false},
 };
 
-static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
-static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-static bool is_alnum(char c) { return is_digit(c) || is_upper(c) || is_lower(c); }
-static bool is_name(char c) { return is_alnum(c) || c == '_' || c == '-' || c == '.'; }
-static bool is_quote(char c) { return c == '"' || c == '\'' || c == '`'; }
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+static bool is_upper(char c)
+{
+    return c >= 'A' && c <= 'Z';
+}
+static bool is_lower(char c)
+{
+    return c >= 'a' && c <= 'z';
+}
+static bool is_alnum(char c)
+{
+    return is_digit(c) || is_upper(c) || is_lower(c);
+}
+static bool is_name(char c)
+{
+    return is_alnum(c) || c == '_' || c == '-' || c == '.';
+}
+static bool is_quote(char c)
+{
+    return c == '"' || c == '\'' || c == '`';
+}
 
 /* Beyond the end: the end of a word. */
-static char at(const struct scan *s, size_t i) { return i < s->n ? s->in[i] : 0; }
-static bool ends_word(const struct scan *s, size_t i) { return !at(s, i) || (s->joined && is_blank(at(s, i))); }
-static bool begins_word(const struct scan *s, size_t i) { return i == 0 || ends_word(s, i - 1); }
+static char at(const struct scan *s, size_t i)
+{
+    return i < s->n ? s->in[i] : 0;
+}
+static bool ends_word(const struct scan *s, size_t i)
+{
+    return !at(s, i) || (s->joined && is_blank(at(s, i)));
+}
+static bool begins_word(const struct scan *s, size_t i)
+{
+    return i == 0 || ends_word(s, i - 1);
+}
 
 static bool starts_with(const struct scan *s, size_t i, const char *text)
 {
@@ -98,11 +128,13 @@ static bool starts_with(const struct scan *s, size_t i, const char *text)
 
 static void put(struct scan *s, const char *text, size_t n)
 {
-    for (size_t i = 0; i < n && s->used + 1 < s->size; i++)
-        s->out[s->used++] = text[i] ? text[i] : ' ';
+    for (size_t i = 0; i < n && s->used + 1 < s->size; i++) s->out[s->used++] = text[i] ? text[i] : ' ';
 }
 
-static void put_mask(struct scan *s) { put(s, "***", 3); }
+static void put_mask(struct scan *s)
+{
+    put(s, "***", 3);
+}
 
 /* ---------------------------------------------------------------- known formats */
 
@@ -128,8 +160,7 @@ static bool is_mixed(const char *p, size_t n)
             kinds |= is_digit(p[i]) ? 4 : is_upper(p[i]) ? 2 : 1;
             continue;
         }
-        if (run >= 12 && (kinds & 4 || kinds == 3))
-            return true;
+        if (run >= 12 && (kinds & 4 || kinds == 3)) return true;
         run = kinds = 0;
     }
     return false;
@@ -138,21 +169,16 @@ static bool is_mixed(const char *p, size_t n)
 /* The length of a text of a known format at i, 0 none. */
 static size_t known_format(const struct scan *s, size_t i)
 {
-    if (i && is_alnum(s->in[i - 1]))
-        return 0;
+    if (i && is_alnum(s->in[i - 1])) return 0;
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         const size_t prefix = strlen(formats[f].prefix);
         size_t n = prefix;
-        if (!starts_with(s, i, formats[f].prefix))
-            continue;
-        while (i + n < s->n && in_set(s->in[i + n], formats[f].set))
-            n++;
-        if (n - prefix < formats[f].least || (formats[f].mixed && !is_mixed(s->in + i + prefix, n - prefix)))
-            continue;
+        if (!starts_with(s, i, formats[f].prefix)) continue;
+        while (i + n < s->n && in_set(s->in[i + n], formats[f].set)) n++;
+        if (n - prefix < formats[f].least || (formats[f].mixed && !is_mixed(s->in + i + prefix, n - prefix))) continue;
         if (formats[f].set == ALNUM && (at(s, i + n) == '_' || at(s, i + n) == '-'))
-            continue; /* hf_transformersmodels_cache */
-        if (formats[f].prefix[0] == 'e' && !memchr(s->in + i, '.', n))
-            continue; /* a web token has parts */
+            continue;                                                            /* hf_transformersmodels_cache */
+        if (formats[f].prefix[0] == 'e' && !memchr(s->in + i, '.', n)) continue; /* a web token has parts */
         return n;
     }
     return 0;
@@ -188,15 +214,11 @@ static bool next_of_list(const struct scan *s, size_t i)
 {
     const char c = at(s, i);
     size_t name = i + 1;
-    if (c != ',' && c != ';' && c != '&' && c != '|')
-        return false;
-    while (is_blank(at(s, name)) || is_quote(at(s, name)))
-        name++;
+    if (c != ',' && c != ';' && c != '&' && c != '|') return false;
+    while (is_blank(at(s, name)) || is_quote(at(s, name))) name++;
     size_t end = name;
-    while (is_name(at(s, end)))
-        end++;
-    while (is_quote(at(s, end)))
-        end++;
+    while (is_name(at(s, end))) end++;
+    while (is_quote(at(s, end))) end++;
     return end > name && (at(s, end) == '=' || at(s, end) == ':');
 }
 
@@ -207,8 +229,7 @@ static size_t closing_bracket(const struct scan *s, size_t i)
 {
     for (int depth = 0; at(s, i); i++) {
         depth += (at(s, i) == '[' || at(s, i) == '{') - (at(s, i) == ']' || at(s, i) == '}');
-        if (depth <= 0)
-            return i + 1;
+        if (depth <= 0) return i + 1;
     }
     return i;
 }
@@ -216,13 +237,10 @@ static size_t closing_bracket(const struct scan *s, size_t i)
 static size_t value_end(const struct scan *s, size_t i, enum extent extent)
 {
     static const char stops[] = "\"'`)]}<>";
-    if (extent == TO_TEXT && (at(s, i) == '[' || at(s, i) == '{'))
-        return closing_bracket(s, i);
+    if (extent == TO_TEXT && (at(s, i) == '[' || at(s, i) == '{')) return closing_bracket(s, i);
     for (; !ends_word(s, i); i++) {
-        if (extent != TO_WORD && next_of_list(s, i))
-            return i;
-        if (extent == TO_TEXT && (is_blank(at(s, i)) || memchr(stops, at(s, i), sizeof stops - 1)))
-            return i;
+        if (extent != TO_WORD && next_of_list(s, i)) return i;
+        if (extent == TO_TEXT && (is_blank(at(s, i)) || memchr(stops, at(s, i), sizeof stops - 1))) return i;
     }
     return i;
 }
@@ -241,8 +259,7 @@ static size_t quoted_end(const struct scan *s, size_t i, char quote, bool escape
 static bool is_one_of(const char *text, size_t n, const char *const *words)
 {
     for (; *words; words++)
-        if (gs_mask_same(text, n, *words))
-            return true;
+        if (gs_mask_same(text, n, *words)) return true;
     return false;
 }
 
@@ -251,10 +268,8 @@ static bool is_open(const struct scan *s, size_t from, size_t to, enum gs_mask_k
     static const char *const words[] = {"true", "false", "none", "null", "yes", "no", "on", "off", "***", NULL};
     const size_t n = to - from;
     size_t digits = 0;
-    if (!n || is_one_of(s->in + from, n, words))
-        return true;
-    while (digits < n && is_digit(s->in[from + digits]))
-        digits++;
+    if (!n || is_one_of(s->in + from, n, words)) return true;
+    while (digits < n && is_digit(s->in[from + digits])) digits++;
     return kind == GS_MASK_WEAK && ((digits == n && n <= 6) || (s->in[from] == '<' && s->in[to - 1] == '>'));
 }
 
@@ -268,13 +283,10 @@ static size_t scheme_length(const struct scan *s, size_t from)
 {
     static const char *const words[] = {"bearer", "basic", "token", "digest", "apikey", "bot", "negotiate", NULL};
     size_t n = 0;
-    while (is_alnum(at(s, from + n)))
-        n++;
+    while (is_alnum(at(s, from + n))) n++;
     const bool bearer = gs_mask_same(s->in + from, n, "bearer"); /* perhaps as a word of its own */
-    if (!is_one_of(s->in + from, n, words) || !is_gap(s, from + n, bearer))
-        return 0;
-    while (is_gap(s, from + n, bearer))
-        n++;
+    if (!is_one_of(s->in + from, n, words) || !is_gap(s, from + n, bearer)) return 0;
+    while (is_gap(s, from + n, bearer)) n++;
     return at(s, from + n) == '-' || from + n >= s->n ? 0 : n;
 }
 
@@ -287,8 +299,7 @@ static size_t put_value(struct scan *s, size_t from, enum extent extent, enum gs
     if (kind == GS_MASK_WEAK && extent == TO_TEXT && at(s, from) == '{') /* "auth": {...} */
         return from;
     if (extent == TO_TEXT || s->joined) {
-        if ((escaped = at(s, from) == '\\' && is_quote(at(s, from + 1))))
-            put(s, s->in + from++, 1);
+        if ((escaped = at(s, from) == '\\' && is_quote(at(s, from + 1)))) put(s, s->in + from++, 1);
         if (is_quote(at(s, from))) {
             quote = at(s, from);
             put(s, s->in + from++, 1);
@@ -298,8 +309,7 @@ static size_t put_value(struct scan *s, size_t from, enum extent extent, enum gs
     put(s, s->in + from, scheme);
     from += scheme;
     const size_t to = quote ? quoted_end(s, from, quote, escaped) : value_end(s, from, extent);
-    if (is_open(s, from, to, kind))
-        return put_run(s, from, to);
+    if (is_open(s, from, to, kind)) return put_run(s, from, to);
     put_mask(s);
     return to;
 }
@@ -308,8 +318,7 @@ static size_t put_value(struct scan *s, size_t from, enum extent extent, enum gs
 
 static bool is_port(const struct scan *s, size_t from, size_t to)
 {
-    while (from < to && is_digit(s->in[from]))
-        from++;
+    while (from < to && is_digit(s->in[from])) from++;
     return from == to;
 }
 
@@ -317,26 +326,19 @@ static bool is_port(const struct scan *s, size_t from, size_t to)
 static size_t put_user(struct scan *s, size_t i)
 {
     size_t host_end = i, end = i, sign = 0, colon = 0;
-    while (!ends_word(s, end) && !is_blank(at(s, end)) && !is_quote(at(s, end)))
-        end++;
-    while (host_end < end && !memchr("/?#", s->in[host_end], 3))
-        host_end++;
+    while (!ends_word(s, end) && !is_blank(at(s, end)) && !is_quote(at(s, end))) end++;
+    while (host_end < end && !memchr("/?#", s->in[host_end], 3)) host_end++;
     for (size_t k = i; k < host_end; k++) {
-        if (s->in[k] == '@')
-            sign = k;
-        if (s->in[k] == ':' && !colon)
-            colon = k;
+        if (s->in[k] == '@') sign = k;
+        if (s->in[k] == ':' && !colon) colon = k;
     }
     if (!sign && colon && !is_port(s, colon + 1, host_end)) /* an unescaped slash in the password */
         for (size_t k = host_end; k < end; k++)
-            if (s->in[k] == '@')
-                sign = k;
-    if (!sign)
-        return i;
+            if (s->in[k] == '@') sign = k;
+    if (!sign) return i;
     if (colon && colon < sign) {
         put(s, s->in + i, colon + 1 - i);
-        if (colon + 1 < sign)
-            put_mask(s);
+        if (colon + 1 < sign) put_mask(s);
         return sign;
     }
     if (sign - i >= 16 && is_mixed(s->in + i, sign - i)) { /* a token instead of a user */
@@ -356,10 +358,8 @@ static size_t put_pem(struct scan *s, size_t i)
     static const char head_end[] = "PRIVATE KEY-----", block[] = "PRIVATE KEY BLOCK-----";
     const char *head = find(s, i, head_end), *other = find(s, i, block);
     size_t head_n = sizeof head_end - 1;
-    if (!head || (other && other < head))
-        head = other, head_n = sizeof block - 1;
-    if (!head || (size_t)(head - s->in) > i + 40)
-        return i;
+    if (!head || (other && other < head)) head = other, head_n = sizeof block - 1;
+    if (!head || (size_t)(head - s->in) > i + 40) return i;
     const size_t from = (size_t)(head - s->in) + head_n;
     const char *end = find(s, from, "-----END");
     put(s, s->in + i, from - i);
@@ -379,10 +379,8 @@ static bool in_query(const struct scan *s, size_t from, size_t to)
 static size_t put_next_word(struct scan *s, size_t i, enum gs_mask_kind kind)
 {
     const bool of_word = at(s, i) == 0;
-    while (i < s->n && (of_word ? !at(s, i) : is_blank(at(s, i))))
-        put(s, s->in + i++, 1);
-    if (i >= s->n || (at(s, i) == '-' && (at(s, i + 1) == '-' || ends_word(s, i + 2))))
-        return i; /* another option */
+    while (i < s->n && (of_word ? !at(s, i) : is_blank(at(s, i)))) put(s, s->in + i++, 1);
+    if (i >= s->n || (at(s, i) == '-' && (at(s, i + 1) == '-' || ends_word(s, i + 2)))) return i; /* another option */
     return put_value(s, i, of_word || s->joined ? TO_WORD : TO_TEXT, kind);
 }
 
@@ -390,24 +388,18 @@ static size_t put_next_word(struct scan *s, size_t i, enum gs_mask_kind kind)
 static bool assigned(const struct scan *s, size_t i, size_t *value)
 {
     bool gap;
-    if (at(s, i) == '\\')
-        i++;
-    if (is_quote(at(s, i)))
-        i++;
-    if (at(s, i) == ']')
-        i++;
+    if (at(s, i) == '\\') i++;
+    if (is_quote(at(s, i))) i++;
+    if (at(s, i) == ']') i++;
     gap = is_blank(at(s, i));
-    while (is_blank(at(s, i)))
-        i++;
+    while (is_blank(at(s, i))) i++;
     const char sign = at(s, i);
     if ((sign != '=' && sign != ':') || (sign == '=' && at(s, i + 1) == '=') ||
         (sign == ':' && at(s, i + 1) == '/' && at(s, i + 2) == '/'))
         return false;
     i++;
-    if (at(s, i) == '=' || (sign == '=' && at(s, i) == '>'))
-        i++;
-    while ((gap || sign == ':') && is_blank(at(s, i)))
-        i++;
+    if (at(s, i) == '=' || (sign == '=' && at(s, i) == '>')) i++;
+    while ((gap || sign == ':') && is_blank(at(s, i))) i++;
     *value = i;
     return true;
 }
@@ -415,11 +407,9 @@ static bool assigned(const struct scan *s, size_t i, size_t *value)
 /* ['--token', 'X'], in a program's text. */
 static bool listed_next(const struct scan *s, size_t i, size_t *value)
 {
-    if (!is_quote(at(s, i)) || at(s, ++i) != ',')
-        return false;
+    if (!is_quote(at(s, i)) || at(s, ++i) != ',') return false;
     i++;
-    while (is_blank(at(s, i)))
-        i++;
+    while (is_blank(at(s, i))) i++;
     *value = i;
     return is_quote(at(s, i));
 }
@@ -436,19 +426,15 @@ static size_t put_name(struct scan *s, size_t i)
     const bool first = begins_word(s, i) || before == '+' || before == '~' || before == '=';
     const bool option = s->in[i] == '-' && (begins_word(s, i) || is_blank(before) || is_quote(before));
     size_t end = i, value;
-    while (is_name(at(s, end)))
-        end++;
+    while (is_name(at(s, end))) end++;
     const size_t written = put_run(s, i, end);
-    if (written > end)
-        return written;
+    if (written > end) return written;
     enum gs_mask_kind kind = gs_mask_name(s->in + i, end - i);
-    if (in_query(s, i, end))
-        kind = GS_MASK_STRONG;
+    if (in_query(s, i, end)) kind = GS_MASK_STRONG;
     if (kind == GS_MASK_NOT || (before == '/' && at(s, end) == ':')) /* the tag of an image */
         return end;
     if (assigned(s, end, &value)) {
-        if (gs_mask_same(s->in + i, end - i, "pwd") && is_path(s, value))
-            return end;
+        if (gs_mask_same(s->in + i, end - i, "pwd") && is_path(s, value)) return end;
         put(s, s->in + end, value - end);
         const bool header = memchr(s->in + end, ':', value - end) != NULL;
         return put_value(s, value, !first || s->joined ? TO_TEXT : header ? TO_WORD : TO_LIST, kind);
@@ -457,8 +443,7 @@ static size_t put_name(struct scan *s, size_t i)
         put(s, s->in + end, value - end);
         return put_value(s, value, TO_TEXT, kind);
     }
-    if (option ? gs_mask_flag(s->in + i, end - i) : !gs_mask_same(s->in + i, end - i, "bearer"))
-        return end;
+    if (option ? gs_mask_flag(s->in + i, end - i) : !gs_mask_same(s->in + i, end - i, "bearer")) return end;
     return is_gap(s, end, true) ? put_next_word(s, end, kind) : end;
 }
 
@@ -468,8 +453,7 @@ static size_t put_name(struct scan *s, size_t i)
 static bool runs_text(const struct scan *s, size_t end)
 {
     size_t from = end;
-    while (from && s->in[from - 1])
-        from--;
+    while (from && s->in[from - 1]) from--;
     return end - from >= 2 && end - from <= 4 && s->in[from] == '-' && s->in[end - 1] == 'c';
 }
 
@@ -481,8 +465,7 @@ static size_t step(struct scan *s, size_t i, bool text)
         put(s, " ", 1);
         return i + 1;
     }
-    if (starts_with(s, i, "-----BEGIN ") && (next = put_pem(s, i)) > i)
-        return next;
+    if (starts_with(s, i, "-----BEGIN ") && (next = put_pem(s, i)) > i) return next;
     if (starts_with(s, i, "://")) {
         put(s, "://", 3);
         return put_user(s, i + 3);
@@ -491,8 +474,7 @@ static size_t step(struct scan *s, size_t i, bool text)
         put_known(s, i, next);
         return i + next;
     }
-    if (is_name(s->in[i]))
-        return put_name(s, i);
+    if (is_name(s->in[i])) return put_name(s, i);
     put(s, s->in + i, 1);
     return i + 1;
 }
@@ -500,13 +482,10 @@ static size_t step(struct scan *s, size_t i, bool text)
 static size_t mask(char *out, size_t size, const char *in, size_t n, bool text)
 {
     struct scan s = {.in = in, .n = n, .out = out, .size = size};
-    while (s.n && !in[s.n - 1])
-        s.n--;
+    while (s.n && !in[s.n - 1]) s.n--;
     s.joined = text = text || !memchr(in, 0, s.n); /* a program may have written its own title */
-    if (!size)
-        return 0;
-    for (size_t i = 0; i < s.n;)
-        i = step(&s, i, text);
+    if (!size) return 0;
+    for (size_t i = 0; i < s.n;) i = step(&s, i, text);
     out[s.used] = 0;
     return s.used;
 }

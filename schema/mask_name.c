@@ -31,8 +31,8 @@ static const char properties[] =
 /* After a secret's name these change nothing. */
 static const char suffixes[] = " value base64 b64 string plaintext raw prod production dev staging ";
 /* Written together with the word before: hftoken, dbpassword. */
-static const char *const endings[] = {"passwords", "password",   "passwd",      "passphrase", "secret", "token",
-                                      "apikey",    "credential", "credentials", "accesskey"};
+static const char *const endings[] = {"passwords", "password", "passwd",     "passphrase",  "secret",
+                                      "token",     "apikey",   "credential", "credentials", "accesskey"};
 
 /* What a tokenizer, a batch or a table calls its tokens and keys. */
 static const char harmless_token[] =
@@ -49,11 +49,11 @@ static const char harmless_key[] =
 static const char secret_plural[] =
     " api access auth secret private bearer refresh hf huggingface openai github service ";
 static const char secret_pass[] =
-    " db user root admin mysql postgres pg smtp ftp redis proxy http https email mail imap ssh sudo basic login my auth "
+    " db user root admin mysql postgres pg smtp ftp redis proxy http https email mail imap ssh sudo basic login my "
+    "auth "
     "rabbitmq mongo key store sql wifi vnc jupyter ldap es elastic kafka database server client ";
 static const char secret_pat[] = " gh github gitlab azure ado ext devops personal bitbucket ";
-static const char flags[] =
-    " no enable disable skip without show hide print allow require requires has is return ask ";
+static const char flags[] = " no enable disable skip without show hide print allow require requires has is return ask ";
 
 static char lower(char c)
 {
@@ -63,8 +63,7 @@ static char lower(char c)
 bool gs_mask_same(const char *text, size_t length, const char *word)
 {
     for (size_t i = 0; i < length; i++)
-        if (!word[i] || lower(text[i]) != word[i])
-            return false;
+        if (!word[i] || lower(text[i]) != word[i]) return false;
     return !word[length];
 }
 
@@ -74,33 +73,37 @@ static bool listed(const char *list, const struct word *w)
     for (const char *p = list; w && w->length && (p = strchr(p, ' ')) && *++p;) {
         const size_t n = strcspn(p, " ");
         size_t i = 0;
-        while (i < n && i < w->length && lower(w->at[i]) == p[i])
-            i++;
-        if (i == n && n == w->length)
-            return true;
+        while (i < n && i < w->length && lower(w->at[i]) == p[i]) i++;
+        if (i == n && n == w->length) return true;
     }
     return false;
 }
 
-static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
-static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_upper(char c)
+{
+    return c >= 'A' && c <= 'Z';
+}
+static bool is_lower(char c)
+{
+    return c >= 'a' && c <= 'z';
+}
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 
 static void add(struct name *name, const char *at, size_t length)
 {
     while (length && is_digit(at[length - 1])) /* oauth2, API_KEY_2 */
         length--;
-    if (!length)
-        return;
-    if (name->n == WORDS_MAX)
-        memmove(name->words, name->words + 1, --name->n * sizeof *name->words);
+    if (!length) return;
+    if (name->n == WORDS_MAX) memmove(name->words, name->words + 1, --name->n * sizeof *name->words);
     name->words[name->n++] = (struct word){at, length};
 }
 
 static void add_compound(struct name *name, const char *at, size_t length)
 {
-    while (length && is_digit(at[length - 1]))
-        length--;
+    while (length && is_digit(at[length - 1])) length--;
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         const size_t n = strlen(endings[i]);
         if (length > n && gs_mask_same(at + length - n, n, endings[i])) {
@@ -164,14 +167,11 @@ enum gs_mask_kind gs_mask_name(const char *s, size_t length)
     struct name name;
 
     split(&name, s, length);
-    if (!name.n || listed(properties, &name.words[name.n - 1]))
-        return GS_MASK_NOT;
+    if (!name.n || listed(properties, &name.words[name.n - 1])) return GS_MASK_NOT;
     for (size_t i = 0; i < name.n; i++)
-        if (listed(strong, &name.words[i]))
-            return GS_MASK_STRONG;
+        if (listed(strong, &name.words[i])) return GS_MASK_STRONG;
     /* --key-value is a shape of attention, --api-key-value is not */
-    while (name.n > 2 && listed(suffixes, &name.words[name.n - 1]))
-        name.n--;
+    while (name.n > 2 && listed(suffixes, &name.words[name.n - 1])) name.n--;
     return by_last(&name);
 }
 

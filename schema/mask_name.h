@@ -7,7 +7,7 @@
 
 enum gs_mask_kind {
     GS_MASK_NOT,
-    GS_MASK_WEAK,   /* perhaps something else: a number or <pad> is not a secret */
+    GS_MASK_WEAK, /* perhaps something else: a number or <pad> is not a secret */
     GS_MASK_STRONG,
 };
 

@@ -15,11 +15,9 @@ void gs_open_low(bool allowed)
 int gs_open_high(const char *path, int flags, int mode)
 {
     int fd = open(path, flags | O_CLOEXEC, mode);
-    if (fd < 0 || fd >= GS_HIGH_FD)
-        return fd;
+    if (fd < 0 || fd >= GS_HIGH_FD) return fd;
     int high = fcntl(fd, F_DUPFD_CLOEXEC, GS_HIGH_FD);
-    if (high < 0 && low_allowed)
-        return fd;
+    if (high < 0 && low_allowed) return fd;
     const int error = errno == EINVAL ? EMFILE : errno; /* EINVAL: the limit is not above it */
     close(fd);
     errno = error;

@@ -30,8 +30,7 @@ static uint32_t new_node(struct gs_ranges *r)
     if (!r->unused) {
         uint32_t capacity = r->capacity ? r->capacity * 2 : 64;
         struct gs_range_node *nodes = realloc(r->nodes, (size_t)capacity * sizeof *nodes);
-        if (!nodes)
-            return 0;
+        if (!nodes) return 0;
         for (uint32_t i = capacity - 1; i >= (r->capacity ? r->capacity : 1); i--) {
             nodes[i].right = r->unused;
             r->unused = i;
@@ -45,8 +44,7 @@ static uint32_t new_node(struct gs_ranges *r)
 }
 
 /* Splits the tree at `root` into the nodes that start before `start` and the others. */
-static void split(struct gs_range_node *nodes, uint32_t root, uint64_t start, uint32_t *before,
-                  uint32_t *others)
+static void split(struct gs_range_node *nodes, uint32_t root, uint64_t start, uint32_t *before, uint32_t *others)
 {
     while (root) {
         if (nodes[root].range.start < start) {
@@ -91,8 +89,7 @@ static uint32_t *link_of(struct gs_ranges *r, uint64_t start)
 bool gs_ranges_remove(struct gs_ranges *r, uint64_t start)
 {
     uint32_t *at = link_of(r, start), n = *at;
-    if (!n)
-        return false;
+    if (!n) return false;
     *at = join(r->nodes, r->nodes[n].left, r->nodes[n].right);
     r->nodes[n].right = r->unused;
     r->unused = n;
@@ -102,14 +99,11 @@ bool gs_ranges_remove(struct gs_ranges *r, uint64_t start)
 
 bool gs_ranges_add(struct gs_ranges *r, const struct gs_range *range)
 {
-    if (!range->bytes)
-        return true;
+    if (!range->bytes) return true;
     const struct gs_range *old;
-    while ((old = gs_ranges_from(r, range->start)) && old->start < end_of(range))
-        gs_ranges_remove(r, old->start);
+    while ((old = gs_ranges_from(r, range->start)) && old->start < end_of(range)) gs_ranges_remove(r, old->start);
     uint32_t n = new_node(r);
-    if (!n)
-        return false;
+    if (!n) return false;
     struct gs_range_node *nodes = r->nodes;
     nodes[n].range = *range;
     nodes[n].priority = next_random(r);

@@ -31,8 +31,7 @@ static const uint16_t least[GS_REC_TYPES] = {
 static size_t variable_bytes(const struct gs_rec *rec)
 {
     switch (rec->type) {
-    case GS_REC_THREAD:
-        return ((const struct gs_rec_thread *)rec)->name_len;
+    case GS_REC_THREAD: return ((const struct gs_rec_thread *)rec)->name_len;
     case GS_REC_FRAME_PYTHON: {
         const struct gs_rec_frame_python *f = (const void *)rec;
         return (size_t)f->function_len + f->file_len;
@@ -41,26 +40,20 @@ static size_t variable_bytes(const struct gs_rec *rec)
         const struct gs_rec_frame_native *f = (const void *)rec;
         return (size_t)f->path_len + f->build_id_len;
     }
-    case GS_REC_STACK:
-        return (size_t)((const struct gs_rec_stack *)rec)->depth * sizeof(uint32_t);
-    case GS_REC_PENDING:
-        return (size_t)((const struct gs_rec_pending *)rec)->count * sizeof(uint64_t);
-    case GS_REC_API:
-        return ((const struct gs_rec_name *)rec)->name_len;
+    case GS_REC_STACK: return (size_t)((const struct gs_rec_stack *)rec)->depth * sizeof(uint32_t);
+    case GS_REC_PENDING: return (size_t)((const struct gs_rec_pending *)rec)->count * sizeof(uint64_t);
+    case GS_REC_API: return ((const struct gs_rec_name *)rec)->name_len;
     case GS_REC_MARK: {
         const struct gs_rec_mark *m = (const void *)rec;
         return (size_t)m->domain_len + m->name_len;
     }
-    case GS_REC_DEVICE_SAMPLE:
-        return ((const struct gs_rec_device_sample *)rec)->name_len;
+    case GS_REC_DEVICE_SAMPLE: return ((const struct gs_rec_device_sample *)rec)->name_len;
     case GS_REC_SETTING: {
         const struct gs_rec_setting *s = (const void *)rec;
         return (size_t)s->name_len + s->value_len;
     }
-    case GS_REC_GPU:
-        return ((const struct gs_rec_gpu *)rec)->name_len;
-    default:
-        return 0;
+    case GS_REC_GPU: return ((const struct gs_rec_gpu *)rec)->name_len;
+    default: return 0;
     }
 }
 

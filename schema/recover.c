@@ -24,10 +24,10 @@ struct gs_recovery {
     struct gs_spool spool;
     struct gs_store *store;
     struct gs_reader *reader;
-    int lock;  /* the control file, locked */
+    int lock; /* the control file, locked */
     dev_t device;
     ino_t inode; /* … its, as the application may have closed it */
-    bool keep; /* the spool is completed into a copy, and stays */
+    bool keep;   /* the spool is completed into a copy, and stays */
     bool done;
     char db[PATH_MAX], path[PATH_MAX + 8];
 };
@@ -44,8 +44,7 @@ static int open_high(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (high < 0)
-        return fd;
+    if (high < 0) return fd;
     close(fd);
     return high;
 }
@@ -53,8 +52,7 @@ static int open_high(const char *path)
 static void close_lock(struct gs_recovery *r)
 {
     struct stat st;
-    if (r->lock >= 0 && !fstat(r->lock, &st) && st.st_dev == r->device && st.st_ino == r->inode)
-        close(r->lock);
+    if (r->lock >= 0 && !fstat(r->lock, &st) && st.st_dev == r->device && st.st_ino == r->inode) close(r->lock);
     r->lock = -1;
 }
 
@@ -70,34 +68,26 @@ static int look(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_
 {
     struct gs_spool_control c;
     int code = gs_spool_read_control(r->path, &c, error, error_size);
-    if (code)
-        return code == ENOENT ? GONE : FAILED;
+    if (code) return code == ENOENT ? GONE : FAILED;
     switch (gs_spool_state(&c)) {
-    case GS_SPOOL_RECORDING:
-        *pid = c.pid_namespace == gs_namespace("pid") ? c.pid : 1;
-        return RECORDING;
+    case GS_SPOOL_RECORDING: *pid = c.pid_namespace == gs_namespace("pid") ? c.pid : 1; return RECORDING;
     case GS_SPOOL_ELSEWHERE:
-        snprintf(error, error_size,
-                 "they are in the memory of host %s%s; run 'gpuspy report' there", c.host,
+        snprintf(error, error_size, "they are in the memory of host %s%s; run 'gpuspy report' there", c.host,
                  c.shmid < 0 ? "" : ", or of a container on it");
         return FAILED;
-    case GS_SPOOL_LOST:
-        return LOST;
-    case GS_SPOOL_LEFT:
-        break;
+    case GS_SPOOL_LOST: return LOST;
+    case GS_SPOOL_LEFT: break;
     }
     return TAKEN;
 }
 
 /* Opens the spool and takes its lock, so that nobody else completes it at the same time. */
-static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error,
-                      size_t error_size)
+static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error, size_t error_size)
 {
     struct timespec step = {0, 50 * 1000 * 1000};
     for (unsigned left = patience_s * 20 + 1; left > 0; left--) {
         int found = look(r, pid, error, error_size);
-        if (found != TAKEN && found != LOST)
-            return found;
+        if (found != TAKEN && found != LOST) return found;
         r->lock = open_high(r->path);
         struct stat st;
         if (r->lock >= 0 && !fstat(r->lock, &st)) {
@@ -109,8 +99,7 @@ static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid,
             return FAILED;
         }
         if (r->lock >= 0 && lock_file(r->lock) && still_there(r->lock, r->path)) {
-            if (found == LOST)
-                return LOST;
+            if (found == LOST) return LOST;
             int code = gs_spool_peek(&r->spool, r->path, error, error_size);
             return !code ? TAKEN : code == EIDRM ? LOST : FAILED;
         }
@@ -125,8 +114,7 @@ static bool text_is(sqlite3 *db, const char *sql, const char *text)
 {
     sqlite3_stmt *st;
     bool is = false;
-    if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK)
-        return false;
+    if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK) return false;
     if (sqlite3_step(st) == SQLITE_ROW) {
         const char *found = (const char *)sqlite3_column_text(st, 0);
         is = found && !strcmp(found, text);
@@ -139,13 +127,11 @@ static bool same_recording(struct gs_store *s, const struct gs_spool_header *h)
 {
     char pid[16];
     snprintf(pid, sizeof pid, "%u", h->pid);
-    return text_is(s->db, "SELECT run_id FROM process", h->run_id) &&
-           text_is(s->db, "SELECT pid FROM process", pid);
+    return text_is(s->db, "SELECT run_id FROM process", h->run_id) && text_is(s->db, "SELECT pid FROM process", pid);
 }
 
 /* The process died before it had made its database. */
-static struct gs_store *create_from(const struct gs_spool_header *h, const char *path, char *error,
-                                    size_t error_size)
+static struct gs_store *create_from(const struct gs_spool_header *h, const char *path, char *error, size_t error_size)
 {
     char host[HOST_NAME_MAX + 1] = "", command[sizeof h->command];
     gethostname(host, sizeof host - 1);
@@ -168,10 +154,8 @@ static bool is_blank(const char *path)
     sqlite3_stmt *st = NULL;
     bool blank = false;
     struct stat st_file;
-    if (stat(path, &st_file) || !S_ISREG(st_file.st_mode))
-        return false;
-    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) ==
-            SQLITE_OK &&
+    if (stat(path, &st_file) || !S_ISREG(st_file.st_mode)) return false;
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK &&
         sqlite3_prepare_v2(db, "SELECT count(*) FROM sqlite_master", -1, &st, NULL) == SQLITE_OK &&
         sqlite3_step(st) == SQLITE_ROW)
         blank = sqlite3_column_int64(st, 0) == 0;
@@ -180,9 +164,8 @@ static bool is_blank(const char *path)
     return blank;
 }
 
-static struct gs_store *open_store(const struct gs_spool_header *h, const char *path,
-                                   struct gs_progress **progress, uint32_t *threads, char *error,
-                                   size_t error_size)
+static struct gs_store *open_store(const struct gs_spool_header *h, const char *path, struct gs_progress **progress,
+                                   uint32_t *threads, char *error, size_t error_size)
 {
     if (is_blank(path) && unlink(path)) {
         snprintf(error, error_size, "%s", strerror(errno));
@@ -193,11 +176,9 @@ static struct gs_store *open_store(const struct gs_spool_header *h, const char *
         snprintf(error, error_size, "the database was deleted, and the spool is nothing without it");
         return NULL;
     }
-    if (missing)
-        return create_from(h, path, error, error_size);
+    if (missing) return create_from(h, path, error, error_size);
     struct gs_store *s = gs_store_open(path, error, error_size);
-    if (!s)
-        return NULL;
+    if (!s) return NULL;
     if (!same_recording(s, h))
         snprintf(s->error, sizeof s->error, "the spool beside it is of another recording");
     else if (s->finished || gs_store_load(s, progress, threads) == 0)
@@ -212,12 +193,10 @@ static struct gs_store *open_store(const struct gs_spool_header *h, const char *
 static int finish(struct gs_recovery *r)
 {
     const struct gs_spool_header *h = r->spool.header;
-    if (gs_store_commit(r->store, r->reader))
-        return -1;
+    if (gs_store_commit(r->store, r->reader)) return -1;
     gs_store_exit(r->store, h);
     r->done = true;
-    return gs_store_finish(r->store, h->end_ns, h->closed, h->lost, h->lost_first_ns,
-                           gs_reader_damaged(r->reader));
+    return gs_store_finish(r->store, h->end_ns, h->closed, h->lost, h->lost_first_ns, gs_reader_damaged(r->reader));
 }
 
 int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size)
@@ -225,17 +204,13 @@ int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size)
     const struct gs_rec *rec = NULL;
     uint32_t thread;
     int rc = 0;
-    if (r->done)
-        return 0;
+    if (r->done) return 0;
     for (int n = 0; n < STEP && (rec = gs_reader_next(r->reader, &thread)) && !rc; n++) {
         rc = gs_store_add(r->store, thread, rec);
-        if (!rc && gs_store_pending(r->store) >= BATCH)
-            rc = gs_store_commit(r->store, r->reader);
+        if (!rc && gs_store_pending(r->store) >= BATCH) rc = gs_store_commit(r->store, r->reader);
     }
-    if (!rc && !rec)
-        rc = finish(r);
-    if (rc)
-        snprintf(error, error_size, "%s", gs_store_error(r->store));
+    if (!rc && !rec) rc = finish(r);
+    if (rc) snprintf(error, error_size, "%s", gs_store_error(r->store));
     return rc ? -1 : r->done ? 0 : 1;
 }
 
@@ -269,8 +244,7 @@ static int open_recovery(struct gs_recovery *r, char *error, size_t error_size)
     struct gs_progress *progress = NULL;
     uint32_t threads = 0;
     r->store = open_store(r->spool.header, r->db, &progress, &threads, error, error_size);
-    if (!r->store)
-        return -1;
+    if (!r->store) return -1;
     r->done = r->store->finished;
     if (!r->done) {
         r->reader = gs_reader_open(&r->spool, progress, threads);
@@ -283,26 +257,21 @@ static int open_recovery(struct gs_recovery *r, char *error, size_t error_size)
     return r->done || r->reader ? 0 : -1;
 }
 
-static int begin(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error,
-                 size_t error_size)
+static int begin(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error, size_t error_size)
 {
     switch (take_spool(r, patience_s, pid, error, error_size)) {
-    case GONE:
-        return 0;
-    case RECORDING:
-        return 2;
+    case GONE: return 0;
+    case RECORDING: return 2;
     case LOST: /* what the database has is all there is */
-        if (!r->keep)
-            unlink(r->path);
+        if (!r->keep) unlink(r->path);
         return 0;
-    case FAILED:
-        return -1;
+    case FAILED: return -1;
     }
     return open_recovery(r, error, error_size) ? -1 : 1;
 }
 
-int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path,
-                      unsigned patience_s, uint32_t *pid, char *error, size_t error_size)
+int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path, unsigned patience_s,
+                      uint32_t *pid, char *error, size_t error_size)
 {
     struct gs_recovery *r = calloc(1, sizeof *r);
     *pid = 0;
@@ -316,8 +285,8 @@ int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char 
     r->keep = spool_path != NULL;
     int rc = 0;
     if ((size_t)snprintf(r->db, sizeof r->db, "%s", db_path) < sizeof r->db &&
-        (size_t)snprintf(r->path, sizeof r->path, spool_path ? "%s" : "%s.spool",
-                         spool_path ? spool_path : db_path) < sizeof r->path)
+        (size_t)snprintf(r->path, sizeof r->path, spool_path ? "%s" : "%s.spool", spool_path ? spool_path : db_path) <
+            sizeof r->path)
         rc = begin(r, patience_s, pid, error, error_size);
     if (rc == 1) {
         *out = r;
@@ -329,16 +298,13 @@ int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char 
     return rc;
 }
 
-static int recover(const char *db_path, const char *spool_path, uint32_t *pid, char *error,
-                   size_t error_size)
+static int recover(const char *db_path, const char *spool_path, uint32_t *pid, char *error, size_t error_size)
 {
     struct gs_recovery *r;
     char more[256] = "";
     int rc = gs_recovery_begin(&r, db_path, spool_path, PATIENCE_S, pid, error, error_size);
-    if (rc != 1)
-        return rc;
-    while ((rc = gs_recovery_step(r, error, error_size)) > 0)
-        continue;
+    if (rc != 1) return rc;
+    while ((rc = gs_recovery_step(r, error, error_size)) > 0) continue;
     if (gs_recovery_end(r, more, sizeof more) && !rc) {
         snprintf(error, error_size, "%s", more);
         rc = -1;

@@ -37,8 +37,7 @@ static size_t decode(const unsigned char *p, unsigned *code)
                                                : 0;
     *code = n == 1 ? *p : *p & (0xffu >> (n + 1));
     for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
+        if ((p[i] & 0xc0) != 0x80) return 0;
         *code = *code << 6 | (p[i] & 0x3f);
     }
     const bool twice = (n == 3 && *code < 0x800) || (n == 4 && *code < 0x10000); /* a shorter form exists */
@@ -58,8 +57,7 @@ static bool is_printable(const char *text)
     unsigned code;
     size_t n;
     for (const unsigned char *p = (const unsigned char *)text; *p; p += n)
-        if ((n = decode(p, &code)) == 0 || is_hidden(code))
-            return false;
+        if ((n = decode(p, &code)) == 0 || is_hidden(code)) return false;
     return true;
 }
 
@@ -79,10 +77,8 @@ static void add_printf(struct text *t, const char *text)
 {
     char octal[8];
     size_t end = strlen(text);
-    while (end && text[end - 1] == '\n')
-        end--;
-    if (end)
-        add(t, "\"$(printf '", 11);
+    while (end && text[end - 1] == '\n') end--;
+    if (end) add(t, "\"$(printf '", 11);
     for (size_t i = 0; i < end; i++) {
         const unsigned char c = (unsigned char)text[i];
         const bool itself = c >= ' ' && c < 0x7f && !strchr("'\\%!\"$`", c);
@@ -91,17 +87,14 @@ static void add_printf(struct text *t, const char *text)
         else
             add(t, octal, (size_t)snprintf(octal, sizeof octal, "\\%03o", c));
     }
-    if (end)
-        add(t, "')\"", 3);
-    if (text[end])
-        add_quoted(t, text + end);
+    if (end) add(t, "')\"", 3);
+    if (text[end]) add_quoted(t, text + end);
 }
 
 char *gs_shell_word(char *out, size_t size, const char *text)
 {
     struct text t = {.at = out, .size = size};
-    if (!size)
-        return out;
+    if (!size) return out;
     *out = 0;
     if (is_plain(text))
         add(&t, text, strlen(text));
@@ -109,17 +102,14 @@ char *gs_shell_word(char *out, size_t size, const char *text)
         add_quoted(&t, text);
     else
         add_printf(&t, text);
-    if (t.cut)
-        *out = 0;
+    if (t.cut) *out = 0;
     return out;
 }
 
 char *gs_shell_path(char *out, size_t size, const char *path)
 {
-    if (*path != '-' || size < 3)
-        return gs_shell_word(out, size, path);
+    if (*path != '-' || size < 3) return gs_shell_word(out, size, path);
     gs_shell_word(out + 2, size - 2, path);
-    if (!out[2])
-        return memset(out, 0, 1);
+    if (!out[2]) return memset(out, 0, 1);
     return memcpy(out, "./", 2);
 }

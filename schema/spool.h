@@ -55,8 +55,9 @@
 #define GS_SPOOL_HEADER_BYTES (4096 + GS_SPOOL_COUNTERS * 16)
 #define GS_SPOOL_COUNTERS 1024
 #define GS_CHUNK_BYTES (32 * 1024)
-#define GS_SPOOL_CHUNKS 1024 /* 32 MiB: half of what gpuspy may hold in the target. Each thread that
-                                records holds one, so this also bounds how many can at once */
+#define GS_SPOOL_CHUNKS                                                                                \
+    1024                       /* 32 MiB: half of what gpuspy may hold in the target. Each thread that \
+                                  records holds one, so this also bounds how many can at once */
 #define GS_SPOOL_THREADS 65536 /* writers' numbers are below this; each is given out again */
 #define GS_SPOOL_BYTES (GS_SPOOL_HEADER_BYTES + (size_t)GS_SPOOL_CHUNKS * GS_CHUNK_BYTES)
 #define GS_SPOOL_MAP_WORDS (GS_SPOOL_CHUNKS / 64)
@@ -83,18 +84,18 @@ struct gs_spool_header {
     uint32_t chunk_bytes;
     uint32_t chunks;
     _Atomic uint64_t next_seq;
-    _Atomic uint32_t closed;      /* 1: the session ended in order, no writer writes any more */
-    _Atomic uint64_t lost;        /* events that were dropped */
-    _Atomic uint64_t lost_first_ns; /* time of the first dropped one, 0 none */
-    _Atomic uint64_t end_ns;      /* time of the orderly end */
+    _Atomic uint32_t closed;                    /* 1: the session ended in order, no writer writes any more */
+    _Atomic uint64_t lost;                      /* events that were dropped */
+    _Atomic uint64_t lost_first_ns;             /* time of the first dropped one, 0 none */
+    _Atomic uint64_t end_ns;                    /* time of the orderly end */
     _Atomic uint64_t taken[GS_SPOOL_MAP_WORDS]; /* a bit a chunk: set by the writer that claims it,
                                                    cleared by the reader's release */
-    char command[2048];           /* argv joined by spaces, cut if longer */
-    _Atomic uint32_t drained;     /* 1: something of it is in the database only */
-    _Atomic uint32_t exit_status; /* what exit was given, its low byte, plus 1; 0: it was not called */
-    char exception[GS_EXCEPTION_BYTES]; /* "ValueError: its message" that no Python code caught; "" none */
-    char exception_place[GS_PLACE_BYTES]; /* "train.py:31"; "" unknown */
-    uint32_t collector_off; /* 1: Python's garbage collector was off when the exception came */
+    char command[2048];                         /* argv joined by spaces, cut if longer */
+    _Atomic uint32_t drained;                   /* 1: something of it is in the database only */
+    _Atomic uint32_t exit_status;               /* what exit was given, its low byte, plus 1; 0: it was not called */
+    char exception[GS_EXCEPTION_BYTES];         /* "ValueError: its message" that no Python code caught; "" none */
+    char exception_place[GS_PLACE_BYTES];       /* "train.py:31"; "" unknown */
+    uint32_t collector_off;                     /* 1: Python's garbage collector was off when the exception came */
 };
 _Static_assert(sizeof(struct gs_spool_header) <= 4096, "header fits its page");
 
@@ -113,8 +114,7 @@ struct gs_counter {
 static inline uint64_t gs_counter_key(uint16_t api, int device, uint64_t stream, bool not_ready)
 {
     const uint64_t on = device < 0 ? 0 : device > 13 ? 15 : (uint64_t)device + 1;
-    return (stream & GS_COUNTER_ANY) | (uint64_t)(api & 2047) << 48 | on << 59 |
-           (uint64_t)not_ready << 63;
+    return (stream & GS_COUNTER_ANY) | (uint64_t)(api & 2047) << 48 | on << 59 | (uint64_t)not_ready << 63;
 }
 /* A key lies in one of GS_COUNTER_PROBES slots from its own on. */
 #define GS_COUNTER_PROBES 16
@@ -132,15 +132,15 @@ static inline bool gs_counter_may_be_in(uint64_t key, uint32_t slot)
 }
 
 struct gs_chunk {
-    _Atomic uint32_t state;  /* enum gs_chunk_state */
-    uint32_t thread;         /* writer's number, from 1 */
-    uint64_t seq;            /* grows over the whole spool; a writer's chunks are read by it */
-    _Atomic uint32_t used;   /* bytes of records published */
-    _Atomic uint32_t busy;   /* the writer is between taking a time and publishing: the reader must
-                                not run past this thread (gs_reader) */
-    _Atomic uint64_t owner;  /* low half: the thread's id for the kernel, or GS_CHUNK_PARKED; high
-                                half: how often the writer was adopted, so that a recycled id is
-                                not taken for the same thread */
+    _Atomic uint32_t state; /* enum gs_chunk_state */
+    uint32_t thread;        /* writer's number, from 1 */
+    uint64_t seq;           /* grows over the whole spool; a writer's chunks are read by it */
+    _Atomic uint32_t used;  /* bytes of records published */
+    _Atomic uint32_t busy;  /* the writer is between taking a time and publishing: the reader must
+                               not run past this thread (gs_reader) */
+    _Atomic uint64_t owner; /* low half: the thread's id for the kernel, or GS_CHUNK_PARKED; high
+                               half: how often the writer was adopted, so that a recycled id is
+                               not taken for the same thread */
     uint32_t pad[8];
 };
 _Static_assert(sizeof(struct gs_chunk) == 64, "one cache line");
@@ -155,11 +155,11 @@ struct gs_spool_control {
     char run_id[40];
     uint64_t start_mono_ns, start_real_ns;
     uint64_t cookie[2];
-    int32_t shmid;                /* -1: private memory, at `address` in the owner */
+    int32_t shmid; /* -1: private memory, at `address` in the owner */
     uint32_t pad;
     uint64_t address;
     uint64_t pid_namespace, ipc_namespace; /* inode numbers; 0 unknown */
-    char boot_id[40];             /* "" unknown */
+    char boot_id[40];                      /* "" unknown */
     char host[256];
     char command[2048];
 };
@@ -175,14 +175,14 @@ struct gs_spool {
     int shmid; /* -1: private memory */
     uint64_t cookie[2];
     uint64_t control_device, control_inode; /* of the control file, where this process has made it */
-    int private_error; /* errno of shmget or shmat, where that is why */
+    int private_error;                      /* errno of shmget or shmat, where that is why */
     uint8_t *map;
     struct gs_spool_header *header;
     struct gs_counter *counters;
-    _Atomic uint32_t stop;             /* ended: nobody gets room any more */
-    _Atomic uint32_t stuck;            /* a writer waited in vain: the others need not, until a
-                                          chunk comes back */
-    _Atomic uint32_t drain_alive;      /* a full spool waits for the drain only while this is set */
+    _Atomic uint32_t stop;                           /* ended: nobody gets room any more */
+    _Atomic uint32_t stuck;                          /* a writer waited in vain: the others need not, until a
+                                                        chunk comes back */
+    _Atomic uint32_t drain_alive;                    /* a full spool waits for the drain only while this is set */
     _Atomic uint64_t numbers[GS_SPOOL_THREADS / 64]; /* a bit a writer's number: given out */
 };
 
@@ -202,12 +202,12 @@ void gs_spool_close(struct gs_spool *s);
 struct gs_writer {
     struct gs_spool *spool;
     struct gs_chunk *chunk;
-    uint32_t thread; /* number, from 1 */
-    uint32_t used;   /* copy of chunk->used */
-    uint64_t owner;  /* as in the chunk */
-    bool held;       /* busy was set by gs_writer_busy: definitions committed meanwhile leave it */
+    uint32_t thread;   /* number, from 1 */
+    uint32_t used;     /* copy of chunk->used */
+    uint64_t owner;    /* as in the chunk */
+    bool held;         /* busy was set by gs_writer_busy: definitions committed meanwhile leave it */
     bool keeps_number; /* close does not give the number back */
-    bool impatient;  /* the reader's own: never waits for room, which only it makes */
+    bool impatient;    /* the reader's own: never waits for room, which only it makes */
 };
 
 /* Gives the writer the lowest free number. Never fails; a chunk is taken at the first record. */
@@ -250,8 +250,7 @@ void gs_spool_exception(struct gs_spool *s, const char *exception, const char *p
 
 /* Reads a control file: 0, an errno, or EINVAL with a text in `error` for a file that is not one, of
  * another version or damaged. */
-int gs_spool_read_control(const char *path, struct gs_spool_control *c, char *error,
-                          size_t error_size);
+int gs_spool_read_control(const char *path, struct gs_spool_control *c, char *error, size_t error_size);
 /* Not to be asked about a spool of the calling process that it still records into. */
 enum gs_spool_state gs_spool_state(const struct gs_spool_control *c);
 /* Attaches the segment that the control file names. 0, an errno, or EINVAL or EIDRM (it is not there
@@ -274,8 +273,7 @@ struct gs_reader;
 /* `start[thread]` for the first `threads` writers' numbers (index = number): where to continue.
  * The reader validates every length and number it finds: a damaged record ends that chunk, and is
  * counted (gs_reader_damaged). NULL: out of memory. */
-struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *start,
-                                 uint32_t threads);
+struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *start, uint32_t threads);
 /* Looks at what has been published and how far it may be merged: records that sort before the
  * returned watermark can be read in order now. `now_ns` is taken before the call. final: nobody
  * writes any more, read everything. */

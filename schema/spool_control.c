@@ -20,8 +20,8 @@ static int check_control(const struct gs_spool_control *c, size_t bytes, char *e
                  "complete it with the gpuspy that recorded it",
                  c->version, GS_SPOOL_VERSION);
     else if (bytes < sizeof *c || !memchr(c->run_id, 0, sizeof c->run_id) ||
-             !memchr(c->command, 0, sizeof c->command) ||
-             !memchr(c->boot_id, 0, sizeof c->boot_id) || !memchr(c->host, 0, sizeof c->host))
+             !memchr(c->command, 0, sizeof c->command) || !memchr(c->boot_id, 0, sizeof c->boot_id) ||
+             !memchr(c->host, 0, sizeof c->host))
         snprintf(error, size, "the spool's control file is damaged");
     else
         return 0;
@@ -35,12 +35,9 @@ int gs_spool_read_control(const char *path, struct gs_spool_control *c, char *er
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     int code = fd < 0 || fstat(fd, &st) ? errno : 0;
     ssize_t n = !code && S_ISREG(st.st_mode) ? pread(fd, c, sizeof *c, 0) : 0;
-    if (n < 0)
-        code = errno;
-    if (fd >= 0)
-        close(fd);
-    if (!code)
-        return check_control(c, (size_t)n, error, error_size);
+    if (n < 0) code = errno;
+    if (fd >= 0) close(fd);
+    if (!code) return check_control(c, (size_t)n, error, error_size);
     snprintf(error, error_size, "%s", strerror(code));
     return code;
 }

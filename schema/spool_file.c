@@ -18,15 +18,14 @@
 static void fill_cookie(uint64_t cookie[2])
 {
     struct timespec now;
-    if (getrandom(cookie, 16, GRND_NONBLOCK) == 16)
-        return;
+    if (getrandom(cookie, 16, GRND_NONBLOCK) == 16) return;
     clock_gettime(CLOCK_REALTIME, &now);
     cookie[0] = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     cookie[1] = (uint64_t)getpid() << 32 ^ (uintptr_t)&now;
 }
 
-static void fill_control(struct gs_spool_control *c, const char *run_id, const char *command,
-                         uint64_t mono, uint64_t real)
+static void fill_control(struct gs_spool_control *c, const char *run_id, const char *command, uint64_t mono,
+                         uint64_t real)
 {
     memset(c, 0, sizeof *c);
     memcpy(c->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
@@ -58,8 +57,7 @@ static void fill_header(struct gs_spool_header *h, const struct gs_spool_control
 static int open_new(const char *path)
 {
     int fd = gs_open_high(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-    if (fd >= 0)
-        fchmod(fd, 0600); /* whatever the umask is */
+    if (fd >= 0) fchmod(fd, 0600); /* whatever the umask is */
     return fd;
 }
 
@@ -69,20 +67,17 @@ static int write_control(struct gs_spool *s, const char *temp, const struct gs_s
     int fd = open_new(temp);
     if (fd < 0 && errno == EEXIST && !unlink(temp)) /* left by a dead process with our pid */
         fd = open_new(temp);
-    if (fd < 0)
-        return errno;
+    if (fd < 0) return errno;
     ssize_t n;
     do {
         n = write(fd, c, sizeof *c);
     } while (n < 0 && errno == EINTR);
     int error = n == (ssize_t)sizeof *c ? 0 : n < 0 ? errno : ENOSPC;
-    if (!error && fstat(fd, &st))
-        error = errno;
+    if (!error && fstat(fd, &st)) error = errno;
     s->control_device = st.st_dev;
     s->control_inode = st.st_ino;
     close(fd);
-    if (error)
-        unlink(temp);
+    if (error) unlink(temp);
     return error;
 }
 
@@ -101,12 +96,10 @@ static int publish(const char *temp, const char *path)
         if (fd >= 0) {
             close(fd);
             error = rename(temp, path) ? errno : 0;
-            if (error)
-                unlink(path);
+            if (error) unlink(path);
         }
     }
-    if (error)
-        unlink(temp);
+    if (error) unlink(temp);
     return error;
 }
 
@@ -114,35 +107,29 @@ static int write_and_publish(struct gs_spool *s, const char *path, const struct 
 {
     char temp[4096];
     struct gs_file_guard guard;
-    if ((size_t)snprintf(temp, sizeof temp, "%s.%d.new", path, (int)getpid()) >= sizeof temp)
-        return ENAMETOOLONG;
+    if ((size_t)snprintf(temp, sizeof temp, "%s.%d.new", path, (int)getpid()) >= sizeof temp) return ENAMETOOLONG;
     gs_file_guard_begin(&guard); /* the limit on file sizes may be lower than even this */
     int error = write_control(s, temp, c);
-    if (!error)
-        error = publish(temp, path);
+    if (!error) error = publish(temp, path);
     gs_file_guard_end(&guard);
     return error;
 }
 
-static int create(struct gs_spool *s, const char *path, const char *run_id, const char *command,
-                  uint64_t mono, uint64_t real)
+static int create(struct gs_spool *s, const char *path, const char *run_id, const char *command, uint64_t mono,
+                  uint64_t real)
 {
     struct gs_spool_control c;
     struct stat st;
-    if (path && !lstat(path, &st))
-        return EEXIST;
-    if (path)
-        gs_segment_remove_orphans(GS_ORPHAN_S);
+    if (path && !lstat(path, &st)) return EEXIST;
+    if (path) gs_segment_remove_orphans(GS_ORPHAN_S);
     fill_control(&c, run_id, command, mono, real);
     int error = path ? gs_segment_create(s) : gs_segment_create_private(s);
-    if (error)
-        return error;
+    if (error) return error;
     fill_header(s->header, &c); /* at once: a segment without it is nobody's, and never removed */
     c.shmid = s->shmid;
     c.address = (uintptr_t)s->map;
     memcpy(s->cookie, c.cookie, sizeof s->cookie);
-    if (path)
-        error = write_and_publish(s, path, &c);
+    if (path) error = write_and_publish(s, path, &c);
     if (error) {
         gs_segment_remove(s->shmid);
         gs_segment_detach(s);
@@ -162,8 +149,7 @@ int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, co
     int saved = errno;
     clear(s);
     int error = create(s, path, run_id, command, start_mono_ns, start_real_ns);
-    if (error)
-        clear(s);
+    if (error) clear(s);
     errno = saved;
     return error;
 }
@@ -180,8 +166,8 @@ void gs_spool_close(struct gs_spool *s)
 
 static int check_header(const struct gs_spool_header *h, char *error, size_t size)
 {
-    if (h->chunk_bytes == GS_CHUNK_BYTES && h->chunks == GS_SPOOL_CHUNKS &&
-        memchr(h->run_id, 0, sizeof h->run_id) && memchr(h->command, 0, sizeof h->command))
+    if (h->chunk_bytes == GS_CHUNK_BYTES && h->chunks == GS_SPOOL_CHUNKS && memchr(h->run_id, 0, sizeof h->run_id) &&
+        memchr(h->command, 0, sizeof h->command))
         return 0;
     snprintf(error, size, "damaged spool header");
     return EINVAL;
@@ -192,8 +178,7 @@ static int open_spool(struct gs_spool *s, const char *path, bool writable, char 
     struct gs_spool_control c;
     clear(s);
     int code = gs_spool_read_control(path, &c, error, size);
-    if (code)
-        return code;
+    if (code) return code;
     struct stat st = {0};
     (void)lstat(path, &st);
     s->control_device = st.st_dev;
@@ -205,8 +190,7 @@ static int open_spool(struct gs_spool *s, const char *path, bool writable, char 
         snprintf(error, size, "cannot attach the spool's shared memory: %s", strerror(code));
     else
         code = check_header(s->header, error, size);
-    if (code)
-        gs_spool_close(s);
+    if (code) gs_spool_close(s);
     return code;
 }
 
@@ -225,13 +209,11 @@ void gs_spool_unlink(const struct gs_spool *s, const char *path)
     struct gs_spool_control c;
     struct stat st;
     char error[160];
-    if (!s->map)
-        return;
+    if (!s->map) return;
     const int code = gs_spool_read_control(path, &c, error, sizeof error);
     bool ours = !code && !memcmp(c.cookie, s->cookie, sizeof c.cookie);
     if (code == EMFILE || code == ENFILE) /* no descriptor to read it with */
         ours = !lstat(path, &st) && st.st_dev == s->control_device && st.st_ino == s->control_inode;
-    if (ours)
-        unlink(path);
+    if (ours) unlink(path);
     gs_segment_remove(s->shmid);
 }

@@ -27,19 +27,16 @@ static bool read_process(uint32_t pid, struct process *p)
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/stat", pid);
     int fd = gs_open_high(path, O_RDONLY, 0);
-    if (fd < 0)
-        return false;
+    if (fd < 0) return false;
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     text[n > 0 ? n : 0] = 0;
     char *at = strrchr(text, ')'); /* the name before it may contain anything */
-    if (!at || at[1] != ' ')
-        return false;
+    if (!at || at[1] != ' ') return false;
     p->state = at[2];
     for (int field = 2; at && field < 22; field++) {
         at = strchr(at + 1, ' ');
-        if (at && field + 1 == 20)
-            p->threads = strtoull(at + 1, NULL, 10);
+        if (at && field + 1 == 20) p->threads = strtoull(at + 1, NULL, 10);
     }
     p->start_ticks = at ? strtoull(at + 1, NULL, 10) : 0;
     return p->start_ticks != 0;
@@ -79,10 +76,8 @@ void gs_spool_identify(struct gs_spool_control *c)
 {
     int fd = gs_open_high("/proc/sys/kernel/random/boot_id", O_RDONLY, 0);
     ssize_t n = fd < 0 ? 0 : read(fd, c->boot_id, sizeof c->boot_id - 1);
-    if (fd >= 0)
-        close(fd);
-    while (n > 0 && isspace((unsigned char)c->boot_id[n - 1]))
-        n--;
+    if (fd >= 0) close(fd);
+    while (n > 0 && isspace((unsigned char)c->boot_id[n - 1])) n--;
     c->boot_id[n > 0 ? n : 0] = 0;
     gethostname(c->host, sizeof c->host - 1);
     c->pid = (uint32_t)getpid();
@@ -98,10 +93,8 @@ static bool is_line_of(const char *line, const struct gs_spool_control *c)
 {
     unsigned long long from = 0, inode = 0;
     char name[16] = "";
-    if (sscanf(line, "%llx-%*s %*s %*s %*s %llu %15s", &from, &inode, name) < 2)
-        return false;
-    return c->shmid < 0 ? from == c->address
-                        : inode == (unsigned long long)c->shmid && !strncmp(name, "/SYSV", 5);
+    if (sscanf(line, "%llx-%*s %*s %*s %*s %llu %15s", &from, &inode, name) < 2) return false;
+    return c->shmid < 0 ? from == c->address : inode == (unsigned long long)c->shmid && !strncmp(name, "/SYSV", 5);
 }
 
 /* 1 yes, 0 no, -1 unknown: its maps cannot be read. */
@@ -111,8 +104,7 @@ static int maps_spool(const struct gs_spool_control *c)
     size_t size = 0;
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/maps", c->pid);
     FILE *f = fopen(path, "re");
-    if (!f)
-        return -1;
+    if (!f) return -1;
     bool found = false, any = false;
     while (!found && getline(&line, &size, f) > 0) {
         any = true;
@@ -127,12 +119,9 @@ static int maps_spool(const struct gs_spool_control *c)
 static int is_attached(const struct gs_spool_control *c)
 {
     struct shmid_ds ds;
-    if (c->shmid < 0)
-        return -1;
-    if (shmctl(c->shmid, IPC_STAT, &ds))
-        return errno == EINVAL || errno == EIDRM ? -1 : -2;
-    if (ds.shm_segsz != GS_SPOOL_BYTES)
-        return -1;
+    if (c->shmid < 0) return -1;
+    if (shmctl(c->shmid, IPC_STAT, &ds)) return errno == EINVAL || errno == EIDRM ? -1 : -2;
+    if (ds.shm_segsz != GS_SPOOL_BYTES) return -1;
     return ds.shm_nattch > 0;
 }
 
@@ -141,12 +130,10 @@ static int is_attached(const struct gs_spool_control *c)
 static bool owner_lives(const struct gs_spool_control *c, int attached)
 {
     struct process p;
-    if (c->pid_namespace != gs_namespace("pid"))
-        return attached == 1;
+    if (c->pid_namespace != gs_namespace("pid")) return attached == 1;
     if (!read_process(c->pid, &p) || !c->process_start_ticks)
         return attached == 1 && !gs_process_is_gone(c->pid, c->process_start_ticks);
-    if (is_gone(&p, c->process_start_ticks))
-        return false;
+    if (is_gone(&p, c->process_start_ticks)) return false;
     const int maps = p.state == 'Z' ? -1 : maps_spool(c);
     return maps < 0 ? attached == 1 || attached == -2 || c->shmid < 0 : maps;
 }
@@ -163,22 +150,18 @@ enum gs_spool_state gs_spool_state(const struct gs_spool_control *c)
     const struct gs_spool_control own = here();
     if (strcmp(c->boot_id, own.boot_id) != 0)
         return strcmp(c->host, own.host) == 0 ? GS_SPOOL_LOST : GS_SPOOL_ELSEWHERE;
-    if (c->ipc_namespace != own.ipc_namespace && c->pid_namespace != own.pid_namespace)
-        return GS_SPOOL_ELSEWHERE;
+    if (c->ipc_namespace != own.ipc_namespace && c->pid_namespace != own.pid_namespace) return GS_SPOOL_ELSEWHERE;
     const bool foreign = c->ipc_namespace != own.ipc_namespace;
     const int attached = foreign ? -2 : is_attached(c);
-    if (owner_lives(c, attached))
-        return GS_SPOOL_RECORDING;
-    if (foreign)
-        return GS_SPOOL_ELSEWHERE;
+    if (owner_lives(c, attached)) return GS_SPOOL_RECORDING;
+    if (foreign) return GS_SPOOL_ELSEWHERE;
     return attached == -1 ? GS_SPOOL_LOST : GS_SPOOL_LEFT;
 }
 
 bool gs_spool_is_own(const struct gs_spool_control *c)
 {
     const struct gs_spool_control own = here();
-    return c->pid == own.pid && own.process_start_ticks &&
-           c->process_start_ticks == own.process_start_ticks &&
+    return c->pid == own.pid && own.process_start_ticks && c->process_start_ticks == own.process_start_ticks &&
            c->pid_namespace == own.pid_namespace && !strcmp(c->boot_id, own.boot_id);
 }
 
@@ -186,8 +169,6 @@ uint32_t gs_spool_owner(const char *path)
 {
     struct gs_spool_control c;
     char error[160];
-    if (gs_spool_read_control(path, &c, error, sizeof error) ||
-        gs_spool_state(&c) != GS_SPOOL_RECORDING)
-        return 0;
+    if (gs_spool_read_control(path, &c, error, sizeof error) || gs_spool_state(&c) != GS_SPOOL_RECORDING) return 0;
     return c.pid_namespace == gs_namespace("pid") ? c.pid : 1;
 }

@@ -82,43 +82,33 @@ struct gs_reader {
 
 static bool grow(struct gs_reader *r, uint32_t threads)
 {
-    if (threads < r->capacity)
-        return true;
+    if (threads < r->capacity) return true;
     uint32_t capacity = r->capacity ? r->capacity : 64;
-    while (capacity <= threads)
-        capacity *= 2;
+    while (capacity <= threads) capacity *= 2;
     struct cursor *cursors = realloc(r->cursors, capacity * sizeof *cursors);
-    if (cursors)
-        r->cursors = cursors;
+    if (cursors) r->cursors = cursors;
     uint32_t *heap = realloc(r->heap, capacity * sizeof *heap);
-    if (heap)
-        r->heap = heap;
-    if (!cursors || !heap)
-        return false;
+    if (heap) r->heap = heap;
+    if (!cursors || !heap) return false;
     memset(cursors + r->capacity, 0, (capacity - r->capacity) * sizeof *cursors);
-    for (uint32_t i = r->capacity; i < capacity; i++)
-        cursors[i].head = cursors[i].tail = NO_CHUNK;
+    for (uint32_t i = r->capacity; i < capacity; i++) cursors[i].head = cursors[i].tail = NO_CHUNK;
     r->capacity = capacity;
     return true;
 }
 
-struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *start,
-                                 uint32_t threads)
+struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *start, uint32_t threads)
 {
     struct gs_reader *r = calloc(1, sizeof *r);
-    if (!r)
-        return NULL;
+    if (!r) return NULL;
     r->spool = s;
-    if (threads > GS_SPOOL_THREADS)
-        threads = GS_SPOOL_THREADS;
+    if (threads > GS_SPOOL_THREADS) threads = GS_SPOOL_THREADS;
     if (!grow(r, threads)) {
         gs_reader_close(r);
         return NULL;
     }
     for (uint32_t t = 1; t < threads; t++) {
         r->cursors[t].at = start[t];
-        if (start[t].seq)
-            r->threads = t;
+        if (start[t].seq) r->threads = t;
         if (start[t].offset % 8) { /* nothing that we wrote: don't read that chunk */
             r->cursors[t].at.offset = GS_CHUNK_BYTES;
             r->damaged++;
@@ -129,8 +119,7 @@ struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *s
 
 void gs_reader_close(struct gs_reader *r)
 {
-    if (!r)
-        return;
+    if (!r) return;
     free(r->cursors);
     free(r->heap);
     free(r);
@@ -152,15 +141,13 @@ static bool insert(struct gs_reader *r, struct cursor *c, uint16_t index)
         before = after;
         after = r->chunks[after].next;
     }
-    if (before != NO_CHUNK && r->chunks[before].seq == v->seq)
-        return false;
+    if (before != NO_CHUNK && r->chunks[before].seq == v->seq) return false;
     v->next = after;
     if (before != NO_CHUNK)
         r->chunks[before].next = index;
     else
         c->head = index;
-    if (after == NO_CHUNK)
-        c->tail = index;
+    if (after == NO_CHUNK) c->tail = index;
     return true;
 }
 
@@ -190,8 +177,7 @@ static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chu
         v->seq = 0;
         return false;
     }
-    if (thread > r->threads)
-        r->threads = thread;
+    if (thread > r->threads) r->threads = thread;
     struct cursor *c = &r->cursors[thread];
     if (v->seq < c->at.seq) { /* all in the database already, or (damaged) out of order */
         v->ignored = true;
@@ -211,18 +197,13 @@ static void look(struct gs_reader *r, uint16_t index, uint64_t newest)
     struct chunk_view *v = &r->chunks[index];
     const struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
     uint32_t state = atomic_load_explicit(&chunk->state, memory_order_acquire);
-    if (v->seq == 0 &&
-        (state == GS_CHUNK_FREE || chunk->seq > newest || !meet(r, index, chunk)))
-        return;
-    if (v->ignored)
-        return;
+    if (v->seq == 0 && (state == GS_CHUNK_FREE || chunk->seq > newest || !meet(r, index, chunk))) return;
+    if (v->ignored) return;
     v->state = (uint8_t)state;
     v->busy = (uint8_t)atomic_load_explicit(&chunk->busy, memory_order_acquire);
     uint32_t used = atomic_load_explicit(&chunk->used, memory_order_acquire);
-    if (used > GS_CHUNK_BYTES - sizeof *chunk || used % 8 || used < v->used ||
-        state > GS_CHUNK_LAST) {
-        if (!v->damaged)
-            r->damaged++;
+    if (used > GS_CHUNK_BYTES - sizeof *chunk || used % 8 || used < v->used || state > GS_CHUNK_LAST) {
+        if (!v->damaged) r->damaged++;
         v->damaged = true;
         return;
     }
@@ -234,9 +215,7 @@ static void look(struct gs_reader *r, uint16_t index, uint64_t newest)
  * a chunk that we accept has predecessors that were published before we looked at anything. */
 static void look_at_all(struct gs_reader *r)
 {
-    uint64_t newest = r->final ? UINT64_MAX
-                               : atomic_load_explicit(&r->spool->header->next_seq,
-                                                      memory_order_acquire);
+    uint64_t newest = r->final ? UINT64_MAX : atomic_load_explicit(&r->spool->header->next_seq, memory_order_acquire);
     for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++) {
         uint64_t bits = atomic_load_explicit(&r->spool->header->taken[word], memory_order_acquire);
         for (; bits; bits &= bits - 1) {
@@ -272,13 +251,11 @@ static const struct gs_rec *record_from(struct gs_reader *r, uint16_t *index, ui
         struct chunk_view *v = &r->chunks[*index];
         if (!used_up(v, *offset)) {
             const struct gs_rec *rec = record_at(r, *index, *offset);
-            if (gs_record_valid(rec, v->used - *offset))
-                return rec;
+            if (gs_record_valid(rec, v->used - *offset)) return rec;
             v->damaged = true;
             r->damaged++;
         }
-        if (v->next == NO_CHUNK || !finished(r, v))
-            return NULL;
+        if (v->next == NO_CHUNK || !finished(r, v)) return NULL;
         *index = v->next;
         *offset = 0;
     }
@@ -291,25 +268,21 @@ static bool find_event(struct gs_reader *r, const struct cursor *c, uint64_t *ti
     uint16_t index = c->head;
     uint32_t offset = c->at.offset;
     const struct gs_rec *rec;
-    while ((rec = record_from(r, &index, &offset)) && gs_record_is_definition(rec))
-        offset += rec->size;
-    if (rec)
-        *time = gs_record_time(rec);
+    while ((rec = record_from(r, &index, &offset)) && gs_record_is_definition(rec)) offset += rec->size;
+    if (rec) *time = gs_record_time(rec);
     return rec != NULL;
 }
 
 static uint64_t merge_key(const struct cursor *c, uint64_t time)
 {
-    if (time > MERGE_END)
-        time = MERGE_END;
+    if (time > MERGE_END) time = MERGE_END;
     return time > c->at.time_ns ? time : c->at.time_ns;
 }
 
 /* Finds the thread's next record and what it sorts by. False: nothing to read now. */
 static bool prepare(struct gs_reader *r, struct cursor *c)
 {
-    if (c->head == NO_CHUNK)
-        return false;
+    if (c->head == NO_CHUNK) return false;
     uint16_t head = c->head;
     uint32_t offset = c->at.offset;
     const struct gs_rec *rec = record_from(r, &head, &offset);
@@ -318,15 +291,13 @@ static bool prepare(struct gs_reader *r, struct cursor *c)
         c->head = r->chunks[c->head].next;
         start_chunk(r, c);
     }
-    if (!rec)
-        return false;
+    if (!rec) return false;
     if (!gs_record_is_definition(rec)) {
         c->key = merge_key(c, gs_record_time(rec));
         c->grouped = c->trailing = false;
         return true;
     }
-    if (c->grouped)
-        return true;
+    if (c->grouped) return true;
     uint64_t time = 0;
     c->grouped = find_event(r, c, &time);
     c->trailing = !c->grouped && (r->final || r->chunks[c->tail].state == GS_CHUNK_LAST);
@@ -347,12 +318,9 @@ static void sift_down(struct gs_reader *r, uint32_t at)
     uint32_t *heap = r->heap, thread = heap[at];
     for (;;) {
         uint32_t child = at * 2 + 1;
-        if (child >= r->heap_count)
-            break;
-        if (child + 1 < r->heap_count && sorts_before(r, heap[child + 1], heap[child]))
-            child++;
-        if (!sorts_before(r, heap[child], thread))
-            break;
+        if (child >= r->heap_count) break;
+        if (child + 1 < r->heap_count && sorts_before(r, heap[child + 1], heap[child])) child++;
+        if (!sorts_before(r, heap[child], thread)) break;
         heap[at] = heap[child];
         at = child;
     }
@@ -362,13 +330,10 @@ static void sift_down(struct gs_reader *r, uint32_t at)
 /* The thread has nothing (more) to read: what it may still publish bounds the merge. */
 static void hold_back(struct gs_reader *r, const struct cursor *c)
 {
-    if (!c->holding || r->final)
-        return;
+    if (!c->holding || r->final) return;
     uint64_t bound = c->idle_at > GS_SLACK_NS ? c->idle_at - GS_SLACK_NS : 0;
-    if (bound < c->at.time_ns)
-        bound = c->at.time_ns;
-    if (bound < r->limit)
-        r->limit = bound;
+    if (bound < c->at.time_ns) bound = c->at.time_ns;
+    if (bound < r->limit) r->limit = bound;
 }
 
 static void judge(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
@@ -376,14 +341,12 @@ static void judge(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
     c->holding = c->awaiting;
     if (c->tail != NO_CHUNK) {
         const struct chunk_view *v = &r->chunks[c->tail];
-        c->holding =
-            v->state == GS_CHUNK_FULL || (v->state == GS_CHUNK_TAKEN && v->busy == GS_BUSY);
+        c->holding = v->state == GS_CHUNK_FULL || (v->state == GS_CHUNK_TAKEN && v->busy == GS_BUSY);
         /* Seen just before it was marked full: reading stops there, whatever follows. */
         for (uint16_t i = c->head; i != c->tail && !c->holding; i = r->chunks[i].next)
             c->holding = !finished(r, &r->chunks[i]);
     }
-    if (!c->holding)
-        c->idle_at = now_ns;
+    if (!c->holding) c->idle_at = now_ns;
 }
 
 uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
@@ -396,15 +359,13 @@ uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
     for (uint32_t t = 1; t <= r->threads; t++) {
         struct cursor *c = &r->cursors[t];
         judge(r, c, now_ns);
-        if (c->head != NO_CHUNK)
-            start_chunk(r, c);
+        if (c->head != NO_CHUNK) start_chunk(r, c);
         if (prepare(r, c))
             r->heap[r->heap_count++] = t;
         else
             hold_back(r, c);
     }
-    for (uint32_t i = r->heap_count / 2; i-- > 0;)
-        sift_down(r, i);
+    for (uint32_t i = r->heap_count / 2; i-- > 0;) sift_down(r, i);
     return r->limit;
 }
 
@@ -412,8 +373,8 @@ uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
  * stacks mean nothing any more. */
 static bool worth_reading(const struct cursor *c, const struct gs_rec *rec)
 {
-    return !c->trailing || (rec->type != GS_REC_FRAME_PYTHON && rec->type != GS_REC_FRAME_NATIVE &&
-                            rec->type != GS_REC_STACK);
+    return !c->trailing ||
+           (rec->type != GS_REC_FRAME_PYTHON && rec->type != GS_REC_FRAME_NATIVE && rec->type != GS_REC_STACK);
 }
 
 const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread)
@@ -421,8 +382,7 @@ const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread)
     while (r->heap_count) {
         uint32_t t = r->heap[0];
         struct cursor *c = &r->cursors[t];
-        if (c->key >= r->limit)
-            return NULL;
+        if (c->key >= r->limit) return NULL;
         const struct gs_rec *rec = record_at(r, c->head, c->at.offset);
         bool worth = worth_reading(c, rec);
         c->at.offset += rec->size;
@@ -431,8 +391,7 @@ const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread)
             hold_back(r, c);
             r->heap[0] = r->heap[--r->heap_count];
         }
-        if (r->heap_count)
-            sift_down(r, 0);
+        if (r->heap_count) sift_down(r, 0);
         if (worth) {
             *thread = t;
             return rec;
@@ -459,24 +418,20 @@ static void give_back(struct gs_reader *r, uint16_t index)
     struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
     memset(&r->chunks[index], 0, sizeof r->chunks[index]);
     atomic_store_explicit(&chunk->state, GS_CHUNK_FREE, memory_order_relaxed);
-    atomic_fetch_and_explicit(&r->spool->header->taken[index / 64], ~(1ull << (index % 64)),
-                              memory_order_release);
+    atomic_fetch_and_explicit(&r->spool->header->taken[index / 64], ~(1ull << (index % 64)), memory_order_release);
 }
 
 void gs_reader_release(struct gs_reader *r)
 {
     atomic_store_explicit(&r->spool->header->drained, 1, memory_order_relaxed);
-    for (uint32_t i = 0; i < r->done_count; i++)
-        give_back(r, r->done[i]);
+    for (uint32_t i = 0; i < r->done_count; i++) give_back(r, r->done[i]);
     r->done_count = 0;
     for (uint32_t t = 1; t <= r->threads; t++) {
         struct cursor *c = &r->cursors[t];
-        if (c->head == NO_CHUNK || c->head != c->tail)
-            continue;
+        if (c->head == NO_CHUNK || c->head != c->tail) continue;
         const struct chunk_view *v = &r->chunks[c->head];
         bool over = v->state == GS_CHUNK_FULL || v->state == GS_CHUNK_LAST;
-        if (!over || c->at.seq != v->seq || !used_up(v, c->at.offset))
-            continue;
+        if (!over || c->at.seq != v->seq || !used_up(v, c->at.offset)) continue;
         c->awaiting = v->state == GS_CHUNK_FULL;
         uint16_t index = c->head;
         c->head = c->tail = NO_CHUNK;
@@ -489,8 +444,7 @@ static void close_buried(struct gs_spool *s, struct gs_chunk *chunk)
 {
     const uint32_t thread = chunk->thread;
     uint32_t taken = GS_CHUNK_TAKEN;
-    if (atomic_compare_exchange_strong(&chunk->state, &taken, GS_CHUNK_LAST))
-        gs_spool_free_number(s, thread);
+    if (atomic_compare_exchange_strong(&chunk->state, &taken, GS_CHUNK_LAST)) gs_spool_free_number(s, thread);
 }
 
 void gs_reader_bury(struct gs_reader *r)
@@ -502,15 +456,12 @@ void gs_reader_bury(struct gs_reader *r)
             const uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
             struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
             /* what the chunk says of its writer is there only where its state says so */
-            if (atomic_load_explicit(&chunk->state, memory_order_acquire) != GS_CHUNK_TAKEN)
-                continue;
+            if (atomic_load_explicit(&chunk->state, memory_order_acquire) != GS_CHUNK_TAKEN) continue;
             uint64_t owner = atomic_load_explicit(&chunk->owner, memory_order_acquire);
             const pid_t tid = (pid_t)(uint32_t)owner;
-            if (tid == GS_CHUNK_PARKED || !syscall(SYS_tgkill, getpid(), tid, 0) || errno != ESRCH)
-                continue;
+            if (tid == GS_CHUNK_PARKED || !syscall(SYS_tgkill, getpid(), tid, 0) || errno != ESRCH) continue;
             /* Unless it was parked before it ended, and perhaps adopted since: then it has a new owner. */
-            if (atomic_compare_exchange_strong(&chunk->owner, &owner, owner >> 32 << 32))
-                close_buried(r->spool, chunk);
+            if (atomic_compare_exchange_strong(&chunk->owner, &owner, owner >> 32 << 32)) close_buried(r->spool, chunk);
         }
     }
     errno = saved;
@@ -525,8 +476,8 @@ double gs_reader_fill(const struct gs_reader *r)
 {
     uint32_t taken = 0;
     for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++)
-        taken += (uint32_t)__builtin_popcountll(
-            atomic_load_explicit(&r->spool->header->taken[word], memory_order_relaxed));
+        taken +=
+            (uint32_t)__builtin_popcountll(atomic_load_explicit(&r->spool->header->taken[word], memory_order_relaxed));
     return (double)taken / GS_SPOOL_CHUNKS;
 }
 

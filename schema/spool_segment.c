@@ -24,12 +24,10 @@ int gs_segment_create(struct gs_spool *s)
     void *map = (void *)-1;
     /* without SHM_NORESERVE: where memory is never overcommitted, it is refused here and not later */
     s->shmid = shmget(IPC_PRIVATE, GS_SPOOL_BYTES, IPC_CREAT | 0600);
-    if (s->shmid >= 0)
-        map = shmat(s->shmid, NULL, 0);
+    if (s->shmid >= 0) map = shmat(s->shmid, NULL, 0);
     if (map == (void *)-1) {
         s->private_error = errno;
-        if (s->shmid >= 0)
-            shmctl(s->shmid, IPC_RMID, NULL);
+        if (s->shmid >= 0) shmctl(s->shmid, IPC_RMID, NULL);
         return gs_segment_create_private(s);
     }
     mapped_at(s, map);
@@ -39,10 +37,8 @@ int gs_segment_create(struct gs_spool *s)
 int gs_segment_create_private(struct gs_spool *s)
 {
     s->shmid = -1;
-    void *map = mmap(NULL, GS_SPOOL_BYTES, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
-        return errno;
+    void *map = mmap(NULL, GS_SPOOL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return errno;
     mapped_at(s, map);
     return 0;
 }
@@ -57,8 +53,7 @@ void gs_segment_detach(struct gs_spool *s)
 
 void gs_segment_remove(int shmid)
 {
-    if (shmid >= 0)
-        shmctl(shmid, IPC_RMID, NULL);
+    if (shmid >= 0) shmctl(shmid, IPC_RMID, NULL);
 }
 
 /* ---------------------------------------------------------------- one that is there */
@@ -66,15 +61,12 @@ void gs_segment_remove(int shmid)
 int gs_segment_attach(struct gs_spool *s, const struct gs_spool_control *c, bool writable)
 {
     struct shmid_ds ds;
-    if (c->shmid < 0)
-        return EIDRM;
-    if (shmctl(c->shmid, IPC_STAT, &ds))
-        return errno == EINVAL ? EIDRM : errno;
+    if (c->shmid < 0) return EIDRM;
+    if (shmctl(c->shmid, IPC_STAT, &ds)) return errno == EINVAL ? EIDRM : errno;
     if (ds.shm_segsz != GS_SPOOL_BYTES) /* the id was given out again */
         return EIDRM;
     void *map = shmat(c->shmid, NULL, writable ? 0 : SHM_RDONLY);
-    if (map == (void *)-1)
-        return errno == EINVAL ? EIDRM : errno;
+    if (map == (void *)-1) return errno == EINVAL ? EIDRM : errno;
     s->shmid = c->shmid;
     mapped_at(s, map);
     const struct gs_spool_header *h = s->header;
@@ -96,11 +88,9 @@ static bool is_orphan(int shmid, const struct shmid_ds *ds, long age_s)
     if (ds->shm_segsz != GS_SPOOL_BYTES || ds->shm_nattch || ds->shm_perm.uid != geteuid() ||
         ds->shm_perm.cuid != geteuid() || ds->shm_perm.__key != IPC_PRIVATE)
         return false;
-    if (!ds->shm_dtime || ds->shm_dtime > time(NULL) - age_s)
-        return false;
+    if (!ds->shm_dtime || ds->shm_dtime > time(NULL) - age_s) return false;
     const struct gs_spool_header *h = shmat(shmid, NULL, SHM_RDONLY);
-    if (h == (void *)-1)
-        return false;
+    if (h == (void *)-1) return false;
     const bool ours = !memcmp(h->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
     const bool here = h->pid_namespace && h->pid_namespace == gs_namespace("pid");
     const bool gone = !here || gs_process_is_gone(h->pid, h->process_start_ticks);
@@ -118,12 +108,10 @@ void gs_segment_remove_orphans(long age_s)
     } kept[GS_SPOOL_ORPHANS];
     int n = 0;
     const int last = shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&info);
-    if (last < 0 || info.used_ids <= GS_SPOOL_ORPHANS)
-        return;
+    if (last < 0 || info.used_ids <= GS_SPOOL_ORPHANS) return;
     for (int i = 0; i <= last; i++) {
         int shmid = shmctl(i, SHM_STAT, &ds);
-        if (shmid < 0 || !is_orphan(shmid, &ds, age_s))
-            continue;
+        if (shmid < 0 || !is_orphan(shmid, &ds, age_s)) continue;
         if (n < GS_SPOOL_ORPHANS) {
             kept[n].shmid = shmid;
             kept[n++].since = ds.shm_dtime;
@@ -131,8 +119,7 @@ void gs_segment_remove_orphans(long age_s)
         }
         int oldest = 0;
         for (int k = 1; k < n; k++)
-            if (kept[k].since < kept[oldest].since)
-                oldest = k;
+            if (kept[k].since < kept[oldest].since) oldest = k;
         if (kept[oldest].since < ds.shm_dtime) {
             gs_segment_remove(kept[oldest].shmid);
             kept[oldest].shmid = shmid;

@@ -40,9 +40,8 @@ static int claim_lowest(struct gs_spool *s)
         uint64_t bits = atomic_load_explicit(&s->header->taken[word], memory_order_relaxed);
         while (~bits) {
             uint32_t bit = (uint32_t)__builtin_ctzll(~bits);
-            if (atomic_compare_exchange_weak_explicit(&s->header->taken[word], &bits,
-                                                      bits | 1ull << bit, memory_order_acq_rel,
-                                                      memory_order_relaxed))
+            if (atomic_compare_exchange_weak_explicit(&s->header->taken[word], &bits, bits | 1ull << bit,
+                                                      memory_order_acq_rel, memory_order_relaxed))
                 return (int)(word * 64 + bit);
         }
     }
@@ -63,19 +62,16 @@ static int claim_waiting(struct gs_writer *w)
     uint32_t patience = WAIT_PATIENCE;
     for (uint32_t i = 0; i < WAIT_STEPS && patience; i++, patience--) {
         int index = claim_lowest(s);
-        if (index >= 0)
-            return index;
+        if (index >= 0) return index;
         if (stopped(s) || !atomic_load_explicit(&s->drain_alive, memory_order_relaxed) ||
             atomic_load_explicit(&s->stuck, memory_order_relaxed))
             return -1;
         uint64_t now = atomic_load_explicit(&s->header->next_seq, memory_order_relaxed);
-        if (now != seq)
-            patience = WAIT_PATIENCE;
+        if (now != seq) patience = WAIT_PATIENCE;
         seq = now;
         nanosleep(&step, NULL);
     }
-    if (!patience)
-        atomic_store_explicit(&s->stuck, 1, memory_order_relaxed);
+    if (!patience) atomic_store_explicit(&s->stuck, 1, memory_order_relaxed);
     return -1;
 }
 
@@ -84,13 +80,10 @@ static int claim_waiting(struct gs_writer *w)
 static bool next_chunk(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;
-    if (!s || stopped(s) || w->thread >= GS_SPOOL_THREADS)
-        return false;
+    if (!s || stopped(s) || w->thread >= GS_SPOOL_THREADS) return false;
     int index = claim_lowest(s);
-    if (index < 0 && !w->impatient)
-        index = claim_waiting(w);
-    if (index < 0)
-        return false;
+    if (index < 0 && !w->impatient) index = claim_waiting(w);
+    if (index < 0) return false;
     if (atomic_load_explicit(&s->stuck, memory_order_relaxed))
         atomic_store_explicit(&s->stuck, 0, memory_order_relaxed);
     struct gs_chunk *c = chunk_at(s, (uint32_t)index);
@@ -103,8 +96,7 @@ static bool next_chunk(struct gs_writer *w)
     atomic_store_explicit(&c->state, GS_CHUNK_TAKEN, memory_order_release);
     /* The last that we do to the old one: from here on the reader may give it to another thread. Its
      * busy mark stays as it is, as nobody looks at that of a full chunk. */
-    if (w->chunk)
-        atomic_store_explicit(&w->chunk->state, GS_CHUNK_FULL, memory_order_release);
+    if (w->chunk) atomic_store_explicit(&w->chunk->state, GS_CHUNK_FULL, memory_order_release);
     w->chunk = c;
     w->used = 0;
     return true;
@@ -119,8 +111,8 @@ static uint32_t take_number(struct gs_spool *s)
         uint64_t bits = atomic_load_explicit(&s->numbers[word], memory_order_relaxed);
         while (~(bits | !word)) { /* number 0 is no writer's */
             uint64_t used = bits | !word, bit = ~used & (used + 1);
-            if (atomic_compare_exchange_weak_explicit(&s->numbers[word], &bits, bits | bit,
-                                                      memory_order_acquire, memory_order_relaxed))
+            if (atomic_compare_exchange_weak_explicit(&s->numbers[word], &bits, bits | bit, memory_order_acquire,
+                                                      memory_order_relaxed))
                 return word * 64 + (uint32_t)__builtin_ctzll(bit);
         }
     }
@@ -130,8 +122,7 @@ static uint32_t take_number(struct gs_spool *s)
 void gs_spool_free_number(struct gs_spool *s, uint32_t thread)
 {
     if (thread < GS_SPOOL_THREADS)
-        atomic_fetch_and_explicit(&s->numbers[thread / 64], ~(1ull << thread % 64),
-                                  memory_order_release);
+        atomic_fetch_and_explicit(&s->numbers[thread / 64], ~(1ull << thread % 64), memory_order_release);
 }
 
 static uint64_t owner_now(const struct gs_writer *w)
@@ -149,8 +140,7 @@ void gs_writer_open(struct gs_writer *w, struct gs_spool *s)
 
 bool gs_writer_park(struct gs_writer *w)
 {
-    if (!w->chunk)
-        return false;
+    if (!w->chunk) return false;
     gs_writer_idle(w);
     w->owner = w->owner >> 32 << 32 | GS_CHUNK_PARKED;
     atomic_store_explicit(&w->chunk->owner, w->owner, memory_order_release);
@@ -179,8 +169,7 @@ void gs_writer_busy(struct gs_writer *w)
 {
     /* A thread without a chunk is invisible to the reader, so its first time must come after it
      * has one. Where there is none to be had, reserve will find that out again. */
-    if (!w->chunk && !next_chunk_keeping_errno(w))
-        return;
+    if (!w->chunk && !next_chunk_keeping_errno(w)) return;
     atomic_store_explicit(&w->chunk->busy, GS_BUSY, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* the time is read after this; see GS_SLACK_NS */
     w->held = true;
@@ -189,8 +178,7 @@ void gs_writer_busy(struct gs_writer *w)
 void gs_writer_idle(struct gs_writer *w)
 {
     w->held = false;
-    if (w->chunk)
-        atomic_store_explicit(&w->chunk->busy, 0, memory_order_release);
+    if (w->chunk) atomic_store_explicit(&w->chunk->busy, 0, memory_order_release);
 }
 
 void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes)
@@ -218,8 +206,7 @@ void gs_writer_commit(struct gs_writer *w, uint32_t bytes)
     bool definition = rec->type < GS_REC_ALLOC;
     w->used += bytes;
     atomic_store_explicit(&c->used, w->used, memory_order_release);
-    if (w->held && definition)
-        return;
+    if (w->held && definition) return;
     w->held = false;
     atomic_store_explicit(&c->busy, 0, memory_order_release);
 }
@@ -237,8 +224,7 @@ void gs_writer_close(struct gs_writer *w)
     }
     if (c) /* not ours any more from here on, as in next_chunk */
         atomic_store_explicit(&c->state, GS_CHUNK_LAST, memory_order_release);
-    if (w->spool && !w->keeps_number)
-        gs_spool_free_number(w->spool, w->thread);
+    if (w->spool && !w->keeps_number) gs_spool_free_number(w->spool, w->thread);
     memset(w, 0, sizeof *w);
 }
 
@@ -275,8 +261,7 @@ void gs_spool_exception(struct gs_spool *s, const char *exception, const char *p
 static bool claim(struct gs_counter *slot, uint64_t key)
 {
     uint64_t found = atomic_load_explicit(&slot->key, memory_order_relaxed);
-    if (!found && atomic_compare_exchange_strong(&slot->key, &found, key))
-        return true;
+    if (!found && atomic_compare_exchange_strong(&slot->key, &found, key)) return true;
     return found == key;
 }
 
@@ -286,8 +271,7 @@ static bool count_in(struct gs_counter *slots, uint64_t key)
     uint32_t at = gs_counter_slot(key);
     for (int i = 0; i < GS_COUNTER_PROBES; i++, at++) {
         struct gs_counter *slot = &slots[at % GS_SPOOL_COUNTERS];
-        if ((!any && gs_counter_is_kept(at)) || !claim(slot, key))
-            continue;
+        if ((!any && gs_counter_is_kept(at)) || !claim(slot, key)) continue;
         atomic_fetch_add_explicit(&slot->count, 1, memory_order_relaxed);
         return true;
     }

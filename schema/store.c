@@ -29,10 +29,8 @@ int gs_store_fail(struct gs_store *s, const char *what)
     int error = sqlite3_system_errno(s->db);
     int code = sqlite3_extended_errcode(s->db);
     const char *reason = sqlite3_errmsg(s->db);
-    if ((code & 255) == SQLITE_FULL)
-        reason = "the disk is full";
-    snprintf(s->error, sizeof s->error, "%s: %s%s%s", what, reason,
-             (code & 255) == SQLITE_IOERR && error ? ": " : "",
+    if ((code & 255) == SQLITE_FULL) reason = "the disk is full";
+    snprintf(s->error, sizeof s->error, "%s: %s%s%s", what, reason, (code & 255) == SQLITE_IOERR && error ? ": " : "",
              (code & 255) == SQLITE_IOERR && error ? strerror(error) : "");
     return -1;
 }
@@ -69,18 +67,15 @@ static struct gs_store *new_store(char *error, size_t error_size)
     s->first_allocation = s->first_oom = s->first_handle = s->marks.first = 1;
     s->first_mapping = s->first_graph = s->first_pending = 1;
     s->last_thread = GS_SPOOL_THREADS - 1;
-    for (int d = 0; d < GS_DEVICES_MAX; d++)
-        s->last_reserved[d] = -1;
+    for (int d = 0; d < GS_DEVICES_MAX; d++) s->last_reserved[d] = -1;
     return s;
 }
 
 static int open_database(struct gs_store *s, const char *path)
 {
     gs_store_files_init();
-    if (sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
-        SQLITE_OK) {
-        if (!s->db)
-            return gs_store_no_memory(s);
+    if (sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+        if (!s->db) return gs_store_no_memory(s);
         return gs_store_fail(s, "open");
     }
     sqlite3_busy_timeout(s->db, BUSY_MS);
@@ -90,8 +85,7 @@ static int open_database(struct gs_store *s, const char *path)
 static void close_database(struct gs_store *s)
 {
     /* SQLite would fold the log into whatever has these descriptors now. */
-    if (!gs_store_files_ours())
-        return;
+    if (!gs_store_files_ours()) return;
     for (int i = 0; i < GS_SQL_COUNT; i++) {
         sqlite3_finalize(s->statements[i]);
         s->statements[i] = NULL;
@@ -102,8 +96,7 @@ static void close_database(struct gs_store *s)
 
 static void bind_optional(sqlite3_stmt *st, int at, const char *text)
 {
-    if (text && *text)
-        sqlite3_bind_text(st, at, text, -1, SQLITE_TRANSIENT);
+    if (text && *text) sqlite3_bind_text(st, at, text, -1, SQLITE_TRANSIENT);
 }
 
 static int insert_process(struct gs_store *s, const struct gs_store_info *info)
@@ -116,10 +109,8 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
         return gs_store_fail(s, "create");
     sqlite3_bind_text(st, 1, info->run_id ? info->run_id : "", -1, SQLITE_TRANSIENT);
     sqlite3_bind_int64(st, 2, info->pid);
-    if (info->ppid)
-        sqlite3_bind_int64(st, 3, info->ppid);
-    if (info->rank >= 0)
-        sqlite3_bind_int(st, 4, info->rank);
+    if (info->ppid) sqlite3_bind_int64(st, 3, info->ppid);
+    if (info->rank >= 0) sqlite3_bind_int(st, 4, info->rank);
     bind_optional(st, 5, info->host);
     bind_optional(st, 6, info->command);
     bind_optional(st, 7, info->cwd);
@@ -141,10 +132,9 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
 #define SAMPLE_ROW(s, v, w) ROW("sample_source", v, w)
 #define MARK_ROW(s, v, w) ROW("mark_kind", v, w)
 #define HANDLE_ROW(s, v, w) ROW("handle_kind", v, w)
-static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW)
-    GS_DIRECTIONS(DIRECTION_ROW) GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW)
-        GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW) GS_HANDLE_KINDS(HANDLE_ROW)
-            GS_MARK_KINDS(MARK_ROW);
+static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIRECTIONS(DIRECTION_ROW)
+    GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW)
+        GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW);
 
 #define STRING_OF(x) #x
 #define NUMBER(x) STRING_OF(x)
@@ -152,12 +142,12 @@ static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW)
 /* All in one transaction: whoever finds the file finds no database or a whole one. */
 static int make_schema(struct gs_store *s, const struct gs_store_info *info)
 {
-    if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") ||
-        gs_store_sql(s, schema_sql) || gs_store_sql(s, words_sql) || insert_process(s, info) ||
-        gs_store_sql(s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
-                        "PRAGMA application_id=" NUMBER(
-                            GS_APPLICATION_ID) ";"
-                                               "PRAGMA user_version=" NUMBER(GS_SCHEMA_VERSION)))
+    if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") || gs_store_sql(s, schema_sql) ||
+        gs_store_sql(s, words_sql) || insert_process(s, info) ||
+        gs_store_sql(
+            s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
+               "PRAGMA application_id=" NUMBER(GS_APPLICATION_ID) ";"
+                                                                  "PRAGMA user_version=" NUMBER(GS_SCHEMA_VERSION)))
         return -1;
     return gs_store_sql(s, "COMMIT");
 }
@@ -166,14 +156,11 @@ static void remove_database(const char *path)
 {
     char beside[4096];
     unlink(path);
-    if ((size_t)snprintf(beside, sizeof beside, "%s-wal", path) < sizeof beside)
-        unlink(beside);
-    if ((size_t)snprintf(beside, sizeof beside, "%s-shm", path) < sizeof beside)
-        unlink(beside);
+    if ((size_t)snprintf(beside, sizeof beside, "%s-wal", path) < sizeof beside) unlink(beside);
+    if ((size_t)snprintf(beside, sizeof beside, "%s-shm", path) < sizeof beside) unlink(beside);
 }
 
-struct gs_store *gs_store_create(const char *path, const struct gs_store_info *info, char *error,
-                                 size_t error_size)
+struct gs_store *gs_store_create(const char *path, const struct gs_store_info *info, char *error, size_t error_size)
 {
     /* SQLite would open a file that exists. */
     int fd = gs_open_high(path, O_RDWR | O_CREAT | O_EXCL | O_NOCTTY, 0600);
@@ -201,10 +188,8 @@ static int64_t number_of(struct gs_store *s, const char *sql, int64_t otherwise)
 {
     sqlite3_stmt *st;
     int64_t n = otherwise;
-    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK)
-        return otherwise;
-    if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_INTEGER)
-        n = sqlite3_column_int64(st, 0);
+    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK) return otherwise;
+    if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_INTEGER) n = sqlite3_column_int64(st, 0);
     sqlite3_finalize(st);
     return n;
 }
@@ -218,8 +203,8 @@ static int check_kind(struct gs_store *s)
     if (application != GS_APPLICATION_ID)
         snprintf(s->error, sizeof s->error, "not a gpuspy database");
     else if (version != GS_SCHEMA_VERSION)
-        snprintf(s->error, sizeof s->error, "schema version %lld; this gpuspy completes version %d",
-                 (long long)version, GS_SCHEMA_VERSION);
+        snprintf(s->error, sizeof s->error, "schema version %lld; this gpuspy completes version %d", (long long)version,
+                 GS_SCHEMA_VERSION);
     else
         return 0;
     return -1;
@@ -228,8 +213,7 @@ static int check_kind(struct gs_store *s)
 struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
 {
     struct gs_store *s = new_store(error, error_size);
-    if (!s)
-        return NULL;
+    if (!s) return NULL;
     if (open_database(s, path) || check_kind(s) || gs_store_sql(s, PRAGMAS)) {
         snprintf(error, error_size, "%s", s->error);
         gs_store_close(s);
@@ -239,14 +223,12 @@ struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
     return s;
 }
 
-struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress, uint32_t *threads,
-                                 char *error, size_t error_size)
+struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress, uint32_t *threads, char *error,
+                                 size_t error_size)
 {
     struct gs_store *s = gs_store_open(path, error, error_size);
-    if (!s)
-        return NULL;
-    if (s->finished)
-        snprintf(s->error, sizeof s->error, "the recording is complete");
+    if (!s) return NULL;
+    if (s->finished) snprintf(s->error, sizeof s->error, "the recording is complete");
     if (s->finished || gs_store_load(s, progress, threads)) {
         snprintf(error, error_size, "%s", s->error);
         gs_store_close(s);
@@ -266,8 +248,7 @@ static int abandon(struct gs_store *s)
 {
     char why[sizeof s->error];
     memcpy(why, s->error, sizeof why);
-    if (!sqlite3_get_autocommit(s->db))
-        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    if (!sqlite3_get_autocommit(s->db)) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
     memcpy(s->error, why, sizeof why);
     return -1;
 }
@@ -282,12 +263,9 @@ static int commit(struct gs_store *s, const struct gs_reader *r)
         snprintf(s->error, sizeof s->error, "the database's files were deleted");
         return -1;
     }
-    if (r && gs_store_read_counters(s, r))
-        return -1;
-    if (gs_store_sql(s, "BEGIN IMMEDIATE"))
-        return -1;
-    if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT"))
-        return abandon(s);
+    if (r && gs_store_read_counters(s, r)) return -1;
+    if (gs_store_sql(s, "BEGIN IMMEDIATE")) return -1;
+    if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT")) return abandon(s);
     gs_store_forget_rows(s, r);
     return 0;
 }
@@ -306,8 +284,7 @@ int gs_store_commit(struct gs_store *s, const struct gs_reader *r)
 static int write_text(struct gs_store *s, const char *key, const char *text)
 {
     sqlite3_stmt *st = NULL;
-    if (!*text)
-        return 0;
+    if (!*text) return 0;
     if (sqlite3_prepare_v2(s->db, "INSERT OR REPLACE INTO meta VALUES(?,?)", -1, &st, NULL) == SQLITE_OK) {
         sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
         sqlite3_bind_text(st, 2, text, -1, SQLITE_STATIC);
@@ -321,38 +298,31 @@ static int write_exit(struct gs_store *s)
     char sql[128];
     const bool told = s->exit_status && s->exit_status <= 256; /* not by a recorder: larger */
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('exit_status',%u)", s->exit_status - 1);
-    if (told && gs_store_sql(s, sql))
-        return -1;
+    if (told && gs_store_sql(s, sql)) return -1;
     if (s->exit_status == 1) /* what went on after it, and ended well, did not die of it */
         return 0;
-    if (s->collector_off && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('python_gc',0)"))
-        return -1;
+    if (s->collector_off && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('python_gc',0)")) return -1;
     return write_text(s, "exception", s->exception) || write_text(s, "exception_place", s->exception_place) ? -1 : 0;
 }
 
-static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
-                     uint64_t lost_first_ns, uint64_t damaged)
+static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
+                     uint64_t damaged)
 {
     sqlite3_stmt *st;
-    if (sqlite3_prepare_v2(s->db,
-                           "UPDATE process SET end_ns=?,complete=?,lost_events=?,lost_first_ns=?",
-                           -1, &st, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(s->db, "UPDATE process SET end_ns=?,complete=?,lost_events=?,lost_first_ns=?", -1, &st,
+                           NULL) != SQLITE_OK)
         return gs_store_fail(s, "write");
     sqlite3_bind_int64(st, 1, (int64_t)end_ns);
     sqlite3_bind_int(st, 2, complete);
     sqlite3_bind_int64(st, 3, (int64_t)lost);
-    if (lost)
-        sqlite3_bind_int64(st, 4, (int64_t)lost_first_ns);
+    if (lost) sqlite3_bind_int64(st, 4, (int64_t)lost_first_ns);
     int rc = sqlite3_step(st);
     sqlite3_finalize(st);
-    if (rc != SQLITE_DONE)
-        return gs_store_fail(s, "write");
+    if (rc != SQLITE_DONE) return gs_store_fail(s, "write");
     char sql[256];
-    snprintf(sql, sizeof sql,
-             "INSERT OR REPLACE INTO meta VALUES('lost_events',%lld),('damaged_records',%lld)",
+    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('lost_events',%lld),('damaged_records',%lld)",
              (long long)lost, (long long)(damaged + s->damaged_counters));
-    if (gs_store_sql(s, sql))
-        return -1;
+    if (gs_store_sql(s, sql)) return -1;
     return write_exit(s);
 }
 
@@ -365,17 +335,15 @@ void gs_store_exit(struct gs_store *s, const struct gs_spool_header *header)
     s->collector_off = header->collector_off != 0;
 }
 
-static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
-                  uint64_t lost_first_ns, uint64_t damaged)
+static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
+                  uint64_t damaged)
 {
-    if (commit(s, NULL))
-        return -1;
+    if (commit(s, NULL)) return -1;
     for (int i = 0; i < GS_SQL_COUNT; i++) { /* some use tables that go now */
         sqlite3_finalize(s->statements[i]);
         s->statements[i] = NULL;
     }
-    if (gs_store_sql(s, "BEGIN IMMEDIATE"))
-        return -1;
+    if (gs_store_sql(s, "BEGIN IMMEDIATE")) return -1;
     if (write_end(s, end_ns ? end_ns : s->last_ns, complete, lost, lost_first_ns, damaged) ||
         gs_store_sql(s, "DROP TABLE recovery_thread;DROP TABLE recovery_number;"
                         "DROP TABLE recovery_value;DROP TABLE recovery_mark;"
@@ -386,13 +354,12 @@ static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t l
     s->finished = true;
     s->summary.lost = lost;
     /* Where somebody reads it just now the log stays, and goes with the last reader. */
-    (void)sqlite3_exec(s->db, "PRAGMA wal_checkpoint(TRUNCATE);PRAGMA journal_mode=DELETE", NULL,
-                       NULL, NULL);
+    (void)sqlite3_exec(s->db, "PRAGMA wal_checkpoint(TRUNCATE);PRAGMA journal_mode=DELETE", NULL, NULL, NULL);
     return 0;
 }
 
-int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
-                    uint64_t lost_first_ns, uint64_t damaged)
+int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
+                    uint64_t damaged)
 {
     struct gs_file_guard guard;
     gs_file_guard_begin(&guard);
@@ -422,8 +389,8 @@ void gs_store_add_lost(const char *path, uint64_t events, uint64_t time_ns)
 uint64_t gs_store_vanished(struct gs_store *s)
 {
     int moved = 0;
-    if (!gs_store_files_deleted() ||
-        sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || !moved)
+    if (!gs_store_files_deleted() || sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK ||
+        !moved)
         return 0;
     return s->counts[GS_COUNT_EVENTS] - s->pending_events;
 }
@@ -432,15 +399,13 @@ const struct gs_summary *gs_store_summary(struct gs_store *s)
 {
     s->summary.events = s->counts[GS_COUNT_EVENTS];
     s->summary.devices = 0;
-    for (int d = 0; d < GS_DEVICES_MAX; d++)
-        s->summary.devices += s->summary.device[d].used != 0;
+    for (int d = 0; d < GS_DEVICES_MAX; d++) s->summary.devices += s->summary.device[d].used != 0;
     return &s->summary;
 }
 
 void gs_store_close(struct gs_store *s)
 {
-    if (!s)
-        return;
+    if (!s) return;
     struct gs_file_guard guard;
     gs_file_guard_begin(&guard);
     close_database(s);
@@ -450,17 +415,15 @@ void gs_store_close(struct gs_store *s)
         free(s->threads.at[t].frames.ids);
         free(s->threads.at[t].stacks.ids);
     }
-    void *arrays[] = {s->allocations.at, s->ends.at,      s->copies.at,         s->memsets.at,
-                      s->syncs.at,       s->ooms.at,      s->recovered_ooms.at, s->samples.at,
-                      s->reserved.at,    s->handles.at,   s->handle_ends.at,    s->device_samples.at,
-                      s->owners.at,      s->object_rows.at, s->sizes.at,        s->mappings.at,
-                      s->mapping_ends.at, s->graphs.at,   s->graph_ends.at,     s->pools.at,
-                      s->counters.at,    s->pendings.at,  s->pending_ends.at,
-                      s->frames.at,      s->stacks.at,    s->modules.at,        s->thread_rows.at,
-                      s->apis.at,        s->devices.at,   s->settings.at,       s->numbers.at,        s->text.at,
-                      s->threads.at,     s->open_ooms.at, s->open_handles.at};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        free(arrays[i]);
+    void *arrays[] = {
+        s->allocations.at, s->ends.at,           s->copies.at,       s->memsets.at,     s->syncs.at,
+        s->ooms.at,        s->recovered_ooms.at, s->samples.at,      s->reserved.at,    s->handles.at,
+        s->handle_ends.at, s->device_samples.at, s->owners.at,       s->object_rows.at, s->sizes.at,
+        s->mappings.at,    s->mapping_ends.at,   s->graphs.at,       s->graph_ends.at,  s->pools.at,
+        s->counters.at,    s->pendings.at,       s->pending_ends.at, s->frames.at,      s->stacks.at,
+        s->modules.at,     s->thread_rows.at,    s->apis.at,         s->devices.at,     s->settings.at,
+        s->numbers.at,     s->text.at,           s->threads.at,      s->open_ooms.at,   s->open_handles.at};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     gs_store_free_marks(s);
     gs_live_free(&s->live);
     gs_live_free(&s->graph_live);

@@ -14,13 +14,12 @@
 
 /* allocation.kind and copy.kind: the same arithmetic as the views in gpuspy.sql. The
  * thread's part may be negative, so it is shifted by multiplying. */
-#define GS_ALLOCATION_KIND(layer, space, device, api, thread)                                      \
-    (((int64_t)(thread) - 2) * (1 << 23) +                                                         \
-     (((layer) & 3) | ((space) & 7) << 2 | (((device) + 1) & 127) << 5 | ((api) & 2047) << 12))
-#define GS_COPY_KIND(direction, host_memory, async, device, api, thread)                           \
-    (((int64_t)(thread) - 2) * (1 << 24) +                                                         \
-     (((direction) & 7) | ((host_memory) & 3) << 3 | ((async) & 1) << 5 |                          \
-      (((device) + 1) & 127) << 6 | ((api) & 2047) << 13))
+#define GS_ALLOCATION_KIND(layer, space, device, api, thread) \
+    (((int64_t)(thread)-2) * (1 << 23) +                      \
+     (((layer)&3) | ((space)&7) << 2 | (((device) + 1) & 127) << 5 | ((api)&2047) << 12))
+#define GS_COPY_KIND(direction, host_memory, async, device, api, thread) \
+    (((int64_t)(thread)-2) * (1 << 24) +                                 \
+     (((direction)&7) | ((host_memory)&3) << 3 | ((async)&1) << 5 | (((device) + 1) & 127) << 6 | ((api)&2047) << 13))
 
 struct gs_store;
 
@@ -29,8 +28,8 @@ struct gs_store_info {
     const char *command;
     const char *host;
     uint32_t pid, ppid;
-    uint64_t start_real_ns; /* wall clock at time 0 */
-    int rank;               /* RANK, LOCAL_RANK or OMPI_COMM_WORLD_RANK; -1 unknown */
+    uint64_t start_real_ns;                 /* wall clock at time 0 */
+    int rank;                               /* RANK, LOCAL_RANK or OMPI_COMM_WORLD_RANK; -1 unknown */
     const char *cwd, *exe, *python_version; /* may be NULL */
 };
 
@@ -48,12 +47,11 @@ struct gs_summary {
 };
 
 /* Creates the database at `path` (must not exist). On failure NULL and one line in `error`. */
-struct gs_store *gs_store_create(const char *path, const struct gs_store_info *info, char *error,
-                                 size_t error_size);
+struct gs_store *gs_store_create(const char *path, const struct gs_store_info *info, char *error, size_t error_size);
 /* Opens one that was left unfinished and loads its state (live allocations, frame and stack numbers
  * of each thread, progress). `progress` is allocated, index = thread number. */
-struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress,
-                                 uint32_t *threads, char *error, size_t error_size);
+struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress, uint32_t *threads, char *error,
+                                 size_t error_size);
 
 /* One record, in order of time over all threads. Keeps everything in memory until gs_store_commit.
  * A record that makes no sense (a free of an unknown address, a number without a definition) is
@@ -71,8 +69,8 @@ bool gs_store_counted(const struct gs_store *s, const struct gs_reader *r);
  * recovery tables go, the journal is folded in. No index is made: in bytes each would cost half a
  * table again, and the analyzer reads in order of id. `complete` false: the process died (it says
  * so in `process`). `end_ns` 0: the last event's time. */
-int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
-                    uint64_t lost_first_ns, uint64_t damaged);
+int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
+                    uint64_t damaged);
 /* Before gs_store_finish, which writes it: how the process ended. */
 void gs_store_exit(struct gs_store *s, const struct gs_spool_header *header);
 /* Events that were dropped after the end of a recording that gs_store_finish closed: for the report's
@@ -96,8 +94,8 @@ int gs_recover_copy(const char *db_path, const char *spool_path, char *error, si
  * values, sets *out only with 1, and waits at most patience_s for another gpuspy that completes it; step returns
  * 1 more to do, 0 done, -1 failed; end also abandons it. */
 struct gs_recovery;
-int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path,
-                      unsigned patience_s, uint32_t *pid, char *error, size_t error_size);
+int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path, unsigned patience_s,
+                      uint32_t *pid, char *error, size_t error_size);
 int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size);
 int gs_recovery_end(struct gs_recovery *r, char *error, size_t error_size);
 void gs_recovery_forget(struct gs_recovery *r); /* in a forked child: the parent goes on with it */

@@ -35,14 +35,12 @@ uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot)
 
 static void raise_peak(uint64_t *peak, uint64_t now)
 {
-    if (now > *peak)
-        *peak = now;
+    if (now > *peak) *peak = now;
 }
 
 static void track_device_level(struct gs_store *s, const struct gs_live *live, int64_t bytes)
 {
-    if (live->space == GS_SPACE_SHARED)
-        bytes = 0; /* its owner counts it */
+    if (live->space == GS_SPACE_SHARED) bytes = 0; /* its owner counts it */
     if (gs_on_host(live->space, live->device)) {
         s->pinned_now += (uint64_t)bytes;
         raise_peak(&s->summary.pinned_peak, s->pinned_now);
@@ -55,19 +53,16 @@ static void track_device_level(struct gs_store *s, const struct gs_live *live, i
 
 static struct gs_check *check_of(struct gs_store *s, uint8_t layer, int device)
 {
-    if (layer == GS_LAYER_HOST)
-        return &s->checks[GS_CPU_CHECK];
+    if (layer == GS_LAYER_HOST) return &s->checks[GS_CPU_CHECK];
     return device >= 0 && device < GS_DEVICES_MAX ? &s->checks[device] : NULL;
 }
 
 static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t bytes)
 {
     struct gs_check *check = check_of(s, live->layer, live->device);
-    if (!check)
-        return;
+    if (!check) return;
     if (live->space != GS_SPACE_SHARED)
-        check->running =
-            (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* may wrap, if damaged */
+        check->running = (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* may wrap, if damaged */
     uint64_t now = check->running > 0 ? (uint64_t)check->running : 0;
     if (live->layer == GS_LAYER_HOST) {
         s->host_now += (uint64_t)bytes;
@@ -91,8 +86,7 @@ void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int si
 void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign)
 {
     gs_store_track_bytes(s, live, sign);
-    if (live->layer != GS_LAYER_DEVICE)
-        return;
+    if (live->layer != GS_LAYER_DEVICE) return;
     if (sign < 0) {
         gs_ranges_remove(&s->ranges, live->address);
     } else {
@@ -114,14 +108,12 @@ int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t 
         return 0;
     }
     struct gs_row_end *row = GS_ARRAY_ADD(&s->ends);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_end){(int64_t)id, life_ns, free_stack, (uint32_t)s->ends.count};
     return 0;
 }
 
-int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns,
-                          uint32_t stack)
+int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns, uint32_t stack)
 {
     int64_t life = gs_whole(time_ns > live->alloc_ns ? time_ns - live->alloc_ns : 0);
     gs_store_track(s, live, -1);
@@ -133,26 +125,22 @@ int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t tim
 /* Only where the row itself doesn't tell. */
 static int note_owner(struct gs_store *s, const struct gs_live *live)
 {
-    if (!live->context && live->home == live->device)
-        return 0;
+    if (!live->context && live->home == live->device) return 0;
     struct gs_row_owner *row = GS_ARRAY_ADD(&s->owners);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_owner){(int64_t)live->id, live->context, live->home};
     return 0;
 }
 
-int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
-                       struct gs_live *begin, uint64_t stream, uint16_t api)
+int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
+                       uint64_t stream, uint16_t api)
 {
     struct gs_row_allocation *row = GS_ARRAY_ADD(&s->allocations);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     begin->id = (uint64_t)(s->first_allocation + (int64_t)s->allocations.count - 1);
     int device = begin->device > 126 || begin->device < -1 ? -1 : begin->device;
     *row = (struct gs_row_allocation){
-        .kind = GS_ALLOCATION_KIND(begin->layer, begin->space, device, api,
-                                   gs_store_thread_row(s, thread)),
+        .kind = GS_ALLOCATION_KIND(begin->layer, begin->space, device, api, gs_store_thread_row(s, thread)),
         .address = (int64_t)begin->address,
         .bytes = (int64_t)begin->bytes,
         .alloc_ns = (int64_t)begin->alloc_ns,
@@ -164,19 +152,16 @@ int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec 
 }
 
 /* begin->id is given here. */
-static int begin_lifetime(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
-                          struct gs_live *begin, uint64_t stream, uint16_t api)
+static int begin_lifetime(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
+                          uint64_t stream, uint16_t api)
 {
     struct gs_live *old = gs_live_find(&s->live, begin->layer, begin->address);
     if (old) { /* its free was not seen: it ended by now at the latest */
         s->counts[GS_COUNT_IMPLIED_FREES]++;
-        if (gs_store_end_lifetime(s, old, begin->alloc_ns, 0))
-            return -1;
+        if (gs_store_end_lifetime(s, old, begin->alloc_ns, 0)) return -1;
     }
-    if (gs_store_begin_row(s, thread, rec, begin, stream, api) || note_owner(s, begin))
-        return -1;
-    if (!gs_live_add(&s->live, begin))
-        return gs_store_no_memory(s);
+    if (gs_store_begin_row(s, thread, rec, begin, stream, api) || note_owner(s, begin)) return -1;
+    if (!gs_live_add(&s->live, begin)) return gs_store_no_memory(s);
     gs_store_track(s, begin, 1);
     return gs_store_recover_ooms(s, thread, begin);
 }
@@ -185,8 +170,7 @@ static int add_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_al
 {
     if (!rec->address) /* cudaMalloc of 0 bytes */
         return 0;
-    if (rec->rec.flags & GS_FLAG_GRAPH)
-        return gs_store_graph_alloc(s, thread, rec);
+    if (rec->rec.flags & GS_FLAG_GRAPH) return gs_store_graph_alloc(s, thread, rec);
     struct gs_live live = {
         .address = rec->address,
         .bytes = (uint64_t)gs_whole(rec->bytes),
@@ -200,12 +184,11 @@ static int add_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_al
     return begin_lifetime(s, thread, &rec->rec, &live, rec->stream, rec->api);
 }
 
-static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
-                        uint8_t layer, uint64_t address, uint64_t bytes)
+static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, uint8_t layer, uint64_t address,
+                        uint64_t bytes)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
-    if (!t)
-        return -1;
+    if (!t) return -1;
     struct gs_live *live = gs_live_find(&s->live, layer, address);
     t->last_free_set = t->last_free_dirty = true;
     t->last_free_graph = false;
@@ -214,8 +197,7 @@ static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec
         s->counts[GS_COUNT_UNKNOWN_FREES]++;
         return 0;
     }
-    if (bytes && live->bytes != bytes)
-        s->counts[GS_COUNT_FREE_SIZE_DIFFERS]++;
+    if (bytes && live->bytes != bytes) s->counts[GS_COUNT_FREE_SIZE_DIFFERS]++;
     t->last_free = *live;
     return gs_store_end_lifetime(s, live, rec->time_ns, gs_store_stack_id(s, thread, rec->stack));
 }
@@ -238,26 +220,21 @@ static int add_free(struct gs_store *s, uint32_t thread, const struct gs_rec_fre
 static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
-    if (!t)
-        return -1;
-    if (!rec->address)
-        return 0;
+    if (!t) return -1;
+    if (!rec->address) return 0;
     s->counts[GS_COUNT_FAILED_FREES]++;
     struct gs_live *last = &t->last_free;
-    if (!t->last_free_set || last->address != rec->address || last->layer != (rec->layer & 3))
-        return 0;
+    if (!t->last_free_set || last->address != rec->address || last->layer != (rec->layer & 3)) return 0;
     t->last_free_set = false;
     t->last_free_dirty = true;
-    if (t->last_free_graph)
-        return gs_store_graph_end(s, last->id, GS_OPEN);
+    if (t->last_free_graph) return gs_store_graph_end(s, last->id, GS_OPEN);
     if (!last->id) {
         s->counts[GS_COUNT_UNKNOWN_FREES]--;
         return 0;
     }
     if (gs_live_find(&s->live, last->layer, last->address))
         return 0; /* handed out again since: it was free after all */
-    if (!gs_live_add(&s->live, last))
-        return gs_store_no_memory(s);
+    if (!gs_live_add(&s->live, last)) return gs_store_no_memory(s);
     gs_store_track(s, last, 1);
     return gs_store_end_row(s, last->id, GS_OPEN, 0);
 }
@@ -268,8 +245,7 @@ static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_
  * goes down by tensors that the child has never made. */
 static void note_inherited(struct gs_check *check, const struct gs_rec_tensor *rec, bool unknown)
 {
-    if (rec->layer != GS_LAYER_HOST)
-        return;
+    if (rec->layer != GS_LAYER_HOST) return;
     if (!check->events)
         check->inherited = (int64_t)(rec->total_allocated - (uint64_t)check->running);
     else if (unknown && check->inherited)
@@ -279,11 +255,9 @@ static void note_inherited(struct gs_check *check, const struct gs_rec_tensor *r
 static void check_total(struct gs_store *s, const struct gs_rec_tensor *rec, bool unknown)
 {
     struct gs_check *check = check_of(s, rec->layer, rec->device);
-    if (!check)
-        return;
+    if (!check) return;
     note_inherited(check, rec, unknown);
-    int64_t difference = (int64_t)((uint64_t)check->running + (uint64_t)check->inherited -
-                                   rec->total_allocated);
+    int64_t difference = (int64_t)((uint64_t)check->running + (uint64_t)check->inherited - rec->total_allocated);
     check->dirty = true;
     check->events++;
     check->last_difference = difference;
@@ -301,8 +275,7 @@ static int note_reserved(struct gs_store *s, const struct gs_rec_tensor *rec)
         return 0;
     s->last_reserved[rec->device] = bytes;
     struct gs_row_reserved *row = GS_ARRAY_ADD(&s->reserved);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_reserved){gs_whole(rec->rec.time_ns), bytes, rec->device};
     return 0;
 }
@@ -327,8 +300,8 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
             .alloc_ns = (uint64_t)gs_whole(rec->rec.time_ns),
             .device = rec->device,
             .layer = layer,
-            .space = shared                   ? GS_SPACE_SHARED
-                     : layer == GS_LAYER_HOST ? GS_SPACE_HOST
+            .space = shared                              ? GS_SPACE_SHARED
+                     : layer == GS_LAYER_HOST            ? GS_SPACE_HOST
                      : rec->rec.flags & GS_FLAG_CAPTURED ? GS_SPACE_POOL
                                                          : GS_SPACE_DEVICE,
             .home = rec->device,
@@ -343,8 +316,7 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
             unknown = !last->id;
         }
     }
-    if (rc || shared || !rec->has_totals)
-        return rc;
+    if (rc || shared || !rec->has_totals) return rc;
     check_total(s, rec, unknown);
     return note_reserved(s, rec);
 }
@@ -356,21 +328,16 @@ enum side { PAGEABLE, PINNED, MANAGED, ON_DEVICE };
 static enum side side_of(const struct gs_store *s, uint64_t address, int *device)
 {
     const struct gs_range *range = gs_ranges_find(&s->ranges, address);
-    if (!range)
-        range = gs_vmm_find(s, address);
+    if (!range) range = gs_vmm_find(s, address);
     *device = range ? range->device : -1;
-    if (!range)
-        return PAGEABLE;
-    if (range->space == GS_SPACE_MANAGED)
-        return MANAGED;
+    if (!range) return PAGEABLE;
+    if (range->space == GS_SPACE_MANAGED) return MANAGED;
     return gs_on_host(range->space, range->device) ? PINNED : ON_DEVICE;
 }
 
 static uint8_t word_for(enum side host)
 {
-    return host == MANAGED  ? GS_HOSTMEM_MANAGED
-           : host == PINNED ? GS_HOSTMEM_PINNED
-                            : GS_HOSTMEM_PAGEABLE;
+    return host == MANAGED ? GS_HOSTMEM_MANAGED : host == PINNED ? GS_HOSTMEM_PINNED : GS_HOSTMEM_PAGEABLE;
 }
 
 /* What cudaMemcpyDefault and its like leave open. Managed memory lies wherever it was last needed:
@@ -379,31 +346,22 @@ static uint8_t guess_direction(enum side dst, enum side src)
 {
     bool dst_far = dst == ON_DEVICE || (dst == MANAGED && src != ON_DEVICE);
     bool src_far = src == ON_DEVICE || (src == MANAGED && dst != ON_DEVICE);
-    if (dst_far)
-        return src_far ? GS_DIR_D2D : GS_DIR_H2D;
+    if (dst_far) return src_far ? GS_DIR_D2D : GS_DIR_H2D;
     return src_far ? GS_DIR_D2H : GS_DIR_H2H;
 }
 
-static void classify(const struct gs_store *s, const struct gs_rec_copy *rec, uint8_t *direction,
-                     uint8_t *host_memory)
+static void classify(const struct gs_store *s, const struct gs_rec_copy *rec, uint8_t *direction, uint8_t *host_memory)
 {
     int dst_device, src_device;
     enum side dst = side_of(s, rec->dst, &dst_device), src = side_of(s, rec->src, &src_device);
     *direction = rec->direction > GS_DIR_H2H ? guess_direction(dst, src) : rec->direction;
     switch (*direction) {
-    case GS_DIR_H2D:
-        *host_memory = word_for(src);
-        break;
-    case GS_DIR_D2H:
-        *host_memory = word_for(dst);
-        break;
-    case GS_DIR_H2H:
-        *host_memory = word_for(dst < src ? dst : src);
-        break;
+    case GS_DIR_H2D: *host_memory = word_for(src); break;
+    case GS_DIR_D2H: *host_memory = word_for(dst); break;
+    case GS_DIR_H2H: *host_memory = word_for(dst < src ? dst : src); break;
     default:
         *host_memory = dst == MANAGED && src == MANAGED ? GS_HOSTMEM_MANAGED : GS_HOSTMEM_NONE;
-        if (dst == ON_DEVICE && src == ON_DEVICE && dst_device != src_device && dst_device >= 0 &&
-            src_device >= 0)
+        if (dst == ON_DEVICE && src == ON_DEVICE && dst_device != src_device && dst_device >= 0 && src_device >= 0)
             *direction = GS_DIR_P2P;
     }
 }
@@ -413,12 +371,11 @@ static int add_copy(struct gs_store *s, uint32_t thread, const struct gs_rec_cop
     uint8_t direction, host_memory;
     classify(s, rec, &direction, &host_memory);
     struct gs_row_copy *row = GS_ARRAY_ADD(&s->copies);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     int device = rec->device > 126 || rec->device < -1 ? -1 : rec->device;
     *row = (struct gs_row_copy){
-        .kind = GS_COPY_KIND(direction, host_memory, rec->rec.flags & GS_FLAG_ASYNC ? 1 : 0, device,
-                             rec->api, gs_store_thread_row(s, thread)),
+        .kind = GS_COPY_KIND(direction, host_memory, rec->rec.flags & GS_FLAG_ASYNC ? 1 : 0, device, rec->api,
+                             gs_store_thread_row(s, thread)),
         .bytes = gs_whole(rec->bytes),
         .start_ns = gs_whole(rec->rec.time_ns),
         .blocked_ns = gs_whole(rec->blocked_ns),
@@ -431,8 +388,7 @@ static int add_copy(struct gs_store *s, uint32_t thread, const struct gs_rec_cop
 static int add_memset(struct gs_store *s, uint32_t thread, const struct gs_rec_copy *rec)
 {
     struct gs_row_memset *row = GS_ARRAY_ADD(&s->memsets);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_memset){
         .bytes = gs_whole(rec->bytes),
         .start_ns = gs_whole(rec->rec.time_ns),
@@ -452,8 +408,7 @@ static int add_memset(struct gs_store *s, uint32_t thread, const struct gs_rec_c
 static int add_sync(struct gs_store *s, uint32_t thread, const struct gs_rec_sync *rec)
 {
     struct gs_row_sync *row = GS_ARRAY_ADD(&s->syncs);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_sync){
         .start_ns = gs_whole(rec->rec.time_ns),
         .blocked_ns = gs_whole(rec->blocked_ns),
@@ -464,16 +419,13 @@ static int add_sync(struct gs_store *s, uint32_t thread, const struct gs_rec_syn
         .api = rec->api,
         .kind = rec->kind,
     };
-    return rec->kind == GS_SYNC_EVENT
-               ? gs_store_event_done(s, rec->handle, gs_record_time(&rec->rec))
-               : 0;
+    return rec->kind == GS_SYNC_EVENT ? gs_store_event_done(s, rec->handle, gs_record_time(&rec->rec)) : 0;
 }
 
 static int add_sample(struct gs_store *s, const struct gs_rec_sample *rec)
 {
     struct gs_row_sample *row = GS_ARRAY_ADD(&s->samples);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_sample){gs_whole(rec->rec.time_ns), whole_or_null(rec->free_bytes),
                                   whole_or_null(rec->total_bytes), rec->device, rec->source};
     return 0;
@@ -481,51 +433,31 @@ static int add_sample(struct gs_store *s, const struct gs_rec_sample *rec)
 
 int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
 {
-    if (gs_record_is_definition(rec))
-        return gs_store_define(s, thread, rec);
+    if (gs_record_is_definition(rec)) return gs_store_define(s, thread, rec);
     uint64_t time = (uint64_t)gs_whole(gs_record_time(rec));
-    if (time > s->last_ns)
-        s->last_ns = time;
+    if (time > s->last_ns) s->last_ns = time;
     /* nobody's call, or one that is counted elsewhere */
     const bool aside = rec->type == GS_REC_DEVICE_SAMPLE || rec->type >= GS_REC_PENDING;
     s->counts[GS_COUNT_EVENTS] += !aside;
     s->pending_events += rec->type != GS_REC_DEVICE_SAMPLE;
     const void *any = rec;
     switch (rec->type) {
-    case GS_REC_ALLOC:
-        return add_alloc(s, thread, any);
-    case GS_REC_FREE:
-        return add_free(s, thread, any);
-    case GS_REC_FREE_FAILED:
-        return add_free_failed(s, thread, any);
-    case GS_REC_TENSOR:
-        return add_tensor(s, thread, any);
-    case GS_REC_COPY:
-        return add_copy(s, thread, any);
-    case GS_REC_SET:
-        return add_memset(s, thread, any);
-    case GS_REC_SYNC:
-        return add_sync(s, thread, any);
-    case GS_REC_OOM:
-        return gs_store_add_oom(s, thread, any);
-    case GS_REC_SAMPLE:
-        return add_sample(s, any);
-    case GS_REC_HANDLE:
-        return gs_store_add_handle(s, thread, any);
-    case GS_REC_MARK:
-        return gs_store_add_mark(s, thread, any);
-    case GS_REC_DEVICE_SAMPLE:
-        return gs_store_add_device_sample(s, any);
-    case GS_REC_VMM:
-        return gs_store_add_vmm(s, thread, any);
-    case GS_REC_POOL:
-        return gs_store_add_pool(s, any);
-    case GS_REC_PENDING:
-        return gs_store_add_pending(s, thread, any);
-    case GS_REC_EVENT_DONE:
-        return gs_store_event_done(s, ((const struct gs_rec_event_done *)any)->event,
-                                   rec->time_ns);
-    default:
-        return 0;
+    case GS_REC_ALLOC: return add_alloc(s, thread, any);
+    case GS_REC_FREE: return add_free(s, thread, any);
+    case GS_REC_FREE_FAILED: return add_free_failed(s, thread, any);
+    case GS_REC_TENSOR: return add_tensor(s, thread, any);
+    case GS_REC_COPY: return add_copy(s, thread, any);
+    case GS_REC_SET: return add_memset(s, thread, any);
+    case GS_REC_SYNC: return add_sync(s, thread, any);
+    case GS_REC_OOM: return gs_store_add_oom(s, thread, any);
+    case GS_REC_SAMPLE: return add_sample(s, any);
+    case GS_REC_HANDLE: return gs_store_add_handle(s, thread, any);
+    case GS_REC_MARK: return gs_store_add_mark(s, thread, any);
+    case GS_REC_DEVICE_SAMPLE: return gs_store_add_device_sample(s, any);
+    case GS_REC_VMM: return gs_store_add_vmm(s, thread, any);
+    case GS_REC_POOL: return gs_store_add_pool(s, any);
+    case GS_REC_PENDING: return gs_store_add_pending(s, thread, any);
+    case GS_REC_EVENT_DONE: return gs_store_event_done(s, ((const struct gs_rec_event_done *)any)->event, rec->time_ns);
+    default: return 0;
     }
 }

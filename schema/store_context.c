@@ -10,18 +10,15 @@ static int end_handle(struct gs_store *s, int64_t id, int64_t time_ns)
         return 0;
     }
     struct gs_row_moment *row = GS_ARRAY_ADD(&s->handle_ends);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_moment){id, time_ns};
     return 0;
 }
 
 static bool goes_with(const struct gs_live *live, const struct gs_rec_handle *rec)
 {
-    if (live->layer != GS_LAYER_DEVICE)
-        return false;
-    if (rec->context)
-        return live->context == rec->context;
+    if (live->layer != GS_LAYER_DEVICE) return false;
+    if (rec->context) return live->context == rec->context;
     return !live->context && (live->device == rec->device || live->home == rec->device);
 }
 
@@ -34,8 +31,7 @@ static int end_context(struct gs_store *s, uint32_t thread, const struct gs_rec_
     GS_ARRAY(uint64_t) gone = {0}; /* removing moves the map's entries */
     for (size_t i = 0; i < capacity; i++) {
         const struct gs_live *live = &s->live.slots[i];
-        if (!live->id || !goes_with(live, rec))
-            continue;
+        if (!live->id || !goes_with(live, rec)) continue;
         uint64_t *address = GS_ARRAY_ADD(&gone);
         if (!address) {
             free(gone.at);
@@ -45,8 +41,7 @@ static int end_context(struct gs_store *s, uint32_t thread, const struct gs_rec_
     }
     int rc = 0;
     for (size_t i = 0; i < gone.count && !rc; i++)
-        rc = gs_store_end_lifetime(s, gs_live_find(&s->live, GS_LAYER_DEVICE, gone.at[i]),
-                                   rec->rec.time_ns, stack);
+        rc = gs_store_end_lifetime(s, gs_live_find(&s->live, GS_LAYER_DEVICE, gone.at[i]), rec->rec.time_ns, stack);
     free(gone.at);
     return rc || rec->context ? rc : gs_vmm_end_device(s, rec->device, rec->rec.time_ns, stack);
 }
@@ -61,17 +56,14 @@ int gs_store_add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec
         return -1;
     size_t i = s->open_handles.count;
     while (i-- > 0)
-        if (s->open_handles.at[i].handle == rec->handle && s->open_handles.at[i].kind == rec->kind)
-            break;
+        if (s->open_handles.at[i].handle == rec->handle && s->open_handles.at[i].kind == rec->kind) break;
     if (i != SIZE_MAX) {
         int64_t id = s->open_handles.at[i].id;
         s->open_handles.at[i] = s->open_handles.at[--s->open_handles.count];
-        if (destroyed)
-            return end_handle(s, id, time_ns);
+        if (destroyed) return end_handle(s, id, time_ns);
     }
     struct gs_row_handle *row = GS_ARRAY_ADD(&s->handles);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_handle){
         .handle = (int64_t)rec->handle,
         .create_ns = destroyed ? -1 : time_ns,
@@ -81,12 +73,9 @@ int gs_store_add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec
         .api = rec->api,
         .kind = rec->kind,
     };
-    if (destroyed)
-        return 0;
+    if (destroyed) return 0;
     struct gs_open_handle *open = GS_ARRAY_ADD(&s->open_handles);
-    if (!open)
-        return gs_store_no_memory(s);
-    *open = (struct gs_open_handle){rec->handle, s->first_handle + (int64_t)s->handles.count - 1,
-                                    rec->kind};
+    if (!open) return gs_store_no_memory(s);
+    *open = (struct gs_open_handle){rec->handle, s->first_handle + (int64_t)s->handles.count - 1, rec->kind};
     return 0;
 }

@@ -8,11 +8,9 @@
 #define COUNT_MAX ((uint64_t)1 << 58)
 
 /* What a writer could have left in this slot. */
-static bool plausible(const struct gs_counter_state *before, uint64_t key, uint64_t count,
-                      uint32_t slot)
+static bool plausible(const struct gs_counter_state *before, uint64_t key, uint64_t count, uint32_t slot)
 {
-    if (!gs_counter_may_be_in(key, slot) || count > COUNT_MAX)
-        return false;
+    if (!gs_counter_may_be_in(key, slot) || count > COUNT_MAX) return false;
     return !before->key || (before->key == key && before->count <= count);
 }
 
@@ -25,17 +23,14 @@ int gs_store_read_counters(struct gs_store *s, const struct gs_reader *r)
         const struct gs_counter_state *before = &s->counted[slot];
         uint64_t key = atomic_load_explicit(&counters[slot].key, memory_order_acquire);
         uint64_t count = atomic_load_explicit(&counters[slot].count, memory_order_relaxed);
-        if (key == before->key && count == before->count)
-            continue;
+        if (key == before->key && count == before->count) continue;
         if (!plausible(before, key, count, slot)) {
             s->damaged_counters++;
             continue;
         }
-        if (!count)
-            continue;
+        if (!count) continue;
         struct gs_row_counter *row = GS_ARRAY_ADD(&s->counters);
-        if (!row)
-            return gs_store_no_memory(s);
+        if (!row) return gs_store_no_memory(s);
         *row = (struct gs_row_counter){key, count, count - before->count, slot};
     }
     uint64_t now = gs_reader_now(r);
@@ -47,8 +42,6 @@ bool gs_store_counted(const struct gs_store *s, const struct gs_reader *r)
 {
     const struct gs_counter *counters = gs_reader_counters(r);
     for (uint32_t slot = 0; slot < GS_SPOOL_COUNTERS; slot++)
-        if (atomic_load_explicit(&counters[slot].count, memory_order_relaxed) >
-            s->counted[slot].count)
-            return true;
+        if (atomic_load_explicit(&counters[slot].count, memory_order_relaxed) > s->counted[slot].count) return true;
     return false;
 }

@@ -12,12 +12,14 @@ struct column { /* of a row in memory */
     uint16_t at;
     uint8_t how;
 };
-#define AT(row, member, how) {offsetof(struct gs_row_##row, member), how}
+#define AT(row, member, how)                       \
+    {                                              \
+        offsetof(struct gs_row_##row, member), how \
+    }
 
 static const struct column allocation[] = {
-    AT(allocation, kind, WHOLE),     AT(allocation, address, WHOLE),
-    AT(allocation, bytes, WHOLE),    AT(allocation, alloc_ns, WHOLE),
-    AT(allocation, life_ns, KNOWN),  AT(allocation, stream, WHOLE),
+    AT(allocation, kind, WHOLE),     AT(allocation, address, WHOLE), AT(allocation, bytes, WHOLE),
+    AT(allocation, alloc_ns, WHOLE), AT(allocation, life_ns, KNOWN), AT(allocation, stream, WHOLE),
     AT(allocation, alloc_stack, ID), AT(allocation, free_stack, ID),
 };
 static const struct column copy[] = {
@@ -30,12 +32,11 @@ static const struct column memset_[] = {
     AT(memset, stack, ID),         AT(memset, thread, ID),        AT(memset, api, UNSIGNED_16),
 };
 static const struct column sync_[] = {
-    AT(sync, device, SIGNED_16), AT(sync, kind, BYTE),        AT(sync, api, UNSIGNED_16),
-    AT(sync, start_ns, WHOLE),   AT(sync, blocked_ns, WHOLE), AT(sync, handle, WHOLE),
-    AT(sync, stack, ID),         AT(sync, thread, ID),
+    AT(sync, device, SIGNED_16), AT(sync, kind, BYTE),    AT(sync, api, UNSIGNED_16), AT(sync, start_ns, WHOLE),
+    AT(sync, blocked_ns, WHOLE), AT(sync, handle, WHOLE), AT(sync, stack, ID),        AT(sync, thread, ID),
 };
 static const struct column mark[] = {
-    AT(mark, kind, BYTE),      AT(mark, name, ID),      AT(mark, domain, ID),
+    AT(mark, kind, BYTE),      AT(mark, name, ID),       AT(mark, domain, ID),
     AT(mark, start_ns, WHOLE), AT(mark, life_ns, KNOWN), AT(mark, thread, ID),
 };
 
@@ -45,12 +46,12 @@ static const struct feed {
     const struct column *columns;
     size_t array, row_bytes; /* where in the store; of one row */
 } feeds[] = {
-    {"feed_allocation", "CREATE TABLE x(kind,address,bytes,alloc_ns,life_ns,stream,alloc,free)",
-     allocation, offsetof(struct gs_store, allocations), sizeof(struct gs_row_allocation)},
+    {"feed_allocation", "CREATE TABLE x(kind,address,bytes,alloc_ns,life_ns,stream,alloc,free)", allocation,
+     offsetof(struct gs_store, allocations), sizeof(struct gs_row_allocation)},
     {"feed_copy", "CREATE TABLE x(kind,bytes,start_ns,blocked_ns,stream,stack)", copy,
      offsetof(struct gs_store, copies), sizeof(struct gs_row_copy)},
-    {"feed_memset", "CREATE TABLE x(device,bytes,async,start_ns,blocked_ns,stream,stack,thread,api)",
-     memset_, offsetof(struct gs_store, memsets), sizeof(struct gs_row_memset)},
+    {"feed_memset", "CREATE TABLE x(device,bytes,async,start_ns,blocked_ns,stream,stack,thread,api)", memset_,
+     offsetof(struct gs_store, memsets), sizeof(struct gs_row_memset)},
     {"feed_sync", "CREATE TABLE x(device,kind,api,start_ns,blocked_ns,handle,stack,thread)", sync_,
      offsetof(struct gs_store, syncs), sizeof(struct gs_row_sync)},
     {"feed_mark", "CREATE TABLE x(kind,name,domain,start_ns,life_ns,thread)", mark,
@@ -73,12 +74,10 @@ struct cursor {
     size_t row_bytes;
 };
 
-static int feed_connect(sqlite3 *db, void *source, int argc, const char *const *argv,
-                        sqlite3_vtab **out, char **error)
+static int feed_connect(sqlite3 *db, void *source, int argc, const char *const *argv, sqlite3_vtab **out, char **error)
 {
     struct table *t = sqlite3_malloc(sizeof *t);
-    if (!t)
-        return SQLITE_NOMEM;
+    if (!t) return SQLITE_NOMEM;
     memset(t, 0, sizeof *t);
     t->from = *(const struct source *)source;
     *out = &t->base;
@@ -99,8 +98,7 @@ static int feed_plan(sqlite3_vtab *table, sqlite3_index_info *info)
 static int feed_open(sqlite3_vtab *table, sqlite3_vtab_cursor **out)
 {
     struct cursor *c = sqlite3_malloc(sizeof *c);
-    if (!c)
-        return SQLITE_NOMEM;
+    if (!c) return SQLITE_NOMEM;
     memset(c, 0, sizeof *c);
     *out = &c->base;
     return SQLITE_OK;
@@ -112,8 +110,7 @@ static int feed_close(sqlite3_vtab_cursor *cursor)
     return SQLITE_OK;
 }
 
-static int feed_begin(sqlite3_vtab_cursor *cursor, int plan, const char *plan_text, int argc,
-                      sqlite3_value **argv)
+static int feed_begin(sqlite3_vtab_cursor *cursor, int plan, const char *plan_text, int argc, sqlite3_value **argv)
 {
     struct cursor *c = (struct cursor *)cursor;
     const struct source *from = &((const struct table *)cursor->pVtab)->from;
@@ -146,20 +143,11 @@ static int feed_column(sqlite3_vtab_cursor *cursor, sqlite3_context *out, int i)
     int64_t n;
     switch ((enum how)column->how) {
     case WHOLE:
-    case KNOWN:
-        n = *(const int64_t *)at;
-        break;
-    case ID:
-        n = *(const uint32_t *)at;
-        break;
-    case SIGNED_16:
-        n = *(const int16_t *)at;
-        break;
-    case UNSIGNED_16:
-        n = *(const uint16_t *)at;
-        break;
-    default:
-        n = *(const uint8_t *)at;
+    case KNOWN: n = *(const int64_t *)at; break;
+    case ID: n = *(const uint32_t *)at; break;
+    case SIGNED_16: n = *(const int16_t *)at; break;
+    case UNSIGNED_16: n = *(const uint16_t *)at; break;
+    default: n = *(const uint8_t *)at;
     }
     if (!(column->how == KNOWN && n < 0) && !(column->how == ID && n == 0))
         sqlite3_result_int64(out, n); /* else NULL, as it is */
@@ -190,8 +178,7 @@ int gs_store_open_feeds(struct gs_store *s)
 {
     for (size_t i = 0; i < sizeof feeds / sizeof *feeds; i++) {
         struct source *from = sqlite3_malloc(sizeof *from);
-        if (!from)
-            return gs_store_no_memory(s);
+        if (!from) return gs_store_no_memory(s);
         *from = (struct source){s, &feeds[i]};
         if (sqlite3_create_module_v2(s->db, feeds[i].name, &module, from, sqlite3_free) !=
             SQLITE_OK) /* which frees `from` */

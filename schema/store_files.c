@@ -30,8 +30,7 @@ void gs_store_files_private(bool private)
 static void remember(int fd, int replaced)
 {
     struct stat st = {0};
-    if (fd >= 0 && fstat(fd, &st))
-        return;
+    if (fd >= 0 && fstat(fd, &st)) return;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FILES_MAX; i++)
         if (files[i].fd == replaced) {
@@ -46,10 +45,8 @@ static int open_high(const char *path, int flags, int mode)
 {
     int fd = gs_open_high(path, flags, mode);
     const size_t length = strlen(path);
-    if (fd >= 0)
-        remember(fd, -1);
-    if (guest && fd >= 0 && length > 4 && !strcmp(path + length - 4, "-shm"))
-        gs_index_opened(fd);
+    if (fd >= 0) remember(fd, -1);
+    if (guest && fd >= 0 && length > 4 && !strcmp(path + length - 4, "-shm")) gs_index_opened(fd);
     return fd;
 }
 
@@ -65,8 +62,7 @@ static int close_known(int fd)
     bool ours = true;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FILES_MAX; i++)
-        if (files[i].fd == fd)
-            ours = is_ours(&files[i]);
+        if (files[i].fd == fd) ours = is_ours(&files[i]);
     pthread_mutex_unlock(&lock);
     remember(-1, fd);
     gs_index_closed(fd);
@@ -75,18 +71,15 @@ static int close_known(int fd)
 
 static void init(void)
 {
-    for (int i = 0; i < FILES_MAX; i++)
-        files[i].fd = -1;
+    for (int i = 0; i < FILES_MAX; i++) files[i].fd = -1;
     /* In the target nothing has used this private SQLite yet. Elsewhere it may be at work already;
      * then it keeps its statistics. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
-    if (!vfs || vfs->iVersion < 3)
-        return;
+    if (!vfs || vfs->iVersion < 3) return;
     vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_high);
     vfs->xSetSystemCall(vfs, "close", (sqlite3_syscall_ptr)close_known);
-    if (guest)
-        gs_index_hook(vfs);
+    if (guest) gs_index_hook(vfs);
 }
 
 void gs_store_files_guest(void)
@@ -104,8 +97,7 @@ bool gs_store_files_ours(void)
 {
     bool ours = true;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < FILES_MAX && ours; i++)
-        ours = files[i].fd < 0 || is_ours(&files[i]);
+    for (int i = 0; i < FILES_MAX && ours; i++) ours = files[i].fd < 0 || is_ours(&files[i]);
     pthread_mutex_unlock(&lock);
     return ours;
 }
@@ -124,8 +116,7 @@ bool gs_store_files_deleted(void)
 void gs_store_files_forget(void)
 {
     for (int i = 0; i < FILES_MAX; i++) {
-        if (files[i].fd >= 0 && !private_table && is_ours(&files[i]))
-            close(files[i].fd);
+        if (files[i].fd >= 0 && !private_table && is_ours(&files[i])) close(files[i].fd);
         gs_index_closed(files[i].fd);
         files[i].fd = -1;
     }
@@ -145,8 +136,7 @@ void gs_file_guard_begin(struct gs_file_guard *g)
 
 void gs_file_guard_end(struct gs_file_guard *g)
 {
-    if (!g->active)
-        return;
+    if (!g->active) return;
     sigset_t set;
     struct timespec now = {0, 0};
     sigemptyset(&set);

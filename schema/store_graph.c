@@ -4,8 +4,7 @@
 int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_alloc *rec)
 {
     struct gs_row_graph *row = GS_ARRAY_ADD(&s->graphs);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_graph){
         .address = (int64_t)rec->address,
         .bytes = gs_whole(rec->bytes),
@@ -17,8 +16,7 @@ int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_re
         .device = rec->device,
         .api = rec->api,
     };
-    struct gs_live now = {.address = rec->address,
-                          .id = (uint64_t)(s->first_graph + (int64_t)s->graphs.count - 1)};
+    struct gs_live now = {.address = rec->address, .id = (uint64_t)(s->first_graph + (int64_t)s->graphs.count - 1)};
     struct gs_live *old = gs_live_find(&s->graph_live, 0, rec->address);
     if (old) { /* another graph's, at an address that is given out again */
         old->id = now.id;
@@ -34,8 +32,7 @@ int gs_store_graph_end(struct gs_store *s, uint64_t id, int64_t time_ns)
         return 0;
     }
     struct gs_row_moment *row = GS_ARRAY_ADD(&s->graph_ends);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_moment){(int64_t)id, time_ns};
     return 0;
 }
@@ -43,8 +40,7 @@ int gs_store_graph_end(struct gs_store *s, uint64_t id, int64_t time_ns)
 /* A launch makes the memory again at the same address: a graph's address stays one, freed or not. */
 bool gs_store_graph_free(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec, int *rc)
 {
-    const struct gs_live *found =
-        rec->layer == GS_LAYER_DEVICE ? gs_live_find(&s->graph_live, 0, rec->address) : NULL;
+    const struct gs_live *found = rec->layer == GS_LAYER_DEVICE ? gs_live_find(&s->graph_live, 0, rec->address) : NULL;
     struct gs_store_thread *t = found ? gs_store_thread(s, thread) : NULL;
     if (!t) {
         *rc = found ? -1 : 0;
@@ -59,8 +55,7 @@ bool gs_store_graph_free(struct gs_store *s, uint32_t thread, const struct gs_re
 int gs_store_add_pool(struct gs_store *s, const struct gs_rec_pool *rec)
 {
     struct gs_row_pool *row = GS_ARRAY_ADD(&s->pools);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_pool){
         .pool = (int64_t)rec->pool,
         .time_ns = gs_whole(rec->rec.time_ns),

@@ -34,8 +34,7 @@ static struct index {
 static struct index *find(int fd)
 {
     for (size_t i = 0; fd >= 0 && i < sizeof indexes / sizeof *indexes; i++)
-        if (indexes[i].fd == fd)
-            return &indexes[i];
+        if (indexes[i].fd == fd) return &indexes[i];
     return NULL;
 }
 
@@ -54,31 +53,26 @@ static bool read_at(int fd, void *to, size_t n, off_t at)
 static void take_region(struct index *x, unsigned region)
 {
     uint8_t *m = x->memory[region];
-    if (read_at(x->fd, known(m), REGION, (off_t)region * REGION))
-        memcpy(m, known(m), REGION);
+    if (read_at(x->fd, known(m), REGION, (off_t)region * REGION)) memcpy(m, known(m), REGION);
 }
 
 static void take_over(struct index *x)
 {
     uint8_t now[MARKS_END], *m = x->memory[0];
-    if (!x->regions)
-        return;
+    if (!x->regions) return;
     if (!read_at(x->fd, now, sizeof now, 0)) { /* cut off: all of it is to be written */
-        for (unsigned i = 0; i < x->regions; i++)
-            memset(known(x->memory[i]), 0, REGION);
+        for (unsigned i = 0; i < x->regions; i++) memset(known(x->memory[i]), 0, REGION);
         (void)!pwrite(x->fd, "", 1, (off_t)x->regions * REGION - 1);
         return;
     }
     const bool changed_here = memcmp(m, known(m), HEADERS) != 0;
     if (!changed_here && memcmp(now, known(m), HEADERS) != 0) {
-        for (unsigned i = 0; i < x->regions; i++)
-            take_region(x, i);
+        for (unsigned i = 0; i < x->regions; i++) take_region(x, i);
         return;
     }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const uint16_t at = words[i];
-        if (!memcmp(m + at, known(m) + at, 4))
-            memcpy(m + at, now + at, 4);
+        if (!memcmp(m + at, known(m) + at, 4)) memcpy(m + at, now + at, 4);
         memcpy(known(m) + at, now + at, 4);
     }
 }
@@ -98,12 +92,9 @@ static void write_out(struct index *x)
 {
     for (unsigned region = x->regions; region-- > 0;)
         for (size_t at = 0; at < REGION; at += PIECE)
-            write_part(x, region, at ? at : region ? 0 : MARKS_END,
-                       at || region ? PIECE : PIECE - MARKS_END);
-    if (!x->regions)
-        return;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        write_part(x, 0, words[i], 4);
+            write_part(x, region, at ? at : region ? 0 : MARKS_END, at || region ? PIECE : PIECE - MARKS_END);
+    if (!x->regions) return;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) write_part(x, 0, words[i], 4);
     write_part(x, 0, HEADER, HEADER);
     write_part(x, 0, 0, HEADER);
 }
@@ -123,23 +114,20 @@ void gs_index_opened(int fd)
 void gs_index_closed(int fd)
 {
     struct index *x = find(fd);
-    if (x)
-        x->fd = -1;
+    if (x) x->fd = -1;
 }
 
 static void *map_memory(void *at, size_t n, int protection, int flags, int fd, off_t offset)
 {
     struct index *x = find(fd);
-    if (!x)
-        return mmap(at, n, protection, flags, fd, offset);
+    if (!x) return mmap(at, n, protection, flags, fd, offset);
     const size_t region = (size_t)offset / REGION;
     if (n != REGION || offset % REGION || region != x->regions || region >= REGIONS) {
         errno = ENOMEM;
         return MAP_FAILED;
     }
     uint8_t *m = mmap(NULL, 2 * REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m == MAP_FAILED)
-        return m;
+    if (m == MAP_FAILED) return m;
     x->memory[x->regions++] = m;
     take_region(x, (unsigned)region);
     return m;
@@ -165,11 +153,9 @@ static int lock_file(int fd, int command, ...)
     va_end(arguments);
     struct index *x = command == F_SETLK ? find(fd) : NULL;
     const bool unlocks = x && ((const struct flock *)argument)->l_type == F_UNLCK;
-    if (unlocks)
-        write_out(x);
+    if (unlocks) write_out(x);
     const int rc = fcntl(fd, command, argument);
-    if (x && !unlocks && !rc)
-        take_over(x);
+    if (x && !unlocks && !rc) take_over(x);
     return rc;
 }
 

@@ -9,8 +9,7 @@
 int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn)
 {
     sqlite3_stmt *st;
-    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK)
-        return gs_store_fail(s, "read");
+    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK) return gs_store_fail(s, "read");
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW)
         if (fn(s, st)) {
@@ -55,8 +54,7 @@ static int load_module(struct gs_store *s, sqlite3_stmt *row)
     const char *path = text_at(row, 1, &path_len), *build_id = text_at(row, 2, &build_id_len);
     struct gs_content key = gs_store_module_key(path, path_len, build_id, build_id_len);
     s->last_module = id_at(row, 0);
-    if (!s->last_module)
-        return damaged(s);
+    if (!s->last_module) return damaged(s);
     return gs_id_add(&s->module_ids, key, s->last_module) ? 0 : gs_store_no_memory(s);
 }
 
@@ -66,13 +64,11 @@ static int load_frame(struct gs_store *s, sqlite3_stmt *row)
     const char *function = text_at(row, 2, &function_len), *file = text_at(row, 3, &file_len);
     struct gs_content key;
     if (sqlite3_column_int(row, 1) == GS_FRAME_PYTHON)
-        key =
-            gs_store_python_key(function, function_len, file, file_len, sqlite3_column_int(row, 4));
+        key = gs_store_python_key(function, function_len, file, file_len, sqlite3_column_int(row, 4));
     else
         key = gs_store_native_key(id_at(row, 5), (uint64_t)sqlite3_column_int64(row, 6));
     s->last_frame = id_at(row, 0);
-    if (!s->last_frame)
-        return damaged(s);
+    if (!s->last_frame) return damaged(s);
     return gs_id_add(&s->frame_ids, key, s->last_frame) ? 0 : gs_store_no_memory(s);
 }
 
@@ -80,24 +76,21 @@ static int load_stack(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_content key = gs_store_stack_key(id_at(row, 1), id_at(row, 2));
     s->last_stack = id_at(row, 0);
-    if (!s->last_stack)
-        return damaged(s);
+    if (!s->last_stack) return damaged(s);
     return gs_id_add(&s->stack_ids, key, s->last_stack) ? 0 : gs_store_no_memory(s);
 }
 
 static int load_number(struct gs_store *s, sqlite3_stmt *row)
 {
     uint32_t thread = thread_at(row, 0);
-    if (!thread)
-        return damaged(s);
+    if (!thread) return damaged(s);
     return gs_store_set_number(s, thread, id_at(row, 1), id_at(row, 2), id_at(row, 3));
 }
 
 static int load_definitions(struct gs_store *s)
 {
     if (gs_store_each(s, "SELECT id,path,build_id FROM module ORDER BY id", load_module) ||
-        gs_store_each(s, "SELECT id,kind,function,file,line,module_id,offset FROM frame ORDER BY id",
-             load_frame) ||
+        gs_store_each(s, "SELECT id,kind,function,file,line,module_id,offset FROM frame ORDER BY id", load_frame) ||
         gs_store_each(s, "SELECT id,parent_id,frame_id FROM stack ORDER BY id", load_stack))
         return -1;
     return gs_store_each(s, "SELECT thread,what,number,id FROM recovery_number", load_number);
@@ -122,18 +115,15 @@ static bool read_live(sqlite3_stmt *row, struct gs_live *live)
         .space = kind >> 2 & 7,
         .context = (uint16_t)sqlite3_column_int64(row, 5),
     };
-    live->home = sqlite3_column_type(row, 6) == SQLITE_NULL ? live->device
-                                                            : (int16_t)sqlite3_column_int(row, 6);
+    live->home = sqlite3_column_type(row, 6) == SQLITE_NULL ? live->device : (int16_t)sqlite3_column_int(row, 6);
     return live->id > 0 && live->bytes <= INT64_MAX && live->alloc_ns <= INT64_MAX;
 }
 
 static int load_live(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_live live;
-    if (!read_live(row, &live) || gs_live_find(&s->live, live.layer, live.address))
-        return damaged(s);
-    if (!gs_live_add(&s->live, &live))
-        return gs_store_no_memory(s);
+    if (!read_live(row, &live) || gs_live_find(&s->live, live.layer, live.address)) return damaged(s);
+    if (!gs_live_add(&s->live, &live)) return gs_store_no_memory(s);
     gs_store_track(s, &live, 1);
     return 0;
 }
@@ -142,14 +132,12 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
 {
     uint32_t number = thread_at(row, 0);
     struct gs_store_thread *t = number ? gs_store_thread(s, number) : NULL;
-    if (!t)
-        return damaged(s);
+    if (!t) return damaged(s);
     t->saved.seq = (uint64_t)sqlite3_column_int64(row, 1);
     t->saved.offset = id_at(row, 2);
     t->saved.time_ns = (uint64_t)sqlite3_column_int64(row, 3);
     t->row = id_at(row, 7);
-    if (sqlite3_column_type(row, 4) == SQLITE_NULL)
-        return 0;
+    if (sqlite3_column_type(row, 4) == SQLITE_NULL) return 0;
     t->last_free_set = true;
     t->last_free.layer = sqlite3_column_int(row, 4) & 3;
     t->last_free_graph = sqlite3_column_int(row, 4) & 4;
@@ -164,17 +152,13 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
 static int load_last_frees(struct gs_store *s)
 {
     sqlite3_stmt *st = NULL;
-    if (sqlite3_prepare_v2(s->db,
-                           "SELECT " LIVE OF_ALLOCATIONS " WHERE a.id=?", -1, &st,
-                           NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(s->db, "SELECT " LIVE OF_ALLOCATIONS " WHERE a.id=?", -1, &st, NULL) != SQLITE_OK)
         return gs_store_fail(s, "read");
     for (size_t i = 0; i < s->threads.count; i++) {
         struct gs_store_thread *t = &s->threads.at[i];
-        if (!t->last_free_set || !t->last_free.id || t->last_free_graph)
-            continue;
+        if (!t->last_free_set || !t->last_free.id || t->last_free_graph) continue;
         sqlite3_bind_int64(st, 1, (int64_t)t->last_free.id);
-        if (sqlite3_step(st) != SQLITE_ROW || !read_live(st, &t->last_free))
-            t->last_free_set = false;
+        if (sqlite3_step(st) != SQLITE_ROW || !read_live(st, &t->last_free)) t->last_free_set = false;
         sqlite3_reset(st);
     }
     sqlite3_finalize(st);
@@ -186,8 +170,7 @@ static int load_last_frees(struct gs_store *s)
 static int load_object(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_live live;
-    if (!read_live(row, &live))
-        return damaged(s);
+    if (!read_live(row, &live)) return damaged(s);
     return gs_vmm_load_object(s, &live, id_at(row, 7), sqlite3_column_int(row, 8));
 }
 
@@ -195,8 +178,7 @@ static void range_at(sqlite3_stmt *row, int column, struct gs_range *at)
 {
     at->start = (uint64_t)sqlite3_column_int64(row, column);
     at->bytes = (uint64_t)sqlite3_column_int64(row, column + 1);
-    if (at->bytes > UINT64_MAX - at->start)
-        at->bytes = UINT64_MAX - at->start;
+    if (at->bytes > UINT64_MAX - at->start) at->bytes = UINT64_MAX - at->start;
 }
 
 static int load_mapping(struct gs_store *s, sqlite3_stmt *row)
@@ -212,10 +194,8 @@ static int load_undo_mapping(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_undo *undo = s->threads.at[thread_at(row, 0)].undo;
     struct gs_undo_mapping *m = GS_ARRAY_ADD(&undo->mappings);
-    if (!m)
-        return gs_store_no_memory(s);
-    *m = (struct gs_undo_mapping){.id = sqlite3_column_int64(row, 1),
-                                  .object = sqlite3_column_int64(row, 4)};
+    if (!m) return gs_store_no_memory(s);
+    *m = (struct gs_undo_mapping){.id = sqlite3_column_int64(row, 1), .object = sqlite3_column_int64(row, 4)};
     range_at(row, 2, &m->at);
     m->at.device = (int16_t)sqlite3_column_int(row, 5);
     m->at.space = (uint8_t)sqlite3_column_int(row, 6);
@@ -226,11 +206,9 @@ static int load_undo_ended(struct gs_store *s, sqlite3_stmt *row)
 {
     struct gs_undo *undo = s->threads.at[thread_at(row, 7)].undo;
     struct gs_live live;
-    if (!read_live(row, &live))
-        return damaged(s);
+    if (!read_live(row, &live)) return damaged(s);
     struct gs_live *ended = GS_ARRAY_ADD(&undo->ended);
-    if (!ended)
-        return gs_store_no_memory(s);
+    if (!ended) return gs_store_no_memory(s);
     *ended = live;
     return 0;
 }
@@ -238,11 +216,9 @@ static int load_undo_ended(struct gs_store *s, sqlite3_stmt *row)
 static int load_undo(struct gs_store *s, sqlite3_stmt *row)
 {
     uint32_t thread = thread_at(row, 0);
-    if (!thread)
-        return damaged(s);
+    if (!thread) return damaged(s);
     struct gs_undo *undo = gs_vmm_undo(s, thread);
-    if (!undo)
-        return -1;
+    if (!undo) return -1;
     undo->set = sqlite3_column_type(row, 1) != SQLITE_NULL;
     undo->op = (uint8_t)sqlite3_column_int(row, 1);
     undo->handle = (uint64_t)sqlite3_column_int64(row, 2);
@@ -258,8 +234,7 @@ static int load_graph(struct gs_store *s, sqlite3_stmt *row)
     struct gs_live now = {.address = (uint64_t)sqlite3_column_int64(row, 1),
                           .id = (uint64_t)sqlite3_column_int64(row, 0)};
     struct gs_live *old = gs_live_find(&s->graph_live, 0, now.address);
-    if (!now.id)
-        return damaged(s);
+    if (!now.id) return damaged(s);
     if (old) {
         old->id = now.id;
         return 0;
@@ -270,37 +245,35 @@ static int load_graph(struct gs_store *s, sqlite3_stmt *row)
 static int load_counter(struct gs_store *s, sqlite3_stmt *row)
 {
     int64_t slot = sqlite3_column_int64(row, 0);
-    if (slot < 0 || slot >= GS_SPOOL_COUNTERS)
-        return damaged(s);
-    s->counted[slot] = (struct gs_counter_state){(uint64_t)sqlite3_column_int64(row, 1),
-                                                 (uint64_t)sqlite3_column_int64(row, 2)};
+    if (slot < 0 || slot >= GS_SPOOL_COUNTERS) return damaged(s);
+    s->counted[slot] =
+        (struct gs_counter_state){(uint64_t)sqlite3_column_int64(row, 1), (uint64_t)sqlite3_column_int64(row, 2)};
     return 0;
 }
 
 static int load_memory(struct gs_store *s)
 {
     if (gs_store_each(s,
-             "SELECT " LIVE ",r.refs,r.named" OF_ALLOCATIONS
-             " JOIN recovery_object r ON r.allocation_id=a.id WHERE a.life_ns IS NULL",
-             load_object) ||
-        gs_store_each(s, "SELECT id,allocation_id,address,bytes FROM mapping WHERE unmap_ns IS NULL",
-             load_mapping) ||
-        gs_store_each(s, "SELECT thread,op,handle,address,bytes,time_ns,allocation_id FROM recovery_undo",
-             load_undo))
+                      "SELECT " LIVE ",r.refs,r.named" OF_ALLOCATIONS
+                      " JOIN recovery_object r ON r.allocation_id=a.id WHERE a.life_ns IS NULL",
+                      load_object) ||
+        gs_store_each(s, "SELECT id,allocation_id,address,bytes FROM mapping WHERE unmap_ns IS NULL", load_mapping) ||
+        gs_store_each(s, "SELECT thread,op,handle,address,bytes,time_ns,allocation_id FROM recovery_undo", load_undo))
         return -1;
     /* What the calls to be taken back ended is what ended at their time. */
     if (gs_store_each(s,
-             "SELECT u.thread,m.id,m.address,m.bytes,m.allocation_id,m.device,(a.kind>>2)&7"
-             " FROM recovery_undo u JOIN mapping m ON m.unmap_ns=u.time_ns AND m.address>=u.address"
-             " AND m.address+m.bytes<=u.address+u.bytes JOIN allocation_row a ON"
-             " a.id=m.allocation_id WHERE u.op=" "5"
-             " ORDER BY m.address",
-             load_undo_mapping) ||
+                      "SELECT u.thread,m.id,m.address,m.bytes,m.allocation_id,m.device,(a.kind>>2)&7"
+                      " FROM recovery_undo u JOIN mapping m ON m.unmap_ns=u.time_ns AND m.address>=u.address"
+                      " AND m.address+m.bytes<=u.address+u.bytes JOIN allocation_row a ON"
+                      " a.id=m.allocation_id WHERE u.op="
+                      "5"
+                      " ORDER BY m.address",
+                      load_undo_mapping) ||
         gs_store_each(s,
-             "SELECT DISTINCT " LIVE ",u.thread" OF_ALLOCATIONS
-             " JOIN recovery_object r ON r.allocation_id=a.id JOIN recovery_undo u"
-             " ON a.alloc_ns+a.life_ns=u.time_ns WHERE u.op IS NOT NULL",
-             load_undo_ended))
+                      "SELECT DISTINCT " LIVE ",u.thread" OF_ALLOCATIONS
+                      " JOIN recovery_object r ON r.allocation_id=a.id JOIN recovery_undo u"
+                      " ON a.alloc_ns+a.life_ns=u.time_ns WHERE u.op IS NOT NULL",
+                      load_undo_ended))
         return -1;
     return gs_store_each(s, "SELECT id,address FROM graph_memory ORDER BY id", load_graph) ||
                    gs_store_each(s, "SELECT slot,key,count FROM recovery_counter", load_counter)
@@ -329,8 +302,7 @@ static int load_check(struct gs_store *s, sqlite3_stmt *row)
 static int load_reserved(struct gs_store *s, sqlite3_stmt *row)
 {
     int device = sqlite3_column_int(row, 0);
-    if (device >= 0 && device < GS_DEVICES_MAX)
-        s->last_reserved[device] = sqlite3_column_int64(row, 1);
+    if (device >= 0 && device < GS_DEVICES_MAX) s->last_reserved[device] = sqlite3_column_int64(row, 1);
     return 0;
 }
 
@@ -360,10 +332,8 @@ static int load_handle(struct gs_store *s, sqlite3_stmt *row)
     while (i < s->open_handles.count &&
            (s->open_handles.at[i].handle != open.handle || s->open_handles.at[i].kind != open.kind))
         i++;
-    struct gs_open_handle *to =
-        i < s->open_handles.count ? &s->open_handles.at[i] : GS_ARRAY_ADD(&s->open_handles);
-    if (!to)
-        return gs_store_no_memory(s);
+    struct gs_open_handle *to = i < s->open_handles.count ? &s->open_handles.at[i] : GS_ARRAY_ADD(&s->open_handles);
+    if (!to) return gs_store_no_memory(s);
     *to = open;
     return 0;
 }
@@ -373,8 +343,7 @@ static int load_count(struct gs_store *s, sqlite3_stmt *row)
     size_t length;
     const char *key = text_at(row, 0, &length);
     for (int i = 0; i < GS_COUNTS; i++)
-        if (!strcmp(key, gs_count_names[i]))
-            s->counts[i] = s->saved_counts[i] = (uint64_t)sqlite3_column_int64(row, 1);
+        if (!strcmp(key, gs_count_names[i])) s->counts[i] = s->saved_counts[i] = (uint64_t)sqlite3_column_int64(row, 1);
     return 0;
 }
 
@@ -382,8 +351,7 @@ static void load_got(struct gs_store *s, int64_t oom, uint64_t bytes)
 {
     for (size_t i = 0; i < s->open_ooms.count; i++) {
         struct gs_open_oom *o = &s->open_ooms.at[i];
-        if (o->id == oom)
-            o->got = o->saved_got = bytes;
+        if (o->id == oom) o->got = o->saved_got = bytes;
     }
 }
 
@@ -421,11 +389,10 @@ static int load_last_ids(struct gs_store *s, sqlite3_stmt *row)
     s->first_mapping = sqlite3_column_int64(row, 3) + 1;
     s->first_graph = sqlite3_column_int64(row, 4) + 1;
     s->first_pending = sqlite3_column_int64(row, 5) + 1;
-    if (id_at(row, 6) > s->last_thread)
-        s->last_thread = id_at(row, 6);
+    if (id_at(row, 6) > s->last_thread) s->last_thread = id_at(row, 6);
     s->summary.ooms = (uint32_t)(s->first_oom - 1);
-    bool right = s->first_allocation > 0 && s->first_oom > 0 && s->first_handle > 0 &&
-                 s->first_mapping > 0 && s->first_graph > 0 && s->first_pending > 0;
+    bool right = s->first_allocation > 0 && s->first_oom > 0 && s->first_handle > 0 && s->first_mapping > 0 &&
+                 s->first_graph > 0 && s->first_pending > 0;
     return right ? 0 : damaged(s);
 }
 
@@ -433,49 +400,43 @@ static int give_progress(struct gs_store *s, struct gs_progress **progress, uint
 {
     *threads = (uint32_t)s->threads.count;
     *progress = calloc(s->threads.count + 1, sizeof **progress);
-    if (!*progress)
-        return gs_store_no_memory(s);
-    for (uint32_t t = 0; t < *threads; t++)
-        (*progress)[t] = s->threads.at[t].saved;
+    if (!*progress) return gs_store_no_memory(s);
+    for (uint32_t t = 0; t < *threads; t++) (*progress)[t] = s->threads.at[t].saved;
     return 0;
 }
 
 int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads)
 {
     if (gs_store_each(s,
-             "SELECT coalesce((SELECT max(id) FROM allocation_row),0),"
-             "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0),"
-             "coalesce((SELECT max(id) FROM mapping),0),"
-             "coalesce((SELECT max(id) FROM graph_memory),0),"
-             "coalesce((SELECT max(id) FROM pending_free),0),"
-             "coalesce((SELECT max(id) FROM thread),0)",
-             load_last_ids) ||
+                      "SELECT coalesce((SELECT max(id) FROM allocation_row),0),"
+                      "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0),"
+                      "coalesce((SELECT max(id) FROM mapping),0),"
+                      "coalesce((SELECT max(id) FROM graph_memory),0),"
+                      "coalesce((SELECT max(id) FROM pending_free),0),"
+                      "coalesce((SELECT max(id) FROM thread),0)",
+                      load_last_ids) ||
         load_definitions(s) ||
-        gs_store_each(
-            s,
-            "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id,row FROM recovery_thread",
-            load_thread) ||
+        gs_store_each(s, "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id,row FROM recovery_thread",
+                      load_thread) ||
         gs_store_each(s,
-             "SELECT " LIVE OF_ALLOCATIONS
-             " LEFT JOIN recovery_object r ON r.allocation_id=a.id"
-             " WHERE a.life_ns IS NULL AND r.allocation_id IS NULL ORDER BY a.id",
-             load_live) ||
+                      "SELECT " LIVE OF_ALLOCATIONS " LEFT JOIN recovery_object r ON r.allocation_id=a.id"
+                      " WHERE a.life_ns IS NULL AND r.allocation_id IS NULL ORDER BY a.id",
+                      load_live) ||
         load_memory(s) || load_last_frees(s))
         return -1;
     if (gs_store_each(s,
-             "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
-             "last_difference FROM tensor_check",
-             load_check) ||
+                      "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
+                      "last_difference FROM tensor_check",
+                      load_check) ||
         gs_store_each(s, "SELECT device,bytes FROM reserved ORDER BY id", load_reserved) ||
         gs_store_each(s,
-             "SELECT id,thread_id,device,layer,space,requested_bytes FROM oom WHERE fatal=1 ORDER "
-             "BY id",
-             load_oom) ||
-        gs_store_each(s, "SELECT id,kind,handle FROM handle WHERE destroy_ns IS NULL ORDER BY id",
-             load_handle) ||
+                      "SELECT id,thread_id,device,layer,space,requested_bytes FROM oom WHERE fatal=1 ORDER "
+                      "BY id",
+                      load_oom) ||
+        gs_store_each(s, "SELECT id,kind,handle FROM handle WHERE destroy_ns IS NULL ORDER BY id", load_handle) ||
         gs_store_each(s, "SELECT key,value FROM meta", load_count) ||
-        gs_store_each(s, "SELECT name,number,value FROM recovery_value", load_value) ||
-        gs_store_load_marks(s) || gs_store_load_pendings(s))
+        gs_store_each(s, "SELECT name,number,value FROM recovery_value", load_value) || gs_store_load_marks(s) ||
+        gs_store_load_pendings(s))
         return -1;
     s->saved_summary = s->summary;
     return give_progress(s, progress, threads);

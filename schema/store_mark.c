@@ -21,21 +21,17 @@ static int intern(struct gs_store *s, const char *text, size_t length, uint32_t 
     const size_t before = s->text.count;
     struct gs_row_mark_name name = {.id = 0};
     *id = 0;
-    if (!length)
-        return 0;
-    if (gs_store_add_text(s, text, length, &name.name))
-        return -1;
+    if (!length) return 0;
+    if (gs_store_add_text(s, text, length, &name.name)) return -1;
     const struct gs_content key = name_key(s->text.at + name.name.at, name.name.length);
     *id = gs_id_find(&m->name_ids, key);
     if (*id) {
         s->text.count = before;
         return 0;
     }
-    if (m->last_name % NAMES_KEPT == 0)
-        gs_id_free(&m->name_ids);
+    if (m->last_name % NAMES_KEPT == 0) gs_id_free(&m->name_ids);
     struct gs_row_mark_name *row = GS_ARRAY_ADD(&m->names);
-    if (!row || !gs_id_add(&m->name_ids, key, m->last_name + 1))
-        return gs_store_no_memory(s);
+    if (!row || !gs_id_add(&m->name_ids, key, m->last_name + 1)) return gs_store_no_memory(s);
     name.id = *id = ++m->last_name;
     *row = name;
     return 0;
@@ -45,8 +41,7 @@ static int intern(struct gs_store *s, const char *text, size_t length, uint32_t 
  * another 2^32 of them. */
 static uint64_t key_of(const struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec)
 {
-    if (rec->kind == GS_MARK_START || rec->kind == GS_MARK_END)
-        return rec->id;
+    if (rec->kind == GS_MARK_START || rec->kind == GS_MARK_END) return rec->id;
     const struct gs_content seed = {(uint64_t)gs_store_thread_row(s, thread) << 32 | (rec->id & UINT32_MAX), 5};
     return gs_content_hash(seed, rec + 1, rec->domain_len).a;
 }
@@ -68,8 +63,7 @@ static int close_range(struct gs_store *s, struct gs_live *open, int64_t life_ns
         return 0;
     }
     struct gs_row_mark_end *row = GS_ARRAY_ADD(&m->ends);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_mark_end){id, life_ns};
     return 0;
 }
@@ -89,13 +83,10 @@ static int end_range(struct gs_store *s, uint32_t thread, const struct gs_rec_ma
 /* One that is open under the same key has lost its end. */
 static int open_range(struct gs_store *s, const struct gs_row_mark *row, int64_t id)
 {
-    const struct gs_live open = {.address = row->key,
-                                 .id = (uint64_t)id,
-                                 .alloc_ns = (uint64_t)row->start_ns,
-                                 .layer = row->kind};
+    const struct gs_live open = {
+        .address = row->key, .id = (uint64_t)id, .alloc_ns = (uint64_t)row->start_ns, .layer = row->kind};
     struct gs_live *old = gs_live_find(&s->marks.open, row->kind, row->key);
-    if (old && close_range(s, old, GS_OPEN))
-        return -1;
+    if (old && close_range(s, old, GS_OPEN)) return -1;
     return gs_live_add(&s->marks.open, &open) ? 0 : gs_store_no_memory(s);
 }
 
@@ -103,15 +94,11 @@ int gs_store_add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_m
 {
     struct gs_marks *m = &s->marks;
     const char *text = (const char *)(rec + 1);
-    if (rec->kind == GS_MARK_POP || rec->kind == GS_MARK_END)
-        return end_range(s, thread, rec);
+    if (rec->kind == GS_MARK_POP || rec->kind == GS_MARK_END) return end_range(s, thread, rec);
     uint32_t name, domain;
-    if (intern(s, text, rec->domain_len, &domain) ||
-        intern(s, text + rec->domain_len, rec->name_len, &name))
-        return -1;
+    if (intern(s, text, rec->domain_len, &domain) || intern(s, text + rec->domain_len, rec->name_len, &name)) return -1;
     struct gs_row_mark *row = GS_ARRAY_ADD(&m->rows);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     const bool range = rec->kind == GS_MARK_PUSH || rec->kind == GS_MARK_START;
     *row = (struct gs_row_mark){.start_ns = time_of(rec),
                                 .life_ns = range ? GS_OPEN : 0,
@@ -130,12 +117,10 @@ static int write_names(struct gs_store *s)
     sqlite3_stmt *st = s->marks.names.count ? gs_store_statement(s, GS_SQL_MARK_NAME) : NULL;
     for (size_t i = 0; i < s->marks.names.count; i++) {
         const struct gs_row_mark_name *row = &s->marks.names.at[i];
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int64(st, 1, row->id);
         sqlite3_bind_text(st, 2, s->text.at + row->name.at, (int)row->name.length, SQLITE_STATIC);
-        if (gs_store_run(s, st))
-            return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
@@ -145,15 +130,12 @@ static int write_ends(struct gs_store *s)
     for (size_t i = 0; i < s->marks.ends.count; i++) {
         const struct gs_row_mark_end *row = &s->marks.ends.at[i];
         sqlite3_stmt *st = gs_store_statement(s, GS_SQL_MARK_END);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         gs_bind_known(st, 1, row->life_ns);
         sqlite3_bind_int64(st, 2, row->id);
-        if (gs_store_run(s, st) || !(st = gs_store_statement(s, GS_SQL_MARK_CLOSED)))
-            return -1;
+        if (gs_store_run(s, st) || !(st = gs_store_statement(s, GS_SQL_MARK_CLOSED))) return -1;
         sqlite3_bind_int64(st, 1, row->id);
-        if (gs_store_run(s, st))
-            return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
@@ -162,26 +144,21 @@ static int write_open(struct gs_store *s)
 {
     for (size_t i = 0; i < s->marks.rows.count; i++) {
         const struct gs_row_mark *row = &s->marks.rows.at[i];
-        if (row->life_ns != GS_OPEN || row->lost)
-            continue;
+        if (row->life_ns != GS_OPEN || row->lost) continue;
         sqlite3_stmt *st = gs_store_statement(s, GS_SQL_MARK_OPEN);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int64(st, 1, s->marks.first + (int64_t)i);
         sqlite3_bind_int(st, 2, row->kind);
         sqlite3_bind_int64(st, 3, (int64_t)row->key);
-        if (gs_store_run(s, st))
-            return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
 
 int gs_store_write_marks(struct gs_store *s)
 {
-    return write_names(s) || gs_store_take(s, GS_SQL_MARK, s->marks.rows.count) || write_ends(s) ||
-                   write_open(s)
-               ? -1
-               : 0;
+    return write_names(s) || gs_store_take(s, GS_SQL_MARK, s->marks.rows.count) || write_ends(s) || write_open(s) ? -1
+                                                                                                                  : 0;
 }
 
 void gs_store_forget_marks(struct gs_store *s)
@@ -206,8 +183,7 @@ static int load_name(struct gs_store *s, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0);
     const char *name = (const char *)sqlite3_column_text(st, 1);
-    if (id <= 0 || id >= UINT32_MAX || !name)
-        return 0;
+    if (id <= 0 || id >= UINT32_MAX || !name) return 0;
     const struct gs_content key = name_key(name, (size_t)sqlite3_column_bytes(st, 1));
     s->marks.last_name = (uint32_t)id;
     return gs_id_add(&s->marks.name_ids, key, (uint32_t)id) ? 0 : gs_store_no_memory(s);

@@ -13,16 +13,13 @@
 /* Length of the valid UTF-8 sequence at p, 0 if there is none. */
 static size_t utf8_length(const uint8_t *p, size_t left)
 {
-    if (p[0] < 0x80)
-        return p[0] != 0;
+    if (p[0] < 0x80) return p[0] != 0;
     size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || n > left)
-        return 0;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || n > left) return 0;
     for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
-        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
+        (p[0] == 0xf4 && p[1] > 0x8f))
         return 0;
     return n;
 }
@@ -31,10 +28,8 @@ static size_t utf8_length(const uint8_t *p, size_t left)
 int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struct gs_text *out)
 {
     size_t wanted = s->text.count + length * 3;
-    if (wanted > UINT32_MAX)
-        return gs_store_no_memory(s);
-    if (wanted > s->text.capacity &&
-        !gs_array_grow((void **)&s->text.at, &s->text.capacity, wanted, 1))
+    if (wanted > UINT32_MAX) return gs_store_no_memory(s);
+    if (wanted > s->text.capacity && !gs_array_grow((void **)&s->text.at, &s->text.capacity, wanted, 1))
         return gs_store_no_memory(s);
     out->at = (uint32_t)s->text.count;
     const uint8_t *p = (const uint8_t *)text;
@@ -57,8 +52,8 @@ static const char *text_of(const struct gs_store *s, struct gs_text t)
 
 /* ---------------------------------------------------------------- keys of content */
 
-struct gs_content gs_store_python_key(const char *function, size_t function_len, const char *file,
-                                      size_t file_len, int32_t line)
+struct gs_content gs_store_python_key(const char *function, size_t function_len, const char *file, size_t file_len,
+                                      int32_t line)
 {
     struct gs_content key = {(uint64_t)(uint32_t)line, 1};
     key = gs_content_hash(key, function, function_len);
@@ -70,8 +65,7 @@ struct gs_content gs_store_native_key(uint32_t module, uint64_t offset)
     return gs_content_hash((struct gs_content){module, 2}, &offset, sizeof offset);
 }
 
-struct gs_content gs_store_module_key(const char *path, size_t path_len, const char *build_id,
-                                      size_t build_id_len)
+struct gs_content gs_store_module_key(const char *path, size_t path_len, const char *build_id, size_t build_id_len)
 {
     struct gs_content key = gs_content_hash((struct gs_content){0, 3}, path, path_len);
     return gs_content_hash(key, build_id, build_id_len);
@@ -91,14 +85,11 @@ static uint32_t number_id(const struct gs_numbers *n, uint32_t number)
 
 static bool numbers_reach(struct gs_numbers *n, uint32_t number)
 {
-    if (number < n->count)
-        return true;
+    if (number < n->count) return true;
     uint32_t count = n->count ? n->count : 256;
-    while (count <= number)
-        count *= 2;
+    while (count <= number) count *= 2;
     uint32_t *ids = realloc(n->ids, (size_t)count * sizeof *ids);
-    if (!ids)
-        return false;
+    if (!ids) return false;
     memset(ids + n->count, 0, (size_t)(count - n->count) * sizeof *ids);
     n->ids = ids;
     n->count = count;
@@ -112,42 +103,34 @@ static void forget_numbers(struct gs_numbers *n)
 }
 
 /* Without the note for the database: also used to load it. */
-int gs_store_set_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number,
-                        uint32_t id)
+int gs_store_set_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number, uint32_t id)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
-    if (!t)
-        return -1;
+    if (!t) return -1;
     struct gs_numbers *n = what == GS_NUMBER_FRAME ? &t->frames : &t->stacks;
     if (number == 0 || number > n->highest + NUMBER_JUMP || number > INT32_MAX) {
         s->counts[GS_COUNT_UNDEFINED]++;
         return 0;
     }
-    if (!numbers_reach(n, number))
-        return gs_store_no_memory(s);
+    if (!numbers_reach(n, number)) return gs_store_no_memory(s);
     n->ids[number] = id;
-    if (number > n->highest)
-        n->highest = number;
+    if (number > n->highest) n->highest = number;
     return 0;
 }
 
-static int note_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number,
-                       uint32_t id)
+static int note_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number, uint32_t id)
 {
     struct gs_row_number *row = GS_ARRAY_ADD(&s->numbers);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_number){thread, what, number, id};
     return what == GS_NUMBER_RESET ? 0 : gs_store_set_number(s, thread, what, number, id);
 }
 
 uint32_t gs_store_stack_id(struct gs_store *s, uint32_t thread, uint32_t number)
 {
-    if (!number)
-        return 0;
+    if (!number) return 0;
     uint32_t id = thread < s->threads.count ? number_id(&s->threads.at[thread].stacks, number) : 0;
-    if (!id)
-        s->counts[GS_COUNT_UNDEFINED]++;
+    if (!id) s->counts[GS_COUNT_UNDEFINED]++;
     return id;
 }
 
@@ -157,12 +140,10 @@ uint32_t gs_store_stack_id(struct gs_store *s, uint32_t thread, uint32_t number)
 static int intern_frame(struct gs_store *s, struct gs_content key, struct gs_row_frame *row)
 {
     row->id = gs_id_find(&s->frame_ids, key);
-    if (row->id)
-        return 0;
+    if (row->id) return 0;
     row->id = s->last_frame + 1;
     struct gs_row_frame *to = GS_ARRAY_ADD(&s->frames);
-    if (!to)
-        return gs_store_no_memory(s);
+    if (!to) return gs_store_no_memory(s);
     if (!gs_id_add(&s->frame_ids, key, row->id)) {
         s->frames.count--;
         return gs_store_no_memory(s);
@@ -180,18 +161,16 @@ static int define_python(struct gs_store *s, uint32_t thread, const struct gs_re
     if (gs_store_add_text(s, text, rec->function_len, &row.function) ||
         gs_store_add_text(s, text + rec->function_len, rec->file_len, &row.file))
         return -1;
-    struct gs_content key = gs_store_python_key(text_of(s, row.function), row.function.length,
-                                                text_of(s, row.file), row.file.length, row.line);
+    struct gs_content key = gs_store_python_key(text_of(s, row.function), row.function.length, text_of(s, row.file),
+                                                row.file.length, row.line);
     uint32_t known = s->last_frame;
-    if (intern_frame(s, key, &row))
-        return -1;
-    if (known == s->last_frame)
-        s->text.count = before;
+    if (intern_frame(s, key, &row)) return -1;
+    if (known == s->last_frame) s->text.count = before;
     return note_number(s, thread, GS_NUMBER_FRAME, rec->frame, row.id);
 }
 
-static int intern_module(struct gs_store *s, const char *path, size_t path_len,
-                         const uint8_t *build_id, size_t build_id_len, uint32_t *id)
+static int intern_module(struct gs_store *s, const char *path, size_t path_len, const uint8_t *build_id,
+                         size_t build_id_len, uint32_t *id)
 {
     char hex[2 * 255 + 1];
     for (size_t i = 0; i < build_id_len; i++) {
@@ -200,11 +179,9 @@ static int intern_module(struct gs_store *s, const char *path, size_t path_len,
     }
     size_t before = s->text.count;
     struct gs_row_module row = {.id = 0};
-    if (gs_store_add_text(s, path, path_len, &row.path) ||
-        gs_store_add_text(s, hex, 2 * build_id_len, &row.build_id))
+    if (gs_store_add_text(s, path, path_len, &row.path) || gs_store_add_text(s, hex, 2 * build_id_len, &row.build_id))
         return -1;
-    struct gs_content key =
-        gs_store_module_key(text_of(s, row.path), row.path.length, hex, 2 * build_id_len);
+    struct gs_content key = gs_store_module_key(text_of(s, row.path), row.path.length, hex, 2 * build_id_len);
     *id = gs_id_find(&s->module_ids, key);
     if (*id) {
         s->text.count = before;
@@ -212,8 +189,7 @@ static int intern_module(struct gs_store *s, const char *path, size_t path_len,
     }
     row.id = s->last_module + 1;
     struct gs_row_module *to = GS_ARRAY_ADD(&s->modules);
-    if (!to || !gs_id_add(&s->module_ids, key, row.id))
-        return gs_store_no_memory(s);
+    if (!to || !gs_id_add(&s->module_ids, key, row.id)) return gs_store_no_memory(s);
     *to = row;
     *id = ++s->last_module;
     return 0;
@@ -224,11 +200,9 @@ static int define_native(struct gs_store *s, uint32_t thread, const struct gs_re
     const char *path = (const char *)(rec + 1);
     struct gs_row_frame row = {.kind = GS_FRAME_NATIVE, .offset = (int64_t)rec->offset};
     if (rec->path_len &&
-        intern_module(s, path, rec->path_len, (const uint8_t *)path + rec->path_len,
-                      rec->build_id_len, &row.module))
+        intern_module(s, path, rec->path_len, (const uint8_t *)path + rec->path_len, rec->build_id_len, &row.module))
         return -1;
-    if (intern_frame(s, gs_store_native_key(row.module, rec->offset), &row))
-        return -1;
+    if (intern_frame(s, gs_store_native_key(row.module, rec->offset), &row)) return -1;
     return note_number(s, thread, GS_NUMBER_FRAME, rec->frame, row.id);
 }
 
@@ -237,12 +211,10 @@ static uint32_t intern_stack(struct gs_store *s, uint32_t parent, uint32_t frame
 {
     struct gs_content key = gs_store_stack_key(parent, frame);
     uint32_t id = gs_id_find(&s->stack_ids, key);
-    if (id)
-        return id;
+    if (id) return id;
     id = s->last_stack + 1;
     struct gs_row_stack *row = GS_ARRAY_ADD(&s->stacks);
-    if (!row)
-        return 0;
+    if (!row) return 0;
     if (!gs_id_add(&s->stack_ids, key, id)) {
         s->stacks.count--;
         return 0;
@@ -254,8 +226,7 @@ static uint32_t intern_stack(struct gs_store *s, uint32_t parent, uint32_t frame
 static int define_stack(struct gs_store *s, uint32_t thread, const struct gs_rec_stack *rec)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
-    if (!t)
-        return -1;
+    if (!t) return -1;
     uint32_t id = 0, depth = 0;
     for (uint32_t i = rec->depth; i-- > 0;) {
         uint32_t frame = number_id(&t->frames, rec->frames[i]);
@@ -264,8 +235,7 @@ static int define_stack(struct gs_store *s, uint32_t thread, const struct gs_rec
             continue;
         }
         id = intern_stack(s, id, frame, ++depth);
-        if (!id)
-            return gs_store_no_memory(s);
+        if (!id) return gs_store_no_memory(s);
     }
     return note_number(s, thread, GS_NUMBER_STACK, rec->rec.stack, id);
 }
@@ -278,8 +248,7 @@ static int define_thread(struct gs_store *s, uint32_t thread, const struct gs_re
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
     struct gs_row_thread *row = t ? GS_ARRAY_ADD(&s->thread_rows) : NULL;
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     t->row = t->row ? ++s->last_thread : thread;
     row->id = t->row;
     row->tid = rec->tid;
@@ -289,8 +258,7 @@ static int define_thread(struct gs_store *s, uint32_t thread, const struct gs_re
 static int define_api(struct gs_store *s, const struct gs_rec_name *rec)
 {
     struct gs_row_api *row = GS_ARRAY_ADD(&s->apis);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     row->id = rec->number;
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }
@@ -298,8 +266,7 @@ static int define_api(struct gs_store *s, const struct gs_rec_name *rec)
 static int define_device(struct gs_store *s, const struct gs_rec_gpu *rec)
 {
     struct gs_row_device *row = GS_ARRAY_ADD(&s->devices);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     row->device = (int16_t)rec->device;
     row->total = (int64_t)rec->total_bytes;
     row->free = (int64_t)rec->free_bytes;
@@ -316,8 +283,7 @@ static int define_setting(struct gs_store *s, const struct gs_rec_setting *rec)
     const size_t len = rec->name_len < GS_STRING_MAX ? rec->name_len : GS_STRING_MAX;
     memcpy(key + 4, name, len);
     struct gs_row_setting *row = GS_ARRAY_ADD(&s->settings);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     if (gs_store_add_text(s, key, len ? 4 + len : 3, &row->key) == 0 &&
         gs_store_add_text(s, name + rec->name_len, rec->value_len, &row->value) == 0)
         return 0;
@@ -328,23 +294,15 @@ static int define_setting(struct gs_store *s, const struct gs_rec_setting *rec)
 int gs_store_define(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
-    if (!t)
-        return -1;
+    if (!t) return -1;
     switch (rec->type) {
-    case GS_REC_THREAD:
-        return define_thread(s, thread, (const void *)rec);
-    case GS_REC_FRAME_PYTHON:
-        return define_python(s, thread, (const void *)rec);
-    case GS_REC_FRAME_NATIVE:
-        return define_native(s, thread, (const void *)rec);
-    case GS_REC_STACK:
-        return define_stack(s, thread, (const void *)rec);
-    case GS_REC_API:
-        return define_api(s, (const void *)rec);
-    case GS_REC_GPU:
-        return define_device(s, (const void *)rec);
-    case GS_REC_SETTING:
-        return define_setting(s, (const void *)rec);
+    case GS_REC_THREAD: return define_thread(s, thread, (const void *)rec);
+    case GS_REC_FRAME_PYTHON: return define_python(s, thread, (const void *)rec);
+    case GS_REC_FRAME_NATIVE: return define_native(s, thread, (const void *)rec);
+    case GS_REC_STACK: return define_stack(s, thread, (const void *)rec);
+    case GS_REC_API: return define_api(s, (const void *)rec);
+    case GS_REC_GPU: return define_device(s, (const void *)rec);
+    case GS_REC_SETTING: return define_setting(s, (const void *)rec);
     default:
         forget_numbers(&t->frames);
         forget_numbers(&t->stacks);

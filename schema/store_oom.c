@@ -21,8 +21,7 @@ static int64_t whole_or_null(uint64_t n)
 static void drop_open(struct gs_store *s, size_t i)
 {
     s->open_ooms.count--;
-    memmove(&s->open_ooms.at[i], &s->open_ooms.at[i + 1],
-            (s->open_ooms.count - i) * sizeof *s->open_ooms.at);
+    memmove(&s->open_ooms.at[i], &s->open_ooms.at[i + 1], (s->open_ooms.count - i) * sizeof *s->open_ooms.at);
 }
 
 /* Also used to load them, in order of id. */
@@ -38,11 +37,9 @@ int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom)
             o->got = 0;
         }
     }
-    if (s->open_ooms.count == OPEN_OOMS_MAX)
-        drop_open(s, 0);
+    if (s->open_ooms.count == OPEN_OOMS_MAX) drop_open(s, 0);
     struct gs_open_oom *open = GS_ARRAY_ADD(&s->open_ooms);
-    if (!open)
-        return gs_store_no_memory(s);
+    if (!open) return gs_store_no_memory(s);
     *open = *oom;
     return 0;
 }
@@ -50,8 +47,7 @@ int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom)
 int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oom *rec)
 {
     struct gs_row_oom *row = GS_ARRAY_ADD(&s->ooms);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_oom){
         .requested = rec->requested_bytes > INT64_MAX ? INT64_MAX : (int64_t)rec->requested_bytes,
         .free = whole_or_null(rec->free_bytes),
@@ -89,16 +85,14 @@ static int recovered(struct gs_store *s, int64_t id)
         return 0;
     }
     int64_t *row = GS_ARRAY_ADD(&s->recovered_ooms);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = id;
     return 0;
 }
 
 int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_live *live)
 {
-    if (!s->open_ooms.count)
-        return 0;
+    if (!s->open_ooms.count) return 0;
     const uint32_t own = gs_store_thread_row(s, thread);
     bool host = live->space == GS_SPACE_PINNED || live->space == GS_SPACE_HOST;
     for (size_t i = 0; i < s->open_ooms.count;) {
@@ -108,16 +102,14 @@ int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_l
             i++;
             continue;
         }
-        if (o->layer == GS_LAYER_TENSOR)
-            o->got += live->bytes;
+        if (o->layer == GS_LAYER_TENSOR) o->got += live->bytes;
         if (o->bytes > live->bytes && o->got / GOT_ENOUGH < o->bytes) {
             i++;
             continue;
         }
         int64_t id = o->id;
         drop_open(s, i);
-        if (recovered(s, id))
-            return -1;
+        if (recovered(s, id)) return -1;
     }
     return 0;
 }

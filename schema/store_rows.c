@@ -16,23 +16,19 @@ static const char *const sql[GS_SQL_COUNT] = {
                     " SELECT * FROM feed_copy",
     [GS_SQL_MEMSET] = "INSERT INTO memset(process_id,device,bytes,async,start_ns,blocked_ns,stream,"
                       "stack_id,thread_id,api) SELECT " P "* FROM feed_memset",
-    [GS_SQL_SYNC] =
-        "INSERT INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,"
-        "thread_id) SELECT " P "* FROM feed_sync",
-    [GS_SQL_OOM] =
-        "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
-        "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id,capped)"
-        " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [GS_SQL_SYNC] = "INSERT INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,"
+                    "thread_id) SELECT " P "* FROM feed_sync",
+    [GS_SQL_OOM] = "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
+                   "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id,capped)"
+                   " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [GS_SQL_OOM_RECOVERED] = "UPDATE oom SET fatal=0 WHERE id=?",
     [GS_SQL_SAMPLE] = "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source)"
                       " VALUES(" P "?,?,?,?,?)",
     [GS_SQL_RESERVED] = "INSERT INTO reserved(process_id,device,time_ns,bytes) VALUES(" P "?,?,?)",
-    [GS_SQL_CHECK] =
-        "INSERT OR REPLACE INTO tensor_check(process_id,layer,device,events,mismatches,"
-        "first_mismatch_ns,first_difference,last_difference) VALUES(" P "?,?,?,?,?,?,?)",
-    [GS_SQL_HANDLE] =
-        "INSERT INTO handle(id,process_id,kind,handle,device,create_ns,destroy_ns,api,"
-        "stack_id) VALUES(?," P "?,?,?,?,?,?,?)",
+    [GS_SQL_CHECK] = "INSERT OR REPLACE INTO tensor_check(process_id,layer,device,events,mismatches,"
+                     "first_mismatch_ns,first_difference,last_difference) VALUES(" P "?,?,?,?,?,?,?)",
+    [GS_SQL_HANDLE] = "INSERT INTO handle(id,process_id,kind,handle,device,create_ns,destroy_ns,api,"
+                      "stack_id) VALUES(?," P "?,?,?,?,?,?,?)",
     [GS_SQL_HANDLE_END] = "UPDATE handle SET destroy_ns=? WHERE id=?",
     [GS_SQL_MARK] = "INSERT INTO mark(kind,name,domain,start_ns,life_ns,thread_id)"
                     " SELECT * FROM feed_mark",
@@ -40,10 +36,9 @@ static const char *const sql[GS_SQL_COUNT] = {
     [GS_SQL_MARK_NAME] = "INSERT INTO mark_name(id,name) VALUES(?,?)",
     [GS_SQL_MARK_OPEN] = "INSERT INTO recovery_mark(mark_id,kind,key) VALUES(?,?,?)",
     [GS_SQL_MARK_CLOSED] = "DELETE FROM recovery_mark WHERE mark_id=?",
-    [GS_SQL_DEVICE_SAMPLE] =
-        "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source,utilisation,"
-        "memory_utilisation,own_bytes,other_bytes,other_pid,other_name)"
-        " VALUES(" P "?,?,?,?,?,?,?,?,?,?,?)",
+    [GS_SQL_DEVICE_SAMPLE] = "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source,utilisation,"
+                             "memory_utilisation,own_bytes,other_bytes,other_pid,other_name)"
+                             " VALUES(" P "?,?,?,?,?,?,?,?,?,?,?)",
     [GS_SQL_MAPPING] = "INSERT INTO mapping(id,process_id,allocation_id,device,address,bytes,offset,"
                        "map_ns,unmap_ns,stack_id) VALUES(?," P "?,?,?,?,?,?,?,?)",
     [GS_SQL_MAPPING_END] = "UPDATE mapping SET unmap_ns=? WHERE id=?",
@@ -101,8 +96,7 @@ const char *const gs_count_names[GS_COUNTS] = {
 static sqlite3_stmt *statement(struct gs_store *s, enum gs_statement which)
 {
     if (!s->statements[which] &&
-        sqlite3_prepare_v3(s->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &s->statements[which],
-                           NULL) != SQLITE_OK)
+        sqlite3_prepare_v3(s->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &s->statements[which], NULL) != SQLITE_OK)
         gs_store_fail(s, "prepare");
     return s->statements[which];
 }
@@ -147,13 +141,11 @@ static void bind_text_or_null(struct gs_store *s, sqlite3_stmt *st, int at, stru
 #define WRITE(array, which, type, body)                                \
     do {                                                               \
         sqlite3_stmt *st = (array).count ? statement(s, which) : NULL; \
-        if ((array).count && !st)                                      \
-            return -1;                                                 \
+        if ((array).count && !st) return -1;                           \
         for (size_t i = 0; i < (array).count; i++) {                   \
             const type *row = &(array).at[i];                          \
             body;                                                      \
-            if (run(s, st))                                            \
-                return -1;                                             \
+            if (run(s, st)) return -1;                                 \
         }                                                              \
     } while (0)
 
@@ -161,8 +153,7 @@ static void bind_text_or_null(struct gs_store *s, sqlite3_stmt *st, int at, stru
 static int take(struct gs_store *s, enum gs_statement which, size_t count)
 {
     sqlite3_stmt *st = count ? statement(s, which) : NULL;
-    if (!st)
-        return count ? -1 : 0;
+    if (!st) return count ? -1 : 0;
     return run(s, st);
 }
 
@@ -243,8 +234,7 @@ static int write_definitions(struct gs_store *s)
 static int by_id(const void *a, const void *b)
 {
     const struct gs_row_end *x = a, *y = b;
-    if (x->id != y->id)
-        return x->id < y->id ? -1 : 1;
+    if (x->id != y->id) return x->id < y->id ? -1 : 1;
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
@@ -253,8 +243,7 @@ static int write_ends(struct gs_store *s)
     if (s->ends.count > 1) /* neighbours share pages */
         qsort(s->ends.at, s->ends.count, sizeof *s->ends.at, by_id);
     WRITE(s->ends, GS_SQL_ALLOCATION_END, struct gs_row_end, {
-        if (i + 1 < s->ends.count && row[1].id == row->id)
-            continue; /* freed and reopened: the last word counts */
+        if (i + 1 < s->ends.count && row[1].id == row->id) continue; /* freed and reopened: the last word counts */
         bind_known(st, 1, row->life_ns);
         bind_id(st, 2, row->free_stack);
         sqlite3_bind_int64(st, 3, row->id);
@@ -406,21 +395,18 @@ static int write_counters(struct gs_store *s)
         const struct gs_row_counter *row = &s->counters.at[i];
         const uint64_t stream = row->key & GS_COUNTER_ANY;
         sqlite3_stmt *st = statement(s, GS_SQL_CALLS);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int64(st, 1, s->counted_second);
         sqlite3_bind_int(st, 2, (int)(row->key >> 59 & 15) - 1);
         sqlite3_bind_int64(st, 3, stream == GS_COUNTER_ANY ? -1 : (int64_t)stream);
         sqlite3_bind_int(st, 4, (int)(row->key >> 48 & 2047));
         sqlite3_bind_int(st, 5, (int)(row->key >> 63));
         sqlite3_bind_int64(st, 6, (int64_t)row->more);
-        if (run(s, st) || !(st = statement(s, GS_SQL_COUNTER)))
-            return -1;
+        if (run(s, st) || !(st = statement(s, GS_SQL_COUNTER))) return -1;
         sqlite3_bind_int64(st, 1, row->slot);
         sqlite3_bind_int64(st, 2, (int64_t)row->key);
         sqlite3_bind_int64(st, 3, (int64_t)row->count);
-        if (run(s, st))
-            return -1;
+        if (run(s, st)) return -1;
     }
     return 0;
 }
@@ -431,11 +417,9 @@ static int write_checks(struct gs_store *s)
 {
     for (int device = 0; device <= GS_CPU_CHECK; device++) {
         const struct gs_check *check = &s->checks[device];
-        if (!check->dirty)
-            continue;
+        if (!check->dirty) continue;
         sqlite3_stmt *st = statement(s, GS_SQL_CHECK);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int(st, 1, device == GS_CPU_CHECK ? GS_LAYER_HOST : GS_LAYER_TENSOR);
         sqlite3_bind_int(st, 2, device == GS_CPU_CHECK ? -1 : device);
         sqlite3_bind_int64(st, 3, (int64_t)check->events);
@@ -447,8 +431,7 @@ static int write_checks(struct gs_store *s)
             sqlite3_bind_int64(st, 6, check->first_difference);
         }
         sqlite3_bind_int64(st, 7, check->last_difference);
-        if (run(s, st))
-            return -1;
+        if (run(s, st)) return -1;
     }
     return 0;
 }
@@ -456,29 +439,23 @@ static int write_checks(struct gs_store *s)
 static int write_counts(struct gs_store *s)
 {
     for (int i = 0; i < GS_COUNTS; i++) {
-        if (s->counts[i] == s->saved_counts[i])
-            continue;
+        if (s->counts[i] == s->saved_counts[i]) continue;
         sqlite3_stmt *st = statement(s, GS_SQL_META);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_text(st, 1, gs_count_names[i], -1, SQLITE_STATIC);
         sqlite3_bind_int64(st, 2, (int64_t)s->counts[i]);
-        if (run(s, st))
-            return -1;
+        if (run(s, st)) return -1;
     }
     return 0;
 }
 
 /* ---------------------------------------------------------------- for a recovery */
 
-static int write_value(struct gs_store *s, const char *name, int64_t number, uint64_t now,
-                       uint64_t saved)
+static int write_value(struct gs_store *s, const char *name, int64_t number, uint64_t now, uint64_t saved)
 {
-    if (now == saved)
-        return 0;
+    if (now == saved) return 0;
     sqlite3_stmt *st = statement(s, GS_SQL_VALUE);
-    if (!st)
-        return -1;
+    if (!st) return -1;
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     sqlite3_bind_int64(st, 2, number);
     sqlite3_bind_int64(st, 3, (int64_t)now);
@@ -513,23 +490,19 @@ static int write_values(struct gs_store *s)
 {
     const struct gs_summary *now = &s->summary, *saved = &s->saved_summary;
     for (int d = 0; d < GS_DEVICES_MAX; d++)
-        if (write_value(s, "device_peak", d, now->device[d].device_peak,
-                        saved->device[d].device_peak) ||
-            write_value(s, "tensor_peak", d, now->device[d].tensor_peak,
-                        saved->device[d].tensor_peak) ||
+        if (write_value(s, "device_peak", d, now->device[d].device_peak, saved->device[d].device_peak) ||
+            write_value(s, "tensor_peak", d, now->device[d].tensor_peak, saved->device[d].tensor_peak) ||
             write_value(s, "device_used", d, now->device[d].used, saved->device[d].used))
             return -1;
     if (write_value(s, "host_peak", 0, now->host_peak, saved->host_peak) ||
         write_value(s, "pinned_peak", 0, now->pinned_peak, saved->pinned_peak))
         return -1;
     const struct gs_check *cpu = &s->checks[GS_CPU_CHECK];
-    if (cpu->events && write_value(s, "host_inherited", 0, (uint64_t)cpu->inherited,
-                                   ~(uint64_t)cpu->inherited))
+    if (cpu->events && write_value(s, "host_inherited", 0, (uint64_t)cpu->inherited, ~(uint64_t)cpu->inherited))
         return -1;
     for (size_t i = 0; i < s->open_ooms.count; i++) {
         struct gs_open_oom *o = &s->open_ooms.at[i];
-        if (write_value(s, "got", o->id, o->got, o->saved_got))
-            return -1;
+        if (write_value(s, "got", o->id, o->got, o->saved_got)) return -1;
         o->saved_got = o->got;
     }
     return write_value(s, "last_ns", 0, s->last_ns, 0);
@@ -541,16 +514,14 @@ static int write_numbers(struct gs_store *s)
         const struct gs_row_number *row = &s->numbers.at[i];
         bool reset = row->what == GS_NUMBER_RESET;
         sqlite3_stmt *st = statement(s, reset ? GS_SQL_NUMBER_RESET : GS_SQL_NUMBER);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int64(st, 1, row->thread);
         if (!reset) {
             sqlite3_bind_int64(st, 2, row->what);
             sqlite3_bind_int64(st, 3, row->number);
             sqlite3_bind_int64(st, 4, row->id);
         }
-        if (run(s, st))
-            return -1;
+        if (run(s, st)) return -1;
     }
     return 0;
 }
@@ -560,21 +531,17 @@ static int write_progress(struct gs_store *s, const struct gs_reader *r)
     uint32_t highest = r ? gs_reader_threads(r) : 0;
     for (uint32_t t = 1; t <= highest; t++) {
         struct gs_store_thread *thread = gs_store_thread(s, t);
-        if (!thread)
-            return -1;
+        if (!thread) return -1;
         struct gs_progress at = gs_reader_progress(r, t);
-        if (at.seq == thread->saved.seq && at.offset == thread->saved.offset)
-            continue;
+        if (at.seq == thread->saved.seq && at.offset == thread->saved.offset) continue;
         sqlite3_stmt *st = statement(s, GS_SQL_PROGRESS);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int64(st, 1, t);
         sqlite3_bind_int64(st, 2, (int64_t)at.seq);
         sqlite3_bind_int64(st, 3, at.offset);
         sqlite3_bind_int64(st, 4, (int64_t)at.time_ns);
         sqlite3_bind_int64(st, 5, thread->row);
-        if (run(s, st))
-            return -1;
+        if (run(s, st)) return -1;
     }
     return 0;
 }
@@ -583,19 +550,15 @@ static int write_last_frees(struct gs_store *s)
 {
     for (size_t t = 0; t < s->threads.count; t++) {
         const struct gs_store_thread *thread = &s->threads.at[t];
-        if (!thread->last_free_dirty)
-            continue;
+        if (!thread->last_free_dirty) continue;
         sqlite3_stmt *st = statement(s, GS_SQL_LAST_FREE);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int64(st, 1, (int64_t)t);
         sqlite3_bind_int(st, 2, thread->last_free.layer | (thread->last_free_graph ? 4 : 0));
         sqlite3_bind_int64(st, 3, (int64_t)thread->last_free.address);
         sqlite3_bind_int64(st, 4, (int64_t)thread->last_free.id);
-        if (!thread->last_free_set)
-            sqlite3_bind_null(st, 2);
-        if (run(s, st))
-            return -1;
+        if (!thread->last_free_set) sqlite3_bind_null(st, 2);
+        if (run(s, st)) return -1;
     }
     return 0;
 }
@@ -604,22 +567,18 @@ static int write_undos(struct gs_store *s)
 {
     for (size_t t = 0; t < s->threads.count; t++) {
         const struct gs_undo *undo = s->threads.at[t].undo;
-        if (!undo || !undo->dirty)
-            continue;
+        if (!undo || !undo->dirty) continue;
         sqlite3_stmt *st = statement(s, GS_SQL_UNDO);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int64(st, 1, (int64_t)t);
         sqlite3_bind_int(st, 2, undo->op);
-        if (!undo->set)
-            sqlite3_bind_null(st, 2);
+        if (!undo->set) sqlite3_bind_null(st, 2);
         sqlite3_bind_int64(st, 3, (int64_t)undo->handle);
         sqlite3_bind_int64(st, 4, (int64_t)undo->address);
         sqlite3_bind_int64(st, 5, (int64_t)undo->bytes);
         sqlite3_bind_int64(st, 6, (int64_t)undo->time_ns);
         sqlite3_bind_int64(st, 7, (int64_t)undo->object);
-        if (run(s, st))
-            return -1;
+        if (run(s, st)) return -1;
     }
     WRITE(s->owners, GS_SQL_OWNER, struct gs_row_owner, {
         sqlite3_bind_int64(st, 1, row->id);
@@ -633,12 +592,10 @@ static int write_undos(struct gs_store *s)
 
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
 {
-    if (write_definitions(s) || take(s, GS_SQL_ALLOCATION, s->allocations.count) ||
-        write_ends(s) || take(s, GS_SQL_COPY, s->copies.count) ||
-        take(s, GS_SQL_MEMSET, s->memsets.count) || take(s, GS_SQL_SYNC, s->syncs.count) ||
-        write_ooms(s) || write_moments(s) || write_mappings(s) || write_graphs(s) ||
-        write_pendings(s) ||
-        write_counters(s) || write_checks(s) || write_counts(s))
+    if (write_definitions(s) || take(s, GS_SQL_ALLOCATION, s->allocations.count) || write_ends(s) ||
+        take(s, GS_SQL_COPY, s->copies.count) || take(s, GS_SQL_MEMSET, s->memsets.count) ||
+        take(s, GS_SQL_SYNC, s->syncs.count) || write_ooms(s) || write_moments(s) || write_mappings(s) ||
+        write_graphs(s) || write_pendings(s) || write_counters(s) || write_checks(s) || write_counts(s))
         return -1;
     return write_values(s) || write_live(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ||
                    write_undos(s)
@@ -656,8 +613,7 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
     s->first_pending += (int64_t)s->pendings.count;
     s->pendings.count = s->pending_ends.count = 0;
     for (size_t i = 0; i < s->counters.count; i++)
-        s->counted[s->counters.at[i].slot] =
-            (struct gs_counter_state){s->counters.at[i].key, s->counters.at[i].count};
+        s->counted[s->counters.at[i].slot] = (struct gs_counter_state){s->counters.at[i].key, s->counters.at[i].count};
     s->owners.count = s->object_rows.count = s->sizes.count = s->mappings.count = 0;
     s->mapping_ends.count = s->graphs.count = s->graph_ends.count = s->pools.count = 0;
     s->counters.count = 0;
@@ -668,17 +624,14 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
     s->apis.count = s->devices.count = s->settings.count = s->numbers.count = s->text.count = 0;
     s->pending_events = 0;
     gs_store_forget_marks(s);
-    for (int device = 0; device <= GS_CPU_CHECK; device++)
-        s->checks[device].dirty = false;
+    for (int device = 0; device <= GS_CPU_CHECK; device++) s->checks[device].dirty = false;
     memcpy(s->saved_counts, s->counts, sizeof s->counts);
     s->saved_summary = s->summary;
     s->saved_live = live_bytes(s);
     uint32_t highest = r ? gs_reader_threads(r) : 0;
     for (uint32_t t = 0; t < s->threads.count; t++) {
         s->threads.at[t].last_free_dirty = false;
-        if (s->threads.at[t].undo)
-            s->threads.at[t].undo->dirty = false;
-        if (t && t <= highest)
-            s->threads.at[t].saved = gs_reader_progress(r, t);
+        if (s->threads.at[t].undo) s->threads.at[t].undo->dirty = false;
+        if (t && t <= highest) s->threads.at[t].saved = gs_reader_progress(r, t);
     }
 }

@@ -10,8 +10,7 @@ static int64_t known(uint64_t n)
 int gs_store_add_device_sample(struct gs_store *s, const struct gs_rec_device_sample *rec)
 {
     struct gs_row_device_sample *row = GS_ARRAY_ADD(&s->device_samples);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     const int64_t used = known(rec->used_bytes), total = known(rec->total_bytes);
     *row = (struct gs_row_device_sample){
         .time_ns = known(rec->rec.time_ns),
@@ -37,8 +36,7 @@ int gs_store_write_device_samples(struct gs_store *s)
     for (size_t i = 0; i < s->device_samples.count; i++) {
         const struct gs_row_device_sample *row = &s->device_samples.at[i];
         sqlite3_stmt *st = gs_store_statement(s, GS_SQL_DEVICE_SAMPLE);
-        if (!st)
-            return -1;
+        if (!st) return -1;
         sqlite3_bind_int(st, 1, row->device);
         sqlite3_bind_int64(st, 2, row->time_ns);
         gs_bind_known(st, 3, row->free);
@@ -50,12 +48,10 @@ int gs_store_write_device_samples(struct gs_store *s)
         gs_bind_known(st, 9, row->other);
         gs_bind_known(st, 10, row->pid ? (int64_t)row->pid : -1);
         if (row->name.length)
-            sqlite3_bind_text(st, 11, s->text.at + row->name.at, (int)row->name.length,
-                              SQLITE_STATIC);
+            sqlite3_bind_text(st, 11, s->text.at + row->name.at, (int)row->name.length, SQLITE_STATIC);
         else
             sqlite3_bind_null(st, 11);
-        if (gs_store_run(s, st))
-            return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }

@@ -23,8 +23,8 @@
 #include "schema/store.h"
 #include "schema/tables.h"
 
-#define GS_PROCESS 1   /* process.id: a database holds one process */
-#define GS_OPEN (-1)   /* life_ns of a lifetime that has not ended */
+#define GS_PROCESS 1                /* process.id: a database holds one process */
+#define GS_OPEN (-1)                /* life_ns of a lifetime that has not ended */
 #define GS_CPU_CHECK GS_DEVICES_MAX /* index of the CPU in the checks of tensor totals */
 
 struct gs_text { /* in gs_store.text */
@@ -76,7 +76,7 @@ struct gs_row_reserved {
     int64_t time_ns, bytes;
     int16_t device;
 };
-struct gs_row_handle { /* id = first_handle + index */
+struct gs_row_handle {                     /* id = first_handle + index */
     int64_t handle, create_ns, destroy_ns; /* -1: NULL */
     uint32_t stack;
     int16_t device;
@@ -208,7 +208,7 @@ struct gs_open_oom { /* a failed allocation that may yet turn out to be recovere
     int64_t id;
     uint64_t bytes;
     uint64_t got, saved_got; /* by the same thread since, all together; what the database knows of it */
-    uint32_t thread; /* row */
+    uint32_t thread;         /* row */
     int16_t device;
     uint8_t layer; /* of the success that would recover it */
     bool host;     /* pinned memory: another family of allocations */
@@ -228,14 +228,14 @@ struct gs_check { /* PyTorch's total against ours, for one device or the CPU */
 };
 
 enum gs_count { /* meta */
-    GS_COUNT_EVENTS,
-    GS_COUNT_UNKNOWN_FREES,
-    GS_COUNT_IMPLIED_FREES,
-    GS_COUNT_FAILED_FREES,
-    GS_COUNT_FREE_SIZE_DIFFERS,
-    GS_COUNT_UNDEFINED,
-    GS_COUNT_UNMATCHED_ENDS,
-    GS_COUNTS
+                GS_COUNT_EVENTS,
+                GS_COUNT_UNKNOWN_FREES,
+                GS_COUNT_IMPLIED_FREES,
+                GS_COUNT_FAILED_FREES,
+                GS_COUNT_FREE_SIZE_DIFFERS,
+                GS_COUNT_UNDEFINED,
+                GS_COUNT_UNMATCHED_ENDS,
+                GS_COUNTS
 };
 
 enum gs_statement {
@@ -334,8 +334,8 @@ struct gs_store {
     GS_ARRAY(struct gs_open_oom) open_ooms;
     GS_ARRAY(struct gs_open_handle) open_handles;
     struct gs_live_map live;
-    struct gs_ranges ranges; /* of the live device-level allocations */
-    struct gs_vmm *vmm;      /* physical memory and its mappings; NULL: there is none */
+    struct gs_ranges ranges;       /* of the live device-level allocations */
+    struct gs_vmm *vmm;            /* physical memory and its mappings; NULL: there is none */
     struct gs_live_map events;     /* event that a freed tensor waits for → row of pending_free */
     struct gs_live_map graph_live; /* address → the latest row of graph_memory, freed or not */
     struct gs_counter_state {
@@ -370,16 +370,15 @@ int gs_store_sql(struct gs_store *s, const char *sql);   /* runs it: 0 or -1 */
 struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread);
 /* The thread_id of rows: the thread that uses the writer's slot now. */
 uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot);
-void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign); /* totals, ranges */
+void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign);       /* totals, ranges */
 void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign); /* totals only */
 /* A row of `allocation` for a lifetime that begins; gives begin->id. */
-int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
-                       struct gs_live *begin, uint64_t stream, uint16_t api);
+int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
+                       uint64_t stream, uint16_t api);
 /* Its end, or (life_ns GS_OPEN) that it did not end. */
 int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t free_stack);
 /* `live` is an entry of the map, gone afterwards. */
-int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns,
-                          uint32_t stack);
+int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns, uint32_t stack);
 /* Numbers beyond what SQLite's integers hold come only from damage. */
 static inline int64_t gs_whole(uint64_t n)
 {
@@ -387,8 +386,7 @@ static inline int64_t gs_whole(uint64_t n)
 }
 static inline bool gs_on_host(uint8_t space, int device)
 {
-    return space == GS_SPACE_PINNED || space == GS_SPACE_HOST ||
-           (space == GS_SPACE_VMM && device < 0);
+    return space == GS_SPACE_PINNED || space == GS_SPACE_HOST || (space == GS_SPACE_VMM && device < 0);
 }
 /* store_vmm.c */
 int gs_store_add_vmm(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec);
@@ -435,14 +433,12 @@ int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom);
 /* store_names.c */
 int gs_store_define(struct gs_store *s, uint32_t thread, const struct gs_rec *rec);
 uint32_t gs_store_stack_id(struct gs_store *s, uint32_t thread, uint32_t number);
-int gs_store_set_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number,
-                        uint32_t id);
+int gs_store_set_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number, uint32_t id);
 int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struct gs_text *out);
-struct gs_content gs_store_python_key(const char *function, size_t function_len, const char *file,
-                                      size_t file_len, int32_t line);
+struct gs_content gs_store_python_key(const char *function, size_t function_len, const char *file, size_t file_len,
+                                      int32_t line);
 struct gs_content gs_store_native_key(uint32_t module, uint64_t offset);
-struct gs_content gs_store_module_key(const char *path, size_t path_len, const char *build_id,
-                                      size_t build_id_len);
+struct gs_content gs_store_module_key(const char *path, size_t path_len, const char *build_id, size_t build_id_len);
 struct gs_content gs_store_stack_key(uint32_t parent, uint32_t frame);
 /* store_mark.c */
 int gs_store_add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec);

@@ -32,8 +32,7 @@ struct gs_vmm {
 
 static struct gs_vmm *vmm(struct gs_store *s)
 {
-    if (!s->vmm && !(s->vmm = calloc(1, sizeof *s->vmm)))
-        gs_store_no_memory(s);
+    if (!s->vmm && !(s->vmm = calloc(1, sizeof *s->vmm))) gs_store_no_memory(s);
     return s->vmm;
 }
 
@@ -46,8 +45,7 @@ void gs_vmm_free(struct gs_store *s)
             free(s->threads.at[t].undo->ended.at);
             free(s->threads.at[t].undo);
         }
-    if (!v)
-        return;
+    if (!v) return;
     free(v->objects.at);
     free(v->mapped.at);
     gs_live_free(&v->by_id);
@@ -79,14 +77,12 @@ static bool enter(struct gs_live_map *map, uint64_t key, uint64_t slot)
 static void leave(struct gs_live_map *map, uint64_t key)
 {
     struct gs_live *found = gs_live_find(map, 0, key);
-    if (found)
-        gs_live_remove(map, found);
+    if (found) gs_live_remove(map, found);
 }
 
 static void unname(struct gs_vmm *v, struct object *o)
 {
-    if (o->named)
-        leave(&v->by_handle, o->live.address);
+    if (o->named) leave(&v->by_handle, o->live.address);
     o->named = false;
 }
 
@@ -94,8 +90,7 @@ static void unname(struct gs_vmm *v, struct object *o)
 static struct object *new_object(struct gs_store *s, const struct gs_live *live, bool named)
 {
     struct gs_vmm *v = vmm(s);
-    if (!v)
-        return NULL;
+    if (!v) return NULL;
     uint32_t slot = v->unused_object - 1;
     struct object *o = v->unused_object ? &v->objects.at[slot] : GS_ARRAY_ADD(&v->objects);
     if (!o) {
@@ -106,8 +101,7 @@ static struct object *new_object(struct gs_store *s, const struct gs_live *live,
     slot = (uint32_t)(o - v->objects.at);
     *o = (struct object){.live = *live};
     o->named = named && !look_up(v, &v->by_handle, live->address);
-    if (!enter(&v->by_id, live->id, slot) ||
-        (o->named && !enter(&v->by_handle, live->address, slot))) {
+    if (!enter(&v->by_id, live->id, slot) || (o->named && !enter(&v->by_handle, live->address, slot))) {
         gs_store_no_memory(s);
         return NULL;
     }
@@ -118,22 +112,19 @@ static struct object *new_object(struct gs_store *s, const struct gs_live *live,
 static int note_object(struct gs_store *s, const struct object *o)
 {
     struct gs_row_object *row = GS_ARRAY_ADD(&s->object_rows);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_object){(int64_t)o->live.id, o->refs, o->named};
     return 0;
 }
 
 /* `undo` NULL: for good. The object's place is unused afterwards. */
-static int end_object(struct gs_store *s, struct object *o, uint64_t time_ns, uint32_t stack,
-                      struct gs_undo *undo)
+static int end_object(struct gs_store *s, struct object *o, uint64_t time_ns, uint32_t stack, struct gs_undo *undo)
 {
     struct gs_vmm *v = s->vmm;
     uint64_t life = time_ns > o->live.alloc_ns ? time_ns - o->live.alloc_ns : 0;
     if (undo) {
         struct gs_live *ended = GS_ARRAY_ADD(&undo->ended);
-        if (!ended)
-            return gs_store_no_memory(s);
+        if (!ended) return gs_store_no_memory(s);
         *ended = o->live;
     }
     gs_store_track_bytes(s, &o->live, -1);
@@ -146,8 +137,7 @@ static int end_object(struct gs_store *s, struct object *o, uint64_t time_ns, ui
     return rc;
 }
 
-static int end_if_unheld(struct gs_store *s, struct object *o, uint64_t time_ns, uint32_t stack,
-                         struct gs_undo *undo)
+static int end_if_unheld(struct gs_store *s, struct object *o, uint64_t time_ns, uint32_t stack, struct gs_undo *undo)
 {
     return o->refs || o->maps ? 0 : end_object(s, o, time_ns, stack, undo);
 }
@@ -161,8 +151,7 @@ static int end_mapping_row(struct gs_store *s, int64_t id, int64_t time_ns)
         return 0;
     }
     struct gs_row_moment *row = GS_ARRAY_ADD(&s->mapping_ends);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_moment){id, time_ns};
     return 0;
 }
@@ -170,10 +159,8 @@ static int end_mapping_row(struct gs_store *s, int64_t id, int64_t time_ns)
 static int enter_mapping(struct gs_store *s, int64_t id, int64_t object, const struct gs_range *at)
 {
     struct gs_vmm *v = s->vmm;
-    struct mapped *m =
-        v->unused_mapped ? &v->mapped.at[v->unused_mapped - 1] : GS_ARRAY_ADD(&v->mapped);
-    if (!m)
-        return gs_store_no_memory(s);
+    struct mapped *m = v->unused_mapped ? &v->mapped.at[v->unused_mapped - 1] : GS_ARRAY_ADD(&v->mapped);
+    if (!m) return gs_store_no_memory(s);
     v->unused_mapped = v->unused_mapped ? m->next_unused : 0;
     *m = (struct mapped){.id = id, .object = object};
     struct gs_range range = *at;
@@ -190,8 +177,7 @@ static int unmap(struct gs_store *s, const struct gs_range *found, uint64_t time
     const struct mapped was = *m;
     if (undo) {
         struct gs_undo_mapping *kept = GS_ARRAY_ADD(&undo->mappings);
-        if (!kept)
-            return gs_store_no_memory(s);
+        if (!kept) return gs_store_no_memory(s);
         *kept = (struct gs_undo_mapping){was.id, was.object, at};
     }
     gs_ranges_remove(&v->tree, at.start);
@@ -200,16 +186,15 @@ static int unmap(struct gs_store *s, const struct gs_range *found, uint64_t time
     struct object *o = look_up(v, &v->by_id, (uint64_t)was.object);
     if (o) {
         o->maps--;
-        if (end_if_unheld(s, o, time_ns, stack, undo))
-            return -1;
+        if (end_if_unheld(s, o, time_ns, stack, undo)) return -1;
     }
     return end_mapping_row(s, was.id, gs_whole(time_ns));
 }
 
 /* All that lie within the range; `part`: also those of which it covers a part. Returns how many, or
  * -1. */
-static int64_t unmap_range(struct gs_store *s, uint64_t address, uint64_t bytes, bool part,
-                           uint64_t time_ns, uint32_t stack, struct gs_undo *undo)
+static int64_t unmap_range(struct gs_store *s, uint64_t address, uint64_t bytes, bool part, uint64_t time_ns,
+                           uint32_t stack, struct gs_undo *undo)
 {
     uint64_t end = bytes > UINT64_MAX - address ? UINT64_MAX : address + bytes, from = address;
     const struct gs_range *at;
@@ -217,10 +202,8 @@ static int64_t unmap_range(struct gs_store *s, uint64_t address, uint64_t bytes,
     while ((at = gs_ranges_from(&s->vmm->tree, from)) && at->start < end) {
         bool within = at->start >= address && at->bytes <= end - at->start;
         from = at->start + at->bytes;
-        if (!within && !part)
-            continue;
-        if (unmap(s, at, time_ns, stack, undo))
-            return -1;
+        if (!within && !part) continue;
+        if (unmap(s, at, time_ns, stack, undo)) return -1;
         n++;
     }
     return n;
@@ -228,8 +211,8 @@ static int64_t unmap_range(struct gs_store *s, uint64_t address, uint64_t bytes,
 
 /* ---------------------------------------------------------------- the calls */
 
-static int add_object(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec,
-                      uint8_t space, uint32_t refs, struct object **out)
+static int add_object(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec, uint8_t space, uint32_t refs,
+                      struct object **out)
 {
     struct gs_live live = {
         .address = rec->handle,
@@ -240,14 +223,11 @@ static int add_object(struct gs_store *s, uint32_t thread, const struct gs_rec_v
         .space = space,
         .home = rec->device,
     };
-    if (gs_store_begin_row(s, thread, &rec->rec, &live, 0, rec->api))
-        return -1;
+    if (gs_store_begin_row(s, thread, &rec->rec, &live, 0, rec->api)) return -1;
     struct object *o = *out = new_object(s, &live, true);
-    if (!o)
-        return -1;
+    if (!o) return -1;
     o->refs = refs;
-    if (note_object(s, o))
-        return -1;
+    if (note_object(s, o)) return -1;
     return space == GS_SPACE_VMM ? gs_store_recover_ooms(s, thread, &live) : 0;
 }
 
@@ -264,11 +244,9 @@ static int vacate(struct gs_store *s, struct object *o, uint64_t time_ns)
     o->refs = 0;
     for (uint64_t from = 0; (o = look_up(v, &v->by_id, id)) && o->maps;) {
         const struct gs_range *at = gs_ranges_from(&v->tree, from);
-        if (!at)
-            break;
+        if (!at) break;
         from = at->start + at->bytes;
-        if ((uint64_t)v->mapped.at[at->tag].object == id && unmap(s, at, time_ns, 0, NULL))
-            return -1;
+        if ((uint64_t)v->mapped.at[at->tag].object == id && unmap(s, at, time_ns, 0, NULL)) return -1;
     }
     return o ? end_object(s, o, time_ns, 0, NULL) : 0;
 }
@@ -276,16 +254,14 @@ static int vacate(struct gs_store *s, struct object *o, uint64_t time_ns)
 static int create(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
     struct object *o = look_up(s->vmm, &s->vmm->by_handle, rec->handle);
-    if (o && vacate(s, o, rec->rec.time_ns))
-        return -1;
+    if (o && vacate(s, o, rec->rec.time_ns)) return -1;
     return add_object(s, thread, rec, GS_SPACE_VMM, 1, &o);
 }
 
 static int retain(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
     struct object *o = look_up(s->vmm, &s->vmm->by_handle, rec->handle);
-    if (!o)
-        return add_object(s, thread, rec, GS_SPACE_SHARED, 1, &o);
+    if (!o) return add_object(s, thread, rec, GS_SPACE_SHARED, 1, &o);
     o->refs++;
     return note_object(s, o);
 }
@@ -293,16 +269,14 @@ static int retain(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *
 static int grow(struct gs_store *s, struct object *o, uint64_t bytes)
 {
     int64_t id = (int64_t)o->live.id;
-    if (o->live.space != GS_SPACE_SHARED || bytes <= o->live.bytes)
-        return 0;
+    if (o->live.space != GS_SPACE_SHARED || bytes <= o->live.bytes) return 0;
     o->live.bytes = bytes;
     if (id >= s->first_allocation) {
         s->allocations.at[id - s->first_allocation].bytes = (int64_t)bytes;
         return 0;
     }
     struct gs_row_bytes *row = GS_ARRAY_ADD(&s->sizes);
-    if (!row)
-        return gs_store_no_memory(s);
+    if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_bytes){id, (int64_t)bytes};
     return 0;
 }
@@ -312,19 +286,15 @@ static int map(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec
     struct gs_vmm *v = s->vmm;
     const uint64_t room = UINT64_MAX - rec->address, offset = (uint64_t)gs_whole(rec->offset);
     const uint64_t bytes = rec->bytes < room ? (uint64_t)gs_whole(rec->bytes) : (uint64_t)gs_whole(room);
-    if (!bytes)
-        return 0;
+    if (!bytes) return 0;
     /* what still stands there is stale */
     int64_t stale = unmap_range(s, rec->address, bytes, true, rec->rec.time_ns, 0, NULL);
-    if (stale < 0)
-        return -1;
+    if (stale < 0) return -1;
     s->counts[GS_COUNT_IMPLIED_FREES] += (uint64_t)stale;
     struct object *o = look_up(v, &v->by_handle, rec->handle);
-    if (!o && add_object(s, thread, rec, GS_SPACE_SHARED, 0, &o))
-        return -1;
+    if (!o && add_object(s, thread, rec, GS_SPACE_SHARED, 0, &o)) return -1;
     struct gs_row_mapping *row = GS_ARRAY_ADD(&s->mappings);
-    if (!row || grow(s, o, (uint64_t)gs_whole(offset + bytes)))
-        return gs_store_no_memory(s);
+    if (!row || grow(s, o, (uint64_t)gs_whole(offset + bytes))) return gs_store_no_memory(s);
     o->maps++;
     *row = (struct gs_row_mapping){
         .allocation = (int64_t)o->live.id,
@@ -337,8 +307,7 @@ static int map(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec
         .device = o->live.device,
     };
     struct gs_range at = {rec->address, bytes, o->live.device, o->live.space, 0};
-    return enter_mapping(s, s->first_mapping + (int64_t)s->mappings.count - 1,
-                         (int64_t)o->live.id, &at);
+    return enter_mapping(s, s->first_mapping + (int64_t)s->mappings.count - 1, (int64_t)o->live.id, &at);
 }
 
 /* ---------------------------------------------------------------- what may fail afterwards */
@@ -346,16 +315,14 @@ static int map(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec
 struct gs_undo *gs_vmm_undo(struct gs_store *s, uint32_t thread)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
-    if (t && !t->undo && !(t->undo = calloc(1, sizeof *t->undo)))
-        gs_store_no_memory(s);
+    if (t && !t->undo && !(t->undo = calloc(1, sizeof *t->undo))) gs_store_no_memory(s);
     return t ? t->undo : NULL;
 }
 
 static int release_or_unmap(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
     struct gs_undo *undo = gs_vmm_undo(s, thread);
-    if (!undo)
-        return -1;
+    if (!undo) return -1;
     const uint32_t stack = gs_store_stack_id(s, thread, rec->rec.stack);
     const uint64_t time_ns = (uint64_t)gs_whole(rec->rec.time_ns);
     undo->set = undo->dirty = true;
@@ -388,8 +355,7 @@ static struct object *revive(struct gs_store *s, const struct gs_undo *undo, uin
     for (size_t i = 0; !o && i < undo->ended.count; i++)
         if (undo->ended.at[i].id == id) {
             o = new_object(s, &undo->ended.at[i], true);
-            if (o && gs_store_end_row(s, id, GS_OPEN, 0))
-                o = NULL;
+            if (o && gs_store_end_row(s, id, GS_OPEN, 0)) o = NULL;
         }
     return o;
 }
@@ -397,8 +363,7 @@ static struct object *revive(struct gs_store *s, const struct gs_undo *undo, uin
 static int take_back(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
     struct gs_undo *undo = gs_vmm_undo(s, thread);
-    if (!undo)
-        return -1;
+    if (!undo) return -1;
     s->counts[GS_COUNT_FAILED_FREES]++;
     if (!undo->set || undo->op != rec->op || undo->address != rec->address ||
         (rec->op == GS_VMM_RELEASE && undo->handle != rec->handle))
@@ -411,21 +376,17 @@ static int take_back(struct gs_store *s, uint32_t thread, const struct gs_rec_vm
     }
     if (rec->op == GS_VMM_RELEASE) {
         struct object *o = revive(s, undo, undo->object);
-        if (o)
-            o->refs++;
+        if (o) o->refs++;
         return o ? note_object(s, o) : 0;
     }
     for (size_t i = 0; i < undo->mappings.count; i++) {
         const struct gs_undo_mapping *m = &undo->mappings.at[i];
         const struct gs_range *now = gs_ranges_from(&s->vmm->tree, m->at.start);
-        if (now && now->start < m->at.start + m->at.bytes)
-            continue; /* mapped anew since: it was free after all */
+        if (now && now->start < m->at.start + m->at.bytes) continue; /* mapped anew since: it was free after all */
         struct object *o = revive(s, undo, (uint64_t)m->object);
-        if (!o)
-            continue;
+        if (!o) continue;
         o->maps++;
-        if (note_object(s, o) || end_mapping_row(s, m->id, GS_OPEN) ||
-            enter_mapping(s, m->id, m->object, &m->at))
+        if (note_object(s, o) || end_mapping_row(s, m->id, GS_OPEN) || enter_mapping(s, m->id, m->object, &m->at))
             return -1;
     }
     return 0;
@@ -433,30 +394,23 @@ static int take_back(struct gs_store *s, uint32_t thread, const struct gs_rec_vm
 
 int gs_store_add_vmm(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
-    if (!vmm(s))
-        return -1;
+    if (!vmm(s)) return -1;
     bool failed = rec->rec.flags & GS_FLAG_FAILED;
     switch (rec->op) {
     case GS_VMM_RELEASE:
-    case GS_VMM_UNMAP:
-        return failed ? take_back(s, thread, rec) : release_or_unmap(s, thread, rec);
-    case GS_VMM_CREATE:
-        return failed ? 0 : create(s, thread, rec);
+    case GS_VMM_UNMAP: return failed ? take_back(s, thread, rec) : release_or_unmap(s, thread, rec);
+    case GS_VMM_CREATE: return failed ? 0 : create(s, thread, rec);
     case GS_VMM_IMPORT:
-    case GS_VMM_RETAIN:
-        return failed ? 0 : retain(s, thread, rec);
-    case GS_VMM_MAP:
-        return failed ? 0 : map(s, thread, rec);
-    default:
-        return 0;
+    case GS_VMM_RETAIN: return failed ? 0 : retain(s, thread, rec);
+    case GS_VMM_MAP: return failed ? 0 : map(s, thread, rec);
+    default: return 0;
     }
 }
 
 int gs_vmm_end_device(struct gs_store *s, int device, uint64_t time_ns, uint32_t stack)
 {
     struct gs_vmm *v = s->vmm;
-    if (!v)
-        return 0;
+    if (!v) return 0;
     for (size_t t = 0; t < s->threads.count; t++)
         if (s->threads.at[t].undo && s->threads.at[t].undo->set) {
             s->threads.at[t].undo->set = false;
@@ -465,14 +419,11 @@ int gs_vmm_end_device(struct gs_store *s, int device, uint64_t time_ns, uint32_t
     const struct gs_range *at;
     for (uint64_t from = 0; (at = gs_ranges_from(&v->tree, from));) {
         from = at->start + at->bytes;
-        if (at->device == device && unmap(s, at, time_ns, stack, NULL))
-            return -1;
+        if (at->device == device && unmap(s, at, time_ns, stack, NULL)) return -1;
     }
     for (size_t i = 0; i < v->objects.count; i++) {
         struct object *o = &v->objects.at[i];
-        if (o->live.id && o->live.device == device && !o->maps &&
-            end_object(s, o, time_ns, stack, NULL))
-            return -1;
+        if (o->live.id && o->live.device == device && !o->maps && end_object(s, o, time_ns, stack, NULL)) return -1;
     }
     return 0;
 }
@@ -482,18 +433,15 @@ int gs_vmm_end_device(struct gs_store *s, int device, uint64_t time_ns, uint32_t
 int gs_vmm_load_object(struct gs_store *s, const struct gs_live *live, uint32_t refs, bool named)
 {
     struct object *o = new_object(s, live, named);
-    if (o)
-        o->refs = refs;
+    if (o) o->refs = refs;
     return o ? 0 : -1;
 }
 
 int gs_vmm_load_mapping(struct gs_store *s, int64_t id, int64_t object, const struct gs_range *at)
 {
-    if (!vmm(s))
-        return -1;
+    if (!vmm(s)) return -1;
     struct object *o = look_up(s->vmm, &s->vmm->by_id, (uint64_t)object);
-    if (!o)
-        return 1;
+    if (!o) return 1;
     struct gs_range range = *at;
     range.space = o->live.space;
     range.device = o->live.device;

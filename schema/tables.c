@@ -6,11 +6,9 @@
 bool gs_array_grow(void **at, size_t *capacity, size_t wanted, size_t size)
 {
     size_t n = *capacity ? *capacity : 16;
-    while (n < wanted)
-        n *= 2;
+    while (n < wanted) n *= 2;
     void *grown = realloc(*at, n * size);
-    if (!grown)
-        return false;
+    if (!grown) return false;
     *at = grown;
     *capacity = n;
     return true;
@@ -31,22 +29,18 @@ static size_t live_slot(const struct gs_live_map *m, uint8_t layer, uint64_t add
 
 struct gs_live *gs_live_find(const struct gs_live_map *m, uint8_t layer, uint64_t address)
 {
-    if (!m->slots)
-        return NULL;
+    if (!m->slots) return NULL;
     for (size_t i = live_slot(m, layer, address);; i = (i + 1) & m->mask) {
         struct gs_live *live = &m->slots[i];
-        if (!live->id)
-            return NULL;
-        if (live->address == address && live->layer == layer)
-            return live;
+        if (!live->id) return NULL;
+        if (live->address == address && live->layer == layer) return live;
     }
 }
 
 static void live_put(struct gs_live_map *m, const struct gs_live *live)
 {
     size_t i = live_slot(m, live->layer, live->address);
-    while (m->slots[i].id)
-        i = (i + 1) & m->mask;
+    while (m->slots[i].id) i = (i + 1) & m->mask;
     m->slots[i] = *live;
 }
 
@@ -54,11 +48,9 @@ static bool live_grow(struct gs_live_map *m)
 {
     size_t capacity = m->slots ? (m->mask + 1) * 2 : 256;
     struct gs_live_map grown = {calloc(capacity, sizeof *grown.slots), m->count, capacity - 1};
-    if (!grown.slots)
-        return false;
+    if (!grown.slots) return false;
     for (size_t i = 0; m->slots && i <= m->mask; i++)
-        if (m->slots[i].id)
-            live_put(&grown, &m->slots[i]);
+        if (m->slots[i].id) live_put(&grown, &m->slots[i]);
     free(m->slots);
     *m = grown;
     return true;
@@ -66,8 +58,7 @@ static bool live_grow(struct gs_live_map *m)
 
 bool gs_live_add(struct gs_live_map *m, const struct gs_live *live)
 {
-    if ((!m->slots || m->count + 1 > (m->mask + 1) / 4 * 3) && !live_grow(m))
-        return false;
+    if ((!m->slots || m->count + 1 > (m->mask + 1) / 4 * 3) && !live_grow(m)) return false;
     live_put(m, live);
     m->count++;
     return true;
@@ -120,8 +111,7 @@ struct gs_content gs_content_hash(struct gs_content seed, const void *bytes, siz
 static size_t id_slot(const struct gs_id_map *m, struct gs_content key)
 {
     size_t i = mix(key.a, key.b) & m->mask;
-    while (m->slots[i].id && (m->slots[i].key.a != key.a || m->slots[i].key.b != key.b))
-        i = (i + 1) & m->mask;
+    while (m->slots[i].id && (m->slots[i].key.a != key.a || m->slots[i].key.b != key.b)) i = (i + 1) & m->mask;
     return i;
 }
 
@@ -134,11 +124,9 @@ static bool id_grow(struct gs_id_map *m)
 {
     size_t capacity = m->slots ? (m->mask + 1) * 2 : 256;
     struct gs_id_map grown = {calloc(capacity, sizeof *grown.slots), m->count, capacity - 1};
-    if (!grown.slots)
-        return false;
+    if (!grown.slots) return false;
     for (size_t i = 0; m->slots && i <= m->mask; i++)
-        if (m->slots[i].id)
-            grown.slots[id_slot(&grown, m->slots[i].key)] = m->slots[i];
+        if (m->slots[i].id) grown.slots[id_slot(&grown, m->slots[i].key)] = m->slots[i];
     free(m->slots);
     *m = grown;
     return true;
@@ -146,8 +134,7 @@ static bool id_grow(struct gs_id_map *m)
 
 bool gs_id_add(struct gs_id_map *m, struct gs_content key, uint32_t id)
 {
-    if ((!m->slots || m->count + 1 > (m->mask + 1) / 4 * 3) && !id_grow(m))
-        return false;
+    if ((!m->slots || m->count + 1 > (m->mask + 1) / 4 * 3) && !id_grow(m)) return false;
     m->slots[id_slot(m, key)] = (struct gs_id_slot){key, id};
     m->count++;
     return true;

@@ -18,10 +18,12 @@
 #define SIZE(type) printf("sizeof " #type " %zu\n", sizeof(type));
 #define AT(type, field) printf(#type "." #field " %zu\n", offsetof(type, field));
 
-#define SIDES2(X, type)                                                                            \
-    X(type, srcMemoryType) X(type, srcHost) X(type, srcDevice) X(type, srcArray)                   \
-    X(type, dstMemoryType) X(type, dstHost) X(type, dstDevice) X(type, dstArray)                   \
-    X(type, WidthInBytes) X(type, Height)
+#define SIDES2(X, type)    \
+    X(type, srcMemoryType) \
+    X(type, srcHost)       \
+    X(type, srcDevice)     \
+    X(type, srcArray)      \
+    X(type, dstMemoryType) X(type, dstHost) X(type, dstDevice) X(type, dstArray) X(type, WidthInBytes) X(type, Height)
 #define SIDES3(X, type) SIDES2(X, type) X(type, Depth) X(type, srcHeight) X(type, dstHeight)
 
 static void by_value(void)
@@ -85,23 +87,21 @@ static void copies(void)
     AT(CUDA_MEMCPY3D, dstContext_or_reserved)
     SIZE(CUDA_MEMCPY3D_PEER)
     SIDES3(AT, CUDA_MEMCPY3D_PEER)
-#define PARMS(type)                                                                                \
-    SIZE(type) AT(type, srcArray) AT(type, srcPtr) AT(type, dstArray) AT(type, dstPtr) AT(type, extent)
+#define PARMS(type) SIZE(type) AT(type, srcArray) AT(type, srcPtr) AT(type, dstArray) AT(type, dstPtr) AT(type, extent)
     PARMS(struct cudaMemcpy3DParms)
     AT(struct cudaMemcpy3DParms, kind)
     PARMS(struct cudaMemcpy3DPeerParms)
-#define OP(t)                                                                                      \
-    SIZE(t) AT(t, src.type) AT(t, src.op.ptr.ptr) AT(t, src.op.array.array) AT(t, dst.type)        \
-    AT(t, dst.op.ptr.ptr) AT(t, extent) AT(t, flags)
+#define OP(t)       \
+    SIZE(t)         \
+    AT(t, src.type) \
+    AT(t, src.op.ptr.ptr) AT(t, src.op.array.array) AT(t, dst.type) AT(t, dst.op.ptr.ptr) AT(t, extent) AT(t, flags)
     OP(struct cudaMemcpy3DBatchOp)
     OP(CUDA_MEMCPY3D_BATCH_OP)
 }
 
 static void graphs(void)
 {
-#define NODE(t)                                                                                    \
-    SIZE(t) AT(t, type) AT(t, alloc.poolProps) AT(t, alloc.bytesize) AT(t, alloc.dptr)             \
-    AT(t, free.dptr)
+#define NODE(t) SIZE(t) AT(t, type) AT(t, alloc.poolProps) AT(t, alloc.bytesize) AT(t, alloc.dptr) AT(t, free.dptr)
     NODE(struct cudaGraphNodeParams)
     NODE(CUgraphNodeParams)
 #define ALLOC(type) SIZE(type) AT(type, poolProps) AT(type, bytesize) AT(type, dptr)

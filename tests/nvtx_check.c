@@ -19,11 +19,9 @@ SAME(NVTX_ABI_WIDE, NVTX_MESSAGE_TYPE_UNICODE);
 SAME(NVTX_ABI_REGISTERED, NVTX_MESSAGE_TYPE_REGISTERED);
 
 SAME(sizeof(struct nvtx_abi_callbacks), sizeof(NvtxExportTableCallbacks));
-SAME(offsetof(struct nvtx_abi_callbacks, get_table),
-     offsetof(NvtxExportTableCallbacks, GetModuleFunctionTable));
+SAME(offsetof(struct nvtx_abi_callbacks, get_table), offsetof(NvtxExportTableCallbacks, GetModuleFunctionTable));
 SAME(sizeof(struct nvtx_abi_attributes), sizeof(nvtxEventAttributes_t));
-#define PLACE(ours, theirs) \
-    SAME(offsetof(struct nvtx_abi_attributes, ours), offsetof(nvtxEventAttributes_t, theirs))
+#define PLACE(ours, theirs) SAME(offsetof(struct nvtx_abi_attributes, ours), offsetof(nvtxEventAttributes_t, theirs))
 PLACE(version, version);
 PLACE(size, size);
 PLACE(message_type, messageType);

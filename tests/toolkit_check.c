@@ -20,9 +20,9 @@
 
 /* A prototype that disagrees with the header's own is an error by itself; a name that the header
  * does not have at all is one in the initialiser, as an undeclared identifier. */
-#define CHECK(layer, name, params)                                                                 \
-    typedef RESULT_##layer check_##name params;                                                    \
-    _Static_assert(__builtin_types_compatible_p(check_##name *, __typeof__(&name)),                \
+#define CHECK(layer, name, params)                                                  \
+    typedef RESULT_##layer check_##name params;                                     \
+    _Static_assert(__builtin_types_compatible_p(check_##name *, __typeof__(&name)), \
                    #name ": cuda_api.def and the toolkit disagree");
 /* The toolkit's runtime headers declare no per-thread names: they have the signature of the name
  * that they stand for. */
@@ -52,16 +52,14 @@
 #endif
 
 #define GS_CALL(layer, name, params, args, act) CHECK(layer, name, params)
-#define GS_BOTH(layer, name, suffix, params, args, act)                                            \
+#define GS_BOTH(layer, name, suffix, params, args, act) \
     CHECK(layer, name, params) CHECK_SUFFIXED_##layer(name##suffix, params)
 #define GS_CALL_V(versions, layer, name, params, args, act) IF_##versions(layer, name, params)
-#define GS_BOTH_V(versions, layer, name, suffix, params, args, act)                                \
-    IF_##versions(layer, name, params)
+#define GS_BOTH_V(versions, layer, name, suffix, params, args, act) IF_##versions(layer, name, params)
 #define GS_TELLER(layer, name, params, args, total, device) CHECK(layer, name, params)
 #define GS_FINDER(layer, name, params, args, asked, pointer) CHECK(layer, name, params)
 #define GS_FINDER_BOTH(layer, name, suffix, params, args, asked, pointer) CHECK(layer, name, params)
-#define GS_FINDER_BOTH_V(versions, layer, name, suffix, params, args, asked, pointer)              \
-    IF_##versions(layer, name, params)
+#define GS_FINDER_BOTH_V(versions, layer, name, suffix, params, args, asked, pointer) IF_##versions(layer, name, params)
 #include "interpose/cuda_api.def"
 
 #define VALUE(name, value) _Static_assert((int)(name) == (value), #name)
@@ -85,8 +83,7 @@ VALUE(cudaMemcpyHostToDevice, 1);
 VALUE(cudaMemcpyDeviceToHost, 2);
 VALUE(cudaMemcpyDeviceToDevice, 3);
 VALUE(cudaMemcpyDefault, 4);
-_Static_assert(sizeof(CUdevice) == sizeof(int) && sizeof(CUdeviceptr) == 8 &&
-                   sizeof(CUdeviceptr_v1) == 4,
+_Static_assert(sizeof(CUdevice) == sizeof(int) && sizeof(CUdeviceptr) == 8 && sizeof(CUdeviceptr_v1) == 4,
                "the driver's integers");
 _Static_assert(sizeof(enum cudaMemcpyKind) == sizeof(int), "an enumeration is an int");
 

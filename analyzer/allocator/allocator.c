@@ -115,11 +115,10 @@ struct gs_told gs_allocators_told(const struct gs_allocators *a, uint64_t addres
 struct gs_told gs_told_by(const struct gs_allocators *a, int64_t bytes, uint64_t stream, bool captured)
 {
     const bool small = bytes <= small_block;
-    return (struct gs_told){
-        .stream = stream,
-        .stream_known = a->streams_known && stream != GS_STREAM_UNKNOWN,
-        .pool = captured ? (small ? GS_POOL_PRIVATE_SMALL : GS_POOL_PRIVATE_LARGE)
-                         : (small ? GS_POOL_SMALL : GS_POOL_LARGE)};
+    return (struct gs_told){.stream = stream,
+                            .stream_known = a->streams_known && stream != GS_STREAM_UNKNOWN,
+                            .pool = captured ? (small ? GS_POOL_PRIVATE_SMALL : GS_POOL_PRIVATE_LARGE)
+                                             : (small ? GS_POOL_SMALL : GS_POOL_LARGE)};
 }
 
 static struct gs_told told_by(const struct gs_allocators *a, const struct gs_lifetime *block)
@@ -194,8 +193,7 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
 {
     struct gs_allocators *a = self;
     if (life->layer == GS_LAYER_TENSOR) {
-        if (life->device >= 0 && life->device < 128 &&
-            series->live_bytes > a->peak[life->device].bytes) {
+        if (life->device >= 0 && life->device < 128 && series->live_bytes > a->peak[life->device].bytes) {
             a->peak[life->device] = (struct gs_peak_now){series->live_bytes, life->alloc_ns};
         }
         if (a->untold_n) {

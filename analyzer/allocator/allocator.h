@@ -21,18 +21,20 @@
 #define GS_ENUM_MOMENT(s, w) GS_MOMENT_##s,
 enum gs_moment_kind { GS_MOMENTS(GS_ENUM_MOMENT) };
 
+/* clang-format off */
 #define GS_POOLS(X)                                                                                \
     X(UNKNOWN, "unknown")                                                                          \
     X(SMALL, "small")                 /* of blocks up to 1 MiB */                                  \
     X(LARGE, "large")                                                                              \
     X(PRIVATE_SMALL, "private small") /* of a CUDA graph: for as long as the graph is there */     \
     X(PRIVATE_LARGE, "private large")
+/* clang-format on */
 #define GS_ENUM_POOL(s, w) GS_POOL_##s,
 enum gs_pool_kind { GS_POOLS(GS_ENUM_POOL) GS_POOLS_N };
 
 struct gs_pool_share { /* by one pool, or one stream */
     enum gs_pool_kind pool;
-    uint64_t stream;   /* CUDA's handle, 0 the default stream */
+    uint64_t stream; /* CUDA's handle, 0 the default stream */
     bool stream_known;
     int64_t reserved, allocated, active;
     uint64_t segments, blocks;
@@ -45,18 +47,17 @@ struct gs_allocator_state {
     int64_t time_ns;
     enum gs_backend backend;
     enum gs_known expandable; /* whether any segment is */
-    int64_t reserved;  /* GS_UNKNOWN: of the backend cudaMallocAsync */
+    int64_t reserved;         /* GS_UNKNOWN: of the backend cudaMallocAsync */
     int64_t allocated;
-    int64_t pending;   /* GS_UNKNOWN where native frames were not recorded and something may be */
+    int64_t pending; /* GS_UNKNOWN where native frames were not recorded and something may be */
     int64_t active, cached, inactive_split, largest_free; /* likewise */
     uint64_t segments, blocks;
-    uint64_t strays; /* blocks in no segment that was seen: the picture is incomplete */
+    uint64_t strays;                           /* blocks in no segment that was seen: the picture is incomplete */
     struct gs_pool_share *by_pool, *by_stream; /* heaviest first; they sum to the above */
     size_t by_pool_n, by_stream_n;
 };
 
-#define GS_FLUSHES(X)                                                                              \
-    X(EMPTY_CACHE, "empty_cache") X(COLLECTION, "garbage_collection")
+#define GS_FLUSHES(X) X(EMPTY_CACHE, "empty_cache") X(COLLECTION, "garbage_collection")
 #define GS_ENUM_FLUSH(s, w) GS_FLUSH_##s,
 enum gs_flush_kind { GS_FLUSHES(GS_ENUM_FLUSH) };
 
@@ -66,11 +67,11 @@ struct gs_cache_flush {
     int device;
     enum gs_flush_kind kind; /* word: gs_flush_word() */
     uint64_t count, segments;
-    int64_t bytes;      /* given back */
-    int64_t again;      /* of it taken anew afterwards, as far as seen */
-    double blocked_s;   /* in the calls that gave it back, where they waited */
-    double per_step;    /* NAN: no steps were found */
-    bool matters;       /* again and again, and in vain */
+    int64_t bytes;    /* given back */
+    int64_t again;    /* of it taken anew afterwards, as far as seen */
+    double blocked_s; /* in the calls that gave it back, where they waited */
+    double per_step;  /* NAN: no steps were found */
+    bool matters;     /* again and again, and in vain */
     double first_s, last_s;
     const int64_t *times_ns; /* of the first so many */
     size_t times_n;

@@ -56,8 +56,7 @@ enum { TIMES = 1 << 16 };
 
 static bool python_says(const struct gs_frame *f)
 {
-    return f->function && f->file && strcmp(f->function, "empty_cache") == 0 &&
-           strstr(f->file, "torch");
+    return f->function && f->file && strcmp(f->function, "empty_cache") == 0 && strstr(f->file, "torch");
 }
 
 /* C++ programs, and torch._C._cuda_emptyCache. */
@@ -69,10 +68,8 @@ static bool native_says(struct gs_flushes *f, uint32_t stack)
 static bool frames_say(struct gs_flushes *f, uint32_t stack, bool python)
 {
     const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(f->b->run, stack)) != NULL;
-         stack = gs_stack_parent(f->b->run, stack)) {
-        if ((frame->kind == GS_FRAME_PYTHON) == python &&
-            (python ? python_says(frame) : native_says(f, stack))) {
+    for (; (frame = gs_stack_frame(f->b->run, stack)) != NULL; stack = gs_stack_parent(f->b->run, stack)) {
+        if ((frame->kind == GS_FRAME_PYTHON) == python && (python ? python_says(frame) : native_says(f, stack))) {
             return true;
         }
     }
@@ -105,20 +102,16 @@ static uint32_t python_of(const struct gs_run *run, uint32_t stack)
 
 /* --- lines --------------------------------------------------------------------------------------- */
 
-static size_t line_of(struct gs_flushes *f, uint32_t process, int device, uint32_t stack,
-                      enum gs_flush_kind kind)
+static size_t line_of(struct gs_flushes *f, uint32_t process, int device, uint32_t stack, enum gs_flush_kind kind)
 {
     uint32_t site = gs_site_number(f->b, stack);
-    uint64_t key = (uint64_t)site << 32 | (uint64_t)(process & 0xffffff) << 8 |
-                   (uint64_t)(device & 127) << 1 | (uint64_t)kind;
+    uint64_t key =
+        (uint64_t)site << 32 | (uint64_t)(process & 0xffffff) << 8 | (uint64_t)(device & 127) << 1 | (uint64_t)kind;
     uint32_t *at = gs_map_at(&f->of_line, key);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)f->lines_n;
         *GS_PUSH(f->lines, f->lines_n, f->lines_cap) =
-            (struct line){.flush = {.process = process,
-                                    .device = device,
-                                    .kind = kind,
-                                    .site = f->b->sites[site]},
+            (struct line){.flush = {.process = process, .device = device, .kind = kind, .site = f->b->sites[site]},
                           .stack = stack,
                           .blocks_made = UINT64_MAX};
     }
@@ -126,8 +119,7 @@ static size_t line_of(struct gs_flushes *f, uint32_t process, int device, uint32
 }
 
 /* One flush gives several segments back; what was allocated in between tells one from the next. */
-static void add(struct gs_flushes *f, size_t at, int64_t ns, int64_t bytes, uint64_t segments,
-                uint64_t blocks_made)
+static void add(struct gs_flushes *f, size_t at, int64_t ns, int64_t bytes, uint64_t segments, uint64_t blocks_made)
 {
     struct line *l = &f->lines[at];
     if (l->blocks_made != blocks_made) {
@@ -168,12 +160,11 @@ void gs_flushes_free(struct gs_flushes *f, const struct gs_lifetime *life)
         return;
     }
     if (by_name(f, stack, true)) {
-        add(f, line_of(f, f->a->process, life->device, stack, GS_FLUSH_EMPTY_CACHE),
-            life->free_ns, life->bytes, 1, f->a->blocks_made);
+        add(f, line_of(f, f->a->process, life->device, stack, GS_FLUSH_EMPTY_CACHE), life->free_ns, life->bytes, 1,
+            f->a->blocks_made);
         return;
     }
-    if (f->unnamed.stack != stack || f->unnamed.device != life->device ||
-        f->unnamed.blocks_made != f->a->blocks_made) {
+    if (f->unnamed.stack != stack || f->unnamed.device != life->device || f->unnamed.blocks_made != f->a->blocks_made) {
         f->unnamed.segments = 0;
         f->unnamed.bytes = 0;
     }
@@ -190,15 +181,15 @@ void gs_flushes_free(struct gs_flushes *f, const struct gs_lifetime *life)
 static void collected(struct gs_flushes *f, const struct gs_lifetime *life)
 {
     const uint32_t here = python_of(f->b->run, life->stack);
-    if (!f->unnamed.segments || f->unnamed.device != life->device ||
-        f->unnamed.process != f->a->process || f->unnamed.blocks_made != f->a->blocks_made ||
-        here == GS_NONE || here != python_of(f->b->run, f->unnamed.stack)) {
+    if (!f->unnamed.segments || f->unnamed.device != life->device || f->unnamed.process != f->a->process ||
+        f->unnamed.blocks_made != f->a->blocks_made || here == GS_NONE ||
+        here != python_of(f->b->run, f->unnamed.stack)) {
         return;
     }
     const struct gs_torch_settings s = gs_torch_settings(f->b->run, f->a->process);
     if (s.gc_threshold != 0) {
-        add(f, line_of(f, f->a->process, life->device, f->unnamed.stack, GS_FLUSH_COLLECTION),
-            f->unnamed.ns, f->unnamed.bytes, f->unnamed.segments, f->a->blocks_made);
+        add(f, line_of(f, f->a->process, life->device, f->unnamed.stack, GS_FLUSH_COLLECTION), f->unnamed.ns,
+            f->unnamed.bytes, f->unnamed.segments, f->a->blocks_made);
     }
 }
 
@@ -245,8 +236,7 @@ void gs_flushes_oom(struct gs_flushes *f, const struct gs_oom *oom)
             r->requested = INT64_MAX; /* a later failure is another one */
         } else {
             *at = (uint32_t)f->retries_n;
-            *GS_PUSH(f->retries, f->retries_n, f->retries_cap) =
-                (struct retry){.device = -1, .requested = INT64_MAX};
+            *GS_PUSH(f->retries, f->retries_n, f->retries_cap) = (struct retry){.device = -1, .requested = INT64_MAX};
         }
         return;
     }
@@ -321,23 +311,25 @@ static double per_step(const struct gs_flushes *f, const struct line *l)
         size_t at = gs_step_at(s, l->times[i]);
         in += at != SIZE_MAX && at >= s->steady;
     }
-    return (double)in / (double)(s->n - s->steady) *
-           ((double)l->flush.count / (double)l->times_n);
+    return (double)in / (double)(s->n - s->steady) * ((double)l->flush.count / (double)l->times_n);
 }
 
-/* Who called it decides what to change: the program, a library that it calls, or PyTorch's own code. cuDNN's benchmark empties the
- * cache to measure algorithms (ATen/native/cudnn, Conv_v7.cpp and Conv_v8.cpp). */
+/* Who called it decides what to change: the program, a library that it calls, or PyTorch's own code. cuDNN's benchmark
+ * empties the cache to measure algorithms (ATen/native/cudnn, Conv_v7.cpp and Conv_v8.cpp). */
 static const char *remedy(struct gs_flushes *f, const struct line *l)
 {
     const struct gs_frame *library = l->flush.site.inner;
     if (frames_say(f, l->stack, true) || gs_stack_calls(f->b->run, l->stack, "THCPModule_emptyCache")) {
         return library && library->function
-                   ? gs_arena_printf(f->b->arena, "%s, which calls torch.cuda.empty_cache(), does so in each step: call it less often",
-                                     library->function)
+                   ? gs_arena_printf(
+                         f->b->arena,
+                         "%s, which calls torch.cuda.empty_cache(), does so in each step: call it less often",
+                         library->function)
                    : "take torch.cuda.empty_cache() out of the loop";
     }
     if (gs_stack_calls(f->b->run, l->stack, "cudnn")) {
-        return "torch.backends.cudnn.benchmark tries the algorithms for each new shape and empties the cache for that: keep input "
+        return "torch.backends.cudnn.benchmark tries the algorithms for each new shape and empties the cache for that: "
+               "keep input "
                "shapes constant, or set it to False";
     }
     return "native code empties PyTorch's cache in each step";
@@ -349,16 +341,14 @@ static void judge(struct gs_flushes *f, struct line *l)
     enum { OFTEN = 5 };
     struct gs_cache_flush *x = &l->flush;
     x->per_step = per_step(f, l);
-    const bool often = isnan(x->per_step) ? x->count >= OFTEN
-                                          : x->per_step >= 0.5 && x->count >= 3;
+    const bool often = isnan(x->per_step) ? x->count >= OFTEN : x->per_step >= 0.5 && x->count >= 3;
     x->matters = x->kind == GS_FLUSH_EMPTY_CACHE && often && x->again >= x->bytes / 2;
     if (x->matters) {
-        x->advice = gs_arena_printf(
-            f->b->arena,
-            "%s: %llu times it gave %s back to CUDA in all, "
-            "and %s of it was taken anew; PyTorch uses its cache again by itself",
-            remedy(f, l), (unsigned long long)x->count,
-            gs_bytes_text(f->b, (double)x->bytes), gs_bytes_text(f->b, (double)x->again));
+        x->advice = gs_arena_printf(f->b->arena,
+                                    "%s: %llu times it gave %s back to CUDA in all, "
+                                    "and %s of it was taken anew; PyTorch uses its cache again by itself",
+                                    remedy(f, l), (unsigned long long)x->count, gs_bytes_text(f->b, (double)x->bytes),
+                                    gs_bytes_text(f->b, (double)x->again));
     }
 }
 
@@ -411,8 +401,7 @@ void gs_flushes_build(struct gs_flushes *f)
         }
         work[n++] = l->flush;
     }
-    report->flushes = gs_list(f->b, work, n, sizeof *work, larger, &report->flushes_n,
-                              &report->flushes_total);
+    report->flushes = gs_list(f->b, work, n, sizeof *work, larger, &report->flushes_n, &report->flushes_total);
     free(work);
     give_times(f);
 }

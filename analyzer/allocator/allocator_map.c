@@ -29,7 +29,7 @@ struct moment {
     size_t blocks_n, blocks_cap;
     struct block *pooled; /* in CUDA's pool: the backend cudaMallocAsync */
     size_t pooled_n, pooled_cap;
-    bool unsure;    /* something may be pending */
+    bool unsure; /* something may be pending */
 };
 
 struct gs_map_work {
@@ -42,11 +42,10 @@ struct gs_map_work {
 
 /* --- which moments -------------------------------------------------------------------------------- */
 
-static void moment_add(struct gs_map_work *w, uint32_t process, int device,
-                       enum gs_moment_kind kind, int64_t ns)
+static void moment_add(struct gs_map_work *w, uint32_t process, int device, enum gs_moment_kind kind, int64_t ns)
 {
-    *GS_PUSH(w->moments, w->n, w->cap) = (struct moment){
-        .state = {.process = process, .device = device, .moment = kind, .time_ns = ns}};
+    *GS_PUSH(w->moments, w->n, w->cap) =
+        (struct moment){.state = {.process = process, .device = device, .moment = kind, .time_ns = ns}};
 }
 
 static int earlier(const void *a, const void *b)
@@ -79,10 +78,9 @@ static void list_moments(struct gs_builder *b, struct gs_map_work *w, uint32_t p
     const int64_t end = gs_run_processes(b->run, &n)[process].last_alloc_ns;
     for (size_t i = 0; i < b->report->peaks_n; i++) {
         const struct gs_peak *p = &b->report->peaks[i];
-        const bool async = p->layer == GS_SERIES_DEVICE && p->by_space[GS_SPACE_POOL] > 0 &&
-                           uses_pool(b, process, p->device);
-        if (p->process == process && p->device >= 0 && p->bytes > 0 &&
-            (p->layer == GS_SERIES_TENSOR || async)) {
+        const bool async =
+            p->layer == GS_SERIES_DEVICE && p->by_space[GS_SPACE_POOL] > 0 && uses_pool(b, process, p->device);
+        if (p->process == process && p->device >= 0 && p->bytes > 0 && (p->layer == GS_SERIES_TENSOR || async)) {
             moment_add(w, process, p->device, GS_MOMENT_PEAK, p->time_ns);
             moment_add(w, process, p->device, GS_MOMENT_END, end);
         }
@@ -120,11 +118,10 @@ const int64_t *gs_allocators_moments(struct gs_builder *b, uint32_t process, siz
 
 /* --- what was live --------------------------------------------------------------------------------- */
 
-static struct block block_of(const struct gs_allocators *a, uint64_t address, int64_t bytes,
-                             uint64_t stream, bool captured)
+static struct block block_of(const struct gs_allocators *a, uint64_t address, int64_t bytes, uint64_t stream,
+                             bool captured)
 {
-    return (struct block){
-        .address = address, .bytes = bytes, .told = gs_told_by(a, bytes, stream, captured)};
+    return (struct block){.address = address, .bytes = bytes, .told = gs_told_by(a, bytes, stream, captured)};
 }
 
 void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lifetime *life)
@@ -135,12 +132,11 @@ void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lif
         return;
     }
     if (life->layer == GS_LAYER_TENSOR) {
-        *GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap) = block_of(
-            a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
+        *GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap) =
+            block_of(a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
         return;
     }
-    if (life->layer != GS_LAYER_DEVICE ||
-        (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_POOL)) {
+    if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_POOL)) {
         return;
     }
     const enum gs_known own = gs_allocators_own(b, life->location);
@@ -164,15 +160,15 @@ static void mapped(struct gs_allocators *a, struct moment *m)
 {
     for (size_t i = 0; i < a->mappings_n; i++) {
         const struct gs_mapping *x = &a->mappings[i];
-        if (x->process != m->state.process || x->device != m->state.device ||
-            x->map_ns > m->state.time_ns || x->unmap_ns <= m->state.time_ns) {
+        if (x->process != m->state.process || x->device != m->state.device || x->map_ns > m->state.time_ns ||
+            x->unmap_ns <= m->state.time_ns) {
             continue;
         }
         const enum gs_known own = gs_allocators_maps(a->b, x->stack);
         const struct gs_told told = a->mapping_told[i];
         if (own == GS_YES || (own == GS_UNSURE && told.pool != GS_POOL_UNKNOWN)) {
-            *GS_PUSH(m->pieces, m->pieces_n, m->pieces_cap) = (struct piece){
-                .address = x->address, .bytes = x->bytes, .told = told, .expandable = true};
+            *GS_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
+                (struct piece){.address = x->address, .bytes = x->bytes, .told = told, .expandable = true};
             m->state.expandable = GS_YES;
         }
     }
@@ -224,7 +220,7 @@ static void once(struct moment *m)
 }
 
 static struct gs_pool_share *held(struct gs_pool_share **list, size_t *n, size_t *cap, bool by_stream,
-                            const struct gs_told *told)
+                                  const struct gs_told *told)
 {
     static const struct gs_told other; /* more streams than any program has are not told apart */
     if (by_stream && *n >= STREAMS) {
@@ -232,16 +228,15 @@ static struct gs_pool_share *held(struct gs_pool_share **list, size_t *n, size_t
     }
     for (size_t i = 0; i < *n; i++) {
         struct gs_pool_share *h = &(*list)[i];
-        if (by_stream ? h->stream_known == told->stream_known &&
-                            (!told->stream_known || h->stream == told->stream)
+        if (by_stream ? h->stream_known == told->stream_known && (!told->stream_known || h->stream == told->stream)
                       : h->pool == (enum gs_pool_kind)told->pool) {
             return h;
         }
     }
     *list = gs_grow(*list, *n, cap, sizeof **list);
     (*list)[*n] = (struct gs_pool_share){.pool = (enum gs_pool_kind)told->pool,
-                                   .stream = told->stream_known ? told->stream : 0,
-                                   .stream_known = told->stream_known};
+                                         .stream = told->stream_known ? told->stream : 0,
+                                         .stream_known = told->stream_known};
     return &(*list)[(*n)++];
 }
 
@@ -282,8 +277,8 @@ static void hole_ends(struct gs_allocator_state *s, struct hole *h)
 }
 
 /* Walks the blocks of one piece, from *at on; those that begin in it count there, even if they go on. */
-static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *at,
-                  uint64_t *taken_to, struct hole *hole)
+static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *at, uint64_t *taken_to,
+                  struct hole *hole)
 {
     struct gs_allocator_state *s = &m->state;
     const uint64_t end = p->address + (uint64_t)p->bytes;
@@ -337,8 +332,8 @@ static void place_all(struct moment *m, struct sums *sums)
     for (size_t i = 0; i < m->pieces_n; i++) {
         struct piece *p = &m->pieces[i];
         const struct piece *last = i ? &m->pieces[i - 1] : NULL;
-        const bool goes_on = last && last->expandable && p->expandable &&
-                             last->address + (uint64_t)last->bytes == p->address;
+        const bool goes_on =
+            last && last->expandable && p->expandable && last->address + (uint64_t)last->bytes == p->address;
         if (!goes_on) {
             hole_ends(s, &hole);
         }
@@ -372,8 +367,7 @@ static int heavier(const void *a, const void *b)
     if (x->allocated != y->allocated) {
         return x->allocated > y->allocated ? -1 : 1;
     }
-    return x->pool != y->pool ? (int)x->pool - (int)y->pool
-                              : (x->stream > y->stream) - (x->stream < y->stream);
+    return x->pool != y->pool ? (int)x->pool - (int)y->pool : (x->stream > y->stream) - (x->stream < y->stream);
 }
 
 static struct gs_pool_share *sorted(struct gs_builder *b, struct gs_pool_share *list, size_t n)
@@ -481,8 +475,7 @@ static int in_order(const void *a, const void *b)
     if (x->device != y->device) {
         return x->device < y->device ? -1 : 1;
     }
-    return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1)
-                                    : (int)x->moment - (int)y->moment;
+    return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1) : (int)x->moment - (int)y->moment;
 }
 
 void gs_map_work_build(struct gs_allocators *a)

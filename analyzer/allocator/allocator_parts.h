@@ -24,7 +24,7 @@ struct gs_map_work; /* allocator_map.c */
 
 struct gs_allocators {
     struct gs_builder *b;
-    uint32_t process; /* now replayed */
+    uint32_t process;   /* now replayed */
     bool streams_known; /* of the process that is looked at */
     /* segments: those that live now, and those that were live at a moment that may matter */
     struct gs_segment *segments;

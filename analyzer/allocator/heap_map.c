@@ -36,15 +36,14 @@ static void hole(struct gs_heap_map *map, int64_t bytes)
 }
 
 /* The blocks of one segment from blocks[*at] on; false where it has none. */
-static bool walk_segment(struct gs_heap_map *map, const struct gs_range *s,
-                         const struct gs_range *blocks, size_t n, size_t *at)
+static bool walk_segment(struct gs_heap_map *map, const struct gs_range *s, const struct gs_range *blocks, size_t n,
+                         size_t *at)
 {
     uint64_t end = s->address + (uint64_t)s->bytes, free_from = s->address;
     size_t first = *at;
     for (; *at < n && blocks[*at].address < end; (*at)++) {
         const struct gs_range *block = &blocks[*at];
-        if (block->address >=
-            free_from) { /* overlapping ones: a hostile file, no holes between them */
+        if (block->address >= free_from) { /* overlapping ones: a hostile file, no holes between them */
             hole(map, (int64_t)(block->address - free_from));
         }
         uint64_t block_end = block->address + (uint64_t)block->bytes;
@@ -82,8 +81,8 @@ static void add_empty(struct gs_heap_map *map, int64_t *empty, size_t n, int64_t
     }
 }
 
-struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n,
-                                  struct gs_range *blocks, size_t blocks_n, int64_t reserved)
+struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n, struct gs_range *blocks,
+                                  size_t blocks_n, int64_t reserved)
 {
     struct gs_heap_map map = {0};
     int64_t *empty = gs_realloc(NULL, segments_n, sizeof *empty);

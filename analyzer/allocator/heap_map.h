@@ -20,7 +20,7 @@ struct gs_heap_map {
                            mapped by pages of 20 MiB */
 };
 /* Sorts both arrays. `reserved` is the allocator's own total, GS_UNKNOWN if it never said. */
-struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n,
-                                  struct gs_range *blocks, size_t blocks_n, int64_t reserved);
+struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n, struct gs_range *blocks,
+                                  size_t blocks_n, int64_t reserved);
 
 #endif

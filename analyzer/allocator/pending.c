@@ -10,9 +10,7 @@ enum { NEAR = 4 };
  * free is in the event's stack, right above where it was recorded. */
 static enum gs_known belongs(const struct gs_run *run, uint32_t event, uint32_t free_stack)
 {
-    const struct gs_frame *leaf = event == GS_NONE || free_stack == GS_NONE
-                                      ? NULL
-                                      : gs_stack_frame(run, free_stack);
+    const struct gs_frame *leaf = event == GS_NONE || free_stack == GS_NONE ? NULL : gs_stack_frame(run, free_stack);
     if (!leaf || leaf->kind != GS_FRAME_NATIVE) {
         return GS_UNSURE;
     }
@@ -51,9 +49,8 @@ void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, v
                                .free_ns = sqlite3_column_int64(st, 4),
                                .done_ns = done == GS_UNKNOWN ? GS_NEVER : done,
                                .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
-                               .known = belongs(
-                                   run, gs_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
-                                   gs_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
+                               .known = belongs(run, gs_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
+                                                gs_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
         if (p.known != GS_NO && p.bytes > 0 && p.bytes <= GS_BYTES_MAX) {
             each(self, &p);
         }
@@ -78,8 +75,8 @@ static void on_pending(void *self, const struct gs_pending *p)
     }
 }
 
-void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
-                       gs_pending_at_fn each, void *self)
+void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_pending_at_fn each,
+                       void *self)
 {
     struct at at = {moments, n, each, self};
     if (n) {

@@ -13,8 +13,7 @@ struct gs_arena {
     size_t left;
 };
 void *gs_arena_alloc(struct gs_arena *arena, size_t size); /* zeroed */
-char *gs_arena_printf(struct gs_arena *arena, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+char *gs_arena_printf(struct gs_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void gs_arena_free(struct gs_arena *arena);
 
 void *gs_realloc(void *p, size_t count, size_t size);

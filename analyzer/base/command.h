@@ -9,9 +9,11 @@
 #include "analyzer/base/options.h"
 
 /* Under which heading `gpuspy --help` lists it. */
+/* clang-format off */
 #define COMMAND_GROUPS(X)                                                                          \
     X(RECORD, "Record") X(READ, "Read") X(COMPARE, "Compare and check") X(SHARE, "Share and query") \
         X(PLAN, "Plan") X(HELP, "Help")
+/* clang-format on */
 #define COMMAND_GROUP(symbol, heading) GROUP_##symbol,
 enum command_group { COMMAND_GROUPS(COMMAND_GROUP) COMMAND_GROUPS_N };
 #undef COMMAND_GROUP
@@ -40,7 +42,7 @@ struct command {
     const struct command_text *text;
     int (*run)(const struct command *self, int argc, char **argv);
     void (*print_help)(const struct command *self, FILE *stream); /* of --help */
-    const struct command *const *all; /* the table that it is a row of, ends with NULL */
+    const struct command *const *all;                             /* the table that it is a row of, ends with NULL */
 };
 
 #endif

@@ -13,8 +13,7 @@ void complain_into(char *out, size_t size)
 {
     complaints.out = out;
     complaints.size = size;
-    if (out && size)
-        *out = 0;
+    if (out && size) *out = 0;
 }
 
 void complain(const char *format, ...)
@@ -26,8 +25,7 @@ void complain(const char *format, ...)
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     if (complaints.out) {
-        if (!*complaints.out)
-            term_clean(complaints.out, complaints.size, raw, true);
+        if (!*complaints.out) term_clean(complaints.out, complaints.size, raw, true);
         return;
     }
     progress_clear();

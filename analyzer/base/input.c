@@ -13,10 +13,8 @@ bool input_openable(const char *who, char **paths, size_t n)
     struct stat st;
 
     for (size_t i = 0; i < n; i++) {
-        if (stat(paths[i], &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
-            continue;
-        complain("%s: cannot read '%s': it is no file; give a database that gpuspy recorded", who,
-                 paths[i]);
+        if (stat(paths[i], &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) continue;
+        complain("%s: cannot read '%s': it is no file; give a database that gpuspy recorded", who, paths[i]);
         return false;
     }
     return true;
@@ -26,8 +24,7 @@ static bool sibling(const char *name, const char *stem, size_t length)
 {
     const char *rest = name + length;
 
-    if (strncmp(name, stem, length) != 0 || *rest != '.')
-        return false;
+    if (strncmp(name, stem, length) != 0 || *rest != '.') return false;
     const size_t digits = strspn(rest + 1, "0123456789");
     return digits > 0 && strcmp(rest + 1 + digits, ".db") == 0;
 }
@@ -40,8 +37,7 @@ char **input_siblings(const char *path, size_t *n)
     size_t cap = 0;
 
     *n = 0;
-    if (length <= 3 || strcmp(base + length - 3, ".db") != 0)
-        return NULL;
+    if (length <= 3 || strcmp(base + length - 3, ".db") != 0) return NULL;
     char *name = gs_realloc(NULL, folder + 512, 1);
     snprintf(name, folder + 1, "%s", path);
     DIR *dir = opendir(folder ? name : ".");
@@ -53,8 +49,7 @@ char **input_siblings(const char *path, size_t *n)
             *GS_PUSH(list, *n, cap) = one;
         }
     }
-    if (dir)
-        closedir(dir);
+    if (dir) closedir(dir);
     free(name);
     return list;
 }

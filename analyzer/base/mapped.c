@@ -16,9 +16,8 @@ static void on_bus(int number, siginfo_t *info, void *unused)
     if (info->si_code <= 0) { /* another process sent it: raise it again without the handler */
         signal(number, SIG_DFL);
         raise(number);
-    } else if (info->si_code != BUS_ADRERR ||
-        mmap(page, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-            MAP_FAILED) {
+    } else if (info->si_code != BUS_ADRERR || mmap(page, page_size, PROT_READ | PROT_WRITE,
+                                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
         signal(number, SIG_DFL); /* the instruction runs again and ends the process */
     }
     errno = saved;

@@ -16,8 +16,7 @@ static bool each_word(const char *words, bool (*each)(const char *, size_t, void
 {
     while (*words) {
         size_t length = strcspn(words, "|");
-        if (length && each(words, length, data))
-            return true;
+        if (length && each(words, length, data)) return true;
         words += length + (words[length] == '|');
     }
     return false;
@@ -42,9 +41,7 @@ void options_list(const char *words, char *out, size_t size)
     out[0] = 0;
     for (; *words && at < size; words += *words == '|') {
         size_t length = strcspn(words, "|");
-        if (length)
-            at +=
-                (size_t)snprintf(out + at, size - at, "%s%.*s", at ? ", " : "", (int)length, words);
+        if (length) at += (size_t)snprintf(out + at, size - at, "%s%.*s", at ? ", " : "", (int)length, words);
         words += length;
     }
 }
@@ -56,19 +53,14 @@ static unsigned distance(const char *a, size_t n, const char *b, size_t m)
 {
     unsigned d[WORD_MAX + 1][WORD_MAX + 1];
 
-    for (size_t i = 0; i <= n; i++)
-        d[i][0] = (unsigned)i;
-    for (size_t j = 0; j <= m; j++)
-        d[0][j] = (unsigned)j;
+    for (size_t i = 0; i <= n; i++) d[i][0] = (unsigned)i;
+    for (size_t j = 0; j <= m; j++) d[0][j] = (unsigned)j;
     for (size_t i = 1; i <= n; i++) {
         for (size_t j = 1; j <= m; j++) {
             unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best)
-                best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best)
-                best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best)
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
                 best = d[i - 2][j - 2] + 1;
             d[i][j] = best;
         }
@@ -88,12 +80,10 @@ static bool consider(const char *word, size_t length, void *data)
     struct nearest *n = data;
     size_t typed = strlen(n->text);
 
-    if (length > WORD_MAX || typed > WORD_MAX)
-        return false;
+    if (length > WORD_MAX || typed > WORD_MAX) return false;
     /* The start of a word is a good guess whatever is missing. */
-    unsigned edits = typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0
-                         ? 1
-                         : distance(n->text, typed, word, length);
+    unsigned edits =
+        typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0 ? 1 : distance(n->text, typed, word, length);
     if (edits < n->edits && edits * 2 < length) {
         n->edits = edits;
         n->word = word;
@@ -107,8 +97,7 @@ bool options_nearest(const char *text, const char *words, char *out, size_t size
     struct nearest n = {.text = text, .edits = 3};
 
     each_word(words, consider, &n);
-    if (!n.word || n.length >= size)
-        return false;
+    if (!n.word || n.length >= size) return false;
     memcpy(out, n.word, n.length);
     out[n.length] = 0;
     return true;
@@ -131,8 +120,7 @@ static bool bad(const struct value *v, const char *why, const char *what_to_do)
 
 static bool take_text(const struct value *v)
 {
-    if (!*v->text)
-        return bad(v, "is empty", "give a name");
+    if (!*v->text) return bad(v, "is empty", "give a name");
     memcpy(v->to, &v->text, sizeof v->text);
     return true;
 }
@@ -144,8 +132,7 @@ static bool unknown_word(const struct value *v, const char *word)
     if (options_nearest(word, v->row->words, near, sizeof near))
         snprintf(hint, sizeof hint, "did you mean '%s'? ", near);
     options_list(v->row->words, known, sizeof known);
-    complain("%s: --%s: '%s' is not known; %sone of %s", v->command->name, v->row->name, word, hint,
-             known);
+    complain("%s: --%s: '%s' is not known; %sone of %s", v->command->name, v->row->name, word, hint, known);
     return false;
 }
 
@@ -164,8 +151,7 @@ static bool same_numbered(const char *word, size_t length, void *data)
 {
     struct numbered *n = data;
 
-    if (length == n->length && memcmp(word, n->text, length) == 0)
-        return true;
+    if (length == n->length && memcmp(word, n->text, length) == 0) return true;
     n->at++;
     return false;
 }
@@ -180,10 +166,8 @@ static bool take_set(const struct value *v)
         char word[64];
         snprintf(word, sizeof word, "%.*s", (int)n.length, p);
         p += n.length;
-        if (!n.length)
-            continue;
-        if (!each_word(v->row->words, same_numbered, &n))
-            return unknown_word(v, word);
+        if (!n.length) continue;
+        if (!each_word(v->row->words, same_numbered, &n)) return unknown_word(v, word);
         set |= (uint64_t)1 << n.at;
     }
     memcpy(v->to, &set, sizeof set);
@@ -196,8 +180,7 @@ static const char *plain(char *out, size_t size, double x)
     char *plus;
 
     snprintf(out, size, "%.15g", x);
-    if ((plus = strchr(out, '+')))
-        memmove(plus, plus + 1, strlen(plus));
+    if ((plus = strchr(out, '+'))) memmove(plus, plus + 1, strlen(plus));
     return out;
 }
 
@@ -205,8 +188,8 @@ static bool out_of_range(const struct value *v)
 {
     char range[96], min[32], max[32];
 
-    snprintf(range, sizeof range, "give a number from %s to %s",
-             plain(min, sizeof min, v->row->min), plain(max, sizeof max, v->row->max));
+    snprintf(range, sizeof range, "give a number from %s to %s", plain(min, sizeof min, v->row->min),
+             plain(max, sizeof max, v->row->max));
     return bad(v, "is out of range", range);
 }
 
@@ -217,8 +200,7 @@ static bool take_list(const struct value *v)
 
     for (const char *p = v->text; *p; p += *p == ',') {
         int length = (int)strcspn(p, ",");
-        if (length && list->n == OPTION_LIST_MAX)
-            return bad(v, "names too many", "give fewer");
+        if (length && list->n == OPTION_LIST_MAX) return bad(v, "names too many", "give fewer");
         if (length) {
             list->item[list->n].text = p;
             list->item[list->n++].length = length;
@@ -237,22 +219,18 @@ static bool take_number(const struct value *v)
     n = strtol(v->text, &end, 10);
     if (end == v->text || *end || v->text[0] == ' ' || v->text[0] == '+')
         return bad(v, "is not a whole number", "give digits");
-    if (errno || (double)n < v->row->min || (double)n > v->row->max)
-        return out_of_range(v);
+    if (errno || (double)n < v->row->min || (double)n > v->row->max) return out_of_range(v);
     *(int *)v->to = (int)n;
     return true;
 }
 
-static bool take_units(const struct value *v, bool (*parse)(const char *, uint64_t *, char *),
-                       const char *like)
+static bool take_units(const struct value *v, bool (*parse)(const char *, uint64_t *, char *), const char *like)
 {
     char why[UNITS_WHY];
     uint64_t n;
 
-    if (!parse(v->text, &n, why))
-        return bad(v, why, like);
-    if ((double)n < v->row->min || (double)n > v->row->max)
-        return out_of_range(v);
+    if (!parse(v->text, &n, why)) return bad(v, why, like);
+    if ((double)n < v->row->min || (double)n > v->row->max) return out_of_range(v);
     memcpy(v->to, &n, sizeof n);
     return true;
 }
@@ -280,8 +258,8 @@ static bool take_time(const struct value *v)
 static bool (*const take[])(const struct value *) = {
     [OPTION_TEXT] = take_text,     [OPTION_FILE] = take_text,   [OPTION_CHOICE] = take_choice,
     [OPTION_SET] = take_set,       [OPTION_LIST] = take_list,   [OPTION_BYTES] = take_bytes,
-    [OPTION_NUMBER] = take_number, [OPTION_COUNT] = take_count,
-    [OPTION_COUNT_OR_ALONE] = take_count, [OPTION_RATE] = take_rate, [OPTION_TIME] = take_time,
+    [OPTION_NUMBER] = take_number, [OPTION_COUNT] = take_count, [OPTION_COUNT_OR_ALONE] = take_count,
+    [OPTION_RATE] = take_rate,     [OPTION_TIME] = take_time,
 };
 
 /* ---------------------------------------------------------------- the line */
@@ -293,13 +271,11 @@ struct line {
     void *settings;
 };
 
-static const struct option_row *row_of(const struct command *c, const char *name, size_t length,
-                                       char letter)
+static const struct option_row *row_of(const struct command *c, const char *name, size_t length, char letter)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
         if (r->kind != OPTION_HEADING &&
-            (letter ? r->letter == letter
-                    : strlen(r->name) == length && memcmp(r->name, name, length) == 0))
+            (letter ? r->letter == letter : strlen(r->name) == length && memcmp(r->name, name, length) == 0))
             return r;
     }
     return NULL;
@@ -311,14 +287,12 @@ static int unknown(const struct line *l, const char *word, const char *name, siz
     size_t at = (size_t)snprintf(words, sizeof words, "help");
 
     for (const struct option_row *r = l->command->text->options; r->name && at < sizeof words; r++)
-        if (r->kind != OPTION_HEADING)
-            at += (size_t)snprintf(words + at, sizeof words - at, "|%s", r->name);
+        if (r->kind != OPTION_HEADING) at += (size_t)snprintf(words + at, sizeof words - at, "|%s", r->name);
     snprintf(typed, sizeof typed, "%.*s", (int)length, name);
     if (length <= WORD_MAX && options_nearest(typed, words, near, sizeof near))
         complain("%s: there is no option '%s'; did you mean '--%s'?", l->command->name, word, near);
     else
-        complain("%s: there is no option '%s'; see 'gpuspy %s --help'", l->command->name, word,
-                 l->command->name);
+        complain("%s: there is no option '%s'; see 'gpuspy %s --help'", l->command->name, word, l->command->name);
     return OPTIONS_BAD;
 }
 
@@ -329,22 +303,19 @@ static int store(struct line *l, const struct option_row *row, const char *text)
 
     if (row->kind == OPTION_FLAG) {
         if (text) {
-            complain("%s: --%s takes no value; write it without '=%s'", l->command->name, row->name,
-                     text);
+            complain("%s: --%s takes no value; write it without '=%s'", l->command->name, row->name, text);
             return OPTIONS_BAD;
         }
         *(bool *)v.to = true;
         return 0;
     }
-    if (!v.text && row->kind == OPTION_COUNT_OR_ALONE &&
-        (l->at + 1 >= l->argc || l->argv[l->at + 1][0] == '-')) {
+    if (!v.text && row->kind == OPTION_COUNT_OR_ALONE && (l->at + 1 >= l->argc || l->argv[l->at + 1][0] == '-')) {
         memcpy(v.to, &(uint64_t){OPTION_ALONE}, sizeof(uint64_t));
         return 0;
     }
     if (!v.text) {
         if (l->at + 1 >= l->argc) {
-            complain("%s: --%s needs a value; write --%s=%s", l->command->name, row->name,
-                     row->name, row->argument);
+            complain("%s: --%s needs a value; write --%s=%s", l->command->name, row->name, row->name, row->argument);
             return OPTIONS_BAD;
         }
         v.text = l->argv[++l->at];
@@ -359,10 +330,8 @@ static int long_option(struct line *l)
     const char *text = name[length] ? name + length + 1 : NULL;
     const struct option_row *row = row_of(l->command, name, length, 0);
 
-    if (row)
-        return store(l, row, text);
-    if (length == 4 && memcmp(name, "help", 4) == 0)
-        return OPTIONS_HELP;
+    if (row) return store(l, row, text);
+    if (length == 4 && memcmp(name, "help", 4) == 0) return OPTIONS_HELP;
     return unknown(l, word, name, length);
 }
 
@@ -373,16 +342,14 @@ static int short_options(struct line *l)
 
     for (const char *p = word + 1; *p; p++) {
         const struct option_row *row = row_of(l->command, NULL, 0, *p);
-        if (!row && *p == 'h')
-            return OPTIONS_HELP;
+        if (!row && *p == 'h') return OPTIONS_HELP;
         if (!row) {
             char one[3] = {'-', *p, 0};
             return unknown(l, one, word + 1, strcspn(word + 1, "="));
         }
         bool rest = row->kind != OPTION_FLAG && p[1];
         int result = store(l, row, rest ? p + 1 : NULL);
-        if (result || row->kind != OPTION_FLAG)
-            return result;
+        if (result || row->kind != OPTION_FLAG) return result;
     }
     return 0;
 }
@@ -405,10 +372,8 @@ int options_parse(const struct command *command, int argc, char **argv, void *se
         } else {
             result = word[1] == '-' ? long_option(&l) : short_options(&l);
         }
-        if (result == OPTIONS_HELP)
-            command->print_help(command, stdout);
-        if (result)
-            return result;
+        if (result == OPTIONS_HELP) command->print_help(command, stdout);
+        if (result) return result;
     }
     return operands;
 }

@@ -10,25 +10,28 @@
 #include <stdint.h>
 
 enum option_kind {
-    OPTION_FLAG,   /* bool, becomes true */
-    OPTION_TEXT,   /* const char *, not empty */
-    OPTION_FILE,   /* const char *, not empty; completed as a file name */
-    OPTION_CHOICE, /* const char *, one of `words` */
-    OPTION_SET,    /* uint64_t, a bit for each of `words` (64 at most); words separated by commas, and
-                      each time the option is given adds some */
-    OPTION_LIST,   /* struct option_list: texts separated by commas, and each time adds some */
-    OPTION_NUMBER, /* int, min..max */
-    OPTION_COUNT,  /* uint64_t, parse_count; min..max */
+    OPTION_FLAG,           /* bool, becomes true */
+    OPTION_TEXT,           /* const char *, not empty */
+    OPTION_FILE,           /* const char *, not empty; completed as a file name */
+    OPTION_CHOICE,         /* const char *, one of `words` */
+    OPTION_SET,            /* uint64_t, a bit for each of `words` (64 at most); words separated by commas, and
+                              each time the option is given adds some */
+    OPTION_LIST,           /* struct option_list: texts separated by commas, and each time adds some */
+    OPTION_NUMBER,         /* int, min..max */
+    OPTION_COUNT,          /* uint64_t, parse_count; min..max */
     OPTION_COUNT_OR_ALONE, /* the same; without a value (the next word is an option, or there is none)
                       it is OPTION_ALONE */
-    OPTION_BYTES,  /* uint64_t, parse_bytes; min..max */
-    OPTION_RATE,   /* uint64_t, bytes a second, parse_rate; min..max */
-    OPTION_TIME,   /* uint64_t, nanoseconds, parse_duration; min..max */
-    OPTION_HEADING, /* no option: `help` is a heading over those that follow */
+    OPTION_BYTES,          /* uint64_t, parse_bytes; min..max */
+    OPTION_RATE,           /* uint64_t, bytes a second, parse_rate; min..max */
+    OPTION_TIME,           /* uint64_t, nanoseconds, parse_duration; min..max */
+    OPTION_HEADING,        /* no option: `help` is a heading over those that follow */
 };
 
 #define OPTION_ALONE UINT64_MAX
-#define OPTIONS_HEADING(text) {.name = "", .kind = OPTION_HEADING, .help = (text)}
+#define OPTIONS_HEADING(text)                              \
+    {                                                      \
+        .name = "", .kind = OPTION_HEADING, .help = (text) \
+    }
 
 enum { OPTION_LIST_MAX = 64 };
 struct option_list {
@@ -40,8 +43,8 @@ struct option_list {
 };
 
 struct option_row {
-    const char *name;     /* without the dashes; NULL ends the table */
-    char letter;          /* 0: none */
+    const char *name; /* without the dashes; NULL ends the table */
+    char letter;      /* 0: none */
     enum option_kind kind;
     size_t at;            /* offset of the value in the settings */
     const char *argument; /* how help calls the value; NULL for flags */

@@ -8,11 +8,11 @@
 
 struct output {
     FILE *file;
-    int fd, why;     /* why: the first write that failed, as errno */
+    int fd, why;      /* why: the first write that failed, as errno */
     const char *path; /* as it was given */
-    char *real;      /* where it lies: it may be a link */
-    char *temporary; /* NULL: written directly, as a pipe or a device is */
-    bool standard;   /* stdout: main() sees to it */
+    char *real;       /* where it lies: it may be a link */
+    char *temporary;  /* NULL: written directly, as a pipe or a device is */
+    bool standard;    /* stdout: main() sees to it */
 };
 
 /* "-" is stdout. False after one line on stderr, which begins with `who`. One at a time. */

@@ -23,8 +23,7 @@ static bool found(const char *command)
     size_t length = strcspn(command, " \t");
     char path[PATH_MAX];
 
-    if (command[strcspn(command, "\"'\\$`;&|<>(){}*?[]~=#\n")])
-        return true;
+    if (command[strcspn(command, "\"'\\$`;&|<>(){}*?[]~=#\n")]) return true;
     if (memchr(command, '/', length)) {
         snprintf(path, sizeof path, "%.*s", (int)length, command);
         return executable(path);
@@ -32,8 +31,7 @@ static bool found(const char *command)
     for (const char *p = getenv("PATH"); p && *p; p += strcspn(p, ":"), p += *p == ':') {
         int n = (int)strcspn(p, ":");
         snprintf(path, sizeof path, "%.*s/%.*s", n, p, (int)length, command);
-        if (n && executable(path))
-            return true;
+        if (n && executable(path)) return true;
     }
     return false;
 }
@@ -45,13 +43,10 @@ static const char *choose(void)
 
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *name = getenv(variables[i]);
-        if (!name)
-            continue;
+        if (!name) continue;
         name += strspn(name, " \t");
-        if (!*name || strcmp(name, "cat") == 0)
-            return NULL;
-        if (found(name))
-            return name;
+        if (!*name || strcmp(name, "cat") == 0) return NULL;
+        if (found(name)) return name;
         complain("%s: there is no program '%s'; all is printed at once", variables[i], name);
         return NULL;
     }
@@ -65,8 +60,7 @@ static void on_signal(int number)
     int status;
 
     close(STDOUT_FILENO);
-    while (waitpid(pager, &status, 0) < 0 && errno == EINTR)
-        continue;
+    while (waitpid(pager, &status, 0) < 0 && errno == EINTR) continue;
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -89,8 +83,7 @@ static void watch_signals(void)
     struct sigaction old, ours = {.sa_handler = on_signal};
 
     for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
-        if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(deadly[i], &ours, NULL);
+        if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(deadly[i], &ours, NULL);
     signal(SIGPIPE, SIG_IGN); /* whoever has seen enough wants the answer's exit status */
 }
 
@@ -99,10 +92,8 @@ void pager_start(void)
     int ends[2];
     const char *kind = getenv("TERM"), *command;
 
-    if (pager || !isatty(STDOUT_FILENO) || !kind || term_dumb() || !(command = choose()))
-        return;
-    if (pipe(ends) != 0)
-        return;
+    if (pager || !isatty(STDOUT_FILENO) || !kind || term_dumb() || !(command = choose())) return;
+    if (pipe(ends) != 0) return;
     fflush(stdout);
     fflush(stderr);
     pid_t child = fork();
@@ -128,11 +119,9 @@ void pager_wait(void)
 {
     int status;
 
-    if (!pager)
-        return;
+    if (!pager) return;
     /* In a pager Ctrl-C ends a search: it is not meant for what has done its work. */
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
-    while (waitpid(pager, &status, 0) < 0 && errno == EINTR)
-        continue;
+    while (waitpid(pager, &status, 0) < 0 && errno == EINTR) continue;
 }

@@ -33,8 +33,7 @@ static void draw(const char *what, uint64_t done, uint64_t total, int width)
     else
         snprintf(text, sizeof text, "gpuspy: reading %s %s", format_count(n, done), what);
     int length = snprintf(line, sizeof line, "\r%.*s\033[K", (int)term_fit(text, width - 1), text);
-    if (write(STDERR_FILENO, line, (size_t)length) == length)
-        shown = 1;
+    if (write(STDERR_FILENO, line, (size_t)length) == length) shown = 1;
 }
 
 void progress_show(void *unused, const char *what, uint64_t done, uint64_t total)
@@ -47,11 +46,9 @@ void progress_show(void *unused, const char *what, uint64_t done, uint64_t total
         visible = isatty(STDERR_FILENO) && !term_dumb();
         next_ms = now_ms() + FIRST_MS;
     }
-    if (!visible)
-        return;
+    if (!visible) return;
     int64_t now = now_ms();
-    if (now < next_ms)
-        return;
+    if (now < next_ms) return;
     next_ms = now + EACH_MS;
     draw(what, done, total, term_of(stderr).width);
 }

@@ -26,10 +26,8 @@ static int width_of(FILE *f, bool terminal)
     struct winsize size;
     int width = set("COLUMNS") ? atoi(getenv("COLUMNS")) : 0;
 
-    if (width <= 0 && terminal && ioctl(fileno(f), TIOCGWINSZ, &size) == 0)
-        width = size.ws_col;
-    if (width <= 0)
-        width = WIDTH_DEFAULT;
+    if (width <= 0 && terminal && ioctl(fileno(f), TIOCGWINSZ, &size) == 0) width = size.ws_col;
+    if (width <= 0) width = WIDTH_DEFAULT;
     return width < WIDTH_MIN ? WIDTH_MIN : width > WIDTH_MAX ? WIDTH_MAX : width;
 }
 
@@ -57,8 +55,7 @@ static bool rich(void)
 struct term term_of(FILE *f)
 {
     bool terminal = isatty(fileno(f));
-    bool colour = colour_when ? strcmp(colour_when, "always") == 0
-                              : terminal && !set("NO_COLOR") && !term_dumb();
+    bool colour = colour_when ? strcmp(colour_when, "always") == 0 : terminal && !set("NO_COLOR") && !term_dumb();
     struct term t = {
         .terminal = terminal,
         .colour = colour,
@@ -72,9 +69,8 @@ struct term term_of(FILE *f)
 const char *term_style(const struct term *t, enum term_style style)
 {
     static const char *const sequence[] = {
-        [TERM_PLAIN] = "\033[0m",  [TERM_BOLD] = "\033[1m",    [TERM_DIM] = "\033[2m",
-        [TERM_RED] = "\033[1;31m", [TERM_YELLOW] = "\033[33m", [TERM_GREEN] = "\033[32m",
-        [TERM_CYAN] = "\033[36m",
+        [TERM_PLAIN] = "\033[0m",   [TERM_BOLD] = "\033[1m",   [TERM_DIM] = "\033[2m",   [TERM_RED] = "\033[1;31m",
+        [TERM_YELLOW] = "\033[33m", [TERM_GREEN] = "\033[32m", [TERM_CYAN] = "\033[36m",
     };
 
     return t->colour ? sequence[style] : "";
@@ -83,8 +79,7 @@ const char *term_style(const struct term *t, enum term_style style)
 const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE])
 {
     out[0] = 0;
-    if (t->rich)
-        snprintf(out, TERM_SEQUENCE, "\033[48;5;%dm\033[38;5;16m", colour & 255);
+    if (t->rich) snprintf(out, TERM_SEQUENCE, "\033[48;5;%dm\033[38;5;16m", colour & 255);
     return out;
 }
 
@@ -92,12 +87,7 @@ const char *term_background(const struct term *t, int colour, char out[TERM_SEQU
 static size_t decode(const unsigned char *p, uint32_t *code)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80   ? 1
-                    : p[0] < 0xc2 ? 0
-                    : p[0] < 0xe0 ? 2
-                    : p[0] < 0xf0 ? 3
-                    : p[0] < 0xf5 ? 4
-                                  : 0;
+    size_t length = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
 
     if (length < 2) {
         *code = p[0];
@@ -105,12 +95,10 @@ static size_t decode(const unsigned char *p, uint32_t *code)
     }
     *code = p[0] & (0xffu >> (length + 1));
     for (size_t i = 1; i < length; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
+        if ((p[i] & 0xc0) != 0x80) return 0;
         *code = *code << 6 | (p[i] & 0x3f);
     }
-    if (*code < smallest[length] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000))
-        return 0;
+    if (*code < smallest[length] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000)) return 0;
     return length;
 }
 
@@ -124,8 +112,7 @@ static bool harmful(uint32_t c)
     };
 
     for (size_t i = 0; i < sizeof range / sizeof *range; i++)
-        if (c >= range[i][0] && c <= range[i][1])
-            return true;
+        if (c >= range[i][0] && c <= range[i][1]) return true;
     return false;
 }
 
@@ -138,8 +125,7 @@ static char plain_of(uint32_t code)
     } plain[] = {{0xb7, '*'}, {0xd7, 'x'}, {0x2013, '-'}, {0x2019, '\''}, {0x2212, '-'}};
 
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (plain[i].code == code)
-            return plain[i].plain;
+        if (plain[i].code == code) return plain[i].plain;
     return '?';
 }
 
@@ -154,8 +140,7 @@ char *term_clean(char *out, size_t size, const char *text, bool utf8)
         bool keep = length && !harmful(code) && (utf8 || code < 0x80);
         size_t put = keep ? length : 1;
 
-        if (at + put >= size)
-            break;
+        if (at + put >= size) break;
         if (keep)
             memcpy(out + at, p, length);
         else
@@ -163,8 +148,7 @@ char *term_clean(char *out, size_t size, const char *text, bool utf8)
         at += put;
         p += length ? length : 1;
     }
-    if (size)
-        out[at] = 0;
+    if (size) out[at] = 0;
     return out;
 }
 
@@ -183,8 +167,7 @@ size_t term_fit(const char *text, int columns)
         uint32_t code;
         size_t length = decode(p, &code);
         columns -= columns_of(code, length);
-        if (columns < 0)
-            break;
+        if (columns < 0) break;
         p += length ? length : 1;
     }
     return (size_t)((const char *)p - text);

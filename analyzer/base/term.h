@@ -8,10 +8,10 @@
 
 struct term {
     bool terminal; /* somebody looks at it */
-    bool colour; /* a terminal, NO_COLOR not set (no-color.org), TERM not "dumb"; or as was chosen */
-    bool rich;   /* 256 colours */
-    bool utf8;   /* the locale's character set; call setlocale(LC_CTYPE, "") first */
-    int width;   /* columns: $COLUMNS, else the terminal's, else 100; 40 … 300 */
+    bool colour;   /* a terminal, NO_COLOR not set (no-color.org), TERM not "dumb"; or as was chosen */
+    bool rich;     /* 256 colours */
+    bool utf8;     /* the locale's character set; call setlocale(LC_CTYPE, "") first */
+    int width;     /* columns: $COLUMNS, else the terminal's, else 100; 40 … 300 */
 };
 
 struct term term_of(FILE *f);
@@ -29,7 +29,8 @@ const char *term_background(const struct term *t, int colour, char out[TERM_SEQU
 
 /* Copies `text` for display: control characters, escape sequences' introducers, invalid UTF-8 and
  * marks that reorder text become '?', and so does everything that is not ASCII where `utf8` is
- * false (or what ASCII has for it: '*' for a dot, 'x', '-'). NULL reads as "". At most size-1 bytes, never half a character. Returns out. */
+ * false (or what ASCII has for it: '*' for a dot, 'x', '-'). NULL reads as "". At most size-1 bytes, never half a
+ * character. Returns out. */
 char *term_clean(char *out, size_t size, const char *text, bool utf8);
 
 /* Columns that cleaned text takes: characters, counting wide ones as two and combining ones as

@@ -16,10 +16,8 @@ static const char *below(const char *path, const char *folder)
 {
     size_t n = folder ? strlen(folder) : 0;
 
-    while (n > 1 && folder[n - 1] == '/')
-        n--;
-    if (n < 2 || strncmp(path, folder, n) != 0 || path[n] != '/')
-        return NULL;
+    while (n > 1 && folder[n - 1] == '/') n--;
+    if (n < 2 || strncmp(path, folder, n) != 0 || path[n] != '/') return NULL;
     return path + n + 1;
 }
 
@@ -47,10 +45,8 @@ static const char *tail(const char *text, int columns)
 
     while (p > text) {
         const char *before = p - 1;
-        while (before > text && ((unsigned char)*before & 0xc0) == 0x80)
-            before--;
-        if (term_columns(before) > columns)
-            break;
+        while (before > text && ((unsigned char)*before & 0xc0) == 0x80) before--;
+        if (term_columns(before) > columns) break;
         p = before;
     }
     return p;
@@ -77,16 +73,14 @@ static const char *library_name(const char *path)
 
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         const char *at = strstr(path, folders[i]);
-        if (at)
-            return at + strlen(folders[i]);
+        if (at) return at + strlen(folders[i]);
     }
     return NULL;
 }
 
 /* The end of a path from a slash on, as long as it fits: "…/data/loader.py"; at the least the file.
  */
-static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark,
-                          int mark_columns)
+static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark, int mark_columns)
 {
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
         if (term_columns(slash) + mark_columns <= columns) {
@@ -95,8 +89,7 @@ static bool elide_folders(char *out, size_t size, const char *path, int columns,
         }
     }
     const char *file = strrchr(path, '/');
-    if (!file || term_columns(file + 1) > columns)
-        return false;
+    if (!file || term_columns(file + 1) > columns) return false;
     snprintf(out, size, "%s", file + 1);
     return true;
 }
@@ -107,8 +100,7 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
     const char *shown = below(path, cwd), *library = library_name(shown ? shown : path);
 
     term_clean(clean, sizeof clean, library ? library : shown ? shown : path, utf8);
-    if (term_columns(clean) <= columns ||
-        !elide_folders(out, size, clean, columns, utf8 ? "…" : "...", utf8 ? 1 : 3))
+    if (term_columns(clean) <= columns || !elide_folders(out, size, clean, columns, utf8 ? "…" : "...", utf8 ? 1 : 3))
         text_elide(out, size, clean, columns, utf8);
     return out;
 }
@@ -117,14 +109,24 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
  */
 static size_t literal(const char *p)
 {
-    static const char *const names[] = {
-        "(anonymous namespace)", "operator()", "operator<=>", "operator<<=", "operator>>=", "operator->*",
-        "operator<<", "operator>>", "operator<=", "operator>=", "operator->", "operator<", "operator>",
-        "operator[]", "operator"};
+    static const char *const names[] = {"(anonymous namespace)",
+                                        "operator()",
+                                        "operator<=>",
+                                        "operator<<=",
+                                        "operator>>=",
+                                        "operator->*",
+                                        "operator<<",
+                                        "operator>>",
+                                        "operator<=",
+                                        "operator>=",
+                                        "operator->",
+                                        "operator<",
+                                        "operator>",
+                                        "operator[]",
+                                        "operator"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strncmp(p, names[i], strlen(names[i])) == 0)
-            return strlen(names[i]);
+        if (strncmp(p, names[i], strlen(names[i])) == 0) return strlen(names[i]);
     return 0;
 }
 
@@ -149,8 +151,7 @@ static const char *goes_on(const char *p)
     static const char qualifier[] = " const";
 
     p = behind(p);
-    if (strncmp(p, qualifier, sizeof qualifier - 1) == 0)
-        p += sizeof qualifier - 1;
+    if (strncmp(p, qualifier, sizeof qualifier - 1) == 0) p += sizeof qualifier - 1;
     p += strspn(p, " &");
     return p[0] == ':' && p[1] == ':' ? p : NULL;
 }
@@ -187,22 +188,19 @@ static void strip(char *text)
         } else if (!depth && *p == '{') {
             p = braces(p, &to);
         } else if (!depth && (*p == '(' || (*p == '[' && !rust)) && to > text) {
-            if (!(next = goes_on(p)))
-                break;
+            if (!(next = goes_on(p))) break;
             p = next;
         } else {
             bool generic = *p == '<';
             if (generic && !depth && to > text + 2 && to[-1] == ':') /* Rust's "f::<int>" */
                 to -= 2;
-            if (depth == 0 && !generic)
-                *to++ = *p;
+            if (depth == 0 && !generic) *to++ = *p;
             depth += generic;
             depth -= *p == '>' && depth && p[-1] != '-';
             p++;
         }
     }
-    while (to > text && to[-1] == ' ')
-        to--;
+    while (to > text && to[-1] == ' ') to--;
     *to = 0;
 }
 
@@ -212,11 +210,9 @@ static char *without_decltype(char *text)
     static const char word[] = "decltype";
     char *p = text + sizeof word - 1;
 
-    if (strncmp(text, word, sizeof word - 1) != 0)
-        return text;
+    if (strncmp(text, word, sizeof word - 1) != 0) return text;
     p += strspn(p, " ");
-    if (*p != '(')
-        return text;
+    if (*p != '(') return text;
     p += behind(p) - p;
     p += strspn(p, " &*");
     return *p ? p : text;
@@ -229,10 +225,8 @@ static char *without_return_type(char *text)
     char *operator_ = strstr(text, "operator"), *name = text;
 
     for (char *p = text; *p && p != operator_; p++) {
-        if (*p == '(')
-            return name;
-        if (*p == ' ')
-            name = p + 1;
+        if (*p == '(') return name;
+        if (*p == ' ') name = p + 1;
     }
     return name;
 }

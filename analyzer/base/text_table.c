@@ -10,8 +10,7 @@ static int columns_of(const struct table *t)
 {
     int n = 0;
 
-    while (n < TABLE_COLUMNS && t->head[n])
-        n++;
+    while (n < TABLE_COLUMNS && t->head[n]) n++;
     return n;
 }
 
@@ -22,15 +21,13 @@ struct table_row *table_add(struct table *t, const char *const *cells, const voi
     if (t->n == t->capacity) {
         size_t capacity = t->capacity ? 2 * t->capacity : 16;
         struct table_row *rows = realloc(t->rows, capacity * sizeof *rows);
-        if (!rows)
-            return NULL;
+        if (!rows) return NULL;
         t->rows = rows;
         t->capacity = capacity;
     }
     struct table_row *row = &t->rows[t->n++];
     *row = (struct table_row){.item = item};
-    for (int c = 0; c < n; c++)
-        row->cell[c] = strdup(cells[c] ? cells[c] : "");
+    for (int c = 0; c < n; c++) row->cell[c] = strdup(cells[c] ? cells[c] : "");
     return row;
 }
 
@@ -45,8 +42,7 @@ static int width_of(const struct table *t, int column)
 
     for (size_t i = 0; i < t->n; i++) {
         int w = term_columns(cell_of(&t->rows[i], column));
-        if (w > width)
-            width = w;
+        if (w > width) width = w;
     }
     return width;
 }
@@ -56,8 +52,7 @@ static int room_of(const int *width, int n, const struct term *term, int indent)
 {
     int room = term->width - indent;
 
-    for (int c = 0; c < n - 1; c++)
-        room -= width[c] + GAP;
+    for (int c = 0; c < n - 1; c++) room -= width[c] + GAP;
     return room;
 }
 
@@ -66,15 +61,12 @@ static size_t line_of(const char *text, int room)
 {
     size_t fits = term_fit(text, room), at = fits;
 
-    if (!text[fits])
-        return fits;
-    while (at > 0 && text[at] != ' ')
-        at--;
+    if (!text[fits]) return fits;
+    while (at > 0 && text[at] != ' ') at--;
     return at ? at : fits;
 }
 
-static void print_last(const struct table *t, const struct table_row *row, int n, int room,
-                       int start, FILE *out)
+static void print_last(const struct table *t, const struct table_row *row, int n, int room, int start, FILE *out)
 {
     char text[1024];
 
@@ -88,15 +80,14 @@ static void print_last(const struct table *t, const struct table_row *row, int n
         fprintf(out, "%.*s", (int)length, p);
         p += length;
         p += strspn(p, " ");
-        if (*p)
-            fprintf(out, "\n%*s", start, "");
+        if (*p) fprintf(out, "\n%*s", start, "");
     }
 }
 
 /* The cells before the last: beside one another, or on several lines where the terminal is too narrow
  * for that. `ends`: nothing follows on the line. */
-static void print_cells(const struct table *t, const char *const *cell, const int *width,
-                        const struct term *term, int indent, bool ends, FILE *out)
+static void print_cells(const struct table *t, const char *const *cell, const int *width, const struct term *term,
+                        int indent, bool ends, FILE *out)
 {
     int n = columns_of(t), at = indent;
 
@@ -115,16 +106,14 @@ static void print_cells(const struct table *t, const char *const *cell, const in
     }
 }
 
-static void print_head(const struct table *t, const struct term *term, int indent, const int *width,
-                       bool below, FILE *out)
+static void print_head(const struct table *t, const struct term *term, int indent, const int *width, bool below,
+                       FILE *out)
 {
     int n = columns_of(t);
     bool any = false;
 
-    for (int c = 0; c < n; c++)
-        any = any || *t->head[c];
-    if (!any)
-        return;
+    for (int c = 0; c < n; c++) any = any || *t->head[c];
+    if (!any) return;
     fputs(term_style(term, TERM_DIM), out);
     print_cells(t, t->head, width, term, indent, below || !*t->head[n - 1], out);
     fprintf(out, "%s%s\n", below ? "" : t->head[n - 1], term_style(term, TERM_PLAIN));
@@ -132,8 +121,7 @@ static void print_head(const struct table *t, const struct term *term, int inden
 
 static void free_row(struct table_row *row)
 {
-    for (int c = 0; c < TABLE_COLUMNS; c++)
-        free(row->cell[c]);
+    for (int c = 0; c < TABLE_COLUMNS; c++) free(row->cell[c]);
     free(row->below);
 }
 
@@ -141,27 +129,22 @@ void table_print(struct table *t, const struct term *term, int indent, FILE *out
 {
     int width[TABLE_COLUMNS] = {0}, n = columns_of(t);
 
-    for (int c = 0; c < n; c++)
-        width[c] = width_of(t, c);
+    for (int c = 0; c < n; c++) width[c] = width_of(t, c);
     int room = room_of(width, n, term, indent), start = indent;
-    for (int c = 0; c < n - 1; c++)
-        start += width[c] + GAP;
+    for (int c = 0; c < n - 1; c++) start += width[c] + GAP;
     bool below = room < LEAST && n > 1;
     if (below) {
         start = indent + GAP;
         room = term->width - start;
     }
-    if (t->n)
-        print_head(t, term, indent, width, below, out);
+    if (t->n) print_head(t, term, indent, width, below, out);
     for (size_t i = 0; i < t->n; i++) {
         struct table_row *row = &t->rows[i];
         const char *cells[TABLE_COLUMNS] = {NULL};
         bool empty = !row->item && !*cell_of(row, n - 1);
-        for (int c = 0; c < n; c++)
-            cells[c] = cell_of(row, c);
+        for (int c = 0; c < n; c++) cells[c] = cell_of(row, c);
         print_cells(t, cells, width, term, indent, below || empty, out);
-        if (below && !empty)
-            fprintf(out, "\n%*s", start, "");
+        if (below && !empty) fprintf(out, "\n%*s", start, "");
         print_last(t, row, n, room, start, out);
         fprintf(out, "\n%s", row->below ? row->below : "");
         free_row(row);

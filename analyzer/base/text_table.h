@@ -10,7 +10,7 @@
 struct table_row {
     char *cell[TABLE_COLUMNS];
     const void *item; /* what `last` makes the last cell of, NULL: the cell's text is there */
-    char *below; /* lines under the row, each ends with a newline; NULL none */
+    char *below;      /* lines under the row, each ends with a newline; NULL none */
 };
 
 /* Cells are cleaned text (term_clean) or this program's own. All but the last column are aligned to

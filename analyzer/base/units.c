@@ -28,11 +28,7 @@ char *format_bytes_signed(char out[UNITS_TEXT], int64_t bytes)
     uint64_t magnitude = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
 
     format_bytes(size, magnitude);
-    snprintf(out, UNITS_TEXT, "%s%.*s",
-             bytes < 0   ? "-"
-             : bytes > 0 ? "+"
-                         : "",
-             UNITS_TEXT - 2, size);
+    snprintf(out, UNITS_TEXT, "%s%.*s", bytes < 0 ? "-" : bytes > 0 ? "+" : "", UNITS_TEXT - 2, size);
     return out;
 }
 
@@ -82,16 +78,14 @@ char *format_seconds(char out[UNITS_TEXT], double s)
         snprintf(out, UNITS_TEXT, "%u min %02u s", (unsigned)(whole / 60), (unsigned)(whole % 60));
     } else {
         uint64_t minutes = (uint64_t)(s / 60 + 0.5);
-        snprintf(out, UNITS_TEXT, "%llu h %02u min", (unsigned long long)(minutes / 60),
-                 (unsigned)(minutes % 60));
+        snprintf(out, UNITS_TEXT, "%llu h %02u min", (unsigned long long)(minutes / 60), (unsigned)(minutes % 60));
     }
     return out;
 }
 
 uint64_t units_whole(double n)
 {
-    if (!(n > 0))
-        return 0;
+    if (!(n > 0)) return 0;
     return n < 0x1p64 ? (uint64_t)n : UINT64_MAX;
 }
 
@@ -102,8 +96,7 @@ char *format_count(char out[UNITS_TEXT], uint64_t n)
     char *to = out;
 
     for (int i = 0; i < length; i++) {
-        if (i && (length - i) % 3 == 0)
-            *to++ = ',';
+        if (i && (length - i) % 3 == 0) *to++ = ',';
         *to++ = digits[i];
     }
     *to = 0;
@@ -167,21 +160,15 @@ static bool read_digits(const char **text, struct decimal *d, char why[UNITS_WHY
             point = true;
             continue;
         }
-        if (*p == '_' && p > *text && is_digit(p[-1]) && is_digit(p[1]))
-            continue;
-        if (!is_digit(*p))
-            break;
+        if (*p == '_' && p > *text && is_digit(p[-1]) && is_digit(p[1])) continue;
+        if (!is_digit(*p)) break;
         seen++;
-        if (significant || *p != '0')
-            significant++;
-        if (significant > 30)
-            return fail(why, "has too many digits");
+        if (significant || *p != '0') significant++;
+        if (significant > 30) return fail(why, "has too many digits");
         d->digits = d->digits * 10 + (unsigned)(*p - '0');
-        if (point)
-            d->exponent--;
+        if (point) d->exponent--;
     }
-    if (!seen)
-        return fail(why, "is not a number");
+    if (!seen) return fail(why, "is not a number");
     *text = p;
     return true;
 }
@@ -191,22 +178,17 @@ static bool read_decimal(const char **text, struct decimal *d, char why[UNITS_WH
     const char *p = *text;
 
     *d = (struct decimal){0};
-    if (!*p)
-        return fail(why, "is empty");
-    if (*p == '-')
-        return fail(why, "is negative");
-    if (!read_digits(&p, d, why))
-        return false;
+    if (!*p) return fail(why, "is empty");
+    if (*p == '-') return fail(why, "is negative");
+    if (!read_digits(&p, d, why)) return false;
     /* "1e9", but not the E of a unit: an exponent has digits. */
     const char *e = p;
     if (*e == 'e' || *e == 'E') {
         bool negative = e[1] == '-';
         int exponent = 0;
         e += 1 + (e[1] == '-' || e[1] == '+');
-        if (!is_digit(*e))
-            return fail(why, "is not a number");
-        for (; is_digit(*e); e++)
-            exponent = exponent > 9999 ? exponent : exponent * 10 + (*e - '0');
+        if (!is_digit(*e)) return fail(why, "is not a number");
+        for (; is_digit(*e); e++) exponent = exponent > 9999 ? exponent : exponent * 10 + (*e - '0');
         d->exponent += negative ? -exponent : exponent;
         p = e;
     }
@@ -223,21 +205,21 @@ static const struct suffix count_suffixes[] = {
     {"", 0, 0}, {"k", 3, 0}, {"M", 6, 0}, {"G", 9, 0}, {"B", 9, 0}, {"T", 12, 0}, {0},
 };
 static const struct suffix byte_suffixes[] = {
-    {"B", 0, 0},    {"k", 0, 10},   {"M", 0, 20},   {"G", 0, 30},   {"T", 0, 40},
-    {"KiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {"TiB", 0, 40}, {"Ki", 0, 10},
-    {"Mi", 0, 20},  {"Gi", 0, 30},  {"Ti", 0, 40},  {"kB", 3, 0},   {"MB", 6, 0},
-    {"GB", 9, 0},   {"TB", 12, 0},  {0},
+    {"B", 0, 0},    {"k", 0, 10},   {"M", 0, 20},   {"G", 0, 30},  {"T", 0, 40},  {"KiB", 0, 10},
+    {"MiB", 0, 20}, {"GiB", 0, 30}, {"TiB", 0, 40}, {"Ki", 0, 10}, {"Mi", 0, 20}, {"Gi", 0, 30},
+    {"Ti", 0, 40},  {"kB", 3, 0},   {"MB", 6, 0},   {"GB", 9, 0},  {"TB", 12, 0}, {0},
 };
 
 /* Of a second, in front of which "/s" or "ps" was taken away. A link's "G" is 10^9, as links are sold. */
 static const struct suffix rate_suffixes[] = {
-    {"", 0, 0},   {"B", 0, 0},  {"k", 3, 0},  {"K", 3, 0},  {"M", 6, 0},    {"G", 9, 0},    {"T", 12, 0},   {"kB", 3, 0},
-    {"KB", 3, 0}, {"MB", 6, 0}, {"GB", 9, 0}, {"TB", 12, 0}, {"KiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {0},
+    {"", 0, 0},     {"B", 0, 0},    {"k", 3, 0},    {"K", 3, 0},  {"M", 6, 0},  {"G", 9, 0},
+    {"T", 12, 0},   {"kB", 3, 0},   {"KB", 3, 0},   {"MB", 6, 0}, {"GB", 9, 0}, {"TB", 12, 0},
+    {"KiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {0},
 };
 /* Bits: an eighth is 125/1000. */
 static const struct suffix bit_suffixes[] = {
-    {"b", -3, 0},   {"bit", -3, 0}, {"kb", 0, 0},   {"kbit", 0, 0}, {"Mb", 3, 0},
-    {"Mbit", 3, 0}, {"Gb", 6, 0},   {"Gbit", 6, 0}, {"Tb", 9, 0},   {"Tbit", 9, 0}, {0},
+    {"b", -3, 0}, {"bit", -3, 0}, {"kb", 0, 0}, {"kbit", 0, 0}, {"Mb", 3, 0}, {"Mbit", 3, 0},
+    {"Gb", 6, 0}, {"Gbit", 6, 0}, {"Tb", 9, 0}, {"Tbit", 9, 0}, {0},
 };
 static const struct suffix time_suffixes[] = {
     {"ns", 0, 0}, {"us", 3, 0}, {"ms", 6, 0}, {"s", 9, 0}, {0},
@@ -257,34 +239,28 @@ static bool scale(struct decimal d, int two, bool whole, uint64_t *out, char why
         d.exponent++;
     }
     for (; d.exponent > 0; d.exponent--) {
-        if (d.digits > limit)
-            return fail(why, "is too large");
+        if (d.digits > limit) return fail(why, "is too large");
         d.digits *= 10;
     }
     for (; two > 0; two--) {
-        if (d.digits >> 126)
-            return fail(why, "is too large");
+        if (d.digits >> 126) return fail(why, "is too large");
         d.digits *= 2;
     }
     for (; d.exponent < 0 && d.digits; d.exponent++) {
-        if (whole && d.digits % 10)
-            return fail(why, "is not a whole number");
+        if (whole && d.digits % 10) return fail(why, "is not a whole number");
         d.digits /= 10;
     }
-    if (d.digits > limit)
-        return fail(why, "is too large");
+    if (d.digits > limit) return fail(why, "is too large");
     *out = (uint64_t)d.digits;
     return true;
 }
 
-static bool parse(const char *text, const struct suffix *suffixes, bool whole, uint64_t *out,
-                  char why[UNITS_WHY])
+static bool parse(const char *text, const struct suffix *suffixes, bool whole, uint64_t *out, char why[UNITS_WHY])
 {
     struct decimal d;
     const char *rest = text;
 
-    if (!read_decimal(&rest, &d, why))
-        return false;
+    if (!read_decimal(&rest, &d, why)) return false;
     for (const struct suffix *s = suffixes; s->text; s++) {
         if (strcasecmp(rest, s->text) == 0) {
             d.exponent += s->ten;
@@ -306,8 +282,7 @@ bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
     const char *rest = text;
 
     if (read_decimal(&rest, &d, why) && !*rest) {
-        if (d.digits)
-            return fail(why, "has no unit");
+        if (d.digits) return fail(why, "has no unit");
         *out = 0;
         return true;
     }
@@ -319,8 +294,7 @@ bool parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY])
     struct decimal d;
     const char *rest = text;
 
-    if (read_decimal(&rest, &d, why) && !*rest)
-        return fail(why, "has no unit");
+    if (read_decimal(&rest, &d, why) && !*rest) return fail(why, "has no unit");
     return parse(text, time_suffixes, false, out, why);
 }
 
@@ -330,11 +304,9 @@ bool parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
     struct decimal d;
     const char *rest = text;
 
-    if (!read_decimal(&rest, &d, why))
-        return false;
+    if (!read_decimal(&rest, &d, why)) return false;
     size_t length = strlen(rest);
-    if (length >= 2 && (strcmp(rest + length - 2, "/s") == 0 || strcmp(rest + length - 2, "ps") == 0))
-        length -= 2;
+    if (length >= 2 && (strcmp(rest + length - 2, "/s") == 0 || strcmp(rest + length - 2, "ps") == 0)) length -= 2;
     if (length < sizeof unit) {
         snprintf(unit, sizeof unit, "%.*s", (int)length, rest);
         for (const struct suffix *s = rate_suffixes; s->text; s++) {
@@ -360,12 +332,10 @@ bool parse_seconds(const char *text, int64_t *ns)
     char *end;
     double s;
 
-    if (text[strspn(text, "0123456789.")])
-        return false;
+    if (text[strspn(text, "0123456789.")]) return false;
     errno = 0;
     s = strtod(text, &end);
-    if (end == text || *end || errno || !(s < 9e9))
-        return false;
+    if (end == text || *end || errno || !(s < 9e9)) return false;
     *ns = llround(s * 1e9);
     return true;
 }

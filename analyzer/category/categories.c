@@ -57,7 +57,7 @@ struct work {
     bool python, torch_device[128]; /* torch_device: has tensors of its own */
     bool died;                      /* of an OOM, or killed: what was live then had not come to its end */
     unsigned failed_doing;          /* of the OOM */
-    int64_t end_ns, backward_ns; /* the last allocation, or the OOM; the last free in backward after it */
+    int64_t end_ns, backward_ns;    /* the last allocation, or the OOM; the last free in backward after it */
     struct late *late;
     size_t late_n, late_cap;
 };
@@ -98,8 +98,7 @@ static void start_process(struct work *w, uint32_t process)
     memset(w->torch_device, 0, sizeof w->torch_device);
     for (size_t i = 0; i < gs_run_serieses(run); i++) {
         const struct gs_series *s = gs_run_series(run, (uint32_t)i);
-        if (s->process == process && s->layer == GS_SERIES_TENSOR && s->device >= 0 &&
-            s->device < 128) {
+        if (s->process == process && s->layer == GS_SERIES_TENSOR && s->device >= 0 && s->device < 128) {
             w->torch_device[s->device] = true;
         }
     }
@@ -211,8 +210,8 @@ static void count(struct place *p, uint32_t stack, unsigned rule, int64_t bytes)
     uint32_t *at = gs_map_at(&p->index, (uint64_t)stack << 8 | rule);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)p->by_stack_n;
-        *GS_PUSH(p->by_stack, p->by_stack_n, p->by_stack_cap) = (struct gs_category_line){
-            stack, gs_category_of(rule), gs_category_evidence(rule), 0, 0, rule};
+        *GS_PUSH(p->by_stack, p->by_stack_n, p->by_stack_cap) =
+            (struct gs_category_line){stack, gs_category_of(rule), gs_category_evidence(rule), 0, 0, rule};
     }
     struct gs_category_line *line = &p->by_stack[*at];
     line->bytes = gs_add(line->bytes, bytes);
@@ -238,25 +237,23 @@ static void on_live(void *self, size_t moment, const struct gs_lifetime *life, u
         return;
     }
     bool untold = life->device >= 0 && life->device < 128 && !w->torch_device[life->device];
-    struct gs_category_block block = {.stack = life->stack,
-                                      .free_stack = free_stack,
-                                      .tensor = life->layer != GS_LAYER_DEVICE,
-                                      .direct = s->layer == GS_SERIES_DEVICE && untold,
-                                      .python = w->python,
-                                      .kept = late,
-                                      .use = gs_uses_of(w->b->report->uses, s->process, life->stack,
-                                                        life->alloc_ns, life->free_ns)};
-    block.aged = w->steps && gs_steps_done(w->steps, p->time_ns) >=
-                                 gs_steps_done(w->steps, life->alloc_ns) + AGE;
+    struct gs_category_block block = {
+        .stack = life->stack,
+        .free_stack = free_stack,
+        .tensor = life->layer != GS_LAYER_DEVICE,
+        .direct = s->layer == GS_SERIES_DEVICE && untold,
+        .python = w->python,
+        .kept = late,
+        .use = gs_uses_of(w->b->report->uses, s->process, life->stack, life->alloc_ns, life->free_ns)};
+    block.aged = w->steps && gs_steps_done(w->steps, p->time_ns) >= gs_steps_done(w->steps, life->alloc_ns) + AGE;
     if (late) {
-        *GS_PUSH(w->late, w->late_n, w->late_cap) =
-            (struct late){.place = (uint32_t)moment,
-                          .stack = life->stack,
-                          .bytes = life->bytes,
-                          .alloc_ns = life->alloc_ns,
-                          .free_ns = life->free_ns,
-                          .like = life->bytes,
-                          .block = block};
+        *GS_PUSH(w->late, w->late_n, w->late_cap) = (struct late){.place = (uint32_t)moment,
+                                                                  .stack = life->stack,
+                                                                  .bytes = life->bytes,
+                                                                  .alloc_ns = life->alloc_ns,
+                                                                  .free_ns = life->free_ns,
+                                                                  .like = life->bytes,
+                                                                  .block = block};
     } else {
         unsigned rule = gs_category_rule(w->categorizer, &block);
         count(p, life->stack, rule, life->bytes);
@@ -292,9 +289,7 @@ static enum round tell(struct work *w, struct late *l, const struct gs_alike *al
         return FAILED;
     }
     enum gs_category category = gs_category_of(l->rule);
-    return l->block.kept && (category == GS_CATEGORY_UNKNOWN || category == GS_CATEGORY_INPUTS)
-               ? KEPT
-               : TOLD;
+    return l->block.kept && (category == GS_CATEGORY_UNKNOWN || category == GS_CATEGORY_INPUTS) ? KEPT : TOLD;
 }
 
 /* What was made in the pass that failed did not come to its end; but a gradient is as large as its
@@ -309,8 +304,7 @@ static void tell_again(struct work *w, struct late *l)
         uint32_t parameters = *of_size(p, GS_CATEGORY_PARAMETERS, like);
         uint32_t gradients = *of_size(p, GS_CATEGORY_GRADIENTS, like);
         l->block.fits = gradients < parameters;
-        l->block.trained = parameters < gradients ||
-                           parameters < *of_size(p, GS_CATEGORY_OPTIMIZER_STATE, like);
+        l->block.trained = parameters < gradients || parameters < *of_size(p, GS_CATEGORY_OPTIMIZER_STATE, like);
         if (l->block.failed ? l->block.fits : l->block.trained) {
             l->like = like;
             break;
@@ -348,8 +342,7 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
 static int heavier(const void *a, const void *b)
 {
     const struct gs_category_share *x = a, *y = b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1)
-                                : (int)x->category - (int)y->category;
+    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->category - (int)y->category;
 }
 
 /* Rows whose times make no sense may have been live in the replay and not be found again: what is
@@ -383,8 +376,8 @@ static void close_place(struct work *w, struct place *p)
     for (unsigned i = 0; i < rules; i++) {
         p->to->bytes[gs_category_of(i)] += p->by_rule[i];
         if (p->by_rule[i]) {
-            p->to->shares[p->to->shares_n++] = (struct gs_category_share){
-                gs_category_of(i), gs_category_evidence(i), p->by_rule[i], p->count_by_rule[i], i};
+            p->to->shares[p->to->shares_n++] = (struct gs_category_share){gs_category_of(i), gs_category_evidence(i),
+                                                                          p->by_rule[i], p->count_by_rule[i], i};
         }
     }
     if (p->to->shares_n > 1) {
@@ -435,9 +428,7 @@ static bool look(struct work *w, uint32_t process, char *error, size_t error_siz
 
 static struct work start(struct gs_builder *b)
 {
-    return (struct work){.b = b,
-                         .categorizer = gs_categorizer_new(b->run),
-                         .python = gs_category_python(b->run)};
+    return (struct work){.b = b, .categorizer = gs_categorizer_new(b->run), .python = gs_category_python(b->run)};
 }
 
 static void finish(struct work *w)
@@ -467,8 +458,8 @@ bool gs_categories_build(struct gs_builder *b, char *error, size_t error_size)
     return ok;
 }
 
-bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category_moment *moments,
-                      size_t n, char *error, size_t error_size)
+bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category_moment *moments, size_t n, char *error,
+                      size_t error_size)
 {
     struct work w = start(b);
     start_process(&w, process);

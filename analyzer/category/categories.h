@@ -14,7 +14,7 @@ struct gs_category_moment {
     int64_t bytes; /* all that was live there */
     struct gs_by_category by;
 };
-bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category_moment *moments,
-                      size_t n, char *error, size_t error_size);
+bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category_moment *moments, size_t n, char *error,
+                      size_t error_size);
 
 #endif

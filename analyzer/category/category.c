@@ -7,18 +7,18 @@
 #include "analyzer/run/run.h"
 
 enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: without any */
-    NOTHING,
-    THREAD,
-    ZERO,
-    STEP,
-    BUCKETS,
-    FORWARD,
-    BACKWARD,
-    MOVE,
-    INIT,
-    LOADER,
-    LOAD,
-    ANY
+             NOTHING,
+             THREAD,
+             ZERO,
+             STEP,
+             BUCKETS,
+             FORWARD,
+             BACKWARD,
+             MOVE,
+             INIT,
+             LOADER,
+             LOAD,
+             ANY
 };
 /* Of the stack that made it, and from AGED on of the block, see gs_category_block. */
 enum hint {
@@ -35,7 +35,7 @@ enum hint {
     FITS = 1024,
     STATED = 2048,
     TRAINED = 4096,
-    BUILDING = 8192, /* freed while an object was built */
+    BUILDING = 8192,  /* freed while an object was built */
     UNUSED = 1 << 14, /* GS_USE_… of the block */
     RECURS = 1 << 15,
     ONCE = 1 << 16,
@@ -84,9 +84,9 @@ struct facts { /* of a stack */
 
 struct gs_categorizer {
     struct gs_run *run;
-    struct gs_map frames;  /* frame, by address → facts, packed */
-    struct gs_map stacks;  /* stack → facts, packed */
-    struct gs_map modules; /* class_key → 1 */
+    struct gs_map frames;            /* frame, by address → facts, packed */
+    struct gs_map stacks;            /* stack → facts, packed */
+    struct gs_map modules;           /* class_key → 1 */
     struct gs_map pairs[2][GS_USES]; /* by tensor and use: the calls that made and freed it → its two rules, packed */
     enum { UNASKED, NO_PYTHON, PYTHON } python;
 };
@@ -216,17 +216,14 @@ unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_blo
     if (!tensor && (made.hints & TORCH)) { /* a segment: its maker is not its only user */
         return RULES - 1;
     }
-    unsigned hints = made.hints | (b->aged ? AGED : 0) | (b->failed ? FAILED : 0) |
-                     (b->fits ? FITS : 0) | (b->stated ? STATED : 0) | (b->trained ? TRAINED : 0) |
-                     (freed.hints & BUILT ? BUILDING : 0) | (b->use & GS_USE_UNUSED ? UNUSED : 0) |
-                     (b->use & GS_USE_RECURS ? RECURS : 0) | (b->use & GS_USE_ONCE ? ONCE : 0) |
-                     (b->use & GS_USE_KEPT ? LASTING : 0);
+    unsigned hints = made.hints | (b->aged ? AGED : 0) | (b->failed ? FAILED : 0) | (b->fits ? FITS : 0) |
+                     (b->stated ? STATED : 0) | (b->trained ? TRAINED : 0) | (freed.hints & BUILT ? BUILDING : 0) |
+                     (b->use & GS_USE_UNUSED ? UNUSED : 0) | (b->use & GS_USE_RECURS ? RECURS : 0) |
+                     (b->use & GS_USE_ONCE ? ONCE : 0) | (b->use & GS_USE_KEPT ? LASTING : 0);
     for (unsigned i = 0; i < RULES; i++) {
         const struct rule *r = &rules[i];
-        if ((r->doing == ANY || r->doing == made.doing) && (hints & r->hint) == r->hint &&
-            (fate & r->fates) &&
-            (tensor || r->category == GS_CATEGORY_WORKSPACES ||
-             r->category == GS_CATEGORY_UNKNOWN)) {
+        if ((r->doing == ANY || r->doing == made.doing) && (hints & r->hint) == r->hint && (fate & r->fates) &&
+            (tensor || r->category == GS_CATEGORY_WORKSPACES || r->category == GS_CATEGORY_UNKNOWN)) {
             return i;
         }
     }
@@ -247,13 +244,12 @@ unsigned gs_category_doing(struct gs_categorizer *c, uint32_t stack)
 enum gs_category_role gs_category_role(struct gs_categorizer *c, uint32_t stack)
 {
     static const uint8_t roles[ANY] = {
-        [THREAD] = GS_ROLE_THREAD,     [FORWARD] = GS_ROLE_FORWARD, [BACKWARD] = GS_ROLE_BACKWARD,
-        [STEP] = GS_ROLE_STEP,         [BUCKETS] = GS_ROLE_SETUP,   [MOVE] = GS_ROLE_SETUP,
-        [INIT] = GS_ROLE_SETUP,        [LOAD] = GS_ROLE_SETUP,      [LOADER] = GS_ROLE_COPY,
+        [THREAD] = GS_ROLE_THREAD, [FORWARD] = GS_ROLE_FORWARD, [BACKWARD] = GS_ROLE_BACKWARD,
+        [STEP] = GS_ROLE_STEP,     [BUCKETS] = GS_ROLE_SETUP,   [MOVE] = GS_ROLE_SETUP,
+        [INIT] = GS_ROLE_SETUP,    [LOAD] = GS_ROLE_SETUP,      [LOADER] = GS_ROLE_COPY,
     };
     struct facts facts = stack_facts(c, stack);
-    return facts.doing == NOTHING && (facts.hints & COPIED) ? GS_ROLE_COPY
-                                                            : (enum gs_category_role)roles[facts.doing];
+    return facts.doing == NOTHING && (facts.hints & COPIED) ? GS_ROLE_COPY : (enum gs_category_role)roles[facts.doing];
 }
 
 bool gs_category_iterated(struct gs_categorizer *c, uint32_t stack)
@@ -284,8 +280,8 @@ bool gs_category_python(const struct gs_run *run)
     return false;
 }
 
-unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack,
-                             uint32_t free_stack, bool kept, unsigned use)
+unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack, uint32_t free_stack, bool kept,
+                             unsigned use)
 {
     if (c->python == UNASKED) {
         c->python = gs_category_python(c->run) ? PYTHON : NO_PYTHON;

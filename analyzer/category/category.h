@@ -38,8 +38,8 @@ unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_blo
 
 /* The same by its calls alone, looked up once for each two: of a tensor, or of what a CUDA call took
  * where there are none. */
-unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack,
-                             uint32_t free_stack, bool kept, unsigned use);
+unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack, uint32_t free_stack, bool kept,
+                             unsigned use);
 /* Has any stack a Python frame? */
 bool gs_category_python(const struct gs_run *run);
 
@@ -72,7 +72,7 @@ unsigned gs_category_fate(struct gs_categorizer *c, uint32_t free_stack);
 unsigned gs_category_rules(void);
 enum gs_category gs_category_of(unsigned rule);
 bool gs_category_outlives(unsigned rule); /* several steps: an activation that no backward pass needs */
-bool gs_category_sets_up(unsigned rule); /* it needs an optimizer that sets up its state */
+bool gs_category_sets_up(unsigned rule);  /* it needs an optimizer that sets up its state */
 const char *gs_category_evidence(unsigned rule);
 const char *gs_category_while(unsigned rule); /* "STEP": what was done then, as in category.def */
 

@@ -124,8 +124,8 @@ static void on_last(void *self, const struct gs_lifetime *life, uint32_t free_st
                                       .free_stack = free_stack,
                                       .tensor = life->layer != GS_LAYER_DEVICE,
                                       .python = a->python,
-                                      .use = gs_uses_of(a->uses, a->process, life->stack,
-                                                        life->alloc_ns, life->free_ns)};
+                                      .use =
+                                          gs_uses_of(a->uses, a->process, life->stack, life->alloc_ns, life->free_ns)};
     *GS_PUSH(a->ends, a->ends_n, a->ends_cap) = (struct end){.stack = life->stack,
                                                              .rule = gs_category_rule(a->categorizer, &block),
                                                              .bytes = life->bytes,
@@ -139,8 +139,8 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-bool gs_alike_read(struct gs_alike *a, struct gs_run *run, uint32_t process, int64_t until_ns,
-                   char *error, size_t error_size)
+bool gs_alike_read(struct gs_alike *a, struct gs_run *run, uint32_t process, int64_t until_ns, char *error,
+                   size_t error_size)
 {
     a->process = process;
     a->until_ns = until_ns;
@@ -175,9 +175,7 @@ unsigned gs_alike_rule(const struct gs_alike *a, uint32_t stack, int64_t bytes, 
             }
         }
         if (most) {
-            return gs_category_of(most->rule) == GS_CATEGORY_UNKNOWN
-                       ? GS_NONE
-                       : most->rule + gs_category_rules() / 2;
+            return gs_category_of(most->rule) == GS_CATEGORY_UNKNOWN ? GS_NONE : most->rule + gs_category_rules() / 2;
         }
         if (l && l->n) { /* of its very size there were some, and it has outlived them */
             return GS_NONE;

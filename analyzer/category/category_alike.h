@@ -14,8 +14,8 @@ void gs_alike_free(struct gs_alike *a);
 /* Somebody will ask for these. */
 void gs_alike_want(struct gs_alike *a, uint32_t stack, int64_t bytes);
 /* Reads what was freed by `until_ns`; once. */
-bool gs_alike_read(struct gs_alike *a, struct gs_run *run, uint32_t process, int64_t until_ns,
-                   char *error, size_t error_size);
+bool gs_alike_read(struct gs_alike *a, struct gs_run *run, uint32_t process, int64_t until_ns, char *error,
+                   size_t error_size);
 /* The rule of a block that was live at `until_ns`, see gs_category_rules; GS_NONE: there is none. */
 unsigned gs_alike_rule(const struct gs_alike *a, uint32_t stack, int64_t bytes, int64_t alloc_ns);
 

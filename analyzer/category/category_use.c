@@ -6,25 +6,25 @@
 #include <string.h>
 
 enum {
-    LIVES = 64,        /* lifetimes are counted exactly below this many passes */
-    BEGINS = 1 << 20,  /* passes whose times are kept */
-    UNPACED = 8,       /* passes that two steps may have where no steps are known */
-    SAVED = 4,         /* steps: a loop holds no batch longer, whatever it prefetches */
-    AGE = 2,           /* steps, as in categories.c */
-    BATCH = 16,        /* tensors of one batch that one line copies */
+    LIVES = 64,       /* lifetimes are counted exactly below this many passes */
+    BEGINS = 1 << 20, /* passes whose times are kept */
+    UNPACED = 8,      /* passes that two steps may have where no steps are known */
+    SAVED = 4,        /* steps: a loop holds no batch longer, whatever it prefetches */
+    AGE = 2,          /* steps, as in categories.c */
+    BATCH = 16,       /* tensors of one batch that one line copies */
 };
 
 struct copies { /* what one call path copied to the device */
     int64_t first_ns, last_ns;
-    size_t begins;       /* passes that had begun at its last allocation */
-    uint32_t rounds;     /* times that it allocated with a pass in between */
-    uint32_t pass_stack; /* of the pass that followed it with nothing set up in between, GS_NONE */
+    size_t begins;          /* passes that had begun at its last allocation */
+    uint32_t rounds;        /* times that it allocated with a pass in between */
+    uint32_t pass_stack;    /* of the pass that followed it with nothing set up in between, GS_NONE */
     uint64_t blocks, sized; /* sized: of them as large as a tensor of a module */
-    uint32_t lives[LIVES]; /* by passes that began between allocation and free; the last: or more */
+    uint32_t lives[LIVES];  /* by passes that began between allocation and free; the last: or more */
     bool recurs, once;
 };
 
-struct course { /* of one process */
+struct course {          /* of one process */
     struct gs_map paths; /* stack → index in `copies` */
     struct gs_map sizes; /* of what modules were built of, moved or loaded: bytes → 1 */
     struct copies *copies;
@@ -98,7 +98,8 @@ static void on_process_start(void *self, uint32_t process)
 {
     struct gs_uses *u = self;
     struct course *c = gs_realloc(NULL, 1, sizeof *c);
-    *c = (struct course){.soon = UNPACED, .backward_ns = GS_NEVER, .next_ns = GS_UNKNOWN, .turn_ns = INT64_MIN, .again_ns = INT64_MIN};
+    *c = (struct course){
+        .soon = UNPACED, .backward_ns = GS_NEVER, .next_ns = GS_UNKNOWN, .turn_ns = INT64_MIN, .again_ns = INT64_MIN};
     *GS_REACH(u->list, process, u->list_n) = c;
     u->now = c;
     u->last = GS_ROLE_OTHER;
@@ -114,8 +115,7 @@ static void copy_begins(struct gs_uses *u, const struct gs_lifetime *life)
     bool first = *at == GS_MAP_NEW;
     if (first) {
         *at = (uint32_t)c->copies_n;
-        *GS_PUSH(c->copies, c->copies_n, c->copies_cap) =
-            (struct copies){.first_ns = ns, .pass_stack = GS_NONE};
+        *GS_PUSH(c->copies, c->copies_n, c->copies_cap) = (struct copies){.first_ns = ns, .pass_stack = GS_NONE};
     }
     struct copies *p = &c->copies[*at];
     if (first || p->begins != c->begins_n) {
@@ -367,14 +367,10 @@ static unsigned copied(const struct course *c, const struct copies *p, int64_t a
     if (c->steps ? steps >= (p->recurs ? SAVED : AGE) : passes > c->soon) {
         return GS_USE_KEPT;
     }
-    return p->recurs                                ? GS_USE_RECURS
-           : p->once && c->turn_ns < alloc_ns ? GS_USE_ONCE
-           : p->rounds > 1                          ? GS_USE_KEPT
-                                                    : 0;
+    return p->recurs ? GS_USE_RECURS : p->once && c->turn_ns < alloc_ns ? GS_USE_ONCE : p->rounds > 1 ? GS_USE_KEPT : 0;
 }
 
-unsigned gs_uses_of(const struct gs_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns,
-                    int64_t free_ns)
+unsigned gs_uses_of(const struct gs_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns, int64_t free_ns)
 {
     const struct course *c = u && process < u->list_n ? u->list[process] : NULL;
     if (!c || stack >= u->roles_n || !u->roles[stack]) {

@@ -22,8 +22,7 @@ void gs_uses_free(struct gs_uses *u);
 /* Replays the run once for nothing else. NULL and a line in `error` where a database cannot be read. */
 struct gs_uses *gs_uses_read(struct gs_run *run, char *error, size_t error_size);
 /* The bits of a block of that process. `u` may be NULL: none. */
-unsigned gs_uses_of(const struct gs_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns,
-                    int64_t free_ns);
+unsigned gs_uses_of(const struct gs_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns, int64_t free_ns);
 /* Was the process at that time in the first pass that it ran, or in what follows it up to the next? */
 bool gs_uses_first_step(const struct gs_uses *u, uint32_t process, int64_t time_ns);
 

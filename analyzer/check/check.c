@@ -202,7 +202,8 @@ static void measure_all(struct runner *r, struct gs_run *run, const struct gs_re
     for (int g = 0; g < GATES_N; g++) {
         c->gate = (enum gate_id)g;
         if (wanted(r, c->gate)) {
-            r->any = r->any || (g != GATE_COMPLETE && (g != GATE_LOST || limits_want(r->wish->limits, c->gate, c->paths)));
+            r->any =
+                r->any || (g != GATE_COMPLETE && (g != GATE_LOST || limits_want(r->wish->limits, c->gate, c->paths)));
             gates[g].measure(c);
         }
     }
@@ -214,18 +215,14 @@ static void measure_all(struct runner *r, struct gs_run *run, const struct gs_re
 /* What the report's question is asked with. */
 static struct gs_estimate_bytes estimate_bytes(const struct estimate *e)
 {
-    return (struct gs_estimate_bytes){(double)e->weights, (double)e->gradients,
-                                      (double)(e->optimizer + e->master), (double)e->total,
-                                      (double)e->params, (double)e->cast_copies};
+    return (struct gs_estimate_bytes){(double)e->weights, (double)e->gradients, (double)(e->optimizer + e->master),
+                                      (double)e->total,   (double)e->params,    (double)e->cast_copies};
 }
 
-static bool one_process(struct runner *r, const char *path, struct symbolizer *symbols, char *error,
-                        size_t error_size)
+static bool one_process(struct runner *r, const char *path, struct symbolizer *symbols, char *error, size_t error_size)
 {
     const char *paths[] = {path, r->wish->n == 1 ? r->wish->paths[0] : path, NULL};
-    struct gs_options o = {.all = true,
-                           .alone = true,
-                           SYMBOLIZER_OPTIONS(symbols)};
+    struct gs_options o = {.all = true, .alone = true, SYMBOLIZER_OPTIONS(symbols)};
     const struct limit *budget = limits_find(r->wish->limits, GATE_BUDGET, paths, -1);
     struct gs_estimate_bytes bytes;
     r->c.paths = paths;
@@ -252,8 +249,8 @@ static bool one_process(struct runner *r, const char *path, struct symbolizer *s
 }
 
 /* The databases of the run: what is named, and what lies beside it. */
-static char **databases_of(const char *const *paths, size_t n, bool alone, size_t *found, double *duration,
-                           char *error, size_t error_size)
+static char **databases_of(const char *const *paths, size_t n, bool alone, size_t *found, double *duration, char *error,
+                           size_t error_size)
 {
     struct gs_options o = {.alone = alone};
     struct gs_run *run = gs_run_open(paths, n, &o, error, error_size);

@@ -20,9 +20,9 @@
 /* ---------------------------------------------------------------- gates */
 
 enum gate_unit {
-    UNIT_EVENTS,      /* a count, none allowed; it has no option */
-    UNIT_FLAG,        /* likewise, with an option */
-    UNIT_LEAKS,       /* bytes, none allowed */
+    UNIT_EVENTS, /* a count, none allowed; it has no option */
+    UNIT_FLAG,   /* likewise, with an option */
+    UNIT_LEAKS,  /* bytes, none allowed */
     UNIT_COUNT,
     UNIT_BYTES,
     UNIT_BYTES_STEP,  /* "1MiB" or "1MiB/step" */
@@ -64,9 +64,9 @@ struct budget_limit {
     double activations; /* bytes, NAN: not given */
 };
 struct limit {
-    bool off;       /* a section lifts it */
-    bool relative;  /* to the baseline: value is a share of it, or bytes or a number more than it */
-    bool of_share;  /* … a share */
+    bool off;        /* a section lifts it */
+    bool relative;   /* to the baseline: value is a share of it, or bytes or a number more than it */
+    bool of_share;   /* … a share */
     bool unreadable; /* no limit, because a file that it names is none of a model */
     double value;
     struct budget_limit budget;
@@ -77,8 +77,8 @@ bool limit_parse(const struct gate *g, const char *text, struct limit *out, char
 
 struct limit_entry {
     enum gate_id gate;
-    const char *glob;   /* of databases, NULL any */
-    int device;         /* -1 any */
+    const char *glob; /* of databases, NULL any */
+    int device;       /* -1 any */
     struct limit limit;
 };
 struct limits {
@@ -90,11 +90,9 @@ struct limits {
 };
 void limits_add(struct limits *l, const struct limit_entry *entry);
 /* The lines of a file, `name` for errors: "name:3: …". False: one line in `error`. */
-bool limits_read(struct limits *l, const char *text, size_t size, const char *name, char *error,
-                 size_t error_size);
+bool limits_read(struct limits *l, const char *text, size_t size, const char *name, char *error, size_t error_size);
 /* NULL: none. `paths`: any that the process goes by; they end with NULL. */
-const struct limit *limits_find(const struct limits *l, enum gate_id gate, const char *const *paths,
-                                int device);
+const struct limit *limits_find(const struct limits *l, enum gate_id gate, const char *const *paths, int device);
 /* Is there one for some device? */
 bool limits_want(const struct limits *l, enum gate_id gate, const char *const *paths);
 void limits_free(struct limits *l);
@@ -102,7 +100,7 @@ void limits_free(struct limits *l);
 /* ---------------------------------------------------------------- the answer */
 
 enum { CHECK_BRIEF = 54 };
-struct check_line { /* where it comes from */
+struct check_line {   /* where it comes from */
     const char *file; /* as recorded, NULL unknown */
     int line;
     const char *function; /* NULL unknown */
@@ -117,15 +115,15 @@ struct check_result {
     enum check_status status;
     const char *path; /* of the process's database */
     uint32_t pid;
-    int64_t rank;     /* GS_UNKNOWN */
-    bool several;     /* the run has several processes: say which */
-    int device;       /* -1 none */
-    const char *gpu;  /* as its host knows it, with the host; "" none */
-    unsigned shared;  /* --per device: so many other processes are in it */
-    const char *what; /* of the budget: "parameters"; NULL the gate's */
-    double value, limit; /* NAN */
-    const char *why;  /* of an unknown: a sentence; else a remark, or NULL */
-    const char *cwd;  /* of the process, NULL unknown */
+    int64_t rank;             /* GS_UNKNOWN */
+    bool several;             /* the run has several processes: say which */
+    int device;               /* -1 none */
+    const char *gpu;          /* as its host knows it, with the host; "" none */
+    unsigned shared;          /* --per device: so many other processes are in it */
+    const char *what;         /* of the budget: "parameters"; NULL the gate's */
+    double value, limit;      /* NAN */
+    const char *why;          /* of an unknown: a sentence; else a remark, or NULL */
+    const char *cwd;          /* of the process, NULL unknown */
     struct check_line *lines; /* heaviest first */
     size_t lines_n, lines_total;
 };
@@ -136,9 +134,9 @@ struct check {
     size_t processes;
     uint64_t events;
     double duration_s;
-    const char *source; /* as it was typed */
+    const char *source;  /* as it was typed */
     const char *command; /* that was recorded, of the first process; NULL unknown */
-    bool failed;        /* any result is not CHECK_OK */
+    bool failed;         /* any result is not CHECK_OK */
     bool simulated;
 };
 
@@ -146,14 +144,13 @@ struct check_wish {
     const char *const *paths;
     size_t n;
     const struct limits *limits;
-    bool alone;            /* not the run's other processes */
+    bool alone; /* not the run's other processes */
     bool allow_incomplete;
-    bool per_device;       /* peaks of processes on one GPU are added up */
-    const char *baseline;  /* NULL none */
+    bool per_device;      /* peaks of processes on one GPU are added up */
+    const char *baseline; /* NULL none */
 };
 /* False: one line in `error`. *nothing: no limit concerns these recordings. */
-bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, char *error,
-               size_t error_size);
+bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, char *error, size_t error_size);
 void check_free(struct check *c);
 void check_share(struct check *c); /* shared.c: --per device */
 
@@ -178,12 +175,12 @@ struct checking { /* one process */
     struct gs_arena *arena;
     const struct limits *limits;
     const char *const *paths;
-    enum gate_id gate;           /* now measured */
+    enum gate_id gate; /* now measured */
     /* What a measure emits. `limit` is NAN but for what brings its own. */
     void (*read)(struct checking *c, const struct check_result *reading);
     void *self;
 };
-void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct gs_site *site,
-                    double amount, const char *note);
+void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct gs_site *site, double amount,
+                    const char *note);
 
 #endif

@@ -127,8 +127,7 @@ static bool value_of(const struct gate *g, const char *text, struct limit *out, 
 
 /* ---------------------------------------------------------------- the budget */
 
-static const char budget_keys[] =
-    "params|model|optimizer|precision|master-weights|activations|tolerance";
+static const char budget_keys[] = "params|model|optimizer|precision|master-weights|activations|tolerance";
 
 struct budget_text { /* what was given */
     struct estimate_settings s;
@@ -181,8 +180,7 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
     return ok;
 }
 
-static bool budget_key(struct budget_text *b, const char *key, const char *value,
-                       char why[LIMIT_WHY])
+static bool budget_key(struct budget_text *b, const char *key, const char *value, char why[LIMIT_WHY])
 {
     char near[32], list[256];
     if (!options_is_word(key, budget_keys)) {
@@ -269,7 +267,9 @@ static bool budget_settled(const struct budget_text *b, struct limit *out, char 
         return false;
     }
     if (b->s.params && estimate_shaped(o->name)) {
-        say(why, "asks for the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not params=",
+        say(why,
+            "asks for the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not "
+            "params=",
             o->name, estimate_shaped(o->name));
         return false;
     }
@@ -493,8 +493,7 @@ static bool one_line(struct reader *r, char *line)
     return *text == '[' ? section(r, text) : assignment(r, text);
 }
 
-bool limits_read(struct limits *l, const char *text, size_t size, const char *name, char *error,
-                 size_t error_size)
+bool limits_read(struct limits *l, const char *text, size_t size, const char *name, char *error, size_t error_size)
 {
     enum { MOST = 2000 };
     struct reader r = {l, name, 0, NULL, -1, error, error_size};
@@ -519,4 +518,3 @@ bool limits_read(struct limits *l, const char *text, size_t size, const char *na
     }
     return true;
 }
-

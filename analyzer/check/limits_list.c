@@ -23,8 +23,8 @@ static bool fits(const char *glob, const char *const *paths)
     return false;
 }
 
-static const struct limit *find(const struct limits *l, enum gate_id gate, const char *const *paths,
-                                int device, bool any)
+static const struct limit *find(const struct limits *l, enum gate_id gate, const char *const *paths, int device,
+                                bool any)
 {
     for (size_t i = l->n; i-- > 0;) {
         const struct limit_entry *e = &l->entries[i];

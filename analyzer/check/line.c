@@ -9,8 +9,8 @@ static char *text_of(struct gs_arena *arena, const char *text)
     return text ? gs_arena_printf(arena, "%s", text) : NULL;
 }
 
-void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct gs_site *site,
-                    double amount, const char *note)
+void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct gs_site *site, double amount,
+                    const char *note)
 {
     struct view_text v = {.report = c->report, .term = {.utf8 = true, .width = 200}};
     char place[2048], brief[2048];

@@ -62,13 +62,16 @@ static void measure_complete(struct checking *c)
 {
     char failure[GS_FAILURE_TEXT];
     const struct gs_process *p = c->process;
-    const char *why = p->recording ? "the program is still running"
-                      : p->torn    ? "its last events are not there"
+    const char *why = p->recording   ? "the program is still running"
+                      : p->torn      ? "its last events are not there"
                       : !p->complete ? "the program was killed, crashed or left by _exit: what it would "
                                        "have done next is not known"
-                      : crashed(c, failure, sizeof failure) ? gs_arena_printf(c->arena, "the program crashed (%s): what it would have "
-                                                                                        "needed later is unknown", failure)
-                                     : NULL;
+                      : crashed(c, failure, sizeof failure)
+                          ? gs_arena_printf(c->arena,
+                                            "the program crashed (%s): what it would have "
+                                            "needed later is unknown",
+                                            failure)
+                          : NULL;
     const char *also = p->damaged ? "records in it made no sense and were left out" : NULL;
     emit(c, -1, why || also ? 1 : 0, why ? why : also);
 }
@@ -191,8 +194,7 @@ static void sites_of(struct checking *c, struct check_result *r, const struct gs
     size_t cap = 0;
     for (size_t i = 0; p && i < p->by_site_n; i++) {
         const struct gs_by_site *s = &p->by_site[i];
-        check_line_add(c, r, &cap, &s->site, (double)s->bytes,
-                       counted(c, s->count, "allocations"));
+        check_line_add(c, r, &cap, &s->site, (double)s->bytes, counted(c, s->count, "allocations"));
     }
 }
 
@@ -254,7 +256,8 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
         sites[*at].count += list[i].count;
     }
     for (size_t i = 0; i < sites_n; i++) {
-        check_line_add(c, r, &cap, &sites[i].site, (double)sites[i].bytes / divisor, counted(c, sites[i].count, things));
+        check_line_add(c, r, &cap, &sites[i].site, (double)sites[i].bytes / divisor,
+                       counted(c, sites[i].count, things));
     }
     gs_map_free(&index);
     gs_map_free(&helpers);
@@ -298,8 +301,10 @@ static const char *too_short(struct checking *c)
         return NULL;
     }
     if (!s) {
-        return gs_arena_printf(c->arena, "no steps were found in the program, so it cannot be told whether memory keeps "
-                                         "growing; let it do its work %d times or more, or use --max-leak", STEPS_LEAST);
+        return gs_arena_printf(c->arena,
+                               "no steps were found in the program, so it cannot be told whether memory keeps "
+                               "growing; let it do its work %d times or more, or use --max-leak",
+                               STEPS_LEAST);
     }
     if (s->n < STEPS_LEAST) {
         return gs_arena_printf(c->arena, "%zu steps are too few to tell whether memory keeps growing; %d are enough",
@@ -351,7 +356,8 @@ static void explain_growth(struct checking *c, struct check_result *r)
             const struct gs_growth_line *l = &g->lines[k];
             double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
             check_line_add(c, r, &cap, &l->site, per_step ? share * g->bytes_per_step : (double)l->bytes,
-                           gs_arena_printf(c->arena, "%llu allocation%s stayed%s", (unsigned long long)l->count, l->count == 1 ? "" : "s",
+                           gs_arena_printf(c->arena, "%llu allocation%s stayed%s", (unsigned long long)l->count,
+                                           l->count == 1 ? "" : "s",
                                            g->graph ? ", kept with what one forward pass makes" : ""));
         }
     }
@@ -405,8 +411,7 @@ static void explain_leak(struct checking *c, struct check_result *r)
     for (size_t i = 0; i < c->report->leaks_n; i++) {
         const struct gs_leak *l = &c->report->leaks[i];
         if (on_gpu(l->layer, l->device)) {
-            check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes,
-                           counted(c, l->count, "allocations"));
+            check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, counted(c, l->count, "allocations"));
         }
     }
 }
@@ -438,8 +443,8 @@ static void emit_rate(struct checking *c, const struct rate *r)
     bool some = r->rare >= 0.005;
     emit(c, -1, r->sum,
          isnan(r->sum) ? no_steps(c)
-         : some        ? gs_arena_printf(c->arena, "%s; %.2f more a step come now and then and are not counted",
-                                         over_steps(c), r->rare)
+         : some ? gs_arena_printf(c->arena, "%s; %.2f more a step come now and then and are not counted", over_steps(c),
+                                  r->rare)
          : steps_of(c) ? over_steps(c)
                        : NULL);
 }
@@ -473,12 +478,9 @@ static void explain_syncs(struct checking *c, struct check_result *r)
     bool share = gates[r->gate].unit == UNIT_SHARE;
     for (size_t i = 0; i < c->report->syncs_n; i++) {
         const struct gs_sync_site *s = &c->report->syncs[i];
-        double amount = !share             ? s->pace.calls_per_step
-                        : !steps_of(c)     ? s->share
-                                           : s->pace.steady_share;
+        double amount = !share ? s->pace.calls_per_step : !steps_of(c) ? s->share : s->pace.steady_share;
         if (amount > 0 && (share || !rare(&s->pace))) {
-            check_line_add(c, r, &cap, &s->site, amount,
-                           s->pattern ? s->pattern : *s->api ? s->api : NULL);
+            check_line_add(c, r, &cap, &s->site, amount, s->pattern ? s->pattern : *s->api ? s->api : NULL);
         }
     }
 }
@@ -678,11 +680,12 @@ static void one_budget(struct checking *c, const char *what, double value, doubl
     }
     double limit = estimate * (1 + l->budget.tolerance);
     const char *said = gs_arena_printf(c->arena, "%s estimated", format_bytes(text, rounded(estimate)));
-    c->read(c, &(struct check_result){.device = -1,
-                                      .what = what,
-                                      .value = value,
-                                      .limit = limit,
-                                      .why = value > limit && why ? gs_arena_printf(c->arena, "%s; %s", said, why) : said});
+    c->read(
+        c, &(struct check_result){.device = -1,
+                                  .what = what,
+                                  .value = value,
+                                  .limit = limit,
+                                  .why = value > limit && why ? gs_arena_printf(c->arena, "%s; %s", said, why) : said});
 }
 
 static void measure_budget(struct checking *c)
@@ -695,7 +698,8 @@ static void measure_budget(struct checking *c)
         return; /* a helper without GPU memory */
     }
     if (!tensors || !b->rows_n) {
-        emit(c, -1, NAN, !tensors ? "no tensor was reported by PyTorch" : "what the tensors are for was not recognised");
+        emit(c, -1, NAN,
+             !tensors ? "no tensor was reported by PyTorch" : "what the tensors are for was not recognised");
         return;
     }
     for (size_t i = 0; i < b->rows_n; i++) {

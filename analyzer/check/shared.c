@@ -48,8 +48,10 @@ static void judge(struct check *c, struct check_result *r)
 {
     if (r->shared && r->status == CHECK_OK && r->value > r->limit) {
         r->status = CHECK_UNKNOWN;
-        r->why = gs_arena_printf(&c->arena, "the peaks of %u processes on this GPU come to more than the limit together, "
-                                            "but were not at the same moment, maybe", r->shared + 1);
+        r->why = gs_arena_printf(&c->arena,
+                                 "the peaks of %u processes on this GPU come to more than the limit together, "
+                                 "but were not at the same moment, maybe",
+                                 r->shared + 1);
     } else if (r->shared) {
         r->why = gs_arena_printf(&c->arena, "the peaks of %u processes together", r->shared + 1);
     }

@@ -43,9 +43,9 @@ static json_t *line_json(const struct check_line *l)
 }
 
 static const char *const units[] = {
-    [UNIT_EVENTS] = "count",         [UNIT_FLAG] = "count",          [UNIT_LEAKS] = "bytes",
-    [UNIT_COUNT] = "count",          [UNIT_BYTES] = "bytes",         [UNIT_BYTES_STEP] = "bytes_per_step",
-    [UNIT_NUMBER_STEP] = "per_step", [UNIT_SHARE] = "share",         [UNIT_BUDGET] = "bytes",
+    [UNIT_EVENTS] = "count",         [UNIT_FLAG] = "count",  [UNIT_LEAKS] = "bytes",
+    [UNIT_COUNT] = "count",          [UNIT_BYTES] = "bytes", [UNIT_BYTES_STEP] = "bytes_per_step",
+    [UNIT_NUMBER_STEP] = "per_step", [UNIT_SHARE] = "share", [UNIT_BUDGET] = "bytes",
 };
 
 bool check_view_json(struct check *c, FILE *out)

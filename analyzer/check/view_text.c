@@ -44,11 +44,13 @@ static char *flag_sentence(struct check *c, const struct check_result *r, const 
     if (r->gate == GATE_COMPLETE) {
         return r->status != CHECK_OK
                    ? gs_arena_printf(&c->arena, "the recording%s%s is not complete: %s", on, who, r->why)
-               : c->processes > 1 ? gs_arena_printf(&c->arena, "the recordings of all %zu processes are complete", c->processes)
-                                  : gs_arena_printf(&c->arena, "the recording is complete");
+               : c->processes > 1
+                   ? gs_arena_printf(&c->arena, "the recordings of all %zu processes are complete", c->processes)
+                   : gs_arena_printf(&c->arena, "the recording is complete");
     }
     if (r->status == CHECK_OK) {
-        return gs_arena_printf(&c->arena, "%s", r->gate == GATE_OOM ? "memory never ran out" : "no GPU memory keeps growing");
+        return gs_arena_printf(&c->arena, "%s",
+                               r->gate == GATE_OOM ? "memory never ran out" : "no GPU memory keeps growing");
     }
     if (r->gate == GATE_OOM) {
         return gs_arena_printf(&c->arena, "out of memory%s%s: %s", on, who, "an allocation failed for good");
@@ -68,8 +70,8 @@ char *check_sentence(struct check *c, const struct check_result *r)
     const char *on = *who ? (r->device >= 0 ? " on " : " in ") : "";
     if (r->status == CHECK_UNKNOWN) {
         return isnan(r->value) ? gs_arena_printf(&c->arena, "cannot tell%s%s: %s", on, who, r->why)
-                               : gs_arena_printf(&c->arena, "cannot tell%s%s: %s (so far: %s %s)", on, who, r->why, what,
-                                                 gate_value(g, r->value, value));
+                               : gs_arena_printf(&c->arena, "cannot tell%s%s: %s (so far: %s %s)", on, who, r->why,
+                                                 what, gate_value(g, r->value, value));
     }
     if (!has_limit(g)) {
         return flag_sentence(c, r, on, who);
@@ -151,7 +153,8 @@ static void print_lines(const struct check_result *r, const struct term *t, FILE
         one_line(r, &r->lines[i], t, out);
     }
     if (r->lines_total > shown) {
-        fprintf(out, "    %sand %zu more%s\n", term_style(t, TERM_DIM), r->lines_total - shown, term_style(t, TERM_PLAIN));
+        fprintf(out, "    %sand %zu more%s\n", term_style(t, TERM_DIM), r->lines_total - shown,
+                term_style(t, TERM_PLAIN));
     }
 }
 

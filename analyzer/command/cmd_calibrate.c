@@ -73,10 +73,8 @@ static bool learn(const struct settings *s, char *path, const struct gs_options 
         learn_from(report, path, options_->plan, out);
     else
         complain("calibrate: %s", error);
-    if (report)
-        gs_report_free(report);
-    if (run)
-        gs_run_close(run);
+    if (report) gs_report_free(report);
+    if (run) gs_run_close(run);
     return report != NULL;
 }
 
@@ -110,12 +108,10 @@ static int keep(const struct learned *l, struct calibration *c)
     calibration_free(c);
     if (calibration_load("calibrate", path, c, &code)) {
         for (size_t i = 0; i < l->n; i++)
-            if (l->rows[i].any)
-                calibration_learn(c, &l->rows[i].row);
+            if (l->rows[i].any) calibration_learn(c, &l->rows[i].row);
         code = calibration_save("calibrate", c) ? EXIT_YES : EXIT_INPUT;
     }
-    if (lock >= 0)
-        close(lock);
+    if (lock >= 0) close(lock);
     return code;
 }
 
@@ -124,15 +120,18 @@ static int learn_all(const struct settings *s, char **paths, size_t n, const str
 {
     struct symbolizer *symbols = symbolizer_new();
     struct gs_estimate_bytes bytes = {0};
-    struct gs_options options_ = {.top = 1, .alone = true, .memory_map = true, SYMBOLIZER_OPTIONS(symbols),
-                                  .estimate = result ? &bytes : NULL, .plan = result, .progress = progress_show};
+    struct gs_options options_ = {.top = 1,
+                                  .alone = true,
+                                  .memory_map = true,
+                                  SYMBOLIZER_OPTIONS(symbols),
+                                  .estimate = result ? &bytes : NULL,
+                                  .plan = result,
+                                  .progress = progress_show};
     struct learned l = {.plan = plan};
     int code = EXIT_YES;
 
-    for (size_t i = 0; i < n && code == EXIT_YES; i++)
-        code = learn(s, paths[i], &options_, &l) ? EXIT_YES : EXIT_INPUT;
-    if (code == EXIT_YES && learned_any(&l))
-        code = keep(&l, c);
+    for (size_t i = 0; i < n && code == EXIT_YES; i++) code = learn(s, paths[i], &options_, &l) ? EXIT_YES : EXIT_INPUT;
+    if (code == EXIT_YES && learned_any(&l)) code = keep(&l, c);
     if (code == EXIT_YES) {
         show(s, c, &l);
         code = learned_any(&l) ? EXIT_YES : EXIT_NO;
@@ -185,10 +184,8 @@ static int run(const struct settings *s, char **paths, size_t n)
                            : "calibrate: where to? set HOME, or GPUSPY_CALIBRATION to a file, or give --output");
         return EXIT_INPUT;
     }
-    if (s->forget)
-        return calibration_forget("calibrate", path) ? EXIT_YES : EXIT_INPUT;
-    if (n && !input_openable("calibrate", paths, n))
-        return EXIT_INPUT;
+    if (s->forget) return calibration_forget("calibrate", path) ? EXIT_YES : EXIT_INPUT;
+    if (n && !input_openable("calibrate", paths, n)) return EXIT_INPUT;
     if (!calibration_load("calibrate", path, &c, &code)) {
         calibration_free(&c);
         return code;
@@ -203,8 +200,7 @@ int cmd_calibrate(const struct command *self, int argc, char **argv)
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if ((s.show || s.forget) && (operands > 0 || (s.show && s.forget))) {
         complain("calibrate: --show and --forget stand alone, without a recording");
         return EXIT_USAGE;

@@ -37,8 +37,7 @@ static const struct option_row options[] = {
 #include "analyzer/check/gates.def"
     {"config", 'c', OPTION_FILE, offsetof(struct settings, config), "FILE", NULL, 0, 0,
      "read limits from FILE; " FOUND " in the working directory if not given. What the command line says wins"},
-    {"no-config", 0, OPTION_FLAG, offsetof(struct settings, no_config), NULL, NULL, 0, 0,
-     "read no file of limits"},
+    {"no-config", 0, OPTION_FLAG, offsetof(struct settings, no_config), NULL, NULL, 0, 0, "read no file of limits"},
     {"baseline", 0, OPTION_FILE, offsetof(struct settings, baseline), "DATABASE", NULL, 0, 0,
      "what limits such as +5% or +100MiB are relative to: an earlier recording"},
     {"allow-incomplete", 0, OPTION_FLAG, offsetof(struct settings, allow_incomplete), NULL, NULL, 0, 0,
@@ -70,16 +69,15 @@ static const struct example examples[] = {
 
 const struct command_text text_check = {
     .options = options,
-    .about =
-        "Holds a recording against limits: exit status 0 with a line a check if all of them hold, 1 with "
-        "the lines of code to look at if not. What cannot be told (there are no steps to count by, events "
-        "were lost, the program was killed) is never a yes.\n\n"
-        "Each process of a run is judged alone, and each of its GPUs; the worst counts. Limits by step are "
-        "averages over the program's usual steps: start-up and warm-up, evaluations and checkpoints "
-        "between steps, and the end are left out.\n\n"
-        "A file of limits has lines such as 'max-peak = 10GiB' and 'no-leaks = true', comments behind #, "
-        "and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' lifts a limit there. In all of "
-        "it later lines win over earlier ones.",
+    .about = "Holds a recording against limits: exit status 0 with a line a check if all of them hold, 1 with "
+             "the lines of code to look at if not. What cannot be told (there are no steps to count by, events "
+             "were lost, the program was killed) is never a yes.\n\n"
+             "Each process of a run is judged alone, and each of its GPUs; the worst counts. Limits by step are "
+             "averages over the program's usual steps: start-up and warm-up, evaluations and checkpoints "
+             "between steps, and the end are left out.\n\n"
+             "A file of limits has lines such as 'max-peak = 10GiB' and 'no-leaks = true', comments behind #, "
+             "and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' lifts a limit there. In all of "
+             "it later lines win over earlier ones.",
     .examples = examples,
 };
 
@@ -90,8 +88,7 @@ static int from_command_line(const struct settings *s, struct limits *l)
     for (int i = 0; i < GATES_N; i++) {
         struct limit_entry e = {.gate = (enum gate_id)i, .device = -1};
         char why[LIMIT_WHY];
-        if (!s->flag[i] && !s->text[i])
-            continue;
+        if (!s->flag[i] && !s->text[i]) continue;
         if (s->text[i] && !limit_parse(&gates[i], s->text[i], &e.limit, why)) {
             complain("check: --%s: '%s' %s", gates[i].option, s->text[i], why);
             return e.limit.unreadable ? EXIT_INPUT : EXIT_USAGE;
@@ -113,10 +110,8 @@ static char *contents(const char *path, size_t *size)
     if (!ok)
         complain("check: cannot read '%s': %s; give a file of limits", path,
                  *size > MOST ? "it is too large" : strerror(errno ? errno : EIO));
-    if (f)
-        fclose(f);
-    if (!ok)
-        free(text);
+    if (f) fclose(f);
+    if (!ok) free(text);
     return ok ? text : NULL;
 }
 
@@ -132,11 +127,9 @@ static int from_file(const struct settings *s, struct limits *l)
     else if (!s->config)
         return EXIT_YES;
     char *text = contents(path, &size);
-    if (!text)
-        return EXIT_INPUT;
+    if (!text) return EXIT_INPUT;
     bool ok = limits_read(l, text, size, path, error, sizeof error);
-    if (!ok)
-        complain("check: %s", error);
+    if (!ok) complain("check: %s", error);
     free(text);
     return ok ? EXIT_YES : l->unreadable ? EXIT_INPUT : EXIT_USAGE;
 }
@@ -145,8 +138,7 @@ static bool relative_without_baseline(const struct settings *s, const struct lim
 {
     for (size_t i = 0; i < l->n && !s->baseline; i++) {
         if (l->entries[i].limit.relative) {
-            complain("check: --%s is relative; say what to: add --baseline=DATABASE",
-                     gates[l->entries[i].gate].option);
+            complain("check: --%s is relative; say what to: add --baseline=DATABASE", gates[l->entries[i].gate].option);
             return true;
         }
     }
@@ -161,13 +153,10 @@ static int limits_of(const struct settings *s, struct limits *l)
     }
     int code = from_file(s, l);
 
-    if (code != EXIT_YES)
-        return code;
+    if (code != EXIT_YES) return code;
     code = from_command_line(s, l);
-    if (code != EXIT_YES)
-        return code;
-    if (relative_without_baseline(s, l))
-        return EXIT_USAGE;
+    if (code != EXIT_YES) return code;
+    if (relative_without_baseline(s, l)) return EXIT_USAGE;
     if (!l->n) {
         complain("check: nothing to check; give a limit, such as --max-peak 10GiB, or a file of them (%s)", FOUND);
         return EXIT_USAGE;
@@ -181,10 +170,8 @@ static bool write_junit(const struct settings *s, struct check *c)
 {
     struct output o;
 
-    if (!s->junit)
-        return true;
-    if (!output_open(&o, "check", s->junit))
-        return false;
+    if (!s->junit) return true;
+    if (!output_open(&o, "check", s->junit)) return false;
     check_view_junit(c, o.file);
     return output_keep(&o, "check");
 }
@@ -204,8 +191,7 @@ static void write_summary(struct check *c)
 
     if (f) {
         check_view_summary(c, f);
-        if (fclose(f) != 0)
-            complain("check: cannot write '%s': %s; the summary is not whole", path, strerror(errno));
+        if (fclose(f) != 0) complain("check: cannot write '%s': %s; the summary is not whole", path, strerror(errno));
     }
 }
 
@@ -248,8 +234,7 @@ int cmd_check(const struct command *self, int argc, char **argv)
     struct limits limits = {0};
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) {
         complain("check: which recording? give a file, such as: gpuspy check run.db --max-peak 10GiB");
         return EXIT_USAGE;
@@ -262,10 +247,8 @@ int cmd_check(const struct command *self, int argc, char **argv)
                               .allow_incomplete = s.allow_incomplete || limits.allow_incomplete,
                               .per_device = s.per && strcmp(s.per, "device") == 0,
                               .baseline = s.baseline};
-    if (code == EXIT_YES && !input_openable("check", argv, (size_t)operands))
-        code = EXIT_INPUT;
-    if (code == EXIT_YES)
-        code = check(&s, &wish);
+    if (code == EXIT_YES && !input_openable("check", argv, (size_t)operands)) code = EXIT_INPUT;
+    if (code == EXIT_YES) code = check(&s, &wish);
     limits_free(&limits);
     return code;
 }

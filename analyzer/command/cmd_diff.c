@@ -71,8 +71,8 @@ const struct command_text text_diff = {
 static const struct {
     const char *word;
     int layer;
-} layers[] = {{"tensor", GS_SERIES_TENSOR}, {"device", GS_SERIES_DEVICE}, {"pinned", GS_SERIES_PINNED},
-              {"host", GS_SERIES_HOST}};
+} layers[] = {
+    {"tensor", GS_SERIES_TENSOR}, {"device", GS_SERIES_DEVICE}, {"pinned", GS_SERIES_PINNED}, {"host", GS_SERIES_HOST}};
 
 /* "10ms" in ns. */
 static bool parse_time(const char *text, int64_t *ns)
@@ -110,7 +110,8 @@ static bool parse_least(const char *text, struct gs_diff_wish *wish)
         return true;
     }
     complain("diff: --min: '%s' %s%s", text, *why ? why : "is no amount of what is compared",
-             wish->what == GS_PROFILE_WAITS ? "; give a time such as 10ms, or 1%" : "; give a size such as 1MiB, or 1%");
+             wish->what == GS_PROFILE_WAITS ? "; give a time such as 10ms, or 1%"
+                                            : "; give a size such as 1MiB, or 1%");
     return false;
 }
 
@@ -121,7 +122,9 @@ static bool wish_of(const struct settings *s, struct gs_diff_wish *wish)
                                   .device = s->device,
                                   .rank = s->rank,
                                   .least = GS_UNKNOWN,
-                                  .top = s->top ? (size_t)s->top : s->json ? TOP_JSON : TOP_TEXT};
+                                  .top = s->top    ? (size_t)s->top
+                                         : s->json ? TOP_JSON
+                                                   : TOP_TEXT};
     for (int by = 0; by < GS_DIFF_BYS_N; by++) {
         if (s->by && strcmp(gs_diff_by_word((enum gs_diff_by)by), s->by) == 0) {
             wish->by = (enum gs_diff_by)by;
@@ -131,8 +134,7 @@ static bool wish_of(const struct settings *s, struct gs_diff_wish *wish)
         wish->layer = s->layer && strcmp(s->layer, layers[i].word) == 0 ? layers[i].layer : wish->layer;
     }
     bool memory = wish->what != GS_PROFILE_WAITS && wish->what != GS_PROFILE_COPIES;
-    if (wish->by == GS_DIFF_OWNER &&
-        (wish->what != GS_PROFILE_PEAK || (s->layer && wish->layer != GS_SERIES_DEVICE))) {
+    if (wish->by == GS_DIFF_OWNER && (wish->what != GS_PROFILE_PEAK || (s->layer && wish->layer != GS_SERIES_DEVICE))) {
         complain("diff: --by owner: whose memory it is, is known of what CUDA gave, at the peak; leave --what and "
                  "--layer out");
         return false;
@@ -159,8 +161,12 @@ static int print(const struct settings *s, const struct gs_diff *d, const struct
                  const char *const *paths)
 {
     if (!s->json) {
-        view_diff(&(struct view_diff){.diff = d, .side = side, .path = paths, .term = display_start(&s->display),
-                                      .out = stdout, .top = d->wish.top});
+        view_diff(&(struct view_diff){.diff = d,
+                                      .side = side,
+                                      .path = paths,
+                                      .term = display_start(&s->display),
+                                      .out = stdout,
+                                      .top = d->wish.top});
         return EXIT_YES;
     }
     json_t *json = gs_diff_json(d, side, paths);
@@ -200,11 +206,8 @@ static bool chosen_is_there(const struct settings *s, const struct gs_diff_side 
 static int compare(const struct settings *s, const struct gs_diff_wish *wish, char **paths, struct symbolizer *symbols)
 {
     struct gs_diff_side side[2] = {0};
-    struct gs_options options_ = {.all = true,
-                                  .memory_map = true,
-                                  .by_device = s->device >= 0,
-                                  .device = s->device,
-                                  SYMBOLIZER_OPTIONS(symbols)};
+    struct gs_options options_ = {
+        .all = true, .memory_map = true, .by_device = s->device >= 0, .device = s->device, SYMBOLIZER_OPTIONS(symbols)};
     int code = EXIT_INPUT;
     if (open_side(&side[0], paths[0], &options_) && open_side(&side[1], paths[1], &options_)) {
         char error[1024] = "";

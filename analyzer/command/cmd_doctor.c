@@ -17,7 +17,8 @@ struct settings {
 static const struct option_row options[] = {
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the findings as JSON"},
     {"deep", 0, OPTION_FLAG, offsetof(struct settings, deep), NULL, NULL, 0, 0,
-     "import PyTorch, too, and ask it for its GPUs: takes seconds, and memory on the GPU for a moment; and import it on "
+     "import PyTorch, too, and ask it for its GPUs: takes seconds, and memory on the GPU for a moment; and import it "
+     "on "
      "the simulated GPU, as without a GPU is always done"},
     {0},
 };
@@ -47,8 +48,7 @@ static size_t count(const struct doctor *d, enum doctor_state state)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < d->n; i++)
-        n += d->list[i].state == state;
+    for (size_t i = 0; i < d->n; i++) n += d->list[i].state == state;
     return n;
 }
 
@@ -94,8 +94,7 @@ static void print_text(const struct doctor *d)
         const char *head = sections[s];
         for (size_t i = 0; i < d->n; i++) {
             const struct finding *f = &d->list[i];
-            if ((int)f->section != s)
-                continue;
+            if ((int)f->section != s) continue;
             printf("%s%-10s%s  %s%-7s%s  ", term_style(&term, TERM_BOLD), head, term_style(&term, TERM_PLAIN),
                    term_style(&term, styles[f->state]), states[f->state], term_style(&term, TERM_PLAIN));
             head = "";
@@ -146,10 +145,10 @@ static bool print_json(const struct doctor *d)
 
 static int be_child(const char *what)
 {
-    int rc = strcmp(what, "driver") == 0   ? doctor_ask_driver()
-             : strcmp(what, "nvml") == 0   ? doctor_ask_nvml()
+    int rc = strcmp(what, "driver") == 0     ? doctor_ask_driver()
+             : strcmp(what, "nvml") == 0     ? doctor_ask_nvml()
              : strcmp(what, "allocate") == 0 ? doctor_allocate()
-                                           : EXIT_USAGE;
+                                             : EXIT_USAGE;
 
     fflush(stdout);
     return rc;
@@ -160,11 +159,9 @@ int cmd_doctor(const struct command *self, int argc, char **argv)
     const char *child = getenv(DOCTOR_CHILD);
     struct settings s = {0};
 
-    if (child && *child && argc == 0)
-        return be_child(child);
+    if (child && *child && argc == 0) return be_child(child);
     int operands = options_parse(self, argc, argv, &s);
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 1) {
         complain("doctor: one Python or program at a time");
         return EXIT_USAGE;
@@ -178,9 +175,8 @@ int cmd_doctor(const struct command *self, int argc, char **argv)
         return EXIT_INPUT;
     }
     static void (*const checks[])(struct doctor *) = {doctor_recorder, doctor_folder, doctor_settings, doctor_driver,
-                                                      doctor_python, doctor_others, doctor_test};
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        checks[i](d);
+                                                      doctor_python,   doctor_others, doctor_test};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) checks[i](d);
     int code = count(d, DOCTOR_PROBLEM) ? EXIT_NO : EXIT_YES;
     if (!s.json)
         print_text(d);

@@ -51,8 +51,7 @@ static const struct option_row options[] = {
     OPTIONS_HEADING("Output"),
     {"explain", 0, OPTION_FLAG, offsetof(struct settings, explain), NULL, NULL, 0, 0,
      "each line with its formula, the numbers in it, its source, and why low and high differ"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-     "print JSON, sizes in bytes"},
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
     {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
      "print the answer as CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs "
      "a row each"},
@@ -70,24 +69,22 @@ static const struct example examples[] = {
      "7 billion parameters in bfloat16, states in 8 bits"},
     {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit at all?"},
     {"gpuspy estimate --models", "the models that are known by name"},
-    {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq",
-     "the longest context that can be served"},
+    {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq", "the longest context that can be served"},
     {"gpuspy estimate --gpus", "the GPUs that are known"},
     {0},
 };
 
 const struct command_text text_estimate = {
     .options = options,
-    .about =
-        "Computes what training or serving a model needs on each GPU: weights, gradients, optimizer states, "
-        "activations, buffers and what CUDA itself takes; when in the step the peak comes; and whether it fits. "
-        "What is known exactly is one number, what is not is an interval with its reason (--explain).\n\n"
-        "fp32 is the default. amp (amp-fp16, amp-bf16) is torch.autocast: weights, gradients and "
-        "states stay float32, as PyTorch keeps them. bf16 and fp16 are a model converted as a whole: "
-        "states have 16 bits too, and there are no master weights unless --master-weights says so.\n\n"
-        "Activations need a shape: a model by its name or its config.json, or --layers, --hidden and --heads. "
-        "With --params alone they are left out.\n\n"
-        "Held against a GPU (--gpu) or a size (--memory), there are three verdicts. " FIT_VERDICTS_EXPLAINED ".",
+    .about = "Computes what training or serving a model needs on each GPU: weights, gradients, optimizer states, "
+             "activations, buffers and what CUDA itself takes; when in the step the peak comes; and whether it fits. "
+             "What is known exactly is one number, what is not is an interval with its reason (--explain).\n\n"
+             "fp32 is the default. amp (amp-fp16, amp-bf16) is torch.autocast: weights, gradients and "
+             "states stay float32, as PyTorch keeps them. bf16 and fp16 are a model converted as a whole: "
+             "states have 16 bits too, and there are no master weights unless --master-weights says so.\n\n"
+             "Activations need a shape: a model by its name or its config.json, or --layers, --hidden and --heads. "
+             "With --params alone they are left out.\n\n"
+             "Held against a GPU (--gpu) or a size (--memory), there are three verdicts. " FIT_VERDICTS_EXPLAINED ".",
     .examples = examples,
 };
 
@@ -109,8 +106,7 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
     struct output out;
     struct stat st;
 
-    if (!output_open(&out, "estimate", s->html))
-        return false;
+    if (!output_open(&out, "estimate", s->html)) return false;
     if (a)
         ok = view_estimate_html(a, s->explain, out.file);
     else
@@ -120,8 +116,7 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
         complain("estimate: memory ran out");
         return false;
     }
-    if (!output_keep(&out, "estimate"))
-        return false;
+    if (!output_keep(&out, "estimate")) return false;
     if (!out.standard && stat(s->html, &st) == 0)
         complain("estimate: wrote %s, %s: open it in a browser; it needs no network and nothing beside it", s->html,
                  format_bytes(size, (uint64_t)st.st_size));
@@ -131,16 +126,14 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
 /* False after a line on stderr. */
 static bool print(const struct settings *s, const struct estimate_answer *a)
 {
-    if (s->html)
-        return write_html(s, a, NULL, NULL);
-    if (s->json)
-        return print_json(json_estimate(a));
+    if (s->html) return write_html(s, a, NULL, NULL);
+    if (s->json) return print_json(json_estimate(a));
     if (s->csv) {
         export_estimate_csv(a, stdout);
         return true;
     }
-    view_estimate(&(struct view_estimate){
-        .a = a, .term = display_start(&s->display), .out = stdout, .explain = s->explain});
+    view_estimate(
+        &(struct view_estimate){.a = a, .term = display_start(&s->display), .out = stdout, .explain = s->explain});
     return true;
 }
 
@@ -148,8 +141,7 @@ static bool print(const struct settings *s, const struct estimate_answer *a)
 static int place_of(const char *word, const char *words)
 {
     for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
-        if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|')
-            return i;
+        if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|') return i;
     return -1;
 }
 
@@ -166,8 +158,7 @@ static int list(const struct settings *s, const char *key, const char *title, st
         return EXIT_YES;
     }
     root = make();
-    if (s->json)
-        return print_json(root) ? EXIT_YES : EXIT_INPUT;
+    if (s->json) return print_json(root) ? EXIT_YES : EXIT_INPUT;
     if (s->csv)
         export_list_csv(json_object_get(root, key), stdout);
     else
@@ -191,8 +182,12 @@ static int answer(const struct settings *s, int argc, char **argv)
         (s->no_calibration || calibration_own("estimate", &plan.calibration, &exit_code))) {
         exit_code = EXIT_USAGE;
         struct answer_wish wish = {
-            .gpus = named, .gpus_n = named_n, .network = (double)s->plan.network,
-            .solve = place_of(s->solve, solve_words), .argc = argc, .argv = argv,
+            .gpus = named,
+            .gpus_n = named_n,
+            .network = (double)s->plan.network,
+            .solve = place_of(s->solve, solve_words),
+            .argc = argc,
+            .argv = argv,
             .model = s->plan.model.model ? text_path_here(model_text, sizeof model_text, s->plan.model.model) : NULL};
         if (answer_make("estimate", &plan, &wish, &a)) {
             exit_code = !print(s, &a) ? EXIT_INPUT : answer_fits(&a) ? EXIT_YES : EXIT_NO;
@@ -209,8 +204,7 @@ int cmd_estimate(const struct command *self, int argc, char **argv)
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
         uint64_t n;
         char why[UNITS_WHY];
@@ -228,10 +222,8 @@ int cmd_estimate(const struct command *self, int argc, char **argv)
                  (uintmax_t)s.plan.memory);
         return EXIT_USAGE;
     }
-    if (s.plan.gpus == OPTION_ALONE)
-        return list(&s, "gpus", "the GPUs that are known", gpus_list_json, gpus_list_text);
-    if (s.models)
-        return list(&s, "models", "the models that are known by name", models_list_json, models_list_text);
+    if (s.plan.gpus == OPTION_ALONE) return list(&s, "gpus", "the GPUs that are known", gpus_list_json, gpus_list_text);
+    if (s.models) return list(&s, "models", "the models that are known by name", models_list_json, models_list_text);
     if (!plan_settings_model_given(&s.plan)) {
         complain("estimate: how many parameters? add --params, such as --params 7B, or --model, such as --model "
                  "llama-3-8b");

@@ -57,9 +57,8 @@ static const struct option_row options[] = {
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
      "write to FILE, - is standard output; the default is the recording's name with the format's "
      "suffix, in the working directory"},
-    {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT",
-     "peak|oom|end|allocated|waits|copies", 0, 0,
-     "folded, speedscope, pprof: what is weighed. The default is the peak; speedscope shows all"},
+    {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT", "peak|oom|end|allocated|waits|copies", 0,
+     0, "folded, speedscope, pprof: what is weighed. The default is the peak; speedscope shows all"},
     {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
      "the moment to show: seconds since the recording began, or a word. A torch-snapshot's trace ends "
      "there; its default is the last out of memory that was not recovered from, else the peak"},
@@ -74,8 +73,7 @@ static const struct option_row options[] = {
     {"last", 'n', OPTION_NUMBER, offsetof(struct settings, last), "N", NULL, 0, INT_MAX,
      "torch-snapshot: at most so many events of each GPU, the last ones before the moment; the default "
      "is 1000000"},
-    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both", 0,
-     0,
+    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both", 0, 0,
      "which frames of call stacks to write; the default is Python's, and native ones where a call has "
      "none of Python"},
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
@@ -89,8 +87,7 @@ static const struct example examples[] = {
     {"gpuspy export run.db", "write run.pickle, to be dropped on pytorch.org/memory_viz"},
     {"gpuspy export --at 12.5 --rank 3 -o r3.pickle runs/", "one process of many, after 12.5 s"},
     {"gpuspy export -f chrome-trace runs/", "all ranks over time, for ui.perfetto.dev"},
-    {"gpuspy export -f folded -o - run.db | flamegraph.pl > peak.svg",
-     "a flame graph of the peak"},
+    {"gpuspy export -f folded -o - run.db | flamegraph.pl > peak.svg", "a flame graph of the peak"},
     {"gpuspy export -f speedscope --native run.db", "flame graphs with C++ frames, for speedscope.app"},
     {"gpuspy export -f pprof --what waits run.db", "where the host waited, for go tool pprof"},
     {"gpuspy export -f ndjson -o lake runs/", "tables that DuckDB, ClickHouse and Spark read"},
@@ -99,23 +96,22 @@ static const struct example examples[] = {
 
 const struct command_text text_export = {
     .options = options,
-    .about =
-        "Writes a recording in a form that other tools read. torch-snapshot is what PyTorch's "
-        "torch.cuda.memory._dump_snapshot() writes, and opens in pytorch.org/memory_viz (in the "
-        "browser, nothing is uploaded): the segments and blocks of one moment of one process, and what "
-        "was allocated and freed before it, with the calls that did so. Where PyTorch ran, blocks are "
-        "its tensors' and segments what its allocator took from CUDA; else each CUDA allocation is a "
-        "segment with one block. Blocks carry gpuspy's category (parameters, activations and so on), "
-        "by which memory_viz colours them. What a tensor asked for before it was rounded up is not "
-        "recorded: requested sizes are the blocks' sizes.\n"
-        "\n"
-        "The others show the run with all its processes. chrome-trace (ui.perfetto.dev, "
-        "chrome://tracing) has memory over time by category, waits, copies and NVTX ranges of each "
-        "thread, failures and retries. folded (flamegraph.pl), speedscope (speedscope.app) and pprof "
-        "(go tool pprof) weigh call paths: with what was live at the peak, when memory ran out, at the "
-        "end, or at a moment; with all that was allocated; with waits or copies. openmetrics is for "
-        "Prometheus's textfile collector. csv and ndjson are folders of tables, described in "
-        "docs/export.md: for spreadsheets, and for DuckDB, ClickHouse and Spark over many runs.",
+    .about = "Writes a recording in a form that other tools read. torch-snapshot is what PyTorch's "
+             "torch.cuda.memory._dump_snapshot() writes, and opens in pytorch.org/memory_viz (in the "
+             "browser, nothing is uploaded): the segments and blocks of one moment of one process, and what "
+             "was allocated and freed before it, with the calls that did so. Where PyTorch ran, blocks are "
+             "its tensors' and segments what its allocator took from CUDA; else each CUDA allocation is a "
+             "segment with one block. Blocks carry gpuspy's category (parameters, activations and so on), "
+             "by which memory_viz colours them. What a tensor asked for before it was rounded up is not "
+             "recorded: requested sizes are the blocks' sizes.\n"
+             "\n"
+             "The others show the run with all its processes. chrome-trace (ui.perfetto.dev, "
+             "chrome://tracing) has memory over time by category, waits, copies and NVTX ranges of each "
+             "thread, failures and retries. folded (flamegraph.pl), speedscope (speedscope.app) and pprof "
+             "(go tool pprof) weigh call paths: with what was live at the peak, when memory ran out, at the "
+             "end, or at a moment; with all that was allocated; with waits or copies. openmetrics is for "
+             "Prometheus's textfile collector. csv and ndjson are folders of tables, described in "
+             "docs/export.md: for spreadsheets, and for DuckDB, ClickHouse and Spark over many runs.",
     .examples = examples,
 };
 
@@ -126,8 +122,7 @@ static void usual_name(const char *database, const char *suffix, char *out, size
 {
     size_t n = strlen(database);
 
-    while (n > 1 && database[n - 1] == '/')
-        n--;
+    while (n > 1 && database[n - 1] == '/') n--;
     const char *slash = memrchr(database, '/', n), *name = slash ? slash + 1 : database;
     n -= (size_t)(name - database);
     const char *dot = memrchr(name, '.', n);
@@ -143,8 +138,7 @@ static bool is_input(struct gs_run *run, const char *path)
     struct stat in, out;
     const struct gs_process *p = gs_run_processes(run, &n);
 
-    if (stat(path, &out) != 0)
-        return false;
+    if (stat(path, &out) != 0) return false;
     for (size_t i = 0; i < n; i++)
         if (stat(p[i].path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
             complain("export: '%s' is the recording itself; give another name with -o", path);
@@ -164,8 +158,7 @@ static int write_moment(const struct settings *s, struct gs_export *e, const str
         usual_name(gs_run_processes(e->run, &n)[e->process].path, f->suffix, usual, sizeof usual);
         path = usual;
     }
-    if (is_input(e->run, path) || !output_open(&out, "export", path))
-        return EXIT_INPUT;
+    if (is_input(e->run, path) || !output_open(&out, "export", path)) return EXIT_INPUT;
     e->out = out.file;
     bool ok = f->write(e, error, sizeof error);
     gs_export_step_end(&e->progress);
@@ -174,13 +167,10 @@ static int write_moment(const struct settings *s, struct gs_export *e, const str
         complain("export: %s", error);
         return EXIT_INPUT;
     }
-    if (!output_keep(&out, "export"))
-        return EXIT_INPUT;
+    if (!output_keep(&out, "export")) return EXIT_INPUT;
     if (e->left_out)
-        complain("export: %llu earlier events are left out; --last takes more",
-                 (unsigned long long)e->left_out);
-    if (!out.standard)
-        complain("export: wrote %s", path);
+        complain("export: %llu earlier events are left out; --last takes more", (unsigned long long)e->left_out);
+    if (!out.standard) complain("export: wrote %s", path);
     return EXIT_YES;
 }
 
@@ -196,10 +186,8 @@ static int moment(const struct settings *s, char **paths, const struct format *f
     e->progress.shown = isatty(STDERR_FILENO);
     e->progress.next = 1 << 16;
     int code = export_choose(&s->wish, paths[0], symbols, e);
-    if (code == EXIT_YES)
-        code = write_moment(s, e, f);
-    if (e->run)
-        gs_run_close(e->run);
+    if (code == EXIT_YES) code = write_moment(s, e, f);
+    if (e->run) gs_run_close(e->run);
     free(e);
     return code;
 }
@@ -212,10 +200,8 @@ static int done_run(const struct gs_export_run *e, const char *path, bool standa
         complain("export: %s", e->said);
         return EXIT_NO;
     }
-    if (*e->said)
-        complain("export: %s", e->said);
-    if (!standard)
-        complain("export: wrote %s", path);
+    if (*e->said) complain("export: %s", e->said);
+    if (!standard) complain("export: wrote %s", path);
     return EXIT_YES;
 }
 
@@ -224,12 +210,10 @@ static int write_file(struct gs_export_run *e, const struct format *f, const cha
     char error[1024] = "";
     struct output out;
 
-    if (is_input(e->run, path) || !output_open(&out, "export", path))
-        return EXIT_INPUT;
+    if (is_input(e->run, path) || !output_open(&out, "export", path)) return EXIT_INPUT;
     e->out = out.file;
     bool ok = f->write_run(e, error, sizeof error);
-    if (!ok)
-        complain("export: %s", error);
+    if (!ok) complain("export: %s", error);
     if (!ok || e->nothing) {
         output_drop(&out);
         return ok ? done_run(e, path, out.standard) : EXIT_INPUT;
@@ -271,9 +255,8 @@ static int whole_run(const struct settings *s, char **paths, size_t n, const str
 {
     char usual[PATH_MAX], name[PATH_MAX];
     const char *path = s->output;
-    struct gs_export_run e = {.native = s->native || (s->stacks && strcmp(s->stacks, "python") != 0),
-                              .tables = s->tables,
-                              .name = name};
+    struct gs_export_run e = {
+        .native = s->native || (s->stacks && strcmp(s->stacks, "python") != 0), .tables = s->tables, .name = name};
     int code = export_choose_run(&s->wish, paths, n, symbols, &e);
 
     usual_name(paths[0], "", name, sizeof name);
@@ -281,10 +264,8 @@ static int whole_run(const struct settings *s, char **paths, size_t n, const str
         usual_name(paths[0], f->suffix, usual, sizeof usual);
         path = usual;
     }
-    if (code == EXIT_YES)
-        code = f->folder ? write_folder(&e, f, path) : write_file(&e, f, path);
-    if (e.run)
-        gs_run_close(e.run);
+    if (code == EXIT_YES) code = f->folder ? write_folder(&e, f, path) : write_file(&e, f, path);
+    if (e.run) gs_run_close(e.run);
     return code;
 }
 
@@ -293,8 +274,7 @@ static int whole_run(const struct settings *s, char **paths, size_t n, const str
 static const struct format *format_of(const char *word)
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (word && strcmp(formats[i].word, word) == 0)
-            return &formats[i];
+        if (word && strcmp(formats[i].word, word) == 0) return &formats[i];
     return &formats[0];
 }
 
@@ -307,22 +287,18 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
         complain("export: which recording? give a file, such as: gpuspy export run.db");
     else if (operands > 1 && f->write)
         complain("export: one recording at a time; of several processes, name their folder");
-    else if (s->wish.at && !options_is_word(s->wish.at, "peak|oom|end") &&
-             !parse_seconds(s->wish.at, &ns))
-        complain("export: --at: '%s' is neither seconds nor one of peak, oom, end",
-                 s->wish.at);
+    else if (s->wish.at && !options_is_word(s->wish.at, "peak|oom|end") && !parse_seconds(s->wish.at, &ns))
+        complain("export: --at: '%s' is neither seconds nor one of peak, oom, end", s->wish.at);
     else if (s->wish.at && s->wish.what)
         complain("export: --at and --what both say what is meant; give one of them");
     else if ((s->wish.what && (f->write || f->folder)) || (s->tables && !f->folder))
-        complain("export: %s says nothing to %s; see gpuspy export --help", s->tables ? "--tables" : first,
-                 f->word);
+        complain("export: %s says nothing to %s; see gpuspy export --help", s->tables ? "--tables" : first, f->word);
     else if (s->tables && gs_export_table_unknown(s->tables)) {
         const char *bad = gs_export_table_unknown(s->tables);
         char list[256];
         options_list(gs_export_tables(), list, sizeof list);
         complain("export: there is no table '%.*s'; there are %s", (int)strcspn(bad, ","), bad, list);
-    } else if (s->output && strcmp(s->output, "-") == 0 && isatty(STDOUT_FILENO) &&
-             (f->write || f->binary))
+    } else if (s->output && strcmp(s->output, "-") == 0 && isatty(STDOUT_FILENO) && (f->write || f->binary))
         complain("export: this is no text for a terminal; give a file with -o, or send it to a pipe");
     else
         return true;
@@ -334,18 +310,13 @@ int cmd_export(const struct command *self, int argc, char **argv)
     struct settings s = {.wish = {.device = -1, .pid = -1, .rank = -1}, .last = -1};
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     const struct format *f = format_of(s.format);
-    if (!sensible(&s, f, operands))
-        return EXIT_USAGE;
-    if (!input_openable("export", argv, (size_t)operands))
-        return EXIT_INPUT;
+    if (!sensible(&s, f, operands)) return EXIT_USAGE;
+    if (!input_openable("export", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
-    int code = f->write ? moment(&s, argv, f, symbols)
-                        : whole_run(&s, argv, (size_t)operands, f, symbols);
-    if (symbols)
-        symbolizer_complain(symbols, false);
+    int code = f->write ? moment(&s, argv, f, symbols) : whole_run(&s, argv, (size_t)operands, f, symbols);
+    if (symbols) symbolizer_complain(symbols, false);
     symbolizer_free(symbols);
     return code;
 }

@@ -44,15 +44,13 @@ int cmd_help(const struct command *self, int argc, char **argv)
     struct settings s = {0};
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands + (s.completion != NULL) > 1 || (s.man && s.completion)) {
         complain("help: too many words; give one command, or one of --man and --completion");
         return EXIT_USAGE;
     }
     const struct command *c = operands ? command_find(self->all, argv[0]) : NULL;
-    if (operands && !c)
-        return command_unknown(argv[0]);
+    if (operands && !c) return command_unknown(argv[0]);
     if (s.completion)
         print_completion(self->all, s.completion);
     else if (s.man && c)

@@ -31,27 +31,29 @@ static const struct example examples[] = {
 
 const struct command_text text_leaks = {
     .options = options,
-    .about =
-        "Lists what was not freed by the end of the recording: which line made it, what it is for, and "
-        "whether it grows. Of a model that lives to the end that is no fault: parameters and optimizer "
-        "state are there as long as the program is. What grows is a leak.\n\n"
-        "Of a program that was killed, crashed or ran out of memory it is what was live when it died, "
-        "which says nothing about leaks by itself, and is called so. The exit status is 0 whatever is "
-        "found; 'gpuspy check --no-leaks' is for scripts that want to fail.",
+    .about = "Lists what was not freed by the end of the recording: which line made it, what it is for, and "
+             "whether it grows. Of a model that lives to the end that is no fault: parameters and optimizer "
+             "state are there as long as the program is. What grows is a leak.\n\n"
+             "Of a program that was killed, crashed or ran out of memory it is what was live when it died, "
+             "which says nothing about leaks by itself, and is called so. The exit status is 0 whatever is "
+             "found; 'gpuspy check --no-leaks' is for scripts that want to fail.",
     .examples = examples,
 };
 
 static int show(struct viewing *v, const struct settings *s, const struct gs_report *r)
 {
     char error[1024] = "";
-    struct gs_profile_wish wish = {.what = GS_PROFILE_END, .process = -1, .device = s->view.choice.device,
-                                   .layer = GS_PROFILE_ALL, .categories = true, .uses = r->uses};
+    struct gs_profile_wish wish = {.what = GS_PROFILE_END,
+                                   .process = -1,
+                                   .device = s->view.choice.device,
+                                   .layer = GS_PROFILE_ALL,
+                                   .categories = true,
+                                   .uses = r->uses};
     struct gs_profile *p = gs_profile_build(v->run, &wish, error, sizeof error);
     struct leaks leaks = {0};
     int code = EXIT_YES;
 
-    if (!p)
-        return viewing_failed(v, error);
+    if (!p) return viewing_failed(v, error);
     leaks_collect(v->run, r, p, (int64_t)s->min, !s->native && !s->view.json, &leaks);
     if (s->view.json) {
         json_t *o = viewing_json_head(v);

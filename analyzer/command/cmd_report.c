@@ -111,48 +111,41 @@ static bool is_input(const struct gs_report *report, const char *path)
 {
     struct stat in, out;
 
-    if (stat(path, &out) != 0)
-        return false;
+    if (stat(path, &out) != 0) return false;
     for (size_t i = 0; i < report->processes_n; i++)
-        if (stat(report->processes[i].path, &in) == 0 && in.st_dev == out.st_dev &&
-            in.st_ino == out.st_ino) {
+        if (stat(report->processes[i].path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
             complain("report: '%s' is the recording itself; give another name with --html", path);
             return true;
         }
     return false;
 }
 
-static int html(const struct settings *s, struct gs_page *page, const struct gs_report *report,
-                const char *database)
+static int html(const struct settings *s, struct gs_page *page, const struct gs_report *report, const char *database)
 {
     char error[1024] = "", size[UNITS_TEXT] = "";
     struct output out;
     struct stat st;
 
-    if (is_input(report, s->html) || !output_open(&out, "report", s->html))
-        return EXIT_INPUT;
+    if (is_input(report, s->html) || !output_open(&out, "report", s->html)) return EXIT_INPUT;
     if (!gs_page_write(page, report, database, out.file, error, sizeof error)) {
         output_drop(&out);
         complain("report: %s", error);
         return EXIT_INPUT;
     }
-    if (!output_keep(&out, "report"))
-        return EXIT_INPUT;
+    if (!output_keep(&out, "report")) return EXIT_INPUT;
     if (!out.standard && stat(s->html, &st) == 0)
-        complain("report: wrote %s, %s: open it in a browser; it needs no network and nothing beside it",
-                 s->html, format_bytes(size, (uint64_t)st.st_size));
+        complain("report: wrote %s, %s: open it in a browser; it needs no network and nothing beside it", s->html,
+                 format_bytes(size, (uint64_t)st.st_size));
     return EXIT_YES;
 }
 
 static int report(const struct settings *s, struct gs_options *options_, char **paths, size_t n)
 {
-    if (!input_openable("report", paths, n))
-        return EXIT_INPUT;
+    if (!input_openable("report", paths, n)) return EXIT_INPUT;
     char error[1024] = "";
     int code;
     struct gs_run *run = choice_open("report", (const char *const *)paths, n, &s->choice, options_, &code);
-    if (!run)
-        return code;
+    if (!run) return code;
     struct gs_page *page = s->html ? gs_page_new(run, options_) : NULL;
     options_->questions = view_section_questions(s->only);
     struct gs_report *built = gs_report_build(run, options_, error, sizeof error);
@@ -164,8 +157,7 @@ static int report(const struct settings *s, struct gs_options *options_, char **
         code = html(s, page, built, paths[0]);
     else
         code = print(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
-    if (built)
-        gs_report_free(built);
+    if (built) gs_report_free(built);
     gs_page_free(page);
     gs_run_close(run);
     return code;
@@ -185,7 +177,8 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
         *exit_code = EXIT_USAGE;
         ok = false;
     } else if (ok && plan.batch && model.shape.family == MODEL_UNKNOWN) {
-        complain("report: --batch: activations need a model's shape, not only how many parameters it has; give --model");
+        complain(
+            "report: --batch: activations need a model's shape, not only how many parameters it has; give --model");
         *exit_code = EXIT_USAGE;
         ok = false;
     }
@@ -196,9 +189,8 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
     }
     if (ok) {
         struct estimate e = estimate_floor(&model, plan.optimizer, plan.precision, plan.master_weights);
-        *bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
-                                            (double)(e.optimizer + e.master), (double)e.total,
-                                            (double)e.params, (double)e.cast_copies};
+        *bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients, (double)(e.optimizer + e.master),
+                                            (double)e.total,   (double)e.params,    (double)e.cast_copies};
         /* Not all are trained, there are more, or they are elsewhere. */
         if (plan.adapter != PLAN_ADAPTER_NONE || plan.ema || plan.gpus > 1 || plan.offload != PLAN_OFFLOAD_NONE) {
             bytes->weights = gs_plan_category(&result, GS_CATEGORY_PARAMETERS, -1).likely;
@@ -221,8 +213,7 @@ int cmd_report(const struct command *self, int argc, char **argv)
     struct gs_estimate_bytes bytes;
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) {
         complain("report: which recording? give a file, such as: gpuspy report run.db");
         return EXIT_USAGE;
@@ -240,7 +231,9 @@ int cmd_report(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     struct symbolizer *symbols = symbolizer_new();
-    struct gs_options options_ = {.top = s.top ? (unsigned)s.top : s.html ? 0 : TOP_JSON,
+    struct gs_options options_ = {.top = s.top    ? (unsigned)s.top
+                                         : s.html ? 0
+                                                  : TOP_JSON,
                                   .memory_map = s.html != NULL,
                                   SYMBOLIZER_OPTIONS(symbols),
                                   .progress = progress_show};
@@ -251,7 +244,8 @@ int cmd_report(const struct command *self, int argc, char **argv)
         return code;
     }
     if ((s.plan.gpus || s.plan.sharding) && !plan_settings_model_given(&s.plan)) {
-        complain("report: --%s says how a model was trained; which one? add --model", s.plan.gpus ? "gpus" : "sharding");
+        complain("report: --%s says how a model was trained; which one? add --model",
+                 s.plan.gpus ? "gpus" : "sharding");
         symbolizer_free(symbols);
         return code;
     }
@@ -260,8 +254,7 @@ int cmd_report(const struct command *self, int argc, char **argv)
         return code;
     }
     code = report(&s, &options_, argv, (size_t)operands);
-    if (symbols && !s.json)
-        symbolizer_complain(symbols, s.native);
+    if (symbols && !s.json) symbolizer_complain(symbols, s.native);
     symbolizer_free(symbols);
     return code;
 }

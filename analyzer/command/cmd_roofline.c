@@ -32,21 +32,20 @@ static const struct option_row options[] = {
      "what was measured, such as 1.2ms: how much of the roof that is"},
     {"op", 0, OPTION_CHOICE, offsetof(struct settings, op), "NAME", roof_op_words, 0, 0,
      "an operator, whose operations and bytes follow from its shape"},
-    {"naive", 0, OPTION_FLAG, offsetof(struct settings, naive), NULL, NULL, 0, 0, "attention: only with its matrix of scores in memory"},
+    {"naive", 0, OPTION_FLAG, offsetof(struct settings, naive), NULL, NULL, 0, 0,
+     "attention: only with its matrix of scores in memory"},
     {"flash", 0, OPTION_FLAG, offsetof(struct settings, flash), NULL, NULL, 0, 0, "attention: only as FlashAttention"},
     {"causal", 0, OPTION_FLAG, offsetof(struct settings, shape.causal), NULL, NULL, 0, 0,
      "attention: queries do not see later keys, which flash kernels leave out"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON"},
     OPTIONS_HEADING("Shapes"),
-    ROOF_DIMS(DIM)
-    {0},
+    ROOF_DIMS(DIM){0},
 };
 #undef DIM
 
 static const struct example examples[] = {
     {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "bound by compute: 137.4 GFLOP of 100.7 MB"},
-    {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100",
-     "naive and FlashAttention"},
+    {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100", "naive and FlashAttention"},
     {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --gpu a100 --time 210us",
      "how much of the roof a kernel reached"},
     {"gpuspy roofline --flops 2e12 --bytes 40GB --dtype fp32", "any kernel, on every GPU"},
@@ -55,12 +54,15 @@ static const struct example examples[] = {
 
 const struct command_text text_roofline = {
     .options = options,
-    .about = "Says what bounds a kernel: a GPU computes it at the most at min(peak, intensity * memory bandwidth), where the "
-             "intensity is its operations for each byte moved; below the ridge (peak / bandwidth) memory bounds it, above "
-             "compute.\n\n"
-             "Peaks are the vendors' figures without sparsity, for each precision; what is not a product of matrices is "
-             "computed in float32 on the ordinary cores, however its tensors are stored. Operators are shown in the ways they "
-             "can be done, of which some move more than others.",
+    .about =
+        "Says what bounds a kernel: a GPU computes it at the most at min(peak, intensity * memory bandwidth), where "
+        "the "
+        "intensity is its operations for each byte moved; below the ridge (peak / bandwidth) memory bounds it, above "
+        "compute.\n\n"
+        "Peaks are the vendors' figures without sparsity, for each precision; what is not a product of matrices is "
+        "computed in float32 on the ordinary cores, however its tensors are stored. Operators are shown in the ways "
+        "they "
+        "can be done, of which some move more than others.",
     .examples = examples,
 };
 
@@ -69,8 +71,7 @@ static bool together(const struct settings *s)
 {
     bool shaped = s->shape.causal || s->naive || s->flash;
 
-    for (int i = 0; i < ROOF_DIMS_N; i++)
-        shaped |= s->shape.of[i] != 0;
+    for (int i = 0; i < ROOF_DIMS_N; i++) shaped |= s->shape.of[i] != 0;
     if (s->op && (s->flops || s->bytes))
         complain("roofline: --op says how many operations and bytes there are; give it, or --flops and --bytes");
     else if (!s->op && shaped)
@@ -99,8 +100,7 @@ static bool rate_of(const struct settings *s, struct roofline *r)
     if (!s->dtype && r->gpu && !(r->gpu->tflops[GPU_BF16] > 0))
         rate = r->gpu->tflops[GPU_FP16] > 0 ? GPU_FP16 : GPU_FP16_PLAIN;
     for (int i = 0; s->dtype && i < GPU_RATES_N; i++)
-        if (strcmp(gpu_rate_name[i], s->dtype) == 0)
-            rate = (enum gpu_rate)i;
+        if (strcmp(gpu_rate_name[i], s->dtype) == 0) rate = (enum gpu_rate)i;
     r->stored = rate;
     bool plain = rate == GPU_FP64 || rate == GPU_FP64_TENSOR;
     r->rate = r->op && !r->op->tensor ? plain ? GPU_FP64 : GPU_FP32 : rate;
@@ -118,8 +118,7 @@ static const struct gpu *described(const struct settings *s)
     static struct gpu gpu = {.key = "this GPU", .product = "a GPU as described", .source = "--peak and --bandwidth"};
 
     gpu.hbm = (double)s->bandwidth;
-    for (int i = 0; i < GPU_RATES_N; i++)
-        gpu.tflops[i] = (double)s->peak / 1e12;
+    for (int i = 0; i < GPU_RATES_N; i++) gpu.tflops[i] = (double)s->peak / 1e12;
     return &gpu;
 }
 
@@ -128,11 +127,9 @@ static void choose(const struct settings *s, struct roofline *r)
 {
     size_t n = 0;
 
-    if (s->naive == s->flash)
-        return;
+    if (s->naive == s->flash) return;
     for (size_t i = 0; i < r->ways_n; i++)
-        if ((strcmp(r->ways[i].name, "naive") == 0) == s->naive)
-            r->ways[n++] = r->ways[i];
+        if ((strcmp(r->ways[i].name, "naive") == 0) == s->naive) r->ways[n++] = r->ways[i];
     r->ways_n = n;
 }
 
@@ -160,21 +157,17 @@ int cmd_roofline(const struct command *self, int argc, char **argv)
     struct roofline r = {0};
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
         complain("roofline: '%s' is one word too many; an operator goes behind --op", argv[0]);
         return EXIT_USAGE;
     }
-    if (!together(&s) || (s.gpu && !(r.gpu = gpu_named("roofline", "gpu", s.gpu))))
-        return EXIT_USAGE;
-    if (s.peak)
-        r.gpu = described(&s);
+    if (!together(&s) || (s.gpu && !(r.gpu = gpu_named("roofline", "gpu", s.gpu)))) return EXIT_USAGE;
+    if (s.peak) r.gpu = described(&s);
     r.op = s.op ? roof_op_find(s.op) : NULL;
     r.shape = s.shape;
     r.measured_s = (double)s.time * 1e-9;
-    if (!rate_of(&s, &r) || !work_of(&s, &r))
-        return EXIT_USAGE;
+    if (!rate_of(&s, &r) || !work_of(&s, &r)) return EXIT_USAGE;
     if (s.json) {
         view_roofline_json(&r, stdout);
     } else {

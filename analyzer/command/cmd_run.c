@@ -31,8 +31,8 @@ static const struct option_row options[] = {
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
      "record to FILE; the default is run.db. A file that exists is kept: the next free name is taken "
      "and printed"},
-    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH",
-     "python|native|both|none", 0, 0, "call stacks to record, both if not given"},
+    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both|none", 0, 0,
+     "call stacks to record, both if not given"},
     {"native-depth", 0, OPTION_NUMBER, offsetof(struct settings, native_depth), "N", NULL, 1, 4096,
      "record at most N native frames of a stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
@@ -40,8 +40,7 @@ static const struct option_row options[] = {
     {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", gpu_words, 0, 0,
      "a dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), on a machine that has none: allocators, "
      "copies and waits are real, kernels do not run, so values mean nothing and memory does"},
-    {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16,
-     "simulate N of them"},
+    {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N of them"},
     {"simulate-loops", 0, OPTION_NUMBER, offsetof(struct settings, loops), "N", NULL, 0, 1000000000,
      "stop the dry run in a loop that has read N values which a simulated GPU does not compute and made no "
      "progress; the default is 1000, 0 never stops"},
@@ -50,8 +49,7 @@ static const struct option_row options[] = {
      "device; what does not fit is refused as out of memory"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0,
      "say nothing unless something is wrong"},
-    {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
-     "no summary at the end"},
+    {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0, "no summary at the end"},
     {0},
 };
 
@@ -68,13 +66,13 @@ static const struct example examples[] = {
 
 const struct command_text text_run = {
     .options = options,
-    .about =
-        "Runs a program with libgpuspy.so preloaded. Every process of it that uses CUDA records its "
-        "allocations, copies and waits, with the lines of code that made them. When the program has "
-        "ended, however it ended, the recording is completed and a summary printed on stderr.\n\n"
-        "It ends as the program did: with the same exit status, or by the same signal; with 127 where "
-        "the program does not exist, 126 where it cannot be executed, and 125 where gpuspy cannot "
-        "start it; with 124 after a dry run was stopped in a loop (--simulate-loops). Signals that gpuspy gets are passed on to the program.",
+    .about = "Runs a program with libgpuspy.so preloaded. Every process of it that uses CUDA records its "
+             "allocations, copies and waits, with the lines of code that made them. When the program has "
+             "ended, however it ended, the recording is completed and a summary printed on stderr.\n\n"
+             "It ends as the program did: with the same exit status, or by the same signal; with 127 where "
+             "the program does not exist, 126 where it cannot be executed, and 125 where gpuspy cannot "
+             "start it; with 124 after a dry run was stopped in a loop (--simulate-loops). Signals that gpuspy gets "
+             "are passed on to the program.",
     .examples = examples,
     .program_follows = true,
 };
@@ -120,10 +118,8 @@ static void make_folder(const char *db, const char *on_this_host)
     const char *slash = strrchr(db, '/'), *real = strrchr(on_this_host, '/');
     const char *name = slash;
 
-    while (name && name > db && name[-1] != '/')
-        name--;
-    if (!name || !real || !memmem(name, (size_t)(slash - name), "%h", 2))
-        return;
+    while (name && name > db && name[-1] != '/') name--;
+    if (!name || !real || !memmem(name, (size_t)(slash - name), "%h", 2)) return;
     snprintf(folder, sizeof folder, "%.*s", (int)(real - on_this_host), on_this_host);
     char *parent = strrchr(folder, '/');
     if (parent && parent != folder) {
@@ -160,32 +156,25 @@ static const char *run_id(void)
     const char *outer = getenv("GPUSPY_RUN_ID");
     uint64_t random[2] = {(uint64_t)time(NULL), (uint64_t)getpid()};
 
-    if (outer && *outer)
-        return outer;
-    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
-        random[1] ^= (uint64_t)clock();
-    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)random[0],
-             (unsigned long long)random[1]);
+    if (outer && *outer) return outer;
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[1] ^= (uint64_t)clock();
+    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
     return id;
 }
 
-static void set_environment(const struct settings *s, struct launch *l, const char *db,
-                            const char *id)
+static void set_environment(const struct settings *s, struct launch *l, const char *db, const char *id)
 {
     static char depth[16];
 
     launch_set(l, "GPUSPY_DB", db);
     launch_set(l, "GPUSPY_RUN_ID", id);
-    if (s->stacks)
-        launch_set(l, "GPUSPY_STACKS", s->stacks);
+    if (s->stacks) launch_set(l, "GPUSPY_STACKS", s->stacks);
     if (s->native_depth) {
         snprintf(depth, sizeof depth, "%d", s->native_depth);
         launch_set(l, "GPUSPY_NATIVE_DEPTH", depth);
     }
-    if (s->limit)
-        launch_set(l, "GPUSPY_LIMIT", s->limit);
-    if (s->torch_cpu)
-        launch_set(l, "GPUSPY_TORCH_CPU", "1");
+    if (s->limit) launch_set(l, "GPUSPY_LIMIT", s->limit);
+    if (s->torch_cpu) launch_set(l, "GPUSPY_TORCH_CPU", "1");
     /* One summary is enough: ours, which sees all processes, or none. */
     launch_set(l, "GPUSPY_QUIET", "1");
 }
@@ -202,17 +191,13 @@ static int record(const struct settings *s, struct launch *l, const char *db, co
                          .what_if = s->simulate || s->limit};
     int code;
 
-    if (!launch_find_library(l))
-        return LAUNCH_FAILED;
+    if (!launch_find_library(l)) return LAUNCH_FAILED;
     set_environment(s, l, db, r.run_id);
-    if (!launch_wait(l, &code))
-        return code;
+    if (!launch_wait(l, &code)) return code;
     r.pid = l->pid;
     r.status = l->status;
-    if (!s->no_summary)
-        recorded_say(&r);
-    if (s->simulate && !s->no_summary)
-        lacks_complain();
+    if (!s->no_summary) recorded_say(&r);
+    if (s->simulate && !s->no_summary) lacks_complain();
     return launch_end(l);
 }
 
@@ -227,8 +212,10 @@ static bool resolve_limit(struct settings *s)
         return true;
     }
     term_clean(clean, sizeof clean, wrong, true);
-    complain("run: --limit: '%s' is neither a size such as 24GiB nor a GPU that gpuspy knows (gpuspy estimate --gpu all "
-             "names them); by device: 0:24GiB,1:40GiB, each once", clean);
+    complain(
+        "run: --limit: '%s' is neither a size such as 24GiB nor a GPU that gpuspy knows (gpuspy estimate --gpu all "
+        "names them); by device: 0:24GiB,1:40GiB, each once",
+        clean);
     return false;
 }
 
@@ -240,24 +227,19 @@ int cmd_run(const struct command *self, int argc, char **argv)
     const char *output;
     int operands = options_parse(self, argc, argv, &s), code;
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) {
         complain("run: which program? write it behind --, such as: gpuspy run -- python train.py");
         return EXIT_USAGE;
     }
     argv[operands] = NULL; /* operands only moved forward, and argv[argc] is NULL already */
     output = s.output ? s.output : getenv("GPUSPY_DB");
-    if (!output || !*output)
-        output = "run.db";
+    if (!output || !*output) output = "run.db";
     if (!absolute(output, db, sizeof db)) {
-        complain(
-            "run: cannot make a path of '%s': it is too long, or there is no working directory",
-            output);
+        complain("run: cannot make a path of '%s': it is too long, or there is no working directory", output);
         return LAUNCH_FAILED;
     }
-    if (!resolve_limit(&s))
-        return EXIT_USAGE;
+    if (!resolve_limit(&s)) return EXIT_USAGE;
     if (s.gpus && !s.simulate) {
         complain("run: --gpus says how many GPUs to simulate: add --simulate GPU");
         return EXIT_USAGE;
@@ -266,11 +248,9 @@ int cmd_run(const struct command *self, int argc, char **argv)
         complain("run: --simulate-loops is for dry runs: add --simulate GPU");
         return EXIT_USAGE;
     }
-    if (s.simulate && (code = simulate_set(&launch, s.simulate, s.gpus, s.loops)) != 0)
-        return code;
+    if (s.simulate && (code = simulate_set(&launch, s.simulate, s.gpus, s.loops)) != 0) return code;
     here(db, on_this_host, sizeof on_this_host);
     make_folder(db, on_this_host);
-    if (can_record(on_this_host))
-        return record(&s, &launch, db, on_this_host);
+    if (can_record(on_this_host)) return record(&s, &launch, db, on_this_host);
     return launch_wait(&launch, &code) ? launch_end(&launch) : code;
 }

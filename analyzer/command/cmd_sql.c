@@ -39,15 +39,14 @@ static const struct example examples[] = {
 
 const struct command_text text_sql = {
     .options = options,
-    .about =
-        "Runs a query over a recording and prints the rows. Tables and views are described in "
-        "docs/schema.md, with queries to begin with. Older recordings get the views of today; what they "
-        "do not have is empty, and said. The other processes of the run are found beside the file and "
-        "are in the same tables: process_id tells them apart, 1 is the file that was named.\n\n"
-        "Beside SQLite's functions there are bytes(n), '1.50 GiB'; seconds(ns), '12.5 ms'; "
-        "site(stack_id), the line that a stack points at, as in the report; stack_text(stack_id), all of it.\n\n"
-        "Nothing can be written: the recording is opened read-only. Without a query, queries are read from "
-        "standard input; on a terminal with a prompt.",
+    .about = "Runs a query over a recording and prints the rows. Tables and views are described in "
+             "docs/schema.md, with queries to begin with. Older recordings get the views of today; what they "
+             "do not have is empty, and said. The other processes of the run are found beside the file and "
+             "are in the same tables: process_id tells them apart, 1 is the file that was named.\n\n"
+             "Beside SQLite's functions there are bytes(n), '1.50 GiB'; seconds(ns), '12.5 ms'; "
+             "site(stack_id), the line that a stack points at, as in the report; stack_text(stack_id), all of it.\n\n"
+             "Nothing can be written: the recording is opened read-only. Without a query, queries are read from "
+             "standard input; on a terminal with a prompt.",
     .examples = examples,
 };
 
@@ -80,7 +79,7 @@ static int say_error(struct sql_session *s, const char *message)
     bool file = code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_IOERR || code == SQLITE_CANTOPEN ||
                 code == SQLITE_BUSY;
     complain("sql: %s%s", message,
-             file                     ? "; the file is damaged"
+             file                       ? "; the file is damaged"
              : code == SQLITE_INTERRUPT ? ""
                                         : "; docs/schema.md and .schema list tables and columns");
     return file ? EXIT_INPUT : EXIT_USAGE;
@@ -150,13 +149,12 @@ static char *read_line(const struct editor *e, const char *prompt)
     return line;
 }
 
-static const char prompt_help[] =
-    "End a query with a semicolon. Tables and views: docs/schema.md.\n"
-    "  .tables           what can be queried\n"
-    "  .schema NAME      its columns\n"
-    "  .mode table|json|csv\n"
-    "  .quit             or Ctrl-D\n"
-    "functions: bytes(n)  seconds(ns)  site(stack_id)  stack_text(stack_id)\n";
+static const char prompt_help[] = "End a query with a semicolon. Tables and views: docs/schema.md.\n"
+                                  "  .tables           what can be queried\n"
+                                  "  .schema NAME      its columns\n"
+                                  "  .mode table|json|csv\n"
+                                  "  .quit             or Ctrl-D\n"
+                                  "functions: bytes(n)  seconds(ns)  site(stack_id)  stack_text(stack_id)\n";
 
 static void say_columns(struct sql_session *s, const struct sql_printer *p, const char *name)
 {
@@ -279,7 +277,9 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
 static int ask(struct sql_session *s, const struct settings *set, const char *text)
 {
     const struct term term = term_of(stdout);
-    struct sql_printer p = {.format = set->json ? SQL_JSON : set->csv ? SQL_CSV : SQL_TABLE,
+    struct sql_printer p = {.format = set->json  ? SQL_JSON
+                                      : set->csv ? SQL_CSV
+                                                 : SQL_TABLE,
                             .out = stdout,
                             .width = isatty(STDOUT_FILENO) ? term.width : 0,
                             .utf8 = term.utf8};
@@ -287,9 +287,7 @@ static int ask(struct sql_session *s, const struct settings *set, const char *te
         complain("sql: '%s' does not have these (an older gpuspy's, or it was changed); they are empty: %s",
                  s->databases[0].path, s->missing);
     }
-    int code = text                   ? query(s, &p, text)
-               : isatty(STDIN_FILENO) ? prompt(s, &p)
-                                      : from_stdin(s, &p);
+    int code = text ? query(s, &p, text) : isatty(STDIN_FILENO) ? prompt(s, &p) : from_stdin(s, &p);
     return code;
 }
 
@@ -300,16 +298,14 @@ int cmd_sql(const struct command *self, int argc, char **argv)
     char error[1024] = "", *paths[SQL_PROCESSES];
     bool more;
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0 || operands > 2 || (set.json && set.csv)) {
         complain(operands == 0  ? "sql: which recording? give a file, such as: gpuspy sql run.db"
                  : operands > 2 ? "sql: one query at a time; put it into quotes"
                                 : "sql: --json or --csv, not both");
         return EXIT_USAGE;
     }
-    if (!input_openable("sql", argv, 1))
-        return EXIT_INPUT;
+    if (!input_openable("sql", argv, 1)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
     struct sql_session s = {.symbol = symbols ? symbolizer_name : NULL, .symbol_data = symbols};
     size_t n = find_files(argv[0], set.alone, paths, SQL_PROCESSES, &more);
@@ -318,12 +314,12 @@ int cmd_sql(const struct command *self, int argc, char **argv)
         complain("sql: %s", error);
     } else {
         if (more)
-            complain("sql: the run has more processes than SQLite opens at once; these are the first %d", SQL_PROCESSES);
+            complain("sql: the run has more processes than SQLite opens at once; these are the first %d",
+                     SQL_PROCESSES);
         code = ask(&s, &set, operands > 1 ? argv[1] : NULL);
     }
     sql_close(&s);
     symbolizer_free(symbols);
-    for (size_t i = 0; i < n; i++)
-        free(paths[i]);
+    for (size_t i = 0; i < n; i++) free(paths[i]);
     return code;
 }

@@ -43,31 +43,28 @@ const struct command_text text_stats = {
 static enum gs_series_layer layer_of(const struct stats *x, const char *word)
 {
     for (int i = 0; word && i < GS_SERIES_LAYERS; i++)
-        if (strcmp(gs_series_word((enum gs_series_layer)i), word) == 0)
-            return (enum gs_series_layer)i;
+        if (strcmp(gs_series_word((enum gs_series_layer)i), word) == 0) return (enum gs_series_layer)i;
     static const enum gs_series_layer usual[] = {GS_SERIES_TENSOR, GS_SERIES_DEVICE, GS_SERIES_PINNED};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (stats_present(x, (int)usual[i]))
-            return usual[i];
+        if (stats_present(x, (int)usual[i])) return usual[i];
     return GS_SERIES_HOST;
 }
 
-static bool look(struct stats *x, struct gs_run *run, const struct settings *s, char *error,
-                 size_t error_size)
+static bool look(struct stats *x, struct gs_run *run, const struct settings *s, char *error, size_t error_size)
 {
-    struct gs_profile_wish wish = {.what = GS_PROFILE_ALLOCATED, .process = -1,
-                                   .device = s->view.choice.device, .categories = true,
+    struct gs_profile_wish wish = {.what = GS_PROFILE_ALLOCATED,
+                                   .process = -1,
+                                   .device = s->view.choice.device,
+                                   .categories = true,
                                    .uses = x->report->uses};
 
     x->layer = layer_of(x, s->layer);
     wish.layer = (int)x->layer;
     for (size_t i = 0; i < x->report->steps_n; i++)
         x->steps = x->report->steps[i]->n > x->steps ? x->report->steps[i]->n : x->steps;
-    if (!stats_present(x, (int)x->layer))
-        return true;
+    if (!stats_present(x, (int)x->layer)) return true;
     x->profile = gs_profile_build(run, &wish, error, error_size);
-    if (!x->profile)
-        return false;
+    if (!x->profile) return false;
     x->lines = tally_build(run, x->profile, TALLY_LINE, false);
     x->categories = tally_build(run, x->profile, TALLY_CATEGORY, false);
     tally_sort(x->categories, TALLY_BY_OWN);
@@ -112,8 +109,7 @@ int cmd_stats(const struct command *self, int argc, char **argv)
     bool done;
     int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
 
-    if (!done)
-        code = show(&v, &s);
+    if (!done) code = show(&v, &s);
     viewing_close(&v);
     return code;
 }

@@ -29,8 +29,7 @@ static const struct option_row options[] = {
      "path, or by name. Several are separated by colons"},
     {"debuginfod", 0, OPTION_FLAG, offsetof(struct settings, debuginfod), NULL, NULL, 0, 0,
      "ask the servers in DEBUGINFOD_URLS for what is not here: they learn the build ids of what ran"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-     "print what was done as JSON"},
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print what was done as JSON"},
     {0},
 };
 
@@ -44,17 +43,16 @@ static const struct example examples[] = {
 
 const struct command_text text_symbolize = {
     .options = options,
-    .about =
-        "Writes function, file and line of each native frame into the recording, from the programs and "
-        "libraries that ran, so that it reads the same on a machine that does not have them. Python's "
-        "frames have theirs from the start. A file that is not the one that ran (its build id tells) is "
-        "not used.\n\n"
-        "All processes of the run are done, each in one transaction: where it is stopped in the middle, "
-        "the recording is as it was. Doing it again, with more debugging information installed, adds "
-        "what is new. At the end it says which modules have no lines, and which package has them.\n\n"
-        "Debugging information is looked for in the file itself, by debug link, and by build id in "
-        "--debug-dir, the folders of GPUSPY_DEBUG_PATH, and /usr/lib/debug. It exits with 3 where a "
-        "recording can't be read or written.",
+    .about = "Writes function, file and line of each native frame into the recording, from the programs and "
+             "libraries that ran, so that it reads the same on a machine that does not have them. Python's "
+             "frames have theirs from the start. A file that is not the one that ran (its build id tells) is "
+             "not used.\n\n"
+             "All processes of the run are done, each in one transaction: where it is stopped in the middle, "
+             "the recording is as it was. Doing it again, with more debugging information installed, adds "
+             "what is new. At the end it says which modules have no lines, and which package has them.\n\n"
+             "Debugging information is looked for in the file itself, by debug link, and by build id in "
+             "--debug-dir, the folders of GPUSPY_DEBUG_PATH, and /usr/lib/debug. It exits with 3 where a "
+             "recording can't be read or written.",
     .examples = examples,
 };
 
@@ -85,11 +83,9 @@ static char *target_of(const char *output, const char *path, bool first)
     const char *end = m > 3 && strcmp(base + m - 3, ".db") == 0 ? base + m - 3 : base + m, *dot = end;
     char *to;
 
-    while (dot > base && dot[-1] != '.')
-        dot--;
+    while (dot > base && dot[-1] != '.') dot--;
     n -= n > 3 && strcmp(output + n - 3, ".db") == 0 ? 3 : 0;
-    if (first || dot == base)
-        return strdup(output);
+    if (first || dot == base) return strdup(output);
     return asprintf(&to, "%.*s.%.*s.db", (int)n, output, (int)(end - dot), dot) < 0 ? NULL : to;
 }
 
@@ -110,8 +106,8 @@ static bool list_files(struct gs_run *run, const char *output, struct files *f)
         }
         for (size_t k = 0; f->to[i] && k < i; k++)
             if (strcmp(f->to[i], f->to[k]) == 0) {
-                complain("symbolize: '%s' and '%s' would both become '%s'; name one at a time",
-                         f->path[k], f->path[i], f->to[i]);
+                complain("symbolize: '%s' and '%s' would both become '%s'; name one at a time", f->path[k], f->path[i],
+                         f->to[i]);
                 return false;
             }
         if (f->to[i] && access(f->to[i], F_OK) == 0) {
@@ -130,8 +126,7 @@ static bool into_copy(struct symbolize *s, const char *from, const char *to)
 
     if (!ok)
         snprintf(error, sizeof error, "cannot write '%s': %s; name a place where you may write", to, strerror(errno));
-    ok = ok && symbolize_copy(from, part, error, sizeof error) &&
-         symbolize_database(s, part, error, sizeof error);
+    ok = ok && symbolize_copy(from, part, error, sizeof error) && symbolize_database(s, part, error, sizeof error);
     if (ok && link(part, to) != 0) { /* unlike rename, never over another; not everywhere to be had */
         if (errno == EEXIST || rename(part, to) != 0) {
             ok = false;
@@ -139,8 +134,7 @@ static bool into_copy(struct symbolize *s, const char *from, const char *to)
         }
     }
     output_beside_end(part);
-    if (!ok)
-        complain("symbolize: %s", error);
+    if (!ok) complain("symbolize: %s", error);
     return ok;
 }
 
@@ -149,8 +143,7 @@ static bool in_place(struct symbolize *s, const char *path)
     char error[1024] = "";
     bool ok = symbolize_database(s, path, error, sizeof error);
 
-    if (!ok)
-        complain("symbolize: %s", error);
+    if (!ok) complain("symbolize: %s", error);
     return ok;
 }
 
@@ -160,8 +153,7 @@ static const char clear_line[] = "\r\033[K";
 
 static void show_progress(uint64_t done, uint64_t all)
 {
-    fprintf(stderr, "%sgpuspy: %llu of %llu frames", clear_line, (unsigned long long)done,
-            (unsigned long long)all);
+    fprintf(stderr, "%sgpuspy: %llu of %llu frames", clear_line, (unsigned long long)done, (unsigned long long)all);
     fflush(stderr);
 }
 
@@ -169,30 +161,25 @@ static int print_json(const struct symbolize *s, const struct files *f)
 {
     json_t *databases = json_array(), *modules = json_array();
 
-    for (size_t i = 0; i < f->n; i++)
-        json_array_append_new(databases, json_string(f->to[i] ? f->to[i] : f->path[i]));
+    for (size_t i = 0; i < f->n; i++) json_array_append_new(databases, json_string(f->to[i] ? f->to[i] : f->path[i]));
     for (size_t i = 0; i < s->modules_n; i++) {
         const struct symbolize_module *m = &s->modules[i];
         char hint[512];
         bool hinted = m->lack && package_debug_hint(m->path, hint, sizeof hint);
         json_t *path = json_string(m->path); /* NULL where it is no UTF-8 */
         char clean[4096];
-        if (!path)
-            path = json_string(term_clean(clean, sizeof clean, m->path, false));
-        json_array_append_new(
-            modules, json_pack("{s:o, s:s?, s:I, s:I, s:I, s:s?, s:s?}", "path", path, "build_id",
-                               *m->build_id ? m->build_id : NULL, "frames", (json_int_t)m->frames,
-                               "named", (json_int_t)m->named, "lines", (json_int_t)m->lines, "lack",
-                               m->lack, "hint", hinted ? hint : NULL));
+        if (!path) path = json_string(term_clean(clean, sizeof clean, m->path, false));
+        json_array_append_new(modules, json_pack("{s:o, s:s?, s:I, s:I, s:I, s:s?, s:s?}", "path", path, "build_id",
+                                                 *m->build_id ? m->build_id : NULL, "frames", (json_int_t)m->frames,
+                                                 "named", (json_int_t)m->named, "lines", (json_int_t)m->lines, "lack",
+                                                 m->lack, "hint", hinted ? hint : NULL));
     }
     json_t *o = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:o}", "databases", databases, "frames",
-                          (json_int_t)s->frames, "named", (json_int_t)s->named, "lines",
-                          (json_int_t)s->lines, "inlined", (json_int_t)s->inlined, "changed",
-                          (json_int_t)s->changed, "modules", modules);
+                          (json_int_t)s->frames, "named", (json_int_t)s->named, "lines", (json_int_t)s->lines,
+                          "inlined", (json_int_t)s->inlined, "changed", (json_int_t)s->changed, "modules", modules);
     int rc = o ? json_dumpf(o, stdout, JSON_INDENT(2)) : -1;
     json_decref(o);
-    if (rc == 0)
-        putchar('\n');
+    if (rc == 0) putchar('\n');
     return rc == 0 ? EXIT_YES : EXIT_INPUT;
 }
 
@@ -205,23 +192,18 @@ static void print_lacks(const struct symbolize *s)
 
     for (size_t i = 0; i < s->modules_n; i++) {
         const struct symbolize_module *m = &s->modules[i];
-        if (!m->lack)
-            continue;
-        if (!said)
-            printf("\nWithout all names and lines:\n");
+        if (!m->lack) continue;
+        if (!said) printf("\nWithout all names and lines:\n");
         said = true;
-        if (!package_debug_hint(m->path, hint, sizeof hint))
-            hint[0] = 0;
-        if (*before && strcmp(hint, before) != 0)
-            printf("    %s\n", term_clean(line, sizeof line, before, term.utf8));
+        if (!package_debug_hint(m->path, hint, sizeof hint)) hint[0] = 0;
+        if (*before && strcmp(hint, before) != 0) printf("    %s\n", term_clean(line, sizeof line, before, term.utf8));
         memcpy(before, hint, sizeof before);
         text_path(name, sizeof name, m->path, NULL, 60, term.utf8);
-        text_put(line, sizeof line, "%s %s (%llu frame%s, %llu named)", name, m->lack,
-                 (unsigned long long)m->frames, m->frames == 1 ? "" : "s", (unsigned long long)m->named);
+        text_put(line, sizeof line, "%s %s (%llu frame%s, %llu named)", name, m->lack, (unsigned long long)m->frames,
+                 m->frames == 1 ? "" : "s", (unsigned long long)m->named);
         printf("  %s\n", line);
     }
-    if (*before)
-        printf("    %s\n", term_clean(line, sizeof line, before, term.utf8));
+    if (*before) printf("    %s\n", term_clean(line, sizeof line, before, term.utf8));
 }
 
 static void print_text(const struct symbolize *s, const struct files *f)
@@ -229,16 +211,12 @@ static void print_text(const struct symbolize *s, const struct files *f)
     if (!s->frames)
         printf("No native frames: %s recorded with Python's alone.\n", f->n == 1 ? "it was" : "they were");
     else
-        printf("%llu of %llu native frames are named, %llu with file and line%s\n",
-               (unsigned long long)s->named, (unsigned long long)s->frames, (unsigned long long)s->lines,
-               s->changed ? "" : "; nothing was new");
-    if (s->inlined)
-        printf("%llu stand for several functions that were inlined\n", (unsigned long long)s->inlined);
-    if (s->nowhere)
-        printf("%llu lie in no file: generated code\n", (unsigned long long)s->nowhere);
+        printf("%llu of %llu native frames are named, %llu with file and line%s\n", (unsigned long long)s->named,
+               (unsigned long long)s->frames, (unsigned long long)s->lines, s->changed ? "" : "; nothing was new");
+    if (s->inlined) printf("%llu stand for several functions that were inlined\n", (unsigned long long)s->inlined);
+    if (s->nowhere) printf("%llu lie in no file: generated code\n", (unsigned long long)s->nowhere);
     print_lacks(s);
-    for (size_t i = 0; i < f->n && f->to[i]; i++)
-        fprintf(stderr, "gpuspy: written to %s\n", f->to[i]);
+    for (size_t i = 0; i < f->n && f->to[i]; i++) fprintf(stderr, "gpuspy: written to %s\n", f->to[i]);
 }
 
 /* ---------------------------------------------------------------- the command */
@@ -252,19 +230,15 @@ static int symbolize(const struct settings *set, struct symbolize *s, char **pat
     size_t notes_n;
     bool ok = run != NULL;
 
-    if (!ok)
-        complain("symbolize: %s", error);
+    if (!ok) complain("symbolize: %s", error);
     for (size_t i = 0; ok && i < (gs_run_notes(run, &notes_n), notes_n); i++)
         complain("symbolize: %s", gs_run_notes(run, &notes_n)[i]);
     ok = ok && list_files(run, set->output, &f);
     for (size_t i = 0; ok && set->output && i < f.n; i++) /* open: what was completed may be a copy itself */
         ok = into_copy(s, gs_run_database(run, i), f.to[i]);
-    if (run)
-        gs_run_close(run);
-    for (size_t i = 0; ok && !set->output && i < f.n; i++)
-        ok = in_place(s, f.path[i]);
-    if (s->progress)
-        fputs(clear_line, stderr);
+    if (run) gs_run_close(run);
+    for (size_t i = 0; ok && !set->output && i < f.n; i++) ok = in_place(s, f.path[i]);
+    if (s->progress) fputs(clear_line, stderr);
     int code = ok ? EXIT_YES : EXIT_INPUT;
     if (ok) {
         symbolize_finish(s);
@@ -283,8 +257,7 @@ int cmd_symbolize(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &set);
     const char *servers, *problem = NULL;
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) {
         complain("symbolize: which recording? give a file, such as: gpuspy symbolize run.db");
         return EXIT_USAGE;
@@ -293,14 +266,10 @@ int cmd_symbolize(const struct command *self, int argc, char **argv)
         complain("symbolize: --output takes one recording at a time");
         return EXIT_USAGE;
     }
-    if (!input_openable("symbolize", argv, (size_t)operands))
-        return EXIT_INPUT;
-    struct symbolize s = {.symbols = symbolizer_new(),
-                          .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
-    if (!s.symbols)
-        return EXIT_INPUT;
-    if (set.debug_dir)
-        symbolizer_debug_dir(s.symbols, set.debug_dir);
+    if (!input_openable("symbolize", argv, (size_t)operands)) return EXIT_INPUT;
+    struct symbolize s = {.symbols = symbolizer_new(), .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
+    if (!s.symbols) return EXIT_INPUT;
+    if (set.debug_dir) symbolizer_debug_dir(s.symbols, set.debug_dir);
     if (set.debuginfod && !symbolizer_servers(s.symbols, &servers, &problem))
         complain("symbolize: --debuginfod: %s; nothing is asked for", problem);
     else if (set.debuginfod)

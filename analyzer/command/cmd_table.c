@@ -50,11 +50,10 @@ static const struct example examples[] = {
 
 const struct command_text text_table = {
     .options = options,
-    .about =
-        "Lists memory, waits or copies flat. Each row has what was made there and its share of the "
-        "whole, 'with calls' what was made there or in anything called from there, how many blocks "
-        "and how large they are on average.\n\n"
-        "Several processes are added up; --rank and --process choose.",
+    .about = "Lists memory, waits or copies flat. Each row has what was made there and its share of the "
+             "whole, 'with calls' what was made there or in anything called from there, how many blocks "
+             "and how large they are on average.\n\n"
+             "Several processes are added up; --rank and --process choose.",
     .examples = examples,
 };
 
@@ -64,8 +63,7 @@ static unsigned index_of(const char *word, const char *words)
 
     for (const char *p = words; word && *p; p += strcspn(p, "|"), p += *p == '|', at++) {
         size_t n = strcspn(p, "|");
-        if (strlen(word) == n && memcmp(p, word, n) == 0)
-            return at;
+        if (strlen(word) == n && memcmp(p, word, n) == 0) return at;
     }
     return 0;
 }
@@ -84,9 +82,8 @@ static void last_cell(const void *self, const void *item, char *out, size_t size
     char name[1024];
 
     if (r->name) {
-        const char *word = c->by == TALLY_CATEGORY && strcmp(r->name, "optimizer_state") == 0
-                               ? "optimizer state"
-                               : r->name;
+        const char *word =
+            c->by == TALLY_CATEGORY && strcmp(r->name, "optimizer_state") == 0 ? "optimizer state" : r->name;
         term_clean(name, sizeof name, word, c->t->term.utf8);
         text_elide(out, size, name, columns, c->t->term.utf8);
     } else if (!r->frame) {
@@ -110,11 +107,9 @@ static void add_row(const struct view_text *t, struct table *table, const struct
     bool none = !r->own && !r->own_count; /* it only calls */
     cells[n++] = none ? "" : profile_weight(p, r->own, own);
     cells[n++] = none ? "" : format_share(share, p->total ? (double)r->own / (double)p->total : 0);
-    if (calls)
-        cells[n++] = profile_weight(p, r->total, total);
+    if (calls) cells[n++] = profile_weight(p, r->total, total);
     cells[n++] = none ? "" : format_count(count, r->own_count);
-    if (each)
-        cells[n++] = r->own_count ? profile_weight(p, mean_of, mean) : "";
+    if (each) cells[n++] = r->own_count ? profile_weight(p, mean_of, mean) : "";
     table_add(table, cells, r);
 }
 
@@ -135,14 +130,11 @@ static void print_table(const struct view_text *t, const struct gs_profile *p, c
 
     table.head[n++] = strcmp(p->unit, "ns") == 0 ? "waited" : "bytes";
     table.head[n++] = "share";
-    if (calls)
-        table.head[n++] = "with calls";
+    if (calls) table.head[n++] = "with calls";
     table.head[n++] = profile_noun(p);
-    if (wide)
-        table.head[n++] = "each";
+    if (wide) table.head[n++] = "each";
     table.head[n++] = heads[by];
-    for (size_t i = 0; i < tally->n; i++)
-        listed += worth_a_row(&tally->rows[i], sort);
+    for (size_t i = 0; i < tally->n; i++) listed += worth_a_row(&tally->rows[i], sort);
     for (size_t i = 0; i < tally->n && shown < t->top; i++) {
         if (worth_a_row(&tally->rows[i], sort)) {
             add_row(t, &table, p, &tally->rows[i], calls, wide);
@@ -158,8 +150,8 @@ static void print_table(const struct view_text *t, const struct gs_profile *p, c
 
 static json_t *row_json(const struct gs_profile *p, const struct tally_row *r, enum tally_by by)
 {
-    static const char *const keys[] = {[TALLY_MODULE] = "module", [TALLY_CATEGORY] = "category",
-                                       [TALLY_OWNER] = "owner"};
+    static const char *const keys[] = {
+        [TALLY_MODULE] = "module", [TALLY_CATEGORY] = "category", [TALLY_OWNER] = "owner"};
     json_t *o = json_object();
 
     if (by >= TALLY_MODULE) {
@@ -167,10 +159,8 @@ static json_t *row_json(const struct gs_profile *p, const struct tally_row *r, e
     } else {
         const struct gs_frame *f = r->frame;
         set_text(o, "file", f ? (f->file ? f->file : f->module) : NULL);
-        if (by != TALLY_FILE)
-            set_text(o, "function", f ? f->function : NULL);
-        if (by == TALLY_LINE)
-            set(o, "line", f && f->line ? json_integer(f->line) : NULL);
+        if (by != TALLY_FILE) set_text(o, "function", f ? f->function : NULL);
+        if (by == TALLY_LINE) set(o, "line", f && f->line ? json_integer(f->line) : NULL);
     }
     set(o, "own", profile_weight_json(p, r->own));
     set(o, "total", profile_weight_json(p, r->total));
@@ -184,8 +174,7 @@ static json_t *rows_json(const struct gs_profile *p, const struct tally *t, enum
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < t->n && i < top; i++)
-        json_array_append_new(list, row_json(p, &t->rows[i], by));
+    for (size_t i = 0; i < t->n && i < top; i++) json_array_append_new(list, row_json(p, &t->rows[i], by));
     return list;
 }
 
@@ -216,8 +205,7 @@ static int show(struct viewing *v, const struct settings *s, const struct gs_pro
 static bool sensible(const char *who, const void *settings)
 {
     const struct settings *s = settings;
-    bool calls = s->profile.what && (strcmp(s->profile.what, "waits") == 0 ||
-                                     strcmp(s->profile.what, "copies") == 0);
+    bool calls = s->profile.what && (strcmp(s->profile.what, "waits") == 0 || strcmp(s->profile.what, "copies") == 0);
 
     if (calls && s->by && (strcmp(s->by, "category") == 0 || strcmp(s->by, "owner") == 0)) {
         complain("%s: %s have no %s; --by line, function, file or module", who, s->profile.what, s->by);

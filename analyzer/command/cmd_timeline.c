@@ -44,12 +44,11 @@ static const struct example examples[] = {
 
 const struct command_text text_timeline = {
     .options = options,
-    .about =
-        "Draws memory over time for each GPU and process: PyTorch's tensors, with colours stacked by "
-        "what they are for, before what was taken from CUDA for them. Each column shows the most that "
-        "was live in its stretch of time, so that no peak falls between two; the peak, an out of memory "
-        "and the program's own steps are marked below.\n\n"
-        "All charts of GPUs have one scale and one axis of time, each process's from its own beginning.",
+    .about = "Draws memory over time for each GPU and process: PyTorch's tensors, with colours stacked by "
+             "what they are for, before what was taken from CUDA for them. Each column shows the most that "
+             "was live in its stretch of time, so that no peak falls between two; the peak, an out of memory "
+             "and the program's own steps are marked below.\n\n"
+             "All charts of GPUs have one scale and one axis of time, each process's from its own beginning.",
     .examples = examples,
 };
 
@@ -100,10 +99,8 @@ int cmd_timeline(const struct command *self, int argc, char **argv)
                                                           : view_timeline_columns(&term),
                                    .categories = s.view.json || term.colour,
                                    .host = s.host};
-        if (s.from)
-            parse_seconds(s.from, &wish.from_ns);
-        if (s.to)
-            parse_seconds(s.to, &wish.to_ns);
+        if (s.from) parse_seconds(s.from, &wish.from_ns);
+        if (s.to) parse_seconds(s.to, &wish.to_ns);
         struct courses *c = courses_build(v.run, &wish, error, sizeof error);
         if (c && !c->n && !s.host) { /* of a run on the CPU alone there is no other */
             courses_free(c);

@@ -34,12 +34,11 @@ static const struct option_row options[] = {
     {"interval", 'i', OPTION_TEXT, offsetof(struct settings, interval), "SECONDS", NULL, 0, 0,
      "look again after so long; the default is 1. With --json or where the output is no terminal: print "
      "again, until the recording ends"},
-    {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000,
-     "end after N looks"},
+    {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000, "end after N looks"},
     {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "BY", "bytes|count|growth|rate|last", 0, 0,
      "what the tables are sorted by; of waits, bytes are the time blocked"},
-    {"table", 't', OPTION_CHOICE, offsetof(struct settings, table), "TABLE", "lines|functions|syncs|copies",
-     0, 0, "the table to begin with"},
+    {"table", 't', OPTION_CHOICE, offsetof(struct settings, table), "TABLE", "lines|functions|syncs|copies", 0, 0,
+     "the table to begin with"},
     {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
      "only GPU N, as the program numbers it"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
@@ -60,15 +59,14 @@ static const struct example examples[] = {
 
 const struct command_text text_top = {
     .options = options,
-    .about =
-        "Shows what a running program holds of its GPUs, as it changes: by process and device what is "
-        "used, by tensors, the allocator's cache and others; by line of code who holds what, what grew "
-        "over the last minute, who allocates, copies and waits. Press ? for the keys.\n\n"
-        "It only reads. The recording does not wait for it and is not changed by it: nothing needs "
-        "to be set for it beforehand, and any recording can be looked at, whenever. What the program "
-        "did in the last second may not be shown yet; how old the data is stands in the first line.\n\n"
-        "Without an operand the recordings that go on are looked for in /proc; where there are several, "
-        "they are listed. A recording that has ended is shown as it was at its end.",
+    .about = "Shows what a running program holds of its GPUs, as it changes: by process and device what is "
+             "used, by tensors, the allocator's cache and others; by line of code who holds what, what grew "
+             "over the last minute, who allocates, copies and waits. Press ? for the keys.\n\n"
+             "It only reads. The recording does not wait for it and is not changed by it: nothing needs "
+             "to be set for it beforehand, and any recording can be looked at, whenever. What the program "
+             "did in the last second may not be shown yet; how old the data is stands in the first line.\n\n"
+             "Without an operand the recordings that go on are looked for in /proc; where there are several, "
+             "they are listed. A recording that has ended is shown as it was at its end.",
     .examples = examples,
 };
 
@@ -145,7 +143,8 @@ static int find_pid(struct top_model *m, uint32_t pid)
     if (m->sources_n == 0) {
         snprintf(proc, sizeof proc, "/proc/%u", pid);
         bool there = stat(proc, &st) == 0;
-        complain(there ? "top: process %u is not being recorded, nor is one that it started; a program is recorded from its start on: gpuspy run -- COMMAND"
+        complain(there ? "top: process %u is not being recorded, nor is one that it started; a program is recorded "
+                         "from its start on: gpuspy run -- COMMAND"
                        : "top: there is no process %u; without an operand gpuspy top finds those that record",
                  pid);
     }
@@ -237,8 +236,7 @@ static int add_folder(struct top_model *m, const char *folder)
     }
     free_names(&names);
     if (m->sources_n == 0) {
-        complain("top: cannot read '%s': no database (*.db) in this folder; name the one that gpuspy wrote",
-                 folder);
+        complain("top: cannot read '%s': no database (*.db) in this folder; name the one that gpuspy wrote", folder);
     } else if (several) {
         complain("top: cannot read '%s': it holds several runs; name the database of one", folder);
     }
@@ -282,8 +280,7 @@ static int unreadable(const struct top_model *m)
         return EXIT_YES;
     }
     if (s->state == TOP_DELETED) {
-        complain("top: cannot read '%s': there is no such file; record a run with: gpuspy run -- COMMAND",
-                 s->db.path);
+        complain("top: cannot read '%s': there is no such file; record a run with: gpuspy run -- COMMAND", s->db.path);
     } else {
         complain("top: %s", s->why);
     }
@@ -411,11 +408,15 @@ static bool press(struct top_view *v, int key)
         return true;
     }
     switch (key) {
-    case 'q': case 3:
-        return false;
+    case 'q':
+    case 3: return false;
     case ' ': v->paused = !v->paused; break;
-    case '?': case 'h': v->help = !v->help; break;
-    case '1': case '2': case '3': case '4': set_table(v, key - '1'); break;
+    case '?':
+    case 'h': v->help = !v->help; break;
+    case '1':
+    case '2':
+    case '3':
+    case '4': set_table(v, key - '1'); break;
     case 't': set_table(v, (int)v->choice.table + 1); break;
     case 's': set_sort(v, (enum top_sort)((v->choice.sort + 1) % TOP_SORTS)); break;
     case 'b': set_sort(v, TOP_BY_SIZE); break;
@@ -433,11 +434,16 @@ static bool press(struct top_view *v, int key)
         }
         break;
     case '/': v->typing = true; break;
-    case KEY_ESCAPE: v->choice.filter[0] = 0; v->help = false; break;
+    case KEY_ESCAPE:
+        v->choice.filter[0] = 0;
+        v->help = false;
+        break;
     case KEY_TAB: next_process(v, 1); break;
     case KEY_BACK_TAB: next_process(v, -1); break;
-    case KEY_UP: case 'k': scroll(v, -1); break;
-    case KEY_DOWN: case 'j': scroll(v, 1); break;
+    case KEY_UP:
+    case 'k': scroll(v, -1); break;
+    case KEY_DOWN:
+    case 'j': scroll(v, 1); break;
     case KEY_PAGE_UP: scroll(v, -v->table_rows); break;
     case KEY_PAGE_DOWN: scroll(v, v->table_rows); break;
     case KEY_HOME: v->scroll = 0; break;
@@ -531,16 +537,13 @@ int cmd_top(const struct command *self, int argc, char **argv)
     struct top_view v = {.choice = {.source = TOP_ALL, .layer = TOP_LAYER_AUTO}};
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 1) {
         complain("top: one recording at a time; a folder stands for all processes of a run");
         return EXIT_USAGE;
     }
-    if (!take_interval(s.interval, &v.interval_s))
-        return EXIT_USAGE;
-    if (!input_openable("top", argv, (size_t)operands))
-        return EXIT_INPUT;
+    if (!take_interval(s.interval, &v.interval_s)) return EXIT_USAGE;
+    if (!input_openable("top", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
     struct top_tables tables = {.model = top_model_new(symbols ? symbolizer_name : NULL, symbols)};
     v.tables = &tables;
@@ -551,8 +554,7 @@ int cmd_top(const struct command *self, int argc, char **argv)
     v.choice.sort = (enum top_sort)word_at(s.sort, "bytes|count|growth|rate|last");
     v.choice.table = (enum top_table)word_at(s.table, "lines|functions|syncs|copies");
     int code = operands ? add_operand(tables.model, argv[0]) : find_only(tables.model);
-    if (code == EXIT_YES)
-        code = run(&v, &s);
+    if (code == EXIT_YES) code = run(&v, &s);
     top_tables_free(&tables);
     top_model_free(tables.model);
     symbolizer_free(symbols);

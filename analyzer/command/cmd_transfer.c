@@ -22,7 +22,8 @@ static const struct option_row options[] = {
      "the weights or gradients of so many parameters: 7e9, 7B"},
     {"precision", 0, OPTION_CHOICE, offsetof(struct settings, precision), "NAME", estimate_precisions, 0, 0,
      "of --params, fp32 if not given"},
-    {"gpus", 0, OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6, "GPUs that take part, 8 if not given"},
+    {"gpus", 0, OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6,
+     "GPUs that take part, 8 if not given"},
     {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e16,
      "of the link, a direction: 300GB/s, 400Gb/s"},
     {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", gpu_words, 0, 0,
@@ -44,12 +45,13 @@ static const struct example examples[] = {
 
 const struct command_text text_transfer = {
     .options = options,
-    .about = "Computes how long a transfer takes: one pass over a link (bytes / bandwidth), and the collectives of n GPUs "
-             "as rings, which move 2(n-1)/n (all-reduce) or (n-1)/n (reduce-scatter, all-gather, all-to-all) of the "
-             "bytes. Bandwidths are those of one direction; NVLink's in datasheets are of both together.\n\n"
-             "Across machines, the bytes are first scattered over the GPUs of each, and each GPU sends its part over its "
-             "share of the network.\n\n"
-             "Times are at the links' full rate and without latency; NCCL's protocol takes about 20 % of NVLink.",
+    .about =
+        "Computes how long a transfer takes: one pass over a link (bytes / bandwidth), and the collectives of n GPUs "
+        "as rings, which move 2(n-1)/n (all-reduce) or (n-1)/n (reduce-scatter, all-gather, all-to-all) of the "
+        "bytes. Bandwidths are those of one direction; NVLink's in datasheets are of both together.\n\n"
+        "Across machines, the bytes are first scattered over the GPUs of each, and each GPU sends its part over its "
+        "share of the network.\n\n"
+        "Times are at the links' full rate and without latency; NCCL's protocol takes about 20 % of NVLink.",
     .examples = examples,
 };
 
@@ -59,8 +61,8 @@ static const struct {
     double rate;
     bool network;
 } known[] = {
-    {"PCIe 3.0 x16", 16e9, false},    {"PCIe 4.0 x16", 32e9, false},    {"PCIe 5.0 x16", 64e9, false},
-    {"NVLink 2 (V100)", 150e9, false}, {"NVLink 3 (A100)", 300e9, false}, {"NVLink 4 (H100)", 450e9, false},
+    {"PCIe 3.0 x16", 16e9, false},     {"PCIe 4.0 x16", 32e9, false},       {"PCIe 5.0 x16", 64e9, false},
+    {"NVLink 2 (V100)", 150e9, false}, {"NVLink 3 (A100)", 300e9, false},   {"NVLink 4 (H100)", 450e9, false},
     {"NVLink 5 (B200)", 900e9, false}, {"network, 100 Gb/s", 12.5e9, true}, {"network, 200 Gb/s", 25e9, true},
     {"network, 400 Gb/s", 50e9, true},
 };
@@ -69,7 +71,7 @@ enum { LINKS_MAX = sizeof known / sizeof *known + 3 };
 
 struct link {
     const char *name;
-    double slow, rate;        /* bytes/s; slow: the least where it is an interval, else 0 */
+    double slow, rate;            /* bytes/s; slow: the least where it is an interval, else 0 */
     struct wire of[WIRE_KINDS_N]; /* those that it has */
     bool collective;
 };
@@ -110,13 +112,10 @@ static void of_gpu(const struct settings *s, const struct gpu *gpu, struct answe
 {
     struct wire_links l = wires_links(gpu, s->gpus, s->per_node);
 
-    if (s->network)
-        l.network = (double)s->network;
+    if (s->network) l.network = (double)s->network;
     a->network = l.network;
-    if (s->gpus > 1)
-        add(a, &l, l.node_name == l.host_name ? "PCIe, between GPUs" : l.node_name);
-    if (s->gpus > l.per_node)
-        a->links[a->n++] = (struct link){.name = "network, a GPU's share", .rate = l.network};
+    if (s->gpus > 1) add(a, &l, l.node_name == l.host_name ? "PCIe, between GPUs" : l.node_name);
+    if (s->gpus > l.per_node) a->links[a->n++] = (struct link){.name = "network, a GPU's share", .rate = l.network};
     add_host(a, &l, false);
     add_host(a, &l, true);
 }
@@ -133,8 +132,7 @@ static void of_links(const struct settings *s, struct answer *a)
         return;
     }
     for (size_t i = 0; i < (s->bandwidth ? 1 : sizeof known / sizeof *known); i++) {
-        if (!s->bandwidth && across && known[i].network)
-            continue;
+        if (!s->bandwidth && across && known[i].network) continue;
         l.node = s->bandwidth ? (double)s->bandwidth : known[i].rate;
         add(a, &l, s->bandwidth ? "as given" : known[i].name);
     }
@@ -152,8 +150,7 @@ static void print_head(const struct settings *s, const struct answer *a)
         fputs(text, stdout);
     if (s->params)
         printf(": %s parameters, %s", format_count(count, s->params), estimate_precision(s->precision)->meaning);
-    if (a->gpus > 1)
-        printf("\n%s GPUs", format_count(count, a->gpus));
+    if (a->gpus > 1) printf("\n%s GPUs", format_count(count, a->gpus));
     if (first->nodes > 1)
         printf(" in %ju machines, %s a GPU between them", (uintmax_t)first->nodes, format_rate(text, a->network));
     puts("\n");
@@ -168,8 +165,7 @@ static void interval(char *out, size_t size, double low, double high)
     } units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
     size_t u = 0;
 
-    while (u < 2 && high < units[u].of)
-        u++;
+    while (u < 2 && high < units[u].of) u++;
     snprintf(out, size, "%.3g-%.3g %s", low / units[u].of, high / units[u].of, units[u].name);
 }
 
@@ -216,8 +212,7 @@ static void print_text(const struct settings *s, const struct answer *a)
     struct table t = {.head = {"a direction", "one pass", "all-reduce", "reduce-scatter", "link"}};
 
     print_head(s, a);
-    for (size_t i = 0; i < a->n; i++)
-        print_row(a, &a->links[i], a->gpus > 1 ? &t : &alone);
+    for (size_t i = 0; i < a->n; i++) print_row(a, &a->links[i], a->gpus > 1 ? &t : &alone);
     table_print(a->gpus > 1 ? &t : &alone, &term, 2, stdout);
     print_meaning(a);
 }
@@ -228,21 +223,22 @@ static void print_json(const struct settings *s, const struct answer *a)
 
     for (size_t i = 0; i < a->n; i++) {
         const struct link *l = &a->links[i];
-        json_t *one = json_pack("{s:s, s:f, s:f}", "name", l->name, "bytes_per_s", l->rate, "one_pass_s", a->bytes / l->rate);
-        if (l->slow > 0)
-            json_object_set_new(one, "one_pass_most_s", json_real(a->bytes / l->slow));
+        json_t *one =
+            json_pack("{s:s, s:f, s:f}", "name", l->name, "bytes_per_s", l->rate, "one_pass_s", a->bytes / l->rate);
+        if (l->slow > 0) json_object_set_new(one, "one_pass_most_s", json_real(a->bytes / l->slow));
         if (l->collective) {
             static const char *const key[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
             for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) {
                 const struct wire *w = &l->of[shown[k]];
-                json_object_set_new(one, key[k], json_pack("{s:f, s:s, s:I, s:f}", "time_s", w->ring_s, "formula", w->formula,
-                                                           "machines", (json_int_t)w->nodes, "factor", w->factor));
+                json_object_set_new(one, key[k],
+                                    json_pack("{s:f, s:s, s:I, s:f}", "time_s", w->ring_s, "formula", w->formula,
+                                              "machines", (json_int_t)w->nodes, "factor", w->factor));
             }
         }
         json_array_append_new(links, one);
     }
-    json_t *root = json_pack("{s:i, s:f, s:I, s:o}", "schema", 1, "bytes", a->bytes, "gpus", (json_int_t)a->gpus, "links",
-                             links);
+    json_t *root =
+        json_pack("{s:i, s:f, s:I, s:o}", "schema", 1, "bytes", a->bytes, "gpus", (json_int_t)a->gpus, "links", links);
     if (s->params) {
         json_object_set_new(root, "params", json_integer((json_int_t)s->params));
         json_object_set_new(root, "precision", json_string(s->precision));
@@ -277,14 +273,12 @@ int cmd_transfer(const struct command *self, int argc, char **argv)
     const struct gpu *gpu = NULL;
     int operands = options_parse(self, argc, argv, &s);
 
-    if (operands < 0)
-        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
         complain("transfer: '%s' is one word too many; how much goes behind --bytes or --params", argv[0]);
         return EXIT_USAGE;
     }
-    if (!sensible(&s) || (s.gpu && !(gpu = gpu_named("transfer", "gpu", s.gpu))))
-        return EXIT_USAGE;
+    if (!sensible(&s) || (s.gpu && !(gpu = gpu_named("transfer", "gpu", s.gpu)))) return EXIT_USAGE;
     a.gpus = s.gpus;
     a.bytes = s.bytes ? (double)s.bytes : (double)s.params * estimate_precision(s.precision)->weights;
     if (gpu)

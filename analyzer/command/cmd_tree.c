@@ -20,13 +20,22 @@ struct settings {
 
 #define TREE_OPTIONS                                                                               \
     PROFILE_OPTIONS(struct settings, profile),                                                     \
-        {"depth", 0, OPTION_NUMBER, offsetof(struct settings, depth), "N", NULL, 1, GS_DEPTH_MAX,  \
-         "not more than N rows below one another"},                                                \
-        {"min", 'm', OPTION_TEXT, offsetof(struct settings, min), "SHARE", NULL, 0, 0,               \
+        {"depth", 0, OPTION_NUMBER, offsetof(struct settings, depth),        "N",                  \
+         NULL,    1, GS_DEPTH_MAX,  "not more than N rows below one another"},                     \
+        {"min",                                                                                    \
+         'm',                                                                                      \
+         OPTION_TEXT,                                                                              \
+         offsetof(struct settings, min),                                                           \
+         "SHARE",                                                                                  \
+         NULL,                                                                                     \
+         0,                                                                                        \
+         0,                                                                                        \
          "sum up calls below this share of the whole, such as 0.5%, or below a size such as "      \
          "10MiB; the default is 1%, with --json none"},                                            \
-        {"full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,                \
-         "a row for every call; else a chain of calls is one row, named by your own code in it"}
+    {                                                                                              \
+        "full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,                 \
+            "a row for every call; else a chain of calls is one row, named by your own code in it" \
+    }
 
 static const struct option_row tree_options[] = {
     TREE_OPTIONS,
@@ -59,21 +68,19 @@ static const struct example flame_examples[] = {
 
 const struct command_text text_tree = {
     .options = tree_options,
-    .about =
-        "Shows memory as a tree of the calls that allocated it: each row has what the call and all "
-        "that it called hold, its share of the whole, and the line. What each call alone holds is "
-        "'gpuspy table'; a chain of calls that only call one another is one row.\n\n"
-        "Several processes are added up; --rank and --process choose.",
+    .about = "Shows memory as a tree of the calls that allocated it: each row has what the call and all "
+             "that it called hold, its share of the whole, and the line. What each call alone holds is "
+             "'gpuspy table'; a chain of calls that only call one another is one row.\n\n"
+             "Several processes are added up; --rank and --process choose.",
     .examples = tree_examples,
 };
 
 const struct command_text text_flame = {
     .options = flame_options,
-    .about =
-        "Draws memory as an icicle graph: the program on top, below each call what it called, each "
-        "as wide as its share. Warm cells are your own code, blue ones libraries, green ones C and "
-        "C++. Where the output is no terminal it is an indented list.\n\n"
-        "Several processes are added up; --rank and --process choose.",
+    .about = "Draws memory as an icicle graph: the program on top, below each call what it called, each "
+             "as wide as its share. Warm cells are your own code, blue ones libraries, green ones C and "
+             "C++. Where the output is no terminal it is an indented list.\n\n"
+             "Several processes are added up; --rank and --process choose.",
     .examples = flame_examples,
 };
 
@@ -97,8 +104,8 @@ static bool least_of(const char *who, const char *text, int64_t whole, bool byte
         *least = size > INT64_MAX ? INT64_MAX : (int64_t)size;
         return true;
     }
-    complain("%s: --min: '%s' %s; give a share such as 0.5%%%s", who, text,
-             bytes ? why : "is no share", bytes ? ", or a size such as 10MiB" : "");
+    complain("%s: --min: '%s' %s; give a share such as 0.5%%%s", who, text, bytes ? why : "is no share",
+             bytes ? ", or a size such as 10MiB" : "");
     return false;
 }
 
@@ -108,8 +115,7 @@ static bool sensible(const char *who, const void *settings)
     int64_t least;
     bool waits = s->profile.what && strcmp(s->profile.what, "waits") == 0;
 
-    return profile_sensible(who, &s->profile) &&
-           (!s->min || least_of(who, s->min, 0, !waits, &least));
+    return profile_sensible(who, &s->profile) && (!s->min || least_of(who, s->min, 0, !waits, &least));
 }
 
 typedef void draw_fn(const struct view_text *, const struct gs_profile *, const struct gs_call_tree *,
@@ -144,9 +150,8 @@ static int run(const struct command *command, int argc, char **argv, size_t top,
     int code = viewing_open(&v, command, argc, argv, &s, &s.view, sensible, false, &done);
     struct gs_profile *p = done ? NULL : viewing_profile(&v, &s.profile, false, &code);
     if (p) {
-        struct branch_limits limits = {.top = s.view.top ? (size_t)s.view.top : top,
-                                       .depth = (unsigned)s.depth,
-                                       .full = s.full};
+        struct branch_limits limits = {
+            .top = s.view.top ? (size_t)s.view.top : top, .depth = (unsigned)s.depth, .full = s.full};
         const char *min = s.min ? s.min : s.view.json ? "0%" : "1%";
         least_of(v.who, min, p->total, strcmp(p->unit, "bytes") == 0, &limits.least);
         code = show(&v, &s, p, &limits, draw);

@@ -2,10 +2,10 @@
 
 #include "analyzer/command/help.h"
 
-#define COMMAND(name, group, operands, synopsis, summary)                                        \
-    static const struct command command_##name = {                                               \
-        #name,       GROUP_##group, synopsis,     summary, OPERAND_##operands, &text_##name,     \
-        cmd_##name,  help_command,  commands};
+#define COMMAND(name, group, operands, synopsis, summary)                                       \
+    static const struct command command_##name = {#name,      GROUP_##group,      synopsis,     \
+                                                  summary,    OPERAND_##operands, &text_##name, \
+                                                  cmd_##name, help_command,       commands};
 #include "analyzer/command/commands.def"
 #undef COMMAND
 

@@ -9,8 +9,8 @@
 
 #include "analyzer/base/command.h"
 
-#define COMMAND(name, group, operands, synopsis, summary)                                          \
-    int cmd_##name(const struct command *self, int argc, char **argv);                             \
+#define COMMAND(name, group, operands, synopsis, summary)              \
+    int cmd_##name(const struct command *self, int argc, char **argv); \
     extern const struct command_text text_##name;
 #include "analyzer/command/commands.def"
 #undef COMMAND

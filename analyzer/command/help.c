@@ -41,16 +41,14 @@ static void wrap(FILE *f, const char *text, int indent, int at)
 void help_words(FILE *stream, const char *words)
 {
     for (; *words; words++)
-        if (*words != '|' || words[1])
-            fputc(*words == '|' ? ' ' : *words, stream);
+        if (*words != '|' || words[1]) fputc(*words == '|' ? ' ' : *words, stream);
 }
 
 void help_option_name(const struct option_row *row, char *out, size_t size)
 {
     char letter[8] = "";
 
-    if (row->letter)
-        snprintf(letter, sizeof letter, "-%c, ", row->letter);
+    if (row->letter) snprintf(letter, sizeof letter, "-%c, ", row->letter);
     bool alone = row->kind == OPTION_COUNT_OR_ALONE;
     snprintf(out, size, "%s--%s%s%s%s%s", letter, row->name, alone ? "[" : "", row->argument ? "=" : "",
              row->argument ? row->argument : "", alone ? "]" : "");
@@ -67,13 +65,11 @@ void help_option_text(const struct option_row *row, char *out, size_t size)
         snprintf(out, size, "%s", row->help);
         return;
     }
-    for (const char *p = row->words; *p; p++)
-        n += *p == '|' || !p[1];
+    for (const char *p = row->words; *p; p++) n += *p == '|' || !p[1];
     /* Names by the hundred: some of them, completion has them all. */
     if (row->kind == OPTION_TEXT && n > WORDS_MANY) {
         for (const char *p = row->words; *p && shown < WORDS_SHOWN; p++)
-            if ((known[p - row->words] = *p) == '|')
-                shown++;
+            if ((known[p - row->words] = *p) == '|') shown++;
         options_list(known, some, sizeof some);
         snprintf(out, size, "%s; %s and so on, %zu in all", row->help, some, n);
         return;
@@ -110,8 +106,7 @@ void help_command(const struct command *c, FILE *f)
     }
     option_line(f, "-h, --help", true, "print this");
     fputs("\nExamples:\n", f);
-    for (const struct example *e = c->text->examples; e->line; e++)
-        fprintf(f, "  %s\n      %s\n", e->line, e->meaning);
+    for (const struct example *e = c->text->examples; e->line; e++) fprintf(f, "  %s\n      %s\n", e->line, e->meaning);
 }
 
 void help_overview(const struct command *const *all, FILE *f)
@@ -128,8 +123,7 @@ void help_overview(const struct command *const *all, FILE *f)
           "Commands:\n",
           f);
     for (const struct command *const *c = all; *c; c++) {
-        if (c == all || c[-1]->group != (*c)->group)
-            fprintf(f, " %s:\n", headings[(*c)->group]);
+        if (c == all || c[-1]->group != (*c)->group) fprintf(f, " %s:\n", headings[(*c)->group]);
         fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->summary);
     }
     fputs("\nStart with:\n"
@@ -145,8 +139,7 @@ void help_overview(const struct command *const *all, FILE *f)
 const struct command *command_find(const struct command *const *all, const char *name)
 {
     for (const struct command *const *c = all; *c; c++)
-        if (strcmp((*c)->name, name) == 0)
-            return *c;
+        if (strcmp((*c)->name, name) == 0) return *c;
     return NULL;
 }
 

@@ -7,15 +7,14 @@
 static void values(FILE *f, const struct command *c)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
-        if (r->kind == OPTION_FLAG || r->kind == OPTION_HEADING || r->kind == OPTION_COUNT_OR_ALONE)
-            continue;
+        if (r->kind == OPTION_FLAG || r->kind == OPTION_HEADING || r->kind == OPTION_COUNT_OR_ALONE) continue;
         fprintf(f, "        %s:--%s", c->name, r->name);
-        if (r->letter)
-            fprintf(f, "|%s:-%c", c->name, r->letter);
+        if (r->letter) fprintf(f, "|%s:-%c", c->name, r->letter);
         fputs(")\n            ", f);
         if (r->kind == OPTION_SET || r->kind == OPTION_LIST) { /* the word behind the last comma */
             fputs("[[ $cur == *,* ]] && before=${cur%,*},\n            "
-                  "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '", f);
+                  "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '",
+                  f);
             help_words(f, r->words);
             fputs("' -- \"${cur##*,}\")\n            compopt -o nospace", f);
         } else if (r->words) {
@@ -49,8 +48,7 @@ static const char *const operands[] = {
 
 static void each(FILE *f, const struct command *const *all, void (*print)(FILE *, const struct command *))
 {
-    for (const struct command *const *c = all; *c; c++)
-        print(f, *c);
+    for (const struct command *const *c = all; *c; c++) print(f, *c);
 }
 
 static void name(FILE *f, const struct command *c)
@@ -72,21 +70,20 @@ void help_completion_bash(const struct command *const *all, FILE *f)
     each(f, all, name);
     /* "--option=value" reaches the function as three words, because = breaks words: the value's
      * option is then two words back. */
-    fputs(
-        "'\n"
-        "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options= before=\n"
-        "    if [[ $cur == '=' ]]; then\n"
-        "        cur=\n"
-        "    elif [[ $prev == '=' && $COMP_CWORD -gt 2 ]]; then\n"
-        "        prev=${COMP_WORDS[COMP_CWORD-2]}\n"
-        "    fi\n"
-        "    if [[ $COMP_CWORD -eq 1 ]]; then\n"
-        "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- \"$cur\")\n"
-        "        return\n"
-        "    fi\n"
-        "    local command=${COMP_WORDS[1]}\n"
-        "    case $command:$prev in\n",
-        f);
+    fputs("'\n"
+          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options= before=\n"
+          "    if [[ $cur == '=' ]]; then\n"
+          "        cur=\n"
+          "    elif [[ $prev == '=' && $COMP_CWORD -gt 2 ]]; then\n"
+          "        prev=${COMP_WORDS[COMP_CWORD-2]}\n"
+          "    fi\n"
+          "    if [[ $COMP_CWORD -eq 1 ]]; then\n"
+          "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- \"$cur\")\n"
+          "        return\n"
+          "    fi\n"
+          "    local command=${COMP_WORDS[1]}\n"
+          "    case $command:$prev in\n",
+          f);
     each(f, all, values);
     fputs("    esac\n"
           "    if [[ $cur == -* ]]; then\n"

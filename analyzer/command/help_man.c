@@ -10,8 +10,7 @@ static void roff(FILE *f, const char *text)
     bool start = true;
 
     for (; *text; text++) {
-        if (start && (*text == '.' || *text == '\''))
-            fputs("\\&", f);
+        if (start && (*text == '.' || *text == '\'')) fputs("\\&", f);
         start = *text == '\n';
         if (*text == '\\')
             fputs("\\e", f);
@@ -32,8 +31,7 @@ static void paragraphs(FILE *f, const char *text)
         fputs(".PP\n", f);
         roff(f, buffer);
         fputc('\n', f);
-        if (!end)
-            return;
+        if (!end) return;
         text = end + 2;
     }
 }
@@ -76,11 +74,10 @@ static void exit_status(FILE *f)
 
 static void run_status(FILE *f)
 {
-    fputs(
-        ".PP\n\\fBgpuspy run\\fR ends as the program that it ran: with its exit status, or by the "
-        "same signal. It ends with 127 where the program does not exist, 126 where it cannot be "
-        "executed, and 125 where gpuspy itself could not start it.\n",
-        f);
+    fputs(".PP\n\\fBgpuspy run\\fR ends as the program that it ran: with its exit status, or by the "
+          "same signal. It ends with 127 where the program does not exist, 126 where it cannot be "
+          "executed, and 125 where gpuspy itself could not start it.\n",
+          f);
 }
 
 /* All pages, but the one that it stands on. */
@@ -94,8 +91,7 @@ static void see_also(FILE *f, const struct command *const *all, const struct com
         comma = ",\n";
     }
     for (const struct command *const *c = all; *c; c++) {
-        if (*c == self)
-            continue;
+        if (*c == self) continue;
         fprintf(f, "%s.BR gpuspy\\-%s (1)", comma, (*c)->name);
         comma = ",\n";
     }
@@ -105,8 +101,7 @@ static void see_also(FILE *f, const struct command *const *all, const struct com
 void help_man_command(const struct command *c, FILE *f)
 {
     fputs(".TH \"GPUSPY\\-", f);
-    for (const char *p = c->name; *p; p++)
-        fputc(toupper((unsigned char)*p), f);
+    for (const char *p = c->name; *p; p++) fputc(toupper((unsigned char)*p), f);
     fputs("\" 1 \"\" \"gpuspy " GPUSPY_VERSION "\" \"User Commands\"\n", f);
     fprintf(f, ".SH NAME\ngpuspy\\-%s \\- ", c->name);
     roff(f, c->summary);
@@ -116,11 +111,9 @@ void help_man_command(const struct command *c, FILE *f)
     paragraphs(f, c->text->about);
     options(f, c);
     fputs(".SH EXAMPLES\n", f);
-    for (const struct example *e = c->text->examples; e->line; e++)
-        term(f, e->line, e->meaning);
+    for (const struct example *e = c->text->examples; e->line; e++) term(f, e->line, e->meaning);
     exit_status(f);
-    if (strcmp(c->name, "run") == 0)
-        run_status(f);
+    if (strcmp(c->name, "run") == 0) run_status(f);
     see_also(f, c->all, c);
 }
 
@@ -133,8 +126,7 @@ static void environment(FILE *f)
     };
 
     fputs(".SH ENVIRONMENT\n", f);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        term(f, rows[i][0], rows[i][1]);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) term(f, rows[i][0], rows[i][1]);
 }
 
 void help_man(const struct command *const *all, FILE *f)
@@ -148,19 +140,18 @@ void help_man(const struct command *const *all, FILE *f)
         roff(f, (*c)->synopsis);
         fputs("\n.br\n", f);
     }
-    fputs(
-        ".B gpuspy \\-\\-version\n"
-        ".SH DESCRIPTION\n"
-        "gpuspy records every CUDA allocation, copy and synchronisation of a program together with "
-        "the Python and native call stack, without a change to the program, into an SQLite "
-        "database, and analyses it afterwards.\n"
-        ".PP\n"
-        "The recorder is a library, libgpuspy.so; \\fBgpuspy run\\fR loads it into a program, and so "
-        "does LD_PRELOAD=libgpuspy.so in its environment.\n"
-        ".PP\n"
-        "Each command has a page of its own, and says with \\-\\-help what it takes.\n"
-        ".SH COMMANDS\n",
-        f);
+    fputs(".B gpuspy \\-\\-version\n"
+          ".SH DESCRIPTION\n"
+          "gpuspy records every CUDA allocation, copy and synchronisation of a program together with "
+          "the Python and native call stack, without a change to the program, into an SQLite "
+          "database, and analyses it afterwards.\n"
+          ".PP\n"
+          "The recorder is a library, libgpuspy.so; \\fBgpuspy run\\fR loads it into a program, and so "
+          "does LD_PRELOAD=libgpuspy.so in its environment.\n"
+          ".PP\n"
+          "Each command has a page of its own, and says with \\-\\-help what it takes.\n"
+          ".SH COMMANDS\n",
+          f);
     for (const struct command *const *c = all; *c; c++) {
         char name[64], summary[512];
         snprintf(name, sizeof name, "gpuspy %s", (*c)->name);

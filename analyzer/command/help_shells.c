@@ -43,12 +43,11 @@ static void zsh_option(FILE *f, const struct option_row *r)
     const char *value = r->kind == OPTION_FLAG ? "" : "=";
     bool alone = r->kind == OPTION_COUNT_OR_ALONE;
 
-    if (r->kind == OPTION_HEADING)
-        return;
+    if (r->kind == OPTION_HEADING) return;
     brief(r->help, text, sizeof text);
     if (r->letter)
-        fprintf(f, " \\\n            '(-%c --%s)'{-%c%s,--%s%s}'[", r->letter, r->name, r->letter,
-                *value ? "+" : "", r->name, value);
+        fprintf(f, " \\\n            '(-%c --%s)'{-%c%s,--%s%s}'[", r->letter, r->name, r->letter, *value ? "+" : "",
+                r->name, value);
     else
         fprintf(f, " \\\n            '--%s%s[", r->name, value);
     zsh_text(f, text);
@@ -103,10 +102,8 @@ void help_completion_zsh(const struct command *const *all, FILE *f)
           f);
     for (const struct command *const *c = all; *c; c++) {
         fprintf(f, "    %s)\n        _arguments -s -S", (*c)->name);
-        for (const struct option_row *r = (*c)->text->options; r->name; r++)
-            zsh_option(f, r);
-        fprintf(f, " \\\n            '(-h --help)'{-h,--help}'[explain it]' %s ;;\n",
-                operands[(*c)->operands]);
+        for (const struct option_row *r = (*c)->text->options; r->name; r++) zsh_option(f, r);
+        fprintf(f, " \\\n            '(-h --help)'{-h,--help}'[explain it]' %s ;;\n", operands[(*c)->operands]);
     }
     fputs("    esac\n"
           "}\n"
@@ -130,11 +127,9 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
     char text[512];
     bool several = r->kind == OPTION_SET || r->kind == OPTION_LIST;
 
-    if (r->kind == OPTION_HEADING)
-        return;
+    if (r->kind == OPTION_HEADING) return;
     fprintf(f, "complete -c gpuspy -n '__fish_seen_subcommand_from %s' -l %s", c->name, r->name);
-    if (r->letter)
-        fprintf(f, " -s %c", r->letter);
+    if (r->letter) fprintf(f, " -s %c", r->letter);
     if (r->words) {
         fputs(several ? " -x -a '(gpuspy_list " : " -x -a '", f);
         help_words(f, r->words);
@@ -181,8 +176,7 @@ void help_completion_fish(const struct command *const *all, FILE *f)
           "complete -c gpuspy -s h -l help -d 'explain it'\n",
           f);
     for (const struct command *const *c = all; *c; c++) {
-        for (const struct option_row *r = (*c)->text->options; r->name; r++)
-            fish_option(f, *c, r);
+        for (const struct option_row *r = (*c)->text->options; r->name; r++) fish_option(f, *c, r);
         if (operands[(*c)->operands])
             fprintf(f, "complete -c gpuspy -n '__fish_seen_subcommand_from %s' %s\n", (*c)->name,
                     operands[(*c)->operands]);

@@ -32,8 +32,7 @@ static bool is_sqlite(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, magic, sizeof magic);
 
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0) close(fd);
     return n == sizeof magic && memcmp(magic, "SQLite format 3", sizeof magic) == 0;
 }
 
@@ -46,8 +45,7 @@ static bool of_run(const char *path, const char *run_id)
 
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK) {
         sqlite3_busy_timeout(db, 2000);
-        if (sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?", -1, &q, NULL) ==
-            SQLITE_OK) {
+        if (sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?", -1, &q, NULL) == SQLITE_OK) {
             sqlite3_bind_text(q, 1, run_id, -1, SQLITE_STATIC);
             is = sqlite3_step(q) == SQLITE_ROW;
         }
@@ -69,8 +67,7 @@ static void add(struct list *l, const char *path)
 {
     char **more = realloc(l->path, (l->n + 1) * sizeof *more);
 
-    if (!more)
-        return;
+    if (!more) return;
     l->path = more;
     l->path[l->n] = strdup(path);
     l->n += l->path[l->n] != NULL;
@@ -90,14 +87,12 @@ static struct list find(const struct recorded *r)
         struct stat st;
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         /* A second of slack: file times come from a coarser clock. */
-        if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started &&
-            is_sqlite(path) && of_run(path, r->run_id))
+        if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && is_sqlite(path) &&
+            of_run(path, r->run_id))
             add(&l, path);
     }
-    if (d)
-        closedir(d);
-    if (l.n)
-        qsort(l.path, l.n, sizeof *l.path, by_length_then_name);
+    if (d) closedir(d);
+    if (l.n) qsort(l.path, l.n, sizeof *l.path, by_length_then_name);
     return l;
 }
 
@@ -106,8 +101,7 @@ static struct list find(const struct recorded *r)
 static const struct gs_device *device_of(const struct gs_report *r, int device)
 {
     for (size_t i = 0; i < r->devices_n; i++)
-        if (r->devices[i].device == device)
-            return &r->devices[i];
+        if (r->devices[i].device == device) return &r->devices[i];
     return NULL;
 }
 
@@ -124,8 +118,7 @@ static void say_peaks(const struct gs_report *r)
         for (size_t j = 0; j < r->peaks_n && largest; j++)
             largest = i == j || r->peaks[j].layer != p->layer || r->peaks[j].device != p->device ||
                       r->peaks[j].bytes < p->bytes || (r->peaks[j].bytes == p->bytes && j > i);
-        if (!largest)
-            continue;
+        if (!largest) continue;
         const struct gs_device *d = device_of(r, p->device);
         any_device = true;
         format_bytes(bytes, (uint64_t)p->bytes);
@@ -139,10 +132,8 @@ static void say_peaks(const struct gs_report *r)
     }
     for (size_t i = 0; i < r->peaks_n && !any_device; i++)
         if (r->peaks[i].layer == GS_SERIES_HOST || r->peaks[i].layer == GS_SERIES_TENSOR)
-            complain("%s: peak %s after %s",
-                     r->peaks[i].layer == GS_SERIES_HOST ? "CPU tensors" : "tensors",
-                     format_bytes(bytes, (uint64_t)r->peaks[i].bytes),
-                     format_seconds(at, r->peaks[i].time_s));
+            complain("%s: peak %s after %s", r->peaks[i].layer == GS_SERIES_HOST ? "CPU tensors" : "tensors",
+                     format_bytes(bytes, (uint64_t)r->peaks[i].bytes), format_seconds(at, r->peaks[i].time_s));
 }
 
 static void say_oom(const struct gs_oom_verdict *o)
@@ -150,9 +141,11 @@ static void say_oom(const struct gs_oom_verdict *o)
     char asked[UNITS_TEXT], left[UNITS_TEXT] = "?";
 
     format_bytes(asked, (uint64_t)o->requested_bytes);
-    if (o->free_bytes != GS_UNKNOWN)
-        format_bytes(left, (uint64_t)o->free_bytes);
-    complain("out of memory%s: %s asked for, %s free; %s", o->outcome == GS_OUTCOME_UNKNOWN ? " (perhaps handled)" : o->fatal ? "" : " (the program went on)",
+    if (o->free_bytes != GS_UNKNOWN) format_bytes(left, (uint64_t)o->free_bytes);
+    complain("out of memory%s: %s asked for, %s free; %s",
+             o->outcome == GS_OUTCOME_UNKNOWN ? " (perhaps handled)"
+             : o->fatal                       ? ""
+                                              : " (the program went on)",
              asked, left, o->verdict);
 }
 
@@ -163,11 +156,11 @@ static void store_end(const struct recorded *r, const char *path)
     char sql[512];
     const bool killed = WIFSIGNALED(r->status);
 
-    if (!killed && !(WIFEXITED(r->status) && WEXITSTATUS(r->status)))
-        return;
+    if (!killed && !(WIFEXITED(r->status) && WEXITSTATUS(r->status))) return;
     snprintf(sql, sizeof sql,
              "INSERT OR IGNORE INTO meta SELECT '%s', %d FROM process WHERE pid = %d AND run_id = '%s' LIMIT 1",
-             killed ? "exit_signal" : "exit_status", killed ? WTERMSIG(r->status) : WEXITSTATUS(r->status), r->pid, r->run_id);
+             killed ? "exit_signal" : "exit_status", killed ? WTERMSIG(r->status) : WEXITSTATUS(r->status), r->pid,
+             r->run_id);
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK) {
         sqlite3_busy_timeout(db, 2000);
         sqlite3_exec(db, sql, NULL, NULL, NULL); /* of a recording that cannot be written to, the end stays unknown */
@@ -180,8 +173,7 @@ static void say_failure(const struct recorded *run, const struct gs_report *r)
 {
     char how[GS_FAILURE_TEXT];
 
-    if (r->ooms_n && r->ooms[0].fatal)
-        return;
+    if (r->ooms_n && r->ooms[0].fatal) return;
     for (size_t i = 0; i < r->processes_n; i++)
         if (gs_process_failure(&r->processes[i], how, sizeof how)) {
             complain("process %u: %s; no out of memory%s", r->processes[i].pid, how,
@@ -198,8 +190,7 @@ static void say_summary(const struct recorded *run, const struct gs_report *r, c
         complain("%s LOST: every figure below is incomplete",
                  format_plural(count, r->lost_events, "event was", "events were"));
     say_failure(run, r);
-    for (size_t i = 0; i < r->ooms_n && i < 1; i++)
-        say_oom(&r->ooms[i]);
+    for (size_t i = 0; i < r->ooms_n && i < 1; i++) say_oom(&r->ooms[i]);
     say_peaks(r);
     complain("%s of %zu process%s in %s", format_plural(count, r->events, "event", NULL), r->processes_n,
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
@@ -209,8 +200,7 @@ static void say_run(const struct recorded *r, const struct list *l)
 {
     char error[1024], shown[PATH_MAX];
     struct gs_options options = {.top = 1, .alone = true};
-    struct gs_run *run =
-        gs_run_open((const char *const *)l->path, l->n, &options, error, sizeof error);
+    struct gs_run *run = gs_run_open((const char *const *)l->path, l->n, &options, error, sizeof error);
     struct gs_report *report = run ? gs_report_build(run, &options, error, sizeof error) : NULL;
 
     if (!report)
@@ -219,10 +209,8 @@ static void say_run(const struct recorded *r, const struct list *l)
         say_summary(r, report, l->path[0]);
     if (!r->quiet && *text_path_here(shown, sizeof shown, l->path[0]))
         fprintf(stderr, "gpuspy: next: gpuspy report %s\n", shown);
-    if (report)
-        gs_report_free(report);
-    if (run)
-        gs_run_close(run);
+    if (report) gs_report_free(report);
+    if (run) gs_run_close(run);
 }
 
 void recorded_say(const struct recorded *r)
@@ -244,7 +232,6 @@ void recorded_say(const struct recorded *r)
         say_run(r, &l);
     else
         unrecorded_say(r->program, r->status, r->torch_cpu);
-    for (size_t i = 0; i < l.n; i++)
-        free(l.path[i]);
+    for (size_t i = 0; i < l.n; i++) free(l.path[i]);
     free(l.path);
 }

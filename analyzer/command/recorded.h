@@ -6,7 +6,7 @@
 #include <time.h>
 
 struct recorded {
-    const char *db;      /* absolute; what was asked for, the recorder may have taken another name */
+    const char *db; /* absolute; what was asked for, the recorder may have taken another name */
     const char *run_id;
     time_t started;      /* files older than that are not this run's */
     const char *program; /* as it was typed */

@@ -25,8 +25,7 @@ static bool find_program(const char *name, char *out, size_t size)
     while (*path) {
         size_t n = strcspn(path, ":");
         snprintf(out, size, "%.*s/%s", n ? (int)n : 1, n ? path : ".", name);
-        if (access(out, X_OK) == 0)
-            return true;
+        if (access(out, X_OK) == 0) return true;
         path += n + (path[n] == ':');
     }
     return false;
@@ -50,8 +49,7 @@ static enum linking linking_of(const char *path)
                 part.p_type == PT_INTERP)
                 linking = DYNAMIC;
     }
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0) close(fd);
     return linking;
 }
 
@@ -61,8 +59,7 @@ static const char *cannot_load(const char *program)
     char path[PATH_MAX];
     struct stat st;
 
-    if (!find_program(program, path, sizeof path) || stat(path, &st) != 0)
-        return NULL;
+    if (!find_program(program, path, sizeof path) || stat(path, &st) != 0) return NULL;
     enum linking linking = linking_of(path);
     return linking == STATIC        ? "is linked statically, so no library can be loaded into it"
            : linking == OTHER_CLASS ? "is a 32-bit program, which cannot load a 64-bit library"

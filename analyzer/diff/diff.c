@@ -30,7 +30,7 @@ struct work {
     struct gs_map functions[2]; /* function of a file → its number; of the second those that were renamed, too */
     struct gs_diff_row *rows;
     size_t rows_n, rows_cap;
-    struct gs_map row_of; /* key → row */
+    struct gs_map row_of;                       /* key → row */
     int64_t (*by_category)[GS_CATEGORIES_N][2]; /* by row */
     size_t by_category_cap;
     struct cell *cells;
@@ -482,8 +482,11 @@ static bool has_tensors(const struct gs_profile *p)
 static bool build_profiles(struct work *w, int layer, char *error, size_t error_size)
 {
     for (int side = 0; side < 2; side++) {
-        struct gs_profile_wish wish = {.what = w->wish->what, .process = -1, .device = w->wish->device,
-                                       .layer = layer, .categories = bytes_of_memory(w->wish->what)};
+        struct gs_profile_wish wish = {.what = w->wish->what,
+                                       .process = -1,
+                                       .device = w->wish->device,
+                                       .layer = layer,
+                                       .categories = bytes_of_memory(w->wish->what)};
         gs_profile_free(w->profile[side]);
         w->profile[side] = gs_profile_build(w->side[side].run, &wish, error, error_size);
         if (!w->profile[side]) {

@@ -12,8 +12,7 @@
 #include "analyzer/profile/profile.h"
 #include "analyzer/report/report.h"
 
-#define GS_DIFF_BYS(X)                                                                             \
-    X(LINE, "line") X(FUNCTION, "function") X(FILE, "file") X(CATEGORY, "category") X(OWNER, "owner")
+#define GS_DIFF_BYS(X) X(LINE, "line") X(FUNCTION, "function") X(FILE, "file") X(CATEGORY, "category") X(OWNER, "owner")
 #define GS_ENUM_DIFF_BY(s, w) GS_DIFF_##s,
 enum gs_diff_by { GS_DIFF_BYS(GS_ENUM_DIFF_BY) GS_DIFF_BYS_N };
 const char *gs_diff_by_word(enum gs_diff_by by);
@@ -21,12 +20,12 @@ const char *gs_diff_by_word(enum gs_diff_by by);
 struct gs_diff_wish {
     enum gs_profile_what what; /* not AT */
     enum gs_diff_by by;
-    int layer;         /* of gs_profile_wish */
-    int device;        /* -1 any */
-    int64_t rank;      /* -1 any */
-    int64_t least;     /* of a row's change, to be listed; GS_UNKNOWN: a hundredth of all changes */
+    int layer;          /* of gs_profile_wish */
+    int device;         /* -1 any */
+    int64_t rank;       /* -1 any */
+    int64_t least;      /* of a row's change, to be listed; GS_UNKNOWN: a hundredth of all changes */
     double least_share; /* the same, as a share of the larger total; 0 none */
-    size_t top;        /* rows listed */
+    size_t top;         /* rows listed */
 };
 
 struct gs_diff_side {
@@ -65,31 +64,31 @@ struct gs_diff_figure {
     const char *key, *name; /* "waits_per_step", "waits a step" */
     const char *unit;       /* "bytes" "s" "count", NULL: texts */
     double value[2];
-    const char *text[2];    /* NULL: there is none */
+    const char *text[2]; /* NULL: there is none */
 };
 
 struct gs_diff {
     struct gs_diff_wish wish;
-    const char *unit;         /* "bytes" | "ns" */
-    const char *title;        /* "live at the peak" */
-    const char *layer;        /* "tensors", where all of both sides is of one kind; else NULL */
-    const char *verdict;      /* one sentence */
-    const char *more;         /* a second one: of out of memory; NULL */
+    const char *unit;    /* "bytes" | "ns" */
+    const char *title;   /* "live at the peak" */
+    const char *layer;   /* "tensors", where all of both sides is of one kind; else NULL */
+    const char *verdict; /* one sentence */
+    const char *more;    /* a second one: of out of memory; NULL */
     struct gs_diff_sum total;
     struct gs_diff_row *rows; /* widest change first */
     size_t rows_n;
-    struct gs_diff_sum smaller[2]; /* changes that are not listed: shrunk, grown */
-    struct gs_diff_sum same;       /* what did not change */
+    struct gs_diff_sum smaller[2];  /* changes that are not listed: shrunk, grown */
+    struct gs_diff_sum same;        /* what did not change */
     struct gs_diff_row *categories; /* all of them; none where no block has one */
     size_t categories_n;
     struct gs_diff_unit *units;
     size_t units_n;
-    bool by_rank;                   /* they were paired by rank; else in order */
+    bool by_rank; /* they were paired by rank; else in order */
     struct gs_diff_figure *figures;
     size_t figures_n;
-    struct gs_match_file *files;    /* that have another path */
+    struct gs_match_file *files; /* that have another path */
     size_t files_n;
-    size_t inferred;                /* rows listed whose pairing is inferred */
+    size_t inferred; /* rows listed whose pairing is inferred */
     const char **notes;
     size_t notes_n;
 };

@@ -12,13 +12,13 @@ struct gs_diff_sites {
     struct gs_run *run;
     struct gs_match_site *sites;
     size_t n, cap;
-    struct gs_map by_frame;  /* file, function, line → site */
+    struct gs_map by_frame; /* file, function, line → site */
     struct gs_map helpers;
-    struct gs_map of_stack;  /* stack → place, once asked */
-    struct gs_diff_place { /* where a stack's weight is listed */
+    struct gs_map of_stack; /* stack → place, once asked */
+    struct gs_diff_place {  /* where a stack's weight is listed */
         struct gs_site site;
         uint32_t number; /* of the site in `sites`, GS_DIFF_EXIT, GS_NONE: no stack */
-    } *places;
+    } * places;
     size_t places_n, places_cap;
     uint64_t *calls;
     struct gs_arena arena;

@@ -269,9 +269,8 @@ const struct gs_diff_place *gs_diff_place_of(struct gs_diff_sites *s, uint32_t s
         if (p->site.exit) {
             p->number = GS_DIFF_EXIT;
         } else if (p->site.known) {
-            p->number = p->site.kind == GS_FRAME_PYTHON
-                            ? site_number(s, p->site.file, p->site.function, p->site.line)
-                            : native_number(s, &p->site);
+            p->number = p->site.kind == GS_FRAME_PYTHON ? site_number(s, p->site.file, p->site.function, p->site.line)
+                                                        : native_number(s, &p->site);
         }
         return p;
     }

@@ -34,9 +34,7 @@ static const char *subject(struct gs_diff_owner *o)
         [GS_PROFILE_COPIES] = "What was copied",
     };
     struct gs_diff *d = &o->diff;
-    const char *of = d->layer && d->wish.what == GS_PROFILE_PEAK
-                         ? gs_arena_printf(&o->arena, " of %s", d->layer)
-                         : "";
+    const char *of = d->layer && d->wish.what == GS_PROFILE_PEAK ? gs_arena_printf(&o->arena, " of %s", d->layer) : "";
     if (d->units_n > 1 && d->wish.what == GS_PROFILE_PEAK) {
         return gs_arena_printf(&o->arena, "The sum of %zu peaks%s", d->units_n, of);
     }
@@ -57,18 +55,15 @@ static const char *row_text(struct gs_diff_owner *o, const struct gs_diff_row *r
     switch (o->diff.wish.by) {
     case GS_DIFF_CATEGORY:
         return r->category == GS_CATEGORY_UNKNOWN ? "what has no category" : gs_category_text(r->category);
-    case GS_DIFF_OWNER:
-        return r->name;
-    case GS_DIFF_FILE:
-        return s->known ? base(s->file) : "an unknown place";
+    case GS_DIFF_OWNER: return r->name;
+    case GS_DIFF_FILE: return s->known ? base(s->file) : "an unknown place";
     case GS_DIFF_FUNCTION:
         return s->function ? gs_arena_printf(&o->arena, "%s in %s", s->function, base(s->file))
                            : gs_arena_printf(&o->arena, "%s", gs_site_text(s, site, sizeof site));
     default:
         return gs_arena_printf(&o->arena, "%s%s%s",
                                r->category != GS_CATEGORY_UNKNOWN ? gs_category_text(r->category) : "",
-                               r->category != GS_CATEGORY_UNKNOWN ? " at " : "",
-                               gs_site_text(s, site, sizeof site));
+                               r->category != GS_CATEGORY_UNKNOWN ? " at " : "", gs_site_text(s, site, sizeof site));
     }
 }
 
@@ -106,7 +101,8 @@ static const char *same_text(struct gs_diff_owner *o, const char *of)
     const struct gs_diff_row *up = widest(d, true), *down = widest(d, false);
     const char *after = amount(o, d->total.weight[GS_AFTER]);
     int64_t change = gs_diff_change(&d->total);
-    const char *by = change ? gs_arena_printf(&o->arena, " but for %s%s", change < 0 ? "-" : "+", amount(o, change)) : "";
+    const char *by =
+        change ? gs_arena_printf(&o->arena, " but for %s%s", change < 0 ? "-" : "+", amount(o, change)) : "";
     if (!up && !down) {
         return gs_arena_printf(&o->arena, "%s is the same%s: %s", of, by, after);
     }
@@ -125,8 +121,7 @@ static const char *verdict(struct gs_diff_owner *o)
     int64_t before = d->total.weight[GS_BEFORE], after = d->total.weight[GS_AFTER], change = after - before;
     int64_t larger = before > after ? before : after;
     if (!d->total.count[GS_BEFORE] && !d->total.count[GS_AFTER]) {
-        return d->wish.what == GS_PROFILE_OOM ? "Neither run ran out of memory"
-                                              : "Neither run has anything of this";
+        return d->wish.what == GS_PROFILE_OOM ? "Neither run ran out of memory" : "Neither run has anything of this";
     }
     if (!d->total.count[GS_BEFORE] || !d->total.count[GS_AFTER]) {
         int has = d->total.count[GS_AFTER] > 0;
@@ -147,8 +142,8 @@ static const char *verdict(struct gs_diff_owner *o)
 static void per_step(struct gs_diff_owner *o)
 {
     const struct gs_diff *d = &o->diff;
-    bool summed = d->wish.what == GS_PROFILE_ALLOCATED || d->wish.what == GS_PROFILE_WAITS ||
-                  d->wish.what == GS_PROFILE_COPIES;
+    bool summed =
+        d->wish.what == GS_PROFILE_ALLOCATED || d->wish.what == GS_PROFILE_WAITS || d->wish.what == GS_PROFILE_COPIES;
     for (size_t i = 0; i < d->figures_n && summed; i++) {
         const struct gs_diff_figure *f = &d->figures[i];
         if (strcmp(f->key, "steps") == 0 && f->value[0] > 0 && f->value[1] > 0 && f->value[0] != f->value[1]) {

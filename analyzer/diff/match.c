@@ -65,7 +65,7 @@ static void pair(struct matcher *x, uint32_t i, uint32_t j, bool function)
  * Cells are pairs of lines; the best chain of cells in which both sides' lines ascend. */
 
 struct cell {
-    double worth; /* of the best chain that ends here; negative: they are not the same line */
+    double worth;  /* of the best chain that ends here; negative: they are not the same line */
     uint32_t back; /* the cell before it, GS_MATCH_ALONE */
 };
 
@@ -130,7 +130,8 @@ static void align(const struct gs_match_site *const *a, size_t rows, const struc
     }
     for (size_t j = 0; j < columns; j++) {
         uint32_t here = ends.column[j];
-        best = here != GS_MATCH_ALONE && (best == GS_MATCH_ALONE || cells[here].worth > cells[best].worth) ? here : best;
+        best =
+            here != GS_MATCH_ALONE && (best == GS_MATCH_ALONE || cells[here].worth > cells[best].worth) ? here : best;
     }
     for (; best != GS_MATCH_ALONE; best = cells[best].back) {
         partner[best / columns] = (uint32_t)(best % columns);

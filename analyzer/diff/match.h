@@ -29,8 +29,8 @@ struct gs_match_site {
 
 enum gs_match_how {
     GS_MATCH_NONE,
-    GS_MATCH_SAME, /* the same function and line of what is the same file by its path */
-    GS_MATCH_LINE, /* the same function, another line: inferred, as all below */
+    GS_MATCH_SAME,    /* the same function and line of what is the same file by its path */
+    GS_MATCH_LINE,    /* the same function, another line: inferred, as all below */
     GS_MATCH_FUNCTION /* the function has another name, or stands in another file */
 };
 
@@ -46,16 +46,15 @@ struct gs_match_file {
 };
 
 struct gs_match {
-    uint32_t *of_a, *of_b; /* index on the other side, GS_MATCH_ALONE */
-    uint8_t *how_a, *how_b; /* enum gs_match_how */
-    uint32_t *file_a, *file_b; /* numbers of the sites' files: equal ones were paired */
+    uint32_t *of_a, *of_b;       /* index on the other side, GS_MATCH_ALONE */
+    uint8_t *how_a, *how_b;      /* enum gs_match_how */
+    uint32_t *file_a, *file_b;   /* numbers of the sites' files: equal ones were paired */
     struct gs_match_file *files; /* that were paired, in the order of the first side's names */
     size_t files_n;
 };
 
 /* Lives until gs_match_free; the strings are the sites'. */
-struct gs_match *gs_match_sites(const struct gs_match_site *a, size_t an, const struct gs_match_site *b,
-                                size_t bn);
+struct gs_match *gs_match_sites(const struct gs_match_site *a, size_t an, const struct gs_match_site *b, size_t bn);
 void gs_match_free(struct gs_match *match);
 
 /* match_files.c. The part of a path that says which file of a library it is ("torch/nn/x.py"), the same under
@@ -65,8 +64,8 @@ const char *gs_match_library(const char *file);
 unsigned gs_match_end(const char *a, const char *b);
 /* Pairs the files of both sides: file_a[i] and file_b[j] become equal numbers for sites whose files are the
  * same, other numbers for all others. */
-void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an,
-                    const struct gs_match_site *b, size_t bn);
+void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an, const struct gs_match_site *b,
+                    size_t bn);
 /* The share of what two sites call that both call, 0 … 1. */
 double gs_match_calls(const struct gs_match_site *a, const struct gs_match_site *b);
 

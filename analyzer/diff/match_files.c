@@ -9,7 +9,7 @@
 /* One file of one side, with the functions seen in it. */
 struct file {
     const char *path, *library; /* gs_match_library */
-    const char **functions; /* ascending, each once */
+    const char **functions;     /* ascending, each once */
     size_t functions_n;
     size_t from, n; /* its sites, in `order` */
     bool program;
@@ -82,8 +82,11 @@ static void side_fill(struct side *s, const struct gs_match_site *sites, size_t 
     for (size_t i = 0; i < n; i++) {
         const struct gs_match_site *site = &sites[s->order[i]];
         if (!s->files_n || strcmp(s->files[s->files_n - 1].path, site->file) != 0) {
-            *GS_PUSH(s->files, s->files_n, s->files_cap) = (struct file){
-                .path = site->file, .library = gs_match_library(site->file), .functions = &s->functions[functions], .from = i, .partner = GS_MATCH_ALONE};
+            *GS_PUSH(s->files, s->files_n, s->files_cap) = (struct file){.path = site->file,
+                                                                         .library = gs_match_library(site->file),
+                                                                         .functions = &s->functions[functions],
+                                                                         .from = i,
+                                                                         .partner = GS_MATCH_ALONE};
         }
         struct file *f = &s->files[s->files_n - 1];
         f->n++;
@@ -179,9 +182,7 @@ static unsigned alike(const struct file *a, const struct file *b)
     if (!a->library != !b->library) {
         return 0;
     }
-    return !a->library                         ? gs_match_end(a->path, b->path)
-           : strcmp(a->library, b->library) == 0 ? LIBRARY
-                                                 : 0;
+    return !a->library ? gs_match_end(a->path, b->path) : strcmp(a->library, b->library) == 0 ? LIBRARY : 0;
 }
 
 static void pair_best(struct side *a, struct side *b, struct candidate *list, size_t n)
@@ -290,14 +291,14 @@ static void pair_programs(struct side *a, struct side *b)
 static enum gs_match_path path_of(const char *a, const char *b)
 {
     const char *x = gs_match_library(a), *y = gs_match_library(b);
-    return strcmp(a, b) == 0                  ? GS_MATCH_PATH_SAME
-           : x && y && strcmp(x, y) == 0      ? GS_MATCH_PATH_LIBRARY
-           : gs_match_end(a, b)               ? GS_MATCH_PATH_END
-                                              : GS_MATCH_PATH_RENAMED;
+    return strcmp(a, b) == 0             ? GS_MATCH_PATH_SAME
+           : x && y && strcmp(x, y) == 0 ? GS_MATCH_PATH_LIBRARY
+           : gs_match_end(a, b)          ? GS_MATCH_PATH_END
+                                         : GS_MATCH_PATH_RENAMED;
 }
 
-void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an,
-                    const struct gs_match_site *b, size_t bn)
+void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an, const struct gs_match_site *b,
+                    size_t bn)
 {
     struct side x, y;
     size_t cap = 0;

@@ -10,9 +10,11 @@
 #include <stdint.h>
 
 /* In the order in which they are printed. */
+/* clang-format off */
 #define DOCTOR_SECTIONS(X)                                                                         \
     X(RECORDER, "recorder") X(FOLDER, "folder") X(SETTINGS, "settings") X(DRIVER, "driver")        \
         X(PYTHON, "python") X(FRAMEWORKS, "frameworks") X(OTHERS, "others") X(TEST, "test")
+/* clang-format on */
 #define DOCTOR_SECTION(symbol, word) DOCTOR_##symbol,
 enum doctor_section { DOCTOR_SECTIONS(DOCTOR_SECTION) DOCTOR_SECTIONS_N };
 #undef DOCTOR_SECTION
@@ -53,8 +55,8 @@ struct doctor {
 };
 
 /* Adds a finding. `fix` NULL: nothing to do; it is copied. */
-void doctor_say(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id,
-                const char *fix, const char *format, ...) __attribute__((format(printf, 6, 7)));
+void doctor_say(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id, const char *fix,
+                const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 void doctor_recorder(struct doctor *d);
 void doctor_folder(struct doctor *d);

@@ -21,8 +21,7 @@ static void print_path(void *symbol)
 {
     Dl_info info;
 
-    if (dladdr(symbol, &info) && info.dli_fname)
-        printf("library %s\n", info.dli_fname);
+    if (dladdr(symbol, &info) && info.dli_fname) printf("library %s\n", info.dli_fname);
 }
 
 /* Prints what it finds out, line by line, so that what comes before a hang is known. */
@@ -38,18 +37,14 @@ int doctor_ask_driver(void)
     int number = 0, devices = 0;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!lib)
-        printf("missing %s\n", dlerror());
-    if (!init || !version || !count || !get || !name || !total)
-        return 0;
+    if (!lib) printf("missing %s\n", dlerror());
+    if (!init || !version || !count || !get || !name || !total) return 0;
     print_path((void *)init);
-    if (version(&number) == 0)
-        printf("version %d\n", number);
+    if (version(&number) == 0) printf("version %d\n", number);
     printf("asking\n");
     int rc = init(0);
     printf("init %d\n", rc);
-    if (rc != 0 || count(&devices) != 0)
-        return 0;
+    if (rc != 0 || count(&devices) != 0) return 0;
     printf("count %d\n", devices);
     for (int i = 0; i < devices && i < DOCTOR_DEVICES; i++) {
         char text[DOCTOR_NAME] = "";
@@ -65,8 +60,7 @@ int doctor_ask_nvml(void)
 {
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     int (*init)(void) = lib ? (int (*)(void))dlsym(lib, "nvmlInit_v2") : NULL;
-    int (*version)(char *, unsigned) =
-        lib ? (int (*)(char *, unsigned))dlsym(lib, "nvmlSystemGetDriverVersion") : NULL;
+    int (*version)(char *, unsigned) = lib ? (int (*)(char *, unsigned))dlsym(lib, "nvmlSystemGetDriverVersion") : NULL;
     int (*count)(unsigned *) = lib ? (int (*)(unsigned *))dlsym(lib, "nvmlDeviceGetCount_v2") : NULL;
     int (*get)(unsigned, void **) =
         lib ? (int (*)(unsigned, void **))dlsym(lib, "nvmlDeviceGetHandleByIndex_v2") : NULL;
@@ -77,18 +71,14 @@ int doctor_ask_nvml(void)
     void *device;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!init || !version || !count || !get)
-        return printf("missing\n") < 0;
+    if (!init || !version || !count || !get) return printf("missing\n") < 0;
     int rc = init();
     printf("init %d\n", rc);
-    if (rc == 0 && version(text, sizeof text) == 0)
-        printf("driver %s\n", text);
-    if (rc != 0 || count(&devices) != 0)
-        return 0;
+    if (rc == 0 && version(text, sizeof text) == 0) printf("driver %s\n", text);
+    if (rc != 0 || count(&devices) != 0) return 0;
     printf("count %u\n", devices);
     for (unsigned i = 0; mig && i < devices; i++)
-        if (get(i, &device) == 0 && mig(device, &now, &pending) == 0 && now == 1)
-            printf("mig %u\n", i);
+        if (get(i, &device) == 0 && mig(device, &now, &pending) == 0 && now == 1) printf("mig %u\n", i);
     return 0;
 }
 
@@ -100,8 +90,7 @@ static const char *answer(const char *text, const char *key, char *out, size_t s
     size_t n = strlen(key);
 
     for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
-        if (strncmp(line, key, n) != 0 || (line[n] != ' ' && line[n] != '\n'))
-            continue;
+        if (strncmp(line, key, n) != 0 || (line[n] != ' ' && line[n] != '\n')) continue;
         const char *value = line + n + (line[n] == ' ');
         snprintf(out, size, "%.*s", (int)strcspn(value, "\n"), value);
         return value + strcspn(value, "\n");
@@ -123,8 +112,7 @@ static bool ask(struct child *c, const char *what, bool all_devices)
     *c = (struct child){.argv = argv, .timeout_ms = TIMEOUT_MS};
     child_set(c, DOCTOR_CHILD, what);
     child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
-    if (all_devices)
-        child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
+    if (all_devices) child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
     return child_run(c);
 }
 
@@ -135,8 +123,7 @@ static bool read_word(const char *path, char *out, size_t size)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
 
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0) close(fd);
     out[n > 0 ? n : 0] = 0;
     out[strcspn(out, "\n")] = 0;
     return n > 0;
@@ -151,13 +138,11 @@ static int gpus_on_bus(void)
 
     for (struct dirent *e; dir && (e = readdir(dir));) {
         snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/vendor", e->d_name);
-        if (e->d_name[0] == '.' || !read_word(path, vendor, sizeof vendor) || strcmp(vendor, "0x10de") != 0)
-            continue;
+        if (e->d_name[0] == '.' || !read_word(path, vendor, sizeof vendor) || strcmp(vendor, "0x10de") != 0) continue;
         snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/class", e->d_name);
         n += read_word(path, class, sizeof class) && (strncmp(class, "0x03", 4) == 0 || strncmp(class, "0x12", 4) == 0);
     }
-    if (dir)
-        closedir(dir);
+    if (dir) closedir(dir);
     return n;
 }
 
@@ -221,13 +206,12 @@ static void say_refusal(struct doctor *d, long code)
             text = refusals[i].text;
             fix = refusals[i].fix ? refusals[i].fix : fix;
         }
-    if (code == 100 && in_container() && !d->hardware)
-        fix = how_to_share();
+    if (code == 100 && in_container() && !d->hardware) fix = how_to_share();
     if (code == 100 && d->hidden) {
         doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "hidden",
                    "unset CUDA_VISIBLE_DEVICES, or name one of them, counted from 0",
-                   "CUDA_VISIBLE_DEVICES=%s hides the %d GPU%s of this machine: programs see none", visible ? visible : "",
-                   d->hidden, d->hidden == 1 ? "" : "s");
+                   "CUDA_VISIBLE_DEVICES=%s hides the %d GPU%s of this machine: programs see none",
+                   visible ? visible : "", d->hidden, d->hidden == 1 ? "" : "s");
         return;
     }
     doctor_say(d, DOCTOR_DRIVER, code == 100 && !d->hardware ? DOCTOR_WARNING : DOCTOR_PROBLEM, "init", fix,
@@ -286,8 +270,7 @@ static void check_nvml(struct doctor *d)
     struct child *c = calloc(1, sizeof *c);
     char version[DOCTOR_NAME];
 
-    if (!c)
-        return;
+    if (!c) return;
     ask(c, "nvml", false);
     long rc = number(c->out, "init", -1);
     if (c->timed_out)
@@ -316,12 +299,11 @@ static void check_visible(struct doctor *d)
     for (const char *p = visible; p && *p; p += strcspn(p, ","), p += *p == ',') {
         size_t n = strcspn(p, ",");
         size_t digits = strspn(p, "0123456789 ");
-        if (n && (digits == n || strncmp(p, "GPU-", 4) == 0 || strncmp(p, "MIG-", 4) == 0))
-            continue;
-        if (n && strncmp(p, "-1", 2) == 0)
-            return; /* the usual way to say none */
+        if (n && (digits == n || strncmp(p, "GPU-", 4) == 0 || strncmp(p, "MIG-", 4) == 0)) continue;
+        if (n && strncmp(p, "-1", 2) == 0) return; /* the usual way to say none */
         doctor_say(d, DOCTOR_DRIVER, DOCTOR_WARNING, "visible", "numbers from 0 or GPU-… names, separated by commas",
-                   "CUDA_VISIBLE_DEVICES=%s: '%.*s' names no GPU, and what follows is not looked at", visible, (int)n, p);
+                   "CUDA_VISIBLE_DEVICES=%s: '%.*s' names no GPU, and what follows is not looked at", visible, (int)n,
+                   p);
         return;
     }
 }
@@ -331,8 +313,7 @@ void doctor_driver(struct doctor *d)
     struct child *c = calloc(1, sizeof *c);
     char text[1024];
 
-    if (!c)
-        return;
+    if (!c) return;
     d->hardware = gpus_on_bus() > 0 || access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
     check_visible(d);
     ask(c, "driver", false);
@@ -373,6 +354,5 @@ void doctor_driver(struct doctor *d)
         say_refusal(d, init);
     say_devices(d, c->out);
     free(c);
-    if (init == 0)
-        check_nvml(d);
+    if (init == 0) check_nvml(d);
 }

@@ -25,16 +25,14 @@ extern char **environ;
 static const struct {
     unsigned long magic;
     const char *name;
-} networks[] = {{NFS_SUPER_MAGIC, "NFS"},   {SMB_SUPER_MAGIC, "SMB"},   {0xff534d42, "CIFS"},
-                {0xfe534d42, "SMB2"},       {0x0bd00bd0, "Lustre"},     {V9FS_MAGIC, "9p"},
-                {0x47504653, "GPFS"},       {0x00c36400, "Ceph"},       {0x65735546, "FUSE"},
-                {0x19830326, "BeeGFS"}};
+} networks[] = {{NFS_SUPER_MAGIC, "NFS"}, {SMB_SUPER_MAGIC, "SMB"}, {0xff534d42, "CIFS"}, {0xfe534d42, "SMB2"},
+                {0x0bd00bd0, "Lustre"},   {V9FS_MAGIC, "9p"},       {0x47504653, "GPFS"}, {0x00c36400, "Ceph"},
+                {0x65735546, "FUSE"},     {0x19830326, "BeeGFS"}};
 
 static const char *network_of(long type)
 {
     for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
-        if ((unsigned long)type == networks[i].magic)
-            return networks[i].name;
+        if ((unsigned long)type == networks[i].magic) return networks[i].name;
     return NULL;
 }
 
@@ -45,8 +43,7 @@ static int try_file(const char *folder)
 
     text_put(name, sizeof name, "%s/.gpuspy-doctor-XXXXXX", folder);
     int fd = mkostemp(name, O_CLOEXEC);
-    if (fd < 0)
-        return errno;
+    if (fd < 0) return errno;
     close(fd);
     unlink(name);
     return 0;
@@ -70,8 +67,7 @@ static void check_space(struct doctor *d, const char *folder)
     struct statfs fs;
     char size[UNITS_TEXT];
 
-    if (statfs(folder, &fs) != 0)
-        return;
+    if (statfs(folder, &fs) != 0) return;
     uint64_t free_bytes = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     format_bytes(size, free_bytes);
     const char *network = network_of(fs.f_type);
@@ -96,8 +92,7 @@ void doctor_folder(struct doctor *d)
     struct stat st;
 
     db = db && *db ? db : "run.db";
-    if (!getcwd(cwd, sizeof cwd))
-        snprintf(cwd, sizeof cwd, ".");
+    if (!getcwd(cwd, sizeof cwd)) snprintf(cwd, sizeof cwd, ".");
     if (db[0] == '/')
         snprintf(path, sizeof path, "%s", db);
     else
@@ -148,22 +143,24 @@ static void check_value(struct doctor *d, const char *name, const char *value)
     static const char flag[] = "0|no|false|off|1|yes|true|on";
     static const struct {
         const char *name, *words;
-    } rows[] = {{"GPUSPY_STACKS", "python|native|both|none"}, {"GPUSPY_DEEPBIND", "keep"},
-                {"GPUSPY_TORCH_CPU", flag}, {"GPUSPY_NVML", flag}, {"GPUSPY_ARGS", flag},
+    } rows[] = {{"GPUSPY_STACKS", "python|native|both|none"},
+                {"GPUSPY_DEEPBIND", "keep"},
+                {"GPUSPY_TORCH_CPU", flag},
+                {"GPUSPY_NVML", flag},
+                {"GPUSPY_ARGS", flag},
                 {"GPUSPY_QUIET", flag},
                 {"GPUSPY_DISABLE", flag}};
     char near[64], fix[160], list[128];
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (strcmp(name, rows[i].name) != 0 || one_of(value, rows[i].words))
-            continue;
+        if (strcmp(name, rows[i].name) != 0 || one_of(value, rows[i].words)) continue;
         options_list(rows[i].words, list, sizeof list);
         if (options_nearest(value, rows[i].words, near, sizeof near))
             snprintf(fix, sizeof fix, "did you mean %s=%s?", name, near);
         else
             snprintf(fix, sizeof fix, "it takes one of %s", list);
-        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix, "%s=%s is not known: the default is used",
-                   name, value);
+        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix, "%s=%s is not known: the default is used", name,
+                   value);
     }
     char *end;
     long depth = strtol(value, &end, 10);
@@ -171,7 +168,8 @@ static void check_value(struct doctor *d, const char *name, const char *value)
         doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a number from 1 to 512",
                    "%s=%s is not known: the default is used", name, value);
     char limit[2048], wrong[128];
-    if (strcmp(name, "GPUSPY_LIMIT") == 0 && *value && !limit_value(value, false, limit, sizeof limit, wrong, sizeof wrong))
+    if (strcmp(name, "GPUSPY_LIMIT") == 0 && *value &&
+        !limit_value(value, false, limit, sizeof limit, wrong, sizeof wrong))
         doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a size such as 24GiB, or 0:24GiB,1:40GiB",
                    "%s=%s is not known: nothing is capped", name, value);
     if (strcmp(name, "GPUSPY_DISABLE") == 0 && *value && options_is_word(value, "1|yes|true|on"))
@@ -186,8 +184,7 @@ void doctor_settings(struct doctor *d)
 
     known_words(words, sizeof words);
     for (char **e = environ; *e; e++) {
-        if (strncmp(*e, "GPUSPY_", 7) != 0 || strncmp(*e, DOCTOR_CHILD, strlen(DOCTOR_CHILD)) == 0)
-            continue;
+        if (strncmp(*e, "GPUSPY_", 7) != 0 || strncmp(*e, DOCTOR_CHILD, strlen(DOCTOR_CHILD)) == 0) continue;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(*e, "="), *e);
         set++;
         if (options_is_word(name, words)) {
@@ -201,6 +198,7 @@ void doctor_settings(struct doctor *d)
     }
     if (d->n == before)
         doctor_say(d, DOCTOR_SETTINGS, DOCTOR_OK, "settings", NULL,
-                   set ? "the %zu GPUSPY_ variables that are set make sense" : "no GPUSPY_ variable is set: all is as it is by default",
+                   set ? "the %zu GPUSPY_ variables that are set make sense"
+                       : "no GPUSPY_ variable is set: all is as it is by default",
                    set);
 }

@@ -12,13 +12,16 @@ static const struct {
     const char *unless; /* this value does nothing; NULL: any does */
     const char *text, *fix;
 } variables[] = {
-    {"CUDA_INJECTION64_PATH", NULL, "a profiler is loaded into each CUDA program: its calls are seen, too, and times are its own, too",
+    {"CUDA_INJECTION64_PATH", NULL,
+     "a profiler is loaded into each CUDA program: its calls are seen, too, and times are its own, too",
      "record without it"},
     {"NVTX_INJECTION64_PATH", NULL, "NVTX ranges go to that tool, not into the recording", "record without it"},
     {"LD_AUDIT", NULL, "an auditor stands before the loader: libraries may be others than those named", NULL},
     {"CUDA_LAUNCH_BLOCKING", "0", "each kernel is waited for: waits are not those of a usual run", "unset it"},
-    {"CUDA_MPS_PIPE_DIRECTORY", NULL, "programs share a GPU through MPS: what others hold is counted to its server", NULL},
-    {"PYTORCH_NO_CUDA_MEMORY_CACHING", "0", "PyTorch's cache is off: each tensor is an allocation of its own", "unset it"},
+    {"CUDA_MPS_PIPE_DIRECTORY", NULL, "programs share a GPU through MPS: what others hold is counted to its server",
+     NULL},
+    {"PYTORCH_NO_CUDA_MEMORY_CACHING", "0", "PyTorch's cache is off: each tensor is an allocation of its own",
+     "unset it"},
 };
 
 static const char *base_of(const char *path)
@@ -69,18 +72,15 @@ void doctor_others(struct doctor *d)
     int fd = open("/etc/ld.so.preload", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, system_wide, sizeof system_wide - 1) : -1;
 
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0) close(fd);
     system_wide[n > 0 ? n : 0] = 0;
-    if (preload)
-        check_preloaded(d, "LD_PRELOAD", preload);
+    if (preload) check_preloaded(d, "LD_PRELOAD", preload);
     check_preloaded(d, "/etc/ld.so.preload", system_wide);
     check_stubs(d);
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         if ((value = getenv(variables[i].name)) && *value && strncmp(base_of(value), "libgpuspy", 9) != 0 &&
             (!variables[i].unless || strcmp(value, variables[i].unless) != 0))
-            doctor_say(d, DOCTOR_OTHERS, DOCTOR_WARNING, "environment", variables[i].fix, "%s=%s: %s", variables[i].name,
-                       value, variables[i].text);
-    if (d->n == before)
-        doctor_say(d, DOCTOR_OTHERS, DOCTOR_OK, "others", NULL, "no other profiler stands in the way");
+            doctor_say(d, DOCTOR_OTHERS, DOCTOR_WARNING, "environment", variables[i].fix, "%s=%s: %s",
+                       variables[i].name, value, variables[i].text);
+    if (d->n == before) doctor_say(d, DOCTOR_OTHERS, DOCTOR_OK, "others", NULL, "no other profiler stands in the way");
 }

@@ -32,13 +32,12 @@ static const char look[] =
     "    except Exception as e: t['error'] = str(e)\n"
     "print(json.dumps(o))\n";
 
-static const char look_deep[] =
-    "import json, torch\n"
-    "o = {'available': torch.cuda.is_available(), 'count': torch.cuda.device_count()}\n"
-    "if not o['available']:\n"
-    "    try: torch.zeros(1, device='cuda')\n"
-    "    except Exception as e: o['error'] = str(e).split('\\n')[0]\n"
-    "print(json.dumps(o))\n";
+static const char look_deep[] = "import json, torch\n"
+                                "o = {'available': torch.cuda.is_available(), 'count': torch.cuda.device_count()}\n"
+                                "if not o['available']:\n"
+                                "    try: torch.zeros(1, device='cuda')\n"
+                                "    except Exception as e: o['error'] = str(e).split('\\n')[0]\n"
+                                "print(json.dumps(o))\n";
 
 /* ---------------------------------------------------------------- asking it */
 
@@ -52,8 +51,7 @@ static json_t *run_python(const struct doctor *d, const char *script, int timeou
     bool ended = child_run(c);
     c->argv = NULL;
     size_t n = strlen(c->out); /* a site's own start-up may print before it */
-    while (n && c->out[n - 1] == '\n')
-        c->out[--n] = 0;
+    while (n && c->out[n - 1] == '\n') c->out[--n] = 0;
     const char *line = strrchr(c->out, '\n');
     return ended ? json_loads(line ? line + 1 : c->out, 0, NULL) : NULL;
 }
@@ -78,8 +76,7 @@ static bool supported(int minor, bool free_threaded)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].minor == minor && rows[i].free_threaded == free_threaded)
-            return true;
+        if (rows[i].minor == minor && rows[i].free_threaded == free_threaded) return true;
     return false;
 }
 
@@ -112,8 +109,9 @@ static void wheel_of(const struct doctor *d, char *out, size_t size)
 
     for (size_t i = 0; i < sizeof built / sizeof *built; i++)
         if (d->cuda / 1000 > built[i] / 1000 || (d->cuda / 1000 == built[i] / 1000 && d->cuda >= built[i])) {
-            snprintf(out, size, "%spip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu%d%d",
-                     where, built[i] / 1000, built[i] % 1000 / 10);
+            snprintf(out, size,
+                     "%spip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu%d%d", where,
+                     built[i] / 1000, built[i] % 1000 / 10);
             return;
         }
     snprintf(out, size, "see pytorch.org/get-started for the build with the driver's CUDA");
@@ -132,8 +130,8 @@ static void say_no_cuda(struct doctor *d, const char *version, const char *hip)
                    "PyTorch %s is a CPU-only build, though the driver sees %d GPU%s: it will not use %s", version,
                    d->devices, d->devices == 1 ? "" : "s", d->devices == 1 ? "it" : "them");
     else
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_cpu",
-                   "gpuspy run --torch-cpu records its CPU tensors", "PyTorch %s is a CPU-only build", version);
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_cpu", "gpuspy run --torch-cpu records its CPU tensors",
+                   "PyTorch %s is a CPU-only build", version);
 }
 
 /* From CUDA 11 on, a driver runs what any minor version of its own major one built. */
@@ -145,8 +143,8 @@ static void check_cuda(struct doctor *d, const char *version, const char *cuda)
     wheel_of(d, fix, sizeof fix);
     if (d->driver && d->cuda && major > d->cuda / 1000)
         doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_newer", fix,
-                   "PyTorch %s is built with CUDA %s, newer than the driver's %d.%d: it will find no GPU", version, cuda,
-                   d->cuda / 1000, d->cuda % 1000 / 10);
+                   "PyTorch %s is built with CUDA %s, newer than the driver's %d.%d: it will find no GPU", version,
+                   cuda, d->cuda / 1000, d->cuda % 1000 / 10);
     else
         doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch", NULL,
                    "PyTorch %s, built with CUDA %s: its tensors are seen, each with its line", version, cuda);
@@ -157,8 +155,7 @@ static void check_torch(struct doctor *d, const json_t *o)
     const json_t *torch = json_object_get(o, "torch");
     const char *version = text_of(torch, "version"), *cuda = text_of(torch, "cuda"), *end;
 
-    if (!torch)
-        return;
+    if (!torch) return;
     if (!*version) {
         doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_hidden", "rename it, or change the working directory",
                    "%s is what 'import torch' finds, and it is not PyTorch", text_of(torch, "file"));
@@ -169,7 +166,8 @@ static void check_torch(struct doctor *d, const json_t *o)
         say_no_cuda(d, version, text_of(torch, "hip"));
     else if (major < 1 || (major == 1 && minor < 6))
         doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_old", "PyTorch 1.6 or later says what its tensors are",
-                   "PyTorch %s does not report its tensors: only the segments that it takes from CUDA are seen", version);
+                   "PyTorch %s does not report its tensors: only the segments that it takes from CUDA are seen",
+                   version);
     else
         check_cuda(d, version, cuda);
 }
@@ -185,15 +183,13 @@ static void check_torch_deep(struct doctor *d)
     struct child *c = calloc(1, sizeof *c);
     json_t *o = c ? run_python(d, look_deep, DEEP_MS, c) : NULL;
 
-    if (!c)
-        return;
+    if (!c) return;
     if (c->timed_out)
         doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL, "importing PyTorch took more than %d s",
                    DEEP_MS / 1000);
     else if (!o) {
         size_t n = strlen(c->err);
-        while (n && c->err[n - 1] == '\n')
-            c->err[--n] = 0;
+        while (n && c->err[n - 1] == '\n') c->err[--n] = 0;
         const char *last = strrchr(c->err, '\n');
         doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL, "PyTorch cannot be imported: %s",
                    last ? last + 1 : c->err);
@@ -215,14 +211,16 @@ static void check_frameworks(struct doctor *d, const json_t *o)
     static const struct {
         const char *package, *name, *seen;
     } rows[] = {
-        {"jax", "JAX", "its pool is seen, not its arrays; it takes 75 % of a GPU at its start unless "
-                       "XLA_PYTHON_CLIENT_PREALLOCATE=false"},
+        {"jax", "JAX",
+         "its pool is seen, not its arrays; it takes 75 % of a GPU at its start unless "
+         "XLA_PYTHON_CLIENT_PREALLOCATE=false"},
         {"cupy", "CuPy", "its pool is seen, not its arrays"},
         {"cupy-cuda11x", "CuPy", "its pool is seen, not its arrays"},
         {"cupy-cuda12x", "CuPy", "its pool is seen, not its arrays"},
         {"cupy-cuda13x", "CuPy", "its pool is seen, not its arrays"},
-        {"tensorflow", "TensorFlow", "its pool is seen, not its tensors; it takes nearly all of a GPU at its start "
-                                     "unless TF_FORCE_GPU_ALLOW_GROWTH=true"},
+        {"tensorflow", "TensorFlow",
+         "its pool is seen, not its tensors; it takes nearly all of a GPU at its start "
+         "unless TF_FORCE_GPU_ALLOW_GROWTH=true"},
         {"tensorflow-cpu", "TensorFlow", "a CPU-only build: nothing is seen of it"},
         {"numba", "Numba", "its allocations are seen, each with its line"},
         {"pycuda", "PyCUDA", "its allocations are seen, each with its line"},
@@ -252,19 +250,16 @@ void doctor_python(struct doctor *d)
     if (!json_is_object(o)) {
         char line[256];
         snprintf(line, sizeof line, "%.*s", (int)strcspn(c->err, "\n"), c->err);
-        doctor_say(d, DOCTOR_PYTHON, DOCTOR_PROBLEM, "python", "try it: does that Python start?",
-                   "%s %s%s", d->python, c->timed_out ? "did not answer within 30 s" : "did not answer as Python 3 does: ",
+        doctor_say(d, DOCTOR_PYTHON, DOCTOR_PROBLEM, "python", "try it: does that Python start?", "%s %s%s", d->python,
+                   c->timed_out ? "did not answer within 30 s" : "did not answer as Python 3 does: ",
                    c->timed_out ? "" : line);
     } else {
         char executable[PATH_MAX];
-        if (realpath(text_of(o, "executable"), executable))
-            doctor_preloadable(d, executable);
+        if (realpath(text_of(o, "executable"), executable)) doctor_preloadable(d, executable);
         check_python(d, o);
         check_torch(d, o);
-        if (d->deep && json_object_get(o, "torch"))
-            check_torch_deep(d);
-        if (is_for_dry_runs(d, o))
-            doctor_simulate(d, text_of(json_object_get(o, "torch"), "version"));
+        if (d->deep && json_object_get(o, "torch")) check_torch_deep(d);
+        if (is_for_dry_runs(d, o)) doctor_simulate(d, text_of(json_object_get(o, "torch"), "version"));
         check_frameworks(d, o);
     }
     json_decref(o);

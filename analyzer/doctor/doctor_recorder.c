@@ -29,12 +29,11 @@ static bool in_path(const char *name, char *out, size_t size)
         found = access(name, X_OK) == 0;
     }
     for (char *f = strtok_r(copy, ":", &save); f && !found && !strchr(name, '/'); f = strtok_r(NULL, ":", &save)) {
-        found = (size_t)snprintf(out, size, "%s/%s", f, name) < size && access(out, X_OK) == 0 &&
-                stat(out, &st) == 0 && S_ISREG(st.st_mode);
+        found = (size_t)snprintf(out, size, "%s/%s", f, name) < size && access(out, X_OK) == 0 && stat(out, &st) == 0 &&
+                S_ISREG(st.st_mode);
     }
     free(copy);
-    if (!found)
-        out[0] = 0;
+    if (!found) out[0] = 0;
     return found;
 }
 
@@ -53,19 +52,15 @@ static void interpreter_of(const char *path, char *out, size_t size)
     ssize_t n = fd >= 0 ? read(fd, head, sizeof head - 1) : -1;
 
     out[0] = 0;
-    if (fd >= 0)
-        close(fd);
-    if (n < 3 || head[0] != '#' || head[1] != '!')
-        return;
+    if (fd >= 0) close(fd);
+    if (n < 3 || head[0] != '#' || head[1] != '!') return;
     head[strcspn(head, "\n")] = 0;
     char *word = strtok_r(head + 2, " \t", &save);
     const char *slash = word ? strrchr(word, '/') : NULL;
-    if (slash && strcmp(slash, "/env") == 0)
-        do
+    if (slash && strcmp(slash, "/env") == 0) do
             word = strtok_r(NULL, " \t", &save);
         while (word && (word[0] == '-' || strchr(word, '=')));
-    if (word)
-        in_path(word, out, size);
+    if (word) in_path(word, out, size);
 }
 
 bool doctor_target(struct doctor *d)
@@ -73,8 +68,7 @@ bool doctor_target(struct doctor *d)
     char path[PATH_MAX];
 
     if (!d->operand) {
-        if (!in_path("python", d->python, sizeof d->python))
-            in_path("python3", d->python, sizeof d->python);
+        if (!in_path("python", d->python, sizeof d->python)) in_path("python3", d->python, sizeof d->python);
         return true;
     }
     if (!in_path(d->operand, path, sizeof path)) {
@@ -113,10 +107,8 @@ static struct elf_head head_of(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd >= 0 ? read(fd, &u, sizeof u) : -1;
 
-    if (fd >= 0)
-        close(fd);
-    if (n < (ssize_t)sizeof u.head || memcmp(u.bytes, ELFMAG, SELFMAG) != 0)
-        return h;
+    if (fd >= 0) close(fd);
+    if (n < (ssize_t)sizeof u.head || memcmp(u.bytes, ELFMAG, SELFMAG) != 0) return h;
     h.elf = true;
     h.bits = u.bytes[EI_CLASS];
     h.machine = u.head.e_machine;
@@ -124,8 +116,7 @@ static struct elf_head head_of(const char *path)
     for (unsigned i = 0; h.bits == ELFCLASS64 && i < u.head.e_phnum; i++) {
         Elf64_Phdr p;
         size_t at = u.head.e_phoff + i * sizeof p;
-        if (at > HEAD - sizeof p || at + sizeof p > (size_t)n)
-            break;
+        if (at > HEAD - sizeof p || at + sizeof p > (size_t)n) break;
         memcpy(&p, u.bytes + at, sizeof p);
         h.dynamic = h.dynamic || p.p_type == PT_INTERP;
     }
@@ -137,8 +128,7 @@ static const char *anothers_rights(const char *path)
 {
     struct stat st;
 
-    if (stat(path, &st) != 0)
-        return NULL;
+    if (stat(path, &st) != 0) return NULL;
     if (((st.st_mode & S_ISUID) && st.st_uid != getuid()) || ((st.st_mode & S_ISGID) && st.st_gid != getgid()))
         return "set-user-id or set-group-id";
     return getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0 ? "file capabilities" : NULL;
@@ -154,8 +144,8 @@ bool doctor_preloadable(struct doctor *d, const char *path)
                    "%s is of another architecture than libgpuspy.so, which can't be loaded into it", path);
     else if (its.elf && !its.dynamic)
         doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "static",
-                   "link it dynamically: the loader preloads nothing into a static program",
-                   "%s is statically linked", path);
+                   "link it dynamically: the loader preloads nothing into a static program", "%s is statically linked",
+                   path);
     else if (its.elf && rights)
         doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "secure_execution",
                    "record a copy of the file: cp takes away what makes it special",
@@ -167,8 +157,7 @@ bool doctor_preloadable(struct doctor *d, const char *path)
 
 static void check_program(struct doctor *d)
 {
-    if (!doctor_preloadable(d, d->program) || !doctor_sanitizer(d, d->program))
-        return;
+    if (!doctor_preloadable(d, d->program) || !doctor_sanitizer(d, d->program)) return;
     if (head_of(d->program).elf)
         doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "program", NULL, "the recorder can be loaded into %s", d->program);
     else
@@ -181,8 +170,7 @@ static void check_program(struct doctor *d)
 /* What the loader says of it in a small program (Python, where there is one: it may bring its own). */
 static void check_loads(struct doctor *d)
 {
-    const char *const small[] = {"/bin/true", NULL},
-                      *const python[] = {d->python, "-S", "-c", "import os", NULL};
+    const char *const small[] = {"/bin/true", NULL}, *const python[] = {d->python, "-S", "-c", "import os", NULL};
     const char *const *programs[] = {small, python};
     char line[512];
 
@@ -198,7 +186,7 @@ static void check_loads(struct doctor *d)
             why = why ? why : c.timed_out ? "it did not end" : "it failed";
             snprintf(line, sizeof line, "%.*s", (int)strcspn(why, "\n"), why);
             doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "loads",
-                       strstr(line, "GLIBC") ? "build gpuspy on the oldest system that it is to run on"
+                       strstr(line, "GLIBC")  ? "build gpuspy on the oldest system that it is to run on"
                        : strstr(line, "rror") ? "build gpuspy with the C library that this program has"
                                               : NULL,
                        "libgpuspy.so does not load into %s: %s", programs[i][0], line);
@@ -220,6 +208,5 @@ void doctor_recorder(struct doctor *d)
     }
     snprintf(d->library, sizeof d->library, "%s", l.library);
     check_loads(d);
-    if (d->program[0])
-        check_program(d);
+    if (d->program[0]) check_program(d);
 }

@@ -10,8 +10,7 @@ enum sanitizer { NONE, ADDRESS, MEMORY };
 /* Recognised by the run time's entry point. Only AddressSanitizer's shared run time checks the order of libraries. */
 static enum sanitizer of_symbol(const char *name, const GElf_Sym *symbol)
 {
-    if (name && strcmp(name, "__msan_init") == 0)
-        return MEMORY;
+    if (name && strcmp(name, "__msan_init") == 0) return MEMORY;
     return name && strcmp(name, "__asan_init") == 0 && symbol->st_shndx == SHN_UNDEF ? ADDRESS : NONE;
 }
 
@@ -25,8 +24,7 @@ static enum sanitizer of_table(Elf *elf, Elf_Scn *section, const GElf_Shdr *head
         enum sanitizer found = NONE;
         if (gelf_getsym(data, (int)i, &symbol))
             found = of_symbol(elf_strptr(elf, header->sh_link, symbol.st_name), &symbol);
-        if (found)
-            return found;
+        if (found) return found;
     }
     return NONE;
 }
@@ -39,13 +37,10 @@ static enum sanitizer sanitizer_of(const char *path)
 
     for (Elf_Scn *s = NULL; elf && !found && (s = elf_nextscn(elf, s));) {
         GElf_Shdr header;
-        if (gelf_getshdr(s, &header) && header.sh_type == SHT_DYNSYM)
-            found = of_table(elf, s, &header);
+        if (gelf_getshdr(s, &header) && header.sh_type == SHT_DYNSYM) found = of_table(elf, s, &header);
     }
-    if (elf)
-        elf_end(elf);
-    if (fd >= 0)
-        close(fd);
+    if (elf) elf_end(elf);
+    if (fd >= 0) close(fd);
     return found;
 }
 
@@ -63,8 +58,7 @@ bool doctor_sanitizer(struct doctor *d, const char *path)
                    "start it with gpuspy run; with LD_PRELOAD by hand, set ASAN_OPTIONS=verify_asan_link_order=0 too",
                    "%s is built with AddressSanitizer, which otherwise refuses preloaded libraries", path);
         break;
-    case NONE:
-        break;
+    case NONE: break;
     }
     return true;
 }

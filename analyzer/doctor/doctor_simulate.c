@@ -24,8 +24,7 @@ static void last_line(char *text, char *out, size_t size)
 {
     size_t n = strlen(text);
 
-    while (n && text[n - 1] == '\n')
-        text[--n] = 0;
+    while (n && text[n - 1] == '\n') text[--n] = 0;
     const char *last = strrchr(text, '\n');
     snprintf(out, size, "%s", last ? last + 1 : text);
 }
@@ -37,14 +36,13 @@ static void list_lacks(char *out, size_t size)
     size_t all = lacks_list(&list), n = 0, used = 0;
 
     for (size_t i = 0; i < all; i++)
-        if (!list[i].refused)
-            list[n++] = list[i];
+        if (!list[i].refused) list[n++] = list[i];
     out[0] = 0;
     for (size_t i = 0; i < n && i < NAMED && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "; of what it imports, the simulated GPU lacks ",
+        used += (size_t)snprintf(out + used, size - used, "%s%s",
+                                 i ? ", " : "; of what it imports, the simulated GPU lacks ",
                                  *list[i].name ? list[i].name : list[i].library);
-    if (n > NAMED && used < size)
-        used += (size_t)snprintf(out + used, size - used, " and %zu more", n - NAMED);
+    if (n > NAMED && used < size) used += (size_t)snprintf(out + used, size - used, " and %zu more", n - NAMED);
     if (n && used < size)
         snprintf(out + used, size - used, ": calls of %s return \"not supported\"", n == 1 ? "it" : "them");
     free(list);
@@ -56,14 +54,14 @@ void doctor_simulate(struct doctor *d, const char *version)
     struct child *c = calloc(1, sizeof *c);
     char why[2 * PATH_MAX] = "", lacks[1024];
 
-    if (!c)
-        return;
+    if (!c) return;
     *c = (struct child){.argv = argv, .timeout_ms = TIMEOUT_MS};
     child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
     child_set(c, "PYTHONWARNINGS", "ignore");
     child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
     if (!simulate_variables(gpu_find("h100-80g"), 1, set_in_child, c, why, sizeof why)) {
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL, "gpuspy run --simulate cannot work: %s", why);
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
+                   "gpuspy run --simulate cannot work: %s", why);
         free(c);
         return;
     }

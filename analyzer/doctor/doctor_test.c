@@ -16,8 +16,7 @@ enum { TIMEOUT_MS = 60000, BYTES = 1 << 20 };
 
 /* ---------------------------------------------------------------- in the child */
 
-#define LOAD(name, ...)                                                                            \
-    int (*name)(__VA_ARGS__) = lib ? (int (*)(__VA_ARGS__))dlsym(lib, #name) : NULL
+#define LOAD(name, ...) int (*name)(__VA_ARGS__) = lib ? (int (*)(__VA_ARGS__))dlsym(lib, #name) : NULL
 
 int doctor_allocate(void)
 {
@@ -69,8 +68,7 @@ static bool read_back(const char *db, struct seen *s, char *error, size_t size)
 
     s->run = run;
     bool ok = run && gs_run_replay(run, &observer, 1, error, size);
-    if (run)
-        gs_run_close(run);
+    if (run) gs_run_close(run);
     return ok;
 }
 
@@ -81,11 +79,9 @@ static void remove_folder(const char *folder)
 
     for (struct dirent *e; dir && (e = readdir(dir));) {
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (e->d_name[0] != '.')
-            unlink(path);
+        if (e->d_name[0] != '.') unlink(path);
     }
-    if (dir)
-        closedir(dir);
+    if (dir) closedir(dir);
     rmdir(folder);
 }
 
@@ -109,18 +105,20 @@ static void judge(struct doctor *d, struct child *c, const char *db, bool simula
 
     say_lines(d, c->err);
     if (c->timed_out)
-        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a program that allocates 1 MiB on %s did not end", where);
+        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a program that allocates 1 MiB on %s did not end",
+                   where);
     else if (!strstr(c->out, "result 0\n"))
-        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a program could not allocate 1 MiB on %s (%.60s)", where,
-                   *c->out ? strtok(c->out, "\n") : "it ended before");
+        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a program could not allocate 1 MiB on %s (%.60s)",
+                   where, *c->out ? strtok(c->out, "\n") : "it ended before");
     else if (!read_back(db, &s, error, sizeof error))
         doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a test recording could not be read: %s", error);
     else if (s.count != 1)
         doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
-                   "an allocation of 1 MiB on %s was recorded %llu times instead of once", where, (unsigned long long)s.count);
+                   "an allocation of 1 MiB on %s was recorded %llu times instead of once", where,
+                   (unsigned long long)s.count);
     else
-        doctor_say(d, DOCTOR_TEST, DOCTOR_OK, "test", NULL, "an allocation of 1 MiB on %s was recorded and read back%s", where,
-                   s.depth ? ", with its stack" : "");
+        doctor_say(d, DOCTOR_TEST, DOCTOR_OK, "test", NULL, "an allocation of 1 MiB on %s was recorded and read back%s",
+                   where, s.depth ? ", with its stack" : "");
 }
 
 void doctor_test(struct doctor *d)
@@ -133,7 +131,8 @@ void doctor_test(struct doctor *d)
 
     if (!c || !d->library[0] || (simulated && !simulate_folder(sim, sizeof sim, why, sizeof why))) {
         if (d->library[0])
-            doctor_say(d, DOCTOR_TEST, DOCTOR_WARNING, "test", NULL, "not tested: there is no GPU, and no simulated CUDA");
+            doctor_say(d, DOCTOR_TEST, DOCTOR_WARNING, "test", NULL,
+                       "not tested: there is no GPU, and no simulated CUDA");
         free(c);
         return;
     }

@@ -21,8 +21,8 @@ struct view_text {
 };
 
 /* A heading: "Waiting for the GPU", then plain text. */
-void view_heading(const struct view_text *v, enum term_style style, const char *title,
-                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+void view_heading(const struct view_text *v, enum term_style style, const char *title, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 void view_title(const struct view_text *v, enum term_style style, const char *title);
 /* Words, wrapped to the width, the lines after the first under the first word. */
 void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text);
@@ -32,19 +32,16 @@ void view_wrap_on(const struct view_text *v, int hang, int at, const char *text)
 void view_styled(const struct view_text *v, enum term_style style, const char *text);
 /* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */
 #define VIEW_LABEL 8
-void view_label(const struct view_text *v, enum term_style style, const char *label,
-                const char *text);
+void view_label(const struct view_text *v, enum term_style style, const char *label, const char *text);
 /* "train.py:34  step", at most `columns` wide. */
-char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *site,
-                int columns);
+char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *site, int columns);
 /* The same of a frame. */
-char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame,
-                 int columns);
+char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame, int columns);
 /* A table whose items are sites. */
 void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns);
 #define SITES(v) .last = view_site_cell, .self = (v)
-/* The largest call paths of a line, one a line of text: all that are listed with --paths, else only where the line calls
- * into libraries, which tell its parts apart. Allocated; NULL none. */
+/* The largest call paths of a line, one a line of text: all that are listed with --paths, else only where the line
+ * calls into libraries, which tell its parts apart. Allocated; NULL none. */
 char *view_paths(const struct view_text *v, const struct gs_paths *paths, int indent);
 /* The frames of a stack, one a line, indented; allocated, NULL where there is nothing to add. Python
  * frames only, unless there are none or native ones were asked for. */

@@ -66,24 +66,21 @@ void view_wrap_on(const struct view_text *v, int hang, int at, const char *text)
     wrap(v, hang, at, text);
 }
 
-void view_label(const struct view_text *v, enum term_style style, const char *label,
-                const char *text)
+void view_label(const struct view_text *v, enum term_style style, const char *label, const char *text)
 {
     int hang = INDENT + VIEW_LABEL;
 
-    fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", term_style(&v->term, style), label,
-            term_style(&v->term, TERM_PLAIN), VIEW_LABEL - (int)strlen(label), "");
+    fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", term_style(&v->term, style), label, term_style(&v->term, TERM_PLAIN),
+            VIEW_LABEL - (int)strlen(label), "");
     wrap(v, hang, hang, text);
 }
 
 void view_title(const struct view_text *v, enum term_style style, const char *title)
 {
-    fprintf(v->out, "\n%s%s%s\n", term_style(&v->term, style), title,
-            term_style(&v->term, TERM_PLAIN));
+    fprintf(v->out, "\n%s%s%s\n", term_style(&v->term, style), title, term_style(&v->term, TERM_PLAIN));
 }
 
-void view_heading(const struct view_text *v, enum term_style style, const char *title,
-                  const char *format, ...)
+void view_heading(const struct view_text *v, enum term_style style, const char *title, const char *format, ...)
 {
     char text[1024];
     va_list args;
@@ -92,8 +89,8 @@ void view_heading(const struct view_text *v, enum term_style style, const char *
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(v->out, "\n%s%s%s%s", term_style(&v->term, style), title,
-            term_style(&v->term, TERM_PLAIN), *text == ' ' ? " " : "");
+    fprintf(v->out, "\n%s%s%s%s", term_style(&v->term, style), title, term_style(&v->term, TERM_PLAIN),
+            *text == ' ' ? " " : "");
     wrap(v, INDENT, at + (*text == ' '), text);
 }
 
@@ -103,8 +100,7 @@ static const char *cwd_of(const struct view_text *v)
 }
 
 /* "dir/file.py:34", or "libfoo.so+0x12ab" for a native place without lines. */
-static void place(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
-                  int columns)
+static void place(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
 {
     char path[LINE_MAX_BYTES], tail[32] = "";
     const char *file = s->file ? s->file : "?", *slash = strrchr(file, '/');
@@ -117,8 +113,7 @@ static void place(const struct view_text *v, char *out, size_t size, const struc
         snprintf(tail, sizeof tail, ":%d", s->line);
     else if (s->kind == GS_FRAME_NATIVE && !s->function)
         snprintf(tail, sizeof tail, "+0x%llx", (unsigned long long)s->offset);
-    if (s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash)
-        file = slash + 1; /* a library is known by its name */
+    if (s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash) file = slash + 1; /* a library is known by its name */
     text_path(path, sizeof path, file, cwd_of(v), columns - (int)strlen(tail), v->term.utf8);
     text_put(out, size, "%s%s", path, tail);
 }
@@ -135,20 +130,17 @@ static struct gs_site site_of(const struct gs_frame *f)
 
 /* "train.py:34  step" in at most `columns`. A place that fits is not cut for the function's sake.
  */
-static void place_and_function(const struct view_text *v, char *out, size_t size,
-                               const struct gs_site *s, int columns)
+static void place_and_function(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
 {
     char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
 
     place(v, where, sizeof where, s, WHOLE);
-    if (term_columns(where) > columns)
-        place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
+    if (term_columns(where) > columns) place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
     int room = columns - term_columns(where) - 2;
     if (s->operation && room >= 6) {
         char whole[LINE_MAX_BYTES];
         text_put(whole, sizeof whole, "backward %s %s", v->term.utf8 ? "→" : "->", s->operation);
-        text_elide(function, sizeof function, term_columns(whole) > room ? s->operation : whole, room,
-                   v->term.utf8);
+        text_elide(function, sizeof function, term_columns(whole) > room ? s->operation : whole, room, v->term.utf8);
     } else if (s->function && !s->exit && room >= 6)
         text_function(function, sizeof function, s->function, room, v->term.utf8);
     text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
@@ -175,10 +167,7 @@ static int least_columns(const struct gs_site *s)
 {
     const char *slash = s->file ? strrchr(s->file, '/') : NULL;
 
-    return term_columns(slash     ? slash + 1
-                        : s->file ? s->file
-                                  : "?") +
-           snprintf(NULL, 0, ":%d", s->line);
+    return term_columns(slash ? slash + 1 : s->file ? s->file : "?") + snprintf(NULL, 0, ":%d", s->line);
 }
 
 /* Half of the room, or what both files' names need where that lets both stand uncut. */
@@ -198,12 +187,10 @@ static const struct gs_frame *other_of(const struct gs_site *s)
 /* With who called it, or the helper or library that it called. Where not all fits, the functions go first, the
  * caller's before its own: the lines say more; then the folders. False: there is no room for two
  * places at all. */
-static bool site_and_caller(const struct view_text *v, char *out, size_t size,
-                            const struct gs_site *s, int columns)
+static bool site_and_caller(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
 {
     static const bool with[][2] = {{true, true}, {true, false}, {false, false}};
-    const char *arrow =
-        s->helper || s->inner ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
+    const char *arrow = s->helper || s->inner ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
     struct gs_site other = site_of(other_of(s));
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
@@ -216,16 +203,14 @@ static bool site_and_caller(const struct view_text *v, char *out, size_t size,
         }
     }
     int room = columns - term_columns(arrow);
-    if (room < PLACES_LEAST)
-        return false;
+    if (room < PLACES_LEAST) return false;
     second(v, caller, sizeof caller, &other, s, second_room(s, &other, room), false);
     place(v, own, sizeof own, s, room - term_columns(caller));
     text_put(out, size, "%s%s%s", own, arrow, caller);
     return true;
 }
 
-char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
-                int columns)
+char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
 {
     if (!s->known)
         text_put(out, size, "(no stack recorded)");
@@ -234,8 +219,7 @@ char *view_site(const struct view_text *v, char *out, size_t size, const struct 
     return out;
 }
 
-char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame,
-                 int columns)
+char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame, int columns)
 {
     struct gs_site s = site_of(frame);
 
@@ -248,10 +232,8 @@ void view_site_cell(const void *view, const void *item, char *out, size_t size, 
     const struct gs_site *site = item;
     char paths[48] = "", place[LINE_MAX_BYTES];
 
-    if (site->paths > 1)
-        snprintf(paths, sizeof paths, "  (%u call paths)", site->paths);
-    if (*paths && columns - (int)strlen(paths) < PLACES_LEAST / 2)
-        *paths = 0;
+    if (site->paths > 1) snprintf(paths, sizeof paths, "  (%u call paths)", site->paths);
+    if (*paths && columns - (int)strlen(paths) < PLACES_LEAST / 2) *paths = 0;
     view_site(view, place, sizeof place, site, columns - (int)strlen(paths));
     text_put(out, size, "%s%s", place, paths);
 }
@@ -274,8 +256,7 @@ static void path_place(const struct view_text *v, char *out, size_t size, const 
 static bool calls_libraries(const struct gs_paths *paths)
 {
     for (size_t i = 0; i < paths->listed; i++)
-        if (paths->list[i].site.inner)
-            return true;
+        if (paths->list[i].site.inner) return true;
     return false;
 }
 
@@ -287,8 +268,7 @@ char *view_paths(const struct view_text *v, const struct gs_paths *paths, int in
     size_t size = 0;
     FILE *f = paths->n > 1 && (v->paths || calls_libraries(paths)) ? open_memstream(&text, &size) : NULL;
 
-    if (!f)
-        return NULL;
+    if (!f) return NULL;
     for (size_t i = 0; i < shown; i++) {
         const struct gs_line_path *p = &paths->list[i];
         char amount[UNITS_TEXT], place[LINE_MAX_BYTES];
@@ -310,8 +290,7 @@ char *view_paths(const struct view_text *v, const struct gs_paths *paths, int in
 static bool has_python(const struct gs_trace *trace)
 {
     for (size_t i = 0; i < trace->n; i++)
-        if (trace->frames[i]->kind == GS_FRAME_PYTHON)
-            return true;
+        if (trace->frames[i]->kind == GS_FRAME_PYTHON) return true;
     return false;
 }
 
@@ -324,8 +303,7 @@ static void left_out(const struct view_text *v, FILE *f, int indent, size_t n, c
 
 /* A library's inner life is long, and the Python lines stand below it: each kind has its own limit,
  * so that neither hides the other. */
-static void trace_lines(const struct view_text *v, const struct gs_trace *trace, int indent,
-                        FILE *f)
+static void trace_lines(const struct view_text *v, const struct gs_trace *trace, int indent, FILE *f)
 {
     static const size_t most[] = {[GS_FRAME_PYTHON] = 16, [GS_FRAME_NATIVE] = 10};
     size_t shown[2] = {0}, left[2] = {0};
@@ -335,8 +313,7 @@ static void trace_lines(const struct view_text *v, const struct gs_trace *trace,
         struct gs_site s = site_of(trace->frames[i]);
         size_t kind = s.kind == GS_FRAME_NATIVE;
         char line[LINE_MAX_BYTES];
-        if (kind && !native)
-            continue;
+        if (kind && !native) continue;
         if (shown[kind]++ >= most[s.kind]) {
             left[kind]++;
             continue;
@@ -346,8 +323,7 @@ static void trace_lines(const struct view_text *v, const struct gs_trace *trace,
             left[1] = 0;
         }
         fprintf(f, "%*s%s%s%s\n", indent, "", term_style(&v->term, TERM_DIM),
-                view_site(v, line, sizeof line, &s, v->term.width - indent),
-                term_style(&v->term, TERM_PLAIN));
+                view_site(v, line, sizeof line, &s, v->term.width - indent), term_style(&v->term, TERM_PLAIN));
     }
     left_out(v, f, indent, left[1], "native calls");
     left_out(v, f, indent, left[0], "callers");
@@ -359,8 +335,7 @@ char *view_trace(const struct view_text *v, const struct gs_trace *trace, int in
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
 
-    if (!f)
-        return NULL;
+    if (!f) return NULL;
     trace_lines(v, trace, indent, f);
     fclose(f);
     if (!size) {
@@ -375,20 +350,16 @@ void view_more(const struct view_text *v, size_t total, size_t shown)
     char more[UNITS_TEXT];
 
     if (total > shown)
-        fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "",
-                term_style(&v->term, TERM_DIM), format_count(more, total - shown), total,
-                term_style(&v->term, TERM_PLAIN));
+        fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "", term_style(&v->term, TERM_DIM),
+                format_count(more, total - shown), total, term_style(&v->term, TERM_PLAIN));
 }
 
 const char *view_layer(enum gs_series_layer layer)
 {
     static const char *const words[GS_SERIES_LAYERS] = {
-        [GS_SERIES_DEVICE] = "GPU memory",
-        [GS_SERIES_TENSOR] = "tensors",
-        [GS_SERIES_PINNED] = "pinned host memory",
-        [GS_SERIES_HOST] = "CPU tensors",
-        [GS_SERIES_SHARED] = "memory of others",
-        [GS_SERIES_GRAPH] = "memory for graphs",
+        [GS_SERIES_DEVICE] = "GPU memory",         [GS_SERIES_TENSOR] = "tensors",
+        [GS_SERIES_PINNED] = "pinned host memory", [GS_SERIES_HOST] = "CPU tensors",
+        [GS_SERIES_SHARED] = "memory of others",   [GS_SERIES_GRAPH] = "memory for graphs",
     };
 
     return words[layer];
@@ -398,8 +369,7 @@ char *view_place(const struct view_text *v, char *out, size_t size, uint32_t pro
                  enum gs_series_layer layer)
 {
     char who[64] = "";
-    const struct gs_process *p =
-        process < v->report->processes_n ? &v->report->processes[process] : NULL;
+    const struct gs_process *p = process < v->report->processes_n ? &v->report->processes[process] : NULL;
 
     if (p && v->report->processes_n > 1 && p->rank >= 0)
         snprintf(who, sizeof who, "rank %lld, ", (long long)p->rank);

@@ -12,8 +12,10 @@ static const char *const titles[] = {
 };
 
 static const char *const kept_titles[ACT_GROUPS_N] = {
-    [ACT_ATTENTION] = "kept of attention: products' results, output", [ACT_SCORES] = "kept of attention: scores",
-    [ACT_MLP] = "kept of the MLP: products' results", [ACT_ADAPTERS] = "kept of adapters: products' results",
+    [ACT_ATTENTION] = "kept of attention: products' results, output",
+    [ACT_SCORES] = "kept of attention: scores",
+    [ACT_MLP] = "kept of the MLP: products' results",
+    [ACT_ADAPTERS] = "kept of adapters: products' results",
 };
 
 #define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
@@ -34,8 +36,7 @@ static struct estimate_line *add(struct estimate_result *r, enum estimate_part p
 {
     struct estimate_line *line;
 
-    if (!(bytes.high > 0))
-        return NULL;
+    if (!(bytes.high > 0)) return NULL;
     line = estimate_add(r, part, phases, name, bytes);
     estimate_explain(line, MEASURED, "%s", formula);
     line->why = why;
@@ -48,16 +49,17 @@ static void of_two_stacks(const struct plan *p, enum act_group group, char *text
     const struct model_shape *m = &p->model->shape;
 
     if (group == ACT_CONV)
-        snprintf(text, size, "%ju · %ju positions: spectrograms of %ju channels, 5 · %ju of the convolutions", (uintmax_t)p->batch,
-                 (uintmax_t)m->sound, (uintmax_t)m->channels, (uintmax_t)m->hidden);
+        snprintf(text, size, "%ju · %ju positions: spectrograms of %ju channels, 5 · %ju of the convolutions",
+                 (uintmax_t)p->batch, (uintmax_t)m->sound, (uintmax_t)m->channels, (uintmax_t)m->hidden);
     else
-        snprintf(text, size, "%ju layers · %ju · %ju positions of sound + %ju layers · %ju · %ju tokens", (uintmax_t)m->encoder_layers,
-                 (uintmax_t)p->batch, (uintmax_t)m->sound, (uintmax_t)(m->layers - m->encoder_layers), (uintmax_t)p->batch,
-                 (uintmax_t)p->seq);
+        snprintf(text, size, "%ju layers · %ju · %ju positions of sound + %ju layers · %ju · %ju tokens",
+                 (uintmax_t)m->encoder_layers, (uintmax_t)p->batch, (uintmax_t)m->sound,
+                 (uintmax_t)(m->layers - m->encoder_layers), (uintmax_t)p->batch, (uintmax_t)p->seq);
 }
 
 /* A group of what chosen operations returned. */
-static void add_kept(struct estimate_result *r, const struct plan *p, enum act_group group, struct interval bytes, double tokens)
+static void add_kept(struct estimate_result *r, const struct plan *p, enum act_group group, struct interval bytes,
+                     double tokens)
 {
     char text[192];
 
@@ -66,9 +68,9 @@ static void add_kept(struct estimate_result *r, const struct plan *p, enum act_g
     else
         snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B that operations returned",
                  (uintmax_t)p->model->shape.layers, tokens, bytes.likely / tokens / (double)p->model->shape.layers);
-    struct estimate_line *line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), kept_titles[group], bytes, WHY_KEPT, text);
-    if (line)
-        line->source = ACT_KEPT_SOURCE;
+    struct estimate_line *line =
+        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), kept_titles[group], bytes, WHY_KEPT, text);
+    if (line) line->source = ACT_KEPT_SOURCE;
 }
 
 static void convolutional(const struct plan *p, struct estimate_result *r)
@@ -78,7 +80,8 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
     double images = (double)p->batch;
 
     if (p->checkpoint != PLAN_CHECKPOINT_NONE)
-        estimate_note(r, "which parts of a convolutional network are checkpointed is not known: all activations are counted");
+        estimate_note(
+            r, "which parts of a convolutional network are checkpointed is not known: all activations are counted");
 
     for (int i = 0; i < ACT_VARIANTS_N; i++)
         if (!act_conv(p, i, &v[i])) {
@@ -89,10 +92,10 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
     snprintf(text, sizeof text, "%.0f images of %ju x %ju · %.0f B kept by the operations", images,
              (uintmax_t)p->model->shape.image, (uintmax_t)p->model->shape.image, v[ACT_EAGER].saved[ACT_CONV] / images);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[ACT_CONV], OF(saved[ACT_CONV]), WHY_CONV, text);
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, last layers of the model", OF(first), WHY_CONV,
-        "the largest moment of backward's first half, over what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second), WHY_CONV,
-        "the largest moment of the first layers' backward");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, last layers of the model", OF(first),
+        WHY_CONV, "the largest moment of backward's first half, over what forward kept");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second),
+        WHY_CONV, "the largest moment of the first layers' backward");
 #undef OF
 }
 
@@ -106,18 +109,14 @@ static struct unit unit_of(const struct model_shape *m, enum act_group group, co
 {
     switch (group) {
     case ACT_NORM:
-    case ACT_MASKS:
-        return (struct unit){(double)m->hidden, "hidden"};
+    case ACT_MASKS: return (struct unit){(double)m->hidden, "hidden"};
     case ACT_ATTENTION:
         return (struct unit){2.0 * (double)((m->heads + m->kv_heads) * m->head_dim), "of q, k, v and output"};
-    case ACT_SCORES:
-        return (struct unit){(double)m->heads * z->seq, "of heads · tokens"};
+    case ACT_SCORES: return (struct unit){(double)m->heads * z->seq, "of heads · tokens"};
     case ACT_MLP:
-        if (m->experts)
-            return (struct unit){(double)(m->experts_used * m->expert_ffn), "of a token's experts"};
+        if (m->experts) return (struct unit){(double)(m->experts_used * m->expert_ffn), "of a token's experts"};
         return (struct unit){(double)m->ffn, "of the MLP"};
-    default:
-        return (struct unit){0, ""};
+    default: return (struct unit){0, ""};
     }
 }
 
@@ -145,9 +144,9 @@ static void eager(const struct plan *p, struct estimate_result *r)
     struct act_sizes z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
     char text[192];
 
-    for (int i = 0; i < ACT_VARIANTS_N; i++)
-        act_pass(p, i, &v[i]);
-    const struct act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER], *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
+    for (int i = 0; i < ACT_VARIANTS_N; i++) act_pass(p, i, &v[i]);
+    const struct act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER],
+                          *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
     struct interval logits, gradients;
     first_peak(&v[ACT_FUSED], likely, most, &logits, &gradients);
 #define OF(field) sorted(v[ACT_FUSED].field, likely->field, most->field)
@@ -161,33 +160,36 @@ static void eager(const struct plan *p, struct estimate_result *r)
         if (m->family == MODEL_WHISPER)
             of_two_stacks(p, g, text, sizeof text);
         else if (each <= 0)
-            snprintf(text, sizeof text, "none; a mask of %.0f · %.0f in each layer where sequences are padded", z.seq, z.seq);
+            snprintf(text, sizeof text, "none; a mask of %.0f · %.0f in each layer where sequences are padded", z.seq,
+                     z.seq);
         else if (u.width > 0)
             snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f %s · %.2f B", (uintmax_t)m->layers, z.tokens,
                      u.width, u.what, each / u.width);
         else
             snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B", (uintmax_t)m->layers, z.tokens, each);
-        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), m->family == MODEL_WHISPER && g == ACT_CONV ? "sound and its two convolutions" : titles[g],
-            OF(saved[g]), WHY_EAGER, text);
+        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD),
+            m->family == MODEL_WHISPER && g == ACT_CONV ? "sound and its two convolutions" : titles[g], OF(saved[g]),
+            WHY_EAGER, text);
     }
     snprintf(text, sizeof text, "%ju layers · %.0f tokens · %ju · %.0f B", (uintmax_t)m->layers, z.tokens,
              (uintmax_t)m->hidden, z.stream);
-    if (m->family == MODEL_WHISPER)
-        of_two_stacks(p, ACT_NORM, text, sizeof text);
+    if (m->family == MODEL_WHISPER) of_two_stacks(p, ACT_NORM, text, sizeof text);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL, text);
     snprintf(text, sizeof text, "%.0f tokens · %.0f B", z.tokens, likely->head / z.tokens);
-    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head), WHY_EAGER, text);
+    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head), WHY_EAGER,
+        text);
     snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab,
              m->vocab ? logits.likely / z.tokens / (double)m->vocab : 0);
-    add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), likely->at_loss ? "logits, log-probabilities, their gradients" : "logits",
-        logits, "low: the script lets go of the logits; high: it keeps them", text);
+    add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD),
+        likely->at_loss ? "logits, log-probabilities, their gradients" : "logits", logits,
+        "low: the script lets go of the logits; high: it keeps them", text);
     snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
     add(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),
         "low: the script lets go of the logits; high: it keeps them", text);
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, first layers of backward", gradients, WHY_EAGER,
-        "the largest moment of backward's first half, over what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second), WHY_EAGER,
-        "the largest moment of its last layer and of the embedding, over all gradients");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, first layers of backward", gradients,
+        WHY_EAGER, "the largest moment of backward's first half, over what forward kept");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second),
+        WHY_EAGER, "the largest moment of its last layer and of the embedding, over all gradients");
 #undef OF
 }
 
@@ -198,15 +200,16 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
 
     for (size_t i = from; i < r->lines_n; i++) {
         struct estimate_line *line = &r->lines[i];
-        if (line->why != WHY_EAGER)
-            continue;
+        if (line->why != WHY_EAGER) continue;
         line->why = kernels ? "not measured, but worked out from what mamba_ssm's kernels keep: 20 % either way"
                             : "transformers' modules without kernels: 5 % either way";
         if (kernels)
             line->source = "mamba_ssm: selective_scan_interface.py, ssd_combined.py: what they save for backward";
     }
     if (kernels)
-        estimate_note(r, "with mamba_ssm's kernels; without them transformers keeps the states of every token: --attention eager");
+        estimate_note(
+            r,
+            "with mamba_ssm's kernels; without them transformers keeps the states of every token: --attention eager");
     if (p->adapter != PLAN_ADAPTER_NONE)
         estimate_note(r, "what adapters of a Mamba keep besides is not known: it is left out");
 }
@@ -215,23 +218,22 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
 {
     struct act_sizes z;
 
-    if (p->inference || !p->batch)
-        return;
+    if (p->inference || !p->batch) return;
     if (p->model->shape.family == MODEL_CONV) {
         convolutional(p, r);
         return;
     }
-    if (!p->model->shape.layers)
-        return;
+    if (!p->model->shape.layers) return;
     z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
     if (p->attention == PLAN_ATTENTION_FLASH && act_falls_back(p, &z))
-        estimate_note(r, "grouped queries in float32 have no fused attention in PyTorch: the scores are kept, unless a padding mask "
-                         "is given or keys and values are repeated");
+        estimate_note(
+            r,
+            "grouped queries in float32 have no fused attention in PyTorch: the scores are kept, unless a padding mask "
+            "is given or keys and values are repeated");
     size_t before = r->lines_n;
     if (p->tp > 1 || p->pp > 1)
         act_parallel(p, stage, r);
     else
         eager(p, r);
-    if (p->model->shape.family == MODEL_MAMBA)
-        of_mamba(p, before, r);
+    if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
 }

@@ -18,11 +18,11 @@
 /* --- closed forms ------------------------------------------------------------------------------- */
 
 enum korthikanti {
-    KORTHIKANTI_TP,                    /* sbh (10 + 24/t + 5as/(ht)); t = 1: 34 + 5as/h */
-    KORTHIKANTI_TP_SP,                 /* sbh (34 + 5as/h) / t */
-    KORTHIKANTI_TP_SELECTIVE,          /* sbh (10 + 24/t) */
-    KORTHIKANTI_TP_SP_SELECTIVE,       /* 34 sbh / t */
-    KORTHIKANTI_FULL                   /* 2 sbh */
+    KORTHIKANTI_TP,              /* sbh (10 + 24/t + 5as/(ht)); t = 1: 34 + 5as/h */
+    KORTHIKANTI_TP_SP,           /* sbh (34 + 5as/h) / t */
+    KORTHIKANTI_TP_SELECTIVE,    /* sbh (10 + 24/t) */
+    KORTHIKANTI_TP_SP_SELECTIVE, /* 34 sbh / t */
+    KORTHIKANTI_FULL             /* 2 sbh */
 };
 
 /* Bytes of one layer for one micro-batch, 16 bits: table 2 of the paper. Sizes as doubles: sequence,
@@ -44,6 +44,7 @@ double megatron_activation_bytes(const struct megatron_activations *m);
 /* --- the tape ----------------------------------------------------------------------------------- */
 
 /* GROUP(id, title): what a saved tensor belongs to; a line each. */
+/* clang-format off */
 #define ACT_GROUPS(GROUP)                                    \
     GROUP(NORM, "norms and what the linear layers read")     \
     GROUP(ATTENTION, "attention: q, k, v, output")           \
@@ -54,6 +55,7 @@ double megatron_activation_bytes(const struct megatron_activations *m);
     GROUP(INNER, "inputs and outputs of the scan")           \
     GROUP(STATES, "states of the scan")                      \
     GROUP(CONV, "convolutions, batch norms, ReLUs")
+/* clang-format on */
 
 enum act_group {
 #define GROUP(id, title) ACT_##id,
@@ -137,8 +139,8 @@ struct act_pass {
     double inputs;       /* checkpointing: the layers' inputs */
     double logits, held; /* while the loss is computed; that outlive it in the script's variable */
     double first, second;
-    bool at_loss;        /* the first peak is the loss's */
-    double after_loss;   /* by how much it is larger than what comes after it */
+    bool at_loss;      /* the first peak is the loss's */
+    double after_loss; /* by how much it is larger than what comes after it */
 };
 void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out);
 

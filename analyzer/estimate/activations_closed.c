@@ -7,16 +7,11 @@ double korthikanti_layer(enum korthikanti form, double s, double b, double h, do
     double sbh = s * b * h, scores = 5 * a * s / h;
 
     switch (form) {
-    case KORTHIKANTI_TP:
-        return sbh * (10 + 24 / t + scores / t);
-    case KORTHIKANTI_TP_SP:
-        return sbh * (34 + scores) / t;
-    case KORTHIKANTI_TP_SELECTIVE:
-        return sbh * (10 + 24 / t);
-    case KORTHIKANTI_TP_SP_SELECTIVE:
-        return sbh * 34 / t;
-    case KORTHIKANTI_FULL:
-        break;
+    case KORTHIKANTI_TP: return sbh * (10 + 24 / t + scores / t);
+    case KORTHIKANTI_TP_SP: return sbh * (34 + scores) / t;
+    case KORTHIKANTI_TP_SELECTIVE: return sbh * (10 + 24 / t);
+    case KORTHIKANTI_TP_SP_SELECTIVE: return sbh * 34 / t;
+    case KORTHIKANTI_FULL: break;
     }
     return 2 * sbh;
 }
@@ -37,7 +32,6 @@ double megatron_activation_bytes(const struct megatron_activations *m)
         bytes *= korthikanti_interleaved(m->pp, m->interleave);
     else if (m->pp > 1 && m->micro_batches > 0)
         bytes *= fmin(1, m->micro_batches / m->pp);
-    if (m->pp == 1)
-        bytes += 4 * tokens * (m->hidden + m->vocab); /* input of the output layer, and the logits */
+    if (m->pp == 1) bytes += 4 * tokens * (m->hidden + m->vocab); /* input of the output layer, and the logits */
     return bytes / m->tp;
 }

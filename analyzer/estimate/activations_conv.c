@@ -22,8 +22,7 @@ static bool needed(const struct conv_map *maps, size_t i, size_t n)
 {
     const struct conv_map *next = i + 1 < n ? &maps[i + 1] : NULL;
 
-    if (keeps_output(maps[i].op) || !next)
-        return true;
+    if (keeps_output(maps[i].op) || !next) return true;
     if (next->op == CONV_AVERAGE_POOL) /* squeeze and excitation: what was squeezed is multiplied later */
         return i + 2 < n && maps[i + 2].op == CONV_CONV;
     if (next->op == CONV_CONV && next->inputs != maps[i].elements)
@@ -39,14 +38,10 @@ static double kept(const struct conv_map *maps, size_t i, size_t n, const struct
     bool cast = z->amp && i + 1 < n && maps[i + 1].op == CONV_LAYER_NORM;
     double elements = (double)map->elements, extra = 0, c = cast ? 4 : z->compute;
 
-    if (map->op == CONV_MAX_POOL)
-        extra = 8 * elements; /* where each maximum was */
-    if (map->op == CONV_DROPOUT)
-        extra = elements;
-    if (map->in_place && keeps_input(map->op))
-        extra += c * elements; /* a copy of what it is about to overwrite */
-    if (i + 1 < n && maps[i + 1].in_place)
-        return extra; /* counted with the operation that writes over it */
+    if (map->op == CONV_MAX_POOL) extra = 8 * elements; /* where each maximum was */
+    if (map->op == CONV_DROPOUT) extra = elements;
+    if (map->in_place && keeps_input(map->op)) extra += c * elements; /* a copy of what it is about to overwrite */
+    if (i + 1 < n && maps[i + 1].in_place) return extra; /* counted with the operation that writes over it */
     return extra + (needed(maps, i, n) ? c * elements : 0);
 }
 
@@ -60,10 +55,8 @@ bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *o
     double images = (double)p->batch, weights = 0, live, sum = 3 * (double)(side * side) * z.compute;
 
     memset(out, 0, sizeof *out);
-    if (!n || n > CONV_MAPS_MAX)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        sum += kept(maps, i, n, &z);
+    if (!n || n > CONV_MAPS_MAX) return false;
+    for (size_t i = 0; i < n; i++) sum += kept(maps, i, n, &z);
     out->saved[ACT_CONV] = images * sum;
     /* ResNets were all measured, of other kinds one each */
     out->saved[ACT_CONV] *= variant == ACT_PADDED ? resnet ? 1.03 : 1.12 : variant == ACT_FUSED ? 0.97 : 1;
@@ -72,8 +65,7 @@ bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *o
     for (size_t i = n; i-- > 0;) {
         double work = z.compute * (double)(maps[i].elements + maps[i].inputs +
                                            (variant == ACT_PADDED ? maps[i].elements + maps[i].inputs : 0));
-        if (variant == ACT_FUSED)
-            work = z.compute * (double)maps[i].inputs;
+        if (variant == ACT_FUSED) work = z.compute * (double)maps[i].inputs;
         /* the first gradients are those of the classifier, large in older networks */
         if (maps[i].op == CONV_LINEAR && maps[i].height == 1)
             weights += z.gradient * (double)maps[i].inputs * (double)maps[i].elements;

@@ -22,8 +22,13 @@ struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant)
         .compute = compute,
         /* Transformer Engine keeps the transposed copy, the high variant both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
-        .gradient = precision->gradients / (divided ? shard_group(p, false) : 1), .amp = amp,
-        .tokens = (double)p->batch * seq, .seq = seq, .keys = seq, .batch = (double)p->batch, .variant = variant,
+        .gradient = precision->gradients / (divided ? shard_group(p, false) : 1),
+        .amp = amp,
+        .tokens = (double)p->batch * seq,
+        .seq = seq,
+        .keys = seq,
+        .batch = (double)p->batch,
+        .variant = variant,
     };
 }
 
@@ -31,8 +36,7 @@ struct act_sizes act_encoder_sizes(const struct plan *p, const struct act_sizes 
 {
     struct act_sizes e = *z;
 
-    if (p->model->shape.family != MODEL_WHISPER)
-        return e;
+    if (p->model->shape.family != MODEL_WHISPER) return e;
     e.seq = e.keys = (double)p->model->shape.sound;
     e.tokens = e.batch * e.seq;
     e.variant = z->variant == ACT_PADDED ? ACT_EAGER : z->variant; /* it takes no mask */
@@ -41,16 +45,15 @@ struct act_sizes act_encoder_sizes(const struct plan *p, const struct act_sizes 
 
 static void put(struct act_tape *t, enum act_group group, double saved, double in, double work, double params)
 {
-    if (t->n < ACT_OPS_MAX)
-        t->ops[t->n++] = (struct act_op){group, saved, in, work, params};
+    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct act_op){group, saved, in, work, params};
 }
 
 /* What differs between models of a family; their configurations do not all say it. */
 struct habits {
-    bool gemma;        /* norms in float32 with (1 + w) */
-    bool caps;         /* scores and logits go through tanh (Gemma 2) */
-    bool opt;          /* ReLU, no dropout of scores, softmax in float32 */
-    bool python_gelu;  /* GPT-2's gelu_new, six element-wise operations */
+    bool gemma;       /* norms in float32 with (1 + w) */
+    bool caps;        /* scores and logits go through tanh (Gemma 2) */
+    bool opt;         /* ReLU, no dropout of scores, softmax in float32 */
+    bool python_gelu; /* GPT-2's gelu_new, six element-wise operations */
     bool dropout;
     bool one_matrix;   /* q, k and v come of one product */
     bool float_scores; /* softmax is asked for in float32 whatever the precision */
@@ -82,10 +85,8 @@ static double adapted(const struct plan *p, enum readers which)
     double in = p->model->shape.gated ? 2 : 1;
     static const double qv[] = {2, 0, 0, 0}, attention[] = {3, 1, 0, 0};
 
-    if (p->target == PLAN_TARGET_QV)
-        return qv[which];
-    if (p->target == PLAN_TARGET_ATTENTION)
-        return attention[which];
+    if (p->target == PLAN_TARGET_QV) return qv[which];
+    if (p->target == PLAN_TARGET_ATTENTION) return attention[which];
     return which == READ_QKV ? 3 : which == READ_IN ? in : 1;
 }
 
@@ -97,8 +98,8 @@ static bool frozen(const struct plan *p)
 /* What linear maps keep of an input of `width` elements: the input, for the gradient of their weights. A
  * frozen weight needs none, its adapter does: peft's adapters are float32, and cast the input each for itself;
  * with dropout they keep a mask, too. */
-static void reads(const struct plan *p, const struct act_sizes *z, enum readers which, double width,
-                  double readers, double shared, struct act_tape *t)
+static void reads(const struct plan *p, const struct act_sizes *z, enum readers which, double width, double readers,
+                  double shared, struct act_tape *t)
 {
     double n = adapted(p, which);
 
@@ -106,13 +107,17 @@ static void reads(const struct plan *p, const struct act_sizes *z, enum readers 
         put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0, 0, 0);
         return;
     }
-    if (n <= 0)
-        return;
+    if (n <= 0) return;
     if (z->variant == ACT_FUSED)
         put(t, ACT_ADAPTERS, z->compute * width, 0, 0, 0);
     else
-        put(t, ACT_ADAPTERS, (z->amp ? 2 * n : z->compute == 4 ? 4 : 4 * n) * width +
-                (z->variant == ACT_PADDED ? n * width : 0) + n * (z->amp ? 2 : 4) * (double)p->rank, 0, 0, 0);
+        put(t, ACT_ADAPTERS,
+            (z->amp            ? 2 * n
+             : z->compute == 4 ? 4
+                               : 4 * n) *
+                    width +
+                (z->variant == ACT_PADDED ? n * width : 0) + n * (z->amp ? 2 : 4) * (double)p->rank,
+            0, 0, 0);
 }
 
 /* Elements of a bias whose gradient sums over all tokens: the sum goes through a buffer of 8 bytes for each
@@ -130,12 +135,13 @@ static double weight(const struct plan *p, double params)
 }
 
 /* A norm over `width` elements of `input` bytes. */
-static void norm(const struct plan *p, const struct act_sizes *z, const struct habits *h, double width,
-                 double input, struct act_tape *t)
+static void norm(const struct plan *p, const struct act_sizes *z, const struct habits *h, double width, double input,
+                 struct act_tape *t)
 {
     double saved, inside = z->stream * width;
 
-    if (p->model->shape.norm_bias || p->model->shape.family == MODEL_VIT) { /* LayerNorm: its input, mean and 1/deviation */
+    if (p->model->shape.norm_bias ||
+        p->model->shape.family == MODEL_VIT) { /* LayerNorm: its input, mean and 1/deviation */
         saved = input * width + 8;
     } else if (z->variant == ACT_FUSED) {
         saved = input * width + 4;
@@ -144,8 +150,7 @@ static void norm(const struct plan *p, const struct act_sizes *z, const struct h
         inside = 8 * width;
     } else { /* x to float32, and, for the gradient of the weight, x·rsqrt (cast back before) */
         saved = 4 * width + (frozen(p) ? 0 : input * width) + 4;
-        if (p->model->shape.family == MODEL_T5 && input < 4)
-            saved += input * width; /* it multiplies x as it was */
+        if (p->model->shape.family == MODEL_T5 && input < 4) saved += input * width; /* it multiplies x as it was */
         inside = 8 * width;
     }
     put(t, ACT_NORM, saved, 0, inside, frozen(p) ? 0 : width);
@@ -156,19 +161,16 @@ bool act_keeps_input(const struct plan *p, const struct act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
 
-    if (m->family == MODEL_MAMBA)
-        return z->amp || z->compute == 4;
+    if (m->family == MODEL_MAMBA) return z->amp || z->compute == 4;
     return z->stream == 4 || z->variant == ACT_FUSED || m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_T5;
 }
 
-static void scores(const struct act_sizes *z, const struct habits *h, bool kept,
-                   double heads, struct act_tape *t)
+static void scores(const struct act_sizes *z, const struct habits *h, bool kept, double heads, struct act_tape *t)
 {
     double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
     double saved = wide;
 
-    if (h->caps)
-        saved += z->compute; /* tanh */
+    if (h->caps) saved += z->compute; /* tanh */
     if (h->dropout && !h->opt)
         saved += 1 + z->compute; /* its mask, and what is left */
     else if (wide != z->compute)
@@ -229,14 +231,12 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
     /* attention's own output is what the projection reads */
     if (!eager || !frozen(p))
         put(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, bias(p, z, width), weight(p, out * width));
-    if (frozen(p))
-        reads(p, z, READ_OUT, out, 1, 1, t);
-    if (h->dropout || (h->opt && z->variant != ACT_FUSED))
-        put(t, ACT_MASKS, width, z->stream * width, 0, 0);
+    if (frozen(p)) reads(p, z, READ_OUT, out, 1, 1, t);
+    if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
-static void mlp(const struct plan *p, const struct act_sizes *z, const struct habits *h, double f,
-                double share, struct act_tape *t)
+static void mlp(const struct plan *p, const struct act_sizes *z, const struct habits *h, double f, double share,
+                struct act_tape *t)
 {
     double width = (double)p->model->shape.hidden, c = z->compute;
 
@@ -244,8 +244,7 @@ static void mlp(const struct plan *p, const struct act_sizes *z, const struct ha
         put(t, ACT_MLP, 0, c * width, 0, weight(p, share * 2 * width * f));
         /* gate, up, activated gate; a fused kernel activates again */
         put(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
-        if (p->model->shape.family == MODEL_T5 && h->dropout)
-            t->ops[t->n - 1].saved += (1 + c) * f;
+        if (p->model->shape.family == MODEL_T5 && h->dropout) t->ops[t->n - 1].saved += (1 + c) * f;
     } else if (p->model->shape.family == MODEL_T5) { /* ReLU, dropout's mask */
         put(t, ACT_MLP, 0, c * width, 0, weight(p, width * f));
         put(t, ACT_MLP, (h->dropout ? 1 + c : 0) * f, c * f, 0, 0);
@@ -256,13 +255,11 @@ static void mlp(const struct plan *p, const struct act_sizes *z, const struct ha
     }
     put(t, ACT_MLP, 0, share * c * f, bias(p, z, width), weight(p, share * width * f));
     reads(p, z, READ_DOWN, f, 1, share, t);
-    if (h->dropout || (h->opt && z->variant != ACT_FUSED))
-        put(t, ACT_MASKS, width, z->stream * width, 0, 0);
+    if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
 /* Each token is copied for each expert that it uses, and each expert's answer kept to be weighed. */
-static void experts(const struct plan *p, const struct act_sizes *z, const struct habits *h,
-                    struct act_tape *t)
+static void experts(const struct plan *p, const struct act_sizes *z, const struct habits *h, struct act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     double used = (double)m->experts_used, f = (double)m->expert_ffn, width = (double)m->hidden;
@@ -273,18 +270,15 @@ static void experts(const struct plan *p, const struct act_sizes *z, const struc
     double here = (double)m->experts / (double)p->ep * (divided ? shard_group(p, false) / shard_group(p, true) : 1);
     size_t first;
 
-    if (z->variant != ACT_FUSED && z->amp)
-        wide.compute = z->stream;
+    if (z->variant != ACT_FUSED && z->amp) wide.compute = z->stream;
     put(t, ACT_MLP, 4 * (double)m->experts + 40 * used, wide.compute * width, 0, weight(p, width * (double)m->experts));
     put(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
     first = t->n;
     mlp(p, &wide, h, f, used, t);
     /* all experts that are here have gradients, not only a token's */
-    for (size_t i = first; i < t->n; i++)
-        t->ops[i].params *= here / (used > 0 ? used : 1);
+    for (size_t i = first; i < t->n; i++) t->ops[i].params *= here / (used > 0 ? used : 1);
     put(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
-    if (m->shared_experts)
-        mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);
+    if (m->shared_experts) mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);
 }
 
 /* Whisper's cross-attention: many more keys than queries. Its keys and values are of what the encoder said, which
@@ -326,18 +320,15 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
         look_at_sound(p, z, &h, t);
         moe = false;
     }
-    if (m->norms == 4)
-        norm(p, z, &h, width, z->compute, t);
+    if (m->norms == 4) norm(p, z, &h, width, z->compute, t);
     if (m->norms != 1) /* attention and MLP beside each other may read the same norm (Falcon) */
         norm(p, z, &h, width, z->stream, t);
-    if (m->norms != 1 || z->amp)
-        reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
+    if (m->norms != 1 || z->amp) reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
     if (moe)
         experts(p, z, &h, t);
     else
         mlp(p, z, &h, (double)m->ffn, 1, t);
-    if (m->norms == 4)
-        norm(p, z, &h, width, z->compute, t);
+    if (m->norms == 4) norm(p, z, &h, width, z->compute, t);
     for (size_t i = 0; i < t->n; i++) {
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;
@@ -351,8 +342,7 @@ void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_t
 
     t->n = 0;
     norm(p, z, &h, (double)p->model->shape.hidden, z->stream, t);
-    if (!frozen(p))
-        t->ops[0].saved += z->compute * (double)p->model->shape.hidden;
+    if (!frozen(p)) t->ops[0].saved += z->compute * (double)p->model->shape.hidden;
     t->ops[0].saved *= z->tokens;
     t->ops[0].work *= z->tokens;
 }
@@ -371,8 +361,7 @@ double act_group_saved(const struct act_tape *tape, enum act_group group)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < tape->n; i++)
-        sum += tape->ops[i].group == group ? tape->ops[i].saved : 0;
+    for (size_t i = 0; i < tape->n; i++) sum += tape->ops[i].group == group ? tape->ops[i].saved : 0;
     return sum;
 }
 
@@ -380,7 +369,6 @@ double act_saved(const struct act_tape *tape)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < tape->n; i++)
-        sum += tape->ops[i].saved;
+    for (size_t i = 0; i < tape->n; i++) sum += tape->ops[i].saved;
     return sum;
 }

@@ -40,7 +40,8 @@ static struct scan chunks(const struct model_shape *m, const struct act_sizes *z
 {
     double i = (double)m->inner, c = z->compute, heads = (double)m->heads;
     double whole = z->seq > 0 ? ceil(z->seq / CHUNK) * CHUNK / z->seq : 1;
-    double one = 4 * heads * CHUNK, state = 8 * i * (double)m->state / CHUNK, floats = c < 4 ? 10 * 4 * i + c * i : 9 * 4 * i + 4 * mixed;
+    double one = 4 * heads * CHUNK, state = 8 * i * (double)m->state / CHUNK,
+           floats = c < 4 ? 10 * 4 * i + c * i : 9 * 4 * i + 4 * mixed;
 
     if (z->amp) /* autocast has the products of matrices read 16 bits */
         return (struct scan){2 * c * mixed + floats - 6 * i,
@@ -63,8 +64,8 @@ void act_mamba_layer(const struct plan *p, const struct act_sizes *z, struct act
     double i = (double)m->inner, h = (double)m->hidden, mixed = i + 2 * (double)(m->groups * m->state);
     double in = i + mixed + (double)m->heads, c = z->compute;
     double far = eager ? 0.05 : 0.2, scale = z->variant == ACT_PADDED ? 1 + far : z->variant == ACT_FUSED ? 1 - far : 1;
-    struct scan s = m->heads ? (eager ? chunks(m, z, in, mixed) : chunk_kernel(m, z, in))
-                             : (eager ? steps(m, z) : kernel(m, z));
+    struct scan s =
+        m->heads ? (eager ? chunks(m, z, in, mixed) : chunk_kernel(m, z, in)) : (eager ? steps(m, z) : kernel(m, z));
     double other = m->heads ? 0 : i * (double)(m->step_rank + 2 * m->state) + i * (double)(m->step_rank + m->state);
 
     t->n = 0;

@@ -43,15 +43,13 @@ double act_in_flight(const struct plan *p, uint64_t stage)
 {
     double stages = (double)p->pp, deep = stages - (double)stage;
 
-    if (p->pp <= 1)
-        return 1;
-    if (p->interleave > 1)
-        deep += (stages - 1) / (double)p->interleave;
+    if (p->pp <= 1) return 1;
+    if (p->interleave > 1) deep += (stages - 1) / (double)p->interleave;
     return fmin(deep, (double)p->accumulation); /* no more than there are */
 }
 
-static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases,
-                                 const char *name, double low, double likely, double high)
+static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
+                                 double low, double likely, double high)
 {
     struct estimate_line *line = estimate_add(r, part, phases, name, (struct interval){low, likely, high});
 
@@ -76,20 +74,25 @@ static double operations_kept(const struct plan *p, enum act_variant variant)
 static void add_operations(const struct plan *p, double layers, double flight, double input, double whole_input,
                            struct estimate_result *r)
 {
-    double one = input + operations_kept(p, ACT_EAGER), least = input + operations_kept(p, ACT_FUSED), n = layers * flight;
-    struct estimate_line *line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "what the checkpointed layers keep",
-                                     n * fmin(least, 0.9 * one), n * one, n * fmax(1.1 * one, one - input + whole_input));
+    double one = input + operations_kept(p, ACT_EAGER), least = input + operations_kept(p, ACT_FUSED),
+           n = layers * flight;
+    struct estimate_line *line =
+        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "what the checkpointed layers keep", n * fmin(least, 0.9 * one),
+            n * one, n * fmax(1.1 * one, one - input + whole_input));
 
-    line->why = "low: compiled layers, which do not keep what nothing reads; high: other products are kept, or whole inputs";
-    estimate_explain(line, ACT_KEPT_SOURCE, "%.0f layers · %.4g micro-batches · (%.0f B of input + %.0f B of operations)", layers,
-                     flight, input, one - input);
+    line->why =
+        "low: compiled layers, which do not keep what nothing reads; high: other products are kept, or whole inputs";
+    estimate_explain(line, ACT_KEPT_SOURCE,
+                     "%.0f layers · %.4g micro-batches · (%.0f B of input + %.0f B of operations)", layers, flight,
+                     input, one - input);
 }
 
 static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t stage, struct estimate_result *r)
 {
     struct layer_bytes b = layer_bytes(p, z);
     double t = (double)p->tp, layers = (double)shard_layers(p, stage), flight = act_in_flight(p, stage);
-    bool scores = p->attention == PLAN_ATTENTION_EAGER || act_falls_back(p, z), full = p->checkpoint == PLAN_CHECKPOINT_FULL;
+    bool scores = p->attention == PLAN_ATTENTION_EAGER || act_falls_back(p, z),
+         full = p->checkpoint == PLAN_CHECKPOINT_FULL;
     bool operations = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP;
     bool kept = scores && p->checkpoint == PLAN_CHECKPOINT_NONE;
     double whole = b.whole / (p->sequence_parallel ? t : 1), divided = (b.divided + (kept ? b.scores : 0)) / t;
@@ -105,23 +108,27 @@ static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t
     if (operations) {
         add_operations(p, layers, flight, input / shared, input, r);
     } else {
-        line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), full ? "inputs of the checkpointed layers" : "activations of the layers",
+        line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD),
+                   full ? "inputs of the checkpointed layers" : "activations of the layers",
                    full ? total / shared : total * 0.8, full ? total / shared : total, full ? total : total * 1.2);
         if (full && p->sequence_parallel)
-            line->why = "low and likely: each GPU's share of the tokens (Megatron-LM); high: whole, as in the paper's table";
+            line->why =
+                "low and likely: each GPU's share of the tokens (Megatron-LM); high: whole, as in the paper's table";
         if (full)
-            estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers, flight,
-                             z->tokens, input / shared / z->tokens);
+            estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers,
+                             flight, z->tokens, input / shared / z->tokens);
         else
-            estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · (%.0f%s + %.0f/%ju) B",
-                             layers, flight, z->tokens, b.whole, p->sequence_parallel ? "/tp" : "",
-                             b.divided + (kept ? b.scores : 0), (uintmax_t)p->tp);
+            estimate_explain(line, KORTHIKANTI,
+                             "%.0f layers · %.4g micro-batches · %.0f tokens · (%.0f%s + %.0f/%ju) B", layers, flight,
+                             z->tokens, b.whole, p->sequence_parallel ? "/tp" : "", b.divided + (kept ? b.scores : 0),
+                             (uintmax_t)p->tp);
     }
     line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward is in", 0.8 * again + 0.3 * live,
                again + 0.5 * live, 1.2 * again + live);
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · (%.0f B made again, and gradients of %.0f B)", z->tokens,
                      again / z->tokens, live / z->tokens);
-    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "the layer that backward ends with", 0.8 * live, 1.3 * live, 2 * live);
+    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "the layer that backward ends with", 0.8 * live, 1.3 * live,
+               2 * live);
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · %.0f B, and its gradients", z->tokens, live / z->tokens);
 }
 
@@ -140,13 +147,12 @@ static void add_ends(const struct plan *p, const struct act_sizes *z, uint64_t s
         estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.4g micro-batches · %.0f tokens · %.0f B",
                          act_in_flight(p, 0), z->tokens, h / shared);
     }
-    if (stage + 1 != p->pp || !m->vocab || m->family == MODEL_VIT)
-        return;
+    if (stage + 1 != p->pp || !m->vocab || m->family == MODEL_VIT) return;
     line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", head, head, head);
     line->why = NULL;
-    estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.0f tokens · %.0f B", z->tokens, head / z->tokens);
-    if (p->chunked_loss)
-        logits = fmin(logits, z->tokens * h / t);
+    estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.0f tokens · %.0f B", z->tokens,
+                     head / z->tokens);
+    if (p->chunked_loss) logits = fmin(logits, z->tokens * h / t);
     line = add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits, (4 + z->compute) * logits,
                (8 + z->compute) * logits);
     line->why = "low: float32 logits written over in place (Megatron-LM); high: a gradient beside them";

@@ -8,12 +8,12 @@
 #include "analyzer/estimate/states.h"
 
 struct walk {
-    double live;     /* kept activations and gradients of activations */
-    double grads;    /* gradients of parameters made in this pass */
-    double all;      /* what they will be at the end */
+    double live;                        /* kept activations and gradients of activations */
+    double grads;                       /* gradients of parameters made in this pass */
+    double all;                         /* what they will be at the end */
     enum { EARLY, BETWEEN, LATE } when; /* first half of backward; last layer and what comes after it */
-    bool there;      /* gradients of an earlier pass are there: a new one is added and gone */
-    bool copies;     /* autocast makes 16-bit copies of weights: where they are gathered, they are gathered so */
+    bool there;                         /* gradients of an earlier pass are there: a new one is added and gone */
+    bool copies; /* autocast makes 16-bit copies of weights: where they are gathered, they are gathered so */
     double first_peak, second_peak;
 };
 
@@ -32,8 +32,7 @@ static double params_of(const struct act_tape *t, bool matrices)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < t->n; i++)
-        sum += matrices && t->ops[i].group == ACT_NORM ? 0 : t->ops[i].params;
+    for (size_t i = 0; i < t->n; i++) sum += matrices && t->ops[i].group == ACT_NORM ? 0 : t->ops[i].params;
     return sum;
 }
 
@@ -159,34 +158,30 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
         act_kept(p, &e, false, &of_dense);
         act_kept(p, &z, true, &of_moe);
     }
-    if (again)
-        out->inputs = (double)(m->layers - sparse) * encoder_stream + (double)sparse * stream;
-    double casts = again ? 0 : (double)(m->layers - sparse) * casts_of(&w, &dense, &z) + (double)sparse * casts_of(&w, &moe, &z);
+    if (again) out->inputs = (double)(m->layers - sparse) * encoder_stream + (double)sparse * stream;
+    double casts =
+        again ? 0 : (double)(m->layers - sparse) * casts_of(&w, &dense, &z) + (double)sparse * casts_of(&w, &moe, &z);
     for (int g = 0; g < ACT_GROUPS_N; g++)
         out->saved[g] = (double)(m->layers - sparse) * (again ? of_dense.group[g] : act_group_saved(&dense, g)) +
                         (double)sparse * (again ? of_moe.group[g] : act_group_saved(&moe, g));
     out->head = act_saved(&last);
-    if (act_embedding_dropout(p, &z))
-        out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
+    if (act_embedding_dropout(p, &z)) out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
     if (m->family == MODEL_T5) { /* the encoder's own end, which it hands over; dropout at both ends of both stacks */
         out->saved[ACT_NORM] += out->head;
         out->saved[ACT_MASKS] += act_embedding_dropout(p, &z) ? 3 * z.tokens * (double)m->hidden : 0;
     }
 
-    if (sound)
-        hear(p, &e, out);
+    if (sound) hear(p, &e, out);
 
     w.live = out->inputs + out->head;
-    for (int g = 0; g < ACT_GROUPS_N; g++)
-        w.live += out->saved[g];
+    for (int g = 0; g < ACT_GROUPS_N; g++) w.live += out->saved[g];
     double kept = w.live;
-    if (w.copies && has_logits(m))
-        casts += embedding * z.compute;
+    if (w.copies && has_logits(m)) casts += embedding * z.compute;
     w.live += casts;
-    w.all = z.gradient * ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
-                          params_of(&last, false) + embedding * (m->tied ? 1 : 2));
-    if (has_logits(m))
-        loss(p, &z, &w, out);
+    w.all = z.gradient *
+            ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
+             params_of(&last, false) + embedding * (m->tied ? 1 : 2));
+    if (has_logits(m)) loss(p, &z, &w, out);
     double at_loss = w.first_peak;
     w.first_peak = 0;
     double twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
@@ -207,8 +202,7 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
             see(&w, 0, 0);
         }
         backward(&w, t, &z);
-        if (again)
-            w.live -= apart;
+        if (again) w.live -= apart;
     }
     w.when = LATE;
     /* The embedding's gradient is dense. Where the output layer is tied, the two are added before they

@@ -4,7 +4,8 @@
  *
  *  - products with a bias (addmm) and batched ones (bmm: eager attention's two) are kept, and so is attention in
  *    one kernel, its output and the logarithms of its sums;
- *  - of the products without a bias (mm) the first, third, fifth … of the layer; the router's neither counts nor is kept;
+ *  - of the products without a bias (mm) the first, third, fifth … of the layer; the router's neither counts nor is
+ * kept;
  *  - all-to-alls and reduce-scatters are kept, all-reduces and all-gathers are not;
  *  - the grouped products of experts are in neither list, and are computed again.
  *
@@ -26,8 +27,7 @@ static void product(struct keeping *k, enum act_group group, double in, double w
     bool kept = bias || ++k->seen % 2 == 1;
 
     /* Torchao multiplies float8 by an operation that is always kept; Transformer Engine's are none of PyTorch's. */
-    if (k->p->precision->cast == PRECISION_CAST_FP8)
-        kept = k->z->variant != ACT_FUSED;
+    if (k->p->precision->cast == PRECISION_CAST_FP8) kept = k->z->variant != ACT_FUSED;
     if (kept) {
         k->out->group[group] += c * width;
         k->out->whole += whole ? c * width : 0;
@@ -38,7 +38,8 @@ static void product(struct keeping *k, enum act_group group, double in, double w
 
 /* A linear layer; where it has an adapter, that one's two products follow: peft's in
  * float32 but for autocast. */
-static void linear(struct keeping *k, enum act_group group, double in, double width, bool bias, bool adapted, bool whole)
+static void linear(struct keeping *k, enum act_group group, double in, double width, bool bias, bool adapted,
+                   bool whole)
 {
     double c = k->z->amp || k->z->variant == ACT_FUSED ? k->z->compute : 4, rank = (double)k->p->rank;
 
@@ -56,13 +57,13 @@ static void attention(struct keeping *k, bool cross)
     double c = k->z->compute, heads = (double)m->heads, width = (double)m->hidden, out = heads * (double)m->head_dim;
     double q = out, kv = (double)(m->kv_heads * m->head_dim);
     bool qv = k->p->target == PLAN_TARGET_QV, bias = m->qkv_bias, sound = m->family == MODEL_WHISPER;
-    double keys = sound && cross ? (double)m->sound : k->z->keys, heard = sound && cross && k->z->seq > 0 ? keys / k->z->seq : 1;
+    double keys = sound && cross ? (double)m->sound : k->z->keys,
+           heard = sound && cross && k->z->seq > 0 ? keys / k->z->seq : 1;
 
     if (m->kv_rank) {
         double latent = (double)m->kv_rank, each = (double)(m->nope_dim + m->rope_dim);
         out = heads * (double)m->v_dim;
-        if (m->q_rank)
-            linear(k, ACT_ATTENTION, width, (double)m->q_rank, bias, false, true);
+        if (m->q_rank) linear(k, ACT_ATTENTION, width, (double)m->q_rank, bias, false, true);
         linear(k, ACT_ATTENTION, m->q_rank ? (double)m->q_rank : width, heads * each, bias && !m->q_rank, true, false);
         linear(k, ACT_ATTENTION, width, latent + (double)m->rope_dim, bias, !qv, true);
         linear(k, ACT_ATTENTION, latent, heads * (double)(m->nope_dim + m->v_dim), false, true, false);
@@ -116,8 +117,7 @@ static void experts(struct keeping *k, bool end)
         k->out->group[ACT_MLP] += 2 * used * k->z->compute * width;
     if (m->shared_experts) {
         mlp(k, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, end);
-        if (m->shared_gate)
-            product(k, ACT_MLP, width, 1, false, k->z->compute, true);
+        if (m->shared_gate) product(k, ACT_MLP, width, 1, false, k->z->compute, true);
     }
 }
 
@@ -129,7 +129,8 @@ void act_kept(const struct plan *p, const struct act_sizes *z, bool moe, struct 
 
     memset(out, 0, sizeof *out);
     attention(&k, false);
-    if ((m->family == MODEL_T5 || m->family == MODEL_WHISPER) && moe) { /* the decoder also looks at what the encoder said */
+    if ((m->family == MODEL_T5 || m->family == MODEL_WHISPER) &&
+        moe) { /* the decoder also looks at what the encoder said */
         attention(&k, true);
         moe = false;
     }
@@ -150,16 +151,17 @@ double act_again(const struct plan *p)
     uint64_t layers = p->model->shape.layers, sparse = act_moe_layers(&p->model->shape);
     struct act_kept dense, moe;
 
-    if (p->checkpoint != PLAN_CHECKPOINT_SELECTIVE_OP || !layers)
-        return 0;
+    if (p->checkpoint != PLAN_CHECKPOINT_SELECTIVE_OP || !layers) return 0;
     act_kept(p, &e, false, &dense);
     act_kept(p, &z, true, &moe);
-    return (double)(layers - sparse) * dense.again * (z.tokens > 0 ? e.tokens / z.tokens : 1) + (double)sparse * moe.again;
+    return (double)(layers - sparse) * dense.again * (z.tokens > 0 ? e.tokens / z.tokens : 1) +
+           (double)sparse * moe.again;
 }
 
 uint64_t act_moe_layers(const struct model_shape *m)
 {
-    if (m->family == MODEL_T5 || m->family == MODEL_WHISPER) /* the decoder's layers come last, as those with experts do */
+    if (m->family == MODEL_T5 ||
+        m->family == MODEL_WHISPER) /* the decoder's layers come last, as those with experts do */
         return m->layers - m->encoder_layers;
     return m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
 }

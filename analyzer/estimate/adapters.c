@@ -20,23 +20,20 @@ static double most(double a, double b)
 static bool any_in(const char *name, const char *const *parts, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strstr(name, parts[i]))
-            return true;
+        if (strstr(name, parts[i])) return true;
     return false;
 }
 
 bool adapters_target(enum plan_target target, const struct model_tensor *t)
 {
     static const char *const queries_values[] = {"q_proj", "v_proj", "q_b_proj", "kv_b_proj", "query", "value",
-                                                 "q_lin", "v_lin", "qkv", "c_attn", "to_q", "to_v"};
+                                                 "q_lin",  "v_lin",  "qkv",      "c_attn",    "to_q",  "to_v"};
 
-    if (t->dims < 2)
-        return false;
+    if (t->dims < 2) return false;
     if (target == PLAN_TARGET_QV)
         return t->role == TENSOR_ATTENTION &&
                any_in(t->name, queries_values, sizeof queries_values / sizeof *queries_values);
-    if (t->role == TENSOR_ATTENTION)
-        return true;
+    if (t->role == TENSOR_ATTENTION) return true;
     return target == PLAN_TARGET_LINEAR && (t->role == TENSOR_MLP || t->role == TENSOR_EXPERT);
 }
 
@@ -69,8 +66,7 @@ static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divide
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         double plain = p->weights ? 16 : 8.0 * p->precision->weights, bits, n;
-        if (!shard_of(p, stage, t, &s))
-            continue;
+        if (!shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols / (divided ? shard_group(p, s.expert) : 1);
         bits = p->weights ? quantisation_bits(p->weights, p->model, t, plain) : plain;
         if (p->weights && bits < 16 && t->dims >= 2) {
@@ -101,18 +97,16 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
                          8 * f->quantised_bytes / f->quantised);
         line->host = p->offload == PLAN_OFFLOAD_ALL;
     }
-    if (f->plain <= 0)
-        return;
+    if (f->plain <= 0) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING,
                         upcast ? "frozen weights that are not quantised" : "frozen weights",
                         upcast ? (struct interval){bytes, bytes, ceil(f->plain * FLOAT32)} : EXACTLY(bytes));
     line->host = p->offload == PLAN_OFFLOAD_ALL;
-    estimate_explain(line, upcast ? "peft prepare_model_for_kbit_training" : p->precision->source,
-                     "%s %s%s · %.3g B", format_count(count, units_whole(f->plain)),
+    estimate_explain(line, upcast ? "peft prepare_model_for_kbit_training" : p->precision->source, "%s %s%s · %.3g B",
+                     format_count(count, units_whole(f->plain)),
                      upcast ? "of embeddings, norms and the output layer" : "weights", divided ? " on each GPU" : "",
                      f->plain_bytes / f->plain);
-    if (upcast)
-        line->why = "peft's prepare_model_for_kbit_training makes them float32; torchtune and Unsloth do not";
+    if (upcast) line->why = "peft's prepare_model_for_kbit_training makes them float32; torchtune and Unsloth do not";
 }
 
 /* ---------------------------------------------------------------- adapters */
@@ -144,8 +138,7 @@ static struct adapted adapted_of(const struct plan *p, uint64_t stage)
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         double rank = (double)p->rank;
-        if (!adapters_target(p->target, t) || !shard_of(p, stage, t, &s))
-            continue;
+        if (!adapters_target(p->target, t) || !shard_of(p, stage, t, &s)) continue;
         if (p->tp > 1 && (strstr(t->name, "o_proj") || strstr(t->name, "down_proj"))) { /* divided by inputs */
             s.cols /= (double)t->rows / s.rows;
             s.rows = (double)t->rows;
@@ -191,11 +184,9 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
         line->host = away;
         snprintf(each, sizeof each, "%.6g B", states.likely / (states_divided ? a->n.own : a->n.all));
         states_explain(line, p->optimizer->source, p, &a->n, each, states_divided);
-        if (states.low < states.high)
-            line->why = "pages move to the host where the GPU has no room";
+        if (states.low < states.high) line->why = "pages move to the host where the GPU has no room";
     }
-    if (p->sharding == PLAN_SHARDING_DDP && shard_group(p, false) > 1)
-        states_buckets(p, &a->n, (unsigned)FLOAT32, r);
+    if (p->sharding == PLAN_SHARDING_DDP && shard_group(p, false) > 1) states_buckets(p, &a->n, (unsigned)FLOAT32, r);
     states_step(p, &a->n, &a->optimizer, FLOAT32, r);
 }
 
@@ -224,8 +215,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     struct frozen f;
     struct adapted a;
 
-    if (p->inference || p->adapter == PLAN_ADAPTER_NONE)
-        return;
+    if (p->inference || p->adapter == PLAN_ADAPTER_NONE) return;
     f = frozen_of(p, stage, p->sharding == PLAN_SHARDING_ZERO3);
     a = adapted_of(p, stage);
     add_frozen(p, &f, r);
@@ -233,6 +223,5 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     if (shard_gathers(p) && f.plain + f.quantised > 0)
         states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     add_temporaries(&f, &a, r);
-    if (!p->weights)
-        states_casts(p, stage, r);
+    if (!p->weights) states_casts(p, stage, r);
 }

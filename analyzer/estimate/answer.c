@@ -34,8 +34,7 @@ struct interval answer_part(const struct estimate_result *r, enum estimate_part 
     *phases = 0;
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct interval sum = {0};
-        if (r->phase[phase].high <= 0)
-            continue;
+        if (r->phase[phase].high <= 0) continue;
         for (size_t i = 0; i < r->lines_n; i++) {
             const struct estimate_line *line = &r->lines[i];
             if (line->part == part && !line->host && (line->phases & 1u << phase)) {
@@ -43,15 +42,14 @@ struct interval answer_part(const struct estimate_result *r, enum estimate_part 
                 *phases |= 1u << phase;
             }
         }
-        if (sum.likely > most.likely || (sum.likely == most.likely && sum.high > most.high))
-            most = sum;
+        if (sum.likely > most.likely || (sum.likely == most.likely && sum.high > most.high)) most = sum;
     }
     return most;
 }
 
 double answer_states(const struct estimate_answer *a)
 {
-    static const enum estimate_part states[] = {ESTIMATE_WEIGHTS, ESTIMATE_MASTER, ESTIMATE_GRADIENTS,
+    static const enum estimate_part states[] = {ESTIMATE_WEIGHTS,   ESTIMATE_MASTER,   ESTIMATE_GRADIENTS,
                                                 ESTIMATE_OPTIMIZER, ESTIMATE_ADAPTERS, ESTIMATE_EMA};
     double sum = 0;
 
@@ -74,8 +72,7 @@ double answer_host(const struct estimate_result *r)
 {
     double sum = 0;
 
-    for (size_t i = 0; i < r->lines_n; i++)
-        sum += r->lines[i].host ? r->lines[i].bytes.likely : 0;
+    for (size_t i = 0; i < r->lines_n; i++) sum += r->lines[i].host ? r->lines[i].bytes.likely : 0;
     return sum;
 }
 
@@ -96,8 +93,7 @@ static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu,
     on.gpu = gpu;
     on.memory = memory;
     if (gpu != a->plan.gpu || memory != a->plan.memory) {
-        if (!estimate_make(&on, &other))
-            return false;
+        if (!estimate_make(&on, &other)) return false;
         r = &other;
     }
     *t = (struct estimate_target){.gpu = gpu, .memory = memory, .peak = r->peak, .fit = fit_of(r, memory)};
@@ -107,8 +103,8 @@ static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu,
 
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
-                  *const steps[] = {PLAN_STEPS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                  *const targets[] = {PLAN_TARGETS(WORD)};
+                         *const steps[] = {PLAN_STEPS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
+                         *const targets[] = {PLAN_TARGETS(WORD)};
 #undef WORD
 
 /* " --model gpt2 --batch 8 --seq 1024": all that the estimate depends on, in the options of gpuspy report. Nothing
@@ -118,18 +114,15 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
     size_t at;
 
     out[0] = 0;
-    if (p->gpus > 1 || p->offload != PLAN_OFFLOAD_NONE)
-        return;
+    if (p->gpus > 1 || p->offload != PLAN_OFFLOAD_NONE) return;
     at = model ? (size_t)snprintf(out, size, " --model %s", model)
-                      : (size_t)snprintf(out, size, " --params %ju", (uintmax_t)p->model->params);
+               : (size_t)snprintf(out, size, " --params %ju", (uintmax_t)p->model->params);
 
     if (at < size)
         at += (size_t)snprintf(out + at, size - at, " --precision %s --optimizer %s%s", p->precision->name,
                                p->optimizer->name, p->master_weights ? " --master-weights" : "");
-    if (p->batch && at < size)
-        at += (size_t)snprintf(out + at, size - at, " --batch %ju", (uintmax_t)p->batch);
-    if (p->batch && p->seq && at < size)
-        at += (size_t)snprintf(out + at, size - at, " --seq %ju", (uintmax_t)p->seq);
+    if (p->batch && at < size) at += (size_t)snprintf(out + at, size - at, " --batch %ju", (uintmax_t)p->batch);
+    if (p->batch && p->seq && at < size) at += (size_t)snprintf(out + at, size - at, " --seq %ju", (uintmax_t)p->seq);
     if (p->accumulation > 1 && at < size)
         at += (size_t)snprintf(out + at, size - at, " --accumulation %ju", (uintmax_t)p->accumulation);
     const struct {
@@ -161,16 +154,14 @@ static bool help(struct estimate_answer *a)
     struct plan on = a->plan;
 
     for (size_t i = a->targets_n; i-- > 0;)
-        if (a->targets[i].fit.verdict != FIT_YES)
-            a->helped = i;
+        if (a->targets[i].fit.verdict != FIT_YES) a->helped = i;
     if (a->helped == 0 || !(a->plan.memory > 0)) { /* the plan's own, or no certain GPU */
         changes_find(&a->plan, &a->result, &a->changes);
         return true;
     }
     on.gpu = a->targets[a->helped].gpu;
     on.memory = a->targets[a->helped].memory;
-    if (!estimate_make(&on, &there))
-        return false;
+    if (!estimate_make(&on, &there)) return false;
     changes_find(&on, &there, &a->changes);
     return true;
 }
@@ -209,8 +200,7 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
         a->plan.gpu = named[0];
         a->plan.memory = plan->memory > 0 ? plan->memory : fit_usable(named[0]);
     }
-    if (!estimate_make(&a->plan, &a->result))
-        return too_much(command);
+    if (!estimate_make(&a->plan, &a->result)) return too_much(command);
     a->floor = estimate_floor(plan->model, plan->optimizer, plan->precision, plan->master_weights);
     a->targets_n = n ? n : plan->memory > 0;
     a->targets = calloc(a->targets_n + 1, sizeof *a->targets);
@@ -223,8 +213,7 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
                           &a->targets[i]))
             return too_much(command);
     wires_make(&a->plan, wish->network, &a->wires);
-    if (!help(a))
-        return too_much(command);
+    if (!help(a)) return too_much(command);
     note_assumed(a);
     a->argc = wish->argc;
     a->argv = wish->argv;
@@ -234,8 +223,7 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
         complain("%s: --solve: for which GPU? these are %zu; name one, such as --gpu h100-80g", command, n);
         return false;
     }
-    if (a->solved && !solve(command, &a->plan, (enum solve_what)wish->solve, &a->solution))
-        return false;
+    if (a->solved && !solve(command, &a->plan, (enum solve_what)wish->solve, &a->solution)) return false;
     return true;
 }
 
@@ -250,8 +238,7 @@ bool answer_fits(const struct estimate_answer *a)
 {
     bool fits = a->targets_n == 0;
 
-    for (size_t i = 0; i < a->targets_n; i++)
-        fits = fits || a->targets[i].fit.verdict != FIT_NO;
+    for (size_t i = 0; i < a->targets_n; i++) fits = fits || a->targets[i].fit.verdict != FIT_NO;
     return fits;
 }
 
@@ -263,8 +250,7 @@ static bool replaced(const char *word, const char *options, bool *value)
     size_t n = strcspn(word, "=");
 
     for (const char *p = options; n > 2 && strncmp(word, "--", 2) == 0 && (p = strstr(p, "--")); p += 2) {
-        if (strncmp(p, word, n) != 0 || (p[n] && p[n] != ' '))
-            continue;
+        if (strncmp(p, word, n) != 0 || (p[n] && p[n] != ' ')) continue;
         *value = p[n] && strncmp(p + n, " --", 3) != 0 && !word[n];
         return true;
     }

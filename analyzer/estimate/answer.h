@@ -29,8 +29,8 @@ enum { ANSWER_FEW = 3 };
 struct estimate_answer {
     struct plan plan; /* with what was assumed; its GPU is the first that was named, if they are few */
     struct plan_assumed assumed;
-    struct estimate_result result; /* of `plan` */
-    struct estimate floor;         /* weights, gradients and states on one device that holds all of them */
+    struct estimate_result result;   /* of `plan` */
+    struct estimate floor;           /* weights, gradients and states on one device that holds all of them */
     struct estimate_target *targets; /* owned */
     size_t targets_n;
     struct wires wires; /* what a step moves; no rows: nothing */
@@ -39,8 +39,8 @@ struct estimate_answer {
     bool solved;
     struct solution solution; /* where it was asked for */
     int argc;
-    char **argv;              /* what was typed behind the command, for what to type next */
-    char beside[1024];        /* options of gpuspy report that set this beside a recording */
+    char **argv;       /* what was typed behind the command, for what to type next */
+    char beside[1024]; /* options of gpuspy report that set this beside a recording */
 };
 
 /* What is asked besides the plan. */
@@ -50,8 +50,8 @@ struct answer_wish {
     double network; /* bytes/s of a GPU to other machines; 0: not given */
     int solve;      /* enum solve_what; -1: nothing */
     int argc;
-    char **argv;         /* outlives the answer */
-    const char *model;   /* as it was named, quoted for a shell; NULL: it was counted or described */
+    char **argv;       /* outlives the answer */
+    const char *model; /* as it was named, quoted for a shell; NULL: it was counted or described */
 };
 
 /* `plan` with its model outlives the answer. False after one line on stderr. answer_free()

@@ -30,14 +30,13 @@ static const char *set_in(const char *name)
 bool calibration_path(char *path, size_t size)
 {
     const char *file = set_in("GPUSPY_CALIBRATION"), *config = set_in("XDG_CONFIG_HOME"), *home = set_in("HOME");
-    int n = file                            ? snprintf(path, size, "%s", file)
-            : config && *config == '/'      ? snprintf(path, size, "%s/gpuspy/calibration.json", config)
-            : home                          ? snprintf(path, size, "%s/.config/gpuspy/calibration.json", home)
-                                            : -1;
+    int n = file                       ? snprintf(path, size, "%s", file)
+            : config && *config == '/' ? snprintf(path, size, "%s/gpuspy/calibration.json", config)
+            : home                     ? snprintf(path, size, "%s/.config/gpuspy/calibration.json", home)
+                                       : -1;
     bool fits = n > 0 && (size_t)n < size;
 
-    if (!fits)
-        *path = 0;
+    if (!fits) *path = 0;
     return fits;
 }
 
@@ -46,21 +45,21 @@ bool calibration_path(char *path, size_t size)
 /* Of each row: TEXT(JSON key, field) and NUMBER(JSON key, field, the least and the most that make sense).
  * What is not known is absent, NAN. Shares of reserved memory: nobody reserves a hundred times what he uses;
  * zero is what an allocator without holes has. */
-#define FIELDS(TEXT, NUMBER)                                        \
-    TEXT("run", run)                                                \
-    TEXT("gpu", gpu)                                                \
-    NUMBER("context_bytes", context, 0, 1e15)                       \
-    NUMBER("fragmentation", fragmentation, 0, 100)                  \
-    NUMBER("workspace_bytes", workspace, 0, 1e15)                   \
-    TEXT("family", family)                                          \
-    TEXT("precision", precision)                                    \
-    TEXT("attention", attention)                                    \
-    TEXT("checkpointing", checkpointing)                            \
-    TEXT("more", more)                                              \
-    NUMBER("activations_bytes", activations, 1, 1e18)               \
+#define FIELDS(TEXT, NUMBER)                                              \
+    TEXT("run", run)                                                      \
+    TEXT("gpu", gpu)                                                      \
+    NUMBER("context_bytes", context, 0, 1e15)                             \
+    NUMBER("fragmentation", fragmentation, 0, 100)                        \
+    NUMBER("workspace_bytes", workspace, 0, 1e15)                         \
+    TEXT("family", family)                                                \
+    TEXT("precision", precision)                                          \
+    TEXT("attention", attention)                                          \
+    TEXT("checkpointing", checkpointing)                                  \
+    TEXT("more", more)                                                    \
+    NUMBER("activations_bytes", activations, 1, 1e18)                     \
     NUMBER("activations_predicted_bytes", activations_predicted, 1, 1e18) \
-    NUMBER("batch", batch, 1, 1e12)                                 \
-    NUMBER("seq", seq, 1, 1e12)                                     \
+    NUMBER("batch", batch, 1, 1e12)                                       \
+    NUMBER("seq", seq, 1, 1e12)                                           \
     NUMBER("formulas", formulas, 1, 1e6)
 
 static bool read_text(const json_t *o, const char *key, char *out, size_t size, char *why, size_t why_size)
@@ -68,8 +67,7 @@ static bool read_text(const json_t *o, const char *key, char *out, size_t size, 
     json_t *value = json_object_get(o, key);
 
     *out = 0;
-    if (!value || json_is_null(value))
-        return true;
+    if (!value || json_is_null(value)) return true;
     if (!json_is_string(value) || json_string_length(value) >= size || strlen(json_string_value(value)) >= size) {
         snprintf(why, why_size, "'%s' is no text of fewer than %zu bytes", key, size);
         return false;
@@ -84,8 +82,7 @@ static bool read_number(const json_t *o, const char *key, double *out, double le
     json_t *value = json_object_get(o, key);
 
     *out = NAN;
-    if (!value || json_is_null(value))
-        return true;
+    if (!value || json_is_null(value)) return true;
     if (!json_is_number(value) || !(json_number_value(value) >= least && json_number_value(value) <= most)) {
         snprintf(why, why_size, "'%s' is no number from %g to %g", key, least, most);
         return false;
@@ -98,13 +95,13 @@ static bool read_row(const json_t *o, struct calibration_row *row, char *why, si
 {
 #define TEXT(key, field) &&read_text(o, key, row->field, sizeof row->field, why, n)
 #define NUMBER(key, field, least, most) &&read_number(o, key, &row->field, least, most, why, n)
-    if (!(true FIELDS(TEXT, NUMBER)))
-        return false;
+    if (!(true FIELDS(TEXT, NUMBER))) return false;
 #undef TEXT
 #undef NUMBER
     const double factor = row->activations / row->activations_predicted;
     if (factor < CALIBRATION_FACTOR_LEAST || factor > CALIBRATION_FACTOR_MOST) {
-        snprintf(why, n, "'activations_bytes' and what was predicted are more than %g times apart", CALIBRATION_FACTOR_MOST);
+        snprintf(why, n, "'activations_bytes' and what was predicted are more than %g times apart",
+                 CALIBRATION_FACTOR_MOST);
         return false;
     }
     return true;
@@ -121,8 +118,7 @@ static bool read_rows(json_t *runs, struct calibration *c, char *why, size_t why
     for (size_t i = 0; i < json_array_size(runs); i++) {
         json_t *o = json_array_get(runs, i);
         struct calibration_row row;
-        if (!json_is_object(o))
-            snprintf(what, sizeof what, "it is no object");
+        if (!json_is_object(o)) snprintf(what, sizeof what, "it is no object");
         if (!json_is_object(o) || !read_row(o, &row, what, sizeof what)) {
             snprintf(why, why_size, "run %zu: %s", i + 1, what);
             return false;
@@ -160,15 +156,13 @@ static char *whole(const char *path, size_t *n)
     FILE *in;
     char *text;
 
-    if (stat(path, &st) != 0)
-        return NULL;
+    if (stat(path, &st) != 0) return NULL;
     if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX) { /* looked at first: a pipe would be waited for */
         errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EFBIG : ENOTSUP;
         return NULL;
     }
     in = fopen(path, "re");
-    if (!in)
-        return NULL;
+    if (!in) return NULL;
     text = gs_realloc(NULL, FILE_MAX + 1, 1);
     *n = fread(text, 1, FILE_MAX + 1, in);
     if (ferror(in) || *n > FILE_MAX) {
@@ -195,8 +189,7 @@ bool calibration_load(const char *command, const char *path, struct calibration 
     strcpy(c->path, path);
     text = *path ? whole(path, &n) : NULL;
     if (!text) {
-        if (!*path || errno == ENOENT)
-            return true;
+        if (!*path || errno == ENOENT) return true;
         complain("%s: cannot read the calibration '%s': %s", command, path,
                  errno == ENOTSUP ? "it is no regular file" : strerror(errno));
         return false;
@@ -231,8 +224,7 @@ void calibration_learn(struct calibration *c, const struct calibration_row *row)
             }
             return;
         }
-    if (c->rows_n == CALIBRATION_ROWS_MAX)
-        memmove(c->rows, c->rows + 1, --c->rows_n * sizeof *c->rows);
+    if (c->rows_n == CALIBRATION_ROWS_MAX) memmove(c->rows, c->rows + 1, --c->rows_n * sizeof *c->rows);
     *GS_PUSH(c->rows, c->rows_n, c->rows_cap) = *row;
 }
 
@@ -240,12 +232,10 @@ static json_t *row_json(const struct calibration_row *row)
 {
     json_t *o = json_object();
 
-#define TEXT(key, field)  \
-    if (*row->field)      \
-        json_object_set_new(o, key, json_string(row->field));
+#define TEXT(key, field) \
+    if (*row->field) json_object_set_new(o, key, json_string(row->field));
 #define NUMBER(key, field, least, most) \
-    if (!isnan(row->field))             \
-        json_object_set_new(o, key, json_real(row->field));
+    if (!isnan(row->field)) json_object_set_new(o, key, json_real(row->field));
     FIELDS(TEXT, NUMBER)
 #undef TEXT
 #undef NUMBER
@@ -271,8 +261,7 @@ int calibration_lock(const struct calibration *c)
     char *slash;
     int fd;
 
-    if (!*c->path)
-        return -1;
+    if (!*c->path) return -1;
     make_folders(c->path);
     snprintf(folder, sizeof folder, "%s", c->path);
     slash = strrchr(folder, '/');
@@ -296,8 +285,7 @@ bool calibration_save(const char *command, const struct calibration *c)
         json_decref(runs);
         return false;
     }
-    for (size_t i = 0; i < c->rows_n; i++)
-        json_array_append_new(runs, row_json(&c->rows[i]));
+    for (size_t i = 0; i < c->rows_n; i++) json_array_append_new(runs, row_json(&c->rows[i]));
     root = json_pack("{s:s, s:i, s:o}", "kind", KIND, "schema", SCHEMA, "runs", runs);
     make_folders(c->path);
     if (!output_open(&out, command, c->path)) {
@@ -314,8 +302,7 @@ bool calibration_save(const char *command, const struct calibration *c)
 
 static void see(struct calibrated *seen, double value)
 {
-    if (isnan(value))
-        return;
+    if (isnan(value)) return;
     seen->least = seen->runs == 0 || value < seen->least ? value : seen->least;
     seen->most = seen->runs == 0 || value > seen->most ? value : seen->most;
     seen->mean += (value - seen->mean) / (double)++seen->runs;
@@ -334,8 +321,7 @@ static bool on(const struct calibration_row *row, const struct gpu *gpu)
     char name[sizeof row->gpu];
 
     snprintf(name, sizeof name, "%.*s", (int)(strcspn(row->gpu, "(")), row->gpu);
-    for (size_t n = strlen(name); n && name[n - 1] == ' '; n--)
-        name[n - 1] = 0;
+    for (size_t n = strlen(name); n && name[n - 1] == ' '; n--) name[n - 1] = 0;
     return !gpu || (*name && gpu_find(name) == gpu);
 }
 
@@ -344,8 +330,7 @@ struct calibrated calibration_context(const struct calibration *c, const struct 
     struct calibrated seen = {0};
 
     for (size_t i = 0; c && i < c->rows_n; i++)
-        if (on(&c->rows[i], gpu))
-            see(&seen, c->rows[i].context);
+        if (on(&c->rows[i], gpu)) see(&seen, c->rows[i].context);
     return seen;
 }
 
@@ -354,8 +339,7 @@ struct calibrated calibration_workspace(const struct calibration *c, const struc
     struct calibrated seen = {0};
 
     for (size_t i = 0; c && i < c->rows_n; i++)
-        if (on(&c->rows[i], gpu))
-            see(&seen, c->rows[i].workspace);
+        if (on(&c->rows[i], gpu)) see(&seen, c->rows[i].workspace);
     return seen;
 }
 
@@ -363,8 +347,7 @@ struct calibrated calibration_fragmentation(const struct calibration *c)
 {
     struct calibrated seen = {0};
 
-    for (size_t i = 0; c && i < c->rows_n; i++)
-        see(&seen, c->rows[i].fragmentation);
+    for (size_t i = 0; c && i < c->rows_n; i++) see(&seen, c->rows[i].fragmentation);
     return seen;
 }
 
@@ -414,10 +397,8 @@ static double value_of(const struct calibration_row *row, enum calibration_what 
 
 static bool alike(const struct calibration_row *a, const struct calibration_row *b, enum calibration_what what)
 {
-    if (what == CALIBRATION_FRAGMENTATION)
-        return true;
-    if (what != CALIBRATION_ACTIVATIONS)
-        return strcmp(a->gpu, b->gpu) == 0;
+    if (what == CALIBRATION_FRAGMENTATION) return true;
+    if (what != CALIBRATION_ACTIVATIONS) return strcmp(a->gpu, b->gpu) == 0;
     return strcmp(a->family, b->family) == 0 && strcmp(a->precision, b->precision) == 0 &&
            strcmp(a->attention, b->attention) == 0 && strcmp(a->checkpointing, b->checkpointing) == 0 &&
            strcmp(a->more, b->more) == 0 &&
@@ -435,14 +416,13 @@ struct calibration_known *calibration_list(const struct calibration *c, size_t *
         for (size_t i = 0; i < c->rows_n; i++) {
             const struct calibration_row *row = &c->rows[i];
             size_t k = first;
-            if (isnan(value_of(row, what)))
-                continue;
-            while (k < *n && !alike(list[k].of, row, what))
-                k++;
+            if (isnan(value_of(row, what))) continue;
+            while (k < *n && !alike(list[k].of, row, what)) k++;
             if (k == *n)
-                *GS_PUSH(list, *n, cap) = (struct calibration_known){
-                    .what = what, .of = row,
-                    .stale = what == CALIBRATION_ACTIVATIONS && row->formulas != CALIBRATION_FORMULAS};
+                *GS_PUSH(list, *n, cap) = (struct calibration_known){.what = what,
+                                                                     .of = row,
+                                                                     .stale = what == CALIBRATION_ACTIVATIONS &&
+                                                                              row->formulas != CALIBRATION_FORMULAS};
             see(&list[k].seen, value_of(row, what));
         }
     }
@@ -456,8 +436,7 @@ static bool is_ours(const char *path)
     FILE *in = fopen(path, "re");
     size_t n = in ? fread(head, 1, sizeof head - 1, in) : 0;
 
-    if (in)
-        fclose(in);
+    if (in) fclose(in);
     return in && (n == 0 || strstr(head, KIND));
 }
 
@@ -465,8 +444,7 @@ bool calibration_forget(const char *command, const char *path)
 {
     struct stat st;
 
-    if (stat(path, &st) != 0 && errno == ENOENT)
-        return true;
+    if (stat(path, &st) != 0 && errno == ENOENT) return true;
     if (!S_ISREG(st.st_mode) || !is_ours(path)) {
         complain("%s: '%s' is no calibration file of gpuspy, and stays", command, path);
         return false;
@@ -494,7 +472,10 @@ static void say(const struct plan *p, struct estimate_result *r, const struct ca
     const struct {
         const char *what;
         size_t runs;
-    } used[] = {{"CUDA context", context.runs}, {"workspaces", workspace.runs}, {"fragmentation", holes.runs}, {"activations", kept->runs}};
+    } used[] = {{"CUDA context", context.runs},
+                {"workspaces", workspace.runs},
+                {"fragmentation", holes.runs},
+                {"activations", kept->runs}};
     char text[160] = "", runs[32];
 
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
@@ -503,8 +484,7 @@ static void say(const struct plan *p, struct estimate_result *r, const struct ca
             snprintf(text + n, sizeof text - n, "%s%s (%s)", n ? ", " : "", used[i].what,
                      runs_text(used[i].runs, runs));
         }
-    if (*text)
-        estimate_note(r, "calibrated with your own recordings: %s; --no-calibration leaves them out", text);
+    if (*text) estimate_note(r, "calibrated with your own recordings: %s; --no-calibration leaves them out", text);
 }
 
 void estimate_calibrate(const struct plan *p, struct estimate_result *r)
@@ -513,8 +493,7 @@ void estimate_calibrate(const struct plan *p, struct estimate_result *r)
     struct interval factor;
     bool any = false;
 
-    if (!p->calibration)
-        return;
+    if (!p->calibration) return;
     kept = calibration_activations(p->calibration, p);
     factor = calibrated_interval(&kept);
     for (size_t i = 0; kept.runs && i < r->lines_n; i++) {
@@ -541,11 +520,10 @@ bool calibration_own(const char *command, const struct calibration **c, int *exi
     *c = NULL;
     calibration_path(path, sizeof path);
     /* A home that is another's, as in a sandbox, or none, as /dev/null: nobody asked for what is in it. */
-    if (!set_in("GPUSPY_CALIBRATION") && stat(path, &st) != 0 && (errno == EACCES || errno == ENOTDIR || errno == ENAMETOOLONG))
+    if (!set_in("GPUSPY_CALIBRATION") && stat(path, &st) != 0 &&
+        (errno == EACCES || errno == ENOTDIR || errno == ENAMETOOLONG))
         return true;
-    if (!calibration_load(command, path, &own, exit_code))
-        return false;
-    if (own.rows_n)
-        *c = &own;
+    if (!calibration_load(command, path, &own, exit_code)) return false;
+    if (own.rows_n) *c = &own;
     return true;
 }

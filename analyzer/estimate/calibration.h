@@ -22,11 +22,11 @@ enum { CALIBRATION_ROWS_MAX = 512 }; /* older ones go */
 #define CALIBRATION_FACTOR_MOST 5.0
 
 struct calibration_row {
-    char run[80];        /* which run, process and device */
-    char gpu[96];        /* as the driver calls it */
-    double context;      /* bytes of the CUDA context, kernels and libraries; NAN: not seen */
+    char run[80];         /* which run, process and device */
+    char gpu[96];         /* as the driver calls it */
+    double context;       /* bytes of the CUDA context, kernels and libraries; NAN: not seen */
     double fragmentation; /* holes beside blocks at the peak, of what the blocks hold: 0.08 is 8 %; NAN */
-    double workspace;    /* bytes of cuBLAS's and cuDNN's workspaces; NAN */
+    double workspace;     /* bytes of cuBLAS's and cuDNN's workspaces; NAN */
     /* activations, logits and the temporaries of passes, the most that they came to; activations_predicted NAN:
      * not learned */
     char family[16], precision[16], attention[16], checkpointing[16], more[32];
@@ -82,7 +82,12 @@ struct calibrated calibration_fragmentation(const struct calibration *c);
 struct calibrated calibration_activations(const struct calibration *c, const struct plan *p);
 
 /* All that is known, for people and programs. */
-enum calibration_what { CALIBRATION_CONTEXT, CALIBRATION_WORKSPACE, CALIBRATION_FRAGMENTATION, CALIBRATION_ACTIVATIONS };
+enum calibration_what {
+    CALIBRATION_CONTEXT,
+    CALIBRATION_WORKSPACE,
+    CALIBRATION_FRAGMENTATION,
+    CALIBRATION_ACTIVATIONS
+};
 struct calibration_known {
     enum calibration_what what;
     const struct calibration_row *of; /* any row of its kind: the GPU, or the words of activations */
@@ -95,8 +100,8 @@ struct calibration_known *calibration_list(const struct calibration *c, size_t *
 /* Removes the file. False after one line on stderr: also where it is something else's. */
 bool calibration_forget(const char *command, const char *path);
 
-/* For estimate_make, behind the lines of activations: scales those of activations, logits and passing temporaries by what was
- * measured (so that whoever makes them need not look), and says in a note what of the calibration is used.
+/* For estimate_make, behind the lines of activations: scales those of activations, logits and passing temporaries by
+ * what was measured (so that whoever makes them need not look), and says in a note what of the calibration is used.
  * Contexts and fragmentation are looked up by fixed.c. */
 void estimate_calibrate(const struct plan *p, struct estimate_result *r);
 /* The user's own file, as `gpuspy estimate` uses it: NULL where there is none or nothing in it. Stays good

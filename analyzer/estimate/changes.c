@@ -56,12 +56,10 @@ static void add_wires(const struct plan *before, const struct plan *after, struc
     char now[UNITS_TEXT], then[UNITS_TEXT];
     size_t n = strlen(c->cost);
 
-    if (before->inference)
-        return;
+    if (before->inference) return;
     wires_make(before, 0, &old);
     wires_make(after, 0, &new);
-    if (new.sum_s <= old.sum_s * 1.02 || !(new.sum_s > 0))
-        return;
+    if (new.sum_s <= old.sum_s * 1.02 || !(new.sum_s > 0)) return;
     if (old.sum_s > 0)
         snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires, %s now%s", format_seconds(then, new.sum_s),
                  format_seconds(now, old.sum_s), new.links.assumed ? " (A100's)" : "");
@@ -73,43 +71,40 @@ static void add_wires(const struct plan *before, const struct plan *after, struc
 static void fill(const struct move *move, const struct move_words *w, struct interval before,
                  const struct estimate_result *after, double memory, struct change *c)
 {
-    *c = (struct change){.id = move->id, .source = move->source, .cost_class = move->cost,
-                         .saved = less(before, after->peak), .peak = after->peak};
+    *c = (struct change){.id = move->id,
+                         .source = move->source,
+                         .cost_class = move->cost,
+                         .saved = less(before, after->peak),
+                         .peak = after->peak};
     memcpy(c->what, w->what, sizeof c->what);
     memcpy(c->option, w->option, sizeof c->option);
     memcpy(c->cost, w->cost, sizeof c->cost);
-    if (memory > 0)
-        c->fit = fit_of(after, memory);
+    if (memory > 0) c->fit = fit_of(after, memory);
 }
 
 /* Of a series the least that fits is enough; where none does, the one that saves most. */
 static bool better_of_series(const struct change *new, const struct change *old, bool has_memory)
 {
-    if (!has_memory)
-        return false;
-    return old->fit.verdict != FIT_YES &&
-           (new->fit.verdict < old->fit.verdict ||
-            (new->fit.verdict == FIT_NO && new->saved.likely > old->saved.likely));
+    if (!has_memory) return false;
+    return old->fit.verdict != FIT_YES && (new->fit.verdict < old->fit.verdict ||
+                                           (new->fit.verdict == FIT_NO &&new->saved.likely > old->saved.likely));
 }
 
 static void keep(struct changes *out, const struct change *c, bool has_memory)
 {
     for (size_t i = 0; i < out->n; i++)
         if (strcmp(out->rows[i].id, c->id) == 0) {
-            if (better_of_series(c, &out->rows[i], has_memory))
-                out->rows[i] = *c;
+            if (better_of_series(c, &out->rows[i], has_memory)) out->rows[i] = *c;
             return;
         }
-    if (out->n < CHANGES_MAX)
-        out->rows[out->n++] = *c;
+    if (out->n < CHANGES_MAX) out->rows[out->n++] = *c;
 }
 
 static int by_saved(const void *a, const void *b)
 {
     const struct change *x = a, *y = b;
 
-    if (x->saved.likely != y->saved.likely)
-        return x->saved.likely < y->saved.likely ? 1 : -1;
+    if (x->saved.likely != y->saved.likely) return x->saved.likely < y->saved.likely ? 1 : -1;
     return (int)weights[x->cost_class] - (int)weights[y->cost_class];
 }
 
@@ -121,8 +116,7 @@ static void find_singles(const struct plan *p, const struct estimate_result *now
         struct plan changed = *p;
         struct move_words w;
         struct change c;
-        if (!try(&moves[i], &changed, &w, &after))
-            continue;
+        if (!try(&moves[i], &changed, &w, &after)) continue;
         fill(&moves[i], &w, now->peak, &after, p->memory, &c);
         if (c.saved.likely < TOO_LITTLE ||
             (p->memory > 0 && c.cost_class == CHANGE_COST_HARDWARE && c.fit.verdict == FIT_NO))
@@ -163,8 +157,7 @@ static unsigned cost_of(size_t i)
 {
     unsigned cost = weights[moves[i].cost];
 
-    for (size_t j = 0; j < i; j++)
-        cost += strcmp(moves[j].id, moves[i].id) == 0;
+    for (size_t j = 0; j < i; j++) cost += strcmp(moves[j].id, moves[i].id) == 0;
     return cost;
 }
 
@@ -181,10 +174,8 @@ static void deepen(struct search *s, const struct plan *p, size_t first, unsigne
             continue;
         peak = s->result.peak;
         s->now.moves[s->now.n++] = i;
-        if (peak.high <= p->memory)
-            note(&s->surely, &s->now, sum, peak.high);
-        if (peak.likely <= p->memory)
-            note(&s->likely, &s->now, sum, peak.likely);
+        if (peak.high <= p->memory) note(&s->surely, &s->now, sum, peak.high);
+        if (peak.likely <= p->memory) note(&s->likely, &s->now, sum, peak.likely);
         if (peak.high > p->memory && s->now.n < CHANGES_WAY_MAX)
             deepen(s, &changed, i + 1, groups | moves[i].groups, sum);
         s->now.n--;
@@ -202,15 +193,13 @@ static void find_way(const struct plan *p, const struct estimate_result *now, st
     s = (struct search){.p = p};
     deepen(&s, p, 0, 0, 0);
     best = s.surely.cost ? &s.surely : &s.likely;
-    if (!best->cost || (!s.surely.cost && peak.likely <= p->memory))
-        return;
+    if (!best->cost || (!s.surely.cost && peak.likely <= p->memory)) return;
     for (size_t i = 0; i < best->n; i++) {
         const struct move *move = &moves[best->moves[i]];
         struct plan changed = before;
         struct move_words w;
         struct change *c = &out->way[out->way_n];
-        if (!try(move, &changed, &w, &after))
-            return;
+        if (!try(move, &changed, &w, &after)) return;
         fill(move, &w, peak, &after, p->memory, c);
         add_wires(&before, &changed, c);
         before = changed;
@@ -224,6 +213,5 @@ void changes_find(const struct plan *p, const struct estimate_result *now, struc
     memset(out, 0, sizeof *out);
     find_singles(p, now, out);
     out->needed = p->memory > 0 && now->peak.high > p->memory;
-    if (out->needed)
-        find_way(p, now, out);
+    if (out->needed) find_way(p, now, out);
 }

@@ -7,6 +7,7 @@
 #include "analyzer/estimate/fit.h"
 
 /* COST(id, word in JSON, words, weight): the dearer the larger. Weights add up in combinations. */
+/* clang-format off */
 #define CHANGE_COSTS(COST)                                       \
     COST(NOTHING, "nothing", "free", 1)                          \
     COST(LITTLE, "little_time", "a little slower", 2)            \
@@ -16,6 +17,7 @@
     COST(QUALITY, "quality", "coarser numbers", 10)              \
     COST(RESULT, "result", "another training or service", 12)    \
     COST(HARDWARE, "hardware", "more GPUs", 16)
+/* clang-format on */
 
 enum change_cost {
 #define COST(id, word, words, weight) CHANGE_COST_##id,
@@ -27,15 +29,15 @@ enum change_cost {
 extern const char *const change_cost_word[], *const change_cost_words[];
 
 struct change {
-    const char *id;         /* "checkpointing_full": for JSON, static */
-    char what[192];         /* "gradient checkpointing: model.gradient_checkpointing_enable()" */
-    char option[80];        /* "--checkpointing full": what to add to the command */
-    char cost[224];         /* "forward is computed twice: about a third more compute" */
-    const char *source;     /* of the cost's number; static, NULL: none */
+    const char *id;     /* "checkpointing_full": for JSON, static */
+    char what[192];     /* "gradient checkpointing: model.gradient_checkpointing_enable()" */
+    char option[80];    /* "--checkpointing full": what to add to the command */
+    char cost[224];     /* "forward is computed twice: about a third more compute" */
+    const char *source; /* of the cost's number; static, NULL: none */
     enum change_cost cost_class;
-    struct interval saved;  /* of the peak; low ≤ likely ≤ high */
-    struct interval peak;   /* after it */
-    struct fit fit;         /* after it; only where the plan has memory */
+    struct interval saved; /* of the peak; low ≤ likely ≤ high */
+    struct interval peak;  /* after it */
+    struct fit fit;        /* after it; only where the plan has memory */
 };
 
 enum { CHANGES_MAX = 48, CHANGES_WAY_MAX = 4 };

@@ -9,9 +9,25 @@
 #include "analyzer/estimate/quantisation.h"
 
 enum group {
-    STEP = 1, BUCKETS = 2, ATTENTION = 4, LOSS = 8, SP = 16, CHECKPOINT = 32, BATCH = 64, SHARDING = 128,
-    PRECISION = 256, OPTIMIZER = 512, EMA = 1024, OFFLOAD = 2048, ADAPTER = 4096, SEQ = 8192, GPUS = 16384,
-    WEIGHTS = 32768, CACHE = 65536, BLOCKS = 131072, COMPILED = 262144,
+    STEP = 1,
+    BUCKETS = 2,
+    ATTENTION = 4,
+    LOSS = 8,
+    SP = 16,
+    CHECKPOINT = 32,
+    BATCH = 64,
+    SHARDING = 128,
+    PRECISION = 256,
+    OPTIMIZER = 512,
+    EMA = 1024,
+    OFFLOAD = 2048,
+    ADAPTER = 4096,
+    SEQ = 8192,
+    GPUS = 16384,
+    WEIGHTS = 32768,
+    CACHE = 65536,
+    BLOCKS = 131072,
+    COMPILED = 262144,
 };
 
 #define SAY(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
@@ -39,14 +55,12 @@ static int capability(const struct plan *p)
 
 APPLY(fused_step)
 {
-    static const char *const fused[] = {"adam", "adamw", "adam-amsgrad", "adamw-amsgrad", "sgd", "sgd-momentum",
-                                        "adagrad", NULL};
+    static const char *const fused[] = {"adam", "adamw",        "adam-amsgrad", "adamw-amsgrad",
+                                        "sgd",  "sgd-momentum", "adagrad",      NULL};
     const char *const *name = fused;
 
-    if (p->step != PLAN_STEP_FOREACH)
-        return false;
-    while (*name && strcmp(*name, p->optimizer->name) != 0)
-        name++;
+    if (p->step != PLAN_STEP_FOREACH) return false;
+    while (*name && strcmp(*name, p->optimizer->name) != 0) name++;
     p->step = *name ? PLAN_STEP_FUSED : PLAN_STEP_LOOP;
     if (*name) {
         SAY(what, "fused optimizer step: fused=True in the optimizer");
@@ -62,8 +76,7 @@ APPLY(fused_step)
 
 APPLY(bucket_view)
 {
-    if (p->sharding != PLAN_SHARDING_DDP || plan_dp(p) < 2 || p->bucket_view)
-        return false;
+    if (p->sharding != PLAN_SHARDING_DDP || plan_dp(p) < 2 || p->bucket_view) return false;
     p->bucket_view = true;
     SAY(what, "gradients inside DDP's buckets: gradient_as_bucket_view=True");
     SAY(option, "--bucket-view");
@@ -73,8 +86,7 @@ APPLY(bucket_view)
 
 APPLY(flash)
 {
-    if (p->attention != PLAN_ATTENTION_EAGER || !transformer(p))
-        return false;
+    if (p->attention != PLAN_ATTENTION_EAGER || !transformer(p)) return false;
     p->attention = PLAN_ATTENTION_FLASH;
     SAY(what, "attention without the matrix of scores: attn_implementation=\"sdpa\" or \"flash_attention_2\"");
     SAY(option, "--attention flash");
@@ -84,8 +96,7 @@ APPLY(flash)
 
 APPLY(chunked_loss)
 {
-    if (p->chunked_loss || !decoder(p) || !p->batch)
-        return false;
+    if (p->chunked_loss || !decoder(p) || !p->batch) return false;
     p->chunked_loss = true;
     SAY(what, "logits and loss in pieces: Liger's fused linear cross-entropy, or cut-cross-entropy");
     SAY(option, "--chunked-loss");
@@ -95,8 +106,7 @@ APPLY(chunked_loss)
 
 APPLY(compiled)
 {
-    if (p->fused_layers || !transformer(p) || !p->batch)
-        return false;
+    if (p->fused_layers || !transformer(p) || !p->batch) return false;
     p->fused_layers = true;
     SAY(what, "compiled layers: torch.compile(model), or Transformer Engine's and Liger's kernels");
     SAY(option, "--fused-layers");
@@ -106,8 +116,7 @@ APPLY(compiled)
 
 APPLY(sequence_parallel)
 {
-    if (p->tp < 2 || p->sequence_parallel)
-        return false;
+    if (p->tp < 2 || p->sequence_parallel) return false;
     p->sequence_parallel = true;
     SAY(what, "sequence parallel: norms and dropouts divided among the tensor-parallel GPUs");
     SAY(option, "--sequence-parallel");
@@ -143,14 +152,15 @@ APPLY(checkpoint_operations)
 {
     double all = 3 * (double)model_active_params(p->model);
 
-    if (p->checkpoint == PLAN_CHECKPOINT_FULL || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP || !transformer(p) || !p->batch)
+    if (p->checkpoint == PLAN_CHECKPOINT_FULL || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP || !transformer(p) ||
+        !p->batch)
         return false;
     p->checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
     double share = all > 0 ? act_again(p) / all : 1;
-    if (share > 0.2)
-        return false;
-    SAY(what, "checkpointing but for chosen operations: torch.utils.checkpoint with create_selective_checkpoint_contexts, "
-              "torchtitan's policy");
+    if (share > 0.2) return false;
+    SAY(what,
+        "checkpointing but for chosen operations: torch.utils.checkpoint with create_selective_checkpoint_contexts, "
+        "torchtitan's policy");
     SAY(option, "--checkpointing selective-op");
     SAY(cost, share < 0.005 ? "what lies between products is computed again" : "%.0f %% more compute", 100 * share);
     return true;
@@ -158,8 +168,7 @@ APPLY(checkpoint_operations)
 
 APPLY(checkpoint_full)
 {
-    if (p->checkpoint == PLAN_CHECKPOINT_FULL || !transformer(p) || !p->batch)
-        return false;
+    if (p->checkpoint == PLAN_CHECKPOINT_FULL || !transformer(p) || !p->batch) return false;
     p->checkpoint = PLAN_CHECKPOINT_FULL;
     SAY(what, "gradient checkpointing: model.gradient_checkpointing_enable()");
     SAY(option, "--checkpointing full");
@@ -171,8 +180,7 @@ APPLY(micro_batch)
 {
     uint64_t by = move->n ? move->n : p->batch;
 
-    if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8))
-        return false;
+    if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8)) return false;
     p->batch /= by;
     p->accumulation *= by;
     SAY(what, "micro-batches of %ju, %ju of them before a step: gradient_accumulation_steps=%ju", (uintmax_t)p->batch,
@@ -192,10 +200,12 @@ static const char *sharder(const struct plan *p, enum plan_sharding sharding)
     static const char *const whats[][2] = {
         [PLAN_SHARDING_ZERO1] = {"ZeroRedundancyOptimizer, or DeepSpeed zero_optimization.stage 1",
                                  "Megatron-LM's distributed optimizer, or DeepSpeed zero_optimization.stage 1"},
-        [PLAN_SHARDING_ZERO2] = {"FSDP SHARD_GRAD_OP, or DeepSpeed stage 2",
-                                 "FSDP fully_shard(reshard_after_forward=False); DeepSpeed refuses stage 2 with pipelines"},
-        [PLAN_SHARDING_ZERO3] = {"FSDP fully_shard, or DeepSpeed stage 3",
-                                 "FSDP fully_shard(reshard_after_forward=True); DeepSpeed refuses stage 3 with pipelines"},
+        [PLAN_SHARDING_ZERO2] =
+            {"FSDP SHARD_GRAD_OP, or DeepSpeed stage 2",
+             "FSDP fully_shard(reshard_after_forward=False); DeepSpeed refuses stage 2 with pipelines"},
+        [PLAN_SHARDING_ZERO3] =
+            {"FSDP fully_shard, or DeepSpeed stage 3",
+             "FSDP fully_shard(reshard_after_forward=True); DeepSpeed refuses stage 3 with pipelines"},
     };
 
     return whats[sharding][p->pp > 1];
@@ -206,11 +216,10 @@ APPLY(shard)
     static const char *const whats[] = {[PLAN_SHARDING_ZERO1] = "optimizer states divided",
                                         [PLAN_SHARDING_ZERO2] = "gradients and optimizer states divided",
                                         [PLAN_SHARDING_ZERO3] = "everything divided"};
-    static const char *const options[] = {[PLAN_SHARDING_ZERO1] = "zero1", [PLAN_SHARDING_ZERO2] = "zero2",
-                                          [PLAN_SHARDING_ZERO3] = "zero3"};
+    static const char *const options[] = {
+        [PLAN_SHARDING_ZERO1] = "zero1", [PLAN_SHARDING_ZERO2] = "zero2", [PLAN_SHARDING_ZERO3] = "zero3"};
 
-    if (plan_dp(p) < 2 || p->sharding >= (enum plan_sharding)move->n)
-        return false;
+    if (plan_dp(p) < 2 || p->sharding >= (enum plan_sharding)move->n) return false;
     p->sharding = (enum plan_sharding)move->n;
     SAY(what, "%s: %s", whats[move->n], sharder(p, p->sharding));
     SAY(option, "--sharding %s", options[move->n]);
@@ -225,8 +234,7 @@ APPLY(more_gpus)
 {
     uint64_t to = p->gpus * move->n;
 
-    if (to > 65536)
-        return false;
+    if (to > 65536) return false;
     p->gpus = to;
     p->sharding = PLAN_SHARDING_ZERO3;
     SAY(what, "%ju GPUs, everything divided among them: %s", (uintmax_t)to, sharder(p, p->sharding));
@@ -240,8 +248,7 @@ APPLY(tensor_parallel)
 {
     uint64_t tp = p->tp * move->n;
 
-    if (!transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8))
-        return false;
+    if (!transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8)) return false;
     p->tp = tp;
     p->gpus *= move->n;
     SAY(what, "each layer divided among %ju GPUs (%s)", (uintmax_t)tp,
@@ -259,11 +266,11 @@ APPLY(autocast)
     bool half = capability(p) && capability(p) < 80; /* no bfloat16 on its tensor cores */
     const struct precision *amp = estimate_precision(half ? "amp-fp16" : "amp-bf16");
 
-    if (!amp || p->precision->weights != 4 || p->precision->cast_copy || p->adapter != PLAN_ADAPTER_NONE)
-        return false;
+    if (!amp || p->precision->weights != 4 || p->precision->cast_copy || p->adapter != PLAN_ADAPTER_NONE) return false;
     p->precision = amp;
     p->precision_given = true;
-    SAY(what, "mixed precision: torch.autocast(\"cuda\", dtype=torch.%s", half ? "float16), with a GradScaler" : "bfloat16)");
+    SAY(what, "mixed precision: torch.autocast(\"cuda\", dtype=torch.%s",
+        half ? "float16), with a GradScaler" : "bfloat16)");
     SAY(option, "--precision %s", amp->name);
     SAY(cost, "activations are rounded to 16 bits, weights stay float32; much faster on tensor cores");
     return true;
@@ -273,15 +280,13 @@ APPLY(all_16_bit)
 {
     const struct precision *bf16 = estimate_precision("bf16");
 
-    if (!bf16 || (p->precision->weights < 4 && !p->master_weights))
-        return false;
+    if (!bf16 || (p->precision->weights < 4 && !p->master_weights)) return false;
     if (p->precision->weights < 4)
         SAY(what, "no float32 master weights: 16-bit weights and states only");
     else
         SAY(what, "everything in bfloat16: model.to(torch.bfloat16)");
     SAY(option, p->precision->weights < 4 ? "without --master-weights" : "--precision bf16");
-    if (p->precision->weights >= 4)
-        p->precision = bf16;
+    if (p->precision->weights >= 4) p->precision = bf16;
     p->precision_given = true;
     p->master_weights = false;
     SAY(cost, "small updates are rounded away; stochastic rounding or Kahan summation helps");
@@ -295,8 +300,7 @@ APPLY(optimizer_8bit)
 
     snprintf(name, sizeof name, "%s8bit", p->optimizer->name);
     o = estimate_optimizer(name);
-    if (!o)
-        return false;
+    if (!o) return false;
     p->optimizer = o;
     SAY(what, "optimizer states in 8 bits: bitsandbytes' or torchao's %s", name);
     SAY(option, "--optimizer %s", name);
@@ -306,8 +310,7 @@ APPLY(optimizer_8bit)
 
 APPLY(average_on_host)
 {
-    if (!p->ema)
-        return false;
+    if (!p->ema) return false;
     p->ema = false;
     SAY(what, "the moving average of the weights in the host's memory");
     SAY(option, "without --ema");
@@ -324,19 +327,22 @@ APPLY(offload)
         {"optimizer in the host's memory: DeepSpeed offload_optimizer (ZeRO-Offload)",
          "optimizer in the host's memory: Megatron-LM --optimizer-cpu-offload"},
         {"parameters and optimizer in the host's memory: FSDP CPUOffload, DeepSpeed offload_param",
-         "parameters and optimizer in the host's memory: FSDP CPUOffloadPolicy; DeepSpeed refuses stage 3 with pipelines"}};
+         "parameters and optimizer in the host's memory: FSDP CPUOffloadPolicy; DeepSpeed refuses stage 3 with "
+         "pipelines"}};
 
-    if (p->offload >= (enum plan_offload)move->n || p->adapter != PLAN_ADAPTER_NONE)
-        return false;
+    if (p->offload >= (enum plan_offload)move->n || p->adapter != PLAN_ADAPTER_NONE) return false;
     if (all && p->model->tensors_n <= 1) /* what is gathered for a layer would be all that stays, and is not known */
         return false;
     if (pipelined && !all && p->sharding > PLAN_SHARDING_ZERO1) /* FSDP's takes the parameters with it */
         return false;
     p->offload = (enum plan_offload)move->n;
-    if (unsharded || all)
-        p->sharding = needs;
+    if (unsharded || all) p->sharding = needs;
     SAY(what, "%s", whats[all][pipelined]);
-    SAY(option, "%s--offload %s", all ? "--sharding zero3 " : !unsharded ? "" : pipelined ? "--sharding zero1 " : "--sharding zero2 ",
+    SAY(option, "%s--offload %s",
+        all          ? "--sharding zero3 "
+        : !unsharded ? ""
+        : pipelined  ? "--sharding zero1 "
+                     : "--sharding zero2 ",
         all ? "all" : "optimizer");
     SAY(cost, "gradients go to the host, which steps, and weights come back, each step");
     return true;
@@ -353,12 +359,14 @@ APPLY(tensor_parallel_within)
     p->tp = tp;
     SAY(option, "--tp %ju", (uintmax_t)tp);
     if (p->inference) {
-        SAY(what, "each layer divided among %ju of the %ju GPUs (vLLM: --tensor-parallel-size)", (uintmax_t)tp, (uintmax_t)p->gpus);
+        SAY(what, "each layer divided among %ju of the %ju GPUs (vLLM: --tensor-parallel-size)", (uintmax_t)tp,
+            (uintmax_t)p->gpus);
         SAY(cost, "all-reduces in every layer, %ju cop%s of the model to serve from, %ju now", (uintmax_t)plan_dp(p),
             plan_dp(p) == 1 ? "y" : "ies", (uintmax_t)plan_dp(p) * move->n);
         return true;
     }
-    SAY(what, "each layer divided among %ju of the %ju GPUs (tensor parallel, Megatron-LM or torch's parallelize_module)",
+    SAY(what,
+        "each layer divided among %ju of the %ju GPUs (tensor parallel, Megatron-LM or torch's parallelize_module)",
         (uintmax_t)tp, (uintmax_t)p->gpus);
     SAY(cost, "all-reduces in every layer, 1/%u of the batch a step: NVLink", move->n);
     return true;
@@ -370,8 +378,7 @@ APPLY(lora)
 {
     bool master = p->master_weights;
 
-    if (p->adapter != PLAN_ADAPTER_NONE || !transformer(p))
-        return false;
+    if (p->adapter != PLAN_ADAPTER_NONE || !transformer(p)) return false;
     p->adapter = PLAN_ADAPTER_LORA;
     p->master_weights = false; /* the adapters are float32 */
     SAY(what, "LoRA of rank %ju beside frozen weights: peft's LoraConfig(r=%ju, target_modules=\"all-linear\")",
@@ -383,10 +390,10 @@ APPLY(lora)
 
 APPLY(qlora)
 {
-    if (p->adapter == PLAN_ADAPTER_DORA || p->weights || !transformer(p))
-        return false;
+    if (p->adapter == PLAN_ADAPTER_DORA || p->weights || !transformer(p)) return false;
     p->weights = quantisation_named("nf4-double");
-    SAY(what, "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
+    SAY(what,
+        "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
         p->adapter == PLAN_ADAPTER_NONE ? ", LoRA beside them" : "");
     SAY(option, "%s--weights nf4-double%s", p->adapter == PLAN_ADAPTER_NONE ? "--adapter lora " : "",
         p->master_weights ? " without --master-weights" : "");
@@ -417,8 +424,7 @@ APPLY(weights)
     const char *word = !eight ? "int4" : capability(p) >= 89 || !capability(p) ? "fp8" : "int8";
     const struct quantisation *q = quantisation_named(word);
 
-    if (!q || p->model->shape.family == MODEL_CONV || (p->weights && p->weights->bits <= q->bits + 1))
-        return false;
+    if (!q || p->model->shape.family == MODEL_CONV || (p->weights && p->weights->bits <= q->bits + 1)) return false;
     p->weights = q;
     if (eight)
         SAY(what, "weights in 8 bits (%s)", word);
@@ -436,8 +442,7 @@ APPLY(weights)
 
 APPLY(cache_fp8)
 {
-    if ((p->cache && p->cache->bits <= 8) || !decoder(p) || !p->batch || !p->seq)
-        return false;
+    if ((p->cache && p->cache->bits <= 8) || !decoder(p) || !p->batch || !p->seq) return false;
     p->cache = quantisation_named("fp8");
     SAY(what, "KV cache in 8 bits (vLLM: --kv-cache-dtype fp8)");
     SAY(option, "--kv-cache fp8");
@@ -449,8 +454,7 @@ APPLY(fewer_at_once)
 {
     uint64_t by = move->n ? move->n : p->batch;
 
-    if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8))
-        return false;
+    if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8)) return false;
     p->batch /= by;
     SAY(what, decoder(p) ? "%ju sequence%s at once (vLLM: --max-num-seqs)" : "%ju input%s at once", (uintmax_t)p->batch,
         p->batch == 1 ? "" : "s");
@@ -464,8 +468,7 @@ APPLY(fewer_at_once)
 
 APPLY(in_pieces)
 {
-    if (p->cache_block || !decoder(p) || !p->batch || !p->seq)
-        return false;
+    if (p->cache_block || !decoder(p) || !p->batch || !p->seq) return false;
     p->cache_block = 16;
     SAY(what, "a server that reads prompts in pieces and keeps the cache in blocks (vLLM, SGLang)");
     SAY(option, "--cache-block 16");
@@ -479,11 +482,13 @@ APPLY(in_pieces)
 const struct move moves[] = {
     /* id, cost, groups, n, training, inference, source, apply */
     {"step_fused", CHANGE_COST_NOTHING, STEP, 0, true, false, NULL, fused_step},
-    {"bucket_view", CHANGE_COST_NOTHING, BUCKETS, 0, true, false, "torch DistributedDataParallel's documentation", bucket_view},
+    {"bucket_view", CHANGE_COST_NOTHING, BUCKETS, 0, true, false, "torch DistributedDataParallel's documentation",
+     bucket_view},
     {"attention_flash", CHANGE_COST_NOTHING, ATTENTION, 0, true, true, "FlashAttention (2205.14135)", flash},
     {"chunked_loss", CHANGE_COST_NOTHING, LOSS, 0, true, false, "cut cross-entropy (2411.09009)", chunked_loss},
     {"fused_layers", CHANGE_COST_LITTLE, COMPILED, 0, true, false, NULL, compiled},
-    {"checkpointing_selective", CHANGE_COST_LITTLE, CHECKPOINT, 0, true, false, "Korthikanti et al. (2205.05198)", checkpoint_selective},
+    {"checkpointing_selective", CHANGE_COST_LITTLE, CHECKPOINT, 0, true, false, "Korthikanti et al. (2205.05198)",
+     checkpoint_selective},
     {"sharding_zero1", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO1, true, false, ZERO_PAPER, shard},
     {"sharding_zero2", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO2, true, false, ZERO_PAPER, shard},
     {"micro_batch", CHANGE_COST_LITTLE, BATCH, 2, true, false, NULL, micro_batch},
@@ -492,19 +497,28 @@ const struct move moves[] = {
     {"micro_batch", CHANGE_COST_LITTLE, BATCH, 0, true, false, NULL, micro_batch},
     {"in_pieces", CHANGE_COST_LITTLE, BLOCKS, 0, false, true, "PagedAttention (2309.06180)", in_pieces},
     {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, shard},
-    {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, "one forward of one forward and two in backward", checkpoint_full},
+    {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false,
+     "one forward of one forward and two in backward", checkpoint_full},
     /* less time than full checkpointing, but a policy to write where that is a switch */
-    {"checkpointing_selective_op", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, ACT_KEPT_SOURCE, checkpoint_operations},
-    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 2, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
-    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 4, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
-    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 8, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
+    {"checkpointing_selective_op", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, ACT_KEPT_SOURCE,
+     checkpoint_operations},
+    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 2, true, true, "Megatron-LM (1909.08053)",
+     tensor_parallel_within},
+    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 4, true, true, "Megatron-LM (1909.08053)",
+     tensor_parallel_within},
+    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 8, true, true, "Megatron-LM (1909.08053)",
+     tensor_parallel_within},
     {"ema_on_host", CHANGE_COST_TIME, EMA, 0, true, false, NULL, average_on_host},
     {"autocast", CHANGE_COST_ROUNDING, PRECISION, 0, true, false, "mixed precision (1710.03740)", autocast},
-    {"optimizer_8bit", CHANGE_COST_ROUNDING, OPTIMIZER, 0, true, false, "8-bit optimizers (2110.02861)", optimizer_8bit},
-    {"kv_cache_fp8", CHANGE_COST_ROUNDING, CACHE, 0, false, true, "vLLM's documentation, quantized KV cache", cache_fp8},
+    {"optimizer_8bit", CHANGE_COST_ROUNDING, OPTIMIZER, 0, true, false, "8-bit optimizers (2110.02861)",
+     optimizer_8bit},
+    {"kv_cache_fp8", CHANGE_COST_ROUNDING, CACHE, 0, false, true, "vLLM's documentation, quantized KV cache",
+     cache_fp8},
     {"weights_8bit", CHANGE_COST_ROUNDING, WEIGHTS, 8, false, true, QUANTISATION_PAPER, weights},
-    {"offload_optimizer", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_OPTIMIZER, true, false, "ZeRO-Offload (2101.06840)", offload},
-    {"offload_all", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_ALL, true, false, "ZeRO-Infinity (2104.07857)", offload},
+    {"offload_optimizer", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_OPTIMIZER, true, false,
+     "ZeRO-Offload (2101.06840)", offload},
+    {"offload_all", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_ALL, true, false,
+     "ZeRO-Infinity (2104.07857)", offload},
     {"weights_4bit", CHANGE_COST_QUALITY, WEIGHTS, 4, false, true, QUANTISATION_PAPER, weights},
     {"all_16_bit", CHANGE_COST_QUALITY, PRECISION, 0, true, false, "Zamirai et al. (2010.06192)", all_16_bit},
     {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 2, false, true, NULL, fewer_at_once},
@@ -523,6 +537,7 @@ const struct move moves[] = {
     {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 2, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
     {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 4, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
     {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 8, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
-    {"sequence_parallel", CHANGE_COST_NOTHING, SP, 0, true, false, "Korthikanti et al. (2205.05198), section 4.2", sequence_parallel},
+    {"sequence_parallel", CHANGE_COST_NOTHING, SP, 0, true, false, "Korthikanti et al. (2205.05198), section 4.2",
+     sequence_parallel},
 };
 const size_t moves_n = sizeof moves / sizeof *moves;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define OPTIMIZER_ROW(name, copies, fixed_32nds, form, step, foreach, loop, before, source, why)             \
+#define OPTIMIZER_ROW(name, copies, fixed_32nds, form, step, foreach, loop, before, source, why) \
     {name, copies, fixed_32nds, OPTIMIZER_##form, STEPS_##step, foreach, loop, before, source, why},
 #define OPTIMIZER(...) OPTIMIZER_ROW(__VA_ARGS__, NULL)
 #define SHAPED_OPTIMIZER(...) OPTIMIZER_ROW(__VA_ARGS__)
@@ -40,8 +40,7 @@ const char estimate_precisions[] =
 const struct optimizer *estimate_any_optimizer(const char *name)
 {
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
-        if (strcmp(optimizers[i].name, name) == 0)
-            return &optimizers[i];
+        if (strcmp(optimizers[i].name, name) == 0) return &optimizers[i];
     return NULL;
 }
 
@@ -54,8 +53,7 @@ const struct optimizer *estimate_optimizer(const char *name)
 const struct precision *estimate_precision(const char *name)
 {
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
-        if (strcmp(precisions[i].name, name) == 0)
-            return &precisions[i];
+        if (strcmp(precisions[i].name, name) == 0) return &precisions[i];
     return NULL;
 }
 
@@ -65,8 +63,8 @@ const char *estimate_shaped(const char *name)
     return o ? o->shaped : NULL;
 }
 
-struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer,
-                                  const struct precision *precision, bool master_weights)
+struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer, const struct precision *precision,
+                                  bool master_weights)
 {
     bool master = master_weights && precision->weights < 4;
     unsigned element = master ? 4 : precision->weights; /* of a state tensor */
@@ -74,8 +72,7 @@ struct estimate estimate_training(uint64_t params, const struct optimizer *optim
         .params = params,
         .weights = params * precision->weights,
         .gradients = params * precision->gradients,
-        .optimizer =
-            params * optimizer->copies * element + (params * optimizer->fixed_32nds + 31) / 32,
+        .optimizer = params * optimizer->copies * element + (params * optimizer->fixed_32nds + 31) / 32,
         .master = master ? params * 4 : 0,
         .cast_copies = precision->cast == PRECISION_CAST_AUTOCAST ? params * precision->cast_copy : 0,
     };

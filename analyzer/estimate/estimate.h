@@ -19,8 +19,16 @@
 
 /* How the states of one tensor follow from its form: optimizer.c. */
 enum optimizer_form {
-    OPTIMIZER_EVEN, OPTIMIZER_MASKED, OPTIMIZER_BLOCKS_8, OPTIMIZER_BLOCKS_4, OPTIMIZER_PAGED_8,
-    OPTIMIZER_PAGED_32, OPTIMIZER_MUON, OPTIMIZER_FACTORED, OPTIMIZER_SOAP, OPTIMIZER_GALORE
+    OPTIMIZER_EVEN,
+    OPTIMIZER_MASKED,
+    OPTIMIZER_BLOCKS_8,
+    OPTIMIZER_BLOCKS_4,
+    OPTIMIZER_PAGED_8,
+    OPTIMIZER_PAGED_32,
+    OPTIMIZER_MUON,
+    OPTIMIZER_FACTORED,
+    OPTIMIZER_SOAP,
+    OPTIMIZER_GALORE
 };
 enum optimizer_steps { STEPS_TORCH, STEPS_FUSED, STEPS_SINGLE, STEPS_OWN };
 
@@ -57,14 +65,14 @@ const char *estimate_shaped(const char *name);
 struct estimate {
     uint64_t params;
     uint64_t weights, gradients, optimizer, master, total; /* bytes */
-    uint64_t cast_copies; /* bytes on top while a forward pass runs under autocast */
+    uint64_t cast_copies;                                  /* bytes on top while a forward pass runs under autocast */
 };
 
 /* `master_weights`: the optimizer keeps a float32 copy of the weights and its states in float32
  * (DeepSpeed, Megatron-LM, apex O2); only for 16-bit precisions, ignored else. Fractions of a byte
  * are rounded up. params 1 … ESTIMATE_PARAMS_MAX. */
-struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer,
-                                  const struct precision *precision, bool master_weights);
+struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer, const struct precision *precision,
+                                  bool master_weights);
 
 /* The same for a model whose tensors are known: also for optimizers whose states depend on them. */
 struct estimate estimate_floor(const struct model *m, const struct optimizer *optimizer,
@@ -86,6 +94,7 @@ static inline struct interval interval_add(struct interval a, struct interval b)
 }
 
 /* PART(id, key in JSON, title): what memory is for. A line belongs to one. */
+/* clang-format off */
 #define ESTIMATE_PARTS(PART)                                \
     PART(WEIGHTS, "weights", "weights")                     \
     PART(MASTER, "master_weights", "master weights")        \
@@ -102,6 +111,7 @@ static inline struct interval interval_add(struct interval a, struct interval b)
     PART(COMMUNICATION, "communication", "NCCL")            \
     PART(CONTEXT, "context", "CUDA context")                \
     PART(ALLOCATOR, "allocator", "fragmentation")
+/* clang-format on */
 
 enum estimate_part {
 #define PART(id, key, title) ESTIMATE_##id,
@@ -112,12 +122,14 @@ enum estimate_part {
 
 /* PHASE(id, key, title): moments at which the sum is taken, from the second step on, when gradients
  * were freed by zero_grad and the optimizer has its states. */
+/* clang-format off */
 #define ESTIMATE_PHASES(PHASE)                                                       \
     PHASE(FORWARD, "forward_end", "end of forward, backward begins")                 \
     PHASE(BACKWARD, "backward_end", "end of backward, all gradients are there")      \
     PHASE(STEP, "step", "optimizer step")                                            \
     PHASE(PREFILL, "prefill", "prefill, the prompt is read")                         \
     PHASE(DECODE, "decode", "decode, the context is full")
+/* clang-format on */
 
 enum estimate_phase {
 #define PHASE(id, key, title) PHASE_##id,
@@ -150,8 +162,8 @@ struct estimate_result {
     struct interval phase[ESTIMATE_PHASES_N]; /* sums; 0 for phases that do not occur */
     enum estimate_phase peak_phase;           /* of the larger likely sum */
     struct interval peak;
-    struct interval part[ESTIMATE_PARTS_N];   /* at the peak */
-    uint64_t stage; /* pipeline stage that is fullest, from 0 */
+    struct interval part[ESTIMATE_PARTS_N]; /* at the peak */
+    uint64_t stage;                         /* pipeline stage that is fullest, from 0 */
     /* What was assumed, or left out: one sentence each, such as "no --batch: activations are left out". */
     char notes[ESTIMATE_NOTES_MAX][192];
     size_t notes_n;
@@ -181,7 +193,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r); /* activations.c */
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r);     /* serving.c */
 /* Last: contexts, workspaces, NCCL, and the allocator's share of the lines before it. */
-void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result *r);       /* fixed.c */
+void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result *r); /* fixed.c */
 
 /* Parameters of a pipeline stage on one GPU after tensor and expert parallelism, before any sharding
  * among the data-parallel ones. For dense ones and experts, whose data-parallel groups differ. */

@@ -20,7 +20,9 @@ const char *const fit_meaning[] = {
 struct fit fit_of(const struct estimate_result *r, double memory)
 {
     return (struct fit){
-        .verdict = r->peak.high <= memory ? FIT_YES : r->peak.likely <= memory ? FIT_TIGHT : FIT_NO,
+        .verdict = r->peak.high <= memory     ? FIT_YES
+                   : r->peak.likely <= memory ? FIT_TIGHT
+                                              : FIT_NO,
         .usable = memory,
         .margin = {memory - r->peak.high, memory - r->peak.likely, memory - r->peak.low},
         .share = r->peak.likely / memory,

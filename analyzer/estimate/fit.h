@@ -10,10 +10,12 @@
 
 /* VERDICT(id, word in JSON, words, what it means). Ordered: the better the smaller. All that is said of verdicts,
  * in text, JSON, pages and --help, is from here. Exit status 0 is fits or tight, 1 does not fit. */
+/* clang-format off */
 #define FIT_VERDICTS(VERDICT)                                                                     \
     VERDICT(YES, "fits", "fits", "even at the high end")                                         \
     VERDICT(TIGHT, "tight", "tight", "the likely need fits, the high end does not")               \
     VERDICT(NO, "does_not_fit", "does not fit", "the likely need is too much")
+/* clang-format on */
 
 enum fit_verdict {
 #define VERDICT(id, word, words, meaning) FIT_##id,

@@ -61,12 +61,10 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
         line->why = own_why;
         return;
     }
-    if (known && atof(p->gpu->capability) >= 9 && atof(p->gpu->capability) < 10)
-        one = CUBLAS_HOPPER;
+    if (known && atof(p->gpu->capability) >= 9 && atof(p->gpu->capability) < 10) one = CUBLAS_HOPPER;
     known = known && atof(p->gpu->capability) < 10;
     line = estimate_add(r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS",
-                        (struct interval){handles * one, handles * one,
-                                          handles * (known ? one : CUBLAS_HOPPER) + MIB});
+                        (struct interval){handles * one, handles * one, handles * (known ? one : CUBLAS_HOPPER) + MIB});
     estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
                      "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
     line->why = known ? "PyTorch 2.11 keeps 1 MiB for cuBLASLt" : "32 MiB a handle on Hopper; --gpu says which it is";
@@ -87,13 +85,11 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
 
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         size_t used = (size_t)snprintf(NULL, 0, "%s", names);
-        if (groups[i].gpus <= 1 || (p->inference && i == 0))
-            continue;
+        if (groups[i].gpus <= 1 || (p->inference && i == 0)) continue;
         snprintf(names + used, sizeof names - used, "%s%s", n > 0 ? ", " : "", groups[i].name);
         n++;
     }
-    if (n <= 0)
-        return;
+    if (n <= 0) return;
     line = estimate_add(r, ESTIMATE_COMMUNICATION, phases_of(p), "NCCL communicators",
                         (struct interval){n * 4 * 2 * connection, n * 16 * 2 * connection, n * 1.6e9});
     estimate_explain(line, "published measurements: 9.2 MiB a connection and channel, 0.5 to 1.6 GB a communicator",
@@ -112,14 +108,13 @@ static double rounded(const struct plan *p, uint64_t stage)
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         const double kinds[] = {p->precision->weights, p->precision->gradients};
-        if (t->dims == 0 || !shard_of(p, stage, t, &s))
-            continue;
+        if (t->dims == 0 || !shard_of(p, stage, t, &s)) continue;
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             double bytes = s.rows * s.cols * kinds[k];
             waste += s.count * (ceil(bytes / 512) * 512 - bytes);
         }
-        waste += s.count * p->optimizer->copies *
-                 (ceil(s.rows * s.cols * element / 512) * 512 - s.rows * s.cols * element);
+        waste +=
+            s.count * p->optimizer->copies * (ceil(s.rows * s.cols * element / 512) * 512 - s.rows * s.cols * element);
     }
     return waste;
 }
@@ -129,11 +124,9 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
     double bytes;
     struct estimate_line *line;
 
-    if (p->inference || p->adapter != PLAN_ADAPTER_NONE || p->sharding != PLAN_SHARDING_DDP)
-        return;
+    if (p->inference || p->adapter != PLAN_ADAPTER_NONE || p->sharding != PLAN_SHARDING_DDP) return;
     bytes = rounded(p, stage);
-    if (bytes < 1)
-        return;
+    if (bytes < 1) return;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "blocks of 512 B", EXACTLY(bytes));
     estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp: kMinBlockSize",
                      "weights, gradients and states, each tensor rounded up");
@@ -147,7 +140,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
  * bfloat16 10 %. What is reserved where there is room for more is up to 41 % over it. */
 #define HOLES_LOW 0.01
 #define HOLES_LIKELY 0.06
-#define HOLES_HIGH 0.20 /* twice the most that was seen: other models, lengths that vary more */
+#define HOLES_HIGH 0.20     /* twice the most that was seen: other models, lengths that vary more */
 #define SEGMENTS (22 * MIB) /* the ends of a small segment, 2 MiB, and of a large one, 20 MiB */
 
 static struct interval scaled(struct interval bytes, struct interval share)

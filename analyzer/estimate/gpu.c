@@ -38,16 +38,27 @@ const char *const gpu_known_text[GPU_KNOWNS_N] = {
 };
 /* Of the GPU's total, in MiB. */
 enum {
-#define KNOWN(symbol, off, text) OFF_##symbol = (int)((off) * 1024),
+#define KNOWN(symbol, off, text) OFF_##symbol = (int)((off)*1024),
     GPU_KNOWNS(KNOWN)
 #undef KNOWN
 };
 
-#define ROW(simulates, k, p, mib, how, cap, sms, hbm_gb, host, link, joins, machine, from, ...)     \
-    {.key = k, .product = p, .total_bytes = (mib)*MIB, .total_off = OFF_##how * MIB,               \
-     .known = GPU_BY_##how, .capability = cap, .multiprocessors = sms, .hbm = (hbm_gb)*1e9,        \
-     .pcie = (host)*1e9, .nvlink = (link)*1e9, .reach = joins, .node = machine, .source = from,    \
-     .simulated = simulates, .tflops = {__VA_ARGS__}},
+#define ROW(simulates, k, p, mib, how, cap, sms, hbm_gb, host, link, joins, machine, from, ...) \
+    {.key = k,                                                                                  \
+     .product = p,                                                                              \
+     .total_bytes = (mib)*MIB,                                                                  \
+     .total_off = OFF_##how * MIB,                                                              \
+     .known = GPU_BY_##how,                                                                     \
+     .capability = cap,                                                                         \
+     .multiprocessors = sms,                                                                    \
+     .hbm = (hbm_gb)*1e9,                                                                       \
+     .pcie = (host)*1e9,                                                                        \
+     .nvlink = (link)*1e9,                                                                      \
+     .reach = joins,                                                                            \
+     .node = machine,                                                                           \
+     .source = from,                                                                            \
+     .simulated = simulates,                                                                    \
+     .tflops = {__VA_ARGS__}},
 #define GPU(...) ROW(true, __VA_ARGS__)
 #define OTHER_GPU(...) ROW(false, __VA_ARGS__)
 const struct gpu gpus[] = {
@@ -93,18 +104,15 @@ static void bare(const char *name, char *out, size_t size)
     size_t n = 0;
 
     for (const char *p = name; *p && n + 1 < size; p++)
-        if (isalnum((unsigned char)*p))
-            out[n++] = (char)tolower((unsigned char)*p);
+        if (isalnum((unsigned char)*p)) out[n++] = (char)tolower((unsigned char)*p);
     out[n] = 0;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         size_t length = strlen(families[i]);
         char *at = strstr(out, families[i]);
-        if (at && at[length])
-            memmove(at, at + length, strlen(at + length) + 1);
+        if (at && at[length]) memmove(at, at + length, strlen(at + length) + 1);
     }
     n = strlen(out);
-    if (n > 2 && out[n - 1] == 'b' && out[n - 2] == 'g' && isdigit((unsigned char)out[n - 3]))
-        out[n - 1] = 0;
+    if (n > 2 && out[n - 1] == 'b' && out[n - 2] == 'g' && isdigit((unsigned char)out[n - 3])) out[n - 1] = 0;
 }
 
 static bool same(const char *name, const char *bared)
@@ -121,19 +129,15 @@ const struct gpu *gpu_find(const char *name)
     const char *simulated = strstr(name, GS_SIMULATED);
     size_t length = simulated ? (size_t)(simulated - name) : strlen(name);
 
-    if (length >= sizeof plain)
-        return NULL;
+    if (length >= sizeof plain) return NULL;
     memcpy(plain, name, length);
     plain[length] = 0;
     bare(plain, bared, sizeof bared);
-    if (!*bared)
-        return NULL;
+    if (!*bared) return NULL;
     for (size_t i = 0; i < gpus_n; i++)
-        if (same(gpus[i].key, bared) || same(gpus[i].product, bared))
-            return &gpus[i];
+        if (same(gpus[i].key, bared) || same(gpus[i].product, bared)) return &gpus[i];
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (same(aliases[i][0], bared))
-            return gpu_find(aliases[i][1]);
+        if (same(aliases[i][0], bared)) return gpu_find(aliases[i][1]);
     return NULL;
 }
 
@@ -143,8 +147,7 @@ const struct gpu *gpu_named(const char *command, const char *option, const char 
     char near[32], small[33];
     size_t n = 0;
 
-    if (gpu)
-        return gpu;
+    if (gpu) return gpu;
     for (; name[n] && n + 1 < sizeof small; n++)
         small[n] = name[n] == ' ' || name[n] == '_' ? '-' : (char)tolower((unsigned char)name[n]);
     small[n] = 0;
@@ -156,11 +159,10 @@ const struct gpu *gpu_named(const char *command, const char *option, const char 
         return NULL;
     }
     if (options_nearest(small, said, near, sizeof near))
-        complain("%s: --%s: '%s' is not known; did you mean '%s'? 'gpuspy estimate --gpus' lists them",
-                 command, option, name, near);
+        complain("%s: --%s: '%s' is not known; did you mean '%s'? 'gpuspy estimate --gpus' lists them", command, option,
+                 name, near);
     else
-        complain("%s: --%s: '%s' is not known; 'gpuspy estimate --gpus' lists them", command, option,
-                 name);
+        complain("%s: --%s: '%s' is not known; 'gpuspy estimate --gpus' lists them", command, option, name);
     return NULL;
 }
 
@@ -168,8 +170,7 @@ const struct gpu *gpu_named(const char *command, const char *option, const char 
 
 static const char *rate_text(double tflops, char out[16])
 {
-    if (tflops <= 0)
-        return "-";
+    if (tflops <= 0) return "-";
     snprintf(out, 16, tflops < 999.5 ? "%.3g" : "%.0f", tflops);
     return out;
 }
@@ -179,7 +180,8 @@ static void explained(FILE *out, const struct term *term, const struct gpu *g)
     const char *const rows[][2] = {{"name", g->product}, {"memory", gpu_known_text[g->known]}, {"rates", g->source}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        fprintf(out, "      %s%-8s%s%s\n", term_style(term, TERM_DIM), rows[i][0], term_style(term, TERM_PLAIN), rows[i][1]);
+        fprintf(out, "      %s%-8s%s%s\n", term_style(term, TERM_DIM), rows[i][0], term_style(term, TERM_PLAIN),
+                rows[i][1]);
 }
 
 void gpus_list_text(FILE *out, const struct term *term, bool explain)
@@ -194,21 +196,21 @@ void gpus_list_text(FILE *out, const struct term *term, bool explain)
     for (size_t i = 0; i < gpus_n; i++) {
         const struct gpu *g = &gpus[i];
         char size[UNITS_TEXT], link[16], rate[16];
-        fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, format_bytes(size, g->total_bytes), g->hbm / 1e9,
-                g->pcie / 1e9);
+        fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, format_bytes(size, g->total_bytes), g->hbm / 1e9, g->pcie / 1e9);
         snprintf(link, sizeof link, "%.3g%s", g->nvlink / 1e9, g->reach == 2 ? "*" : "");
         fprintf(out, " %6s", g->nvlink > 0 ? link : "-");
         for (size_t r = 0; r < sizeof shown / sizeof *shown; r++)
             fprintf(out, " %6s", rate_text(g->tflops[shown[r]], rate));
         fprintf(out, wide ? "  %s\n" : "\n", g->product);
-        if (explain)
-            explained(out, term, g);
+        if (explain) explained(out, term, g);
     }
     fputs("\nMemory is what the driver gives to a program. TFLOPS are the vendors' figures\n"
           "without sparsity, 16 bit and fp8 on tensor cores. * a bridge, which joins two\n"
-          "GPUs. --json, --csv and --html have all rates, --explain the sources.\n\n", out);
-    fprintf(out, "%sNext%s\n  gpuspy estimate --model llama-3-8b --gpu l40s  # does it fit there?\n"
-                 "  gpuspy estimate --model llama-3-8b --gpu all   # where does it?\n",
+          "GPUs. --json, --csv and --html have all rates, --explain the sources.\n\n",
+          out);
+    fprintf(out,
+            "%sNext%s\n  gpuspy estimate --model llama-3-8b --gpu l40s  # does it fit there?\n"
+            "  gpuspy estimate --model llama-3-8b --gpu all   # where does it?\n",
             term_style(term, TERM_BOLD), term_style(term, TERM_PLAIN));
 }
 
@@ -221,14 +223,14 @@ struct json_t *gpus_list_json(void)
         json_t *rates = json_object();
         for (int r = 0; r < GPU_RATES_N; r++)
             json_object_set_new(rates, gpu_rate_name[r], g->tflops[r] > 0 ? json_real(g->tflops[r]) : json_null());
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:i, s:o, s:s, s:b}",
-                            "key", g->key, "name", g->product, "total_bytes", (json_int_t)g->total_bytes,
-                            "total_uncertain_bytes", (json_int_t)g->total_off, "total_known_from",
-                            gpu_known_text[g->known], "capability", g->capability, "multiprocessors",
-                            g->multiprocessors, "memory_bytes_per_s", g->hbm, "host_bytes_per_s", g->pcie,
-                            "link_bytes_per_s", g->nvlink, "link_joins", g->reach, "node_gpus", g->node,
-                            "tflops", rates, "source", g->source, "simulated", g->simulated));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:i, s:o, s:s, s:b}",
+                                        "key", g->key, "name", g->product, "total_bytes", (json_int_t)g->total_bytes,
+                                        "total_uncertain_bytes", (json_int_t)g->total_off, "total_known_from",
+                                        gpu_known_text[g->known], "capability", g->capability, "multiprocessors",
+                                        g->multiprocessors, "memory_bytes_per_s", g->hbm, "host_bytes_per_s", g->pcie,
+                                        "link_bytes_per_s", g->nvlink, "link_joins", g->reach, "node_gpus", g->node,
+                                        "tflops", rates, "source", g->source, "simulated", g->simulated));
     }
     return json_pack("{s:i, s:o}", "schema", 1, "gpus", list);
 }

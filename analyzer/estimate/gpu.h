@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 /* What a GPU computes with. RATE(symbol, word, bytes an element, what it is): all without sparsity. */
+/* clang-format off */
 #define GPU_RATES(RATE)                                                                            \
     RATE(FP64, "fp64", 8, "FP64 on the ordinary cores")                                            \
     RATE(FP64_TENSOR, "fp64-tensor", 8, "FP64 on tensor cores")                                    \
@@ -19,6 +20,7 @@
     RATE(FP8, "fp8", 1, "FP8 on tensor cores")                                                     \
     RATE(INT8, "int8", 1, "INT8 on tensor cores")                                                  \
     RATE(FP4, "fp4", 0.5, "FP4 on tensor cores")
+/* clang-format on */
 #define GPU_RATE(symbol, word, bytes, what) GPU_##symbol,
 enum gpu_rate { GPU_RATES(GPU_RATE) GPU_RATES_N };
 #undef GPU_RATE
@@ -28,8 +30,8 @@ extern const char *const gpu_rate_name[GPU_RATES_N], *const gpu_rate_meaning[GPU
 extern const double gpu_rate_bytes[GPU_RATES_N]; /* of an element */
 
 /* How the memory of a GPU is known. */
-#define GPU_KNOWNS(KNOWN)                                                                          \
-    KNOWN(PYTORCH, 0.3, "the total capacity in PyTorch's out-of-memory messages")                  \
+#define GPU_KNOWNS(KNOWN)                                                         \
+    KNOWN(PYTORCH, 0.3, "the total capacity in PyTorch's out-of-memory messages") \
     KNOWN(SMI, 0.5, "nvidia-smi's total, less what the driver keeps")
 #define GPU_KNOWN(symbol, off, text) GPU_BY_##symbol,
 enum gpu_known { GPU_KNOWNS(GPU_KNOWN) GPU_KNOWNS_N };
@@ -38,18 +40,18 @@ extern const char *const gpu_known_text[GPU_KNOWNS_N];
 
 struct gpu {
     const char *key, *product;
-    uint64_t total_bytes;  /* as the driver gives it to a program */
-    uint64_t total_off;    /* by how much that may differ, either way */
+    uint64_t total_bytes; /* as the driver gives it to a program */
+    uint64_t total_off;   /* by how much that may differ, either way */
     enum gpu_known known;
     const char *capability; /* "8.0", "gfx942" */
     int multiprocessors;
-    double hbm, pcie, nvlink; /* bytes/s; pcie (host and device) and nvlink (all links) a direction;
-                                 nvlink 0: none */
-    int reach;                /* GPUs that the links join: 2 is a bridge, 0 none */
-    int node;                 /* GPUs of a machine as it is commonly rented */
+    double hbm, pcie, nvlink;   /* bytes/s; pcie (host and device) and nvlink (all links) a direction;
+                                   nvlink 0: none */
+    int reach;                  /* GPUs that the links join: 2 is a bridge, 0 none */
+    int node;                   /* GPUs of a machine as it is commonly rented */
     double tflops[GPU_RATES_N]; /* 10^12 operations/s, dense; 0: none, or no figure */
     const char *source;
-    bool simulated;           /* gpuspy run --simulate knows it */
+    bool simulated; /* gpuspy run --simulate knows it */
 };
 
 extern const struct gpu gpus[];

@@ -34,8 +34,7 @@ void estimate_note(struct estimate_result *r, const char *text, ...)
 {
     va_list arguments;
 
-    if (r->notes_n == ESTIMATE_NOTES_MAX)
-        return;
+    if (r->notes_n == ESTIMATE_NOTES_MAX) return;
     va_start(arguments, text);
     vsnprintf(r->notes[r->notes_n++], sizeof *r->notes, text, arguments);
     va_end(arguments);

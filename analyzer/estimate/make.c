@@ -15,8 +15,7 @@ static void add_up(const struct plan *p, struct estimate_result *r)
             if (!r->lines[i].host && (r->lines[i].phases & 1u << phase))
                 r->phase[phase] = interval_add(r->phase[phase], r->lines[i].bytes);
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
-        if (r->phase[phase].likely > r->phase[r->peak_phase].likely)
-            r->peak_phase = phase;
+        if (r->phase[phase].likely > r->phase[r->peak_phase].likely) r->peak_phase = phase;
     r->peak = r->phase[r->peak_phase];
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) { /* another phase may be the peak */
         r->peak.low = r->phase[phase].low > r->peak.low ? r->phase[phase].low : r->peak.low;
@@ -24,8 +23,7 @@ static void add_up(const struct plan *p, struct estimate_result *r)
     }
     for (size_t i = 0; i < r->lines_n; i++)
         if (!r->lines[i].host && (r->lines[i].phases & 1u << r->peak_phase))
-            r->part[r->lines[i].part] =
-                interval_add(r->part[r->lines[i].part], r->lines[i].bytes);
+            r->part[r->lines[i].part] = interval_add(r->part[r->lines[i].part], r->lines[i].bytes);
 }
 
 static void add_notes(const struct plan *p, struct estimate_result *r)
@@ -36,18 +34,24 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
         estimate_note(r, "--seq %ju is longer than the %ju tokens that the model was made for", (uintmax_t)p->seq,
                       (uintmax_t)s->context);
     if (!p->inference && p->pp > 1 && p->batch && p->accumulation < p->pp)
-        estimate_note(r, "--accumulation %ju: so many micro-batches are in flight; --accumulation %ju fills the %ju "
-                      "pipeline stages, and needs more", (uintmax_t)p->accumulation, (uintmax_t)p->pp, (uintmax_t)p->pp);
+        estimate_note(r,
+                      "--accumulation %ju: so many micro-batches are in flight; --accumulation %ju fills the %ju "
+                      "pipeline stages, and needs more",
+                      (uintmax_t)p->accumulation, (uintmax_t)p->pp, (uintmax_t)p->pp);
     if (!p->inference && p->pp > 1 && plan_dp(p) > 1 && p->sharding >= PLAN_SHARDING_ZERO2) {
         /* PipelineEngine.__init__ asserts it (deepspeed/runtime/pipe/engine.py) */
-        estimate_note(r, "--sharding %s with --pp is FSDP's: DeepSpeed refuses ZeRO-2 and ZeRO-3 with pipelines; there, and "
-                         "in Megatron-LM, it is --sharding zero1", p->sharding == PLAN_SHARDING_ZERO2 ? "zero2" : "zero3");
-        if (p->sharding == PLAN_SHARDING_ZERO3) /* torchtitan/distributed/fsdp.py: reshard_after_forward = not pp_enabled */
-            estimate_note(r, "With --pp torchtitan keeps what it gathered for forward until backward, about as --sharding zero2 "
-                             "does, unless fsdp_reshard_after_forward is \"always\"");
+        estimate_note(
+            r,
+            "--sharding %s with --pp is FSDP's: DeepSpeed refuses ZeRO-2 and ZeRO-3 with pipelines; there, and "
+            "in Megatron-LM, it is --sharding zero1",
+            p->sharding == PLAN_SHARDING_ZERO2 ? "zero2" : "zero3");
+        if (p->sharding ==
+            PLAN_SHARDING_ZERO3) /* torchtitan/distributed/fsdp.py: reshard_after_forward = not pp_enabled */
+            estimate_note(
+                r, "With --pp torchtitan keeps what it gathered for forward until backward, about as --sharding zero2 "
+                   "does, unless fsdp_reshard_after_forward is \"always\"");
     }
-    if (*p->model->note)
-        estimate_note(r, "%s", p->model->note);
+    if (*p->model->note) estimate_note(r, "%s", p->model->note);
 }
 
 static void make_stage(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -63,16 +67,14 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     estimate_fixed(p, stage, r);
     add_notes(p, r);
     for (size_t i = 0; i < r->lines_n; i++) /* a share of nothing, variants that are the same here */
-        if (!(r->lines[i].bytes.low < r->lines[i].bytes.high))
-            r->lines[i].why = NULL;
+        if (!(r->lines[i].bytes.low < r->lines[i].bytes.high)) r->lines[i].why = NULL;
     add_up(p, r);
 }
 
 static bool layers_differ(const struct model *m)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (m->tensors[i].kind && m->tensors[i].place == TENSOR_IN_LAYER)
-            return true;
+        if (m->tensors[i].kind && m->tensors[i].place == TENSOR_IN_LAYER) return true;
     return false;
 }
 
@@ -87,12 +89,10 @@ bool estimate_make(const struct plan *p, struct estimate_result *r)
 
     for (uint64_t stage = 0; stage < p->pp; stage = between || stage + 1 == p->pp ? stage + 1 : p->pp - 1) {
         double params = between ? shard_sum(p, stage, NULL).all : 1;
-        if (params <= most && stage + 1 < p->pp)
-            continue;
+        if (params <= most && stage + 1 < p->pp) continue;
         most = params > most ? params : most;
         make_stage(p, stage, stage ? &other : r);
-        if (stage && other.peak.likely > r->peak.likely)
-            *r = other;
+        if (stage && other.peak.likely > r->peak.likely) *r = other;
     }
     return r->peak.high < TOO_MUCH; /* also false for NaN */
 }

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#define LITTLE 4096.0       /* elements; smaller tensors are not quantised (bitsandbytes, torchao) */
-#define PAGED_FROM 100000.0 /* elements; bitsandbytes' get_state_buffer */
+#define LITTLE 4096.0          /* elements; smaller tensors are not quantised (bitsandbytes, torchao) */
+#define PAGED_FROM 100000.0    /* elements; bitsandbytes' get_state_buffer */
 #define PRECONDITIONED 10000.0 /* SOAP's max_precond_dim */
 
 static double least(double a, double b)
@@ -19,8 +19,7 @@ static double most(double a, double b)
 /* Two states of `bits`, and a float32 scale for each block. */
 static double quantised(double n, double bits, double block, double element)
 {
-    if (n < LITTLE)
-        return 2 * n * element;
+    if (n < LITTLE) return 2 * n * element;
     return 2 * (n * bits / 8 + 4 * ceil(n / block));
 }
 
@@ -36,10 +35,8 @@ static struct interval factored(const struct model_tensor *t, double rows, doubl
 {
     double n = rows * cols;
 
-    if (t->dims == 1)
-        return EXACTLY(n * element);
-    if (t->dims == 4)
-        return (struct interval){2 * n / 7 * element, 2 * n / 3 * element, 2 * n * element};
+    if (t->dims == 1) return EXACTLY(n * element);
+    if (t->dims == 4) return (struct interval){2 * n / 7 * element, 2 * n / 3 * element, 2 * n * element};
     return EXACTLY((rows + cols) * element);
 }
 
@@ -82,8 +79,7 @@ struct interval optimizer_tensor(const struct optimizer *o, const struct model_t
     case OPTIMIZER_PAGED_8: return paged(t, n, t->dims ? quantised(n, 8, 256, 4) : each, 8 * ceil(n / 256));
     case OPTIMIZER_PAGED_32: return paged(t, n, each, 0);
     case OPTIMIZER_MUON:
-        if (t->dims == 0)
-            return (struct interval){each, each, 2 * each};
+        if (t->dims == 0) return (struct interval){each, each, 2 * each};
         return EXACTLY(orthogonalised(t) ? each : 2 * each);
     case OPTIMIZER_FACTORED: return factored(t, rows, cols, element);
     case OPTIMIZER_SOAP: return EXACTLY(soap(t, rows, cols, element));
@@ -101,8 +97,8 @@ void optimizer_take(const struct plan *p, const struct shard *s, double element,
     struct interval bytes = optimizer_tensor(o, s->tensor, s->rows, s->cols, element, p->rank);
     double share = s->count / group, n = s->rows * s->cols, side = least(s->rows, s->cols);
 
-    sum->states = interval_add(sum->states, (struct interval){bytes.low * share, bytes.likely * share,
-                                                              bytes.high * share});
+    sum->states =
+        interval_add(sum->states, (struct interval){bytes.low * share, bytes.likely * share, bytes.high * share});
     sum->elements += n * share;
     sum->largest = most(sum->largest, n / group);
     if (o->form == OPTIMIZER_MUON && orthogonalised(s->tensor)) /* the update, two bfloat16 copies, two grams */
@@ -125,8 +121,7 @@ static struct interval at_once(const struct optimizer *o, const struct optimizer
 {
     double bytes = o->foreach * sum->elements * element;
 
-    if (o->form == OPTIMIZER_MASKED)
-        bytes += sum->largest * (element + 1);
+    if (o->form == OPTIMIZER_MASKED) bytes += sum->largest * (element + 1);
     return EXACTLY(o->form == OPTIMIZER_FACTORED ? most(bytes, 8 * sum->largest) : bytes);
 }
 
@@ -141,10 +136,8 @@ struct interval optimizer_temporaries(const struct plan *p, const struct optimiz
         *how = "Newton-Schulz of the largest matrix, or Adam's copy of the rest";
         return EXACTLY(most(sum->orthogonal, sum->rest * element));
     }
-    if (o->steps == STEPS_OWN || p->step == PLAN_STEP_LOOP)
-        return one;
-    if (p->step == PLAN_STEP_FUSED && o->steps == STEPS_FUSED)
-        return EXACTLY(0);
+    if (o->steps == STEPS_OWN || p->step == PLAN_STEP_LOOP) return one;
+    if (p->step == PLAN_STEP_FUSED && o->steps == STEPS_FUSED) return EXACTLY(0);
     if (o->steps == STEPS_SINGLE) /* foreach only where it is asked for */
         return (struct interval){one.low, one.likely, most(one.high, all.high)};
     *how = "copies of all parameters' size (foreach)";

@@ -14,12 +14,16 @@ static bool zeroes(const struct plan *p, char why[WHY])
     const struct {
         const char *option;
         uint64_t n;
-    } counts[] = {{"gpus", p->gpus}, {"tp", p->tp}, {"pp", p->pp}, {"cp", p->cp}, {"ep", p->ep},
-                  {"interleave", p->interleave}, {"accumulation", p->accumulation}};
+    } counts[] = {{"gpus", p->gpus},
+                  {"tp", p->tp},
+                  {"pp", p->pp},
+                  {"cp", p->cp},
+                  {"ep", p->ep},
+                  {"interleave", p->interleave},
+                  {"accumulation", p->accumulation}};
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (!counts[i].n)
-            return SAY("--%s: at least 1", counts[i].option);
+        if (!counts[i].n) return SAY("--%s: at least 1", counts[i].option);
     return false;
 }
 
@@ -43,8 +47,7 @@ static bool tensor_parallel(const struct plan *p, char why[WHY])
 
     if (p->tp == 1)
         return p->sequence_parallel && SAY("--sequence-parallel: divides norms among tensor-parallel GPUs; give --tp");
-    if (s->family == MODEL_CONV)
-        return SAY("--tp: convolutional networks are not divided by tensors; use --sharding");
+    if (s->family == MODEL_CONV) return SAY("--tp: convolutional networks are not divided by tensors; use --sharding");
     if (s->heads && s->heads % p->tp)
         return SAY("--tp: %ju GPUs do not divide %ju attention heads", (uintmax_t)p->tp, (uintmax_t)s->heads);
     few = p->tp < s->kv_heads ? p->tp : s->kv_heads;
@@ -65,8 +68,7 @@ static bool pipeline(const struct plan *p, char why[WHY])
 
     if (p->interleave > 1 && p->pp == 1)
         return SAY("--interleave: gives each pipeline stage several chunks of layers; give --pp");
-    if (p->pp == 1)
-        return false;
+    if (p->pp == 1) return false;
     if (layers && p->pp > layers)
         return SAY("--pp: %ju stages are more than the %ju layers", (uintmax_t)p->pp, (uintmax_t)layers);
     if (layers && p->interleave > 1 && layers % ((unsigned __int128)p->pp * p->interleave))
@@ -82,11 +84,10 @@ static bool own_kinds(const struct plan *p, char why[WHY])
     const char *name = family == MODEL_MAMBA ? "Mamba" : "Whisper";
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
-    if (family != MODEL_WHISPER && family != MODEL_MAMBA)
-        return false;
-    if (option)
-        return SAY("--%s: how a %s is divided is not known; use --sharding", option, name);
-    if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP || (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family == MODEL_MAMBA))
+    if (family != MODEL_WHISPER && family != MODEL_MAMBA) return false;
+    if (option) return SAY("--%s: how a %s is divided is not known; use --sharding", option, name);
+    if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
+        (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family == MODEL_MAMBA))
         return SAY("--checkpointing: what a %s keeps then is not known; give full", name);
     if (p->fused_layers && family == MODEL_MAMBA)
         return SAY("--fused-layers: mamba_ssm's kernels, which are the default, are fused already");
@@ -97,12 +98,9 @@ static bool experts(const struct plan *p, char why[WHY])
 {
     uint64_t n = p->model->shape.experts, group = plan_dp(p) * p->cp;
 
-    if (p->ep == 1)
-        return false;
-    if (!n)
-        return SAY("--ep: the model has no experts");
-    if (n % p->ep)
-        return SAY("--ep: %ju GPUs do not divide %ju experts", (uintmax_t)p->ep, (uintmax_t)n);
+    if (p->ep == 1) return false;
+    if (!n) return SAY("--ep: the model has no experts");
+    if (n % p->ep) return SAY("--ep: %ju GPUs do not divide %ju experts", (uintmax_t)p->ep, (uintmax_t)n);
     if (group % p->ep) /* in inference the GPUs are those of attention's data parallelism too */
         return SAY("--ep: %ju does not divide the %ju data-parallel GPUs (--gpus / tp / pp)", (uintmax_t)p->ep,
                    (uintmax_t)group);
@@ -115,8 +113,8 @@ static bool positions(const struct plan *p, char why[WHY])
     uint64_t most = plan_positions(&p->model->shape);
 
     if (most && p->seq > most)
-        return SAY("--seq: %ju tokens are more than the model can place: it has learned %ju positions", (uintmax_t)p->seq,
-                   (uintmax_t)most);
+        return SAY("--seq: %ju tokens are more than the model can place: it has learned %ju positions",
+                   (uintmax_t)p->seq, (uintmax_t)most);
     if (most && p->cp > most)
         return SAY("--cp: %ju GPUs are more than the %ju positions that the model has learned", (uintmax_t)p->cp,
                    (uintmax_t)most);
@@ -135,8 +133,7 @@ static bool context_parallel(const struct plan *p, char why[WHY])
 
 static bool offloads(const struct plan *p, char why[WHY])
 {
-    if (p->inference || p->offload == PLAN_OFFLOAD_NONE)
-        return false;
+    if (p->inference || p->offload == PLAN_OFFLOAD_NONE) return false;
     if (p->offload == PLAN_OFFLOAD_ALL && p->sharding != PLAN_SHARDING_ZERO3)
         return SAY("--offload: parameters can only live in the host's memory with --sharding zero3");
     if (p->sharding == PLAN_SHARDING_DDP)
@@ -147,9 +144,8 @@ static bool offloads(const struct plan *p, char why[WHY])
 static bool has_matrices(const struct model *m)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (m->tensors[i].dims >= 2 &&
-            (m->tensors[i].role == TENSOR_ATTENTION || m->tensors[i].role == TENSOR_MLP ||
-             m->tensors[i].role == TENSOR_EXPERT))
+        if (m->tensors[i].dims >= 2 && (m->tensors[i].role == TENSOR_ATTENTION || m->tensors[i].role == TENSOR_MLP ||
+                                        m->tensors[i].role == TENSOR_EXPERT))
             return true;
     return false;
 }
@@ -167,18 +163,19 @@ static bool adapters(const struct plan *p, char why[WHY])
 
 static bool formats(const struct plan *p, char why[WHY])
 {
-    if (p->inference)
-        return false;
+    if (p->inference) return false;
     if (p->master_weights && p->precision->weights >= 4)
         return SAY("--master-weights: with --precision %s the weights are float32 already; use it with bf16, fp16 or "
-                   "fp8", p->precision->name);
+                   "fp8",
+                   p->precision->name);
     if (p->master_weights && p->adapter != PLAN_ADAPTER_NONE)
         return SAY("--master-weights: adapters are float32 already");
     if (p->optimizer->shaped)
         for (size_t i = 0; i < p->model->tensors_n; i++)
             if (p->model->tensors[i].dims == 0)
                 return SAY("--optimizer: the states of '%s' depend on the shapes of the matrices (%s); a number of "
-                           "parameters is not enough", p->optimizer->name, p->optimizer->shaped);
+                           "parameters is not enough",
+                           p->optimizer->name, p->optimizer->shaped);
     return false;
 }
 
@@ -212,12 +209,11 @@ static bool serving(const struct plan *p, char why[WHY])
 /* The first contradiction, if there is one. */
 static bool contradicted(const struct plan *p, char why[WHY])
 {
-    static check *const checks[] = {zeroes, world, serving, own_kinds, tensor_parallel, pipeline, experts, positions, context_parallel,
-                                    offloads, adapters, formats};
+    static check *const checks[] = {zeroes,  world,     serving,          own_kinds, tensor_parallel, pipeline,
+                                    experts, positions, context_parallel, offloads,  adapters,        formats};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        if (checks[i](p, why))
-            return true;
+        if (checks[i](p, why)) return true;
     return false;
 }
 
@@ -232,8 +228,7 @@ bool plan_check(const char *command, const struct plan *p)
 {
     char why[WHY];
 
-    if (!contradicted(p, why))
-        return true;
+    if (!contradicted(p, why)) return true;
     complain("%s: %s", command, why);
     return false;
 }

@@ -12,43 +12,55 @@ struct optimizer;   /* estimate.h */
 struct precision;
 
 /* Each list: X(id, word on the command line, meaning). */
-#define PLAN_ATTENTIONS(X)                                                                          \
+#define PLAN_ATTENTIONS(X)                                                                           \
     X(FLASH, "flash", "scaled_dot_product_attention or FlashAttention: no matrix of scores is kept") \
     X(EAGER, "eager", "the matrix of scores is made and kept for backward")
 
+/* clang-format off */
 #define PLAN_CHECKPOINTS(X)                                                           \
     X(NONE, "none", "all activations are kept for backward")                          \
     X(SELECTIVE, "selective", "attention's core is computed again in backward")       \
     X(SELECTIVE_OP, "selective-op", "forward is computed again but for attention and every second matrix product (torchtitan)") \
     X(FULL, "full", "only each layer's input is kept; forward is computed again")
+/* clang-format on */
 
+/* clang-format off */
 #define PLAN_STEPS(X)                                                                    \
     X(FOREACH, "foreach", "PyTorch's default on CUDA: a temporary copy of all parameters' size") \
     X(FUSED, "fused", "one kernel, no temporaries (fused=True; DeepSpeed, apex)")        \
     X(LOOP, "loop", "one parameter after another (foreach=False)")
+/* clang-format on */
 
 /* What is divided among the data-parallel GPUs. FSDP's words are ZeRO's: FULL_SHARD is zero3,
  * SHARD_GRAD_OP zero2. */
+/* clang-format off */
 #define PLAN_SHARDINGS(X)                                                                       \
     X(DDP, "ddp", "every GPU holds everything; gradients are reduced in buckets")               \
     X(ZERO1, "zero1", "optimizer states are divided (Megatron's distributed optimizer)")        \
     X(ZERO2, "zero2", "gradients too (FSDP SHARD_GRAD_OP)")                                     \
     X(ZERO3, "zero3", "parameters too (FSDP FULL_SHARD, fully_shard)")
+/* clang-format on */
 
+/* clang-format off */
 #define PLAN_OFFLOADS(X)                                                                        \
     X(NONE, "none", "everything stays on the GPU")                                              \
     X(OPTIMIZER, "optimizer", "optimizer states and master weights live in the host's memory")  \
     X(ALL, "all", "parameters too")
+/* clang-format on */
 
+/* clang-format off */
 #define PLAN_ADAPTERS(X)                                              \
     X(NONE, "none", "all parameters are trained")                     \
     X(LORA, "lora", "low-rank adapters beside frozen weights")        \
     X(DORA, "dora", "LoRA and a magnitude vector for each matrix")
+/* clang-format on */
 
+/* clang-format off */
 #define PLAN_TARGETS(X)                                    \
     X(QV, "qv", "the query and value projections")         \
     X(ATTENTION, "attention", "q, k, v and output")        \
     X(LINEAR, "all-linear", "attention and MLP matrices")
+/* clang-format on */
 
 #define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
 enum plan_attention { PLAN_ATTENTIONS(ATTENTION) };
@@ -76,8 +88,8 @@ enum plan_target { PLAN_TARGETS(TARGET) };
 enum quantisation_scheme { QUANTISATION_ALL, QUANTISATION_LINEAR, QUANTISATION_EXPERTS, QUANTISATION_GGUF };
 struct quantisation {
     const char *word;
-    double bits;     /* a weight, with its share of the scales */
-    double row_bits; /* on top, a row of a matrix */
+    double bits;                     /* a weight, with its share of the scales */
+    double row_bits;                 /* on top, a row of a matrix */
     enum quantisation_scheme scheme; /* which tensors have it; the others 16 bits (GGUF: 32) */
     const char *source;
 };
@@ -98,29 +110,29 @@ struct plan {
     uint64_t accumulation; /* forward and backward passes before a step */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
-    bool fused_layers;     /* compiled or hand-written layers without dropout: activations at their low end */
-    bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */
+    bool fused_layers; /* compiled or hand-written layers without dropout: activations at their low end */
+    bool chunked_loss; /* logits are made in pieces (Liger, cut cross-entropy) */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
     uint64_t tp, pp, cp, ep;
-    uint64_t interleave;      /* model chunks a pipeline stage (virtual stages) */
-    bool sequence_parallel;   /* with tp: norms and dropouts are divided too */
+    uint64_t interleave;    /* model chunks a pipeline stage (virtual stages) */
+    bool sequence_parallel; /* with tp: norms and dropouts are divided too */
     enum plan_sharding sharding;
     enum plan_offload offload;
-    bool bucket_view;         /* gradient_as_bucket_view=True */
+    bool bucket_view; /* gradient_as_bucket_view=True */
 
     enum plan_adapter adapter;
-    uint64_t rank;            /* of the adapters */
+    uint64_t rank; /* of the adapters */
     enum plan_target target;
     const struct quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
-    bool ema;                 /* an exponential moving average of the weights, float32, on the GPU */
+    bool ema;                           /* an exponential moving average of the weights, float32, on the GPU */
 
     /* inference */
     const struct quantisation *cache; /* KV cache; NULL: 16 bits */
-    uint64_t cache_block;     /* tokens a block (vLLM: 16); 0: contiguous */
+    uint64_t cache_block;             /* tokens a block (vLLM: 16); 0: contiguous */
 
-    const struct gpu *gpu;    /* NULL: not named */
-    double memory;            /* bytes of one GPU; 0: not given. From --memory, or the GPU's */
+    const struct gpu *gpu;                 /* NULL: not named */
+    double memory;                         /* bytes of one GPU; 0: not given. From --memory, or the GPU's */
     const struct calibration *calibration; /* NULL: none */
 };
 
@@ -141,11 +153,14 @@ static inline bool plan_remakes_layers(const struct plan *p)
  * no token uses. */
 static inline uint64_t plan_positions(const struct model_shape *s)
 {
-    if (s->family == MODEL_VIT || !s->vocab)
-        return 0;
+    if (s->family == MODEL_VIT || !s->vocab) return 0;
     return s->context && s->context < s->positions ? s->context : s->positions;
 }
 
-#define PLAN_DEFAULT                                                                                 {                                                                                                    .accumulation = 1, .gpus = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .interleave = 1,               .rank = 16, .target = PLAN_TARGET_LINEAR                                                     }
+#define PLAN_DEFAULT                                                                                   \
+    {                                                                                                  \
+        .accumulation = 1, .gpus = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .interleave = 1, .rank = 16, \
+        .target = PLAN_TARGET_LINEAR                                                                   \
+    }
 
 #endif

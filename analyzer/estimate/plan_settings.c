@@ -30,8 +30,7 @@ const char plan_gpus[] = "all|"
 static int place_of(const char *word, const char *words)
 {
     for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
-        if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|')
-            return i;
+        if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|') return i;
     return 0;
 }
 
@@ -43,14 +42,12 @@ static enum plan_sharding sharding_of(const char *word)
                                                        : (enum plan_sharding)place_of(word, plan_shardings);
 }
 
-static bool quantisation_of(const char *command, const char *option, const char *word,
-                            const struct quantisation **out)
+static bool quantisation_of(const char *command, const char *option, const char *word, const struct quantisation **out)
 {
     char near[32];
 
     *out = word ? quantisation_named(word) : NULL;
-    if (*out || !word)
-        return true;
+    if (*out || !word) return true;
     if (options_nearest(word, plan_quantisations, near, sizeof near))
         complain("%s: --%s: '%s' is not known; did you mean '%s'?", command, option, word, near);
     else
@@ -91,8 +88,7 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
     *m = (struct model){.source = "--params"};
     *exit_code = EXIT_USAGE;
     if (s->model.model && s->model.params) {
-        complain("%s: --model: '%s' says how many parameters there are; give it or --params", command,
-                 s->model.model);
+        complain("%s: --model: '%s' says how many parameters there are; give it or --params", command, s->model.model);
         return false;
     }
     if ((s->model.model || s->model.params) && shape_given(s)) {
@@ -101,7 +97,8 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
         return false;
     }
     if (s->image && !s->model.model && shape.family != MODEL_VIT) {
-        complain("%s: --image: only a model of images has images; name it by --model, such as --model resnet-50", command);
+        complain("%s: --image: only a model of images has images; name it by --model, such as --model resnet-50",
+                 command);
         return false;
     }
     if (s->model.model)
@@ -124,8 +121,7 @@ static uint64_t at_least_1(uint64_t n)
 static void add_gpu(const struct gpu *gpu, const struct gpu **named, size_t *n)
 {
     for (size_t i = 0; i < *n; i++)
-        if (named[i] == gpu)
-            return;
+        if (named[i] == gpu) return;
     named[(*n)++] = gpu;
 }
 
@@ -137,12 +133,10 @@ bool plan_settings_gpus(const char *command, const struct plan_settings *s, cons
         const struct gpu *gpu;
         snprintf(name, sizeof name, "%.*s", s->gpu.item[i].length, s->gpu.item[i].text);
         if (strcmp(name, "all") == 0) {
-            for (size_t j = 0; j < gpus_n; j++)
-                add_gpu(&gpus[j], named, n);
+            for (size_t j = 0; j < gpus_n; j++) add_gpu(&gpus[j], named, n);
             continue;
         }
-        if (!(gpu = gpu_named(command, "gpu", name)))
-            return false;
+        if (!(gpu = gpu_named(command, "gpu", name))) return false;
         add_gpu(gpu, named, n);
     }
     return true;
@@ -155,8 +149,7 @@ void plan_assume(struct plan *p, struct plan_assumed *a)
     uint64_t seq = most && most < PLAN_SEQ ? most : PLAN_SEQ, parts = p->cp * (p->sequence_parallel ? p->tp : 1);
 
     *a = (struct plan_assumed){0};
-    if (shape->family == MODEL_UNKNOWN)
-        return;
+    if (shape->family == MODEL_UNKNOWN) return;
     if (!p->batch) {
         p->batch = 1;
         a->batch = true;
@@ -170,11 +163,10 @@ void plan_assume(struct plan *p, struct plan_assumed *a)
 /* As many as the model is divided among, where nobody said it. */
 static uint64_t gpus_of(const struct plan_settings *s)
 {
-    double divided = (double)at_least_1(s->tp) * (double)at_least_1(s->pp) * (double)at_least_1(s->cp) *
-                     (double)at_least_1(s->ep);
+    double divided =
+        (double)at_least_1(s->tp) * (double)at_least_1(s->pp) * (double)at_least_1(s->cp) * (double)at_least_1(s->ep);
 
-    if (s->gpus && s->gpus != OPTION_ALONE)
-        return s->gpus;
+    if (s->gpus && s->gpus != OPTION_ALONE) return s->gpus;
     return divided < 1e6 ? (uint64_t)divided : 1;
 }
 
@@ -184,40 +176,53 @@ static void adapter_of(const struct plan_settings *s, struct plan *p)
     bool qlora = s->adapter && strcmp(s->adapter, "qlora") == 0;
 
     p->adapter = qlora ? PLAN_ADAPTER_LORA : place_of(s->adapter, plan_adapters);
-    if (qlora && !p->weights)
-        p->weights = quantisation_named("nf4-double");
+    if (qlora && !p->weights) p->weights = quantisation_named("nf4-double");
 }
 
-bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p,
-                        struct model *m, int *exit_code)
+bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
+                        int *exit_code)
 {
-    if (!find_model(command, s, m, exit_code))
-        return false;
+    if (!find_model(command, s, m, exit_code)) return false;
     *exit_code = EXIT_USAGE;
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
-        complain("%s: --seq: a model of images has no sequence to choose; --image says how large they are, --batch how many",
-                 command);
+        complain(
+            "%s: --seq: a model of images has no sequence to choose; --image says how large they are, --batch how many",
+            command);
         return false;
     }
     *p = (struct plan){
-        .model = m, .inference = s->inference,
-        .precision_given = s->model.precision != estimate_default_precision, .master_weights = s->model.master_weights,
-        .step = place_of(s->step, plan_steps), .batch = s->batch, .seq = s->seq,
+        .model = m,
+        .inference = s->inference,
+        .precision_given = s->model.precision != estimate_default_precision,
+        .master_weights = s->model.master_weights,
+        .step = place_of(s->step, plan_steps),
+        .batch = s->batch,
+        .seq = s->seq,
         .accumulation = at_least_1(s->accumulation),
         .attention = place_of(s->attention, plan_attentions),
-        .checkpoint = place_of(s->checkpointing, plan_checkpoints), .fused_layers = s->fused_layers,
+        .checkpoint = place_of(s->checkpointing, plan_checkpoints),
+        .fused_layers = s->fused_layers,
         .chunked_loss = s->chunked_loss,
-        .gpus = gpus_of(s), .gpus_per_node = s->per_node, .tp = at_least_1(s->tp),
-        .pp = at_least_1(s->pp), .cp = at_least_1(s->cp), .ep = at_least_1(s->ep),
-        .interleave = at_least_1(s->interleave), .sequence_parallel = s->sequence_parallel,
-        .sharding = sharding_of(s->sharding), .offload = place_of(s->offload, plan_offloads),
+        .gpus = gpus_of(s),
+        .gpus_per_node = s->per_node,
+        .tp = at_least_1(s->tp),
+        .pp = at_least_1(s->pp),
+        .cp = at_least_1(s->cp),
+        .ep = at_least_1(s->ep),
+        .interleave = at_least_1(s->interleave),
+        .sequence_parallel = s->sequence_parallel,
+        .sharding = sharding_of(s->sharding),
+        .offload = place_of(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
-        .rank = s->rank ? s->rank : strcmp(s->model.optimizer, "galore") == 0 ? 128 : PLAN_RANK,
+        .rank = s->rank                                     ? s->rank
+                : strcmp(s->model.optimizer, "galore") == 0 ? 128
+                                                            : PLAN_RANK,
         .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
-        .ema = s->ema, .cache_block = s->cache_block, .memory = (double)s->memory,
+        .ema = s->ema,
+        .cache_block = s->cache_block,
+        .memory = (double)s->memory,
     };
-    if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision))
-        return false;
+    if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision)) return false;
     if (p->inference && !p->precision_given)
         p->precision = estimate_precision("bf16"); /* nobody serves in float32 who does not say so */
     if (!quantisation_of(command, "weights", s->weights, &p->weights) ||

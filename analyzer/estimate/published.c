@@ -13,8 +13,7 @@ struct published deepspeed_zero2(double params, double gpus_per_node, double nod
 {
     double gpus = gpus_per_node * nodes;
 
-    if (offload_optimizer)
-        return (struct published){2 * params, trunc(params * most(4 * gpus, 16) * BUFFER)};
+    if (offload_optimizer) return (struct published){2 * params, trunc(params * most(4 * gpus, 16) * BUFFER)};
     return (struct published){2 * params + trunc(18 * params / gpus), trunc(params * 4 * gpus_per_node * BUFFER)};
 }
 

@@ -22,10 +22,10 @@ struct published deepspeed_zero3(double params, double largest_layer, double gpu
  * such thing; sizes are elements. */
 struct megatron_weights {
     double layers, hidden, heads, kv_heads, head_dim, ffn;
-    double vocab;                     /* padded: megatron_padded_vocab */
+    double vocab; /* padded: megatron_padded_vocab */
     bool gated, rms_norm, untied;
     double experts, expert_ffn, shared_ffn;
-    double tp, pp, dp, ep;            /* dp: GPUs with other data; experts' tensors are divided by tp too */
+    double tp, pp, dp, ep; /* dp: GPUs with other data; experts' tensors are divided by tp too */
     bool distributed_optimizer;
 };
 double megatron_weight_bytes(const struct megatron_weights *m);

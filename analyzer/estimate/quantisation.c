@@ -7,8 +7,7 @@
 #include <string.h>
 
 static const struct quantisation quantisations[] = {
-#define QUANTISATION(word, bits, row_bits, scheme, source) \
-    {word, bits, row_bits, QUANTISATION_##scheme, source},
+#define QUANTISATION(word, bits, row_bits, scheme, source) {word, bits, row_bits, QUANTISATION_##scheme, source},
 #include "analyzer/estimate/quantisations.def"
 #undef QUANTISATION
 };
@@ -21,8 +20,7 @@ const char plan_quantisations[] =
 const struct quantisation *quantisation_named(const char *word)
 {
     for (size_t i = 0; i < sizeof quantisations / sizeof *quantisations; i++)
-        if (strcmp(quantisations[i].word, word) == 0)
-            return &quantisations[i];
+        if (strcmp(quantisations[i].word, word) == 0) return &quantisations[i];
     return NULL;
 }
 
@@ -30,6 +28,7 @@ const struct quantisation *quantisation_named(const char *word)
 
 /* TYPE(id, bytes of a block, weights in it, type where rows are no multiple of that). ggml-common.h;
  * tensor_type_fallback in llama-quant.cpp. */
+/* clang-format off */
 #define TYPES(TYPE)                \
     TYPE(F16, 2, 1, F16)           \
     TYPE(Q4_0, 18, 32, F16)        \
@@ -45,6 +44,7 @@ const struct quantisation *quantisation_named(const char *word)
     TYPE(Q5_K, 176, 256, Q5_1)     \
     TYPE(Q6_K, 210, 256, Q8_0)     \
     TYPE(IQ4_XS, 136, 256, IQ4_NL)
+/* clang-format on */
 
 enum type {
 #define TYPE(id, bytes, weights, fallback) id,
@@ -65,22 +65,24 @@ enum kind { EMBEDDING, OUTPUT, Q, K, V, O, DOWN, EXPERT, OTHER, ANY };
 
 enum when {
     ALWAYS,
-    GQA,         /* four or more query heads share a key head */
-    EIGHT,       /* of experts: as Mixtral */
+    GQA,   /* four or more query heads share a key head */
+    EIGHT, /* of experts: as Mixtral */
     NOT_EIGHT,
-    FIRST_2, FIRST_4, FIRST_EIGHTH, FIRST_SIXTEENTH, /* of the layers */
-    SOME,        /* the first and last eighth, and every third between */
-    WIDE_70B,    /* models of 80 layers that share key heads, Llama's 70B first */
+    FIRST_2,
+    FIRST_4,
+    FIRST_EIGHTH,
+    FIRST_SIXTEENTH, /* of the layers */
+    SOME,            /* the first and last eighth, and every third between */
+    WIDE_70B,        /* models of 80 layers that share key heads, Llama's 70B first */
 };
 
 static const struct {
     const char *word;
     enum type base;
 } mixtures[] = {
-    {"q4_0", Q4_0},   {"q4_1", Q4_1},   {"q5_0", Q5_0},     {"q5_1", Q5_1},     {"q8_0", Q8_0},
-    {"q2_k", Q2_K},   {"q2_k_s", Q2_K}, {"q3_k_s", Q3_K},   {"q3_k_m", Q3_K},   {"q3_k_l", Q3_K},
-    {"q4_k_s", Q4_K}, {"q4_k_m", Q4_K}, {"q5_k_s", Q5_K},   {"q5_k_m", Q5_K},   {"q6_k", Q6_K},
-    {"iq4_nl", IQ4_NL}, {"iq4_xs", IQ4_XS}, {"mxfp4_moe", Q8_0},
+    {"q4_0", Q4_0},   {"q4_1", Q4_1},   {"q5_0", Q5_0},   {"q5_1", Q5_1},     {"q8_0", Q8_0},     {"q2_k", Q2_K},
+    {"q2_k_s", Q2_K}, {"q3_k_s", Q3_K}, {"q3_k_m", Q3_K}, {"q3_k_l", Q3_K},   {"q4_k_s", Q4_K},   {"q4_k_m", Q4_K},
+    {"q5_k_s", Q5_K}, {"q5_k_m", Q5_K}, {"q6_k", Q6_K},   {"iq4_nl", IQ4_NL}, {"iq4_xs", IQ4_XS}, {"mxfp4_moe", Q8_0},
 };
 
 /* The first that holds; none: the mixture's base. "" is every mixture. */
@@ -138,15 +140,15 @@ static const struct {
 static bool has(const char *name, const char *const *words)
 {
     for (; *words; words++)
-        if (strstr(name, *words))
-            return true;
+        if (strstr(name, *words)) return true;
     return false;
 }
 
 /* By the names that presets, safetensors files and GGUF files give it. */
 static enum kind kind_of(const struct model *m, const struct model_tensor *t)
 {
-    static const char *const v[] = {"v_proj", "attn_v", ".wv", "qkv", "c_attn", "query_key_value", "kv_b", "value", NULL};
+    static const char *const v[] = {"v_proj",          "attn_v", ".wv",   "qkv", "c_attn",
+                                    "query_key_value", "kv_b",   "value", NULL};
     static const char *const k[] = {"k_proj", "attn_k", ".wk", "key", NULL};
     static const char *const q[] = {"q_proj", "attn_q", ".wq", "query", NULL};
     static const char *const o[] = {"o_proj", "attn_output", ".wo", "c_proj", "dense", "out", NULL};
@@ -155,7 +157,8 @@ static enum kind kind_of(const struct model *m, const struct model_tensor *t)
     switch (t->role) {
     case TENSOR_EMBEDDING: return m->shape.tied ? OUTPUT : EMBEDDING;
     case TENSOR_HEAD: return OUTPUT;
-    case TENSOR_ATTENTION: return has(t->name, v) ? V : has(t->name, k) ? K : has(t->name, q) ? Q : has(t->name, o) ? O : OTHER;
+    case TENSOR_ATTENTION:
+        return has(t->name, v) ? V : has(t->name, k) ? K : has(t->name, q) ? Q : has(t->name, o) ? O : OTHER;
     case TENSOR_EXPERT: return has(t->name, down) ? DOWN : EXPERT;
     case TENSOR_MLP: return has(t->name, down) ? DOWN : OTHER;
     default: return OTHER;
@@ -195,8 +198,7 @@ static enum type type_of(const char *word, enum type base, enum kind kind, const
 
 static double type_bits(enum type type, uint64_t row)
 {
-    while (row % types[type].weights)
-        type = types[type].fallback;
+    while (row % types[type].weights) type = types[type].fallback;
     return 8.0 * types[type].bytes / types[type].weights;
 }
 
@@ -209,11 +211,9 @@ static double gguf_bits(const struct quantisation *q, const struct model *m, con
     enum type base = Q8_0;
 
     for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
-        if (strcmp(mixtures[i].word, q->word) == 0)
-            base = mixtures[i].base;
+        if (strcmp(mixtures[i].word, q->word) == 0) base = mixtures[i].base;
     /* an output layer whose rows are no multiple of a block is Q8_0 at once */
-    if (kind == OUTPUT && row % types[base].weights)
-        return type_bits(Q8_0, row);
+    if (kind == OUTPUT && row % types[base].weights) return type_bits(Q8_0, row);
     if (t->place != TENSOR_IN_LAYER || layers < 1 || layers > 10000)
         return type_bits(type_of(q->word, base, kind, m, t, 0, layers), row);
     for (uint64_t layer = 0; layer < layers; layer++)
@@ -249,10 +249,8 @@ double quantisation_bits(const struct quantisation *q, const struct model *m, co
     bool has_it = q->scheme == QUANTISATION_ALL || (q->scheme == QUANTISATION_LINEAR && linear(t)) ||
                   (q->scheme == QUANTISATION_EXPERTS && (experts ? t->role == TENSOR_EXPERT : linear(t)));
 
-    if (q->scheme == QUANTISATION_GGUF)
-        return matrix_in_gguf(t) ? gguf_bits(q, m, t) : 32;
-    if (!has_it)
-        return plain;
+    if (q->scheme == QUANTISATION_GGUF) return matrix_in_gguf(t) ? gguf_bits(q, m, t) : 32;
+    if (!has_it) return plain;
     return q->bits + (t->dims == 2 && t->cols ? q->row_bits / (double)t->cols : 0);
 }
 

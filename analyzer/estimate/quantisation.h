@@ -4,7 +4,7 @@
 
 #include "analyzer/estimate/plan.h"
 
-extern const char plan_quantisations[]; /* "fp32|bf16|…" */
+extern const char plan_quantisations[];                          /* "fp32|bf16|…" */
 const struct quantisation *quantisation_named(const char *word); /* NULL: none of that name */
 
 /* Bits a weight of tensor `t` of `m` stored as `q`, scales included: an average over the layers where a mixture

@@ -83,8 +83,7 @@ static size_t attention(const struct roof_shape *s, double e, struct roof_way *o
             s->causal ? "2·b·h·s·d + 2·b·h·n·d · blocks of 128 queries, less what is masked"
                       : "2·b·h·s·d + 2·b·h·n·d · blocks of 128 queries");
         way(&out[2], "flash", 4 * b * h * pairs * d, work, e * once,
-            "Dao et al. 2022: Q, K, V read and O written once, blocks share K and V in L2",
-            "2·b·h·s·d + 2·b·kv·n·d");
+            "Dao et al. 2022: Q, K, V read and O written once, blocks share K and V in L2", "2·b·h·s·d + 2·b·kv·n·d");
         return 3;
     }
     way(&out[1], "flash", 4 * b * h * pairs * d, work, e * once, "Dao et al. 2022: Q, K, V read and O written once",
@@ -100,7 +99,9 @@ static size_t rowwise(const struct roof_shape *s, double e, double flops, double
 
     way(&out[0], "unfused", flops * n, work, e * passes * n, "each operator reads and writes its tensors", unfused);
     way(&out[1], "fused", flops * n, work, e * once, "one kernel: read once, written once",
-        vectors > 1 ? "2·rows·cols + 2·cols" : vectors > 0 ? "2·rows·cols + cols" : "2·rows·cols");
+        vectors > 1   ? "2·rows·cols + 2·cols"
+        : vectors > 0 ? "2·rows·cols + cols"
+                      : "2·rows·cols");
     return 2;
 }
 
@@ -111,7 +112,8 @@ static size_t softmax(const struct roof_shape *s, double e, struct roof_way *out
 
 static size_t layernorm(const struct roof_shape *s, double e, struct roof_way *out)
 {
-    return rowwise(s, e, 8, 12, 2, "8·rows·cols: mean 1, variance 3, normalise 2, scale and shift 2", "12·rows·cols", out);
+    return rowwise(s, e, 8, 12, 2, "8·rows·cols: mean 1, variance 3, normalise 2, scale and shift 2", "12·rows·cols",
+                   out);
 }
 
 static size_t rmsnorm(const struct roof_shape *s, double e, struct roof_way *out)
@@ -169,8 +171,8 @@ static size_t conv2d(const struct roof_shape *s, double e, struct roof_way *out)
 
 #define BIT(field) (1u << ROOF_##field)
 const struct roof_op roof_ops[] = {
-    {"matmul", "matrix product (--n 1: matrix times vector)", true, BIT(m) | BIT(n) | BIT(k), BIT(batch) | BIT(tile), false,
-     NULL, matmul},
+    {"matmul", "matrix product (--n 1: matrix times vector)", true, BIT(m) | BIT(n) | BIT(k), BIT(batch) | BIT(tile),
+     false, NULL, matmul},
     {"attention", "scaled dot-product attention, forward", true, BIT(heads) | BIT(seq) | BIT(head_dim),
      BIT(batch) | BIT(kv_heads) | BIT(kv_seq), true,
      "b batch, s queries, n keys, h heads (kv: of keys), d size of a head", attention},
@@ -181,8 +183,8 @@ const struct roof_op roof_ops[] = {
      "inputs 2 and steps 1 where not given", elementwise},
     {"reduce", "sum of all elements", false, BIT(size), 0, false, NULL, reduce},
     {"conv2d", "convolution", true, BIT(in_channels) | BIT(out_channels) | BIT(height) | BIT(kernel),
-     BIT(batch) | BIT(width) | BIT(stride) | BIT(padding) | BIT(groups), false,
-     "b batch, oh and ow of the output", conv2d},
+     BIT(batch) | BIT(width) | BIT(stride) | BIT(padding) | BIT(groups), false, "b batch, oh and ow of the output",
+     conv2d},
 };
 const size_t roof_ops_n = sizeof roof_ops / sizeof *roof_ops;
 const char roof_op_words[] = "matmul|attention|layernorm|rmsnorm|softmax|elementwise|reduce|conv2d|";
@@ -190,8 +192,7 @@ const char roof_op_words[] = "matmul|attention|layernorm|rmsnorm|softmax|element
 const struct roof_op *roof_op_find(const char *word)
 {
     for (size_t i = 0; i < roof_ops_n; i++)
-        if (strcmp(roof_ops[i].word, word) == 0)
-            return &roof_ops[i];
+        if (strcmp(roof_ops[i].word, word) == 0) return &roof_ops[i];
     return NULL;
 }
 
@@ -227,22 +228,19 @@ bool roof_check(const struct roof_op *op, const struct roof_shape *s, char *why,
     struct roof_way ways[ROOF_WAYS_MAX];
 
     for (int i = 0; i < ROOF_DIMS_N; i++) {
-        if (!s->of[i] && (op->needs & 1u << i))
-            return no(why, size, "needs --%s", roof_dim_option[i]);
-        if (s->of[i] && !((op->needs | op->takes) & 1u << i))
-            return no(why, size, "has no --%s", roof_dim_option[i]);
+        if (!s->of[i] && (op->needs & 1u << i)) return no(why, size, "needs --%s", roof_dim_option[i]);
+        if (s->of[i] && !((op->needs | op->takes) & 1u << i)) return no(why, size, "has no --%s", roof_dim_option[i]);
     }
-    if (s->causal && !op->causal)
-        return no(why, size, "has no --causal");
-    if (!sensible(s, why, size))
-        return false;
+    if (s->causal && !op->causal) return no(why, size, "has no --causal");
+    if (!sensible(s, why, size)) return false;
     for (size_t i = 0, n = op->ways(s, 8, ways); i < n; i++)
         if (!(ways[i].flops < TOO_MUCH) || !(ways[i].bytes < TOO_MUCH))
             return no(why, size, "is too large: more than 10^24 operations or bytes");
     return true;
 }
 
-size_t roof_ways(const struct roof_op *op, const struct roof_shape *s, double element, struct roof_way out[ROOF_WAYS_MAX])
+size_t roof_ways(const struct roof_op *op, const struct roof_shape *s, double element,
+                 struct roof_way out[ROOF_WAYS_MAX])
 {
     return op->ways(s, element, out);
 }

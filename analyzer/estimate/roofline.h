@@ -12,6 +12,7 @@
 #include "analyzer/estimate/gpu.h"
 
 /* DIM(field, option, what it is): the numbers of all operators' shapes; 0: not given. */
+/* clang-format off */
 #define ROOF_DIMS(DIM)                                                                              \
     DIM(m, "m", "matmul: rows of A and C")                                                          \
     DIM(n, "n", "matmul: columns of B and C")                                                       \
@@ -36,6 +37,7 @@
     DIM(stride, "stride", "conv2d: 1 if not given")                                                 \
     DIM(padding, "padding", "conv2d: 0 if not given")                                               \
     DIM(groups, "groups", "conv2d: 1 if not given")
+/* clang-format on */
 
 enum roof_dim {
 #define DIM(field, option, what) ROOF_##field,
@@ -54,18 +56,18 @@ struct roof_shape {
 enum { ROOF_WAYS_MAX = 4 };
 
 struct roof_way {
-    const char *name;     /* "naive", "flash"; "" where there is one */
+    const char *name; /* "naive", "flash"; "" where there is one */
     double flops, bytes;
     char flops_formula[96], bytes_formula[128];
-    const char *source;   /* of the formula; static */
+    const char *source; /* of the formula; static */
 };
 
 struct roof_op {
     const char *word, *what;
-    bool tensor;          /* on tensor cores; else on the ordinary ones, in float32 */
+    bool tensor;           /* on tensor cores; else on the ordinary ones, in float32 */
     uint32_t needs, takes; /* bits of enum roof_dim: has to have; can have as well */
-    bool causal;          /* knows --causal */
-    const char *letters;  /* of its formulas, where they are not the options' names; NULL */
+    bool causal;           /* knows --causal */
+    const char *letters;   /* of its formulas, where they are not the options' names; NULL */
     size_t (*ways)(const struct roof_shape *s, double e, struct roof_way out[ROOF_WAYS_MAX]);
 };
 
@@ -82,10 +84,10 @@ size_t roof_ways(const struct roof_op *op, const struct roof_shape *s, double el
 
 /* Where a way stands under a GPU's roof. */
 struct roof_point {
-    double intensity, ridge;      /* operations a byte */
-    double attainable;            /* operations/s at the most */
+    double intensity, ridge; /* operations a byte */
+    double attainable;       /* operations/s at the most */
     double compute_s, memory_s, least_s;
-    bool by_memory;               /* what bounds it */
+    bool by_memory; /* what bounds it */
 };
 struct roof_point roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s);
 

@@ -63,8 +63,7 @@ static double tensor_share(const struct plan *p, const struct model_tensor *t)
     case TENSOR_EXPERT: return 1 / (tp * (double)p->ep);
     case TENSOR_EMBEDDING: return strstr(t->name, "position") || strstr(t->name, "type") ? 1 : 1 / tp;
     case TENSOR_ATTENTION:
-        if (s->kv_rank && (strstr(t->name, "q_a") || strstr(t->name, "kv_a")))
-            return 1;
+        if (s->kv_rank && (strstr(t->name, "q_a") || strstr(t->name, "kv_a"))) return 1;
         if (!s->kv_rank && s->kv_heads && (strstr(t->name, "k_proj") || strstr(t->name, "v_proj")))
             return 1 / least(tp, (double)s->kv_heads);
         return 1 / tp;
@@ -141,19 +140,17 @@ static void add_weights(const struct plan *p, uint64_t stage, struct estimate_re
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, name, bytes);
         estimate_explain(line, p->weights->source, "%s parameters · %.5g bits / 8",
                          format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
-        if (more > 0)
-            line->why = "how many parameters are embeddings, which keep 16 bits, is not known";
+        if (more > 0) line->why = "how many parameters are embeddings, which keep 16 bits, is not known";
     }
     if (sums.plain_bytes > 0) {
         const char *what = sums.bytes > 0 ? "embeddings, norms and what is not quantised" : "weights";
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, what, EXACTLY(sums.plain_bytes));
         if (as_in_file(p))
-            estimate_explain(line, "the file's header", "as the file has them%s%s",
-                             *p->model->stored_as ? ": " : "", p->model->stored_as);
+            estimate_explain(line, "the file's header", "as the file has them%s%s", *p->model->stored_as ? ": " : "",
+                             p->model->stored_as);
         else
-            estimate_explain(line, p->weights ? p->weights->source : "a number's size",
-                             "%s parameters · %.4g B", format_count(count, units_whole(sums.plain_params)),
-                             sums.plain_bytes / sums.plain_params);
+            estimate_explain(line, p->weights ? p->weights->source : "a number's size", "%s parameters · %.4g B",
+                             format_count(count, units_whole(sums.plain_params)), sums.plain_bytes / sums.plain_params);
     }
 }
 
@@ -165,14 +162,14 @@ static double mamba_state(const struct plan *p);
 
 static double cache_bits(const struct plan *p)
 {
-    if (p->cache)
-        return p->cache->bits;
+    if (p->cache) return p->cache->bits;
     return p->precision && p->precision_given && p->precision->weights == 4 && !p->precision->cast_copy ? 32 : 16;
 }
 
 static bool decoder(const struct model_shape *s)
 {
-    return s->layers && (s->family == MODEL_GPT || s->family == MODEL_LLAMA || s->family == MODEL_T5 || s->family == MODEL_WHISPER);
+    return s->layers &&
+           (s->family == MODEL_GPT || s->family == MODEL_LLAMA || s->family == MODEL_T5 || s->family == MODEL_WHISPER);
 }
 
 bool serving_decodes(const struct plan *p)
@@ -190,8 +187,7 @@ static double elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
 
-    if (s->kv_rank)
-        return (double)(s->kv_rank + s->rope_dim);
+    if (s->kv_rank) return (double)(s->kv_rank + s->rope_dim);
     return 2 * kv_heads_here(p) * (double)s->head_dim;
 }
 
@@ -202,8 +198,7 @@ static double tokens_held(const struct plan *p, double tokens, double window)
     bool cut = window > 0 && tokens > window;
 
     tokens = cut ? window : whole_up(tokens / (double)p->cp);
-    if (p->cache_block)
-        tokens = (whole_up(tokens / block) + cut) * block;
+    if (p->cache_block) tokens = (whole_up(tokens / block) + cut) * block;
     return tokens;
 }
 
@@ -227,15 +222,15 @@ static struct cached cache_of(const struct plan *p, uint64_t stage)
         here = here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
     c = (struct cached){.full = here, .cross = s->family == MODEL_WHISPER ? (double)s->sound : 0};
 
-    if (window_layers > s->layers)
-        window_layers = s->layers;
+    if (window_layers > s->layers) window_layers = s->layers;
     if (window_layers) {
         c.full = whole_up((double)(s->layers - window_layers) * here / (double)s->layers);
         c.windowed = here - c.full;
     }
     c.tokens = tokens_held(p, (double)p->seq, 0);
     c.window_tokens = tokens_held(p, (double)p->seq, (double)s->window);
-    c.bytes = (c.full * (c.tokens + c.cross) + c.windowed * c.window_tokens) * (double)p->batch * elements(p) * cache_bits(p) / 8;
+    c.bytes = (c.full * (c.tokens + c.cross) + c.windowed * c.window_tokens) * (double)p->batch * elements(p) *
+              cache_bits(p) / 8;
     return c;
 }
 
@@ -259,8 +254,9 @@ static void explain_cache(const struct plan *p, const struct cached *c, struct e
         snprintf(windowed, sizeof windowed, " and %.0f positions of sound", c->cross);
     else if (c->windowed > 0)
         snprintf(windowed, sizeof windowed, " + %.0f layers · %.0f", c->windowed, c->window_tokens);
-    estimate_explain(line, s->kv_rank ? "DeepSeek-V2 (2405.04434), section 2.1: one latent vector a token"
-                                      : "keys and values of every token and layer",
+    estimate_explain(line,
+                     s->kv_rank ? "DeepSeek-V2 (2405.04434), section 2.1: one latent vector a token"
+                                : "keys and values of every token and layer",
                      "(%.0f layers · %.0f tokens%s) · batch %ju · %s · %.4g B", c->full, c->tokens, windowed,
                      (uintmax_t)p->batch, each, cache_bits(p) / 8);
 }
@@ -270,8 +266,8 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     const struct model_shape *s = &p->model->shape;
     struct cached c = cache_of(p, stage);
     bool cut = c.windowed > 0 && c.window_tokens < c.tokens;
-    double whole = cut ? c.bytes * (c.full + c.windowed) * c.tokens / (c.full * c.tokens + c.windowed * c.window_tokens)
-                       : c.bytes;
+    double whole =
+        cut ? c.bytes * (c.full + c.windowed) * c.tokens / (c.full * c.tokens + c.windowed * c.window_tokens) : c.bytes;
     struct interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
     unsigned when = c.cross > 0 ? IN_PHASE(DECODE) : IN_INFERENCE; /* while the encoder hears there is none yet */
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, when, "KV cache", bytes);
@@ -281,19 +277,22 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     explain_cache(p, &c, line);
     if (s->kv_rank) {
         double expanded = (double)layers_of(p, stage) * c.tokens * (double)p->batch *
-                          whole_up((double)s->heads / (double)p->tp) *
-                          (double)(s->nope_dim + s->rope_dim + s->v_dim) * cache_bits(p) / 8;
-        estimate_note(r, "KV cache: the latent vectors, as vLLM and SGLang keep them; transformers keeps expanded keys "
-                         "and values: %s", format_bytes(text, units_whole(expanded)));
+                          whole_up((double)s->heads / (double)p->tp) * (double)(s->nope_dim + s->rope_dim + s->v_dim) *
+                          cache_bits(p) / 8;
+        estimate_note(r,
+                      "KV cache: the latent vectors, as vLLM and SGLang keep them; transformers keeps expanded keys "
+                      "and values: %s",
+                      format_bytes(text, units_whole(expanded)));
     }
     if (cut && p->cache_block)
-        estimate_note(r, "KV cache: layers with a sliding window of %ju keep no more; a server that keeps all tokens "
-                         "(vLLM without its hybrid cache manager) needs %s", (uintmax_t)s->window,
-                      format_bytes(text, units_whole(whole)));
+        estimate_note(r,
+                      "KV cache: layers with a sliding window of %ju keep no more; a server that keeps all tokens "
+                      "(vLLM without its hybrid cache manager) needs %s",
+                      (uintmax_t)s->window, format_bytes(text, units_whole(whole)));
     else if (cut)
-        line->why = "transformers cuts to the sliding window by views, which hold the whole prompt until the first new token";
-    if (p->cache_block || s->kv_rank)
-        return;
+        line->why =
+            "transformers cuts to the sliding window by views, which hold the whole prompt until the first new token";
+    if (p->cache_block || s->kv_rank) return;
     /* transformers' DynamicCache: torch.cat makes a layer's keys anew for each token */
     tokens = c.full > 0 ? c.tokens : c.window_tokens;
     layer = tokens * (double)p->batch * elements(p) / 2 * cache_bits(p) / 8;
@@ -326,7 +325,7 @@ static struct interval token_elements(const struct plan *p)
     const struct model_shape *s = &p->model->shape;
     double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
     double q = (double)s->heads * (double)s->head_dim / tp, kv = elements(p) / 2;
-    double held = p->cache_block ? 2 * h : 4 * h; /* beside what the MLP makes */
+    double held = p->cache_block ? 2 * h : 4 * h;  /* beside what the MLP makes */
     double early = p->cache_block ? 2 * h : 3 * h; /* beside what attention and norms make */
     struct interval attention, mlp, norm = {3 * h, early + 8 * h / size, early + 8 * h / size};
 
@@ -339,7 +338,7 @@ static struct interval token_elements(const struct plan *p)
     attention.high = attention.likely + q + 2 * kv;
     if (s->gated) /* act(gate), up, and their product */
         mlp = (struct interval){2 * h + 3 * f, held + 3 * f, held + 4 * f};
-    else          /* before and after the activation */
+    else /* before and after the activation */
         mlp = (struct interval){2 * h + 2 * f, held + (gelu_in_pieces(s) ? 4 : 2) * f, held + 5 * f};
     if (s->experts && s->experts_used) {
         double used = (double)s->experts_used, e = (double)s->expert_ffn / tp;
@@ -360,8 +359,7 @@ static struct interval prefill_tokens(const struct plan *p, double a_sequence)
 {
     double all = (double)p->batch * whole_up(a_sequence / (double)p->cp);
 
-    if (!p->cache_block)
-        return EXACTLY(all);
+    if (!p->cache_block) return EXACTLY(all);
     return (struct interval){least(all, 2048), least(all, 8192), least(all, 16384)};
 }
 
@@ -370,7 +368,8 @@ static double score_bytes(const struct plan *p)
 {
     bool float16 = p->precision && strstr(p->precision->name, "fp16");
 
-    if (p->model->shape.family == MODEL_GPT || p->model->shape.family == MODEL_WHISPER) /* softmax of the scores as they are */
+    if (p->model->shape.family == MODEL_GPT ||
+        p->model->shape.family == MODEL_WHISPER) /* softmax of the scores as they are */
         return 2 * element_size(p);
     return element_size(p) == 4 || float16 ? 8 : 10;
 }
@@ -387,8 +386,7 @@ static struct interval eager(const struct plan *p, double queries, double keys)
     double all = batch * queries * keys, head = heads * (double)s->head_dim;
     double rest = batch * size * (queries * (3 * (double)s->hidden + head) + 2 * keys * head);
 
-    if (p->attention != PLAN_ATTENTION_EAGER)
-        return EXACTLY(0);
+    if (p->attention != PLAN_ATTENTION_EAGER) return EXACTLY(0);
     return (struct interval){all * heads * 2 * size, all * (heads * score + size) + rest,
                              all * (heads * (score + size) + size) + rest};
 }
@@ -414,8 +412,9 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         layer.low = most(layer.low, logits.low);
         layer.high = most(layer.high, logits.high);
         line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
-        line->why = decoder(s) ? "which copies of one layer live at once depends on the code; servers read prompts in pieces"
-                               : "which copies of one layer live at once depends on the code";
+        line->why = decoder(s)
+                        ? "which copies of one layer live at once depends on the code; servers read prompts in pieces"
+                        : "which copies of one layer live at once depends on the code";
         if (by_scores)
             estimate_explain(line, "eager attention: scores, a float32 softmax of them, the mask",
                              "batch %ju · %ju heads / tp %ju · queries · keys · %.0f B", (uintmax_t)p->batch,
@@ -443,7 +442,8 @@ static void hear_and_speak(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     add_pass(p, r, IN_PHASE(PREFILL), "encoder", EXACTLY(batch * sound), eager(p, sound, sound));
-    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "what the encoder heard", EXACTLY(batch * sound * (double)s->hidden * size));
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "what the encoder heard",
+                        EXACTLY(batch * sound * (double)s->hidden * size));
     estimate_explain(line, "transformers generate(): encoder_outputs are kept", "%ju · %ju positions · %ju · %.0f B",
                      (uintmax_t)p->batch, (uintmax_t)s->sound, (uintmax_t)s->hidden, size);
     add_pass(p, r, IN_PHASE(DECODE), "decode", (struct interval){batch, batch, batch * prompt}, eager(p, 1, sound));
@@ -452,29 +452,29 @@ static void hear_and_speak(const struct plan *p, struct estimate_result *r)
 static void add_activations(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
-    double sequence = s->family == MODEL_VIT && s->patch ? (double)(s->image / s->patch * (s->image / s->patch) + 1)
-                                                         : (double)p->seq;
+    double sequence =
+        s->family == MODEL_VIT && s->patch ? (double)(s->image / s->patch * (s->image / s->patch) + 1) : (double)p->seq;
     char text[UNITS_TEXT];
 
-    if (sequence < 1)
-        return;
+    if (sequence < 1) return;
     if (s->family == MODEL_WHISPER) {
         hear_and_speak(p, r);
         return;
     }
     add_pass(p, r, IN_PHASE(PREFILL), decoder(s) ? "prefill" : "forward", prefill_tokens(p, sequence),
              eager(p, prefill_tokens(p, sequence).likely / (double)p->batch, sequence));
-    if (!decoder(s))
-        return;
+    if (!decoder(s)) return;
     add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), eager(p, 1, sequence));
     if (!p->cache_block)
-        estimate_note(r, "logits: of each sequence's last token, as generate() makes them; model(input_ids) makes all: %s",
-                      format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
+        estimate_note(
+            r, "logits: of each sequence's last token, as generate() makes them; model(input_ids) makes all: %s",
+            format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
 }
 
 /* ---------------------------------------------------------------- Mamba */
 
-/* A layer's state for one sequence: what the convolution still has to see, in the model's type, and the scan's state. */
+/* A layer's state for one sequence: what the convolution still has to see, in the model's type, and the scan's state.
+ */
 static double mamba_taps(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
@@ -498,9 +498,9 @@ static void add_mamba_state(const struct plan *p, struct estimate_result *r)
 
     line->why = "transformers keeps the scan's state in float32, mamba_ssm in the model's type";
     estimate_explain(line, "transformers cache_utils.py; mamba_ssm modules/mamba2.py: allocate_inference_cache",
-                     "%ju layers · batch %ju · (%ju · %ju taps · %.0f B + %ju · %ju of state · 4 B)", (uintmax_t)s->layers,
-                     (uintmax_t)p->batch, (uintmax_t)(s->inner + 2 * s->groups * s->state), (uintmax_t)s->taps, size,
-                     (uintmax_t)s->inner, (uintmax_t)s->state);
+                     "%ju layers · batch %ju · (%ju · %ju taps · %.0f B + %ju · %ju of state · 4 B)",
+                     (uintmax_t)s->layers, (uintmax_t)p->batch, (uintmax_t)(s->inner + 2 * s->groups * s->state),
+                     (uintmax_t)s->taps, size, (uintmax_t)s->inner, (uintmax_t)s->state);
 }
 
 /* Bytes a token of a layer's pass over the prompt. Without kernels, as measured: Mamba's discretised A, B and inputs
@@ -512,7 +512,8 @@ static double mamba_token(const struct plan *p)
     double mixed = i + 2 * (double)s->groups * n;
 
     if (p->attention == PLAN_ATTENTION_EAGER)
-        return heads > 0 ? 4 * 4 * heads * 256 + 2 * 4 * heads * n + (size < 4 ? 34 : 42) * i : 12 * i * n + (size < 4 ? 28 : 36) * i;
+        return heads > 0 ? 4 * 4 * heads * 256 + 2 * 4 * heads * n + (size < 4 ? 34 : 42) * i
+                         : 12 * i * n + (size < 4 ? 28 : 36) * i;
     if (heads > 0) /* what the projection makes, the convolution, what the scan makes, its norm; states of chunks */
         return size * (i + 2 * mixed + heads + 2 * i + 3 * (double)s->hidden) + 2 * 4 * i * n / 256;
     return size * (6 * i + 3 * (double)s->hidden);
@@ -534,7 +535,8 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
                         (struct interval){prompt * (1 - far), prompt, prompt * (1 + far)});
     line->why = eager ? "transformers' modules without kernels, measured: 10 % either way"
                       : "worked out from what mamba_ssm's kernels make, not measured: 20 % either way";
-    estimate_explain(line, eager ? "transformers modeling_mamba.py, modeling_mamba2.py" : "mamba_ssm: what one layer makes",
+    estimate_explain(line,
+                     eager ? "transformers modeling_mamba.py, modeling_mamba2.py" : "mamba_ssm: what one layer makes",
                      "%.0f tokens · %.0f B", tokens, mamba_token(p));
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "logits and one layer's step",
                         (struct interval){logits, step, step * (1 + far)});
@@ -543,7 +545,8 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
                      (uintmax_t)p->batch, (uintmax_t)s->vocab, element_size(p), eager ? ", six copies of a state" : "");
     estimate_note(r, "KV cache: a Mamba has a state in its place, the same at any length");
     if (!eager)
-        estimate_note(r, "with mamba_ssm's kernels; without them transformers makes a state for each token of the prompt: --attention eager");
+        estimate_note(r, "with mamba_ssm's kernels; without them transformers makes a state for each token of the "
+                         "prompt: --attention eager");
 }
 
 /* ---------------------------------------------------------------- all */
@@ -553,14 +556,13 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     const struct model_shape *s = &p->model->shape;
     struct estimate_line *line;
 
-    if (!p->inference)
-        return;
+    if (!p->inference) return;
     add_weights(p, stage, r);
-    if (s->family == MODEL_CONV && p->batch && serving_conv(p, element_size(p), r))
-        return;
+    if (s->family == MODEL_CONV && p->batch && serving_conv(p, element_size(p), r)) return;
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
-        estimate_note(r, s->family == MODEL_CONV ? "no --batch: activations are left out"
-                                                 : "the model's shape is not known: KV cache and activations are left out");
+        estimate_note(r, s->family == MODEL_CONV
+                             ? "no --batch: activations are left out"
+                             : "the model's shape is not known: KV cache and activations are left out");
         return;
     }
     if (!p->batch || (!p->seq && s->family != MODEL_VIT)) {
@@ -571,15 +573,15 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
         scan_and_go_on(p, r);
         return;
     }
-    if (decoder(s))
-        add_cache(p, stage, r);
+    if (decoder(s)) add_cache(p, stage, r);
     add_activations(p, r);
     if (p->cache_block && decoder(s)) {
         line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",
                             (struct interval){0.2 * GIB, 0.5 * GIB, 1.5 * GIB});
         line->why = "by model and captured batch sizes; none with --enforce-eager";
         estimate_explain(line, "vLLM's logs: 0.21 GiB for a 1B model, 0.36 and 1.3 GiB for larger ones", "measured");
-        estimate_note(r, "servers such as vLLM take a share of the GPU (gpu_memory_utilization) whatever is needed; this "
-                         "is what has to be in it");
+        estimate_note(r,
+                      "servers such as vLLM take a share of the GPU (gpu_memory_utilization) whatever is needed; this "
+                      "is what has to be in it");
     }
 }

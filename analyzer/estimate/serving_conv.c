@@ -23,8 +23,7 @@ static double alive(const struct conv_map *maps, size_t i, double image, double 
     const struct conv_map *map = &maps[i];
     double elements = (double)map->inputs + (double)map->held + (i ? image : 0);
 
-    if (!nothing_new(map))
-        elements += (double)map->elements;
+    if (!nothing_new(map)) elements += (double)map->elements;
     /* max_pool2d notes in 8 bytes where each maximum was, whether anybody asks or not */
     return elements * size + (map->op == CONV_MAX_POOL ? 8 * (double)map->elements : 0);
 }
@@ -38,28 +37,26 @@ bool serving_conv(const struct plan *p, double size, struct estimate_result *r)
     struct interval most = {0};
     struct estimate_line *line;
 
-    if (!n || n > CONV_MAPS_MAX)
-        return false;
+    if (!n || n > CONV_MAPS_MAX) return false;
     for (size_t i = 0; i < n; i++) {
         double now = alive(maps, i, image, size), copied = now;
         /* low: the norm is part of the convolution before it (a compiler, TensorRT) */
-        if (!norm(&maps[i]) && now > most.low)
-            most.low = now;
+        if (!norm(&maps[i]) && now > most.low) most.low = now;
         if (now > most.likely) {
             most.likely = now;
             at = i;
         }
         /* high: a convolution's kernel wants channels last, and copies what it reads and writes */
-        if (maps[i].op == CONV_CONV)
-            copied += size * (double)(maps[i].inputs + maps[i].elements);
+        if (maps[i].op == CONV_CONV) copied += size * (double)(maps[i].inputs + maps[i].elements);
         most.high = copied > most.high ? copied : most.high;
     }
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(PREFILL), "activations, forward",
                         (struct interval){images * most.low, images * most.likely, images * most.high});
-    line->why = "low: norms are folded into convolutions (a compiler, TensorRT); high: cuDNN copies to channels last and back";
+    line->why =
+        "low: norms are folded into convolutions (a compiler, TensorRT); high: cuDNN copies to channels last and back";
     estimate_explain(line, "the most that is alive of torchvision's modules under inference_mode()",
-                     "batch %ju · (image %.0f + %s: reads %ju, writes %ju, beside it %ju) · %.0f B%s", (uintmax_t)p->batch,
-                     at ? image : 0, conv_op_word(maps[at].op), (uintmax_t)maps[at].inputs,
+                     "batch %ju · (image %.0f + %s: reads %ju, writes %ju, beside it %ju) · %.0f B%s",
+                     (uintmax_t)p->batch, at ? image : 0, conv_op_word(maps[at].op), (uintmax_t)maps[at].inputs,
                      (uintmax_t)(nothing_new(&maps[at]) ? 0 : maps[at].elements), (uintmax_t)maps[at].held, size,
                      maps[at].op == CONV_MAX_POOL ? " + 8 B where each maximum was" : "");
     return true;

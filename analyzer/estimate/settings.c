@@ -13,8 +13,7 @@ static const struct optimizer *find_optimizer(const char *command, const char *n
     const char *why = estimate_shaped(name);
     char near[32];
 
-    if (o)
-        return o;
+    if (o) return o;
     if (why)
         complain("%s: --optimizer: the states of '%s' depend on the shapes of the matrices (%s); "
                  "a number of parameters is not enough",
@@ -22,47 +21,40 @@ static const struct optimizer *find_optimizer(const char *command, const char *n
     else if (options_nearest(name, estimate_all_optimizers, near, sizeof near))
         complain("%s: --optimizer: '%s' is not known; did you mean '%s'?", command, name, near);
     else
-        complain("%s: --optimizer: '%s' is not known; 'gpuspy %s --help' lists them", command, name,
-                 command);
+        complain("%s: --optimizer: '%s' is not known; 'gpuspy %s --help' lists them", command, name, command);
     return NULL;
 }
 
-bool estimate_parts_of(const char *command, const struct estimate_settings *s,
-                       const struct optimizer **o, const struct precision **p)
+bool estimate_parts_of(const char *command, const struct estimate_settings *s, const struct optimizer **o,
+                       const struct precision **p)
 {
     *o = find_optimizer(command, s->optimizer, s->params > 0);
     *p = estimate_precision(s->precision);
-    if (!*o || !*p)
-        return false;
+    if (!*o || !*p) return false;
     if (s->master_weights && (*p)->weights >= 4) {
-        complain(
-            "%s: --master-weights: with --precision %s the weights are float32 already; use it "
-            "with bf16 or fp16",
-            command, (*p)->name);
+        complain("%s: --master-weights: with --precision %s the weights are float32 already; use it "
+                 "with bf16 or fp16",
+                 command, (*p)->name);
         return false;
     }
     return true;
 }
 
-bool estimate_from_settings(const char *command, const struct estimate_settings *s,
-                            struct estimate *e, int *exit_code)
+bool estimate_from_settings(const char *command, const struct estimate_settings *s, struct estimate *e, int *exit_code)
 {
     const struct optimizer *o;
     const struct precision *p;
     struct model m;
 
     *exit_code = EXIT_USAGE;
-    if (!estimate_parts_of(command, s, &o, &p))
-        return false;
+    if (!estimate_parts_of(command, s, &o, &p)) return false;
     if (s->model && s->params) {
-        complain("%s: --model: '%s' says how many parameters there are; give it or --params", command,
-                 s->model);
+        complain("%s: --model: '%s' says how many parameters there are; give it or --params", command, s->model);
         return false;
     }
     if (s->model) {
         bool found = model_named(command, s->model, &m, exit_code);
-        if (found)
-            *e = estimate_floor(&m, o, p, s->master_weights);
+        if (found) *e = estimate_floor(&m, o, p, s->master_weights);
         model_free(&m);
         return found;
     }

@@ -13,25 +13,52 @@ struct estimate_settings {
 };
 
 extern const char estimate_default_precision[]; /* "fp32"; another pointer: asked for by name */
-#define ESTIMATE_SETTINGS_DEFAULT \
-    {.params = 0, .optimizer = "adam", .precision = estimate_default_precision}
+#define ESTIMATE_SETTINGS_DEFAULT                                                 \
+    {                                                                             \
+        .params = 0, .optimizer = "adam", .precision = estimate_default_precision \
+    }
 
 /* Rows for an option table whose settings have a struct estimate_settings called `member`. The
  * optimizer is a text, not a choice, so that known ones that cannot be computed get a reason. */
-#define ESTIMATE_MODEL_OPTIONS(type, member, letter)                                              \
-    {"params", letter, OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
-     "number of parameters of the model: 1e9, 7B, 350M"},                                          \
-        {"model", 0, OPTION_TEXT, offsetof(type, member.model), "NAME|FILE", model_names, 0, 0,   \
-         "a model by its name (gpuspy estimate --models lists them), or its config.json, .safetensors or .gguf"}
+#define ESTIMATE_MODEL_OPTIONS(type, member, letter)                                                               \
+    {"params",                                                                                                     \
+     letter,                                                                                                       \
+     OPTION_COUNT,                                                                                                 \
+     offsetof(type, member.params),                                                                                \
+     "N",                                                                                                          \
+     NULL,                                                                                                         \
+     1,                                                                                                            \
+     ESTIMATE_PARAMS_MAX,                                                                                          \
+     "number of parameters of the model: 1e9, 7B, 350M"},                                                          \
+    {                                                                                                              \
+        "model", 0, OPTION_TEXT, offsetof(type, member.model), "NAME|FILE", model_names, 0, 0,                     \
+            "a model by its name (gpuspy estimate --models lists them), or its config.json, .safetensors or .gguf" \
+    }
 
-#define ESTIMATE_TRAINING_OPTIONS(type, member)                                                   \
-        {"optimizer", 0, OPTION_TEXT, offsetof(type, member.optimizer), "NAME",                    \
-         estimate_all_optimizers, 0, 0, "optimizer, adam if not given"},                    \
-        {"precision", 0, OPTION_CHOICE, offsetof(type, member.precision), "NAME",                  \
-         estimate_precisions, 0, 0, "number format, fp32 if not given"},                \
-        {"master-weights", 0, OPTION_FLAG, offsetof(type, member.master_weights), NULL, NULL, 0, 0, \
-         "with bf16 or fp16: the optimizer keeps float32 weights and states (DeepSpeed, "          \
-         "Megatron-LM)"}
+#define ESTIMATE_TRAINING_OPTIONS(type, member)                                                    \
+    {"optimizer",                                                                                  \
+     0,                                                                                            \
+     OPTION_TEXT,                                                                                  \
+     offsetof(type, member.optimizer),                                                             \
+     "NAME",                                                                                       \
+     estimate_all_optimizers,                                                                      \
+     0,                                                                                            \
+     0,                                                                                            \
+     "optimizer, adam if not given"},                                                              \
+        {"precision",                                                                              \
+         0,                                                                                        \
+         OPTION_CHOICE,                                                                            \
+         offsetof(type, member.precision),                                                         \
+         "NAME",                                                                                   \
+         estimate_precisions,                                                                      \
+         0,                                                                                        \
+         0,                                                                                        \
+         "number format, fp32 if not given"},                                                      \
+    {                                                                                              \
+        "master-weights", 0, OPTION_FLAG, offsetof(type, member.master_weights), NULL, NULL, 0, 0, \
+            "with bf16 or fp16: the optimizer keeps float32 weights and states (DeepSpeed, "       \
+            "Megatron-LM)"                                                                         \
+    }
 
 #define ESTIMATE_OPTIONS(type, member, letter) \
     ESTIMATE_MODEL_OPTIONS(type, member, letter), ESTIMATE_TRAINING_OPTIONS(type, member)
@@ -43,10 +70,9 @@ static inline bool estimate_wanted(const struct estimate_settings *s)
 }
 
 /* Fills `e`; false after a line on stderr where the settings do not go together, with the exit code. */
-bool estimate_from_settings(const char *command, const struct estimate_settings *s,
-                            struct estimate *e, int *exit_code);
+bool estimate_from_settings(const char *command, const struct estimate_settings *s, struct estimate *e, int *exit_code);
 /* The optimizer and the precision; false after a line on stderr. */
-bool estimate_parts_of(const char *command, const struct estimate_settings *s,
-                       const struct optimizer **o, const struct precision **p);
+bool estimate_parts_of(const char *command, const struct estimate_settings *s, const struct optimizer **o,
+                       const struct precision **p);
 
 #endif

@@ -33,8 +33,7 @@ static double layer_share(const struct plan *p, uint64_t stage, const struct mod
 {
     uint64_t layers = p->model->shape.layers, from = 0, to = t->layers, first, end;
 
-    if (!layers)
-        return 1.0 / (double)p->pp;
+    if (!layers) return 1.0 / (double)p->pp;
     if (t->kind == 0 || !t->layers || t->layers >= layers || p->model->shape.family == MODEL_CONV)
         return (double)shard_layers(p, stage) / (double)layers;
     if (t->kind > 1) {
@@ -53,8 +52,7 @@ static double stage_count(const struct plan *p, uint64_t stage, const struct mod
     bool last = stage == p->pp - 1;
     const struct model_shape *s = &p->model->shape;
 
-    if (t->place == TENSOR_IN_LAYER)
-        return (double)t->count * layer_share(p, stage, t);
+    if (t->place == TENSOR_IN_LAYER) return (double)t->count * layer_share(p, stage, t);
     if (last && stage && s->tied && t->role == TENSOR_EMBEDDING && t->rows == s->vocab)
         return (double)t->count; /* the output layer has a copy of it */
     return (t->place == TENSOR_BEFORE ? stage == 0 : last) ? (double)t->count : 0;
@@ -80,10 +78,8 @@ static double attention_rows(const struct plan *p, const struct model_tensor *t)
 
     if (s->kv_rank) /* latent attention: what leads down to the ranks is everywhere */
         return named(t, "q_a_") || named(t, "kv_a_") ? rows : rows / tp;
-    if (named(t, "k_proj") || named(t, "v_proj"))
-        return rows / key_parts(p);
-    if (named(t, "qkv") && kv > 0 && rows > 2 * kv)
-        return (rows - 2 * kv) / tp + 2 * kv / key_parts(p);
+    if (named(t, "k_proj") || named(t, "v_proj")) return rows / key_parts(p);
+    if (named(t, "qkv") && kv > 0 && rows > 2 * kv) return (rows - 2 * kv) / tp + 2 * kv / key_parts(p);
     return rows / tp;
 }
 
@@ -92,8 +88,7 @@ static double table_rows(const struct plan *p, const struct model_tensor *t)
 {
     uint64_t vocab = p->model->shape.vocab;
 
-    if ((vocab && t->rows != vocab) || named(t, "position") || named(t, "type"))
-        return (double)t->rows;
+    if ((vocab && t->rows != vocab) || named(t, "position") || named(t, "type")) return (double)t->rows;
     return (double)((t->rows + p->tp - 1) / p->tp);
 }
 
@@ -102,11 +97,9 @@ static double bias_rows(const struct plan *p, const struct model_tensor *t)
 {
     static const char *const divided[] = {"q_proj", "qkv", "gate", "up_proj", "fc1", "c_fc", "c_attn"};
 
-    if (named(t, "k_proj") || named(t, "v_proj"))
-        return (double)t->rows / key_parts(p);
+    if (named(t, "k_proj") || named(t, "v_proj")) return (double)t->rows / key_parts(p);
     for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
-        if (named(t, divided[i]))
-            return (double)t->rows / (double)p->tp;
+        if (named(t, divided[i])) return (double)t->rows / (double)p->tp;
     return named(t, "lm_head") ? table_rows(p, t) : (double)t->rows;
 }
 
@@ -115,8 +108,7 @@ static void divide(const struct plan *p, struct shard *s)
     const struct model_tensor *t = s->tensor;
     double tp = (double)p->tp;
 
-    if (p->tp == 1)
-        return;
+    if (p->tp == 1) return;
     if (t->dims == 0) { /* a bare number: how little is not divided is not known */
         s->rows = (double)t->rows / tp;
         return;
@@ -134,11 +126,13 @@ static void divide(const struct plan *p, struct shard *s)
 
 bool shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct shard *s)
 {
-    *s = (struct shard){.tensor = t, .count = stage_count(p, stage, t), .rows = (double)t->rows,
-                        .cols = (double)t->cols, .expert = t->role == TENSOR_EXPERT};
+    *s = (struct shard){.tensor = t,
+                        .count = stage_count(p, stage, t),
+                        .rows = (double)t->rows,
+                        .cols = (double)t->cols,
+                        .expert = t->role == TENSOR_EXPERT};
     divide(p, s);
-    if (s->expert)
-        s->count /= (double)p->ep;
+    if (s->expert) s->count /= (double)p->ep;
     return s->count > 0 && s->rows > 0 && s->cols > 0;
 }
 
@@ -169,8 +163,7 @@ struct shard_sum shard_sum(const struct plan *p, uint64_t stage,
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         double n;
-        if ((keep && !keep(p, t)) || !shard_of(p, stage, t, &s))
-            continue;
+        if ((keep && !keep(p, t)) || !shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols;
         sum.all += n;
         sum.own += n / shard_group(p, s.expert);
@@ -188,18 +181,15 @@ double shard_layer(const struct plan *p, uint64_t stage)
     uint64_t layers = p->model->shape.layers;
     struct shard s;
 
-    if (!layers)
-        return 0;
+    if (!layers) return 0;
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         uint64_t have = t->layers && t->layers <= layers ? t->layers : layers;
-        if (t->place != TENSOR_IN_LAYER || !shard_of(p, stage, t, &s))
-            continue;
+        if (t->place != TENSOR_IN_LAYER || !shard_of(p, stage, t, &s)) continue;
         kinds[t->kind < KINDS ? t->kind : KINDS - 1] +=
             s.rows * s.cols * (double)t->count / (double)have / (s.expert ? (double)p->ep : 1);
     }
-    for (int kind = 1; kind < KINDS; kind++)
-        largest = most(largest, kinds[kind]);
+    for (int kind = 1; kind < KINDS; kind++) largest = most(largest, kinds[kind]);
     return kinds[0] + largest;
 }
 

@@ -9,12 +9,11 @@
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/gpu.h"
 
-
 const char solve_words[] =
 #define SOLVE(id, word, what) word "|"
     SOLVE_WHATS(SOLVE)
 #undef SOLVE
-    "";
+        "";
 const char *const solve_word[] = {
 #define SOLVE(id, word, what) word,
     SOLVE_WHATS(SOLVE)
@@ -64,8 +63,7 @@ static bool with_layers(struct search *s, uint64_t layers)
             tensors[i].bytes = tensors[i].bytes * (double)layers / (double)from;
         }
         params = (unsigned __int128)tensors[i].rows * tensors[i].cols * tensors[i].count;
-        if (params > MODEL_PARAMS_MAX - s->model.params)
-            return false;
+        if (params > MODEL_PARAMS_MAX - s->model.params) return false;
         s->model.params += (uint64_t)params;
     }
     return true;
@@ -85,8 +83,7 @@ static struct interval peak_of(struct search *s, uint64_t value)
         known = with_layers(s, value);
         p.model = &s->model;
     }
-    if (!known || !plan_possible(&p) || !estimate_make(&p, &s->result))
-        return EXACTLY(INFINITY);
+    if (!known || !plan_possible(&p) || !estimate_make(&p, &s->result)) return EXACTLY(INFINITY);
     return s->result.peak;
 }
 
@@ -104,29 +101,25 @@ static void largest(struct search *s, uint64_t limit, bool surely, struct solve_
     struct interval peak;
 
     for (;;) { /* fits·step fits, not·step perhaps */
-        peak = peak_of(s, not * s->step);
-        if (!within(peak, memory, surely))
-            break;
-        fits = not;
-        if (fits == most)
-            break;
+        peak = peak_of(s, not *s->step);
+        if (!within(peak, memory, surely)) break;
+        fits = not ;
+        if (fits == most) break;
         not = fits > most / 2 ? most : fits * 2;
     }
-    while (fits != most && not - fits > 1) {
-        uint64_t middle = fits + (not - fits) / 2;
+    while (fits != most && not -fits > 1) {
+        uint64_t middle = fits + (not -fits) / 2;
         if (within(peak_of(s, middle * s->step), memory, surely))
             fits = middle;
         else
             not = middle;
     }
-    if (!fits)
-        return;
+    if (!fits) return;
     a->any = true;
     a->limited = fits == most;
     a->value = fits * s->step;
     a->peak = peak_of(s, a->value);
-    if (!a->limited)
-        a->next = peak_of(s, a->value + s->step);
+    if (!a->limited) a->next = peak_of(s, a->value + s->step);
     snprintf(a->option, sizeof a->option, "--%s %ju", solve_word[s->what], (uintmax_t)a->value);
 }
 
@@ -149,10 +142,8 @@ static void take(struct solve_answer *a, const struct plan *p, struct interval p
     if (p->tp > 1)
         n += snprintf(a->option + n, sizeof a->option - (size_t)n, " --tp %ju%s", (uintmax_t)p->tp,
                       p->sequence_parallel ? " --sequence-parallel" : "");
-    if (p->pp > 1)
-        n += snprintf(a->option + n, sizeof a->option - (size_t)n, " --pp %ju", (uintmax_t)p->pp);
-    if (p->sharding == PLAN_SHARDING_ZERO3)
-        snprintf(a->option + n, sizeof a->option - (size_t)n, " --sharding zero3");
+    if (p->pp > 1) n += snprintf(a->option + n, sizeof a->option - (size_t)n, " --pp %ju", (uintmax_t)p->pp);
+    if (p->sharding == PLAN_SHARDING_ZERO3) snprintf(a->option + n, sizeof a->option - (size_t)n, " --sharding zero3");
 }
 
 static struct interval peak_on(const struct plan *p)
@@ -167,13 +158,10 @@ static bool try_gpus(const struct plan *p, struct solution *s, struct interval *
 {
     struct interval peak;
 
-    if (!plan_possible(p))
-        return false;
+    if (!plan_possible(p)) return false;
     peak = peak_on(p);
-    if (!s->likely.any && within(peak, p->memory, false))
-        take(&s->likely, p, peak, *before);
-    if (!s->surely.any && within(peak, p->memory, true))
-        take(&s->surely, p, peak, *before);
+    if (!s->likely.any && within(peak, p->memory, false)) take(&s->likely, p, peak, *before);
+    if (!s->surely.any && within(peak, p->memory, true)) take(&s->surely, p, peak, *before);
     *before = peak;
     return s->surely.any;
 }
@@ -187,14 +175,12 @@ static void fewest_serving(const struct plan *base, struct solution *s)
     for (uint64_t n = 1; n <= s->limit; n++)
         for (uint64_t pp = 1; pp <= n && pp <= stages; pp++) {
             struct plan p = *base;
-            if (n % pp || stages % pp || n / pp > node)
-                continue;
+            if (n % pp || stages % pp || n / pp > node) continue;
             p.gpus = n;
             p.pp = pp;
             p.tp = n / pp;
             p.cp = p.ep = 1;
-            if (try_gpus(&p, s, &before))
-                return;
+            if (try_gpus(&p, s, &before)) return;
         }
 }
 
@@ -208,8 +194,7 @@ struct divisions {
 static bool with_groups(struct divisions *d, uint64_t n, struct interval *peak)
 {
     d->p.gpus = n * d->step * d->group;
-    if (!plan_possible(&d->p))
-        return false;
+    if (!plan_possible(&d->p)) return false;
     *peak = peak_on(&d->p);
     return true;
 }
@@ -224,21 +209,18 @@ static void fewest_groups(struct divisions *d, bool surely, struct solve_answer 
     struct interval peak, before = {0, 0, 0};
 
     for (uint64_t n = 1; n <= d->most && !fits;) {
-        if (with_groups(d, n, &peak))
-            *(within(peak, memory, surely) ? &fits : &not) = n;
+        if (with_groups(d, n, &peak)) *(within(peak, memory, surely) ? &fits : &not ) = n;
         n = n < WALKED || n == d->most ? n + 1 : n > d->most / 2 ? d->most : 2 * n;
     }
-    if (!fits)
-        return;
+    if (!fits) return;
     while (fits - not > 1) {
-        uint64_t middle = not + (fits - not) / 2;
+        uint64_t middle = not +(fits - not ) / 2;
         if (with_groups(d, middle, &peak) && within(peak, memory, surely))
             fits = middle;
         else
             not = middle;
     }
-    if (not)
-        with_groups(d, not, &before);
+    if (not ) with_groups(d, not, &before);
     with_groups(d, fits, &peak);
     take(a, &d->p, peak, before);
 }
@@ -250,10 +232,8 @@ static void fewest_training(const struct plan *base, uint64_t tp, struct solutio
     d.p.tp = tp;
     d.p.sequence_parallel |= tp > base->tp && base->seq % (tp * base->cp) == 0;
     d.most = s->limit / (d.group * d.step);
-    if (!s->likely.any)
-        fewest_groups(&d, false, &s->likely);
-    if (!s->surely.any)
-        fewest_groups(&d, true, &s->surely);
+    if (!s->likely.any) fewest_groups(&d, false, &s->likely);
+    if (!s->surely.any) fewest_groups(&d, true, &s->surely);
 }
 
 static void fewest(const struct plan *p, struct solution *s)
@@ -263,7 +243,8 @@ static void fewest(const struct plan *p, struct solution *s)
     if (p->inference) {
         fewest_serving(p, s);
         if (!s->likely.any)
-            snprintf(s->note, sizeof s->note, "no division by tp and pp is enough%s; look for a smaller --batch or --seq, "
+            snprintf(s->note, sizeof s->note,
+                     "no division by tp and pp is enough%s; look for a smaller --batch or --seq, "
                      "or for --weights with fewer bits",
                      p->model->shape.layers ? "" : " (of a bare number of parameters only tp is tried)");
         return;
@@ -271,20 +252,20 @@ static void fewest(const struct plan *p, struct solution *s)
     if (p->sharding == PLAN_SHARDING_DDP) { /* more GPUs divide nothing */
         struct interval before = {0, 0, 0};
         sharded.gpus = p->tp * p->pp * p->cp * p->ep;
-        if (try_gpus(&sharded, s, &before))
-            return;
+        if (try_gpus(&sharded, s, &before)) return;
         sharded.sharding = PLAN_SHARDING_ZERO3;
-        snprintf(s->note, sizeof s->note, "DDP holds everything on every GPU; with more than one of them --sharding "
+        snprintf(s->note, sizeof s->note,
+                 "DDP holds everything on every GPU; with more than one of them --sharding "
                  "zero3 (FSDP) is assumed");
     }
     fewest_training(&sharded, p->tp, s);
-    for (uint64_t tp = 2; !s->surely.any && p->tp == 1 && tp <= node_of(p); tp *= 2)
-        fewest_training(&sharded, tp, s);
+    for (uint64_t tp = 2; !s->surely.any && p->tp == 1 && tp <= node_of(p); tp *= 2) fewest_training(&sharded, tp, s);
     if (p->tp == 1 && (strstr(s->likely.option, "--tp") || strstr(s->surely.option, "--tp")))
         snprintf(s->note, sizeof s->note,
                  "what data-parallel GPUs do not divide is too much for one: tensor and sequence parallel");
     if (!s->likely.any)
-        snprintf(s->note, sizeof s->note, "more GPUs do not divide what each keeps of its own batch; look for a smaller "
+        snprintf(s->note, sizeof s->note,
+                 "more GPUs do not divide what each keeps of its own batch; look for a smaller "
                  "--batch or --checkpointing first");
 }
 
@@ -301,7 +282,8 @@ static bool prepare(const char *command, struct plan *p, struct solution *s)
         return false;
     }
     if (s->what == SOLVE_LAYERS && !shape->layers) {
-        complain("%s: --solve layers: the model's layers are not known; give a --model or --layers, --hidden …", command);
+        complain("%s: --solve layers: the model's layers are not known; give a --model or --layers, --hidden …",
+                 command);
         return false;
     }
     if (s->what == SOLVE_SEQ && images) {
@@ -334,10 +316,8 @@ static uint64_t limit_of(const struct plan *p, enum solve_what what)
 
 static uint64_t step_of(const struct plan *p, enum solve_what what)
 {
-    if (what == SOLVE_SEQ)
-        return p->cp * (p->sequence_parallel ? p->tp : 1);
-    if (what == SOLVE_LAYERS)
-        return p->pp * p->interleave;
+    if (what == SOLVE_SEQ) return p->cp * (p->sequence_parallel ? p->tp : 1);
+    if (what == SOLVE_LAYERS) return p->pp * p->interleave;
     return 1;
 }
 
@@ -348,15 +328,13 @@ bool solve(const char *command, const struct plan *plan, enum solve_what what, s
     bool asked = true;
 
     *s = (struct solution){.what = what, .memory = p.memory, .limit = limit_of(&p, what)};
-    if (!prepare(command, &p, s))
-        return false;
+    if (!prepare(command, &p, s)) return false;
     if (what == SOLVE_GPUS) {
         fewest(&p, s);
         return true;
     }
     search = (struct search){.p = &p, .what = what, .step = step_of(&p, what)};
-    if (search.step > s->limit)
-        s->limit = search.step;
+    if (search.step > s->limit) s->limit = search.step;
     search.model.tensors = what == SOLVE_LAYERS ? calloc(p.model->tensors_n + 1, sizeof *search.model.tensors) : NULL;
     if (what == SOLVE_LAYERS && !search.model.tensors) {
         complain("%s: out of memory", command);
@@ -364,15 +342,16 @@ bool solve(const char *command, const struct plan *plan, enum solve_what what, s
     }
     if (what != SOLVE_LAYERS && peak_of(&search, search.step).likely == peak_of(&search, s->limit).likely &&
         isfinite(search.result.peak.likely)) {
-        complain("%s: --solve %s: nothing in this estimate grows with it; activations need a --model or a shape", command,
-                 solve_word[what]);
+        complain("%s: --solve %s: nothing in this estimate grows with it; activations need a --model or a shape",
+                 command, solve_word[what]);
         asked = false;
     } else {
         largest(&search, s->limit, true, &s->surely);
         largest(&search, s->limit, false, &s->likely);
         if (s->likely.limited && what == SOLVE_SEQ && plan_positions(&p.model->shape) == s->limit)
             snprintf(s->note, sizeof s->note, "the model has %ju positions", (uintmax_t)s->limit);
-        else if (what == SOLVE_SEQ && p.model->shape.context && s->likely.any && s->likely.value > p.model->shape.context)
+        else if (what == SOLVE_SEQ && p.model->shape.context && s->likely.any &&
+                 s->likely.value > p.model->shape.context)
             snprintf(s->note, sizeof s->note, "that is what the memory holds; the model was made for %ju tokens",
                      (uintmax_t)p.model->shape.context);
     }

@@ -5,11 +5,13 @@
 #include "analyzer/estimate/estimate.h"
 
 /* SOLVE(id, word of --solve, what is found) */
+/* clang-format off */
 #define SOLVE_WHATS(SOLVE)                                                            \
     SOLVE(BATCH, "batch", "largest batch on one GPU")                                 \
     SOLVE(SEQ, "seq", "longest sequence")                                             \
     SOLVE(GPUS, "gpus", "fewest GPUs")                                                \
     SOLVE(LAYERS, "layers", "most layers")
+/* clang-format on */
 
 enum solve_what {
 #define SOLVE(id, word, what) SOLVE_##id,
@@ -22,8 +24,8 @@ extern const char solve_words[]; /* "batch|seq|…" */
 extern const char *const solve_word[], *const solve_words_of[];
 
 struct solve_answer {
-    bool any;             /* false: not even the smallest (GPUs: the largest number tried) fits */
-    bool limited;         /* it fits at `limit`, the largest that was tried or that the model takes */
+    bool any;     /* false: not even the smallest (GPUs: the largest number tried) fits */
+    bool limited; /* it fits at `limit`, the largest that was tried or that the model takes */
     uint64_t value;
     struct interval peak; /* with it */
     struct interval next; /* with one more (GPUs: the next fewer); 0 where there is none */

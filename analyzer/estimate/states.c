@@ -34,8 +34,8 @@ struct local_params estimate_local_params(const struct plan *p, uint64_t stage)
     struct shard_sum sum = shard_sum(p, stage, NULL);
     double layer = shard_layer(p, stage);
 
-    return (struct local_params){.dense = sum.dense, .experts = sum.experts,
-                                 .largest_layer = layer > 0 ? layer : sum.all};
+    return (struct local_params){
+        .dense = sum.dense, .experts = sum.experts, .largest_layer = layer > 0 ? layer : sum.all};
 }
 
 double states_element(const struct plan *p)
@@ -53,14 +53,13 @@ void states_explain(struct estimate_line *line, const char *source, const struct
     divided = divided && group > 1;
     format_count(dense, units_whole(n->dense));
     format_count(experts, units_whole(n->experts));
-    if (p->tp > 1 || p->pp > 1)
-        snprintf(parts, sizeof parts, " (tp %ju, pp %ju)", (uintmax_t)p->tp, (uintmax_t)p->pp);
+    if (p->tp > 1 || p->pp > 1) snprintf(parts, sizeof parts, " (tp %ju, pp %ju)", (uintmax_t)p->tp, (uintmax_t)p->pp);
     if (n->experts > 0 && divided && group != expert_group)
         estimate_explain(line, source, "(%s parameters / %.0f GPUs + %s of experts%s / %.0f GPUs) · %s", dense, group,
                          experts, parts, expert_group, each);
     else if (divided)
-        estimate_explain(line, source, "%s parameters%s · %s / %.0f GPUs",
-                         format_count(dense, units_whole(n->all)), parts, each, group);
+        estimate_explain(line, source, "%s parameters%s · %s / %.0f GPUs", format_count(dense, units_whole(n->all)),
+                         parts, each, group);
     else
         estimate_explain(line, source, "%s parameters%s · %s", format_count(dense, units_whole(n->all)), parts, each);
 }
@@ -105,7 +104,8 @@ static void add_main_gradients(const struct plan *p, const struct shard_sum *n, 
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, "float32 instead of 16 bits",
                         (struct interval){0, likely ? bytes : 0, bytes});
     snprintf(each, sizeof each, "%u B", more);
-    states_explain(line, "Megatron-LM training/arguments.py: accumulate_allreduce_grads_in_fp32; DeepSpeed grad_accum_dtype",
+    states_explain(line,
+                   "Megatron-LM training/arguments.py: accumulate_allreduce_grads_in_fp32; DeepSpeed grad_accum_dtype",
                    p, n, each, divided);
     line->why = likely ? "Megatron-LM sums up bfloat16's gradients in float32, except with --grad-reduce-in-bf16"
                        : "Megatron-LM, and DeepSpeed with grad_accum_dtype fp32, sum gradients up in float32";
@@ -133,8 +133,7 @@ static void add_gradients(const struct plan *p, const struct shard_sum *n, struc
         states_explain(line, "measured: in some steps of DDP with views, PyTorch 2.11", p, n, text, false);
         line->why = "some steps have the buckets twice, others once";
     }
-    if (p->master_weights && !away)
-        add_main_gradients(p, n, divided, phases, r);
+    if (p->master_weights && !away) add_main_gradients(p, n, divided, phases, r);
 }
 
 static void add_states(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
@@ -176,19 +175,16 @@ void states_step(const struct plan *p, const struct shard_sum *n, const struct o
     struct interval bytes = optimizer_temporaries(p, sum, element, &how);
     struct estimate_line *line;
 
-    if (p->offload != PLAN_OFFLOAD_NONE)
-        return; /* the host's step */
+    if (p->offload != PLAN_OFFLOAD_NONE) return; /* the host's step */
     if (p->master_weights) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
                             (struct interval){0, half ? 0 : gradients, half ? ceil(gradients / 2) : gradients});
-        states_explain(line, "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p,
-                       n, half ? "2 B" : "4 B", divided);
+        states_explain(line, "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p, n,
+                       half ? "2 B" : "4 B", divided);
         line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
-        if (p->step == PLAN_STEP_FOREACH)
-            bytes.low = bytes.likely = 0;
+        if (p->step == PLAN_STEP_FOREACH) bytes.low = bytes.likely = 0;
     }
-    if (bytes.high <= 0)
-        return;
+    if (bytes.high <= 0) return;
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "optimizer step",
                         (struct interval){ceil(bytes.low), ceil(bytes.likely), ceil(bytes.high)});
     estimate_explain(line, "measured: torch.optim, torch.cuda.max_memory_allocated around step()",
@@ -210,10 +206,8 @@ void states_buckets(const struct plan *p, const struct shard_sum *n, unsigned ea
     struct estimate_line *line;
     char all[UNITS_TEXT];
 
-    if (p->bucket_view)
-        return;
-    line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets",
-                        EXACTLY(ceil(n->all * each)));
+    if (p->bucket_view) return;
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets", EXACTLY(ceil(n->all * each)));
     estimate_explain(line, "torch/csrc/distributed/c10d/reducer.cpp: flat buckets of 1 MiB, then 25 MiB, kept",
                      "a second copy of all gradients: %s · %u B (none with gradient_as_bucket_view=True)",
                      format_count(all, units_whole(n->all)), each);
@@ -246,20 +240,23 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct shard
     double layer = shard_layer(p, stage), root = shard_outside(p, stage), unit = most(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
     double bucket = least(n->all, BUCKET) * each, two = least(2 * unit, others) * each, begin;
-    struct interval bytes = {0, float32_from_the_start(p) ? 0 : p->master_weights ? bucket : units ? two : 0,
+    struct interval bytes = {0,
+                             float32_from_the_start(p) ? 0
+                             : p->master_weights       ? bucket
+                             : units                   ? two
+                                                       : 0,
                              least(n->all, 2 * BUCKET) * each};
     struct estimate_line *line;
     char one[UNITS_TEXT], large[UNITS_TEXT];
 
-    if (bytes.high < bytes.likely)
-        bytes.high = bytes.likely;
+    if (bytes.high < bytes.likely) bytes.high = bytes.likely;
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gradients being reduced", bytes);
     estimate_explain(line, "DeepSpeed: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",
                      "a bucket of %s, or two units of %s parameters, · %.0f B",
-                     format_count(one, units_whole(least(n->all, BUCKET))), format_count(large, units_whole(unit)), each);
+                     format_count(one, units_whole(least(n->all, BUCKET))), format_count(large, units_whole(unit)),
+                     each);
     line->why = "in place (Megatron-LM), the units in flight (FSDP) or one or two buckets (DeepSpeed)";
-    if (!units)
-        return;
+    if (!units) return;
     two = least(2 * layer, others) * unit_element(p);
     begin = most(0, two - most(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "first gradients being reduced",
@@ -279,16 +276,16 @@ static void add_gathered_until_backward(const struct plan *p, const struct shard
     char all[UNITS_TEXT];
 
     format_count(all, units_whole(n->all));
-    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
-                        (struct interval){ceil((n->all - n->own) * each), ceil(n->all * each),
-                                          ceil(n->all * (whole + casts))});
+    line = estimate_add(
+        r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
+        (struct interval){ceil((n->all - n->own) * each), ceil(n->all * each), ceil(n->all * (whole + casts))});
     estimate_explain(line, "torch FSDP: SHARD_GRAD_OP, reshard_after_forward=False; measured on PyTorch 2.11",
                      "%s parameters · %.3g B, beside the own shard", all, each);
     line->why = "in place (DeepSpeed) or beside the shard (FSDP); 16 bits with FSDP's MixedPrecision";
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(STEP), "weights that stay whole",
                         (struct interval){0, 0, ceil((n->all - n->own) * whole)});
-    estimate_explain(line, "DeepSpeed stage_1_and_2.py; torch FSDP frees them in backward", "%s parameters · %.0f B", all,
-                     whole);
+    estimate_explain(line, "DeepSpeed stage_1_and_2.py; torch FSDP frees them in backward", "%s parameters · %.0f B",
+                     all, whole);
     line->why = "DeepSpeed keeps weights whole, FSDP frees a unit's when its backward is over";
 }
 
@@ -342,8 +339,7 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
         return;
     }
     add_reduced(p, stage, n, r);
-    if (shard_gathers(p))
-        states_gathered(p, stage, n, unit_element(p), r);
+    if (shard_gathers(p)) states_gathered(p, stage, n, unit_element(p), r);
 }
 
 /* ---------------------------------------------------------------- copies that are multiplied with */
@@ -374,16 +370,13 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
     char count[UNITS_TEXT];
 
     format_count(count, units_whole(n.all));
-    if (shard_gathers(p))
-        return; /* FSDP's MixedPrecision gathers 16-bit weights: states_gathered */
+    if (shard_gathers(p)) return; /* FSDP's MixedPrecision gathers 16-bit weights: states_gathered */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
                         (struct interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
                      "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
-    if (hidden.all > 0)
-        line->why = "which parameters are multiplied with is not known";
-    if (p->adapter != PLAN_ADAPTER_NONE)
-        return; /* the cache keeps what needs a gradient */
+    if (hidden.all > 0) line->why = "which parameters are multiplied with is not known";
+    if (p->adapter != PLAN_ADAPTER_NONE) return; /* the cache keeps what needs a gradient */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
                         (struct interval){0, 0, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: clear_cache at the outermost region's end",
@@ -411,10 +404,8 @@ static void add_float8(const struct plan *p, uint64_t stage, struct estimate_res
 
 void states_casts(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    if (p->precision->cast == PRECISION_CAST_AUTOCAST)
-        add_autocast(p, stage, r);
-    if (p->precision->cast == PRECISION_CAST_FP8)
-        add_float8(p, stage, r);
+    if (p->precision->cast == PRECISION_CAST_AUTOCAST) add_autocast(p, stage, r);
+    if (p->precision->cast == PRECISION_CAST_FP8) add_float8(p, stage, r);
 }
 
 /* ---------------------------------------------------------------- all of it */
@@ -422,8 +413,8 @@ void states_casts(const struct plan *p, uint64_t stage, struct estimate_result *
 static void add_ema(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
 {
     bool divided = p->sharding == PLAN_SHARDING_ZERO3;
-    struct estimate_line *line = estimate_add(r, ESTIMATE_EMA, IN_TRAINING, "moving average, float32",
-                                              EXACTLY(ceil(part_of(n, divided) * 4)));
+    struct estimate_line *line =
+        estimate_add(r, ESTIMATE_EMA, IN_TRAINING, "moving average, float32", EXACTLY(ceil(part_of(n, divided) * 4)));
 
     states_explain(line, "torch.optim.swa_utils.AveragedModel: a copy of the parameters", p, n, "4 B", divided);
 }
@@ -441,8 +432,8 @@ static void add_trained(const struct plan *p, uint64_t stage, const struct shard
 
     for (size_t i = 0; i < p->model->tensors_n; i++)
         if (trained(p, &p->model->tensors[i]) && shard_of(p, stage, &p->model->tensors[i], &s))
-            optimizer_take(p, &s, states_element(p),
-                           p->sharding == PLAN_SHARDING_DDP ? 1 : shard_group(p, s.expert), &sum);
+            optimizer_take(p, &s, states_element(p), p->sharding == PLAN_SHARDING_DDP ? 1 : shard_group(p, s.expert),
+                           &sum);
     add_gradients(p, n, r);
     add_states(p, n, &sum, r);
     add_communication(p, stage, n, r);
@@ -463,8 +454,7 @@ struct estimate estimate_floor(const struct model *m, const struct optimizer *op
     e.params = m->params;
     e.weights += fixed * precision->weights;
     e.total += fixed * precision->weights;
-    if (!optimizer->shaped)
-        return e;
+    if (!optimizer->shaped) return e;
     p.model = m;
     p.optimizer = optimizer;
     for (size_t i = 0; i < m->tensors_n; i++)
@@ -486,7 +476,6 @@ void estimate_states(const struct plan *p, uint64_t stage, struct estimate_resul
     learning = shard_sum(p, stage, trained);
     add_weights(p, &n, r);
     add_trained(p, stage, &learning, r);
-    if (p->ema)
-        add_ema(p, &n, r);
+    if (p->ema) add_ema(p, &n, r);
     states_casts(p, stage, r);
 }

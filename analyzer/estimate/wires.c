@@ -23,18 +23,21 @@ const char *const wire_kind_word[WIRE_KINDS_N] = {
 
 struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus_used, uint64_t per_node)
 {
-    struct wire_links l = {.node = 300e9, .network = WIRES_NETWORK, .host = 25e9, .node_name = "NVLink",
-                           .network_name = "network", .host_name = "PCIe", .assumed = !gpu};
+    struct wire_links l = {.node = 300e9,
+                           .network = WIRES_NETWORK,
+                           .host = 25e9,
+                           .node_name = "NVLink",
+                           .network_name = "network",
+                           .host_name = "PCIe",
+                           .assumed = !gpu};
 
     l.per_node = per_node ? per_node : gpu ? (uint64_t)gpu->node : 8;
     uint64_t together = gpus_used < l.per_node ? gpus_used : l.per_node;
-    if (!gpu)
-        return l;
+    if (!gpu) return l;
     l.host = gpu->pcie;
     if (l.network > gpu->pcie) /* its network card is on the same bus */
         l.network = gpu->pcie;
-    if (gpu->pcie > 100e9)
-        l.host_name = "NVLink-C2C";
+    if (gpu->pcie > 100e9) l.host_name = "NVLink-C2C";
     if (gpu->reach > 2 && (uint64_t)gpu->reach >= together) {
         l.node = gpu->nvlink;
         l.node_name = gpu->simulated ? "NVLink" : "Infinity Fabric";
@@ -106,8 +109,8 @@ static void across(const struct wire_links *l, double g, struct wire *w)
         const char *factor = w->kind == WIRE_ALL_REDUCE ? "2" : "";
         w->ring_s = near_s + far_s;
         snprintf(w->formula, sizeof w->formula,
-                 "%s(g-1)/g · S/B + %s(m-1)/m · S/g/N (g %.0f, m %.0f, S %s, B %.4g, N %.4g GB/s)", factor, factor, g, m,
-                 size, l->node / 1e9, l->network / 1e9);
+                 "%s(g-1)/g · S/B + %s(m-1)/m · S/g/N (g %.0f, m %.0f, S %s, B %.4g, N %.4g GB/s)", factor, factor, g,
+                 m, size, l->node / 1e9, l->network / 1e9);
     }
 }
 
@@ -117,12 +120,10 @@ void wire_time(const struct wire_links *l, uint64_t stride, struct wire *w)
     uint64_t inside = w->n; /* of one machine */
     bool host = w->kind == WIRE_TO_GPU || w->kind == WIRE_TO_HOST;
 
-    if (!(w->times > 0))
-        w->times = 1;
+    if (!(w->times > 0)) w->times = 1;
     if (!host && l->per_node) {
         inside = stride && l->per_node > stride ? l->per_node / stride : 1;
-        if (inside > w->n)
-            inside = w->n;
+        if (inside > w->n) inside = w->n;
     }
     w->nodes = host || w->n <= inside ? 1 : (w->n + inside - 1) / inside;
     if (w->nodes > 1) {
@@ -132,8 +133,8 @@ void wire_time(const struct wire_links *l, uint64_t stride, struct wire *w)
         w->link = host ? l->host_name : l->node_name;
         w->ring_s = share(w->kind, (double)w->n) * seconds(w->bytes, w->bandwidth);
         format_bytes(size, units_whole(w->bytes));
-        snprintf(w->formula, sizeof w->formula, *share_text(w->kind) ? "%sS/B (S %s, B %.4g GB/s, n %.0f)"
-                                                                     : "%sS/B (S %s, B %.4g GB/s)",
+        snprintf(w->formula, sizeof w->formula,
+                 *share_text(w->kind) ? "%sS/B (S %s, B %.4g GB/s, n %.0f)" : "%sS/B (S %s, B %.4g GB/s)",
                  share_text(w->kind), size, w->bandwidth / 1e9, (double)w->n);
     }
     w->one_pass_s = seconds(w->bytes, w->bandwidth);
@@ -155,8 +156,7 @@ static void add(struct making *k, enum wire_kind kind, const char *name, double 
     struct wires *out = k->out;
     bool host = kind == WIRE_TO_GPU || kind == WIRE_TO_HOST;
 
-    if (out->n == WIRES_MAX || !(bytes > 0) || !(times > 0) || (!host && n < 2))
-        return;
+    if (out->n == WIRES_MAX || !(bytes > 0) || !(times > 0) || (!host && n < 2)) return;
     struct wire *w = &out->rows[out->n++];
     *w = (struct wire){.kind = kind, .bytes = bytes, .times = times, .n = n, .source = source};
     snprintf(w->name, sizeof w->name, "%s", name);
@@ -168,8 +168,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct wires *out, const 
 {
     va_list arguments;
 
-    if (out->notes_n == WIRES_NOTES_MAX)
-        return;
+    if (out->notes_n == WIRES_NOTES_MAX) return;
     va_start(arguments, text);
     vsnprintf(out->notes[out->notes_n++], sizeof *out->notes, text, arguments);
     va_end(arguments);
@@ -178,7 +177,9 @@ __attribute__((format(printf, 2, 3))) static void note(struct wires *out, const 
 /* Bytes of an element of what goes from layer to layer. */
 static double activation_bytes(const struct plan *p)
 {
-    return p->inference || !p->precision ? 2 : p->precision->weights == 4 && p->precision->cast == PRECISION_CAST_NONE ? 4 : 2;
+    return p->inference || !p->precision                                             ? 2
+           : p->precision->weights == 4 && p->precision->cast == PRECISION_CAST_NONE ? 4
+                                                                                     : 2;
 }
 
 static double layers_here(const struct plan *p)
@@ -257,15 +258,15 @@ static void offloaded(struct making *k, struct moved m)
     const struct plan *p = k->p;
     static const char ren[] = "ZeRO-Offload, Ren et al. 2021";
 
-    if (p->offload == PLAN_OFFLOAD_NONE)
-        return;
+    if (p->offload == PLAN_OFFLOAD_NONE) return;
     add(k, WIRE_TO_HOST, "gradients, to the host's optimizer", m.gradients, 1, 1, 1, ren);
     add(k, WIRE_TO_GPU, "stepped weights", m.stepped, 1, 1, 1, ren);
     if (p->offload == PLAN_OFFLOAD_ALL)
         add(k, WIRE_TO_GPU, "weights, forward and backward", m.weights, 2 * passes(p), 1, 1,
             "ZeRO-Infinity, Rajbhandari et al. 2021");
-    note(k->out, "Host transfers: from pinned memory. From pageable memory they take %.0f to %.0f times that; GPUs that "
-                 "share a PCIe switch or a CPU's memory share the rate.",
+    note(k->out,
+         "Host transfers: from pinned memory. From pageable memory they take %.0f to %.0f times that; GPUs that "
+         "share a PCIe switch or a CPU's memory share the rate.",
          1 / WIRES_PAGEABLE_HIGH, 1 / WIRES_PAGEABLE_LOW);
 }
 
@@ -277,7 +278,8 @@ static void experts(struct making *k, const char *name, double hidden, double ti
     double layers = (double)(m->moe_layers ? m->moe_layers : m->layers) / (double)p->pp;
 
     if (p->ep > 1 && m->experts)
-        add(k, WIRE_ALL_TO_ALL, name, hidden * (double)(m->experts_used ? m->experts_used : 1), layers * times, p->ep, p->tp,
+        add(k, WIRE_ALL_TO_ALL, name, hidden * (double)(m->experts_used ? m->experts_used : 1), layers * times, p->ep,
+            p->tp,
             p->inference ? "GShard, Lepikhin et al. 2020: dispatch and combine"
                          : "GShard, Lepikhin et al. 2020: dispatch and combine, forward and backward");
 }
@@ -292,11 +294,11 @@ static void between_layers(struct making *k)
     /* of chosen operations reduce-scatters and all-to-alls are kept, and attention with what it was sent */
     double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0, gathered = plan_remakes_layers(p) ? 1 : 0;
     static const char shoeybi[] = "Megatron-LM, Shoeybi et al. 2019, section 3: two a layer forward, two backward";
-    static const char korthi[] = "Korthikanti et al. 2022, section 4.2: an all-reduce is both of these, and backward gathers "
-                                 "the inputs again for the weights' gradients";
+    static const char korthi[] =
+        "Korthikanti et al. 2022, section 4.2: an all-reduce is both of these, and backward gathers "
+        "the inputs again for the weights' gradients";
 
-    if (!m->hidden || !layers || !(tokens > 0))
-        return;
+    if (!m->hidden || !layers || !(tokens > 0)) return;
     double times = layers * acc * (4 + 2 * again), gathers = layers * acc * (4 + 2 * gathered);
     if (p->sequence_parallel) {
         /* Only the own part of a column-parallel layer's input is kept: frozen weights do not need the others. */
@@ -311,7 +313,8 @@ static void between_layers(struct making *k)
         add(k, WIRE_SEND, "keys and values, context parallel", kv, ((double)p->cp - 1) * layers * acc * (3 + again),
             p->cp, p->tp, "ring attention, Liu et al. 2023: forward K and V; backward them and their gradients");
     }
-    experts(k, "tokens to experts and back", hidden / (double)(p->sequence_parallel ? p->tp : 1), acc * (4 + 2 * again));
+    experts(k, "tokens to experts and back", hidden / (double)(p->sequence_parallel ? p->tp : 1),
+            acc * (4 + 2 * again));
     if (p->pp > 1) {
         uint64_t stride = p->gpus / p->pp;
         add(k, WIRE_SEND, "activations to the next stage, and back",
@@ -329,8 +332,7 @@ static double active_params(const struct model *m)
     for (size_t i = 0; i < m->tensors_n; i++) {
         const struct model_tensor *t = &m->tensors[i];
         double params = (double)t->rows * (double)t->cols * (double)t->count;
-        if (t->role != TENSOR_EMBEDDING || s->tied)
-            sum += params * (t->role == TENSOR_EXPERT ? used : 1);
+        if (t->role != TENSOR_EMBEDDING || s->tied) sum += params * (t->role == TENSOR_EXPERT ? used : 1);
     }
     return sum;
 }
@@ -363,18 +365,21 @@ static void compute(struct making *k)
     char word[UNITS_TEXT];
     double length = length_of(p);
 
-    if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV || m->family == MODEL_WHISPER)
+    if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV ||
+        m->family == MODEL_WHISPER)
         return; /* Whisper's two stacks have lengths of their own */
     double flops_per_s = products(p, &rate);
-    if (!(flops_per_s > 0))
-        return;
+    if (!(flops_per_s > 0)) return;
     double pass = p->inference ? 2 : 6, again = !p->inference && p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0;
     double tokens = (double)p->batch * length * (p->inference ? 1 : passes(p));
-    double active = active_params(p->model), products_again = !p->inference && active > 0 ? 2 * act_again(p) / active : 0;
+    double active = active_params(p->model),
+           products_again = !p->inference && active > 0 ? 2 * act_again(p) / active : 0;
     double factor = (!p->inference && p->adapter != PLAN_ADAPTER_NONE ? 4 : pass) + again + products_again;
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
     /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
-    double scores = m->family == MODEL_MAMBA ? 0 : (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * length;
+    double scores = m->family == MODEL_MAMBA
+                        ? 0
+                        : (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * length;
     double split = (double)p->tp * (double)p->pp * (double)p->cp;
     k->out->compute_s = (factor * active + (pass + again) * scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,
@@ -434,17 +439,14 @@ void wires_make(const struct plan *p, double network, struct wires *out)
 
     memset(out, 0, sizeof *out);
     out->links = wires_links(p->gpu, p->gpus, p->gpus_per_node);
-    if (network > 0)
-        out->links.network = network;
+    if (network > 0) out->links.network = network;
     if (p->inference)
         serving(&k);
     else
         training(&k);
-    if (!out->n)
-        return;
+    if (!out->n) return;
     compute(&k);
-    if (out->links.assumed)
-        note(out, "No --gpu: NVLink as on A100, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
+    if (out->links.assumed) note(out, "No --gpu: NVLink as on A100, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
     if (p->gpu && p->gpu->reach == 2 && p->gpus > 1)
         note(out, "A bridge between two of these GPUs would carry %s a direction.", format_rate(rate, p->gpu->nvlink));
 }

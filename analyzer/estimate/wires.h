@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include "analyzer/estimate/plan.h"
 
+/* clang-format off */
 #define WIRE_KINDS(KIND)                                     \
     KIND(ALL_REDUCE, "all-reduce")                           \
     KIND(REDUCE_SCATTER, "reduce-scatter")                   \
@@ -29,6 +30,7 @@
     KIND(SEND, "send")                                       \
     KIND(TO_GPU, "host to GPU")                              \
     KIND(TO_HOST, "GPU to host")
+/* clang-format on */
 #define KIND(id, word) WIRE_##id,
 enum wire_kind { WIRE_KINDS(KIND) WIRE_KINDS_N };
 #undef KIND
@@ -36,12 +38,12 @@ extern const char *const wire_kind_word[WIRE_KINDS_N];
 
 /* Links, bytes/s a direction; 0: there is none. */
 struct wire_links {
-    double node;      /* of a GPU to the others of its machine */
-    double network;   /* of a GPU to other machines: its share of their network cards */
-    double host;      /* to the host's pinned memory */
-    uint64_t per_node; /* GPUs of one machine; 0: all are in one */
+    double node;                                      /* of a GPU to the others of its machine */
+    double network;                                   /* of a GPU to other machines: its share of their network cards */
+    double host;                                      /* to the host's pinned memory */
+    uint64_t per_node;                                /* GPUs of one machine; 0: all are in one */
     const char *node_name, *network_name, *host_name; /* "NVLink", "PCIe" */
-    bool assumed;     /* no GPU was named */
+    bool assumed;                                     /* no GPU was named */
 };
 
 /* 400 Gb/s a GPU, as DGX H100 and most rented H100 machines have; no more than the GPU's PCIe carries: of an A100
@@ -58,15 +60,15 @@ struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus, uint64_t per
 
 struct wire {
     enum wire_kind kind;
-    char name[48];    /* what is moved: "gradients" */
-    double bytes;     /* of one GPU, each time */
-    double times;     /* a step */
+    char name[48];     /* what is moved: "gradients" */
+    double bytes;      /* of one GPU, each time */
+    double times;      /* a step */
     uint64_t n, nodes; /* GPUs of a group, machines that it spans */
-    double bandwidth; /* of its slowest link, bytes/s a direction */
-    const char *link; /* that link's name */
+    double bandwidth;  /* of its slowest link, bytes/s a direction */
+    const char *link;  /* that link's name */
     double one_pass_s; /* times · bytes / bandwidth: all of it once over one GPU's slowest link */
-    double ring_s;    /* as it is done; = one_pass_s for sends and copies */
-    double factor;    /* ring_s / one_pass_s: (n-1)/n …; across machines less, where their GPUs share the bytes */
+    double ring_s;     /* as it is done; = one_pass_s for sends and copies */
+    double factor;     /* ring_s / one_pass_s: (n-1)/n …; across machines less, where their GPUs share the bytes */
     char formula[192];
     const char *source;
 };
@@ -77,8 +79,8 @@ struct wires {
     struct wire_links links;
     struct wire rows[WIRES_MAX];
     size_t n;
-    double sum_s;     /* of ring_s; in inference of the prompt's */
-    double compute_s; /* the step's matrix products at the GPU's full rate; 0: not known */
+    double sum_s;      /* of ring_s; in inference of the prompt's */
+    double compute_s;  /* the step's matrix products at the GPU's full rate; 0: not known */
     char compute[160]; /* its formula */
     char notes[WIRES_NOTES_MAX][192];
     size_t notes_n;

@@ -11,9 +11,9 @@ enum { GS_EXPORT_DEVICES = 128 };
 
 /* What the process did on one device. */
 struct gs_export_device {
-    bool used, tensors;        /* tensors: PyTorch reported its own */
+    bool used, tensors;                /* tensors: PyTorch reported its own */
     int64_t peak_bytes[2], peak_ns[2]; /* of [0] CUDA's allocations, [1] tensors; the latest of equals */
-    uint64_t rows;             /* allocations and frees of both */
+    uint64_t rows;                     /* allocations and frees of both */
 };
 
 struct gs_export {
@@ -36,8 +36,8 @@ struct gs_export {
 
 /* All processes, or the one that was asked for: the run has no others then. */
 struct gs_export_run {
-    struct gs_run *run; /* opened with options.memory_map and symbols */
-    const char *name;   /* of the recording: "run.db" */
+    struct gs_run *run;        /* opened with options.memory_map and symbols */
+    const char *name;          /* of the recording: "run.db" */
     enum gs_profile_what what; /* GS_PROFILES_N: what the format shows usually */
     int64_t at_ns;             /* of GS_PROFILE_AT */
     int device;                /* -1 all */
@@ -67,8 +67,8 @@ static inline bool gs_export_device_wanted(const struct gs_export_run *e, int de
 }
 
 /* A profile of what was asked for, see profile.h. */
-struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what,
-                                     bool categories, char *error, size_t error_size);
+struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what, bool categories, char *error,
+                                     size_t error_size);
 
 /* Seconds of a report as nanoseconds. */
 int64_t gs_export_ns(double seconds);

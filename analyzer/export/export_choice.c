@@ -24,8 +24,7 @@ static void on_process_start(void *self, uint32_t process)
 static struct gs_export_device *on_event(struct overview *o, const struct gs_series *series)
 {
     bool tensor = series->layer == GS_SERIES_TENSOR;
-    if ((!tensor && series->layer != GS_SERIES_DEVICE) || series->device < 0 ||
-        series->device >= GS_EXPORT_DEVICES)
+    if ((!tensor && series->layer != GS_SERIES_DEVICE) || series->device < 0 || series->device >= GS_EXPORT_DEVICES)
         return NULL;
     struct gs_export_device *d = &o->devices[o->process][series->device];
     d->used = true;
@@ -54,8 +53,7 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
 static bool look(struct overview *o, char *error, size_t error_size)
 {
     size_t n;
-    struct gs_observer observer = {
-        .self = o, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
+    struct gs_observer observer = {.self = o, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
 
     gs_run_processes(o->run, &n);
     o->devices = gs_realloc(NULL, n, sizeof *o->devices);
@@ -74,8 +72,7 @@ static void list_processes(const struct gs_process *all, size_t n, char *out, si
         if (all[i].rank != GS_UNKNOWN && at < size)
             at += (size_t)snprintf(out + at, size - at, " (rank %lld)", (long long)all[i].rank);
     }
-    if (n > 16 && at < size)
-        snprintf(out + at, size - at, ", …");
+    if (n > 16 && at < size) snprintf(out + at, size - at, ", …");
 }
 
 /* GS_NONE after a line on stderr. */
@@ -89,9 +86,7 @@ static uint32_t choose_process(const struct export_wish *w, const struct overvie
     list_processes(all, n, list, sizeof list);
     for (uint32_t i = 0; i < n; i++) {
         bool used = false;
-        if ((w->pid >= 0 && all[i].pid != (uint32_t)w->pid) ||
-            (w->rank >= 0 && all[i].rank != w->rank))
-            continue;
+        if ((w->pid >= 0 && all[i].pid != (uint32_t)w->pid) || (w->rank >= 0 && all[i].rank != w->rank)) continue;
         wanted++;
         for (int d = 0; d < GS_EXPORT_DEVICES; d++)
             used = used || (o->devices[i][d].used && (w->device < 0 || w->device == d));
@@ -105,8 +100,7 @@ static uint32_t choose_process(const struct export_wish *w, const struct overvie
     else if (first == GS_NONE)
         complain("export: no GPU memory was allocated in this recording");
     else if (wanted > 1)
-        complain("export: this is process %u of %s; --process or --rank chooses another",
-                 all[first].pid, list);
+        complain("export: this is process %u of %s; --process or --rank chooses another", all[first].pid, list);
     return first;
 }
 
@@ -118,9 +112,8 @@ static const struct gs_oom *last_oom(const struct gs_export *e, bool fatal)
     const struct gs_oom *ooms = gs_run_ooms(e->run, &n), *last = NULL;
 
     for (size_t i = 0; i < n; i++)
-        if (ooms[i].process == e->process && ooms[i].device >= 0 &&
-            ooms[i].device < GS_EXPORT_DEVICES && e->devices[ooms[i].device].used &&
-            ooms[i].space != GS_SPACE_PINNED && (ooms[i].fatal || !fatal))
+        if (ooms[i].process == e->process && ooms[i].device >= 0 && ooms[i].device < GS_EXPORT_DEVICES &&
+            e->devices[ooms[i].device].used && ooms[i].space != GS_SPACE_PINNED && (ooms[i].fatal || !fatal))
             last = &ooms[i];
     return last;
 }
@@ -148,7 +141,8 @@ static void say_moment(const struct gs_export *e, const char *what, int device)
 
     if (d && strcmp(what, "the peak") == 0)
         complain("export: the memory at the peak of GPU %d, %s after %s", device,
-                 format_bytes(bytes, (uint64_t)d->peak_bytes[d->tensors]), format_seconds(at, (double)e->moment_ns / 1e9));
+                 format_bytes(bytes, (uint64_t)d->peak_bytes[d->tensors]),
+                 format_seconds(at, (double)e->moment_ns / 1e9));
     else if (d)
         complain("export: the memory at %s on GPU %d after %s", what, device,
                  format_seconds(at, (double)e->moment_ns / 1e9));
@@ -164,8 +158,7 @@ static int choose_moment(const struct export_wish *w, struct gs_export *e)
     bool oom_wanted = w->at && strcmp(w->at, "oom") == 0;
     const struct gs_oom *oom = last_oom(e, true);
 
-    if (oom_wanted && !oom)
-        oom = last_oom(e, false);
+    if (oom_wanted && !oom) oom = last_oom(e, false);
     if (w->at && strcmp(w->at, "end") == 0) {
         e->moment_ns = end;
         say_moment(e, "the end", -1);
@@ -187,17 +180,13 @@ static int choose_moment(const struct export_wish *w, struct gs_export *e)
     return EXIT_YES;
 }
 
-static struct gs_run *open_run(const char *const *paths, size_t n, bool alone,
-                               struct symbolizer *symbols)
+static struct gs_run *open_run(const char *const *paths, size_t n, bool alone, struct symbolizer *symbols)
 {
     char error[1024] = "";
-    struct gs_options o = {.alone = alone,
-                           .memory_map = true,
-                           SYMBOLIZER_OPTIONS(symbols)};
+    struct gs_options o = {.alone = alone, .memory_map = true, SYMBOLIZER_OPTIONS(symbols)};
     struct gs_run *run = gs_run_open(paths, n, &o, error, sizeof error);
 
-    if (!run)
-        complain("export: %s", error);
+    if (!run) complain("export: %s", error);
     return run;
 }
 
@@ -208,8 +197,7 @@ static void say_notes(const struct gs_run *run)
     char count[UNITS_TEXT];
     const char *const *notes = gs_run_notes(run, &n);
 
-    for (size_t i = 0; i < n; i++)
-        complain("export: %s", notes[i]);
+    for (size_t i = 0; i < n; i++) complain("export: %s", notes[i]);
     const struct gs_process *p = gs_run_processes(run, &n);
     for (size_t i = 0; i < n; i++)
         if (p[i].lost_events)
@@ -219,16 +207,14 @@ static void say_notes(const struct gs_run *run)
 
 /* The first look is at all processes that are named; then only the chosen one is open. */
 
-int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols,
-                  struct gs_export *e)
+int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols, struct gs_export *e)
 {
     struct overview o = {.run = open_run(&path, 1, w->pid < 0 && w->rank < 0, symbols)};
     char error[1024] = "";
     size_t n;
 
     e->run = o.run;
-    if (!o.run)
-        return EXIT_INPUT;
+    if (!o.run) return EXIT_INPUT;
     if (!look(&o, error, sizeof error)) {
         complain("export: %s", error);
         free(o.devices);
@@ -237,8 +223,7 @@ int export_choose(const struct export_wish *w, const char *path, struct symboliz
     const struct gs_process *all = gs_run_processes(o.run, &n);
     uint32_t process = choose_process(w, &o);
     for (int d = 0; process != GS_NONE && d < GS_EXPORT_DEVICES; d++)
-        if (w->device < 0 || w->device == d)
-            e->devices[d] = o.devices[process][d];
+        if (w->device < 0 || w->device == d) e->devices[d] = o.devices[process][d];
     free(o.devices);
     if (process != GS_NONE && n > 1) {
         char *only = strdup(all[process].path);
@@ -248,14 +233,11 @@ int export_choose(const struct export_wish *w, const char *path, struct symboliz
         process = 0;
     }
     e->process = process;
-    if (process == GS_NONE)
-        return EXIT_NO;
-    if (!e->run)
-        return EXIT_INPUT;
+    if (process == GS_NONE) return EXIT_NO;
+    if (!e->run) return EXIT_INPUT;
     say_notes(e->run);
     return choose_moment(w, e);
 }
-
 
 /* ---------------------------------------------------------------- the whole run */
 
@@ -298,12 +280,9 @@ int export_choose_run(const struct export_wish *w, char **paths, size_t n, struc
         parse_seconds(w->at, &e->at_ns);
     }
     e->run = open_run((const char *const *)paths, n, false, symbols);
-    if (!e->run)
-        return EXIT_INPUT;
-    if (w->pid >= 0 || w->rank >= 0)
-        code = keep_process(w, symbols, e);
-    if (code == EXIT_YES)
-        say_notes(e->run);
+    if (!e->run) return EXIT_INPUT;
+    if (w->pid >= 0 || w->rank >= 0) code = keep_process(w, symbols, e);
+    if (code == EXIT_YES) say_notes(e->run);
     return code;
 }
 
@@ -312,8 +291,8 @@ int64_t gs_export_ns(double seconds)
     return seconds < 9.2e9 ? llround(seconds * 1e9) : GS_NEVER - 1;
 }
 
-struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what,
-                                     bool categories, char *error, size_t error_size)
+struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what, bool categories, char *error,
+                                     size_t error_size)
 {
     struct gs_profile_wish wish = {.what = what,
                                    .at_ns = e->at_ns,

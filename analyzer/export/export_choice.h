@@ -13,8 +13,7 @@ struct export_wish {
 
 /* Opens `path` and fills in e->run, process, devices and moment_ns; says on stderr what it chose. An
  * exit code, after a line on stderr. The caller closes e->run where there is one. */
-int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols,
-                  struct gs_export *e);
+int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols, struct gs_export *e);
 
 /* The same for a format of the whole run: fills in e->run, what, at_ns and device. */
 int export_choose_run(const struct export_wish *w, char **paths, size_t n, struct symbolizer *symbols,

@@ -111,8 +111,7 @@ static void write_ooms(struct gs_chrome *c)
         gs_chrome_thread(c, o[i].process, o[i].thread);
         fprintf(c->out, ",\"s\":\"p\",\"cat\":\"oom\",\"name\":\"%s: %s requested\",\"args\":{\"device\":%d",
                 o[i].fatal ? "out of memory" : "allocation failed",
-                o[i].requested_bytes >= 0 ? format_bytes(bytes, (uint64_t)o[i].requested_bytes)
-                                          : "unknown",
+                o[i].requested_bytes >= 0 ? format_bytes(bytes, (uint64_t)o[i].requested_bytes) : "unknown",
                 o[i].device);
         number(c, "requested_bytes", o[i].requested_bytes);
         number(c, "free_bytes", o[i].free_bytes);
@@ -130,7 +129,8 @@ static void write_retries(struct gs_chrome *c, const struct gs_report *r)
         const struct gs_retry *t = &r->retries[i];
         char site[512];
         gs_chrome_event(c, 'i', t->process, gs_export_ns(t->time_s));
-        fprintf(c->out, ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"retry\",\"name\":\"allocation retried\",\"args\":{\"device\":%d",
+        fprintf(c->out,
+                ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"retry\",\"name\":\"allocation retried\",\"args\":{\"device\":%d",
                 (long long)c->pid[t->process], t->device);
         number(c, "requested_bytes", t->requested_bytes);
         number(c, "freed_bytes", t->freed_bytes);
@@ -148,8 +148,9 @@ static void write_flushes(struct gs_chrome *c, const struct gs_report *r)
         for (size_t k = 0; k < f->times_n; k++) {
             char site[512];
             gs_chrome_event(c, 'i', f->process, f->times_ns[k]);
-            fprintf(c->out, ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"flush\",\"name\":\"cache given back (%s)\","
-                            "\"args\":{\"device\":%d",
+            fprintf(c->out,
+                    ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"flush\",\"name\":\"cache given back (%s)\","
+                    "\"args\":{\"device\":%d",
                     (long long)c->pid[f->process], gs_flush_word(f->kind), f->device);
             if (f->site.known) {
                 gs_chrome_text(c, "site", gs_site_text(&f->site, site, sizeof site));
@@ -204,17 +205,18 @@ static void say(struct gs_chrome *c)
     size_t at = 0;
     char took[UNITS_TEXT], *said = c->e->said;
     const size_t size = sizeof c->e->said;
-    at += (size_t)(c->bucketed
-                       ? snprintf(said, size, "memory over time in %zu parts of each process's time, of "
-                                              "each its highest, its lowest and its last point",
-                                  c->buckets)
-                       : snprintf(said, size, "memory after each allocation and free"));
+    at += (size_t)(c->bucketed ? snprintf(said, size,
+                                          "memory over time in %zu parts of each process's time, of "
+                                          "each its highest, its lowest and its last point",
+                                          c->buckets)
+                               : snprintf(said, size, "memory after each allocation and free"));
     if (c->slices_left) {
-        at += (size_t)snprintf(said + at, size - at,
-                               "; of %llu waits and copies the longest %llu are there, %llu others took "
-                               "%s together",
-                               (unsigned long long)(c->slices + c->slices_left), (unsigned long long)c->slices,
-                               (unsigned long long)c->slices_left, format_seconds(took, (double)c->slices_left_ns / 1e9));
+        at +=
+            (size_t)snprintf(said + at, size - at,
+                             "; of %llu waits and copies the longest %llu are there, %llu others took "
+                             "%s together",
+                             (unsigned long long)(c->slices + c->slices_left), (unsigned long long)c->slices,
+                             (unsigned long long)c->slices_left, format_seconds(took, (double)c->slices_left_ns / 1e9));
     }
     if (c->marks_left) {
         snprintf(said + at, size - at, "; of %llu NVTX ranges the longest %llu are there",

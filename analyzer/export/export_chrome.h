@@ -8,17 +8,17 @@
 struct gs_chrome {
     struct gs_export_run *e;
     FILE *out;
-    int64_t *offset_ns; /* by process: its start after the first one's */
-    int64_t *pid;       /* by process: its own, or another where two have the same */
-    bool begun;         /* an event stands before */
-    struct gs_map tids; /* process, the recorder's thread number → index + 1 into gs_run_threads */
-    struct gs_map sites;       /* stack → number */
+    int64_t *offset_ns;  /* by process: its start after the first one's */
+    int64_t *pid;        /* by process: its own, or another where two have the same */
+    bool begun;          /* an event stands before */
+    struct gs_map tids;  /* process, the recorder's thread number → index + 1 into gs_run_threads */
+    struct gs_map sites; /* stack → number */
     const char **site;
     size_t site_n, site_cap;
     struct gs_map helpers; /* of the run, see site.h */
     struct gs_arena arena;
     uint64_t slices, slices_left; /* waits and copies; those that were left out */
-    int64_t slices_left_ns; /* and what they took together */
+    int64_t slices_left_ns;       /* and what they took together */
     uint64_t marks, marks_left;
     bool bucketed; /* memory over time is not of each event */
     size_t buckets;

@@ -65,8 +65,7 @@ static const char *site_of(struct gs_chrome *c, uint32_t stack)
         *at = (uint32_t)c->site_n;
         *GS_PUSH(c->site, c->site_n, c->site_cap) =
             site.known ? gs_arena_printf(&c->arena, "%s",
-                                         term_clean(clean, sizeof clean,
-                                                    gs_site_text(&site, text, sizeof text), true))
+                                         term_clean(clean, sizeof clean, gs_site_text(&site, text, sizeof text), true))
                        : NULL;
     }
     return c->site[*at];
@@ -114,8 +113,8 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
         end_args(s, copy->stack);
     } else if (sync && wanted(s, sync->device, sync->blocked_ns)) {
         slice(s, sync->process, sync->thread, sync->start_ns, sync->blocked_ns);
-        fprintf(out, ",\"cat\":\"wait\",\"name\":\"wait for %s\",\"args\":{\"device\":%d",
-                gs_sync_word(sync->kind), sync->device);
+        fprintf(out, ",\"cat\":\"wait\",\"name\":\"wait for %s\",\"args\":{\"device\":%d", gs_sync_word(sync->kind),
+                sync->device);
         gs_chrome_text(s->c, "api", gs_run_api(s->c->e->run, sync->process, sync->api));
         end_args(s, sync->stack);
     }
@@ -125,9 +124,11 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
 
 static void finish_mark(struct calls *s, const struct gs_mark *m)
 {
-    gs_chrome_text(s->c, "name", m->full ? m->full : m->kind == GS_MARK_PROFILER_START ? "cudaProfilerStart"
-                                             : m->kind == GS_MARK_PROFILER_STOP        ? "cudaProfilerStop"
-                                                                                       : "");
+    gs_chrome_text(s->c, "name",
+                   m->full                             ? m->full
+                   : m->kind == GS_MARK_PROFILER_START ? "cudaProfilerStart"
+                   : m->kind == GS_MARK_PROFILER_STOP  ? "cudaProfilerStop"
+                                                       : "");
     if (m->domain) {
         fputs(",\"args\":{\"kind\":\"nvtx\"", s->c->out);
         gs_chrome_text(s->c, "domain", m->domain);

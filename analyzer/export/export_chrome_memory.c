@@ -38,9 +38,8 @@ struct memory {
 };
 
 static const char *const series_names[GS_SERIES_LAYERS] = {
-    [GS_SERIES_DEVICE] = "device memory", [GS_SERIES_TENSOR] = "tensors",
-    [GS_SERIES_PINNED] = "pinned memory", [GS_SERIES_HOST] = "CPU tensors",
-    [GS_SERIES_SHARED] = "shared by others", [GS_SERIES_GRAPH] = "graphs"};
+    [GS_SERIES_DEVICE] = "device memory", [GS_SERIES_TENSOR] = "tensors",          [GS_SERIES_PINNED] = "pinned memory",
+    [GS_SERIES_HOST] = "CPU tensors",     [GS_SERIES_SHARED] = "shared by others", [GS_SERIES_GRAPH] = "graphs"};
 
 static void begin(struct memory *m, uint32_t process, int64_t time_ns, int device)
 {
@@ -52,8 +51,7 @@ static void begin(struct memory *m, uint32_t process, int64_t time_ns, int devic
     }
 }
 
-static void write_point(struct memory *m, const struct gs_series *s, const struct line *l,
-                        const struct point *p)
+static void write_point(struct memory *m, const struct gs_series *s, const struct line *l, const struct point *p)
 {
     FILE *out = m->c->out;
     const char *comma = "";
@@ -84,8 +82,8 @@ static void keep(struct memory *m, struct line *l)
     p->used = true;
 }
 
-static void change(struct memory *m, const struct gs_lifetime *life, const struct gs_series *s,
-                   int64_t time_ns, int64_t bytes)
+static void change(struct memory *m, const struct gs_lifetime *life, const struct gs_series *s, int64_t time_ns,
+                   int64_t bytes)
 {
     struct line *l = GS_REACH(m->lines, life->series, m->lines_cap);
     enum gs_category category = GS_CATEGORY_UNKNOWN;
@@ -93,11 +91,9 @@ static void change(struct memory *m, const struct gs_lifetime *life, const struc
         return;
     }
     if (s->layer == GS_SERIES_TENSOR) {
-        category = gs_category_of(gs_category_rule_of(m->categorizer, true, life->stack,
-                                                      gs_run_free_stack(m->c->e->run, life),
-                                                      life->free_ns > m->last_alloc_ns,
-                                                      gs_uses_of(m->uses, s->process, life->stack,
-                                                                 life->alloc_ns, life->free_ns)));
+        category = gs_category_of(gs_category_rule_of(
+            m->categorizer, true, life->stack, gs_run_free_stack(m->c->e->run, life), life->free_ns > m->last_alloc_ns,
+            gs_uses_of(m->uses, s->process, life->stack, life->alloc_ns, life->free_ns)));
     }
     l->now.time_ns = time_ns;
     l->now.total = s->live_bytes;
@@ -190,8 +186,7 @@ static void write_reserved(struct memory *m)
         for (; i < n && i < end && r[i].process == r[high].process && r[i].device == r[high].device; i++) {
             high = r[i].bytes >= r[high].bytes ? i : high;
         }
-        write_value(m, r[high].process, r[high].device, r[high].time_ns, "reserved by PyTorch", "bytes",
-                    r[high].bytes);
+        write_value(m, r[high].process, r[high].device, r[high].time_ns, "reserved by PyTorch", "bytes", r[high].bytes);
     }
 }
 
@@ -205,8 +200,7 @@ static void write_samples(struct memory *m)
                         d[i].total_bytes - d[i].free_bytes);
         }
         if (d[i].utilisation >= 0) {
-            write_value(m, d[i].process, d[i].device, d[i].time_ns, "busy (NVML)", "percent",
-                        d[i].utilisation);
+            write_value(m, d[i].process, d[i].device, d[i].time_ns, "busy (NVML)", "percent", d[i].utilisation);
         }
     }
 }
@@ -216,8 +210,8 @@ bool gs_chrome_memory(struct gs_chrome *c, char *error, size_t error_size)
     size_t n;
     uint64_t rows = 0;
     const struct gs_process *p = gs_run_processes(c->e->run, &n);
-    struct memory m = {.c = c, .categorizer = gs_categorizer_new(c->e->run),
-                       .uses = gs_uses_read(c->e->run, error, error_size)};
+    struct memory m = {
+        .c = c, .categorizer = gs_categorizer_new(c->e->run), .uses = gs_uses_read(c->e->run, error, error_size)};
     struct gs_observer observer = {.self = &m,
                                    .process_start = on_process_start,
                                    .alloc = on_alloc,

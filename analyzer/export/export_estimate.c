@@ -42,8 +42,7 @@ static void solution(const struct estimate_answer *a, FILE *out)
             gs_table_text(&t, answer_command(a, one->option, command, sizeof command));
             range(&t, one->peak);
         } else {
-            for (int empty = 0; empty < 5; empty++)
-                gs_table_text(&t, NULL);
+            for (int empty = 0; empty < 5; empty++) gs_table_text(&t, NULL);
         }
         gs_table_int(&t, llround(s->memory));
         gs_table_bool(&t, one->any && one->limited);
@@ -55,8 +54,9 @@ static void targets(const struct estimate_answer *a, FILE *out)
 {
     struct gs_table t;
 
-    gs_table_begin(&t, out, false, "gpu,name,total_bytes,verdict,low_bytes,bytes,high_bytes,margin_low_bytes,margin_bytes,"
-                                   "margin_high_bytes");
+    gs_table_begin(&t, out, false,
+                   "gpu,name,total_bytes,verdict,low_bytes,bytes,high_bytes,margin_low_bytes,margin_bytes,"
+                   "margin_high_bytes");
     for (const struct estimate_target *g = a->targets; g < a->targets + a->targets_n; g++) {
         gs_table_text(&t, g->gpu ? g->gpu->key : NULL);
         gs_table_text(&t, g->gpu ? g->gpu->product : NULL);

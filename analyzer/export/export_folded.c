@@ -52,8 +52,7 @@ bool gs_export_folded(struct gs_export_run *e, char *error, size_t error_size)
         }
     }
     snprintf(e->said, sizeof e->said,
-             p->n ? "%s, in %s; such as: flamegraph.pl --countname=%s --title='%s' FILE > flame.svg"
-                  : "nothing was %s",
+             p->n ? "%s, in %s; such as: flamegraph.pl --countname=%s --title='%s' FILE > flame.svg" : "nothing was %s",
              p->title, p->unit, p->unit, p->title);
     e->nothing = p->n == 0;
     free(path.text);

@@ -17,8 +17,8 @@ struct gs_line *gs_lines_at(struct gs_lines *l, uint32_t process, uint32_t stack
             return x;
         }
     }
-    *GS_PUSH(l->list, l->n, l->cap) = (struct gs_line){
-        .process = process, .stack = stack, .device = device, .kind = kind, .next = *head};
+    *GS_PUSH(l->list, l->n, l->cap) =
+        (struct gs_line){.process = process, .stack = stack, .device = device, .kind = kind, .next = *head};
     *head = (uint32_t)(l->n - 1);
     return &l->list[l->n - 1];
 }
@@ -72,9 +72,9 @@ static void merge(const struct gs_lines *l, struct gs_line *into, const struct g
 {
     for (unsigned i = 0; i < GS_LINE_VALUES; i++) {
         bool greatest = i && i == l->greatest;
-        into->values[i] = !greatest                             ? gs_add(into->values[i], from->values[i])
+        into->values[i] = !greatest                           ? gs_add(into->values[i], from->values[i])
                           : from->values[i] > into->values[i] ? from->values[i]
-                                                                : into->values[i];
+                                                              : into->values[i];
     }
 }
 

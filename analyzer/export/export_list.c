@@ -19,10 +19,8 @@ static void add(struct columns *c, const char *outer, const char *inner)
 
     snprintf(key, sizeof key, "%s%s%s", outer, inner ? "." : "", inner ? inner : "");
     for (unsigned i = 0; i < c->n; i++)
-        if (strcmp(c->key[i], key) == 0)
-            return;
-    if (c->n < GS_TABLE_COLUMNS)
-        memcpy(c->key[c->n++], key, sizeof key);
+        if (strcmp(c->key[i], key) == 0) return;
+    if (c->n < GS_TABLE_COLUMNS) memcpy(c->key[c->n++], key, sizeof key);
 }
 
 /* Of all rows: some have keys that others lack. */
@@ -33,13 +31,9 @@ static struct columns columns_of(const json_t *rows)
     json_t *row, *value, *inner;
     const char *key, *within;
 
-    json_array_foreach(rows, i, row)
-        json_object_foreach(row, key, value)
-            if (json_is_object(value))
-                json_object_foreach(value, within, inner)
-                    add(&c, key, within);
-            else
-                add(&c, key, NULL);
+    json_array_foreach(rows, i, row) json_object_foreach(row, key, value) if (json_is_object(value))
+        json_object_foreach(value, within, inner) add(&c, key, within);
+    else add(&c, key, NULL);
     return c;
 }
 
@@ -48,8 +42,7 @@ static const json_t *value_of(const json_t *row, const char *key)
     const char *dot = strchr(key, '.');
     char outer[KEY];
 
-    if (!dot)
-        return json_object_get(row, key);
+    if (!dot) return json_object_get(row, key);
     snprintf(outer, sizeof outer, "%.*s", (int)(dot - key), key);
     return json_object_get(json_object_get(row, outer), dot + 1);
 }
@@ -65,20 +58,20 @@ void export_list_csv(const json_t *rows, FILE *out)
     for (unsigned k = 0; k < c.n && at < sizeof head; k++)
         at += (size_t)snprintf(head + at, sizeof head - at, "%s%s", k ? "," : "", c.key[k]);
     gs_table_begin(&t, out, false, head);
-    json_array_foreach(rows, i, row)
-        for (unsigned k = 0; k < c.n; k++) {
-            const json_t *v = value_of(row, c.key[k]);
-            if (json_is_integer(v)) {
-                gs_table_int(&t, json_integer_value(v));
-            } else if (json_is_boolean(v)) {
-                gs_table_bool(&t, json_is_true(v));
-            } else if (json_is_real(v)) {
-                snprintf(number, sizeof number, "%.12g", json_real_value(v));
-                gs_table_text(&t, number);
-            } else {
-                gs_table_text(&t, json_string_value(v));
-            }
+    json_array_foreach(rows, i, row) for (unsigned k = 0; k < c.n; k++)
+    {
+        const json_t *v = value_of(row, c.key[k]);
+        if (json_is_integer(v)) {
+            gs_table_int(&t, json_integer_value(v));
+        } else if (json_is_boolean(v)) {
+            gs_table_bool(&t, json_is_true(v));
+        } else if (json_is_real(v)) {
+            snprintf(number, sizeof number, "%.12g", json_real_value(v));
+            gs_table_text(&t, number);
+        } else {
+            gs_table_text(&t, json_string_value(v));
         }
+    }
 }
 
 /* ---------------------------------------------------------------- a page */
@@ -110,10 +103,8 @@ static void put_head(const char *key, FILE *out)
 
     snprintf(text, sizeof text, "%s", key);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (ends(text, units[i]))
-            text[strlen(text) - strlen(units[i])] = 0;
-    for (char *p = text; *p; p++)
-        *p = *p == '_' || *p == '.' ? ' ' : *p;
+        if (ends(text, units[i])) text[strlen(text) - strlen(units[i])] = 0;
+    for (char *p = text; *p; p++) *p = *p == '_' || *p == '.' ? ' ' : *p;
     fputs("<th>", out);
     put_text(text, out);
     fputs("</th>", out);
@@ -154,16 +145,17 @@ void export_list_html(const char *title, const json_t *rows, FILE *out)
             "<meta name=\"color-scheme\" content=\"light dark\">\n<title>gpuspy: %s</title>\n"
             "<style>body{font:14px/1.4 system-ui,sans-serif;margin:1.5rem}table{border-collapse:collapse}"
             "th{position:sticky;top:0;background:Canvas;text-align:left;vertical-align:bottom}"
-            "th,td{padding:.25rem .7rem;border-bottom:1px solid color-mix(in srgb,CanvasText 18%%,Canvas);white-space:nowrap}"
-            ".n{text-align:right;font-variant-numeric:tabular-nums}</style>\n</head>\n<body>\n<h1>%s</h1>\n<table>\n<thead><tr>",
+            "th,td{padding:.25rem .7rem;border-bottom:1px solid color-mix(in srgb,CanvasText "
+            "18%%,Canvas);white-space:nowrap}"
+            ".n{text-align:right;font-variant-numeric:tabular-nums}</style>\n</head>\n<body>\n<h1>%s</"
+            "h1>\n<table>\n<thead><tr>",
             title, title);
-    for (unsigned k = 0; k < c.n; k++)
-        put_head(c.key[k], out);
+    for (unsigned k = 0; k < c.n; k++) put_head(c.key[k], out);
     fputs("</tr></thead>\n<tbody>\n", out);
-    json_array_foreach(rows, i, row) {
+    json_array_foreach(rows, i, row)
+    {
         fputs("<tr>", out);
-        for (unsigned k = 0; k < c.n; k++)
-            put_cell(c.key[k], value_of(row, c.key[k]), out);
+        for (unsigned k = 0; k < c.n; k++) put_cell(c.key[k], value_of(row, c.key[k]), out);
         fputs("</tr>\n", out);
     }
     fputs("</tbody>\n</table>\n</body>\n</html>\n", out);

@@ -12,8 +12,18 @@
 #include "schema/event.h"
 
 /* Fields of profile.proto. */
-enum { P_TYPE = 1, P_SAMPLE, P_MAPPING, P_LOCATION, P_FUNCTION, P_TEXT, P_TIME = 9, P_DURATION,
-       P_COMMENT = 13, P_DEFAULT };
+enum {
+    P_TYPE = 1,
+    P_SAMPLE,
+    P_MAPPING,
+    P_LOCATION,
+    P_FUNCTION,
+    P_TEXT,
+    P_TIME = 9,
+    P_DURATION,
+    P_COMMENT = 13,
+    P_DEFAULT
+};
 enum { S_LOCATION = 1, S_VALUE, S_LABEL };
 enum { VALUES = 4 };
 
@@ -94,8 +104,7 @@ static uint32_t module_of(struct pprof *p, const struct gs_frame *f)
         return GS_NONE;
     }
     size_t i = 0;
-    while (i < p->modules_n &&
-           (p->modules[i].path != f->module || p->modules[i].build_id != f->build_id)) {
+    while (i < p->modules_n && (p->modules[i].path != f->module || p->modules[i].build_id != f->build_id)) {
         i++;
     }
     if (i == p->modules_n) {
@@ -191,8 +200,7 @@ static void merge(struct pprof *p)
     for (size_t i = 0; i < p->samples_n; i++) {
         if (kept && same_order(&p->samples[kept - 1], &p->samples[i]) == 0) {
             for (size_t v = 0; v < VALUES; v++) {
-                p->samples[kept - 1].values[v] =
-                    gs_add(p->samples[kept - 1].values[v], p->samples[i].values[v]);
+                p->samples[kept - 1].values[v] = gs_add(p->samples[kept - 1].values[v], p->samples[i].values[v]);
             }
         } else {
             p->samples[kept++] = p->samples[i];
@@ -295,8 +303,7 @@ static void write_times(struct pprof *p, const struct gs_profile *profile)
     int64_t first = GS_UNKNOWN;
     for (size_t i = 0; i < n; i++) {
         int64_t at = profile->moments[i] == GS_UNKNOWN ? 0 : profile->moments[i];
-        if (all[i].start_real_ns != GS_UNKNOWN &&
-            (first == GS_UNKNOWN || gs_add(all[i].start_real_ns, at) < first)) {
+        if (all[i].start_real_ns != GS_UNKNOWN && (first == GS_UNKNOWN || gs_add(all[i].start_real_ns, at) < first)) {
             first = gs_add(all[i].start_real_ns, at);
         }
     }
@@ -356,8 +363,10 @@ static void pprof_free(struct pprof *p)
 static const struct types {
     const char *of[VALUES][2]; /* type and unit */
     size_t n, shown;           /* shown: what is to be looked at first */
-} memory_types = {{{"inuse_objects", "count"}, {"inuse_space", "bytes"},
-                   {"alloc_objects", "count"}, {"alloc_space", "bytes"}}, 4, 1},
+} memory_types =
+    {{{"inuse_objects", "count"}, {"inuse_space", "bytes"}, {"alloc_objects", "count"}, {"alloc_space", "bytes"}},
+     4,
+     1},
   allocated_types = {{{"alloc_objects", "count"}, {"alloc_space", "bytes"}}, 2, 1},
   wait_types = {{{"contentions", "count"}, {"delay", "nanoseconds"}}, 2, 1},
   copy_types = {{{"copies", "count"}, {"copied", "bytes"}}, 2, 1};
@@ -411,8 +420,8 @@ bool gs_export_pprof(struct gs_export_run *e, char *error, size_t error_size)
         }
         ok = write_profile(&p, live, what);
         e->nothing = live->n == 0;
-        snprintf(e->said, sizeof e->said,
-                 e->nothing ? "nothing was %s" : "%s; such as: go tool pprof -http=: FILE", live->title);
+        snprintf(e->said, sizeof e->said, e->nothing ? "nothing was %s" : "%s; such as: go tool pprof -http=: FILE",
+                 live->title);
         if (!ok) {
             snprintf(error, error_size, "cannot compress the profile");
         }

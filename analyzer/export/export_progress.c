@@ -7,19 +7,16 @@ void gs_export_step(struct gs_export *e)
     struct gs_export_progress *p = &e->progress;
     struct timespec now;
 
-    if (++p->done < p->next || !p->shown)
-        return;
+    if (++p->done < p->next || !p->shown) return;
     p->next = p->done + (1 << 16);
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t ns = now.tv_sec * 1000000000LL + now.tv_nsec;
-    if (ns - p->said_ns < 500000000)
-        return;
+    if (ns - p->said_ns < 500000000) return;
     p->said_ns = ns;
     fprintf(stderr, "\rgpuspy: export: %llu events\033[K", (unsigned long long)p->done);
 }
 
 void gs_export_step_end(const struct gs_export_progress *p)
 {
-    if (p->shown && p->said_ns)
-        fputs("\r\033[K", stderr);
+    if (p->shown && p->said_ns) fputs("\r\033[K", stderr);
 }

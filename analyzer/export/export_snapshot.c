@@ -16,8 +16,8 @@ struct snapshot {
     struct gs_map stacks, frames; /* → memo */
     struct gs_categorizer *categorizer;
     struct gs_uses *uses;
-    bool tensors;       /* of the device now written */
-    int64_t start_us;   /* wall clock at the start */
+    bool tensors;        /* of the device now written */
+    int64_t start_us;    /* wall clock at the start */
     uint64_t seen, skip; /* events of this device; so many are left out */
     struct gs_trace_state states[GS_EXPORT_DEVICES];
 };
@@ -95,12 +95,11 @@ static void frames(struct snapshot *s, uint32_t stack)
 
 /* --- categories ---------------------------------------------------------------------------------- */
 
-static enum gs_category category(struct snapshot *s, uint32_t stack, uint32_t free_stack, bool kept,
-                                 int64_t alloc_ns, int64_t free_ns)
+static enum gs_category category(struct snapshot *s, uint32_t stack, uint32_t free_stack, bool kept, int64_t alloc_ns,
+                                 int64_t free_ns)
 {
     unsigned use = gs_uses_of(s->uses, s->e->process, stack, alloc_ns, free_ns);
-    return gs_category_of(
-        gs_category_rule_of(s->categorizer, s->tensors, stack, free_stack, kept, use));
+    return gs_category_of(gs_category_rule_of(s->categorizer, s->tensors, stack, free_stack, kept, use));
 }
 
 static void write_category(struct snapshot *s, enum gs_category c)
@@ -213,17 +212,13 @@ static bool write_trace(struct snapshot *s, int device, char *error, size_t erro
 
 /* --- the segments -------------------------------------------------------------------------------- */
 
-static void write_block(struct snapshot *s, uint64_t at, int64_t bytes,
-                        const struct gs_trace_block *b)
+static void write_block(struct snapshot *s, uint64_t at, int64_t bytes, const struct gs_trace_block *b)
 {
     pickle_dict(&s->p);
     address(s, "address", at);
     number(s, "size", bytes);
     number(s, "requested_size", bytes);
-    word(s, "state",
-         !b           ? "inactive"
-         : b->pending ? "active_pending_free"
-                      : "active_allocated");
+    word(s, "state", !b ? "inactive" : b->pending ? "active_pending_free" : "active_allocated");
     frames(s, b ? b->stack : GS_NONE);
     if (b && s->e->categories) {
         write_category(s, category(s, b->stack, b->free_stack, b->kept, b->alloc_ns, b->free_ns));
@@ -232,8 +227,7 @@ static void write_block(struct snapshot *s, uint64_t at, int64_t bytes,
 }
 
 /* What lies between two blocks is one inactive block: the allocator joins what is free. */
-static void write_blocks(struct snapshot *s, const struct gs_trace_segment *g,
-                         const struct gs_trace_block *blocks)
+static void write_blocks(struct snapshot *s, const struct gs_trace_segment *g, const struct gs_trace_block *blocks)
 {
     uint64_t from = g->address, end = g->address + (uint64_t)g->bytes;
     pickle_key(&s->p, "blocks");

@@ -44,8 +44,8 @@ static void add(struct scope *s, const struct gs_profile *p, const uint32_t *pro
 {
     size_t n;
     const struct gs_process *all = gs_run_processes(s->e->run, &n);
-    struct gs_call_tree *t = gs_call_tree_build(s->e->run, p, s->e->native,
-                                                process ? of_process : NULL, (void *)process);
+    struct gs_call_tree *t =
+        gs_call_tree_build(s->e->run, p, s->e->native, process ? of_process : NULL, (void *)process);
     if (t->root->total <= 0) {
         gs_call_tree_free(t);
         return;
@@ -178,9 +178,8 @@ static void write_all(struct scope *s)
 
 bool gs_export_speedscope(struct gs_export_run *e, char *error, size_t error_size)
 {
-    static const enum gs_profile_what usual[] = {GS_PROFILE_PEAK, GS_PROFILE_OOM, GS_PROFILE_END,
-                                                 GS_PROFILE_ALLOCATED, GS_PROFILE_WAITS,
-                                                 GS_PROFILE_COPIES};
+    static const enum gs_profile_what usual[] = {GS_PROFILE_PEAK,      GS_PROFILE_OOM,   GS_PROFILE_END,
+                                                 GS_PROFILE_ALLOCATED, GS_PROFILE_WAITS, GS_PROFILE_COPIES};
     struct scope s = {.e = e};
     bool ok = true;
     if (e->what != GS_PROFILES_N) {

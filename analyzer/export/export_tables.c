@@ -178,8 +178,8 @@ static void on_mark(void *self, const struct gs_mark *m)
     struct marks *s = self;
     uint64_t hash = gs_hash64((uintptr_t)m->name) ^ gs_hash64((uintptr_t)m->domain + m->kind + 1);
     uint32_t *head = gs_map_at(&s->index, hash), i = *head;
-    while (i != GS_MAP_NEW && (s->list[i].name != m->name || s->list[i].domain != m->domain ||
-                               s->list[i].kind != m->kind)) {
+    while (i != GS_MAP_NEW &&
+           (s->list[i].name != m->name || s->list[i].domain != m->domain || s->list[i].kind != m->kind)) {
         i = s->list[i].next;
     }
     if (i == GS_MAP_NEW) {
@@ -263,8 +263,7 @@ static bool make_folder(const char *path, char *error, size_t error_size)
     return true;
 }
 
-static bool write_table(struct gs_tables *x, size_t i, const char *path, bool json, char *error,
-                        size_t error_size)
+static bool write_table(struct gs_tables *x, size_t i, const char *path, bool json, char *error, size_t error_size)
 {
     struct output out;
     if (!output_open(&out, "export", path)) {

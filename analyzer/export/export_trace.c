@@ -36,7 +36,7 @@ struct tracer {
     const struct gs_trace_wish *wish;
     struct gs_trace_state *state;
     int64_t last_alloc_ns;
-    bool here, done; /* in the wished process; past the moment */
+    bool here, done;      /* in the wished process; past the moment */
     struct piece *pieces; /* in order of address */
     size_t pieces_n, pieces_cap;
     struct change *changes; /* in order of time */
@@ -96,8 +96,7 @@ static void piece_add(struct tracer *t, struct piece piece)
     t->pieces[at] = piece;
 }
 
-static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_t time_ns,
-                         uint32_t stack)
+static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_t time_ns, uint32_t stack)
 {
     size_t n = pieces_up_to(t, address);
     if (!n || t->pieces[n - 1].address != address || t->pieces[n - 1].mapped != mapped) {
@@ -107,8 +106,7 @@ static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_
     memmove(&t->pieces[n - 1], &t->pieces[n], (t->pieces_n - n) * sizeof p);
     t->pieces_n--;
     if (p.told) {
-        tell(t, &(struct gs_trace_event){.action = mapped ? GS_TRACE_SEGMENT_UNMAP
-                                                          : GS_TRACE_SEGMENT_FREE,
+        tell(t, &(struct gs_trace_event){.action = mapped ? GS_TRACE_SEGMENT_UNMAP : GS_TRACE_SEGMENT_FREE,
                                          .stack = stack != GS_NONE ? stack : p.stack,
                                          .time_ns = time_ns,
                                          .bytes = p.bytes,
@@ -135,8 +133,7 @@ static void pieces_tell(struct tracer *t, const struct gs_trace_block *b)
         if (p->told) {
             continue;
         }
-        struct gs_trace_event e = {.action = p->mapped ? GS_TRACE_SEGMENT_MAP
-                                                       : GS_TRACE_SEGMENT_ALLOC,
+        struct gs_trace_event e = {.action = p->mapped ? GS_TRACE_SEGMENT_MAP : GS_TRACE_SEGMENT_ALLOC,
                                    .stack = p->stack,
                                    .time_ns = p->time_ns,
                                    .bytes = p->bytes,
@@ -145,8 +142,7 @@ static void pieces_tell(struct tracer *t, const struct gs_trace_block *b)
         piece_take(p, b);
         for (; at < t->pieces_n && p->mapped; at++) {
             struct piece *next = &t->pieces[at];
-            if (next->told || !next->mapped || next->address >= end ||
-                next->address != e.address + (uint64_t)e.bytes) {
+            if (next->told || !next->mapped || next->address >= end || next->address != e.address + (uint64_t)e.bytes) {
                 break;
             }
             piece_take(next, b);
@@ -176,11 +172,9 @@ static void list_changes(struct tracer *t)
         if (m[i].process != t->wish->process || m[i].device != t->wish->device) {
             continue;
         }
-        *GS_PUSH(t->changes, t->changes_n, t->changes_cap) =
-            (struct change){m[i].map_ns, (uint32_t)i, true};
+        *GS_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].map_ns, (uint32_t)i, true};
         if (m[i].unmap_ns != GS_NEVER) {
-            *GS_PUSH(t->changes, t->changes_n, t->changes_cap) =
-                (struct change){m[i].unmap_ns, (uint32_t)i, false};
+            *GS_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].unmap_ns, (uint32_t)i, false};
         }
     }
     if (t->changes_n > 1) {
@@ -204,8 +198,7 @@ static void whole_alloc(struct tracer *t, const struct gs_trace_block *b, int64_
     tell(t, &e);
 }
 
-static void block_free(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns,
-                       bool whole)
+static void block_free(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns, bool whole)
 {
     struct gs_trace_event e = {.action = GS_TRACE_FREE_REQUESTED,
                                .stack = b->free_stack != GS_NONE ? b->free_stack : b->stack,
@@ -236,8 +229,7 @@ static void on_pending(void *self, const struct gs_pending *p)
 {
     struct tracer *t = self;
     if (p->device == t->wish->device && p->known == GS_YES && p->done_ns > p->free_ns) {
-        *GS_PUSH(t->pendings, t->pendings_n, t->pendings_cap) =
-            (struct pending){p->address, p->free_ns, p->done_ns};
+        *GS_PUSH(t->pendings, t->pendings_n, t->pendings_cap) = (struct pending){p->address, p->free_ns, p->done_ns};
     }
 }
 
@@ -251,8 +243,7 @@ static void list_pendings(struct tracer *t)
     for (size_t i = 0; i < t->pendings_n; i++) { /* a free waits for the last of its events */
         struct pending *last = kept ? &t->pendings[kept - 1] : NULL;
         if (last && pending_order(last, &t->pendings[i]) == 0) {
-            last->done_ns = t->pendings[i].done_ns > last->done_ns ? t->pendings[i].done_ns
-                                                                   : last->done_ns;
+            last->done_ns = t->pendings[i].done_ns > last->done_ns ? t->pendings[i].done_ns : last->done_ns;
         } else {
             t->pendings[kept++] = t->pendings[i];
         }
@@ -263,9 +254,8 @@ static void list_pendings(struct tracer *t)
 static void tensor_free(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns)
 {
     struct pending key = {b->address, time_ns, 0};
-    const struct pending *p = t->pendings_n ? bsearch(&key, t->pendings, t->pendings_n,
-                                                      sizeof key, pending_order)
-                                            : NULL;
+    const struct pending *p =
+        t->pendings_n ? bsearch(&key, t->pendings, t->pendings_n, sizeof key, pending_order) : NULL;
     if (!p) {
         block_free(t, b, time_ns, !piece_of(t, b->address));
         return;
@@ -306,8 +296,7 @@ static void complete(struct tracer *t)
     }
     t->next_done_ns = GS_NEVER;
     for (size_t i = 0; i < t->waiting_n; i++) {
-        t->next_done_ns = t->waiting[i].done_ns < t->next_done_ns ? t->waiting[i].done_ns
-                                                                  : t->next_done_ns;
+        t->next_done_ns = t->waiting[i].done_ns < t->next_done_ns ? t->waiting[i].done_ns : t->next_done_ns;
     }
 }
 
@@ -332,11 +321,9 @@ static void apply(struct tracer *t, const struct change *c, const struct gs_mapp
     } else if (!t->wish->tensors) {
         block_free(t, &b, c->time_ns, true);
     } else if (c->mapped) {
-        piece_add(t, (struct piece){.address = m->address,
-                                    .bytes = m->bytes,
-                                    .time_ns = c->time_ns,
-                                    .stack = m->stack,
-                                    .mapped = true});
+        piece_add(
+            t, (struct piece){
+                   .address = m->address, .bytes = m->bytes, .time_ns = c->time_ns, .stack = m->stack, .mapped = true});
     } else {
         piece_remove(t, m->address, true, c->time_ns, GS_NONE);
     }
@@ -349,8 +336,7 @@ static void catch_up(struct tracer *t, int64_t time_ns)
     const struct gs_mapping *all = gs_run_mappings(t->run, &n);
     for (;;) {
         const struct change *c = t->change < t->changes_n ? &t->changes[t->change] : NULL;
-        if (t->next_done_ns <= time_ns && t->next_done_ns != GS_NEVER &&
-            (!c || t->next_done_ns <= c->time_ns)) {
+        if (t->next_done_ns <= time_ns && t->next_done_ns != GS_NEVER && (!c || t->next_done_ns <= c->time_ns)) {
             complete(t);
         } else if (c && c->time_ns <= time_ns) {
             t->change++;
@@ -366,9 +352,8 @@ static void catch_up(struct tracer *t, int64_t time_ns)
 /* Memory of the device that has an address of its own: not pinned, not physical memory alone. */
 static bool in_device(const struct gs_lifetime *life)
 {
-    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
-           life->space != GS_SPACE_HOST && life->space != GS_SPACE_SHARED &&
-           life->space != GS_SPACE_VMM;
+    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
+           life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
 }
 
 static struct gs_trace_block block_of(const struct tracer *t, const struct gs_lifetime *life)
@@ -437,10 +422,9 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     } else if (in_device(life) && !t->wish->tensors) {
         whole_alloc(t, &b, life->alloc_ns);
     } else if (in_device(life) && life->bytes && life->bytes % GRAIN == 0) {
-        piece_add(t, (struct piece){.address = life->address,
-                                    .bytes = life->bytes,
-                                    .time_ns = life->alloc_ns,
-                                    .stack = life->stack});
+        piece_add(t,
+                  (struct piece){
+                      .address = life->address, .bytes = life->bytes, .time_ns = life->alloc_ns, .stack = life->stack});
     }
 }
 
@@ -514,9 +498,8 @@ static void gather(void *self, const struct gs_lifetime *life)
 {
     struct tracer *t = self;
     bool tensor = life->layer == GS_LAYER_TENSOR;
-    if (life->device != t->wish->device || life->alloc_ns > t->wish->until_ns ||
-        life->free_ns <= t->wish->until_ns || !life->bytes ||
-        (t->wish->tensors ? !tensor : !in_device(life))) {
+    if (life->device != t->wish->device || life->alloc_ns > t->wish->until_ns || life->free_ns <= t->wish->until_ns ||
+        !life->bytes || (t->wish->tensors ? !tensor : !in_device(life))) {
         return;
     }
     struct gs_trace_block b = block_of(t, life);
@@ -531,8 +514,8 @@ static void gather_mappings(struct tracer *t)
     size_t n;
     const struct gs_mapping *m = gs_run_mappings(t->run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (m[i].process == t->wish->process && m[i].device == t->wish->device &&
-            m[i].map_ns <= t->wish->until_ns && m[i].unmap_ns > t->wish->until_ns) {
+        if (m[i].process == t->wish->process && m[i].device == t->wish->device && m[i].map_ns <= t->wish->until_ns &&
+            m[i].unmap_ns > t->wish->until_ns) {
             struct gs_trace_block b = block_of_mapping(&m[i]);
             *GS_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
             add_whole(t, &b);
@@ -550,8 +533,7 @@ static void gather_pieces(struct tracer *t)
         if (!p->told) {
             continue;
         }
-        if (last && p->mapped && last->mapped && last->stream == p->stream &&
-            last->private == p->private &&
+        if (last && p->mapped && last->mapped && last->stream == p->stream && last->private == p->private &&
             last->address + (uint64_t)last->bytes == p->address) {
             last->bytes = gs_add(last->bytes, p->bytes);
         } else {
@@ -635,8 +617,8 @@ void gs_trace_state_free(struct gs_trace_state *state)
     *state = (struct gs_trace_state){0};
 }
 
-bool gs_trace_device(struct gs_run *run, const struct gs_trace_wish *wish,
-                     struct gs_trace_state *state, char *error, size_t error_size)
+bool gs_trace_device(struct gs_run *run, const struct gs_trace_wish *wish, struct gs_trace_state *state, char *error,
+                     size_t error_size)
 {
     size_t n;
     struct tracer t = {.run = run,

@@ -10,11 +10,13 @@
 
 #include "analyzer/run/run.h"
 
+/* clang-format off */
 #define GS_TRACE_ACTIONS(X)                                                                    \
     X(ALLOC, "alloc") X(FREE_REQUESTED, "free_requested") X(FREE_COMPLETED, "free_completed")  \
     X(SEGMENT_ALLOC, "segment_alloc") X(SEGMENT_FREE, "segment_free")                          \
     X(SEGMENT_MAP, "segment_map") X(SEGMENT_UNMAP, "segment_unmap") X(OOM, "oom")              \
     X(SNAPSHOT, "snapshot") /* the end; not from here */
+/* clang-format on */
 #define GS_ENUM_TRACE(s, w) GS_TRACE_##s,
 enum gs_trace_action { GS_TRACE_ACTIONS(GS_ENUM_TRACE) GS_TRACE_ACTIONS_N };
 const char *gs_trace_word(enum gs_trace_action action);
@@ -42,9 +44,9 @@ struct gs_trace_segment {
     uint64_t address, stream;
     int64_t bytes, block_bytes, pending_bytes; /* pending: not among the blocks' */
     uint32_t stack;
-    bool mapped; /* it can grow: mapped, not allocated */
-    bool small;  /* of the pool for blocks up to 1 MiB */
-    bool private; /* of a CUDA graph's own pool */
+    bool mapped;     /* it can grow: mapped, not allocated */
+    bool small;      /* of the pool for blocks up to 1 MiB */
+    bool private;    /* of a CUDA graph's own pool */
     size_t first, n; /* its blocks, in order of address */
 };
 struct gs_trace_state {
@@ -66,7 +68,7 @@ struct gs_trace_wish {
 };
 /* One replay. The run was opened with options.memory_map. `state` may be NULL; else it is filled and
  * the caller frees it. */
-bool gs_trace_device(struct gs_run *run, const struct gs_trace_wish *wish,
-                     struct gs_trace_state *state, char *error, size_t error_size);
+bool gs_trace_device(struct gs_run *run, const struct gs_trace_wish *wish, struct gs_trace_state *state, char *error,
+                     size_t error_size);
 
 #endif

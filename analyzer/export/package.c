@@ -15,11 +15,9 @@ static bool dpkg_owner(const char *path, char *out, size_t size)
 
     child_set(&c, "LC_ALL", "C");
     child_set(&c, "LD_PRELOAD", NULL);
-    if (!child_run(&c))
-        return false;
+    if (!child_run(&c)) return false;
     size_t n = strcspn(c.out, ":,\n ");
-    if (!n || n >= size || strncmp(c.out, "diversion", 9) == 0)
-        return false;
+    if (!n || n >= size || strncmp(c.out, "diversion", 9) == 0) return false;
     memcpy(out, c.out, n);
     out[n] = 0;
     return true;
@@ -30,10 +28,8 @@ static bool dpkg_owner_either(const char *path, char *out, size_t size)
 {
     char other[4096];
 
-    if (dpkg_owner(path, out, size))
-        return true;
-    if (strncmp(path, "/usr/lib", 8) == 0)
-        return dpkg_owner(path + 4, out, size);
+    if (dpkg_owner(path, out, size)) return true;
+    if (strncmp(path, "/usr/lib", 8) == 0) return dpkg_owner(path + 4, out, size);
     snprintf(other, sizeof other, "/usr%s", path);
     return strncmp(path, "/lib", 4) == 0 && dpkg_owner(other, out, size);
 }
@@ -44,11 +40,9 @@ static bool rpm_owner(const char *path, char *out, size_t size)
     struct child c = {.argv = argv, .timeout_ms = TIMEOUT_MS};
 
     child_set(&c, "LD_PRELOAD", NULL);
-    if (!child_run(&c))
-        return false;
+    if (!child_run(&c)) return false;
     size_t n = strcspn(c.out, "\n ");
-    if (!n || n >= size)
-        return false;
+    if (!n || n >= size) return false;
     memcpy(out, c.out, n);
     out[n] = 0;
     return true;
@@ -62,8 +56,7 @@ bool package_debug_hint(const char *path, char *out, size_t size)
         snprintf(out, size, "wheels come without: build it from source with -g");
         return true;
     }
-    if (path[0] != '/' || access(path, F_OK) != 0)
-        return false;
+    if (path[0] != '/' || access(path, F_OK) != 0) return false;
     if (dpkg_owner_either(path, name, sizeof name)) {
         bool libc = strcmp(name, "libc6") == 0; /* in the main archive, and called otherwise */
         snprintf(out, size, "apt install %s%s", name, libc ? "-dbg" : "-dbgsym");

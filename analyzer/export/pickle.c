@@ -109,8 +109,7 @@ static void put_long(struct pickle *p, uint64_t value, bool negative)
 {
     int bytes = 8;
     uint64_t fill = negative ? 0xff : 0;
-    while (bytes > 1 && value >> (8 * (bytes - 1)) == fill &&
-           (value >> (8 * (bytes - 2)) & 0x80) == (fill & 0x80)) {
+    while (bytes > 1 && value >> (8 * (bytes - 1)) == fill && (value >> (8 * (bytes - 2)) & 0x80) == (fill & 0x80)) {
         bytes--;
         value &= ~(uint64_t)0 >> (64 - 8 * bytes);
     }

@@ -30,7 +30,7 @@ struct pickle {
     struct pickle_text {
         const char *text;
         uint32_t memo;
-    } *texts, near[PICKLE_NEAR];
+    } * texts, near[PICKLE_NEAR];
     size_t texts_n, texts_cap;
 };
 

@@ -37,8 +37,7 @@ static json_t *learned_row(const struct learned_row *l)
     json_object_set_new(o, "activations_bytes", number(row->activations));
     json_object_set_new(o, "activations_predicted_bytes", number(row->activations_predicted));
     for (int i = 0; i < LEARNS_N; i++)
-        if (l->why[i])
-            json_object_set_new(why, keys[i], json_string(l->why[i]));
+        if (l->why[i]) json_object_set_new(why, keys[i], json_string(l->why[i]));
     json_object_set_new(o, "not_learned", why);
     return o;
 }
@@ -72,11 +71,9 @@ json_t *json_calibration(const struct calibration *c, const struct learned *l)
     size_t n;
     struct calibration_known *all = calibration_list(c, &n);
 
-    for (size_t i = 0; l && i < l->n; i++)
-        json_array_append_new(learned, learned_row(&l->rows[i]));
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, known(&all[i]));
+    for (size_t i = 0; l && i < l->n; i++) json_array_append_new(learned, learned_row(&l->rows[i]));
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, known(&all[i]));
     free(all);
-    return json_pack("{s:i, s:o, s:I, s:o, s:o}", "schema", 1, "path", text(c->path), "rows",
-                     (json_int_t)c->rows_n, "learned", learned, "known", list);
+    return json_pack("{s:i, s:o, s:I, s:o, s:o}", "schema", 1, "path", text(c->path), "rows", (json_int_t)c->rows_n,
+                     "learned", learned, "known", list);
 }

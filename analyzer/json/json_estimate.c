@@ -36,58 +36,75 @@ static json_t *model(const struct model *m)
     const struct {
         const char *key;
         uint64_t n;
-    } rows[] = {{"layers", s->layers}, {"hidden", s->hidden}, {"heads", s->heads}, {"kv_heads", s->kv_heads},
-                {"head_dim", s->head_dim}, {"ffn", s->ffn}, {"vocab", s->vocab}, {"context", s->context},
-                {"experts", s->experts}, {"experts_used", s->experts_used}, {"shared_experts", s->shared_experts},
-                {"expert_ffn", s->expert_ffn}, {"moe_layers", s->moe_layers}, {"kv_rank", s->kv_rank},
-                {"window", s->window}, {"window_layers", s->window_layers}, {"image", s->image},
-                {"patch", s->patch}, {"classes", s->classes}, {"encoder_layers", s->encoder_layers}, {"sound", s->sound},
-                {"inner", s->inner}, {"state", s->state}, {"taps", s->taps}, {"step_rank", s->step_rank},
+    } rows[] = {{"layers", s->layers},
+                {"hidden", s->hidden},
+                {"heads", s->heads},
+                {"kv_heads", s->kv_heads},
+                {"head_dim", s->head_dim},
+                {"ffn", s->ffn},
+                {"vocab", s->vocab},
+                {"context", s->context},
+                {"experts", s->experts},
+                {"experts_used", s->experts_used},
+                {"shared_experts", s->shared_experts},
+                {"expert_ffn", s->expert_ffn},
+                {"moe_layers", s->moe_layers},
+                {"kv_rank", s->kv_rank},
+                {"window", s->window},
+                {"window_layers", s->window_layers},
+                {"image", s->image},
+                {"patch", s->patch},
+                {"classes", s->classes},
+                {"encoder_layers", s->encoder_layers},
+                {"sound", s->sound},
+                {"inner", s->inner},
+                {"state", s->state},
+                {"taps", s->taps},
+                {"step_rank", s->step_rank},
                 {"groups", s->groups}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].n)
-            json_object_set_new(shape, rows[i].key, count(rows[i].n));
-    if (s->family != MODEL_UNKNOWN)
-        json_object_set_new(shape, "tied", json_boolean(s->tied));
+        if (rows[i].n) json_object_set_new(shape, rows[i].key, count(rows[i].n));
+    if (s->family != MODEL_UNKNOWN) json_object_set_new(shape, "tied", json_boolean(s->tied));
     return json_pack("{s:o, s:s, s:s, s:o, s:I, s:o, s:o}", "name", text(m->name), "source", m->source, "family",
-                     model_family_word(s->family), "shape", shape, "params", (json_int_t)m->params,
-                     "stored_bytes", m->stored_bytes > 0 ? json_integer(whole(m->stored_bytes)) : json_null(),
-                     "stored_as", text(m->stored_as));
+                     model_family_word(s->family), "shape", shape, "params", (json_int_t)m->params, "stored_bytes",
+                     m->stored_bytes > 0 ? json_integer(whole(m->stored_bytes)) : json_null(), "stored_as",
+                     text(m->stored_as));
 }
 
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
-                  *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
-                  *const offloads[] = {PLAN_OFFLOADS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                  *const targets[] = {PLAN_TARGETS(WORD)};
+                         *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
+                         *const offloads[] = {PLAN_OFFLOADS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
+                         *const targets[] = {PLAN_TARGETS(WORD)};
 #undef WORD
 
 static json_t *plan(const struct estimate_answer *a)
 {
     const struct plan *p = &a->plan;
-    json_t *o = json_pack(
-        "{s:b, s:s, s:s, s:b, s:s, s:o, s:o, s:b, s:b, s:I, s:s, s:s, s:b, s:b}", "inference", p->inference, "precision",
-        p->precision->name, "optimizer", p->optimizer->name, "master_weights", p->master_weights, "step",
-        steps[p->step], "batch", count(p->batch), "seq", count(p->seq), "batch_assumed", a->assumed.batch,
-        "seq_assumed", a->assumed.seq, "accumulation", (json_int_t)p->accumulation, "attention",
-        attentions[p->attention], "checkpointing", checkpoints[p->checkpoint], "chunked_loss", p->chunked_loss,
-        "fused_layers", p->fused_layers);
+    json_t *o =
+        json_pack("{s:b, s:s, s:s, s:b, s:s, s:o, s:o, s:b, s:b, s:I, s:s, s:s, s:b, s:b}", "inference", p->inference,
+                  "precision", p->precision->name, "optimizer", p->optimizer->name, "master_weights", p->master_weights,
+                  "step", steps[p->step], "batch", count(p->batch), "seq", count(p->seq), "batch_assumed",
+                  a->assumed.batch, "seq_assumed", a->assumed.seq, "accumulation", (json_int_t)p->accumulation,
+                  "attention", attentions[p->attention], "checkpointing", checkpoints[p->checkpoint], "chunked_loss",
+                  p->chunked_loss, "fused_layers", p->fused_layers);
     json_t *more = json_pack(
         "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:b, s:s, s:I, s:s, s:o, s:b, s:o, s:o, s:o}", "gpus",
-        (json_int_t)p->gpus, "gpus_per_node", count(p->gpus_per_node), "tp", (json_int_t)p->tp, "pp",
-        (json_int_t)p->pp, "cp", (json_int_t)p->cp, "ep", (json_int_t)p->ep, "interleave",
-        (json_int_t)p->interleave, "sequence_parallel", p->sequence_parallel, "sharding", shardings[p->sharding],
-        "offload", offloads[p->offload], "bucket_view", p->bucket_view, "adapter", adapters[p->adapter], "rank",
-        (json_int_t)p->rank, "target", targets[p->target], "weights", text(p->weights ? p->weights->word : NULL),
-        "ema", p->ema, "kv_cache", text(p->cache ? p->cache->word : NULL), "cache_block", count(p->cache_block),
-        "gpu", text(p->gpu ? p->gpu->key : NULL));
+        (json_int_t)p->gpus, "gpus_per_node", count(p->gpus_per_node), "tp", (json_int_t)p->tp, "pp", (json_int_t)p->pp,
+        "cp", (json_int_t)p->cp, "ep", (json_int_t)p->ep, "interleave", (json_int_t)p->interleave, "sequence_parallel",
+        p->sequence_parallel, "sharding", shardings[p->sharding], "offload", offloads[p->offload], "bucket_view",
+        p->bucket_view, "adapter", adapters[p->adapter], "rank", (json_int_t)p->rank, "target", targets[p->target],
+        "weights", text(p->weights ? p->weights->word : NULL), "ema", p->ema, "kv_cache",
+        text(p->cache ? p->cache->word : NULL), "cache_block", count(p->cache_block), "gpu",
+        text(p->gpu ? p->gpu->key : NULL));
 
     json_object_update(o, more);
     json_decref(more);
     /* of inference: is there a token after token, and a KV cache? */
-    json_object_set_new(o, "decodes", p->inference && p->model->shape.family != MODEL_UNKNOWN
-                                          ? json_boolean(serving_decodes(p)) : json_null());
+    json_object_set_new(o, "decodes",
+                        p->inference && p->model->shape.family != MODEL_UNKNOWN ? json_boolean(serving_decodes(p))
+                                                                                : json_null());
     return o;
 }
 
@@ -109,8 +126,8 @@ static json_t *lines(const struct estimate_result *r)
 
     for (size_t i = 0; i < r->lines_n; i++) {
         const struct estimate_line *l = &r->lines[i];
-        json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name", text(l->name),
-                              "phases", phases_of(r, l->phases));
+        json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name", text(l->name), "phases",
+                              phases_of(r, l->phases));
         json_object_update_new(o, interval(l->bytes));
         json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o}", "host", l->host, "formula", text(l->formula),
                                             "source", text(l->source), "why", text(l->why)));
@@ -124,8 +141,7 @@ static json_t *phases(const struct estimate_result *r)
     json_t *o = json_object();
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
-        if (r->phase[phase].high > 0)
-            json_object_set_new(o, estimate_phase_key[phase], interval(r->phase[phase]));
+        if (r->phase[phase].high > 0) json_object_set_new(o, estimate_phase_key[phase], interval(r->phase[phase]));
     return o;
 }
 
@@ -136,8 +152,7 @@ static json_t *peak(const struct estimate_result *r)
     json_t *parts = json_object();
 
     for (int part = 0; part < ESTIMATE_PARTS_N; part++)
-        if (r->part[part].high > 0)
-            json_object_set_new(parts, estimate_part_key[part], interval(r->part[part]));
+        if (r->part[part].high > 0) json_object_set_new(parts, estimate_part_key[part], interval(r->part[part]));
     json_object_update_new(o, interval(r->peak));
     json_object_set_new(o, "parts", parts);
     json_object_set_new(o, "stage", json_integer((json_int_t)r->stage));
@@ -161,10 +176,9 @@ static json_t *gpus_of(const struct estimate_answer *a)
     for (size_t i = 0; i < a->targets_n; i++) {
         const struct estimate_target *t = &a->targets[i];
         json_array_append_new(
-            list, json_pack("{s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:f, s:o}", "key",
-                            text(t->gpu ? t->gpu->key : NULL), "name", text(t->gpu ? t->gpu->product : NULL),
-                            "total_bytes", whole(t->memory), "verdict", fit_word[t->fit.verdict],
-                            "margin_low_bytes", whole(t->fit.margin.low), "margin_bytes",
+            list, json_pack("{s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:f, s:o}", "key", text(t->gpu ? t->gpu->key : NULL),
+                            "name", text(t->gpu ? t->gpu->product : NULL), "total_bytes", whole(t->memory), "verdict",
+                            fit_word[t->fit.verdict], "margin_low_bytes", whole(t->fit.margin.low), "margin_bytes",
                             whole(t->fit.margin.likely), "margin_high_bytes", whole(t->fit.margin.high), "share",
                             t->fit.share, "peak", interval(t->peak)));
     }
@@ -177,12 +191,12 @@ static json_t *wires(const struct wires *w)
 
     for (size_t i = 0; i < w->n; i++) {
         const struct wire *r = &w->rows[i];
-        json_array_append_new(
-            list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}", "kind",
-                            wire_kind_word[r->kind], "name", text(r->name), "bytes", whole(r->bytes), "times", r->times,
-                            "gpus", (json_int_t)r->n, "nodes", (json_int_t)r->nodes, "bytes_per_s", r->bandwidth,
-                            "link", text(r->link), "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "factor", r->factor,
-                            "formula", text(r->formula), "source", text(r->source)));
+        json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}",
+                                              "kind", wire_kind_word[r->kind], "name", text(r->name), "bytes",
+                                              whole(r->bytes), "times", r->times, "gpus", (json_int_t)r->n, "nodes",
+                                              (json_int_t)r->nodes, "bytes_per_s", r->bandwidth, "link", text(r->link),
+                                              "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "factor", r->factor,
+                                              "formula", text(r->formula), "source", text(r->source)));
     }
     return list;
 }
@@ -199,15 +213,13 @@ static json_t *changes(const struct estimate_answer *a, const struct change *fro
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, change(a, &from[i]));
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, change(a, &from[i]));
     return list;
 }
 
 static json_t *solve_answer(const struct solve_answer *s)
 {
-    if (!s->any)
-        return json_null();
+    if (!s->any) return json_null();
     return json_pack("{s:I, s:b, s:o, s:o, s:o}", "value", (json_int_t)s->value, "limited", s->limited, "option",
                      text(s->option), "peak", interval(s->peak), "next",
                      s->next.likely > 0 ? interval(s->next) : json_null());
@@ -217,8 +229,7 @@ static json_t *solution(const struct estimate_answer *a)
 {
     const struct solution *s = &a->solution;
 
-    if (!a->solved)
-        return json_null();
+    if (!a->solved) return json_null();
     return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o}", "what", solve_word[s->what], "memory_bytes", whole(s->memory),
                      "surely", solve_answer(&s->surely), "likely", solve_answer(&s->likely), "limit",
                      (json_int_t)s->limit, "note", text(s->note));
@@ -228,8 +239,7 @@ static json_t *wires_notes(const struct wires *w)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < w->notes_n; i++)
-        json_array_append_new(list, text(w->notes[i]));
+    for (size_t i = 0; i < w->notes_n; i++) json_array_append_new(list, text(w->notes[i]));
     return list;
 }
 
@@ -237,8 +247,7 @@ static json_t *notes(const struct estimate_result *r)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < r->notes_n; i++)
-        json_array_append_new(list, text(r->notes[i]));
+    for (size_t i = 0; i < r->notes_n; i++) json_array_append_new(list, text(r->notes[i]));
     return list;
 }
 
@@ -255,13 +264,13 @@ json_t *json_estimate(const struct estimate_answer *a)
 {
     const struct estimate *e = &a->floor;
     char command[4096], way[512];
-    json_t *root = json_pack(
-        "{s:i, s:I, s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:f, s:s}", "schema", 1, "params",
-        (json_int_t)e->params, "optimizer", a->plan.optimizer->name, "precision", a->plan.precision->name,
-        "master_weights", e->master != 0, "estimate", "weights_bytes", (json_int_t)e->weights, "gradients_bytes",
-        (json_int_t)e->gradients, "optimizer_bytes", (json_int_t)e->optimizer, "master_bytes", (json_int_t)e->master,
-        "total_bytes", (json_int_t)e->total, "autocast_copies_bytes", (json_int_t)e->cast_copies,
-        "bytes_per_parameter", (double)e->total / (double)e->params, "note", ESTIMATE_ON_TOP);
+    json_t *root = json_pack("{s:i, s:I, s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:f, s:s}", "schema", 1,
+                             "params", (json_int_t)e->params, "optimizer", a->plan.optimizer->name, "precision",
+                             a->plan.precision->name, "master_weights", e->master != 0, "estimate", "weights_bytes",
+                             (json_int_t)e->weights, "gradients_bytes", (json_int_t)e->gradients, "optimizer_bytes",
+                             (json_int_t)e->optimizer, "master_bytes", (json_int_t)e->master, "total_bytes",
+                             (json_int_t)e->total, "autocast_copies_bytes", (json_int_t)e->cast_copies,
+                             "bytes_per_parameter", (double)e->total / (double)e->params, "note", ESTIMATE_ON_TOP);
 
     if (a->targets_n && a->targets[0].gpu == NULL)
         json_object_set_new(root, "memory",
@@ -273,8 +282,9 @@ json_t *json_estimate(const struct estimate_answer *a)
     json_object_set_new(root, "peak", peak(&a->result));
     json_object_set_new(root, "gpus", gpus_of(a));
     json_object_set_new(root, "verdicts", meanings());
-    json_object_set_new(root, "changes_on", a->plan.memory > 0 && a->targets[a->helped].gpu
-                                                ? text(a->targets[a->helped].gpu->key) : json_null());
+    json_object_set_new(root, "changes_on",
+                        a->plan.memory > 0 && a->targets[a->helped].gpu ? text(a->targets[a->helped].gpu->key)
+                                                                        : json_null());
     json_object_set_new(root, "changes", changes(a, a->changes.rows, a->changes.n));
     json_object_set_new(root, "way", changes(a, a->changes.way, a->changes.way_n));
     json_object_set_new(root, "solve", solution(a));

@@ -3,7 +3,9 @@
 
 /* What a line's text is, in each part. */
 static const char *const text_keys[GS_HELD_N] = {
-    [GS_HELD_CACHED] = "text", [GS_HELD_POOLS] = "library",   [GS_HELD_DIRECT] = "library",
+    [GS_HELD_CACHED] = "text",
+    [GS_HELD_POOLS] = "library",
+    [GS_HELD_DIRECT] = "library",
     [GS_HELD_OTHERS] = "process",
 };
 
@@ -17,8 +19,7 @@ static json_t *line_json(const struct gs_held_part *part, const struct gs_held_l
     if (line->pid) {
         set_count(o, "pid", line->pid);
     }
-    if (part->what == GS_HELD_TENSORS || part->what == GS_HELD_POOLS ||
-        part->what == GS_HELD_DIRECT) {
+    if (part->what == GS_HELD_TENSORS || part->what == GS_HELD_POOLS || part->what == GS_HELD_DIRECT) {
         set(o, "site", gs_json_site(&line->site));
     }
     set_bytes(o, "bytes", line->bytes);
@@ -32,8 +33,7 @@ static json_t *part_json(const struct gs_held_part *part)
 {
     json_t *o = json_object(), *detail = json_array();
     set_text(o, "what", gs_held_word(part->what));
-    set_text(o, "category",
-             part->what == GS_HELD_TENSORS ? gs_category_word(part->category) : NULL);
+    set_text(o, "category", part->what == GS_HELD_TENSORS ? gs_category_word(part->category) : NULL);
     set_text(o, "text", part->text);
     set_bytes(o, "bytes", part->bytes);
     set_real(o, "share", part->share);

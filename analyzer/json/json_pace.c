@@ -8,9 +8,7 @@ void gs_json_pace(struct json_t *object, const struct gs_pace *pace)
 {
     const char *phase = gs_phase_word(pace->phase);
     bool known = isfinite(pace->calls_per_step);
-    json_object_set_new(object, "calls_per_step",
-                        known ? json_real(pace->calls_per_step) : json_null());
+    json_object_set_new(object, "calls_per_step", known ? json_real(pace->calls_per_step) : json_null());
     json_object_set_new(object, "phase", phase ? json_string(phase) : json_null());
-    json_object_set_new(object, "every_steps",
-                        pace->every ? json_integer(pace->every) : json_null());
+    json_object_set_new(object, "every_steps", pace->every ? json_integer(pace->every) : json_null());
 }

@@ -165,8 +165,7 @@ static json_t *number_json(double value)
     if (!isfinite(value)) {
         return json_null();
     }
-    return value == floor(value) && fabs(value) < 9e15 ? json_integer((json_int_t)value)
-                                                       : json_real(value);
+    return value == floor(value) && fabs(value) < 9e15 ? json_integer((json_int_t)value) : json_real(value);
 }
 
 static json_t *blame_json(const struct gs_oom_verdict *v)
@@ -481,8 +480,7 @@ static void set_planned(json_t *estimate, json_t *measured, const struct gs_budg
 
 static json_t *budget_json(const struct gs_budget *b)
 {
-    json_t *o = json_object(), *estimate = json_object(), *measured = json_object(),
-           *difference = json_object();
+    json_t *o = json_object(), *estimate = json_object(), *measured = json_object(), *difference = json_object();
     if (b->present) {
         set(estimate, "weights_bytes", number_json(b->estimate.weights));
         set(estimate, "gradients_bytes", number_json(b->estimate.gradients));
@@ -572,13 +570,13 @@ int gs_view_json(const struct gs_report *report, FILE *out)
     return gs_view_json_some(report, NULL, 0, out);
 }
 
-int gs_view_json_some(const struct gs_report *report, bool (*wanted)(uint64_t, const char *),
-                      uint64_t only, FILE *out)
+int gs_view_json_some(const struct gs_report *report, bool (*wanted)(uint64_t, const char *), uint64_t only, FILE *out)
 {
     json_t *o = gs_view_json_build(report), *value;
     const char *key;
     void *next;
-    json_object_foreach_safe (o, next, key, value) {
+    json_object_foreach_safe(o, next, key, value)
+    {
         if (wanted && strcmp(key, "schema") != 0 && !wanted(only, key)) {
             json_object_del(o, key);
         }

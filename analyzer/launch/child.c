@@ -23,8 +23,7 @@ static int64_t now_ms(void)
 
 void child_set(struct child *c, const char *name, const char *value)
 {
-    if (c->variables == CHILD_VARIABLES)
-        return;
+    if (c->variables == CHILD_VARIABLES) return;
     c->name[c->variables] = name;
     c->value[c->variables++] = value;
 }
@@ -34,18 +33,15 @@ static void be_child(const struct child *c, int out, int err, int started)
 {
     setpgid(0, 0);
     int in = open("/dev/null", O_RDONLY);
-    if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
-        _exit(NO_SUCH);
+    if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) _exit(NO_SUCH);
     for (int i = 0; i < c->variables; i++) {
         if (c->value[i])
             setenv(c->name[i], c->value[i], 1);
         else
             unsetenv(c->name[i]);
     }
-    if (c->folder && chdir(c->folder) != 0)
-        _exit(NO_SUCH);
-    if (c->work)
-        _exit(c->work(c->data));
+    if (c->folder && chdir(c->folder) != 0) _exit(NO_SUCH);
+    if (c->work) _exit(c->work(c->data));
     execvp(c->argv[0], (char *const *)(uintptr_t)c->argv);
     if (write(started, "", 1) < 0) /* it is close-on-exec: a byte says that there was none */
         _exit(NO_SUCH);
@@ -65,8 +61,7 @@ static bool drain(struct stream *s)
     bool room = s->n + 1 < s->size;
     ssize_t got = room ? read(s->fd, s->text + s->n, s->size - 1 - s->n) : read(s->fd, rest, sizeof rest);
 
-    if (got < 0)
-        return errno == EINTR || errno == EAGAIN;
+    if (got < 0) return errno == EINTR || errno == EAGAIN;
     s->n += room ? (size_t)got : 0;
     s->text[s->n] = 0;
     return got > 0;
@@ -78,11 +73,9 @@ static void listen_to(struct child *c, struct stream *s, int64_t until)
     int64_t left;
 
     while ((p[0].fd >= 0 || p[1].fd >= 0) && (left = until - now_ms()) > 0) {
-        if (poll(p, 2, (int)left) < 0 && errno != EINTR)
-            break;
+        if (poll(p, 2, (int)left) < 0 && errno != EINTR) break;
         for (int i = 0; i < 2; i++)
-            if (p[i].fd >= 0 && p[i].revents && !drain(&s[i]))
-                p[i].fd = -1;
+            if (p[i].fd >= 0 && p[i].revents && !drain(&s[i])) p[i].fd = -1;
     }
     c->timed_out = p[0].fd >= 0 || p[1].fd >= 0;
 }
@@ -91,8 +84,7 @@ static bool ended(struct child *c, pid_t pid, int64_t until)
 {
     do {
         pid_t got = waitpid(pid, &c->status, WNOHANG);
-        if (got == pid || (got < 0 && errno != EINTR))
-            return true;
+        if (got == pid || (got < 0 && errno != EINTR)) return true;
         poll(NULL, 0, TICK_MS);
     } while (now_ms() < until);
     return false;
@@ -109,8 +101,7 @@ bool child_run(struct child *c)
     c->status = -1;
     if (pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0 && pipe2(started, O_CLOEXEC) == 0) {
         pid_t pid = fork();
-        if (pid == 0)
-            be_child(c, out[1], err[1], started[1]);
+        if (pid == 0) be_child(c, out[1], err[1], started[1]);
         close(out[1]), close(err[1]), close(started[1]);
         out[1] = err[1] = started[1] = -1;
         if (pid > 0) {
@@ -128,8 +119,7 @@ bool child_run(struct child *c)
     for (int i = 0; i < 2; i++) {
         int *all[] = {&out[i], &err[i], &started[i]};
         for (int k = 0; k < 3; k++)
-            if (*all[k] >= 0)
-                close(*all[k]);
+            if (*all[k] >= 0) close(*all[k]);
     }
     return c->started && !c->timed_out && WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0;
 }

@@ -9,7 +9,7 @@
 enum { CHILD_VARIABLES = 16 };
 
 struct child {
-    const char *const *argv; /* ends with NULL; looked for in PATH */
+    const char *const *argv;                                    /* ends with NULL; looked for in PATH */
     const char *name[CHILD_VARIABLES], *value[CHILD_VARIABLES]; /* value NULL: not there for it */
     int variables;
     int timeout_ms;
@@ -19,9 +19,9 @@ struct child {
     void *data;
 
     /* afterwards */
-    bool started;   /* there is such a program */
-    bool timed_out; /* it took too long, and was killed */
-    int status;     /* as of waitpid */
+    bool started;                 /* there is such a program */
+    bool timed_out;               /* it took too long, and was killed */
+    int status;                   /* as of waitpid */
     char out[1 << 16], err[4096]; /* the beginnings of what it printed */
 };
 

@@ -20,8 +20,7 @@ const char *lacks_table(void)
 
     if (!table) {
         int fd = memfd_create("gpuspy-lacks", MFD_CLOEXEC);
-        if (fd < 0)
-            return NULL;
+        if (fd < 0) return NULL;
         void *at = ftruncate(fd, sizeof *table) == 0
                        ? mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
                        : MAP_FAILED;
@@ -61,11 +60,10 @@ size_t lacks_list(struct lack **list)
     struct lack *l = *list = gs_realloc(NULL, used + 1, sizeof **list);
     for (uint32_t i = 0; i < used; i++) {
         struct gs_lack *row = &table->rows[i];
-        if (!__atomic_load_n(&row->ready, __ATOMIC_ACQUIRE) || !(row->imports || row->calls))
-            continue;
+        if (!__atomic_load_n(&row->ready, __ATOMIC_ACQUIRE) || !(row->imports || row->calls)) continue;
         row->name[sizeof row->name - 1] = row->library[sizeof row->library - 1] = 0; /* any process may write there */
-        l[n++] = (struct lack){row->name, row->library, __atomic_load_n(&row->calls, __ATOMIC_RELAXED),
-                                row->refused != 0};
+        l[n++] =
+            (struct lack){row->name, row->library, __atomic_load_n(&row->calls, __ATOMIC_RELAXED), row->refused != 0};
     }
     qsort(l, n, sizeof *l, by_name);
     for (size_t i = 0; i < n; i++) {
@@ -84,17 +82,14 @@ void lacks_complain(void)
     size_t n = lacks_list(&list), called = 0, used = 0;
     char names[NAMED * 128] = "", more[48] = "";
 
-    while (called < n && list[called].calls)
-        called++;
+    while (called < n && list[called].calls) called++;
     for (size_t i = 0; i < called && i < NAMED; i++) {
         char times[40] = "once";
-        if (list[i].calls > 1)
-            snprintf(times, sizeof times, "%" PRIu64 " times", list[i].calls);
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s (called %s)", i ? ", " : "", list[i].name, times);
+        if (list[i].calls > 1) snprintf(times, sizeof times, "%" PRIu64 " times", list[i].calls);
+        used +=
+            (size_t)snprintf(names + used, sizeof names - used, "%s%s (called %s)", i ? ", " : "", list[i].name, times);
     }
-    if (called > NAMED)
-        snprintf(more, sizeof more, " and %zu more", called - NAMED);
-    if (called)
-        complain("the simulated GPU lacks: %s%s; each call returned \"not supported\"", names, more);
+    if (called > NAMED) snprintf(more, sizeof more, " and %zu more", called - NAMED);
+    if (called) complain("the simulated GPU lacks: %s%s; each call returned \"not supported\"", names, more);
     free(list);
 }

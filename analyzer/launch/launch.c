@@ -22,8 +22,7 @@ static bool is_library(const char *path)
 
 static bool preloadable(const char *path, char *why, size_t size)
 {
-    if (!strpbrk(path, " :"))
-        return true;
+    if (!strpbrk(path, " :")) return true;
     snprintf(why, size,
              "cannot preload '%s': LD_PRELOAD allows no blank and no colon in a path; install gpuspy "
              "elsewhere or point GPUSPY_LIB to a copy",
@@ -33,31 +32,26 @@ static bool preloadable(const char *path, char *why, size_t size)
 
 bool launch_library(char *library, char *why, size_t size)
 {
-    static const char *const places[] = {"libgpuspy.so", "../lib/libgpuspy.so",
-                                         "../lib64/libgpuspy.so", "../lib/gpuspy/libgpuspy.so"};
+    static const char *const places[] = {"libgpuspy.so", "../lib/libgpuspy.so", "../lib64/libgpuspy.so",
+                                         "../lib/gpuspy/libgpuspy.so"};
     char exe[PATH_MAX] = "", path[PATH_MAX + 64];
     const char *given = getenv("GPUSPY_LIB");
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     char *slash = n > 0 ? strrchr(exe, '/') : NULL;
 
     if (given && *given) {
-        if (realpath(given, library) && is_library(library))
-            return preloadable(library, why, size);
-        snprintf(why, size,
-                 "GPUSPY_LIB: cannot read '%s': %s; unset it to use the library beside gpuspy", given,
+        if (realpath(given, library) && is_library(library)) return preloadable(library, why, size);
+        snprintf(why, size, "GPUSPY_LIB: cannot read '%s': %s; unset it to use the library beside gpuspy", given,
                  strerror(errno));
         return false;
     }
-    if (slash)
-        *slash = 0;
+    if (slash) *slash = 0;
     for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s/%s", exe, places[i]);
-        if (realpath(path, library) && is_library(library))
-            return preloadable(library, why, size);
+        if (realpath(path, library) && is_library(library)) return preloadable(library, why, size);
     }
     library[0] = 0;
-    snprintf(why, size,
-             "cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path", exe);
+    snprintf(why, size, "cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path", exe);
     return false;
 }
 
@@ -66,15 +60,13 @@ bool launch_find_library(struct launch *l)
     char why[PATH_MAX + 256];
     bool found = launch_library(l->library, why, sizeof why);
 
-    if (!found)
-        complain("run: %s", why);
+    if (!found) complain("run: %s", why);
     return found;
 }
 
 void launch_set(struct launch *l, const char *name, const char *value)
 {
-    if (l->variables == LAUNCH_VARIABLES)
-        abort();
+    if (l->variables == LAUNCH_VARIABLES) abort();
     l->name[l->variables] = name;
     l->value[l->variables++] = value;
 }
@@ -92,8 +84,7 @@ static bool is_sanitizer(const char *name, size_t n)
             break;
         }
     for (size_t i = 0; i < sizeof stems / sizeof *stems; i++)
-        if (n > strlen(stems[i]) && strncmp(name, stems[i], strlen(stems[i])) == 0)
-            return true;
+        if (n > strlen(stems[i]) && strncmp(name, stems[i], strlen(stems[i])) == 0) return true;
     return false;
 }
 
@@ -115,8 +106,7 @@ static bool set_preload(const char *library)
     size_t size = strlen(library) + (others ? strlen(others) : 0) + 3, used = 0;
     char *preload = malloc(size);
 
-    if (!preload)
-        return false;
+    if (!preload) return false;
     add_entries(preload, size, &used, others ? others : "", true);
     used += (size_t)snprintf(preload + used, size - used, "%s%s", used ? ":" : "", library);
     add_entries(preload, size, &used, others ? others : "", false);
@@ -132,14 +122,11 @@ static bool set_sanitizer_options(void)
     static const char allow[] = "verify_asan_link_order=0";
     const char *others = getenv("ASAN_OPTIONS");
 
-    if (!others || !*others)
-        return setenv("ASAN_OPTIONS", allow, 1) == 0;
-    if (strstr(others, "verify_asan_link_order"))
-        return true;
+    if (!others || !*others) return setenv("ASAN_OPTIONS", allow, 1) == 0;
+    if (strstr(others, "verify_asan_link_order")) return true;
     size_t size = strlen(others) + sizeof allow + 1;
     char *options = malloc(size);
-    if (!options)
-        return false;
+    if (!options) return false;
     snprintf(options, size, "%s:%s", others, allow);
     bool set = setenv("ASAN_OPTIONS", options, 1) == 0;
     free(options);
@@ -149,23 +136,19 @@ static bool set_sanitizer_options(void)
 static bool set_environment(const struct launch *l)
 {
     for (int i = 0; i < l->variables; i++)
-        if (setenv(l->name[i], l->value[i], 1) != 0)
-            return false;
+        if (setenv(l->name[i], l->value[i], 1) != 0) return false;
     return !l->library[0] || (set_preload(l->library) && set_sanitizer_options());
 }
 
-static void child(const struct launch *l, const sigset_t *mask, const struct sigaction *on_child,
-                  int report)
+static void child(const struct launch *l, const sigset_t *mask, const struct sigaction *on_child, int report)
 {
     int error;
 
     sigaction(SIGCHLD, on_child, NULL);
     sigprocmask(SIG_SETMASK, mask, NULL);
-    if (set_environment(l))
-        execvp(l->argv[0], l->argv);
+    if (set_environment(l)) execvp(l->argv[0], l->argv);
     error = errno;
-    if (write(report, &error, sizeof error) < 0)
-        _exit(LAUNCH_FAILED);
+    if (write(report, &error, sizeof error) < 0) _exit(LAUNCH_FAILED);
     _exit(LAUNCH_NOT_FOUND);
 }
 
@@ -191,12 +174,11 @@ static bool program_has_it(const siginfo_t *info)
  * outlive a fault of our own. */
 static void meant_for_program(sigset_t *signals)
 {
-    static const int ours[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGTRAP, SIGSYS,
+    static const int ours[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGTRAP, SIGSYS,
                                SIGPIPE, SIGXFSZ, SIGTSTP, SIGTTIN, SIGTTOU};
 
     sigfillset(signals); /* with SIGCHLD, which wakes us */
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        sigdelset(signals, ours[i]);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) sigdelset(signals, ours[i]);
 }
 
 static pid_t parent_of(pid_t pid)
@@ -207,8 +189,7 @@ static pid_t parent_of(pid_t pid)
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0) close(fd);
     text[n > 0 ? n : 0] = 0;
     const char *after_name = strrchr(text, ')');
     return after_name && sscanf(after_name, ") %*c %d", &parent) == 1 ? parent : 0;
@@ -220,8 +201,7 @@ static bool sent_by_program(const siginfo_t *info, pid_t program)
     pid_t pid = info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL ? info->si_pid : 0;
 
     for (int i = 0; i < GENERATIONS && pid > 1; i++) {
-        if (pid == program)
-            return true;
+        if (pid == program) return true;
         pid = parent_of(pid);
     }
     return false;
@@ -229,8 +209,7 @@ static bool sent_by_program(const siginfo_t *info, pid_t program)
 
 static void forward(pid_t pid, const siginfo_t *info)
 {
-    if (program_has_it(info) || sent_by_program(info, pid))
-        return;
+    if (program_has_it(info) || sent_by_program(info, pid)) return;
     if (info->si_code == SI_QUEUE)
         sigqueue(pid, info->si_signo, info->si_value);
     else
@@ -243,12 +222,10 @@ static void stop_like(pid_t pid)
 {
     siginfo_t info = {.si_pid = 0};
 
-    if (waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid)
-        return;
+    if (waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid) return;
     usleep(STOP_MS * 1000);
     info.si_pid = 0;
-    if (waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == pid)
-        kill(getpid(), SIGSTOP);
+    if (waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == pid) kill(getpid(), SIGSTOP);
 }
 
 static void wait_and_forward(struct launch *l, pid_t pid, const sigset_t *signals)
@@ -257,10 +234,8 @@ static void wait_and_forward(struct launch *l, pid_t pid, const sigset_t *signal
 
     for (;;) {
         pid_t ended = waitpid(pid, &l->status, WNOHANG);
-        if (ended == pid || (ended < 0 && errno != EINTR))
-            return;
-        if (sigwaitinfo(signals, &info) < 0)
-            continue;
+        if (ended == pid || (ended < 0 && errno != EINTR)) return;
+        if (sigwaitinfo(signals, &info) < 0) continue;
         if (info.si_signo == SIGCHLD)
             stop_like(pid);
         else
@@ -286,8 +261,7 @@ bool launch_wait(struct launch *l, int *code)
     sigprocmask(SIG_BLOCK, &signals, &mask);
     fflush(NULL);
     pid_t pid = fork();
-    if (pid == 0)
-        child(l, &mask, &on_child, report[1]);
+    if (pid == 0) child(l, &mask, &on_child, report[1]);
     close(report[1]);
     if (pid < 0) {
         complain("run: cannot start '%s': %s", l->argv[0], strerror(errno));
@@ -314,8 +288,7 @@ bool launch_wait(struct launch *l, int *code)
 
 int launch_end(const struct launch *l)
 {
-    if (WIFEXITED(l->status))
-        return WEXITSTATUS(l->status);
+    if (WIFEXITED(l->status)) return WEXITSTATUS(l->status);
     /* Dying by the same signal lets a shell see what it would have seen: "Segmentation fault", a
      * loop that ^C ends. The core is the program's, not ours. */
     int signal_number = WTERMSIG(l->status);

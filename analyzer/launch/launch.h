@@ -12,11 +12,11 @@ enum { LAUNCH_FAILED = 125, LAUNCH_NOT_EXECUTABLE = 126, LAUNCH_NOT_FOUND = 127 
 #define LAUNCH_VARIABLES 24
 
 struct launch {
-    char **argv;             /* the program and its arguments, ends with NULL */
-    char library[PATH_MAX];  /* to preload; "" none */
+    char **argv;                                                  /* the program and its arguments, ends with NULL */
+    char library[PATH_MAX];                                       /* to preload; "" none */
     const char *name[LAUNCH_VARIABLES], *value[LAUNCH_VARIABLES]; /* added to its environment */
     int variables;
-    int pid, status;         /* as of waitpid */
+    int pid, status; /* as of waitpid */
 };
 
 /* Finds libgpuspy.so: $GPUSPY_LIB, beside the executable (a build folder), or in ../lib of it (an

@@ -14,12 +14,9 @@ static int device_of(const char **part)
 {
     const size_t digits = strspn(*part, "0123456789");
     int device = 0;
-    if (!digits || (*part)[digits] != ':')
-        return -1;
-    if (digits > 2)
-        return -2;
-    for (size_t i = 0; i < digits; i++)
-        device = device * 10 + ((*part)[i] - '0');
+    if (!digits || (*part)[digits] != ':') return -1;
+    if (digits > 2) return -2;
+    for (size_t i = 0; i < digits; i++) device = device * 10 + ((*part)[i] - '0');
     *part += digits + 1;
     return device < DEVICES ? device : -2;
 }
@@ -27,11 +24,9 @@ static int device_of(const char **part)
 static bool size_of(const char *part, bool names, uint64_t *bytes)
 {
     char why[UNITS_WHY];
-    if (parse_bytes(part, bytes, why))
-        return *bytes > 0 && *bytes <= (uint64_t)1 << 60;
+    if (parse_bytes(part, bytes, why)) return *bytes > 0 && *bytes <= (uint64_t)1 << 60;
     const struct gpu *gpu = names ? gpu_find(part) : NULL;
-    if (gpu)
-        *bytes = gpu->total_bytes;
+    if (gpu) *bytes = gpu->total_bytes;
     return gpu && *bytes > 0;
 }
 
@@ -63,7 +58,6 @@ bool limit_value(const char *text, bool names, char *out, size_t size, char *wro
         memcpy(out + at, entry, (size_t)n + 1);
         at += (size_t)n;
         p += len;
-        if (!*p)
-            return true;
+        if (!*p) return true;
     }
 }

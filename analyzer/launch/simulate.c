@@ -23,12 +23,10 @@ bool simulate_folder(char *folder, size_t size, char *why, size_t why_size)
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     char *slash = n > 0 ? strrchr(exe, '/') : NULL;
 
-    if (slash)
-        *slash = 0;
+    if (slash) *slash = 0;
     for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s/%s/libsimcuda-redirect.so", exe, places[i]);
-        if (!realpath(path, resolved))
-            continue;
+        if (!realpath(path, resolved)) continue;
         *strrchr(resolved, '/') = 0;
         return (size_t)snprintf(folder, size, "%s", resolved) < size;
     }
@@ -53,8 +51,7 @@ static bool find_simulated(const char *key, struct gpu *gpu)
         complain("run: --simulate: '%s' is out of range; give 64MiB to 1024TiB, or a GPU's name", key);
         return false;
     }
-    if (!named)
-        return false;
+    if (!named) return false;
     *gpu = *named;
     if (size) {
         snprintf(product, sizeof product, "%s GPU", format_bytes(text, bytes));
@@ -84,27 +81,26 @@ static void set_hardware(const struct gpu *gpu, int count, void (*set)(void *, c
     set(self, "SIMCUDA_PCIE", pcie);
 }
 
-bool simulate_variables(const struct gpu *gpu, int count, void (*set)(void *self, const char *name, const char *value), void *self,
-                        char *why, size_t why_size)
+bool simulate_variables(const struct gpu *gpu, int count, void (*set)(void *self, const char *name, const char *value),
+                        void *self, char *why, size_t why_size)
 {
     static char redirect[PATH_MAX + 64], libraries[2 * PATH_MAX + 16], folder[PATH_MAX];
     const char *lacks = lacks_table();
 
-    if (!simulate_folder(folder, sizeof folder, why, why_size))
-        return false;
+    if (!simulate_folder(folder, sizeof folder, why, why_size)) return false;
     /* The loader takes LD_AUDIT's colons and blanks for separators, like LD_PRELOAD's. */
     if (strpbrk(folder, " :")) {
-        snprintf(why, why_size,
-                 "cannot simulate from '%s': the loader allows no blank and no colon in that path; install gpuspy elsewhere",
-                 folder);
+        snprintf(
+            why, why_size,
+            "cannot simulate from '%s': the loader allows no blank and no colon in that path; install gpuspy elsewhere",
+            folder);
         return false;
     }
     snprintf(redirect, sizeof redirect, "%s/libsimcuda-redirect.so", folder);
     snprintf(libraries, sizeof libraries, "%s:%s/math", folder, folder);
     set(self, "LD_AUDIT", redirect);
     set(self, "SIMCUDA_LIBRARIES", libraries);
-    if (lacks)
-        set(self, GS_LACKS_VARIABLE, lacks);
+    if (lacks) set(self, GS_LACKS_VARIABLE, lacks);
     set_hardware(gpu, count, set, self);
     if (!getenv("TRITON_LIBCUDA_PATH")) /* Triton links to the driver, by the loader's cache unless told */
         set(self, "TRITON_LIBCUDA_PATH", folder);
@@ -123,9 +119,9 @@ int simulate_set(struct launch *l, const char *key, int count, int loops)
     char why[2 * PATH_MAX];
     struct gpu gpu;
 
-    if (!find_simulated(key, &gpu))
-        return SIMULATE_UNKNOWN;
-    if (!simulate_variables(&gpu, count, set_in_launch, l, why, sizeof why) || !simulate_folder(folder, sizeof folder, why, sizeof why)) {
+    if (!find_simulated(key, &gpu)) return SIMULATE_UNKNOWN;
+    if (!simulate_variables(&gpu, count, set_in_launch, l, why, sizeof why) ||
+        !simulate_folder(folder, sizeof folder, why, sizeof why)) {
         complain("run: %s", why);
         return LAUNCH_FAILED;
     }

@@ -13,8 +13,7 @@ void simulate_settings(struct launch *l, const char *folder, int loops)
 
     snprintf(count, sizeof count, "%d", loops < 0 ? SIMULATE_LOOPS : loops);
     launch_set(l, "SIMCUDA_LOOPS", count);
-    if (!path)
-        return;
+    if (!path) return;
     snprintf(path, size, "%s/python%s%s", folder, others && *others ? ":" : "", others ? others : "");
     launch_set(l, "PYTHONPATH", path);
 }

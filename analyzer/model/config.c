@@ -28,19 +28,18 @@ static const char type_names[] =
 
 /* Types whose language model is that of another. */
 static const char *const aliases[][2] = {
-    {"qwen2_vl", "qwen2"}, {"qwen2_vl_text", "qwen2"}, {"qwen2_5_vl", "qwen2"}, {"qwen2_5_vl_text", "qwen2"},
-    {"qwen3_vl_text", "qwen3"}, {"qwen3_vl_moe_text", "qwen3_moe"}, {"kimi_k2", "deepseek_v3"},
-    {"RefinedWebModel", "falcon"}, {"RefinedWeb", "falcon"}, {"ministral3", "ministral"},
+    {"qwen2_vl", "qwen2"},        {"qwen2_vl_text", "qwen2"},    {"qwen2_5_vl", "qwen2"},
+    {"qwen2_5_vl_text", "qwen2"}, {"qwen3_vl_text", "qwen3"},    {"qwen3_vl_moe_text", "qwen3_moe"},
+    {"kimi_k2", "deepseek_v3"},   {"RefinedWebModel", "falcon"}, {"RefinedWeb", "falcon"},
+    {"ministral3", "ministral"},
 };
 
 static const struct config_type *type_of(const char *name)
 {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(aliases[i][0], name) == 0)
-            name = aliases[i][1];
+        if (strcmp(aliases[i][0], name) == 0) name = aliases[i][1];
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(types[i].name, name) == 0)
-            return &types[i];
+        if (strcmp(types[i].name, name) == 0) return &types[i];
     return NULL;
 }
 
@@ -53,16 +52,13 @@ static bool like_llama(json_t *json)
     const char *key;
     json_t *value;
 
-    static const char *const keys[] = {"hidden_size", "intermediate_size", "num_hidden_layers",
-                                       "num_attention_heads", "vocab_size"};
+    static const char *const keys[] = {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                                       "vocab_size"};
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!json_is_number(json_object_get(json, keys[i])))
-            return false;
-    json_object_foreach(json, key, value)
-        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-            if (strstr(key, others[i]) && !json_is_null(value))
-                return false;
+        if (!json_is_number(json_object_get(json, keys[i]))) return false;
+    json_object_foreach(json, key, value) for (size_t i = 0; i < sizeof others / sizeof *others;
+                                               i++) if (strstr(key, others[i]) && !json_is_null(value)) return false;
     return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size");
 }
 
@@ -77,7 +73,8 @@ static void unknown_type(struct reading *r, const char *name)
     else if (options_nearest(name, type_names, near, sizeof near))
         config_wrong(r, "model_type '%s' is not known; did you mean '%s'?", clean, near);
     else
-        config_wrong(r, "model_type '%s' is not known; give its .safetensors, or its shape by --layers, --hidden …", clean);
+        config_wrong(r, "model_type '%s' is not known; give its .safetensors, or its shape by --layers, --hidden …",
+                     clean);
 }
 
 /* The language model within one that also sees or hears. */
@@ -114,8 +111,7 @@ static void choose_type(struct reading *r, json_t *root)
                                                 : "llama";
     r->type = type_of(name);
     if (r->type || !*name || !like_llama(r->json)) {
-        if (!r->type)
-            unknown_type(r, name);
+        if (!r->type) unknown_type(r, name);
         return;
     }
     r->type = type_of("llama");
@@ -130,17 +126,17 @@ static void choose_type(struct reading *r, json_t *root)
 static void note_type_of_numbers(json_t *root, struct model *m)
 {
     static const char *const words[][2] = {
-        {"float32", "F32"}, {"float16", "F16"}, {"bfloat16", "BF16"}, {"float64", "F64"},
+        {"float32", "F32"},
+        {"float16", "F16"},
+        {"bfloat16", "BF16"},
+        {"float64", "F64"},
     };
     const char *text = config_word(root, "dtype");
 
-    if (!*text)
-        text = config_word(root, "torch_dtype");
-    if (strncmp(text, "torch.", 6) == 0)
-        text += 6;
+    if (!*text) text = config_word(root, "torch_dtype");
+    if (strncmp(text, "torch.", 6) == 0) text += 6;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(text, words[i][0]) == 0)
-            snprintf(m->stored_as, sizeof m->stored_as, "%s", words[i][1]);
+        if (strcmp(text, words[i][0]) == 0) snprintf(m->stored_as, sizeof m->stored_as, "%s", words[i][1]);
 }
 
 /* What a task puts on top of an encoder is not counted: it is said. */
@@ -149,8 +145,7 @@ static void note_head(struct reading *r)
     const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
     char clean[64];
 
-    if (!architecture || r->type->family != MODEL_BERT || !strstr(architecture, "For"))
-        return;
+    if (!architecture || r->type->family != MODEL_BERT || !strstr(architecture, "For")) return;
     term_clean(clean, sizeof clean, architecture, true);
     config_note(r, "counted without the head of %s", clean);
 }
@@ -168,10 +163,8 @@ static bool read_json(struct reading *r, json_t *root, const struct model_file *
         return false;
     }
     choose_type(r, root);
-    if (r->type)
-        config_read_shape(r);
-    if (*r->problem)
-        return false;
+    if (r->type) config_read_shape(r);
+    if (*r->problem) return false;
     if (!model_shaped(f->command, f->path, &r->s, m, &ignored)) {
         config_wrong(r, "%s", ""); /* it said so itself */
         return false;
@@ -218,18 +211,16 @@ static json_t *load(const struct model_file *f, const char *bytes, size_t n)
         n -= 3;
     }
     copy = gs_realloc(NULL, n + 1, 1);
-    if (n)
-        memcpy(copy, bytes, n);
+    if (n) memcpy(copy, bytes, n);
     quote_no_numbers(copy, n);
     json_t *root = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &error);
     free(copy);
-    if (!root)
-        model_bad(f, "is no JSON: line %d: %s", error.line, error.text);
+    if (!root) model_bad(f, "is no JSON: line %d: %s", error.line, error.text);
     return root;
 }
 
-bool model_from_config(const char *command, const char *path, const char *bytes, size_t n,
-                       struct model *m, int *exit_code)
+bool model_from_config(const char *command, const char *path, const char *bytes, size_t n, struct model *m,
+                       int *exit_code)
 {
     const struct model_file f = {command, path, exit_code, -1, n};
     struct reading r = {0};
@@ -239,12 +230,10 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
     *m = (struct model){.source = "config.json"};
     *exit_code = EXIT_INPUT;
     root = load(&f, bytes, n);
-    if (!root)
-        return false;
+    if (!root) return false;
     ok = read_json(&r, root, &f, m);
     json_decref(root);
-    if (!ok && *r.problem)
-        model_bad(&f, "%s", r.problem);
+    if (!ok && *r.problem) model_bad(&f, "%s", r.problem);
     return ok;
 }
 
@@ -264,11 +253,9 @@ static unsigned packed_bits(json_t *root)
     unsigned bits = bits_in(config, "bits");
     const char *name;
 
-    if (!bits)
-        bits = bits_in(json_object_get(root, "quantization"), "bits");
-    json_object_foreach(json_object_get(config, "config_groups"), name, group)
-        if (!bits)
-            bits = bits_in(json_object_get(group, "weights"), "num_bits");
+    if (!bits) bits = bits_in(json_object_get(root, "quantization"), "bits");
+    json_object_foreach(json_object_get(config, "config_groups"), name, group) if (!bits) bits =
+        bits_in(json_object_get(group, "weights"), "num_bits");
     return bits;
 }
 
@@ -282,10 +269,9 @@ bool config_read_beside(const struct model_file *weights, struct config_beside *
     bool ok = true;
 
     *c = (struct config_beside){.model = {.source = "config.json"}};
-    if (!path)
-        return true;
-    ok = model_file_open(&f, weights->command, path, weights->exit_code) && (bytes = model_file_all(&f, CONFIG_BYTES_MAX, &n)) &&
-         (root = load(&f, bytes, n));
+    if (!path) return true;
+    ok = model_file_open(&f, weights->command, path, weights->exit_code) &&
+         (bytes = model_file_all(&f, CONFIG_BYTES_MAX, &n)) && (root = load(&f, bytes, n));
     if (ok) {
         c->bits = packed_bits(root);
         c->found = read_json(&r, root, &f, &c->model);

@@ -16,10 +16,10 @@ enum trait {
     OUT_BIAS = 1 << 4,
     MLP_BIAS = 1 << 5,
     HEAD_BIAS = 1 << 6,
-    LEARNED = 1 << 7, /* positions are a table */
-    QK_NORM = 1 << 8, /* of each head; */
+    LEARNED = 1 << 7,      /* positions are a table */
+    QK_NORM = 1 << 8,      /* of each head; */
     QK_NORM_WIDE = 1 << 9, /* of all heads at once */
-    NORMS_0 = 1 << 10, /* they have no parameters */
+    NORMS_0 = 1 << 10,     /* they have no parameters */
     FUSED_QKV = 1 << 24,
     FUSED_GATE = 1 << 25,
     KV_HEADS = 1 << 30, /* there may be fewer heads of keys and values */

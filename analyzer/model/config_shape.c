@@ -14,8 +14,7 @@ void config_wrong(struct reading *r, const char *format, ...)
 {
     va_list arguments;
 
-    if (*r->problem)
-        return;
+    if (*r->problem) return;
     va_start(arguments, format);
     vsnprintf(r->problem, sizeof r->problem, format, arguments);
     va_end(arguments);
@@ -25,8 +24,7 @@ void config_note(struct reading *r, const char *format, ...)
 {
     va_list arguments;
 
-    if (*r->note)
-        return;
+    if (*r->note) return;
     va_start(arguments, format);
     vsnprintf(r->note, sizeof r->note, format, arguments);
     va_end(arguments);
@@ -41,8 +39,7 @@ static json_t *find(json_t *object, const char *keys, char name[64])
         size_t n = strcspn(keys, "|");
         snprintf(name, 64, "%.*s", (int)n, keys);
         json_t *value = json_object_get(object, name);
-        if (value && !json_is_null(value))
-            return value;
+        if (value && !json_is_null(value)) return value;
         keys += n + (keys[n] == '|');
     }
     return NULL;
@@ -55,8 +52,7 @@ bool config_whole(const json_t *value, uint64_t *out)
         return *out <= NUMBER_MAX;
     }
     double real = json_is_real(value) ? json_real_value(value) : -1;
-    if (!(real >= 0 && real <= (double)NUMBER_MAX && real == floor(real)))
-        return false;
+    if (!(real >= 0 && real <= (double)NUMBER_MAX && real == floor(real))) return false;
     *out = (uint64_t)real;
     return true;
 }
@@ -67,10 +63,8 @@ static uint64_t number_in(struct reading *r, json_t *object, const char *keys, u
     json_t *value = find(object, keys, name);
     uint64_t n = absent;
 
-    if (!value)
-        return absent;
-    if (!config_whole(value, &n))
-        config_wrong(r, "%s is no whole number from 0 to 1e9", name);
+    if (!value) return absent;
+    if (!config_whole(value, &n)) config_wrong(r, "%s is no whole number from 0 to 1e9", name);
     return n;
 }
 
@@ -86,10 +80,8 @@ static uint64_t positive(struct reading *r, const char *keys, uint64_t absent, u
     json_t *value = find(r->json, keys, name);
     uint64_t n = absent;
 
-    if (!value)
-        return absent;
-    if (config_whole(value, &n) && n > 0 && n <= most)
-        return n;
+    if (!value) return absent;
+    if (config_whole(value, &n) && n > 0 && n <= most) return n;
     config_wrong(r, "%s is no whole number from 1 to %ju", name, (uintmax_t)most);
     return absent ? absent : 1; /* it may be divided by before the problem is said */
 }
@@ -99,10 +91,8 @@ static bool flag(struct reading *r, const char *keys, bool absent)
     char name[64];
     json_t *value = find(r->json, keys, name);
 
-    if (!value)
-        return absent;
-    if (!json_is_boolean(value))
-        config_wrong(r, "%s is neither true nor false", name);
+    if (!value) return absent;
+    if (!json_is_boolean(value)) config_wrong(r, "%s is neither true nor false", name);
     return json_is_true(value);
 }
 
@@ -134,12 +124,9 @@ static void read_biases(struct reading *r, unsigned traits)
     s->out_bias = traits & OUT_BIAS;
     s->mlp_bias = traits & MLP_BIAS;
     s->head_bias = traits & HEAD_BIAS;
-    if (traits & (KEY_ATTENTION_BIAS | KEY_QKV_BIAS))
-        s->qkv_bias = flag(r, "attention_bias|qkv_bias", s->qkv_bias);
-    if (traits & KEY_ATTENTION_BIAS)
-        s->out_bias = flag(r, "attention_bias", s->out_bias);
-    if (traits & KEY_MLP_BIAS)
-        s->mlp_bias = flag(r, "mlp_bias", s->mlp_bias);
+    if (traits & (KEY_ATTENTION_BIAS | KEY_QKV_BIAS)) s->qkv_bias = flag(r, "attention_bias|qkv_bias", s->qkv_bias);
+    if (traits & KEY_ATTENTION_BIAS) s->out_bias = flag(r, "attention_bias", s->out_bias);
+    if (traits & KEY_MLP_BIAS) s->mlp_bias = flag(r, "mlp_bias", s->mlp_bias);
 }
 
 static uint64_t layers_called(struct reading *r, const char *kind)
@@ -164,15 +151,11 @@ static void read_window(struct reading *r, unsigned traits)
                           ? 4096
                           : 0;
 
-    if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6)))
-        return;
-    if ((traits & WINDOW_TOP) && !flag(r, "use_sliding_window", false))
-        return;
-    if (absent && json_is_null(json_object_get(r->json, "sliding_window")))
-        return; /* null says that there is none */
+    if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6))) return;
+    if ((traits & WINDOW_TOP) && !flag(r, "use_sliding_window", false)) return;
+    if (absent && json_is_null(json_object_get(r->json, "sliding_window"))) return; /* null says that there is none */
     s->window = number(r, "sliding_window", absent);
-    if (!s->window)
-        return;
+    if (!s->window) return;
     if (traits & WINDOW_6)
         every = positive(r, "sliding_window_pattern|_sliding_window_pattern", every, MODEL_LAYERS_MAX);
     if (json_array_size(json_object_get(r->json, "layer_types")) == s->layers)
@@ -181,8 +164,7 @@ static void read_window(struct reading *r, unsigned traits)
         s->window_layers = s->layers - number(r, "max_window_layers", 28);
     else
         s->window_layers = every ? s->layers - s->layers / every : s->layers;
-    if (s->window_layers > s->layers || s->window_layers == 0)
-        s->window = s->window_layers = 0;
+    if (s->window_layers > s->layers || s->window_layers == 0) s->window = s->window_layers = 0;
 }
 
 /* Of the layers every step-th has experts, but for those in the list. */
@@ -193,10 +175,8 @@ static uint64_t sparse_layers(uint64_t layers, uint64_t step, json_t *dense)
 
     memset(is_dense, 0, layers * sizeof *is_dense);
     for (size_t i = 0; i < json_array_size(dense); i++)
-        if (config_whole(json_array_get(dense, i), &layer) && layer < layers)
-            is_dense[layer] = true;
-    for (uint64_t i = 0; i < layers; i++)
-        n += (i + 1) % step == 0 && !is_dense[i];
+        if (config_whole(json_array_get(dense, i), &layer) && layer < layers) is_dense[layer] = true;
+    for (uint64_t i = 0; i < layers; i++) n += (i + 1) % step == 0 && !is_dense[i];
     free(is_dense);
     return n;
 }
@@ -210,16 +190,15 @@ static void read_experts(struct reading *r, const char *type)
         uint64_t experts, used, ffn, shared;
     };
     static const struct row absent[] = {
-        {"mixtral", 8, 2, 0, 0},     {"qwen2_moe", 60, 4, 1408, 0},     {"qwen3_moe", 128, 8, 768, 0},
-        {"gpt_oss", 128, 4, 0, 0},   {"deepseek_v2", 64, 0, 1407, 2},   {"deepseek_v3", 256, 8, 2048, 1},
-        {"olmoe", 64, 8, 0, 0},      {"glm4_moe", 128, 8, 1408, 1},     {"phimoe", 16, 2, 0, 0},
+        {"mixtral", 8, 2, 0, 0},      {"qwen2_moe", 60, 4, 1408, 0},   {"qwen3_moe", 128, 8, 768, 0},
+        {"gpt_oss", 128, 4, 0, 0},    {"deepseek_v2", 64, 0, 1407, 2}, {"deepseek_v3", 256, 8, 2048, 1},
+        {"olmoe", 64, 8, 0, 0},       {"glm4_moe", 128, 8, 1408, 1},   {"phimoe", 16, 2, 0, 0},
         {"llama4_text", 16, 1, 0, 1},
     };
     struct row d = {"", 0, 0, 0, 0};
 
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-        if (strcmp(absent[i].type, type) == 0)
-            d = absent[i];
+        if (strcmp(absent[i].type, type) == 0) d = absent[i];
     s->experts = number(r, "num_local_experts|num_experts|n_routed_experts", d.experts);
     if (s->experts <= 1) {
         s->experts = 0;
@@ -228,21 +207,20 @@ static void read_experts(struct reading *r, const char *type)
     s->experts_used = number(r, "num_experts_per_tok", d.used);
     s->expert_ffn = positive(r, "moe_intermediate_size", d.ffn ? d.ffn : s->ffn, NUMBER_MAX);
     s->shared_experts = number(r, "n_shared_experts", d.shared);
-    if (!s->experts_used)
-        config_wrong(r, "num_experts_per_tok is missing or 0");
+    if (!s->experts_used) config_wrong(r, "num_experts_per_tok is missing or 0");
     if (s->experts_used > s->experts)
         config_wrong(r, "num_experts_per_tok is %ju, but there are %ju experts", (uintmax_t)s->experts_used,
-              (uintmax_t)s->experts);
+                     (uintmax_t)s->experts);
     s->moe_layers = s->layers;
     if (deepseek) {
-        uint64_t dense = number(r, "first_k_dense_replace", strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
+        uint64_t dense =
+            number(r, "first_k_dense_replace", strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
         s->moe_layers = dense < s->layers ? s->layers - dense : 0;
     } else {
         uint64_t step = positive(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX);
         s->moe_layers = sparse_layers(s->layers, step, json_object_get(r->json, "mlp_only_layers"));
     }
-    if (s->moe_layers == 0)
-        s->experts = s->experts_used = s->shared_experts = s->expert_ffn = 0;
+    if (s->moe_layers == 0) s->experts = s->experts_used = s->shared_experts = s->expert_ffn = 0;
 }
 
 static void read_latent(struct reading *r)
@@ -256,8 +234,7 @@ static void read_latent(struct reading *r)
     s->v_dim = positive(r, "v_head_dim", 128, NUMBER_MAX);
     s->head_dim = s->rope_dim + s->nope_dim;
     s->kv_heads = s->heads;
-    if (!s->head_dim)
-        config_wrong(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
+    if (!s->head_dim) config_wrong(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
     if (flag(r, "attention_bias", false))
         config_wrong(r, "attention_bias is true, which is not known of latent attention; give its .safetensors");
 }
@@ -268,8 +245,7 @@ static uint64_t side(struct reading *r, const char *key, uint64_t absent)
     json_t *value = json_object_get(r->json, key);
     uint64_t a = absent, b = absent;
 
-    if (!json_is_array(value))
-        return positive(r, key, absent, 100000);
+    if (!json_is_array(value)) return positive(r, key, absent, 100000);
     if (json_array_size(value) != 2 || !config_whole(json_array_get(value, 0), &a) ||
         !config_whole(json_array_get(value, 1), &b) || a != b || a == 0 || a > 100000)
         config_wrong(r, "%s is no square", key);
@@ -301,10 +277,11 @@ static void read_falcon(struct reading *r)
     bool newer = flag(r, "new_decoder_architecture", false), bias = flag(r, "bias", false);
 
     s->qkv_bias = s->out_bias = s->mlp_bias = bias;
-    s->kv_heads = newer ? positive(r, "num_kv_heads", s->heads, NUMBER_MAX) : flag(r, "multi_query", true) ? 1 : s->heads;
+    s->kv_heads = newer                          ? positive(r, "num_kv_heads", s->heads, NUMBER_MAX)
+                  : flag(r, "multi_query", true) ? 1
+                                                 : s->heads;
     s->norms = flag(r, "parallel_attn", true) && !newer ? 1 : (unsigned)number(r, "num_ln_in_parallel_attn", 2);
-    if (s->norms < 1 || s->norms > 2)
-        config_wrong(r, "num_ln_in_parallel_attn is neither 1 nor 2");
+    if (s->norms < 1 || s->norms > 2) config_wrong(r, "num_ln_in_parallel_attn is neither 1 nor 2");
 }
 
 static void read_t5(struct reading *r)
@@ -326,8 +303,7 @@ static uint64_t of_both(struct reading *r, const char *encoder, const char *deco
 {
     uint64_t one = positive(r, encoder, absent, NUMBER_MAX), other = positive(r, decoder, absent, NUMBER_MAX);
 
-    if (one != other)
-        config_wrong(r, "%s and %s differ, which is not known; give its .safetensors", encoder, decoder);
+    if (one != other) config_wrong(r, "%s and %s differ, which is not known; give its .safetensors", encoder, decoder);
     return one;
 }
 
@@ -367,7 +343,7 @@ static void read_mamba(struct reading *r)
     s->groups = positive(r, "n_groups", 8, NUMBER_MAX);
     if (s->heads * s->head_dim != s->inner)
         config_wrong(r, "num_heads · head_dim is %ju, and expand · hidden_size is %ju: they must be the same",
-              (uintmax_t)(s->heads * s->head_dim), (uintmax_t)s->inner);
+                     (uintmax_t)(s->heads * s->head_dim), (uintmax_t)s->inner);
 }
 
 static void read_llama4(struct reading *r)
@@ -382,8 +358,7 @@ static void read_llama4(struct reading *r)
     s->moe_layers = json_is_array(listed_layers) ? json_array_size(listed_layers) : s->layers / every;
     s->window = number(r, "attention_chunk_size", 8192);
     s->window_layers = layers_called(r, "chunked_attention");
-    if (s->window_layers == 0)
-        s->window = 0;
+    if (s->window_layers == 0) s->window = 0;
 }
 
 static void read_by_type(struct reading *r)
@@ -391,40 +366,29 @@ static void read_by_type(struct reading *r)
     struct model_shape *s = &r->s;
     const char *type = r->type->name;
 
-    if (strcmp(type, "falcon") == 0)
-        read_falcon(r);
-    if (r->type->family == MODEL_T5)
-        read_t5(r);
-    if (r->type->family == MODEL_WHISPER)
-        read_whisper(r);
-    if (r->type->family == MODEL_MAMBA)
-        read_mamba(r);
-    if (strcmp(type, "llama4_text") == 0)
-        read_llama4(r);
-    if (strcmp(type, "phimoe") == 0)
-        s->head_bias = flag(r, "lm_head_bias", false);
-    if (strcmp(type, "mpt") == 0)
-        s->ffn = s->hidden * positive(r, "expansion_ratio", 4, 1000);
-    if (strcmp(type, "gpt_bigcode") == 0 && !flag(r, "multi_query", true))
-        s->kv_heads = s->heads;
+    if (strcmp(type, "falcon") == 0) read_falcon(r);
+    if (r->type->family == MODEL_T5) read_t5(r);
+    if (r->type->family == MODEL_WHISPER) read_whisper(r);
+    if (r->type->family == MODEL_MAMBA) read_mamba(r);
+    if (strcmp(type, "llama4_text") == 0) read_llama4(r);
+    if (strcmp(type, "phimoe") == 0) s->head_bias = flag(r, "lm_head_bias", false);
+    if (strcmp(type, "mpt") == 0) s->ffn = s->hidden * positive(r, "expansion_ratio", 4, 1000);
+    if (strcmp(type, "gpt_bigcode") == 0 && !flag(r, "multi_query", true)) s->kv_heads = s->heads;
     if (strcmp(type, "opt") == 0) {
         s->positions += 2; /* OPTLearnedPositionalEmbedding.offset */
         s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "enable_bias", true);
         s->final_norm = flag(r, "do_layer_norm_before", true) && !flag(r, "_remove_final_layer_norm", false);
         s->embedding = positive(r, "word_embed_proj_dim", s->hidden, NUMBER_MAX);
-        if (s->embedding == s->hidden)
-            s->embedding = 0;
+        if (s->embedding == s->hidden) s->embedding = 0;
     }
     if (s->positions > 2 && (strstr(type, "roberta") || strcmp(type, "camembert") == 0))
         s->context = s->positions - 2; /* numbers begin after the padding's, 1 */
-    if (strcmp(type, "starcoder2") == 0)
-        s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "use_bias", true);
+    if (strcmp(type, "starcoder2") == 0) s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "use_bias", true);
     if (strcmp(type, "stablelm") == 0) {
         s->qkv_bias = flag(r, "use_qkv_bias", false);
         s->norms = flag(r, "use_parallel_residual", false) ? 1 : 2;
     }
-    if (strcmp(type, "glm4_moe") == 0)
-        s->qk_norm = flag(r, "use_qk_norm", false);
+    if (strcmp(type, "glm4_moe") == 0) s->qk_norm = flag(r, "use_qk_norm", false);
     if (strcmp(type, "cohere") == 0) /* a weight for each head's each number */
         s->qk_norm = s->qk_norm_wide = flag(r, "use_qk_norm", false);
     s->sinks = s->router_bias = s->expert_bias = strcmp(type, "gpt_oss") == 0;
@@ -452,10 +416,11 @@ void config_read_shape(struct reading *r)
     s->kv_heads = t->kv ? t->kv : s->heads;
     if (t->family == MODEL_LLAMA || (t->traits & KV_HEADS)) /* others do not look at the key */
         s->kv_heads = positive(r, "num_key_value_heads", s->kv_heads, NUMBER_MAX);
-    if (t->vocab)
-        s->vocab = positive(r, "vocab_size", t->vocab, NUMBER_MAX);
+    if (t->vocab) s->vocab = positive(r, "vocab_size", t->vocab, NUMBER_MAX);
     s->head_dim = positive(r, "head_dim", t->head_dim, NUMBER_MAX);
-    s->ffn = positive(r, t->family == MODEL_BERT ? "intermediate_size|hidden_dim" : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
+    s->ffn = positive(r,
+                      t->family == MODEL_BERT ? "intermediate_size|hidden_dim"
+                                              : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
                       t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
     s->context = number(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
     s->positions = t->traits & LEARNED ? s->context : 0;
@@ -472,23 +437,17 @@ void config_read_shape(struct reading *r)
     if (*r->problem) /* what follows goes over the layers */
         return;
     read_window(r, t->traits);
-    if (t->traits & EXPERTS)
-        read_experts(r, t->name);
-    if (t->traits & LATENT)
-        read_latent(r);
-    if (t->family == MODEL_VIT)
-        read_vit(r);
+    if (t->traits & EXPERTS) read_experts(r, t->name);
+    if (t->traits & LATENT) read_latent(r);
+    if (t->family == MODEL_VIT) read_vit(r);
     read_by_type(r);
-    if (*r->problem)
-        return;
-    if (s->family == MODEL_MAMBA)
-        return;
+    if (*r->problem) return;
+    if (s->family == MODEL_MAMBA) return;
     if (!s->head_dim && s->hidden % s->heads)
         config_wrong(r, "num_attention_heads is %ju, which does not divide hidden_size, %ju", (uintmax_t)s->heads,
-              (uintmax_t)s->hidden);
-    if (!s->head_dim)
-        s->head_dim = s->hidden / s->heads;
+                     (uintmax_t)s->hidden);
+    if (!s->head_dim) s->head_dim = s->hidden / s->heads;
     if (s->heads % s->kv_heads)
         config_wrong(r, "num_key_value_heads is %ju, which does not divide num_attention_heads, %ju",
-              (uintmax_t)s->kv_heads, (uintmax_t)s->heads);
+                     (uintmax_t)s->kv_heads, (uintmax_t)s->heads);
 }

@@ -24,8 +24,7 @@ static void put_tensor(struct walk *w, const char *name, enum tensor_role role, 
 {
     struct model_tensor *t;
 
-    if (!w->m)
-        return;
+    if (!w->m) return;
     t = model_add(w->m, name, role, w->place, rows, cols, 1);
     if (!t) {
         w->failed = true;
@@ -41,12 +40,17 @@ static void put_tensor(struct walk *w, const char *name, enum tensor_role role, 
 static void put(struct walk *w, enum conv_op op, bool in_place, uint64_t inputs)
 {
     struct conv_map map = {
-        .op = op, .in_place = in_place, .channels = w->channels, .height = w->height, .width = w->width,
-        .elements = w->channels * w->height * w->width, .inputs = inputs, .held = w->held,
+        .op = op,
+        .in_place = in_place,
+        .channels = w->channels,
+        .height = w->height,
+        .width = w->width,
+        .elements = w->channels * w->height * w->width,
+        .inputs = inputs,
+        .held = w->held,
     };
 
-    if (w->n < w->max)
-        w->out[w->n] = map;
+    if (w->n < w->max) w->out[w->n] = map;
     w->n++;
 }
 
@@ -78,14 +82,13 @@ static uint64_t slid(struct walk *w, uint64_t side, uint64_t kernel, uint64_t st
     return (side + 2 * padding - kernel) / stride + 1;
 }
 
-static void conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t padding,
-                 uint64_t groups, bool bias)
+static void conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t padding, uint64_t groups,
+                 bool bias)
 {
     uint64_t inputs = size(w);
 
     put_tensor(w, "conv", TENSOR_CONV, outputs, w->channels / groups * kernel * kernel, 4);
-    if (bias)
-        put_tensor(w, "conv bias", TENSOR_BIAS, outputs, 1, 1);
+    if (bias) put_tensor(w, "conv bias", TENSOR_BIAS, outputs, 1, 1);
     w->channels = outputs;
     w->height = slid(w, w->height, kernel, stride, padding);
     w->width = slid(w, w->width, kernel, stride, padding);
@@ -212,7 +215,7 @@ static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, boo
         go_to(w, in);
         w->held += made - read; /* the shortcut reads it */
         conv_norm(w, outputs, 1, stride, 1, CALLED_WITH);
-        w->held += read;        /* beside the shortcut, which is as large as `made` */
+        w->held += read; /* beside the shortcut, which is as large as `made` */
         put(w, CONV_ADD, true, size(w));
         w->held -= made;
     } else {
@@ -253,7 +256,8 @@ static void alexnet(struct walk *w, const int n[NUMBERS])
     static const struct {
         int outputs, kernel, stride, padding;
         bool pool;
-    } rows[] = {{64, 11, 4, 2, true}, {192, 5, 1, 2, true}, {384, 3, 1, 1, false}, {256, 3, 1, 1, false}, {256, 3, 1, 1, true}};
+    } rows[] = {
+        {64, 11, 4, 2, true}, {192, 5, 1, 2, true}, {384, 3, 1, 1, false}, {256, 3, 1, 1, false}, {256, 3, 1, 1, true}};
 
     (void)n;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -261,8 +265,7 @@ static void alexnet(struct walk *w, const int n[NUMBERS])
         conv(w, (uint64_t)rows[i].outputs, (uint64_t)rows[i].kernel, (uint64_t)rows[i].stride,
              (uint64_t)rows[i].padding, 1, true);
         act(w, CONV_RELU);
-        if (rows[i].pool)
-            max_pool(w, 3, 2, 0);
+        if (rows[i].pool) max_pool(w, 3, 2, 0);
     }
     after_blocks(w);
     average_pool(w, 6);
@@ -282,8 +285,7 @@ static void vgg(struct walk *w, const int n[NUMBERS])
         next_block(w);
         for (int i = 0; i < n[stage]; i++) {
             conv(w, channels[stage], 3, 1, 1, 1, true);
-            if (n[5])
-                norm(w);
+            if (n[5]) norm(w);
             act(w, CONV_RELU);
         }
         max_pool(w, 2, 2, 0);
@@ -327,11 +329,9 @@ static void densenet(struct walk *w, const int n[NUMBERS])
     act(w, CONV_RELU);
     max_pool(w, 3, 2, 1);
     for (int block = 0; block < 4; block++) {
-        for (int i = 0; i < n[2 + block]; i++)
-            dense_layer(w, (uint64_t)n[1]);
+        for (int i = 0; i < n[2 + block]; i++) dense_layer(w, (uint64_t)n[1]);
         put(w, CONV_JOIN, false, size(w));
-        if (block == 3)
-            break;
+        if (block == 3) break;
         next_block(w);
         norm(w);
         w->held = size(w);
@@ -379,7 +379,7 @@ static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, en
 struct inverted {
     uint64_t expanded, outputs, kernel, stride, squeezed; /* squeezed 0: none */
     enum conv_op act, gate;
-    bool efficient; /* torchvision's EfficientNet: in-place SiLU in the squeezed branch, stochastic depth */
+    bool efficient;  /* torchvision's EfficientNet: in-place SiLU in the squeezed branch, stochastic depth */
     bool adds_apart; /* torchvision's MobileNetV2: x + y rather than y += x */
 };
 
@@ -394,12 +394,10 @@ static void inverted_residual(struct walk *w, const struct inverted *b)
     }
     conv_norm_act(w, b->expanded, b->kernel, b->stride, b->expanded, b->act, CALLED_WITH);
     w->held = before + read;
-    if (b->squeezed)
-        squeeze_excite(w, b->squeezed, b->efficient, b->gate);
+    if (b->squeezed) squeeze_excite(w, b->squeezed, b->efficient, b->gate);
     conv_norm(w, b->outputs, 1, 1, 1, b->adds_apart ? LET_GO : CALLED_WITH);
     if (b->stride == 1 && inputs == b->outputs) {
-        if (b->efficient)
-            put(w, CONV_DROP_PATH, false, size(w));
+        if (b->efficient) put(w, CONV_DROP_PATH, false, size(w));
         put(w, CONV_ADD, !b->adds_apart, size(w));
     }
     w->held = before;
@@ -409,15 +407,18 @@ static void mobilenet_v2(struct walk *w, const int n[NUMBERS])
 {
     static const struct {
         unsigned expand, outputs, blocks, stride;
-    } rows[] = {{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
+    } rows[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
+                {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
 
     (void)n;
     conv_norm_act(w, 32, 3, 2, 1, CONV_RELU6, LET_GO);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (unsigned block = 0; block < rows[i].blocks; block++)
             inverted_residual(w, &(struct inverted){.expanded = w->channels * rows[i].expand,
-                                                    .outputs = rows[i].outputs, .kernel = 3,
-                                                    .stride = block ? 1 : rows[i].stride, .act = CONV_RELU6,
+                                                    .outputs = rows[i].outputs,
+                                                    .kernel = 3,
+                                                    .stride = block ? 1 : rows[i].stride,
+                                                    .act = CONV_RELU6,
                                                     .adds_apart = true});
     after_blocks(w);
     conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU6, CALLED_WITH);
@@ -434,9 +435,9 @@ struct v3_row {
 static void mobilenet_v3(struct walk *w, const int n[NUMBERS])
 {
     static const struct v3_row large[] = {
-        {3, 1, 0, 0, 16, 16},  {3, 2, 0, 0, 64, 24},   {3, 1, 0, 0, 72, 24},   {5, 2, 1, 0, 72, 40},
-        {5, 1, 1, 0, 120, 40}, {5, 1, 1, 0, 120, 40},  {3, 2, 0, 1, 240, 80},  {3, 1, 0, 1, 200, 80},
-        {3, 1, 0, 1, 184, 80}, {3, 1, 0, 1, 184, 80},  {3, 1, 1, 1, 480, 112}, {3, 1, 1, 1, 672, 112},
+        {3, 1, 0, 0, 16, 16},   {3, 2, 0, 0, 64, 24},   {3, 1, 0, 0, 72, 24},   {5, 2, 1, 0, 72, 40},
+        {5, 1, 1, 0, 120, 40},  {5, 1, 1, 0, 120, 40},  {3, 2, 0, 1, 240, 80},  {3, 1, 0, 1, 200, 80},
+        {3, 1, 0, 1, 184, 80},  {3, 1, 0, 1, 184, 80},  {3, 1, 1, 1, 480, 112}, {3, 1, 1, 1, 672, 112},
         {5, 2, 1, 1, 672, 160}, {5, 1, 1, 1, 960, 160}, {5, 1, 1, 1, 960, 160}, {0},
     };
     static const struct v3_row small[] = {
@@ -447,10 +448,13 @@ static void mobilenet_v3(struct walk *w, const int n[NUMBERS])
 
     conv_norm_act(w, 16, 3, 2, 1, CONV_HARDSWISH, LET_GO);
     for (const struct v3_row *r = n[0] ? large : small; r->kernel; r++)
-        inverted_residual(w, &(struct inverted){
-                                 .expanded = r->expanded, .outputs = r->outputs, .kernel = r->kernel,
-                                 .stride = r->stride, .squeezed = r->squeezes ? rounded(r->expanded / 4 * 100u) : 0,
-                                 .act = r->hard ? CONV_HARDSWISH : CONV_RELU, .gate = CONV_HARDSIGMOID});
+        inverted_residual(w, &(struct inverted){.expanded = r->expanded,
+                                                .outputs = r->outputs,
+                                                .kernel = r->kernel,
+                                                .stride = r->stride,
+                                                .squeezed = r->squeezes ? rounded(r->expanded / 4 * 100u) : 0,
+                                                .act = r->hard ? CONV_HARDSWISH : CONV_RELU,
+                                                .gate = CONV_HARDSIGMOID});
     after_blocks(w);
     conv_norm_act(w, 6 * w->channels, 1, 1, 1, CONV_HARDSWISH, CALLED_WITH);
     average_pool(w, 1);
@@ -464,7 +468,7 @@ static void efficientnet(struct walk *w, const int n[NUMBERS])
 {
     static const struct {
         unsigned expand, kernel, stride, outputs, blocks;
-    } rows[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2}, {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
+    } rows[] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
                 {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
     const unsigned width = (unsigned)n[0], depth = (unsigned)n[1];
 
@@ -473,11 +477,14 @@ static void efficientnet(struct walk *w, const int n[NUMBERS])
         uint64_t read = size(w);
         for (unsigned block = 0; block < (rows[i].blocks * depth + 99) / 100; block++) {
             w->held = block ? read : 0;
-            inverted_residual(w, &(struct inverted){
-                                     .expanded = rounded(w->channels * rows[i].expand * 100),
-                                     .outputs = rounded(rows[i].outputs * width), .kernel = rows[i].kernel,
-                                     .stride = block ? 1 : rows[i].stride, .squeezed = w->channels / 4,
-                                     .act = CONV_SILU, .gate = CONV_SIGMOID, .efficient = true});
+            inverted_residual(w, &(struct inverted){.expanded = rounded(w->channels * rows[i].expand * 100),
+                                                    .outputs = rounded(rows[i].outputs * width),
+                                                    .kernel = rows[i].kernel,
+                                                    .stride = block ? 1 : rows[i].stride,
+                                                    .squeezed = w->channels / 4,
+                                                    .act = CONV_SILU,
+                                                    .gate = CONV_SIGMOID,
+                                                    .efficient = true});
         }
         w->held = 0;
     }
@@ -557,10 +564,8 @@ bool convnet_make(const char *name, struct model *m)
     struct walk w = {.m = m};
     size_t i = 0;
 
-    while (i < sizeof nets / sizeof *nets && strcmp(nets[i].name, name) != 0)
-        i++;
-    if (i == sizeof nets / sizeof *nets)
-        return false;
+    while (i < sizeof nets / sizeof *nets && strcmp(nets[i].name, name) != 0) i++;
+    if (i == sizeof nets / sizeof *nets) return false;
     *m = (struct model){
         .source = "preset",
         .shape = {.family = MODEL_CONV, .image = 224, .channels = 3, .classes = 1000, .conv_net = (unsigned)i + 1},

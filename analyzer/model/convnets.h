@@ -5,6 +5,7 @@
 #include "analyzer/model/model.h"
 
 /* OP(id, word, what it is) */
+/* clang-format off */
 #define CONV_OPS(OP)                                                                                 \
     OP(CONV, "conv", "convolution")                                                                  \
     OP(BATCH_NORM, "batch_norm", "norm over the batch")                                              \
@@ -24,6 +25,7 @@
     OP(JOIN, "join", "of channels (torch.cat)")                                                      \
     OP(DROPOUT, "dropout", "")                                                                       \
     OP(DROP_PATH, "drop_path", "stochastic depth: one random number an image")
+/* clang-format on */
 
 enum conv_op {
 #define OP(id, word, what) CONV_##id,

@@ -3,20 +3,20 @@
 #ifndef GPUSPY_MODEL_FAMILIES_H
 #define GPUSPY_MODEL_FAMILIES_H
 
-#define GPT                                                                                                  \
-    .family = MODEL_GPT, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true,                \
-    .out_bias = true, .mlp_bias = true, .fused_qkv = true, .tied = true, .positions = MODEL_AS_CONTEXT
+#define GPT                                                                                                     \
+    .family = MODEL_GPT, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true, .out_bias = true, \
+    .mlp_bias = true, .fused_qkv = true, .tied = true, .positions = MODEL_AS_CONTEXT
 #define LLAMA .family = MODEL_LLAMA, .norms = 2, .final_norm = true, .gated = true
-#define BERT                                                                                                 \
-    .family = MODEL_BERT, .norms = 2, .norm_bias = true, .embedding_norm = true, .qkv_bias = true,           \
-    .out_bias = true, .mlp_bias = true, .pooler = true, .token_types = 2, .positions = MODEL_AS_CONTEXT
-#define VIT                                                                                                  \
-    .family = MODEL_VIT, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true,                \
-    .out_bias = true, .mlp_bias = true, .image = 224, .patch = 16, .channels = 3, .classes = 1000
-#define WHISPER                                                                                              \
-    .family = MODEL_WHISPER, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true,            \
-    .no_k_bias = true, .out_bias = true, .mlp_bias = true, .tied = true, .positions = MODEL_AS_CONTEXT,      \
-    .context = 448, .sound = 1500, .channels = 80
+#define BERT                                                                                                         \
+    .family = MODEL_BERT, .norms = 2, .norm_bias = true, .embedding_norm = true, .qkv_bias = true, .out_bias = true, \
+    .mlp_bias = true, .pooler = true, .token_types = 2, .positions = MODEL_AS_CONTEXT
+#define VIT                                                                                                     \
+    .family = MODEL_VIT, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true, .out_bias = true, \
+    .mlp_bias = true, .image = 224, .patch = 16, .channels = 3, .classes = 1000
+#define WHISPER                                                                                                      \
+    .family = MODEL_WHISPER, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true, .no_k_bias = true, \
+    .out_bias = true, .mlp_bias = true, .tied = true, .positions = MODEL_AS_CONTEXT, .context = 448, .sound = 1500,  \
+    .channels = 80
 #define MAMBA .family = MODEL_MAMBA, .norms = 1, .final_norm = true, .tied = true, .taps = 4, .conv_bias = true
 #define T5 .family = MODEL_T5, .norms = 2, .final_norm = true, .tied = true, .buckets = 32
 
@@ -33,9 +33,8 @@
 #define PHI3 LLAMA, .fused_qkv = true, .fused_gate = true
 #define OLMO LLAMA, .norms = 0, .final_norm = false /* norms without weights */
 #define OLMO2 LLAMA, .qk_norm = true, .qk_norm_wide = true
-#define GPT_OSS                                                                                              \
-    LLAMA, .head_dim = 64, .qkv_bias = true, .out_bias = true, .sinks = true, .router_bias = true,           \
-        .expert_bias = true
+#define GPT_OSS \
+    LLAMA, .head_dim = 64, .qkv_bias = true, .out_bias = true, .sinks = true, .router_bias = true, .expert_bias = true
 #define MLA LLAMA, .kv_rank = 512, .rope_dim = 64, .nope_dim = 128, .v_dim = 128
 
 #define GPTS(l, h, a, v, c) .layers = (l), .hidden = (h), .heads = (a), .vocab = (v), .context = (c)

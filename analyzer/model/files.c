@@ -36,8 +36,7 @@ bool model_file_open(struct model_file *f, const char *command, const char *path
     if (!S_ISREG(st.st_mode))
         return model_bad(f, S_ISDIR(st.st_mode) ? "is a folder, a file is needed" : "is no ordinary file");
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (f->fd < 0)
-        return model_bad(f, "cannot be read: %s", strerror(errno));
+    if (f->fd < 0) return model_bad(f, "cannot be read: %s", strerror(errno));
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         model_file_close(f);
         return model_bad(f, "is no ordinary file");
@@ -48,8 +47,7 @@ bool model_file_open(struct model_file *f, const char *command, const char *path
 
 void model_file_close(struct model_file *f)
 {
-    if (f->fd >= 0)
-        close(f->fd);
+    if (f->fd >= 0) close(f->fd);
     f->fd = -1;
 }
 
@@ -57,12 +55,9 @@ bool model_file_read(struct model_file *f, uint64_t at, void *to, size_t n)
 {
     for (size_t done = 0; done < n;) {
         ssize_t got = at + done > INT64_MAX ? 0 : pread(f->fd, (char *)to + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return model_bad(f, "cannot be read: %s", strerror(errno));
-        if (got == 0)
-            return model_bad(f, "is cut off: it ends after %ju bytes", (uintmax_t)(at + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return model_bad(f, "cannot be read: %s", strerror(errno));
+        if (got == 0) return model_bad(f, "is cut off: it ends after %ju bytes", (uintmax_t)(at + done));
         done += (size_t)got;
     }
     return true;
@@ -79,8 +74,7 @@ char *model_file_all(struct model_file *f, size_t most, size_t *n)
     *n = (size_t)f->size;
     bytes = gs_realloc(NULL, *n + 1, 1);
     bytes[*n] = 0;
-    if (model_file_read(f, 0, bytes, *n))
-        return bytes;
+    if (model_file_read(f, 0, bytes, *n)) return bytes;
     free(bytes);
     return NULL;
 }
@@ -111,14 +105,11 @@ uint64_t model_parts(const char *path, const char *ending)
     const size_t n = strlen(path), k = strlen(ending);
     uint64_t count = 0;
 
-    if (n < k + PART || strcmp(path + n - k, ending) != 0)
-        return 0;
+    if (n < k + PART || strcmp(path + n - k, ending) != 0) return 0;
     const char *part = path + n - k - PART;
-    if (part[0] != '-' || strncmp(part + 6, "-of-", 4) != 0 || strspn(part + 1, "0123456789") != 5)
-        return 0;
+    if (part[0] != '-' || strncmp(part + 6, "-of-", 4) != 0 || strspn(part + 1, "0123456789") != 5) return 0;
     for (int i = 10; i < PART; i++) {
-        if (part[i] < '0' || part[i] > '9')
-            return 0;
+        if (part[i] < '0' || part[i] > '9') return 0;
         count = count * 10 + (uint64_t)(part[i] - '0');
     }
     return count <= PARTS_MAX ? count : 0;
@@ -139,8 +130,7 @@ char *model_config_beside(const char *path)
 {
     char *config = model_beside(path, "config.json");
 
-    if (access(config, F_OK) == 0)
-        return config;
+    if (access(config, F_OK) == 0) return config;
     free(config);
     return NULL;
 }
@@ -154,13 +144,10 @@ static bool name_in_cache(const char *path, size_t begin, size_t end, char *out,
     char part[256];
     size_t at = 0;
 
-    if (end - begin != 40 || begin < n || memcmp(path + begin - n, snapshots, n) != 0)
-        return false;
+    if (end - begin != 40 || begin < n || memcmp(path + begin - n, snapshots, n) != 0) return false;
     end = begin - n;
-    for (begin = end; begin > 0 && path[begin - 1] != '/';)
-        begin--;
-    if (end - begin <= sizeof models - 1 || memcmp(path + begin, models, sizeof models - 1) != 0)
-        return false;
+    for (begin = end; begin > 0 && path[begin - 1] != '/';) begin--;
+    if (end - begin <= sizeof models - 1 || memcmp(path + begin, models, sizeof models - 1) != 0) return false;
     for (size_t i = begin + sizeof models - 1; i < end && at < sizeof part - 1; i++) {
         const bool slash = path[i] == '-' && path[i + 1] == '-';
         part[at++] = slash ? '/' : path[i];
@@ -179,19 +166,15 @@ void model_name_of(const char *path, char *out, size_t size)
     char part[256];
 
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-        if (strcmp(path + folder, common[i]) == 0)
-            end = folder;
-    while (end > 1 && path[end - 1] == '/')
-        end--;
+        if (strcmp(path + folder, common[i]) == 0) end = folder;
+    while (end > 1 && path[end - 1] == '/') end--;
     size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
     if (begin == end || (end - begin <= 2 && path[begin] == '.')) { /* "", ".", "..": no name */
         begin = folder;
         end = strlen(path);
     }
-    if (name_in_cache(path, begin, end, out, size))
-        return;
+    if (name_in_cache(path, begin, end, out, size)) return;
     snprintf(part, sizeof part, "%.*s", (int)(end - begin > 250 ? 250 : end - begin), path + begin);
     term_clean(out, size, part, true);
 }

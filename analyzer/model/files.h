@@ -41,8 +41,8 @@ char *model_config_beside(const char *path);
 struct stored_tensor {
     const char *name; /* `length` bytes, UTF-8 */
     size_t length;
-    const char *type;  /* "BF16"; static */
-    unsigned bits;     /* an element, 0: in blocks */
+    const char *type; /* "BF16"; static */
+    unsigned bits;    /* an element, 0: in blocks */
     unsigned rank;
     uint64_t first, second; /* the first dimension (rows) and the second; 1 where there is none */
     uint64_t elements, bytes;

@@ -25,16 +25,14 @@ static bool list(const struct model_file *f, struct entries *e)
 {
     DIR *dir = opendir(f->path);
 
-    if (!dir)
-        return model_bad(f, "cannot be read: %s", strerror(errno));
+    if (!dir) return model_bad(f, "cannot be read: %s", strerror(errno));
     for (struct dirent *d; (d = readdir(dir)) && e->n <= ENTRIES_MAX;)
         if (d->d_name[0] != '.')
             *GS_PUSH(e->names, e->n, e->cap) = strcpy(gs_realloc(NULL, strlen(d->d_name) + 1, 1), d->d_name);
     closedir(dir);
     if (e->n > ENTRIES_MAX) /* what was not seen may be the index, or a part */
         return model_bad(f, "has more than %d files; name the model's own among them", ENTRIES_MAX);
-    if (e->n > 1)
-        qsort(e->names, e->n, sizeof *e->names, by_name);
+    if (e->n > 1) qsort(e->names, e->n, sizeof *e->names, by_name);
     return true;
 }
 
@@ -48,8 +46,7 @@ static bool ends_with(const char *text, const char *ending)
 static const char *named(const struct entries *e, const char *name)
 {
     for (size_t i = 0; i < e->n; i++)
-        if (strcmp(e->names[i], name) == 0)
-            return e->names[i];
+        if (strcmp(e->names[i], name) == 0) return e->names[i];
     return NULL;
 }
 
@@ -95,8 +92,7 @@ static bool all_files(const struct model_file *f, const struct entries *e, struc
     bool ok = true;
 
     for (size_t i = 0; ok && i < e->n; i++) {
-        if (!ends_with(e->names[i], ".safetensors"))
-            continue;
+        if (!ends_with(e->names[i], ".safetensors")) continue;
         char *file = within(f, e->names[i]);
         ok = safetensors_read(f->command, file, f->exit_code, s);
         free(file);
@@ -121,7 +117,8 @@ static bool in_cache(const struct model_file *f, const struct entries *e, struct
             free(path);
             return false;
         }
-        named_there = refs.size >= HASH && model_file_read(&refs, 0, hash, HASH) && strspn(hash, "0123456789abcdef") == HASH;
+        named_there =
+            refs.size >= HASH && model_file_read(&refs, 0, hash, HASH) && strspn(hash, "0123456789abcdef") == HASH;
         model_file_close(&refs);
     }
     free(path);
@@ -132,31 +129,23 @@ static bool in_cache(const struct model_file *f, const struct entries *e, struct
 
 static bool choose(const struct model_file *f, const struct entries *e, struct model *m)
 {
-    static const char *const first[] = {"model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors",
-                                       "diffusion_pytorch_model.safetensors"};
+    static const char *const first[] = {"model.safetensors.index.json", "model.safetensors",
+                                        "adapter_model.safetensors", "diffusion_pytorch_model.safetensors"};
     size_t n;
     const char *name;
 
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
-        if (named(e, first[i]))
-            return one(f, e, first[i], m);
+        if (named(e, first[i])) return one(f, e, first[i], m);
     name = ending(e, ".safetensors.index.json", &n);
-    if (n == 1)
-        return one(f, e, name, m);
+    if (n == 1) return one(f, e, name, m);
     for (size_t i = 0; i < e->n; i++)
-        if (model_parts(e->names[i], ".safetensors"))
-            return one(f, e, e->names[i], m);
-    if (ending(e, ".safetensors", &n))
-        return all_files(f, e, m);
+        if (model_parts(e->names[i], ".safetensors")) return one(f, e, e->names[i], m);
+    if (ending(e, ".safetensors", &n)) return all_files(f, e, m);
     name = ending(e, ".gguf", &n);
-    if (n == 1 || (n > 1 && strstr(name, "-00001-of-")))
-        return one(f, e, name, m);
-    if (n > 1)
-        return model_bad(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
-    if (named(e, "config.json"))
-        return one(f, e, "config.json", m);
-    if (named(e, "snapshots") && named(e, "refs"))
-        return in_cache(f, e, m);
+    if (n == 1 || (n > 1 && strstr(name, "-00001-of-"))) return one(f, e, name, m);
+    if (n > 1) return model_bad(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
+    if (named(e, "config.json")) return one(f, e, "config.json", m);
+    if (named(e, "snapshots") && named(e, "refs")) return in_cache(f, e, m);
     if (named(e, "model_index.json"))
         return model_bad(f, "is a pipeline of several models; name one of the folders in it");
     if ((name = ending(e, ".bin", &n)) || (name = ending(e, ".pt", &n)) || (name = ending(e, ".pth", &n)))
@@ -169,8 +158,7 @@ bool model_from_folder(const struct model_file *f, model_read_fn *read, struct m
     struct entries e = {.read = read};
     bool ok = list(f, &e) && choose(f, &e, m);
 
-    for (size_t i = 0; i < e.n; i++)
-        free(e.names[i]);
+    for (size_t i = 0; i < e.n; i++) free(e.names[i]);
     free(e.names);
     return ok;
 }

@@ -48,23 +48,20 @@ static bool room(struct reader *r, uint64_t n)
 
 static bool skip(struct reader *r, uint64_t n)
 {
-    if (!room(r, n))
-        return false;
+    if (!room(r, n)) return false;
     r->at += n;
     return true;
 }
 
 static bool take(struct reader *r, void *to, size_t n)
 {
-    if (!room(r, n))
-        return false;
+    if (!room(r, n)) return false;
     for (size_t done = 0; done < n;) {
         if (r->at < r->from || r->at >= r->from + r->have) {
             uint64_t left = r->f.size - r->at;
             r->from = r->at;
             r->have = left < sizeof r->buffer ? (size_t)left : sizeof r->buffer;
-            if (!model_file_read(&r->f, r->from, r->buffer, r->have))
-                return false;
+            if (!model_file_read(&r->f, r->from, r->buffer, r->have)) return false;
         }
         size_t offset = (size_t)(r->at - r->from), part = r->have - offset;
         part = part < n - done ? part : n - done;
@@ -80,11 +77,9 @@ static bool number(struct reader *r, unsigned bytes, uint64_t *n)
 {
     unsigned char raw[8];
 
-    if (!take(r, raw, bytes))
-        return false;
+    if (!take(r, raw, bytes)) return false;
     *n = 0;
-    for (unsigned i = bytes; i-- > 0;)
-        *n = *n << 8 | raw[i];
+    for (unsigned i = bytes; i-- > 0;) *n = *n << 8 | raw[i];
     return true;
 }
 
@@ -93,15 +88,14 @@ static bool name(struct reader *r, const char *of, char out[KEY_BYTES_MAX + 1], 
 {
     uint64_t length;
 
-    if (!number(r, 8, &length))
-        return false;
+    if (!number(r, 8, &length)) return false;
     if (length > KEY_BYTES_MAX)
-        return length > r->f.size - r->at ? cut_off(r)
-                                          : model_bad(&r->f, "%s's name has %ju bytes, which is no name", of, (uintmax_t)length);
+        return length > r->f.size - r->at
+                   ? cut_off(r)
+                   : model_bad(&r->f, "%s's name has %ju bytes, which is no name", of, (uintmax_t)length);
     *n = (size_t)length;
     out[*n] = 0;
-    if (!take(r, out, *n))
-        return false;
+    if (!take(r, out, *n)) return false;
     return !memchr(out, 0, *n) || model_bad(&r->f, "%s's name has a NUL in it", of);
 }
 
@@ -117,8 +111,7 @@ static bool whole(struct reader *r, enum value_type type, struct value *v)
 {
     uint64_t n;
 
-    if (!number(r, value_bytes[type], &n))
-        return false;
+    if (!number(r, value_bytes[type], &n)) return false;
     v->is_number = type != F32 && type != F64;
     /* negative ones are none */
     const bool negative = (type == I8 && n > INT8_MAX) || (type == I16 && n > INT16_MAX) ||
@@ -132,11 +125,9 @@ static bool text(struct reader *r, struct value *v)
     uint64_t length;
     size_t kept;
 
-    if (!number(r, 8, &length) || !room(r, length))
-        return false;
+    if (!number(r, 8, &length) || !room(r, length)) return false;
     kept = length < sizeof v->text ? (size_t)length : sizeof v->text - 1;
-    if (!take(r, v->text, kept))
-        return false;
+    if (!take(r, v->text, kept)) return false;
     v->text[kept] = 0;
     return skip(r, length - kept);
 }
@@ -147,26 +138,23 @@ static bool array(struct reader *r, struct value *v)
     uint64_t type, n, length;
     struct value one = {0};
 
-    if (!number(r, 4, &type) || !number(r, 8, &n))
-        return false;
+    if (!number(r, 4, &type) || !number(r, 8, &n)) return false;
     if (type >= VALUE_TYPES || type == ARRAY)
-        return model_bad(&r->f, type == ARRAY ? "has a list of lists in its metadata" : "has a value of unknown type in its metadata");
-    if (n > (r->f.size - r->at) / (type == STRING ? 8 : value_bytes[type]))
-        return cut_off(r);
+        return model_bad(&r->f, type == ARRAY ? "has a list of lists in its metadata"
+                                              : "has a value of unknown type in its metadata");
+    if (n > (r->f.size - r->at) / (type == STRING ? 8 : value_bytes[type])) return cut_off(r);
     if (type == STRING) {
         r->texts += n;
         if (r->texts > TEXTS_MAX)
             return model_bad(&r->f, "has more than %d texts in its metadata: it is damaged", TEXTS_MAX);
         for (uint64_t i = 0; i < n; i++)
-            if (!number(r, 8, &length) || !skip(r, length))
-                return false;
+            if (!number(r, 8, &length) || !skip(r, length)) return false;
         return true;
     }
     if (n > 100000) /* of the vocabulary */
         return skip(r, n * value_bytes[type]);
     for (uint64_t i = 0; i < n; i++) {
-        if (!whole(r, type, &one))
-            return false;
+        if (!whole(r, type, &one)) return false;
         v->varies |= i > 0 && one.number != v->number;
         v->number = one.number > v->number ? one.number : v->number;
     }
@@ -178,8 +166,7 @@ static bool value(struct reader *r, struct value *v)
 {
     uint64_t type;
 
-    if (!number(r, 4, &type))
-        return false;
+    if (!number(r, 4, &type)) return false;
     if (type >= VALUE_TYPES)
         return model_bad(&r->f, "has a value of unknown type %ju in its metadata", (uintmax_t)type);
     return type == STRING ? text(r, v) : type == ARRAY ? array(r, v) : whole(r, (enum value_type)type, v);
@@ -194,18 +181,12 @@ static void keep(struct gguf_metadata *d, const char *key, const struct value *v
     };
     const char *dot = strchr(key, '.');
 
-    if (strcmp(key, "general.architecture") == 0)
-        snprintf(d->architecture, sizeof d->architecture, "%s", v->text);
-    if (!dot || !v->is_number)
-        return;
-    if (strcmp(key, "general.alignment") == 0)
-        d->alignment = v->number;
-    if (strcmp(key, "general.parameter_count") == 0)
-        d->parameters = v->number;
-    if (strcmp(key, "split.no") == 0)
-        d->split_no = v->number;
-    if (strcmp(key, "split.count") == 0)
-        d->split_count = v->number;
+    if (strcmp(key, "general.architecture") == 0) snprintf(d->architecture, sizeof d->architecture, "%s", v->text);
+    if (!dot || !v->is_number) return;
+    if (strcmp(key, "general.alignment") == 0) d->alignment = v->number;
+    if (strcmp(key, "general.parameter_count") == 0) d->parameters = v->number;
+    if (strcmp(key, "split.no") == 0) d->split_no = v->number;
+    if (strcmp(key, "split.count") == 0) d->split_count = v->number;
     for (size_t i = 0; i < GGUF_KEYS_N && dot - key < 64; i++) {
         if (strcmp(dot + 1, keys[i]) == 0) {
             d->keys[i].there = true;
@@ -220,8 +201,7 @@ static uint64_t hash(const char *key, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
 
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)key[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)key[i]) * 0x100000001b3u;
     return h;
 }
 
@@ -235,8 +215,7 @@ static bool metadata(struct reader *r, uint64_t n, struct gguf_metadata *d)
     for (uint64_t i = 0; ok && i < n; i++) {
         struct value v = {0};
         ok = name(r, "a key", key, &length) && value(r, &v);
-        if (!ok)
-            break;
+        if (!ok) break;
         uint32_t *at = gs_map_at(&known, hash(key, length));
         if (*at != GS_MAP_NEW)
             ok = model_bad(&r->f, "has the key '%s' for a second time", term_clean(clean, sizeof clean, key, true));
@@ -259,11 +238,9 @@ static bool bad_tensor(struct reader *r, const char *of, const char *what)
 static bool sized(struct reader *r, const char *of, uint32_t type, const uint64_t *dims, struct stored_tensor *t)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (types[i].number != type)
-            continue;
+        if (types[i].number != type) continue;
         t->type = types[i].name;
-        if (dims[0] % types[i].block)
-            return bad_tensor(r, of, "has rows that are no whole blocks of its type");
+        if (dims[0] % types[i].block) return bad_tensor(r, of, "has rows that are no whole blocks of its type");
         if (__builtin_mul_overflow(t->elements / types[i].block, types[i].bytes, &t->bytes))
             return bad_tensor(r, of, "has more than 2^64 bytes");
         return true;
@@ -278,20 +255,15 @@ static bool tensor(struct reader *r, struct stored *s, uint64_t alignment, uint6
     struct stored_tensor t = {.name = called, .elements = 1};
     uint64_t dims[DIMS_MAX] = {1, 1, 1, 1}, rank, type, offset;
 
-    if (!name(r, "a tensor", called, &t.length) || !number(r, 4, &rank))
-        return false;
-    if (rank > DIMS_MAX)
-        return bad_tensor(r, called, "has more than 4 dimensions");
+    if (!name(r, "a tensor", called, &t.length) || !number(r, 4, &rank)) return false;
+    if (rank > DIMS_MAX) return bad_tensor(r, called, "has more than 4 dimensions");
     for (uint64_t i = 0; i < rank; i++) {
-        if (!number(r, 8, &dims[i]))
-            return false;
+        if (!number(r, 8, &dims[i])) return false;
         if (__builtin_mul_overflow(t.elements, dims[i], &t.elements) || t.elements > INT64_MAX)
             return bad_tensor(r, called, "has 2^63 elements or more");
     }
-    if (!number(r, 4, &type) || !number(r, 8, &offset) || !sized(r, called, (uint32_t)type, dims, &t))
-        return false;
-    if (offset != *at)
-        return bad_tensor(r, called, "does not begin where the one before it ends");
+    if (!number(r, 4, &type) || !number(r, 8, &offset) || !sized(r, called, (uint32_t)type, dims, &t)) return false;
+    if (offset != *at) return bad_tensor(r, called, "does not begin where the one before it ends");
     t.rank = (unsigned)rank;
     t.first = rank ? dims[rank - 1] : 1; /* the last one is the slowest */
     t.second = rank > 1 ? dims[rank - 2] : 1;
@@ -305,13 +277,10 @@ static bool tensors(struct reader *r, uint64_t n, const struct gguf_metadata *d,
 {
     uint64_t at = 0, end = 0, a = d->alignment;
 
-    if (a == 0 || a > 1 << 30 || (a & (a - 1)))
-        return model_bad(&r->f, "general.alignment is no power of two");
-    if (n > (r->f.size - r->at) / 24)
-        return cut_off(r);
+    if (a == 0 || a > 1 << 30 || (a & (a - 1))) return model_bad(&r->f, "general.alignment is no power of two");
+    if (n > (r->f.size - r->at) / 24) return cut_off(r);
     for (uint64_t i = 0; i < n; i++)
-        if (!tensor(r, s, a, &at, &end))
-            return false;
+        if (!tensor(r, s, a, &at, &end)) return false;
     uint64_t data = (r->at + a - 1) / a * a, there = data < r->f.size ? r->f.size - data : 0;
     return end <= there || model_bad(&r->f, "is cut off: its tensors have %ju bytes, the file has %ju of them",
                                      (uintmax_t)end, (uintmax_t)there);
@@ -326,10 +295,8 @@ static bool head(struct reader *r, uint64_t *tensors_n, uint64_t *keys_n)
 
     if (r->f.size < 4 || !take(r, magic, 4) || memcmp(magic, "GGUF", 4) != 0)
         return model_bad(&r->f, "is no GGUF file");
-    if (!number(r, 4, &version))
-        return false;
-    if (version && !(version & 0xffff))
-        return model_bad(&r->f, "is a big-endian GGUF file, which is not read");
+    if (!number(r, 4, &version)) return false;
+    if (version && !(version & 0xffff)) return model_bad(&r->f, "is a big-endian GGUF file, which is not read");
     if (version < 2 || version > 3)
         return model_bad(&r->f, "is GGUF version %ju; 2 and 3 are read", (uintmax_t)version);
     return number(r, 8, tensors_n) && number(r, 8, keys_n);
@@ -352,7 +319,8 @@ static bool read_one(const char *command, const char *path, int *exit_code, stru
     return ok;
 }
 
-static bool read_splits(const struct model_file *f, const struct gguf_metadata *given, struct gguf_metadata *d, struct stored *s)
+static bool read_splits(const struct model_file *f, const struct gguf_metadata *given, struct gguf_metadata *d,
+                        struct stored *s)
 {
     struct gguf_metadata one;
     bool ok = true;
@@ -365,11 +333,10 @@ static bool read_splits(const struct model_file *f, const struct gguf_metadata *
         ok = read_one(f->command, path, f->exit_code, &one, s);
         if (ok && (one.split_no != i - 1 || one.split_count != given->split_count)) {
             const struct model_file other = {f->command, path, f->exit_code, -1, 0};
-            ok = model_bad(&other, "says that it is part %ju of %ju, its name says another", (uintmax_t)one.split_no + 1,
-                           (uintmax_t)one.split_count);
+            ok = model_bad(&other, "says that it is part %ju of %ju, its name says another",
+                           (uintmax_t)one.split_no + 1, (uintmax_t)one.split_count);
         }
-        if (i == 1)
-            *d = one;
+        if (i == 1) *d = one;
         free(path);
     }
     return ok;
@@ -391,17 +358,15 @@ bool model_from_gguf(const char *command, const char *path, struct model *m, int
         s = stored_new();
         ok = read_splits(&f, &given, &d, s);
     }
-    if (ok)
-        ok = gguf_shape(&d, s, &f, &shape, m->note, sizeof m->note);
+    if (ok) ok = gguf_shape(&d, s, &f, &shape, m->note, sizeof m->note);
     if (ok) {
         const struct stored_hints hints = {shape.family == MODEL_UNKNOWN ? NULL : &shape, 0};
         ok = stored_model(s, &f, &hints, m);
     }
     if (ok && d.parameters && d.parameters != m->params)
-        snprintf(m->note, sizeof m->note, "general.parameter_count says %ju, its tensors hold %ju", (uintmax_t)d.parameters,
-                 (uintmax_t)m->params);
-    if (ok)
-        model_name_of(path, m->name, sizeof m->name);
+        snprintf(m->note, sizeof m->note, "general.parameter_count says %ju, its tensors hold %ju",
+                 (uintmax_t)d.parameters, (uintmax_t)m->params);
+    if (ok) model_name_of(path, m->name, sizeof m->name);
     stored_free(s);
     return ok;
 }

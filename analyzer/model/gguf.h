@@ -5,6 +5,7 @@
 #include "analyzer/model/stored.h"
 
 /* KEY(id, key behind the architecture's name) */
+/* clang-format off */
 #define GGUF_KEYS(KEY)                                                     \
     KEY(LAYERS, "block_count")                                             \
     KEY(HIDDEN, "embedding_length")                                        \
@@ -25,6 +26,7 @@
     KEY(EXPERTS_SHARED, "expert_shared_count")                             \
     KEY(EXPERT_FFN, "expert_feed_forward_length")                          \
     KEY(DENSE_LAYERS, "leading_dense_block_count")
+/* clang-format on */
 
 enum gguf_key {
 #define KEY(id, key) GGUF_##id,
@@ -38,7 +40,7 @@ struct gguf_metadata {
     struct {
         bool there, varies; /* an array whose numbers differ: `number` is the largest */
         uint64_t number;
-        char prefix[64];    /* before the key: must be the architecture's name */
+        char prefix[64]; /* before the key: must be the architecture's name */
     } keys[GGUF_KEYS_N];
     uint64_t alignment;
     uint64_t parameters; /* general.parameter_count; 0: not there */

@@ -10,9 +10,10 @@ static const struct {
     const char *name;
     enum model_family family;
 } others[] = {
-    {"gpt2", MODEL_GPT}, {"gptneox", MODEL_GPT}, {"gptj", MODEL_GPT}, {"falcon", MODEL_GPT}, {"bloom", MODEL_GPT},
-    {"mpt", MODEL_GPT}, {"starcoder", MODEL_GPT}, {"starcoder2", MODEL_GPT}, {"phi2", MODEL_GPT},
-    {"nemotron", MODEL_GPT}, {"codeshell", MODEL_GPT}, {"opt", MODEL_GPT}, {"bert", MODEL_BERT},
+    {"gpt2", MODEL_GPT},  {"gptneox", MODEL_GPT},  {"gptj", MODEL_GPT},      {"falcon", MODEL_GPT},
+    {"bloom", MODEL_GPT}, {"mpt", MODEL_GPT},      {"starcoder", MODEL_GPT}, {"starcoder2", MODEL_GPT},
+    {"phi2", MODEL_GPT},  {"nemotron", MODEL_GPT}, {"codeshell", MODEL_GPT}, {"opt", MODEL_GPT},
+    {"bert", MODEL_BERT},
 };
 
 struct telling {
@@ -37,12 +38,11 @@ static uint64_t number(struct telling *t, enum gguf_key key, uint64_t absent)
     };
     char clean[64];
 
-    if (!t->d->keys[key].there || strcmp(t->d->keys[key].prefix, t->d->architecture) != 0)
-        return absent;
-    if (t->d->keys[key].number <= 1000000000)
-        return t->d->keys[key].number;
+    if (!t->d->keys[key].there || strcmp(t->d->keys[key].prefix, t->d->architecture) != 0) return absent;
+    if (t->d->keys[key].number <= 1000000000) return t->d->keys[key].number;
     if (!t->failed)
-        model_bad(t->f, "%s.%s is no number from 0 to 1e9", term_clean(clean, sizeof clean, t->d->architecture, true), names[key]);
+        model_bad(t->f, "%s.%s is no number from 0 to 1e9", term_clean(clean, sizeof clean, t->d->architecture, true),
+                  names[key]);
     t->failed = true;
     return 0;
 }
@@ -57,23 +57,23 @@ static uint64_t rows(const struct telling *t, const char *tensor)
 static enum model_family family_of(const struct telling *t)
 {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(others[i].name, t->d->architecture) == 0)
-            return others[i].family;
-    const bool attention = there(t, "blk.*.attn_qkv.weight") || there(t, "blk.*.attn_k.weight") ||
-                           there(t, "blk.*.attn_kv_a_mqa.weight");
+        if (strcmp(others[i].name, t->d->architecture) == 0) return others[i].family;
+    const bool attention =
+        there(t, "blk.*.attn_qkv.weight") || there(t, "blk.*.attn_k.weight") || there(t, "blk.*.attn_kv_a_mqa.weight");
     const bool gated = there(t, "blk.*.ffn_gate.weight") || there(t, "blk.*.ffn_gate_exps.weight") ||
-                       there(t, "blk.*.ffn_gate.*.weight") ||
-                       there(t, "blk.*.ffn_gate_up_exps.weight") || strcmp(t->d->architecture, "phi3") == 0 ||
-                       strcmp(t->d->architecture, "glm4") == 0;
-    const bool recurrent = there(t, "blk.*.ssm_in.weight") || there(t, "blk.*.ssm_a") || there(t, "blk.*.time_mix_key.weight");
+                       there(t, "blk.*.ffn_gate.*.weight") || there(t, "blk.*.ffn_gate_up_exps.weight") ||
+                       strcmp(t->d->architecture, "phi3") == 0 || strcmp(t->d->architecture, "glm4") == 0;
+    const bool recurrent =
+        there(t, "blk.*.ssm_in.weight") || there(t, "blk.*.ssm_a") || there(t, "blk.*.time_mix_key.weight");
     return attention && gated && !recurrent ? MODEL_LLAMA : MODEL_UNKNOWN;
 }
 
 static void read_biases_and_norms(struct telling *t, struct model_shape *s)
 {
     static const char *const norms[] = {
-        "blk.*.attn_norm.weight", "blk.*.attn_norm_2.weight", "blk.*.ffn_norm.weight", "blk.*.post_attention_norm.weight",
-        "blk.*.post_ffw_norm.weight", "blk.*.attn_output_norm.weight", "blk.*.layer_output_norm.weight",
+        "blk.*.attn_norm.weight",           "blk.*.attn_norm_2.weight",   "blk.*.ffn_norm.weight",
+        "blk.*.post_attention_norm.weight", "blk.*.post_ffw_norm.weight", "blk.*.attn_output_norm.weight",
+        "blk.*.layer_output_norm.weight",
     };
     const uint64_t q_norm = rows(t, "blk.*.attn_q_norm.weight");
 
@@ -83,8 +83,7 @@ static void read_biases_and_norms(struct telling *t, struct model_shape *s)
     s->mlp_bias = there(t, "blk.*.ffn_up.bias");
     s->head_bias = there(t, "output.bias");
     s->norm_bias = there(t, "blk.*.attn_norm.bias") || there(t, "blk.*.attn_output_norm.bias");
-    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
-        s->norms += there(t, norms[i]);
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) s->norms += there(t, norms[i]);
     s->final_norm = there(t, "output_norm.weight");
     s->embedding_norm = there(t, "token_embd_norm.weight");
     s->qk_norm = q_norm > 0;
@@ -95,8 +94,7 @@ static void read_biases_and_norms(struct telling *t, struct model_shape *s)
 static void read_latent(struct telling *t, struct model_shape *s)
 {
     s->kv_rank = number(t, GGUF_KV_RANK, 0);
-    if (!s->kv_rank)
-        return;
+    if (!s->kv_rank) return;
     s->q_rank = number(t, GGUF_Q_RANK, 0);
     s->rope_dim = number(t, GGUF_ROPE, 0);
     s->head_dim = number(t, GGUF_KEY_LENGTH_MLA, number(t, GGUF_KEY_LENGTH, 0));
@@ -121,8 +119,7 @@ static void read_experts(struct telling *t, struct model_shape *s)
     s->router_bias = there(t, "blk.*.ffn_gate_inp.bias");
     s->expert_bias = there(t, "blk.*.ffn_up_exps.bias");
     s->moe_layers = dense < s->layers ? s->layers - dense : s->layers;
-    if (!s->ffn)
-        s->ffn = s->expert_ffn;
+    if (!s->ffn) s->ffn = s->expert_ffn;
 }
 
 static void read_window(struct telling *t, struct model_shape *s)
@@ -131,8 +128,7 @@ static void read_window(struct telling *t, struct model_shape *s)
     const uint64_t every = strcmp(a, "gemma2") == 0 || strcmp(a, "gpt-oss") == 0 ? 2 : strcmp(a, "gemma3") == 0 ? 6 : 0;
 
     s->window = number(t, GGUF_WINDOW, 0);
-    if (s->window)
-        s->window_layers = every ? s->layers - s->layers / every : s->layers;
+    if (s->window) s->window_layers = every ? s->layers - s->layers / every : s->layers;
 }
 
 static void read_sizes(struct telling *t, struct model_shape *s)
@@ -144,8 +140,7 @@ static void read_sizes(struct telling *t, struct model_shape *s)
     s->heads = number(t, GGUF_HEADS, 0);
     s->kv_heads = number(t, GGUF_KV_HEADS, s->heads);
     s->head_dim = number(t, GGUF_KEY_LENGTH, 0);
-    if (!s->head_dim && s->heads && s->hidden % s->heads == 0)
-        s->head_dim = s->hidden / s->heads;
+    if (!s->head_dim && s->heads && s->hidden % s->heads == 0) s->head_dim = s->hidden / s->heads;
     s->vocab = rows(t, "token_embd.weight");
     s->positions = rows(t, "position_embd.weight");
     s->token_types = rows(t, "token_types.weight");
@@ -168,7 +163,8 @@ static bool agree(struct telling *t, const struct model_shape *s)
         return model_bad(t->f, "embedding_length is %ju, token_embd.weight has rows of %ju", (uintmax_t)s->hidden,
                          (uintmax_t)table->second);
     if (s->layers > MODEL_LAYERS_MAX)
-        return model_bad(t->f, "block_count is %ju; more than %u are in no model", (uintmax_t)s->layers, MODEL_LAYERS_MAX);
+        return model_bad(t->f, "block_count is %ju; more than %u are in no model", (uintmax_t)s->layers,
+                         MODEL_LAYERS_MAX);
     if (s->layers && t->s->layers > s->layers)
         return model_bad(t->f, "block_count is %ju, but there are tensors of layer %ju", (uintmax_t)s->layers,
                          (uintmax_t)(t->s->layers - 1));
@@ -190,21 +186,21 @@ bool gguf_shape(const struct gguf_metadata *d, const struct stored *s, const str
     read_latent(&t, shape);
     read_experts(&t, shape);
     read_window(&t, shape);
-    if (t.failed || !agree(&t, shape))
-        return false;
+    if (t.failed || !agree(&t, shape)) return false;
     term_clean(clean, sizeof clean, d->architecture, true);
     if (shape->family == MODEL_UNKNOWN || !shape->heads || !shape->layers || !shape->hidden || !shape->vocab) {
         shape->family = MODEL_UNKNOWN;
         if (*clean)
-            snprintf(note, note_size, "architecture '%s' is not known: its tensors are counted, activations are not", clean);
+            snprintf(note, note_size, "architecture '%s' is not known: its tensors are counted, activations are not",
+                     clean);
         return true;
     }
     if (varies(d))
-        snprintf(note, note_size, "its layers differ in heads or MLP: the largest stand for all where activations are counted");
+        snprintf(note, note_size,
+                 "its layers differ in heads or MLP: the largest stand for all where activations are counted");
     ok = model_shaped(f->command, f->path, shape, &ideal, &usage);
     *f->exit_code = EXIT_INPUT;
-    if (ok)
-        *shape = ideal.shape;
+    if (ok) *shape = ideal.shape;
     model_free(&ideal);
     return ok;
 }

@@ -6,16 +6,14 @@ enum { DEPTH_MAX = 128 }; /* as serde_json */
 
 static bool fail(struct json_scan *s, const char *problem)
 {
-    if (!s->problem)
-        s->problem = problem;
+    if (!s->problem) s->problem = problem;
     s->at = s->end;
     return false;
 }
 
 static void blanks(struct json_scan *s)
 {
-    while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
-        s->at++;
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t')) s->at++;
 }
 
 /* Bytes of the character at `text`; 0: it is none. */
@@ -24,11 +22,9 @@ static size_t character(const unsigned char *text, size_t n)
     const unsigned char a = text[0];
     const size_t length = a < 0x80 ? 1 : a < 0xc2 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf5 ? 4 : 0;
 
-    if (length == 0 || length > n)
-        return 0;
+    if (length == 0 || length > n) return 0;
     for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
+        if ((text[i] & 0xc0) != 0x80) return 0;
     if ((a == 0xe0 && text[1] < 0xa0) || (a == 0xed && text[1] > 0x9f) || (a == 0xf0 && text[1] < 0x90) ||
         (a == 0xf4 && text[1] > 0x8f)) /* overlong, surrogates, past U+10FFFF */
         return 0;
@@ -38,27 +34,25 @@ static size_t character(const unsigned char *text, size_t n)
 bool json_scan_utf8(const char *text, size_t n)
 {
     for (size_t i = 0, length; i < n; i += length)
-        if (!(length = character((const unsigned char *)text + i, n - i)))
-            return false;
+        if (!(length = character((const unsigned char *)text + i, n - i))) return false;
     return true;
 }
 
 bool json_scan_take(struct json_scan *s, char c)
 {
     blanks(s);
-    if (s->at == s->end || *s->at != c)
-        return false;
+    if (s->at == s->end || *s->at != c) return false;
     s->at++;
     return true;
 }
 
 bool json_scan_need(struct json_scan *s, char c)
 {
-    if (json_scan_take(s, c))
-        return true;
-    return fail(s, s->at == s->end ? "ends in the middle" : c == '{' ? "has something else where an object is needed"
-                                   : c == '[' ? "has something else where a list is needed"
-                                              : "is no JSON");
+    if (json_scan_take(s, c)) return true;
+    return fail(s, s->at == s->end ? "ends in the middle"
+                   : c == '{'      ? "has something else where an object is needed"
+                   : c == '['      ? "has something else where a list is needed"
+                                   : "is no JSON");
 }
 
 static bool hex4(struct json_scan *s, unsigned *out)
@@ -66,9 +60,11 @@ static bool hex4(struct json_scan *s, unsigned *out)
     *out = 0;
     for (int i = 0; i < 4; i++) {
         char c = s->at < s->end ? *s->at++ : 0;
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-        if (digit < 0)
-            return fail(s, "has a bad escape in a string");
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0) return fail(s, "has a bad escape in a string");
         *out = *out << 4 | (unsigned)digit;
     }
     return true;
@@ -109,8 +105,7 @@ static char *escape(struct json_scan *s, char *to)
     if (c != 'u')
         fail(s, "has a bad escape in a string");
     else if (hex4(s, &high)) {
-        if (high < 0xd800 || high > 0xdfff)
-            return put(to, high);
+        if (high < 0xd800 || high > 0xdfff) return put(to, high);
         if (high < 0xdc00 && s->end - s->at >= 6 && s->at[0] == '\\' && s->at[1] == 'u') {
             s->at += 2;
             if (hex4(s, &low) && low >= 0xdc00 && low <= 0xdfff)
@@ -130,15 +125,13 @@ bool json_scan_string(struct json_scan *s, const char **text, size_t *n)
     *text = to = s->at;
     while (s->at < s->end && *s->at != '"') {
         const unsigned char c = (unsigned char)*s->at++;
-        if (c < 0x20)
-            return fail(s, "has a control character in a string");
+        if (c < 0x20) return fail(s, "has a control character in a string");
         if (c == '\\')
             to = escape(s, to);
         else
             *to++ = (char)c;
     }
-    if (s->at == s->end)
-        return fail(s, "ends in the middle");
+    if (s->at == s->end) return fail(s, "ends in the middle");
     s->at++;
     *n = (size_t)(to - *text);
     return true;
@@ -164,15 +157,13 @@ static bool digits(struct json_scan *s)
 {
     const char *from = s->at;
 
-    while (s->at < s->end && *s->at >= '0' && *s->at <= '9')
-        s->at++;
+    while (s->at < s->end && *s->at >= '0' && *s->at <= '9') s->at++;
     return s->at > from;
 }
 
 static bool one_of(struct json_scan *s, const char *set)
 {
-    if (s->at == s->end || !*s->at || !strchr(set, *s->at))
-        return false;
+    if (s->at == s->end || !*s->at || !strchr(set, *s->at)) return false;
     s->at++;
     return true;
 }
@@ -182,10 +173,8 @@ static bool skip_number(struct json_scan *s)
     one_of(s, "-");
     const bool zero = s->at < s->end && *s->at == '0';
     const char *from = s->at;
-    if (!digits(s) || (zero && s->at - from > 1))
-        return false;
-    if (one_of(s, ".") && !digits(s))
-        return false;
+    if (!digits(s) || (zero && s->at - from > 1)) return false;
+    if (one_of(s, ".") && !digits(s)) return false;
     if (one_of(s, "eE")) {
         one_of(s, "+-");
         return digits(s);
@@ -212,22 +201,17 @@ static bool skip_at(struct json_scan *s, int depth)
     size_t n;
     bool first = true;
 
-    if (depth > DEPTH_MAX)
-        return fail(s, "is nested too deeply");
+    if (depth > DEPTH_MAX) return fail(s, "is nested too deeply");
     blanks(s);
-    if (s->at < s->end && *s->at == '"')
-        return json_scan_string(s, &text, &n);
+    if (s->at < s->end && *s->at == '"') return json_scan_string(s, &text, &n);
     if (json_scan_take(s, '{')) {
-        while (json_scan_key(s, &first, &text, &n))
-            skip_at(s, depth + 1);
+        while (json_scan_key(s, &first, &text, &n)) skip_at(s, depth + 1);
         return !s->problem;
     }
     if (json_scan_take(s, '[')) {
-        if (json_scan_take(s, ']'))
-            return true;
+        if (json_scan_take(s, ']')) return true;
         do {
-            if (!skip_at(s, depth + 1))
-                return false;
+            if (!skip_at(s, depth + 1)) return false;
         } while (json_scan_take(s, ','));
         return json_scan_need(s, ']');
     }
@@ -247,13 +231,11 @@ bool json_scan_done(struct json_scan *s)
 
 bool json_scan_key(struct json_scan *s, bool *first, const char **key, size_t *n)
 {
-    if (s->problem)
-        return false;
+    if (s->problem) return false;
     if (json_scan_take(s, '}')) {
         return false;
     }
-    if (!*first && !json_scan_need(s, ','))
-        return false;
+    if (!*first && !json_scan_need(s, ',')) return false;
     *first = false;
     return json_scan_string(s, key, n) && json_scan_need(s, ':');
 }

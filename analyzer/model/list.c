@@ -27,8 +27,7 @@ static void row(FILE *out, const char *name, const struct model *m, bool wide)
     const struct model_shape *s = &m->shape;
     int n;
 
-    if (s->experts)
-        in_short(active, model_active_params(m));
+    if (s->experts) in_short(active, model_active_params(m));
     if (s->hidden)
         snprintf(size, sizeof size, "%ju x %ju", (uintmax_t)s->layers, (uintmax_t)s->hidden);
     else
@@ -37,15 +36,13 @@ static void row(FILE *out, const char *name, const struct model *m, bool wide)
         snprintf(heads, sizeof heads, "%ju/%ju", (uintmax_t)s->heads, (uintmax_t)s->kv_heads);
     else if (s->heads)
         snprintf(heads, sizeof heads, "%ju", (uintmax_t)s->heads);
-    if (s->context)
-        snprintf(context, sizeof context, "%ju", (uintmax_t)s->context);
+    if (s->context) snprintf(context, sizeof context, "%ju", (uintmax_t)s->context);
     n = snprintf(line, sizeof line, "%-29s %6s %6s  %11s %7s %9s", name, in_short(brief, m->params), active, size,
                  heads, context);
     if (wide)
         snprintf(line + n, sizeof line - (size_t)n, "  %17s  %s", format_count(count, m->params),
                  model_family_word(s->family));
-    for (n = (int)strlen(line); n && line[n - 1] == ' '; n--)
-        line[n - 1] = 0;
+    for (n = (int)strlen(line); n && line[n - 1] == ' '; n--) line[n - 1] = 0;
     fprintf(out, "%s\n", line);
 }
 
@@ -54,16 +51,15 @@ void models_list_text(FILE *out, const struct term *term, bool explain)
     bool wide = term->width >= 110 || explain;
     char name[64];
 
-    fprintf(out, "%s%-29s %6s %6s  %11s %7s %9s", term_style(term, TERM_BOLD), "model", "params", "active",
-            "layers", "heads", "context");
+    fprintf(out, "%s%-29s %6s %6s  %11s %7s %9s", term_style(term, TERM_BOLD), "model", "params", "active", "layers",
+            "heads", "context");
     fprintf(out, wide ? "  %17s  family%s\n" : "%s%s\n", wide ? "exactly" : "", term_style(term, TERM_PLAIN));
     for (const char *p = model_names; *p; p += strcspn(p, "|") + 1) {
         struct model m;
         int exit_code;
 
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "|"), p);
-        if (!model_named("estimate", name, &m, &exit_code))
-            continue;
+        if (!model_named("estimate", name, &m, &exit_code)) continue;
         if (strcmp(m.name, name) == 0)
             row(out, name, &m, wide);
         else
@@ -72,7 +68,8 @@ void models_list_text(FILE *out, const struct term *term, bool explain)
     }
     fputs("\nPublished names are found too, such as meta-llama/Llama-3.1-8B-Instruct.\n"
           "active: what a token uses where there are experts. layers: and the hidden\n"
-          "size, or the blocks of a convolutional network. heads: of queries/of keys.\n", out);
+          "size, or the blocks of a convolutional network. heads: of queries/of keys.\n",
+          out);
 }
 
 static json_t *json_of(const char *name, const struct model *m)
@@ -80,15 +77,14 @@ static json_t *json_of(const char *name, const struct model *m)
     const struct model_shape *s = &m->shape;
     bool own = strcmp(m->name, name) == 0;
     json_t *o = json_pack("{s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", name,
-                          "parameters", (json_int_t)m->params, "active_parameters",
-                          (json_int_t)model_active_params(m), "family", model_family_word(s->family), "layers",
-                          (json_int_t)s->layers, "hidden", (json_int_t)s->hidden, "heads", (json_int_t)s->heads,
-                          "kv_heads", (json_int_t)s->kv_heads, "head_dim", (json_int_t)s->head_dim, "ffn",
-                          (json_int_t)s->ffn, "vocab", (json_int_t)s->vocab, "context", (json_int_t)s->context,
-                          "experts", (json_int_t)s->experts, "experts_used", (json_int_t)s->experts_used);
+                          "parameters", (json_int_t)m->params, "active_parameters", (json_int_t)model_active_params(m),
+                          "family", model_family_word(s->family), "layers", (json_int_t)s->layers, "hidden",
+                          (json_int_t)s->hidden, "heads", (json_int_t)s->heads, "kv_heads", (json_int_t)s->kv_heads,
+                          "head_dim", (json_int_t)s->head_dim, "ffn", (json_int_t)s->ffn, "vocab", (json_int_t)s->vocab,
+                          "context", (json_int_t)s->context, "experts", (json_int_t)s->experts, "experts_used",
+                          (json_int_t)s->experts_used);
 
-    if (o && !own)
-        json_object_set_new(o, "same_as", json_string(m->name));
+    if (o && !own) json_object_set_new(o, "same_as", json_string(m->name));
     return o;
 }
 
@@ -102,8 +98,7 @@ struct json_t *models_list_json(void)
         int exit_code;
 
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "|"), p);
-        if (!model_named("estimate", name, &m, &exit_code))
-            continue;
+        if (!model_named("estimate", name, &m, &exit_code)) continue;
         json_array_append_new(list, json_of(name, &m));
         model_free(&m);
     }

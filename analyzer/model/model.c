@@ -5,25 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct model_tensor *model_add(struct model *m, const char *name, enum tensor_role role,
-                               enum tensor_place place, uint64_t rows, uint64_t cols, uint64_t count)
+struct model_tensor *model_add(struct model *m, const char *name, enum tensor_role role, enum tensor_place place,
+                               uint64_t rows, uint64_t cols, uint64_t count)
 {
     unsigned __int128 params = (unsigned __int128)rows * cols;
     struct model_tensor *t;
 
-    if (params > MODEL_PARAMS_MAX || params * count > MODEL_PARAMS_MAX - m->params)
-        return NULL;
+    if (params > MODEL_PARAMS_MAX || params * count > MODEL_PARAMS_MAX - m->params) return NULL;
     if (m->tensors_n == m->tensors_cap) {
         size_t cap = m->tensors_cap ? m->tensors_cap * 2 : 32;
         struct model_tensor *more = realloc(m->tensors, cap * sizeof *more);
-        if (!more)
-            return NULL;
+        if (!more) return NULL;
         m->tensors = more;
         m->tensors_cap = cap;
     }
     t = &m->tensors[m->tensors_n++];
-    *t = (struct model_tensor){.role = role, .place = place, .rows = rows, .cols = cols,
-                               .dims = cols > 1 ? 2 : 1, .count = count};
+    *t = (struct model_tensor){
+        .role = role, .place = place, .rows = rows, .cols = cols, .dims = cols > 1 ? 2 : 1, .count = count};
     snprintf(t->name, sizeof t->name, "%s", name);
     m->params += (uint64_t)(params * count);
     return t;
@@ -35,8 +33,7 @@ void model_counted(uint64_t params, struct model *m)
 
     *m = (struct model){.source = "--params"};
     t = model_add(m, "parameters", TENSOR_OTHER, TENSOR_IN_LAYER, params, 1, 1);
-    if (t)
-        t->dims = 0;
+    if (t) t->dims = 0;
 }
 
 void model_free(struct model *m)
@@ -51,8 +48,7 @@ uint64_t model_params_of(const struct model *m, bool (*keep)(const struct model_
     uint64_t params = 0;
 
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (!keep || keep(&m->tensors[i]))
-            params += m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count;
+        if (!keep || keep(&m->tensors[i])) params += m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count;
     return params;
 }
 
@@ -61,8 +57,7 @@ static uint64_t in_one_layer(const struct model *m, const struct model_tensor *t
 {
     uint64_t layers = t->layers ? t->layers : m->shape.layers;
 
-    if (!layers || t->count < layers)
-        layers = 1;
+    if (!layers || t->count < layers) layers = 1;
     return t->rows * t->cols * (t->count / layers);
 }
 
@@ -77,8 +72,7 @@ uint64_t model_layer_params(const struct model *m)
         unsigned kind = m->tensors[i].kind;
         uint64_t own = 0;
 
-        if (m->tensors[i].place != TENSOR_IN_LAYER || kind == 0)
-            continue;
+        if (m->tensors[i].place != TENSOR_IN_LAYER || kind == 0) continue;
         for (size_t j = 0; j < m->tensors_n; j++)
             if (m->tensors[j].place == TENSOR_IN_LAYER && m->tensors[j].kind == kind)
                 own += in_one_layer(m, &m->tensors[j]);
@@ -97,8 +91,7 @@ uint64_t model_expert_params(const struct model *m)
         const struct model_tensor *t = &m->tensors[i];
 
         expert = t->role == TENSOR_EXPERT || (expert && t->role == TENSOR_BIAS);
-        if (expert)
-            params += t->rows * t->cols * t->count;
+        if (expert) params += t->rows * t->cols * t->count;
     }
     return params;
 }
@@ -107,7 +100,6 @@ uint64_t model_active_params(const struct model *m)
 {
     uint64_t experts = model_expert_params(m), n = m->shape.experts;
 
-    if (!experts || !n || m->shape.experts_used >= n)
-        return m->params;
+    if (!experts || !n || m->shape.experts_used >= n) return m->params;
     return m->params - experts + (uint64_t)((unsigned __int128)experts * m->shape.experts_used / n);
 }

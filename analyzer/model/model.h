@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 /* FAMILY(id, word, what it is): how activations are computed and how the tensors are laid out. */
+/* clang-format off */
 #define MODEL_FAMILIES(FAMILY)                                                                       \
     FAMILY(UNKNOWN, "unknown", "only its tensors or their number are known")                         \
     FAMILY(GPT, "gpt", "decoder with LayerNorm, biases and a plain MLP: GPT-2, OPT, NeoX, Falcon")   \
@@ -25,6 +26,7 @@
     FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5")                                 \
     FAMILY(WHISPER, "whisper", "encoder of 30 seconds of sound, decoder with cross-attention")       \
     FAMILY(MAMBA, "mamba", "state-space decoder without attention: Mamba; with heads: Mamba-2")
+/* clang-format on */
 
 enum model_family {
 #define FAMILY(id, word, what) MODEL_##id,
@@ -51,20 +53,20 @@ struct model_shape {
     bool fused_qkv;       /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
     bool fused_gate;      /* the MLP's gate and up matrices are stored as one (Phi-3) */
     bool qkv_bias, out_bias, mlp_bias, head_bias; /* of q, k, v; of the output projection; of the MLP */
-    bool no_k_bias;       /* with qkv_bias: the keys have none (Whisper) */
-    bool qk_norm;         /* RMSNorm of each head's queries and keys (Qwen3) */
-    bool qk_norm_wide;    /* with qk_norm: of all heads at once (OLMo-2) */
-    bool sinks;           /* a learned number for each head and layer (gpt-oss) */
-    bool norm_bias;       /* LayerNorm rather than RMSNorm */
-    unsigned norms;       /* a layer: 2; Gemma-2: 4; Falcon-7B: 1; OLMo-1 has none with weights: 0 */
-    bool embedding_norm;  /* a norm after the embeddings (BERT, BLOOM) */
+    bool no_k_bias;                               /* with qkv_bias: the keys have none (Whisper) */
+    bool qk_norm;                                 /* RMSNorm of each head's queries and keys (Qwen3) */
+    bool qk_norm_wide;                            /* with qk_norm: of all heads at once (OLMo-2) */
+    bool sinks;                                   /* a learned number for each head and layer (gpt-oss) */
+    bool norm_bias;                               /* LayerNorm rather than RMSNorm */
+    unsigned norms;      /* a layer: 2; Gemma-2: 4; Falcon-7B: 1; OLMo-1 has none with weights: 0 */
+    bool embedding_norm; /* a norm after the embeddings (BERT, BLOOM) */
     bool final_norm;
     /* experts: in `moe_layers` of the layers the MLP is `experts` MLPs of `expert_ffn`, of which each
      * token uses `experts_used`, and `shared_experts` that all tokens use, of `shared_ffn` together
      * (0: shared_experts · expert_ffn). The other layers, the first ones, have an MLP of `ffn`. */
     uint64_t experts, experts_used, shared_experts, expert_ffn, shared_ffn, moe_layers;
     bool router_bias, expert_bias; /* gpt-oss; DeepSeek-V3's correction of the router */
-    bool shared_gate;     /* a gate in front of the shared experts (Qwen2-MoE) */
+    bool shared_gate;              /* a gate in front of the shared experts (Qwen2-MoE) */
     /* multi-head latent attention (DeepSeek): ranks of the compressed queries (0: not compressed) and
      * keys/values, and the parts of a head; kv_rank 0: ordinary attention */
     uint64_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
@@ -72,13 +74,13 @@ struct model_shape {
     uint64_t window, window_layers;
     /* images; Whisper: the channels are those of its spectrogram */
     uint64_t image, patch, channels, classes;
-    uint64_t sound;       /* Whisper: positions of the encoder, which it always has: 1500, a spectrogram is twice as long */
+    uint64_t sound; /* Whisper: positions of the encoder, which it always has: 1500, a spectrogram is twice as long */
     /* Mamba: width inside of a layer, numbers of state that each element of it has, taps of the convolution;
      * Mamba: rank of the time steps; Mamba-2, which has heads: groups that share what reads and writes the state */
     uint64_t inner, state, taps, step_rank, groups;
     bool conv_bias, inner_bias; /* of the convolution; of the projections in and out */
     bool pooler;
-    unsigned conv_net;    /* which convolutional network: 1 + its row in convnets.def */
+    unsigned conv_net; /* which convolutional network: 1 + its row in convnets.def */
 };
 
 enum tensor_role {
@@ -89,9 +91,9 @@ enum tensor_role {
     TENSOR_EXPERT,    /* matrices of the experts that tokens choose */
     TENSOR_ROUTER,
     TENSOR_CONV,
-    TENSOR_NORM,      /* vectors of norms */
+    TENSOR_NORM, /* vectors of norms */
     TENSOR_BIAS,
-    TENSOR_HEAD,      /* output layer, classifier, pooler */
+    TENSOR_HEAD, /* output layer, classifier, pooler */
     TENSOR_ROLES_N
 };
 
@@ -102,8 +104,8 @@ enum tensor_place { TENSOR_BEFORE, TENSOR_IN_LAYER, TENSOR_AFTER }; /* for pipel
  * kv_b_proj; gate_proj, up_proj (gate_up_proj where fused), down_proj, of experts and shared experts too
  * (role and `kind` tell); a bias is called as its matrix and " bias". */
 struct model_tensor {
-    char name[80];       /* such as "q_proj"; from a file: so too where it is known, else the file's name
-                          * with the layer's number as "*" */
+    char name[80]; /* such as "q_proj"; from a file: so too where it is known, else the file's name
+                    * with the layer's number as "*" */
     enum tensor_role role;
     enum tensor_place place;
     uint64_t rows, cols; /* of one; a vector has cols 1; a convolution has rows = outputs, cols = the rest */
@@ -123,11 +125,11 @@ struct model {
     struct model_shape shape;
     struct model_tensor *tensors; /* owned */
     size_t tensors_n, tensors_cap;
-    uint64_t params;        /* exact: the sum over the tensors */
-    double stored_bytes;    /* as the files say; 0: not from a file */
-    double other_bytes;     /* of these: what is no parameter (masks, scales of quantised weights) */
-    char stored_as[64];     /* "BF16", "F32 + BF16", "Q4_K + Q6_K": as the files say, "" else */
-    char note[192];         /* how a file was read where that needs saying, one sentence; "" else */
+    uint64_t params;     /* exact: the sum over the tensors */
+    double stored_bytes; /* as the files say; 0: not from a file */
+    double other_bytes;  /* of these: what is no parameter (masks, scales of quantised weights) */
+    char stored_as[64];  /* "BF16", "F32 + BF16", "Q4_K + Q6_K": as the files say, "" else */
+    char note[192];      /* how a file was read where that needs saying, one sentence; "" else */
 };
 
 #define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */
@@ -156,8 +158,8 @@ struct model_shape model_family_shape(enum model_family family);
  * what is missing with exit code 2, and lists the tensors. Yes and no (gated, biases, norms) are taken as
  * they stand: see model_family_shape. `what` names the source in errors; one that begins with '-' is an
  * option, and the errors then name the options to give. */
-bool model_shaped(const char *command, const char *what, const struct model_shape *shape,
-                  struct model *m, int *exit_code);
+bool model_shaped(const char *command, const char *what, const struct model_shape *shape, struct model *m,
+                  int *exit_code);
 /* The same model of images, for images with a side of so many pixels: a transformer's table of positions
  * has as many rows as there are patches. False, with exit code 2, where it is not one of images, or they
  * cannot be cut into its patches, or are smaller than a network's kernels. */
@@ -176,8 +178,8 @@ const char *model_family_word(enum model_family family);
 
 /* Adds tensors to the list; `params` grows. Returns the row, or NULL where the count passes
  * MODEL_PARAMS_MAX. */
-struct model_tensor *model_add(struct model *m, const char *name, enum tensor_role role,
-                               enum tensor_place place, uint64_t rows, uint64_t cols, uint64_t count);
+struct model_tensor *model_add(struct model *m, const char *name, enum tensor_role role, enum tensor_place place,
+                               uint64_t rows, uint64_t cols, uint64_t count);
 
 /* Parameters of the tensors that `keep` says yes to (all where NULL). */
 uint64_t model_params_of(const struct model *m, bool (*keep)(const struct model_tensor *));
@@ -188,8 +190,8 @@ uint64_t model_expert_params(const struct model *m);
 uint64_t model_active_params(const struct model *m);
 
 /* The readers behind model_named, for the fuzzers: `bytes` are a whole file (or the head of one). */
-bool model_from_config(const char *command, const char *path, const char *bytes, size_t n,
-                       struct model *m, int *exit_code);
+bool model_from_config(const char *command, const char *path, const char *bytes, size_t n, struct model *m,
+                       int *exit_code);
 bool model_from_safetensors(const char *command, const char *path, struct model *m, int *exit_code);
 bool model_from_gguf(const char *command, const char *path, struct model *m, int *exit_code);
 

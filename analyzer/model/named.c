@@ -25,8 +25,7 @@ bool model_is_path(const char *text)
     struct stat st;
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (strlen(text) > strlen(endings[i]) && ends_with(text, endings[i]))
-            return true;
+        if (strlen(text) > strlen(endings[i]) && ends_with(text, endings[i])) return true;
     return strchr(text, '/') || (*text && stat(text, &st) == 0);
 }
 
@@ -41,8 +40,7 @@ static bool missing(const struct model_file *f, int error)
         return model_bad(f, "cannot be read: %s", strerror(error));
     snprintf(last, sizeof last, "%s", slash + 1);
     for (char *c = last; *c; c++)
-        if (*c >= 'A' && *c <= 'Z')
-            *c += 'a' - 'A';
+        if (*c >= 'A' && *c <= 'Z') *c += 'a' - 'A';
     if (options_nearest(last, model_names, near, sizeof near))
         return model_bad(f, "there is no such file or folder; as a model that is known by name: --model %s", near);
     return model_bad(f, "there is no such file or folder; nothing is fetched: give the path of its config.json");
@@ -64,8 +62,7 @@ static bool read_file(const char *command, const char *path, struct model *m, in
     unsigned char head[9] = {0};
     bool ok = false;
 
-    if (!model_file_open(&f, command, path, exit_code))
-        return false;
+    if (!model_file_open(&f, command, path, exit_code)) return false;
     if (f.size == 0)
         model_bad(&f, "is empty");
     else if (model_file_read(&f, 0, head, f.size < sizeof head ? (size_t)f.size : sizeof head)) {
@@ -96,7 +93,6 @@ bool model_from_path(const char *command, const char *path, struct model *m, int
 
     *m = (struct model){.source = "file"};
     *exit_code = EXIT_INPUT;
-    if (stat(path, &st) != 0)
-        return missing(&f, errno);
+    if (stat(path, &st) != 0) return missing(&f, errno);
     return S_ISDIR(st.st_mode) ? model_from_folder(&f, model_from_path, m) : read_file(command, path, m, exit_code);
 }

@@ -48,8 +48,7 @@ static bool says_only_how_tuned(const char *word, size_t n)
     static const char *const words[] = {"instruct", "chat", "it", "hf", "pt", "meta"};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0)
-            return true;
+        if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0) return true;
     return false;
 }
 
@@ -62,8 +61,7 @@ static void plain_name(char out[NAME_MAX_BYTES], const char *text)
 
     text = slash ? slash + 1 : text;
     snprintf(lower, sizeof lower, "%s", text);
-    for (char *c = lower; *c; c++)
-        *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    for (char *c = lower; *c; c++) *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
     out[0] = 0;
     for (const char *word = lower; *word;) {
         size_t length = strcspn(word, "-");
@@ -80,19 +78,16 @@ static bool same_name(const char *a, const char *b)
     for (;; a++, b++) {
         a += strspn(a, "-");
         b += strspn(b, "-");
-        if (*a != *b || !*a)
-            return *a == *b;
+        if (*a != *b || !*a) return *a == *b;
     }
 }
 
 static const struct preset *preset_called(const char *name, bool (*same)(const char *, const char *))
 {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (same(aliases[i].name, name))
-            name = aliases[i].of;
+        if (same(aliases[i].name, name)) name = aliases[i].of;
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
-        if (same(presets[i].name, name))
-            return &presets[i];
+        if (same(presets[i].name, name)) return &presets[i];
     return NULL;
 }
 
@@ -107,8 +102,7 @@ static const struct preset *preset_of(const char *text)
     char name[NAME_MAX_BYTES];
     const struct preset *p = preset_called(text, equal);
 
-    if (p || strlen(text) >= NAME_MAX_BYTES)
-        return p;
+    if (p || strlen(text) >= NAME_MAX_BYTES) return p;
     plain_name(name, text);
     p = preset_called(name, same_name);
     /* A model's first version is called base where a tuned one has the plain name. */
@@ -121,10 +115,8 @@ static const struct preset *preset_of(const char *text)
 
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
 {
-    if (p->shape.family == MODEL_CONV)
-        return convnet_make(p->name, m);
-    if (!model_shaped(command, p->name, &p->shape, m, exit_code))
-        return false;
+    if (p->shape.family == MODEL_CONV) return convnet_make(p->name, m);
+    if (!model_shaped(command, p->name, &p->shape, m, exit_code)) return false;
     m->source = "preset";
     snprintf(m->name, sizeof m->name, "%s", p->name);
     return true;
@@ -155,8 +147,7 @@ static bool says_a_size(const char *rest)
 {
     for (const char *word = rest + 1; *word; word += strcspn(word, "-"), word += *word == '-') {
         const size_t n = strcspn(word, "-"), digits = strspn(word, "0123456789.");
-        if (digits > 0 && digits + 1 == n && (word[digits] == 'b' || word[digits] == 'm'))
-            return true;
+        if (digits > 0 && digits + 1 == n && (word[digits] == 'b' || word[digits] == 'm')) return true;
     }
     return false;
 }
@@ -197,15 +188,11 @@ bool model_named(const char *command, const char *text, struct model *m, int *ex
     struct stat st;
 
     /* What is there goes before what a path of that name would be called elsewhere. */
-    if (!p && !(strchr(text, '/') && stat(text, &st) == 0))
-        p = preset_of(text);
-    if (p)
-        return of_preset(command, p, m, exit_code);
+    if (!p && !(strchr(text, '/') && stat(text, &st) == 0)) p = preset_of(text);
+    if (p) return of_preset(command, p, m, exit_code);
     *m = (struct model){.source = "preset"};
-    if (strlen(text) < NAME_MAX_BYTES)
-        plain_name(name, text);
-    if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 &&
-                                 nearest_name(name, near, sizeof near)))
+    if (strlen(text) < NAME_MAX_BYTES) plain_name(name, text);
+    if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 && nearest_name(name, near, sizeof near)))
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;
     if (nearest_name(name, near, sizeof near))
@@ -233,8 +220,9 @@ bool model_of_image(const char *command, uint64_t side, struct model *m, int *ex
         return ok;
     }
     if (m->shape.family != MODEL_VIT || m->stored_bytes > 0) {
-        complain("%s: %s: %s", command, what, m->stored_bytes > 0 ? "the model's file says how large its images are"
-                                                                  : "the model is not one of images by its shape");
+        complain("%s: %s: %s", command, what,
+                 m->stored_bytes > 0 ? "the model's file says how large its images are"
+                                     : "the model is not one of images by its shape");
         return false;
     }
     shape.image = side;

@@ -18,10 +18,10 @@ static const struct {
     const char *name;
     unsigned bits;
 } types[] = {
-    {"BOOL", 8}, {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8}, {"I8", 8}, {"F8_E5M2", 8},
-    {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16},
-    {"F16", 16}, {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32}, {"C64", 64}, {"F64", 64},
-    {"I64", 64}, {"U64", 64},
+    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+    {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+    {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
 };
 
 /* ---------------------------------------------------------------- one tensor of the header */
@@ -58,8 +58,7 @@ static bool read_type(struct header *h, struct entry *e)
     const char *text;
     size_t n;
 
-    if (!json_scan_string(&h->scan, &text, &n))
-        return false;
+    if (!json_scan_string(&h->scan, &text, &n)) return false;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (is_word(text, n, types[i].name)) {
             e->tensor.type = types[i].name;
@@ -76,17 +75,12 @@ static bool read_shape(struct header *h, struct entry *e)
     uint64_t n;
 
     t->first = t->second = t->elements = 1;
-    if (!json_scan_need(&h->scan, '['))
-        return false;
-    if (json_scan_take(&h->scan, ']'))
-        return true;
+    if (!json_scan_need(&h->scan, '[')) return false;
+    if (json_scan_take(&h->scan, ']')) return true;
     do {
-        if (!json_scan_number(&h->scan, &n))
-            return false;
-        if (t->rank == RANK_MAX)
-            return bad_tensor(h, e, "has more than 64 dimensions");
-        if (t->rank < 2)
-            *(t->rank ? &t->second : &t->first) = n;
+        if (!json_scan_number(&h->scan, &n)) return false;
+        if (t->rank == RANK_MAX) return bad_tensor(h, e, "has more than 64 dimensions");
+        if (t->rank < 2) *(t->rank ? &t->second : &t->first) = n;
         t->rank++;
         if (__builtin_mul_overflow(t->elements, n, &t->elements))
             return bad_tensor(h, e, "has a shape of 2^64 elements or more");
@@ -106,12 +100,10 @@ static bool check_entry(struct header *h, struct entry *e)
     struct stored_tensor *t = &e->tensor;
     uint64_t bits;
 
-    if (e->seen != 7)
-        return bad_tensor(h, e, "lacks its dtype, its shape or its data_offsets");
+    if (e->seen != 7) return bad_tensor(h, e, "lacks its dtype, its shape or its data_offsets");
     if (__builtin_mul_overflow(t->elements, t->bits, &bits))
         return bad_tensor(h, e, "has a shape of 2^64 bits or more");
-    if (bits % 8)
-        return bad_tensor(h, e, "does not end with a whole byte");
+    if (bits % 8) return bad_tensor(h, e, "does not end with a whole byte");
     t->bytes = bits / 8;
     if (e->end < e->begin || e->end - e->begin != t->bytes)
         return bad_tensor(h, e, "has data_offsets that are not what its dtype and shape need");
@@ -125,18 +117,21 @@ static bool read_entry(struct header *h, const char *name, size_t length)
     size_t n;
     bool first = true;
 
-    if (!json_scan_need(&h->scan, '{'))
-        return false;
+    if (!json_scan_need(&h->scan, '{')) return false;
     while (json_scan_key(&h->scan, &first, &key, &n)) {
-        const unsigned bit = is_word(key, n, "dtype") ? 1 : is_word(key, n, "shape") ? 2 : is_word(key, n, "data_offsets") ? 4 : 0;
-        if (e.seen & bit)
-            return bad_tensor(h, &e, "has a key for a second time");
+        const unsigned bit = is_word(key, n, "dtype")          ? 1
+                             : is_word(key, n, "shape")        ? 2
+                             : is_word(key, n, "data_offsets") ? 4
+                                                               : 0;
+        if (e.seen & bit) return bad_tensor(h, &e, "has a key for a second time");
         e.seen |= bit;
-        if (!(bit == 1 ? read_type(h, &e) : bit == 2 ? read_shape(h, &e) : bit == 4 ? read_offsets(h, &e) : json_scan_skip(&h->scan)))
+        if (!(bit == 1   ? read_type(h, &e)
+              : bit == 2 ? read_shape(h, &e)
+              : bit == 4 ? read_offsets(h, &e)
+                         : json_scan_skip(&h->scan)))
             return false;
     }
-    if (h->scan.problem || !check_entry(h, &e))
-        return false;
+    if (h->scan.problem || !check_entry(h, &e)) return false;
     *GS_PUSH(h->entries, h->n, h->cap) = e;
     return true;
 }
@@ -147,8 +142,7 @@ static int by_begin(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
 
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
@@ -156,11 +150,11 @@ static bool check_layout(struct header *h, uint64_t data)
 {
     uint64_t at = 0;
 
-    if (h->n > 1)
-        qsort(h->entries, h->n, sizeof *h->entries, by_begin);
+    if (h->n > 1) qsort(h->entries, h->n, sizeof *h->entries, by_begin);
     for (size_t i = 0; i < h->n; i++) {
         if (h->entries[i].begin != at)
-            return bad_tensor(h, &h->entries[i], h->entries[i].begin < at ? "overlaps the one before it" : "has a gap before it");
+            return bad_tensor(h, &h->entries[i],
+                              h->entries[i].begin < at ? "overlaps the one before it" : "has a gap before it");
         at = h->entries[i].end;
     }
     if (at > data)
@@ -179,14 +173,12 @@ static bool read_tensors(struct header *h)
         while (json_scan_key(&h->scan, &first, &key, &n)) {
             const char *at = h->scan.at;
             if (!(is_word(key, n, "__metadata__") ? json_scan_skip(&h->scan) : read_entry(h, key, n))) {
-                if (!h->scan.problem)
-                    return false; /* it was said */
+                if (!h->scan.problem) return false; /* it was said */
                 h->scan.at = (char *)at;
                 break;
             }
         }
-    if (!h->scan.problem)
-        json_scan_done(&h->scan);
+    if (!h->scan.problem) json_scan_done(&h->scan);
     return !h->scan.problem || model_bad(h->f, "its header %s", h->scan.problem);
 }
 
@@ -195,11 +187,9 @@ static bool read_header(struct model_file *f, char *bytes, size_t n, struct stor
     struct header h = {.scan = {bytes, bytes + n, NULL}, .f = f};
     bool ok;
 
-    if (!json_scan_utf8(bytes, n))
-        return model_bad(f, "its header is no UTF-8");
+    if (!json_scan_utf8(bytes, n)) return model_bad(f, "its header is no UTF-8");
     ok = read_tensors(&h) && check_layout(&h, f->size - 8 - n);
-    for (size_t i = 0; ok && i < h.n; i++)
-        ok = stored_add(s, f, &h.entries[i].tensor);
+    for (size_t i = 0; ok && i < h.n; i++) ok = stored_add(s, f, &h.entries[i].tensor);
     free(h.entries);
     return ok;
 }
@@ -211,13 +201,11 @@ bool safetensors_read(const char *command, const char *path, int *exit_code, str
     uint64_t n = 0;
     bool ok = false;
 
-    if (!model_file_open(&f, command, path, exit_code))
-        return false;
+    if (!model_file_open(&f, command, path, exit_code)) return false;
     if (f.size < 8)
         model_bad(&f, "is no safetensors file: it has %ju bytes", (uintmax_t)f.size);
     else if (model_file_read(&f, 0, head, 8)) {
-        for (int i = 7; i >= 0; i--)
-            n = n << 8 | head[i];
+        for (int i = 7; i >= 0; i--) n = n << 8 | head[i];
         if (memcmp(head, "version ", 8) == 0)
             model_bad(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
         else if (n > HEADER_MAX)

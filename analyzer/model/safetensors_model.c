@@ -14,7 +14,10 @@ enum { INDEX_MAX = 200000000, SHARDS_MAX = 10000 };
 
 struct index {
     struct json_scan scan;
-    struct { const char *text; size_t n; } *names; /* of tensors */
+    struct {
+        const char *text;
+        size_t n;
+    } * names; /* of tensors */
     size_t names_n, names_cap;
     char **shards;
     size_t shards_n, shards_cap;
@@ -25,11 +28,9 @@ static void add_shard(struct index *x, const char *text, size_t n)
 {
     uint64_t hash = n;
 
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
     uint32_t *at = gs_map_at(&x->shard_by, hash);
-    if (*at != GS_MAP_NEW)
-        return;
+    if (*at != GS_MAP_NEW) return;
     *at = 0;
     if (n == 0 || n > 255 || memchr(text, '/', n) || memchr(text, 0, n) || text[0] == '.')
         x->scan.problem = "names a shard that is no file beside it";
@@ -38,8 +39,7 @@ static void add_shard(struct index *x, const char *text, size_t n)
                           "save the model as .safetensors, or give its config.json";
     else if (x->shards_n == SHARDS_MAX)
         x->scan.problem = "names more than 10000 shards";
-    if (x->scan.problem)
-        return;
+    if (x->scan.problem) return;
     char *name = gs_realloc(NULL, n + 1, 1);
     memcpy(name, text, n);
     name[n] = 0;
@@ -52,8 +52,7 @@ static void read_map(struct index *x)
     size_t n, shard_n;
     bool first = true;
 
-    if (!json_scan_need(&x->scan, '{'))
-        return;
+    if (!json_scan_need(&x->scan, '{')) return;
     while (json_scan_key(&x->scan, &first, &name, &n) && json_scan_string(&x->scan, &shard, &shard_n)) {
         (*GS_PUSH(x->names, x->names_n, x->names_cap)).text = name;
         x->names[x->names_n - 1].n = n;
@@ -75,17 +74,14 @@ static bool read_index(struct index *x, char *bytes, size_t n)
             else
                 json_scan_skip(&x->scan);
         }
-    if (!x->scan.problem)
-        json_scan_done(&x->scan);
-    if (!x->scan.problem && !x->shards_n)
-        x->scan.problem = "has no weight_map: it is no index of safetensors files";
+    if (!x->scan.problem) json_scan_done(&x->scan);
+    if (!x->scan.problem && !x->shards_n) x->scan.problem = "has no weight_map: it is no index of safetensors files";
     return !x->scan.problem;
 }
 
 static void index_free(struct index *x)
 {
-    for (size_t i = 0; i < x->shards_n; i++)
-        free(x->shards[i]);
+    for (size_t i = 0; i < x->shards_n; i++) free(x->shards[i]);
     free(x->shards);
     free(x->names);
     gs_map_free(&x->shard_by);
@@ -96,10 +92,10 @@ static bool all_there(const struct index *x, const struct model_file *f, const s
     char name[128], clean[128];
 
     for (size_t i = 0; i < x->names_n; i++) {
-        if (stored_has(s, x->names[i].text, x->names[i].n))
-            continue;
+        if (stored_has(s, x->names[i].text, x->names[i].n)) continue;
         snprintf(name, sizeof name, "%.*s", (int)(x->names[i].n > 100 ? 100 : x->names[i].n), x->names[i].text);
-        return model_bad(f, "names the tensor '%s', which none of its files has", term_clean(clean, sizeof clean, name, true));
+        return model_bad(f, "names the tensor '%s', which none of its files has",
+                         term_clean(clean, sizeof clean, name, true));
     }
     return true;
 }
@@ -112,9 +108,9 @@ static bool read_shards(const struct model_file *f, struct stored *s)
     size_t n = 0;
     bool ok;
 
-    if (!model_file_open(&file, f->command, f->path, f->exit_code))
-        return false;
-    ok = (bytes = model_file_all(&file, INDEX_MAX, &n)) && (read_index(&x, bytes, n) || model_bad(f, "%s", x.scan.problem));
+    if (!model_file_open(&file, f->command, f->path, f->exit_code)) return false;
+    ok = (bytes = model_file_all(&file, INDEX_MAX, &n)) &&
+         (read_index(&x, bytes, n) || model_bad(f, "%s", x.scan.problem));
     model_file_close(&file);
     for (size_t i = 0; ok && i < x.shards_n; i++) {
         char *path = model_beside(f->path, x.shards[i]);
@@ -133,8 +129,7 @@ static bool is_adapter(const struct model *m)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < m->tensors_n; i++)
-        n += strstr(m->tensors[i].name, "lora_") != NULL;
+    for (size_t i = 0; i < m->tensors_n; i++) n += strstr(m->tensors[i].name, "lora_") != NULL;
     return n > 0 && n >= m->tensors_n / 2;
 }
 
@@ -145,7 +140,8 @@ static void compare(const struct config_beside *c, struct model *m)
     else if (!c->found && *c->problem)
         snprintf(m->note, sizeof m->note, "config.json: %.150s", c->problem);
     else if (c->inside)
-        snprintf(m->note, sizeof m->note, "the files hold all of it; activations and KV cache are its language model's");
+        snprintf(m->note, sizeof m->note,
+                 "the files hold all of it; activations and KV cache are its language model's");
     else if (c->assumed)
         snprintf(m->note, sizeof m->note, "%s", c->model.note);
     else if (c->found && c->model.params != m->params && !*m->note)
@@ -157,7 +153,8 @@ static void compare(const struct config_beside *c, struct model *m)
 static bool belongs(const struct config_beside *c, const struct model_file *f, const struct model *m)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (m->tensors[i].rows == c->model.shape.hidden || m->tensors[i].cols == c->model.shape.hidden || m->tensors[i].dims == 0)
+        if (m->tensors[i].rows == c->model.shape.hidden || m->tensors[i].cols == c->model.shape.hidden ||
+            m->tensors[i].dims == 0)
             return true;
     return model_bad(f, "no tensor has the hidden_size %ju of the config.json beside it: it is of another model",
                      (uintmax_t)c->model.shape.hidden);

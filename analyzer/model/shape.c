@@ -22,9 +22,10 @@ const char *model_family_word(enum model_family family)
 struct model_shape model_family_shape(enum model_family family)
 {
     static const struct model_shape shapes[MODEL_FAMILIES_N] = {
-        [MODEL_GPT] = {GPT}, [MODEL_LLAMA] = {LLAMA}, [MODEL_BERT] = {BERT},
-        [MODEL_VIT] = {VIT}, [MODEL_T5] = {T5}, [MODEL_WHISPER] = {WHISPER}, [MODEL_MAMBA] = {MAMBA},
-        [MODEL_CONV] = {.family = MODEL_CONV},
+        [MODEL_GPT] = {GPT},     [MODEL_LLAMA] = {LLAMA},
+        [MODEL_BERT] = {BERT},   [MODEL_VIT] = {VIT},
+        [MODEL_T5] = {T5},       [MODEL_WHISPER] = {WHISPER},
+        [MODEL_MAMBA] = {MAMBA}, [MODEL_CONV] = {.family = MODEL_CONV},
     };
 
     return shapes[family];
@@ -38,11 +39,10 @@ struct lister {
     bool failed;        /* too many parameters, or no memory */
 };
 
-static void add(struct lister *l, const char *name, enum tensor_role role, enum tensor_place place,
-                uint64_t rows, uint64_t cols, uint64_t count)
+static void add(struct lister *l, const char *name, enum tensor_role role, enum tensor_place place, uint64_t rows,
+                uint64_t cols, uint64_t count)
 {
-    if (count && rows && cols && !model_add(l->m, name, role, place, rows, cols, count))
-        l->failed = true;
+    if (count && rows && cols && !model_add(l->m, name, role, place, rows, cols, count)) l->failed = true;
 }
 
 /* `each` of them in every layer of the kind. */
@@ -51,8 +51,7 @@ static void add_in(struct lister *l, unsigned kind, const char *name, enum tenso
 {
     struct model_tensor *t;
 
-    if (!l->layers[kind] || !each || !rows || !cols)
-        return;
+    if (!l->layers[kind] || !each || !rows || !cols) return;
     t = model_add(l->m, name, role, TENSOR_IN_LAYER, rows, cols, l->layers[kind] * each);
     if (!t) {
         l->failed = true;
@@ -60,14 +59,12 @@ static void add_in(struct lister *l, unsigned kind, const char *name, enum tenso
     }
     t->layers = l->layers[kind];
     t->kind = l->layers[kind] == l->layers[EVERY] ? EVERY : kind;
-    if (role == TENSOR_ATTENTION || role == TENSOR_MLP || role == TENSOR_EXPERT || role == TENSOR_ROUTER)
-        t->dims = 2;
+    if (role == TENSOR_ATTENTION || role == TENSOR_MLP || role == TENSOR_EXPERT || role == TENSOR_ROUTER) t->dims = 2;
 }
 
 static void add_bias(struct lister *l, unsigned kind, bool has, const char *name, uint64_t rows, uint64_t each)
 {
-    if (has)
-        add_in(l, kind, name, TENSOR_BIAS, rows, 1, each);
+    if (has) add_in(l, kind, name, TENSOR_BIAS, rows, 1, each);
 }
 
 static void add_norms(struct lister *l, unsigned kind, const char *name, uint64_t rows, uint64_t each)
@@ -79,8 +76,7 @@ static void add_norms(struct lister *l, unsigned kind, const char *name, uint64_
 static void add_norm(struct lister *l, const char *name, enum tensor_place place)
 {
     add(l, name, TENSOR_NORM, place, l->s->hidden, 1, 1);
-    if (l->s->norm_bias)
-        add(l, "norm bias", TENSOR_BIAS, place, l->s->hidden, 1, 1);
+    if (l->s->norm_bias) add(l, "norm bias", TENSOR_BIAS, place, l->s->hidden, 1, 1);
 }
 
 static void add_latent_attention(struct lister *l)
@@ -122,8 +118,7 @@ static void add_attention(struct lister *l, unsigned kind, uint64_t each)
         add_in(l, kind, "q_norm", TENSOR_NORM, s->qk_norm_wide ? q : s->head_dim, 1, each);
         add_in(l, kind, "k_norm", TENSOR_NORM, s->qk_norm_wide ? kv : s->head_dim, 1, each);
     }
-    if (s->sinks)
-        add_in(l, kind, "sinks", TENSOR_OTHER, s->heads, 1, each);
+    if (s->sinks) add_in(l, kind, "sinks", TENSOR_OTHER, s->heads, 1, each);
     add_in(l, kind, "o_proj", TENSOR_ATTENTION, s->hidden, q, each);
     add_bias(l, kind, s->out_bias, "o_proj bias", s->hidden, each);
 }
@@ -154,10 +149,8 @@ static void add_experts(struct lister *l, unsigned kind)
     add_in(l, kind, "router", TENSOR_ROUTER, s->experts, s->hidden, 1);
     add_bias(l, kind, s->router_bias, "router bias", s->experts, 1);
     add_mlps(l, kind, TENSOR_EXPERT, s->expert_ffn, s->expert_bias, s->experts);
-    if (s->shared_experts)
-        add_mlps(l, kind, TENSOR_MLP, s->shared_ffn, s->mlp_bias, 1);
-    if (s->shared_gate)
-        add_in(l, kind, "shared_gate", TENSOR_ROUTER, 1, s->hidden, 1);
+    if (s->shared_experts) add_mlps(l, kind, TENSOR_MLP, s->shared_ffn, s->mlp_bias, 1);
+    if (s->shared_gate) add_in(l, kind, "shared_gate", TENSOR_ROUTER, 1, s->hidden, 1);
 }
 
 static void add_layers(struct lister *l)
@@ -171,17 +164,14 @@ static void add_layers(struct lister *l)
     else
         add_attention(l, EVERY, 1);
     add_mlps(l, FIRST, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
-    if (s->moe_layers)
-        add_experts(l, SECOND);
+    if (s->moe_layers) add_experts(l, SECOND);
     add_norms(l, EVERY, "norm", s->hidden, s->norms);
 }
 
 static void add_head(struct lister *l, uint64_t rows, uint64_t cols, bool matrix)
 {
-    if (matrix)
-        add(l, "lm_head", TENSOR_HEAD, TENSOR_AFTER, rows, cols, 1);
-    if (l->s->head_bias)
-        add(l, "lm_head bias", TENSOR_BIAS, TENSOR_AFTER, rows, 1, 1);
+    if (matrix) add(l, "lm_head", TENSOR_HEAD, TENSOR_AFTER, rows, cols, 1);
+    if (l->s->head_bias) add(l, "lm_head bias", TENSOR_BIAS, TENSOR_AFTER, rows, 1, 1);
 }
 
 static void list_decoder(struct lister *l)
@@ -191,15 +181,11 @@ static void list_decoder(struct lister *l)
 
     add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, width, 1);
     add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
-    if (s->embedding_norm)
-        add_norm(l, "embed_norm", TENSOR_BEFORE);
-    if (width != s->hidden)
-        add(l, "project_in", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, width, 1);
+    if (s->embedding_norm) add_norm(l, "embed_norm", TENSOR_BEFORE);
+    if (width != s->hidden) add(l, "project_in", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, width, 1);
     add_layers(l);
-    if (s->final_norm)
-        add_norm(l, "final_norm", TENSOR_AFTER);
-    if (width != s->hidden)
-        add(l, "project_out", TENSOR_HEAD, TENSOR_AFTER, width, s->hidden, 1);
+    if (s->final_norm) add_norm(l, "final_norm", TENSOR_AFTER);
+    if (width != s->hidden) add(l, "project_out", TENSOR_HEAD, TENSOR_AFTER, width, s->hidden, 1);
     add_head(l, s->vocab, width, !s->tied);
 }
 
@@ -210,11 +196,9 @@ static void list_bert(struct lister *l)
     add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
     add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
     add(l, "embed_types", TENSOR_EMBEDDING, TENSOR_BEFORE, s->token_types, s->hidden, 1);
-    if (s->embedding_norm)
-        add_norm(l, "embed_norm", TENSOR_BEFORE);
+    if (s->embedding_norm) add_norm(l, "embed_norm", TENSOR_BEFORE);
     add_layers(l);
-    if (s->final_norm)
-        add_norm(l, "final_norm", TENSOR_AFTER);
+    if (s->final_norm) add_norm(l, "final_norm", TENSOR_AFTER);
     if (s->pooler) {
         add(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
         add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
@@ -235,8 +219,7 @@ static void list_vit(struct lister *l)
         l->failed = true;
     add(l, "patch_proj bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
     add_layers(l);
-    if (s->final_norm)
-        add_norm(l, "final_norm", TENSOR_AFTER);
+    if (s->final_norm) add_norm(l, "final_norm", TENSOR_AFTER);
     if (s->pooler) {
         add(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
         add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
@@ -277,8 +260,7 @@ static void list_t5(struct lister *l)
 static void add_conv(struct lister *l, const char *name, uint64_t rows, uint64_t cols)
 {
     add(l, name, TENSOR_CONV, TENSOR_BEFORE, rows, cols, 1);
-    if (!l->failed)
-        l->m->tensors[l->m->tensors_n - 1].dims = 4;
+    if (!l->failed) l->m->tensors[l->m->tensors_n - 1].dims = 4;
 }
 
 enum { SOUND_TAPS = 3 }; /* modeling_whisper.py, WhisperEncoder: conv1, conv2 */
@@ -294,8 +276,7 @@ static void list_whisper(struct lister *l)
     add_conv(l, "conv2", s->hidden, s->hidden * SOUND_TAPS);
     add(l, "conv2 bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
     add(l, "encoder embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->sound, s->hidden, 1);
-    if (!l->failed)
-        l->m->tensors[l->m->tensors_n - 1].fixed = true; /* sinusoids: requires_grad_(False) */
+    if (!l->failed) l->m->tensors[l->m->tensors_n - 1].fixed = true; /* sinusoids: requires_grad_(False) */
     add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
     add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
     add_both(l);
@@ -321,8 +302,7 @@ static void list_mamba(struct lister *l)
     add_in(l, EVERY, "in_proj", TENSOR_MLP, in, s->hidden, 1);
     add_bias(l, EVERY, s->inner_bias, "in_proj bias", in, 1);
     add_in(l, EVERY, "conv1d", TENSOR_CONV, mixed, s->taps, 1);
-    if (!l->failed)
-        l->m->tensors[l->m->tensors_n - 1].dims = 4;
+    if (!l->failed) l->m->tensors[l->m->tensors_n - 1].dims = 4;
     add_bias(l, EVERY, s->conv_bias, "conv1d bias", mixed, 1);
     if (s->heads) {
         add_bias(l, EVERY, true, "dt_bias", s->heads, 1);
@@ -356,8 +336,8 @@ static bool refused(const char *command, const char *what, int *exit_code, const
     return false;
 }
 
-static bool needed(const char *command, const char *what, int *exit_code, enum model_family family,
-                   const char *number, const char *option)
+static bool needed(const char *command, const char *what, int *exit_code, enum model_family family, const char *number,
+                   const char *option)
 {
     char why[160];
 
@@ -368,7 +348,8 @@ static bool needed(const char *command, const char *what, int *exit_code, enum m
     return refused(command, what, exit_code, why);
 }
 
-/* An MLP of four times the hidden size unless something else is said; as many layers in the encoder as in the decoder. */
+/* An MLP of four times the hidden size unless something else is said; as many layers in the encoder as in the decoder.
+ */
 static bool is_fourfold(const struct model_shape *s)
 {
     return s->family == MODEL_GPT || s->family == MODEL_BERT || s->family == MODEL_VIT || s->family == MODEL_WHISPER;
@@ -382,8 +363,7 @@ static bool is_halved(const struct model_shape *s)
 /* What both kinds of Mamba have unless their configurations say otherwise. */
 static void complete_mamba(struct model_shape *s)
 {
-    if (s->family != MODEL_MAMBA)
-        return;
+    if (s->family != MODEL_MAMBA) return;
     s->inner = s->inner ? s->inner : 2 * s->hidden;
     s->state = s->state ? s->state : s->heads ? 128 : 16;
     s->step_rank = s->heads ? 0 : s->step_rank ? s->step_rank : (s->hidden + 15) / 16;
@@ -398,12 +378,9 @@ static void complete(struct model_shape *s)
 
     complete_mamba(s);
 
-    if (!s->head_dim && s->heads)
-        s->head_dim = s->hidden / s->heads;
-    if (!s->kv_heads)
-        s->kv_heads = s->heads;
-    if (!s->ffn && fourfold)
-        s->ffn = 4 * s->hidden;
+    if (!s->head_dim && s->heads) s->head_dim = s->hidden / s->heads;
+    if (!s->kv_heads) s->kv_heads = s->heads;
+    if (!s->ffn && fourfold) s->ffn = 4 * s->hidden;
     if (s->experts) {
         s->moe_layers = s->moe_layers ? s->moe_layers : s->layers;
         s->expert_ffn = s->expert_ffn ? s->expert_ffn : s->ffn;
@@ -411,12 +388,9 @@ static void complete(struct model_shape *s)
     }
     if (s->family == MODEL_VIT && s->patch)
         s->positions = s->positions ? s->positions : (s->image / s->patch) * (s->image / s->patch) + 1;
-    if (s->positions == MODEL_AS_CONTEXT)
-        s->positions = s->context;
-    if (is_halved(s) && !s->encoder_layers)
-        s->encoder_layers = s->layers / 2;
-    if (s->window && !s->window_layers)
-        s->window_layers = s->layers;
+    if (s->positions == MODEL_AS_CONTEXT) s->positions = s->context;
+    if (is_halved(s) && !s->encoder_layers) s->encoder_layers = s->layers / 2;
+    if (s->window && !s->window_layers) s->window_layers = s->layers;
 }
 
 static bool sizes_in_bounds(const char *command, const char *what, const struct model_shape *s, int *exit_code)
@@ -425,23 +399,44 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
         const char *name;
         uint64_t size;
     } sizes[] = {
-        {"layers", s->layers}, {"image size", s->image}, {"patch size", s->patch}, {"channels", s->channels},
-        {"hidden size", s->hidden}, {"heads", s->heads}, {"heads of keys", s->kv_heads}, {"head size", s->head_dim}, {"MLP size", s->ffn}, {"vocabulary", s->vocab},
-        {"positions", s->positions == MODEL_AS_CONTEXT ? s->context : s->positions}, {"token types", s->token_types},
-        {"experts", s->experts}, {"experts' size", s->expert_ffn}, {"shared experts", s->shared_experts},
-        {"shared experts' size", s->shared_ffn}, {"query rank", s->q_rank}, {"key and value rank", s->kv_rank},
-        {"rotary part of a head", s->rope_dim}, {"other part of a head", s->nope_dim},
-        {"head size of values", s->v_dim}, {"classes", s->classes}, {"embedding size", s->embedding},
-        {"buckets", s->buckets}, {"context", s->context}, {"window", s->window},
-        {"positions of sound", s->sound}, {"inner size", s->inner}, {"state", s->state}, {"kernel of the convolution", s->taps},
-        {"rank of time steps", s->step_rank}, {"groups", s->groups},
+        {"layers", s->layers},
+        {"image size", s->image},
+        {"patch size", s->patch},
+        {"channels", s->channels},
+        {"hidden size", s->hidden},
+        {"heads", s->heads},
+        {"heads of keys", s->kv_heads},
+        {"head size", s->head_dim},
+        {"MLP size", s->ffn},
+        {"vocabulary", s->vocab},
+        {"positions", s->positions == MODEL_AS_CONTEXT ? s->context : s->positions},
+        {"token types", s->token_types},
+        {"experts", s->experts},
+        {"experts' size", s->expert_ffn},
+        {"shared experts", s->shared_experts},
+        {"shared experts' size", s->shared_ffn},
+        {"query rank", s->q_rank},
+        {"key and value rank", s->kv_rank},
+        {"rotary part of a head", s->rope_dim},
+        {"other part of a head", s->nope_dim},
+        {"head size of values", s->v_dim},
+        {"classes", s->classes},
+        {"embedding size", s->embedding},
+        {"buckets", s->buckets},
+        {"context", s->context},
+        {"window", s->window},
+        {"positions of sound", s->sound},
+        {"inner size", s->inner},
+        {"state", s->state},
+        {"kernel of the convolution", s->taps},
+        {"rank of time steps", s->step_rank},
+        {"groups", s->groups},
     };
     char why[160];
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) { /* the layers, a picture's three, the others */
         if (sizes[i].size > (i == 0 ? MODEL_LAYERS_MAX : i <= 3 ? PICTURE_LARGEST : SIZE_LARGEST)) {
-            snprintf(why, sizeof why, "%s of %ju is more than any model has", sizes[i].name,
-                     (uintmax_t)sizes[i].size);
+            snprintf(why, sizeof why, "%s of %ju is more than any model has", sizes[i].name, (uintmax_t)sizes[i].size);
             return refused(command, what, exit_code, why);
         }
     }
@@ -450,8 +445,8 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
 
 static bool sizes_are_there(const char *command, const char *what, const struct model_shape *s, int *exit_code)
 {
-    bool text = s->family != MODEL_VIT, all_moe = s->experts && s->expert_ffn &&
-                                                  (!s->moe_layers || s->moe_layers == s->layers);
+    bool text = s->family != MODEL_VIT,
+         all_moe = s->experts && s->expert_ffn && (!s->moe_layers || s->moe_layers == s->layers);
     bool fourfold = is_fourfold(s) || s->family == MODEL_MAMBA;
     const struct {
         bool missing;
@@ -476,8 +471,7 @@ static bool sizes_are_there(const char *command, const char *what, const struct 
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].missing)
-            return needed(command, what, exit_code, s->family, rows[i].number, rows[i].option);
+        if (rows[i].missing) return needed(command, what, exit_code, s->family, rows[i].number, rows[i].option);
     return true;
 }
 
@@ -505,8 +499,8 @@ static bool consistent(const char *command, const char *what, const struct model
         snprintf(why, sizeof why, "%ju layers with experts are more than %ju layers", (uintmax_t)s->moe_layers,
                  (uintmax_t)s->layers);
     else if (s->encoder_layers > s->layers)
-        snprintf(why, sizeof why, "%ju layers of the encoder are more than %ju layers",
-                 (uintmax_t)s->encoder_layers, (uintmax_t)s->layers);
+        snprintf(why, sizeof why, "%ju layers of the encoder are more than %ju layers", (uintmax_t)s->encoder_layers,
+                 (uintmax_t)s->layers);
     else if (is_halved(s) && !s->encoder_layers && s->layers % 2)
         snprintf(why, sizeof why, "%ju layers cannot be halved between encoder and decoder", (uintmax_t)s->layers);
     else if (s->window_layers > s->layers)
@@ -521,16 +515,15 @@ static bool consistent(const char *command, const char *what, const struct model
 static void list(struct lister *l)
 {
     static void (*const listed[MODEL_FAMILIES_N])(struct lister *) = {
-        [MODEL_GPT] = list_decoder, [MODEL_LLAMA] = list_decoder, [MODEL_BERT] = list_bert,
-        [MODEL_VIT] = list_vit,     [MODEL_T5] = list_t5,
-        [MODEL_WHISPER] = list_whisper, [MODEL_MAMBA] = list_mamba,
+        [MODEL_GPT] = list_decoder, [MODEL_LLAMA] = list_decoder,   [MODEL_BERT] = list_bert,   [MODEL_VIT] = list_vit,
+        [MODEL_T5] = list_t5,       [MODEL_WHISPER] = list_whisper, [MODEL_MAMBA] = list_mamba,
     };
 
     listed[l->s->family](l);
 }
 
-bool model_shaped(const char *command, const char *what, const struct model_shape *shape,
-                  struct model *m, int *exit_code)
+bool model_shaped(const char *command, const char *what, const struct model_shape *shape, struct model *m,
+                  int *exit_code)
 {
     struct lister l = {.m = m, .s = &m->shape};
 
@@ -544,11 +537,9 @@ bool model_shaped(const char *command, const char *what, const struct model_shap
         !consistent(command, what, shape, exit_code))
         return false;
     complete(&m->shape);
-    if (!sizes_in_bounds(command, what, &m->shape, exit_code))
-        return false;
+    if (!sizes_in_bounds(command, what, &m->shape, exit_code)) return false;
     l.layers[EVERY] = m->shape.layers;
     list(&l);
-    if (l.failed || !m->params)
-        return refused(command, what, exit_code, "that makes more than 1e15 parameters");
+    if (l.failed || !m->params) return refused(command, what, exit_code, "that makes more than 1e15 parameters");
     return true;
 }

@@ -27,8 +27,7 @@ void stored_free(struct stored *s)
 
 static uint64_t hash_bytes(const char *text, size_t n, uint64_t hash)
 {
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
     return gs_hash64(hash);
 }
 
@@ -50,11 +49,9 @@ static bool before_layer(const char *name, size_t end)
     static const char *const words[] = {"layers", "layer", "h", "blk", "blocks", "block"};
     size_t begin = end;
 
-    while (begin > 0 && name[begin - 1] != '.')
-        begin--;
+    while (begin > 0 && name[begin - 1] != '.') begin--;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i]) == end - begin && memcmp(words[i], name + begin, end - begin) == 0)
-            return true;
+        if (strlen(words[i]) == end - begin && memcmp(words[i], name + begin, end - begin) == 0) return true;
     return false;
 }
 
@@ -70,8 +67,7 @@ static uint64_t pattern_of(const char *name, size_t length, char out[NAME_BYTES_
         while (end < length && name[end] >= '0' && name[end] <= '9' && end - i < 9)
             number = number * 10 + (uint64_t)(name[end++] - '0');
         if (end > i && (end == length || name[end] == '.') && (i == 0 || name[i - 1] == '.')) {
-            if (i > 1 && layer == UINT64_MAX && number < MODEL_LAYERS_MAX && before_layer(name, i - 1))
-                layer = number;
+            if (i > 1 && layer == UINT64_MAX && number < MODEL_LAYERS_MAX && before_layer(name, i - 1)) layer = number;
             out[n++] = '*';
             i = end;
         } else {
@@ -89,13 +85,17 @@ static struct stored_form *form_of(struct stored *s, const char *pattern, const 
     uint32_t *at = gs_map_at(&s->forms_by, hash_bytes((const char *)key, sizeof key, of_pattern));
 
     if (*at == GS_MAP_NEW) {
-        if (s->forms_n == FORMS_MAX)
-            return NULL;
+        if (s->forms_n == FORMS_MAX) return NULL;
         *at = (uint32_t)s->forms_n;
         uint32_t *first = gs_map_at(&s->patterns, of_pattern);
         *GS_PUSH(s->forms, s->forms_n, s->forms_cap) = (struct stored_form){
-            .pattern = gs_arena_printf(&s->arena, "%s", pattern), .type = t->type, .rank = t->rank,
-            .first = t->first, .second = t->second, .elements = t->elements, .next = *first,
+            .pattern = gs_arena_printf(&s->arena, "%s", pattern),
+            .type = t->type,
+            .rank = t->rank,
+            .first = t->first,
+            .second = t->second,
+            .elements = t->elements,
+            .next = *first,
         };
         *first = (uint32_t)(s->forms_n - 1);
         return &s->forms[s->forms_n - 1];
@@ -124,12 +124,14 @@ bool stored_add(struct stored *s, const struct model_file *f, const struct store
     uint64_t layer;
 
     if (t->length > NAME_BYTES_MAX || memchr(t->name, 0, t->length))
-        return model_bad(f, t->length > NAME_BYTES_MAX ? "a tensor's name has %zu bytes, which is no name of a model's part"
-                                                  : "a tensor's name of %zu bytes has a NUL in it", t->length);
+        return model_bad(f,
+                         t->length > NAME_BYTES_MAX
+                             ? "a tensor's name has %zu bytes, which is no name of a model's part"
+                             : "a tensor's name of %zu bytes has a NUL in it",
+                         t->length);
     memcpy(name, t->name, t->length);
     name[t->length] = 0;
-    if (s->tensors == TENSORS_MAX)
-        return model_bad(f, "has more than %d tensors: no model that is known", TENSORS_MAX);
+    if (s->tensors == TENSORS_MAX) return model_bad(f, "has more than %d tensors: no model that is known", TENSORS_MAX);
     known = gs_map_at(&s->names, hash_bytes(t->name, t->length, SEED));
     if (*known != GS_MAP_NEW)
         return model_bad(f, "has the tensor '%s' for a second time", term_clean(clean, sizeof clean, name, true));
@@ -137,11 +139,9 @@ bool stored_add(struct stored *s, const struct model_file *f, const struct store
     s->tensors++;
     layer = pattern_of(t->name, t->length, pattern);
     struct stored_form *form = form_of(s, pattern, t);
-    if (!form)
-        return model_bad(f, "has more than %d tensors that differ in form: no model that is known", FORMS_MAX);
+    if (!form) return model_bad(f, "has more than %d tensors that differ in form: no model that is known", FORMS_MAX);
     if (layer != UINT64_MAX) {
-        if (layer >= s->layers)
-            s->layers = layer + 1;
+        if (layer >= s->layers) s->layers = layer + 1;
         form->layer_last = !form->count || layer > form->layer_last ? layer : form->layer_last;
         form->layer_first = !form->count || layer < form->layer_first ? layer : form->layer_first;
     }

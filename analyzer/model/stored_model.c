@@ -17,13 +17,12 @@ static bool ends_with(const char *text, const char *ending)
 }
 
 /* The form whose name has `other` where this one has `ending`. */
-static const struct stored_form *sibling(const struct stored *s, const struct stored_form *t,
-                                         const char *ending, const char *other)
+static const struct stored_form *sibling(const struct stored *s, const struct stored_form *t, const char *ending,
+                                         const char *other)
 {
     char name[1100];
 
-    if (!ends_with(t->pattern, ending))
-        return NULL;
+    if (!ends_with(t->pattern, ending)) return NULL;
     snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->pattern) - strlen(ending)), t->pattern, other);
     return stored_find(s, name);
 }
@@ -59,8 +58,7 @@ static unsigned of_qweight(const struct stored *s, const struct stored_form *t, 
 static unsigned unpacking(const struct stored *s, const struct stored_form *t, unsigned bits, bool *by_columns)
 {
     *by_columns = true;
-    if (is_type(t, "I32") && ends_with(t->pattern, ".qweight"))
-        return of_qweight(s, t, bits, by_columns);
+    if (is_type(t, "I32") && ends_with(t->pattern, ".qweight")) return of_qweight(s, t, bits, by_columns);
     if (is_type(t, "I32") && ends_with(t->pattern, ".weight_packed")) /* compressed-tensors */
         return of_bits(32, bits);
     if (is_type(t, "U32") && sibling(s, t, ".weight", ".scales")) /* MLX */
@@ -76,25 +74,46 @@ static unsigned unpacking(const struct stored *s, const struct stored_form *t, u
 static bool is_companion(const struct stored *s, const struct stored_form *t)
 {
     static const char *const endings[] = {
-        ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", ".SCB", ".weight_format",
-        ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_global_scale", ".input_scale",
-        ".input_global_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx", ".k_scale", ".v_scale",
-        ".q_scale", ".inv_freq", ".position_ids", ".masked_bias", ".num_batches_tracked", ".running_mean",
-        ".running_var", "e_score_correction_bias", "rope_freqs.weight", "rope_factors_long.weight",
-        "rope_factors_short.weight", "exp_probs_b.bias",
+        ".absmax",
+        ".quant_map",
+        ".nested_absmax",
+        ".nested_quant_map",
+        ".SCB",
+        ".weight_format",
+        ".weight_scale",
+        ".weight_scale_inv",
+        ".weight_scale_2",
+        ".weight_global_scale",
+        ".input_scale",
+        ".input_global_scale",
+        ".weight_zero_point",
+        ".weight_shape",
+        ".weight_g_idx",
+        ".k_scale",
+        ".v_scale",
+        ".q_scale",
+        ".inv_freq",
+        ".position_ids",
+        ".masked_bias",
+        ".num_batches_tracked",
+        ".running_mean",
+        ".running_var",
+        "e_score_correction_bias",
+        "rope_freqs.weight",
+        "rope_factors_long.weight",
+        "rope_factors_short.weight",
+        "exp_probs_b.bias",
     };
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_with(t->pattern, endings[i]))
-            return true;
-    if (strstr(t->pattern, ".quant_state."))
-        return true;
-    if (sibling(s, t, ".qzeros", ".qweight") || sibling(s, t, ".scales", ".qweight") || sibling(s, t, ".g_idx", ".qweight"))
+        if (ends_with(t->pattern, endings[i])) return true;
+    if (strstr(t->pattern, ".quant_state.")) return true;
+    if (sibling(s, t, ".qzeros", ".qweight") || sibling(s, t, ".scales", ".qweight") ||
+        sibling(s, t, ".g_idx", ".qweight"))
         return true;
     if (is_type(sibling(s, t, ".scales", ".weight"), "U32") || is_type(sibling(s, t, ".biases", ".weight"), "U32"))
         return true;
-    if (is_type(sibling(s, t, "_scales", "_blocks"), "U8"))
-        return true;
+    if (is_type(sibling(s, t, "_scales", "_blocks"), "U8")) return true;
     if ((ends_with(t->pattern, "attn.bias") || ends_with(t->pattern, "attention.bias")) && t->rank >= 3)
         return true; /* the causal mask of GPT-2 and GPT-NeoX */
     return is_type(t, "I64") || is_type(t, "U64") || is_type(t, "BOOL") || is_type(t, "I16") || is_type(t, "U16") ||
@@ -110,8 +129,7 @@ static bool has_any(const char *name, const char *words)
     while (*words) {
         size_t n = strcspn(words, "|");
         snprintf(word, sizeof word, "%.*s", (int)n, words);
-        if (strstr(name, word))
-            return true;
+        if (strstr(name, word)) return true;
         words += n + (words[n] == '|');
     }
     return false;
@@ -127,11 +145,14 @@ static const struct {
     {TENSOR_NORM, "norm|ln_|.ln|.bn|bn1|bn2|bn3|downsample.1.", 0, 1},
     {TENSOR_MLP, "shared_expert|shexp", 2, 9},
     {TENSOR_EXPERT, "experts.*|_exps|experts.gate_up|experts.down|ffn_gate.*|ffn_up.*|ffn_down.*", 2, 9},
-    {TENSOR_EMBEDDING, "embed_tokens|wte|wpe|word_embed|position_embed|token_type|token_embd|position_embd|"
-                       "token_types|embed_in|embed_positions|tok_embeddings|class_token|cls_token|pos_embed|"
-                       "mask_token|shared.weight|embedding|project_in", 1, 3},
+    {TENSOR_EMBEDDING,
+     "embed_tokens|wte|wpe|word_embed|position_embed|token_type|token_embd|position_embd|"
+     "token_types|embed_in|embed_positions|tok_embeddings|class_token|cls_token|pos_embed|"
+     "mask_token|shared.weight|embedding|project_in",
+     1, 3},
     {TENSOR_CONV, "conv|patch|downsample", 3, 9},
-    {TENSOR_HEAD, "lm_head|embed_out|project_out|classifier|score.|pooler|cls.pred|cls.seq|qa_outputs|heads.head", 1, 9},
+    {TENSOR_HEAD, "lm_head|embed_out|project_out|classifier|score.|pooler|cls.pred|cls.seq|qa_outputs|heads.head", 1,
+     9},
     {TENSOR_ATTENTION, "attn|attention|q_proj|k_proj|v_proj|o_proj|query|in_proj", 2, 9},
     {TENSOR_MLP, "mlp|ffn|feed_forward|fc1|fc2|intermediate|output.dense|gate_proj|up_proj|down_proj|dense_h_to", 2, 9},
 };
@@ -141,22 +162,22 @@ static enum tensor_role role_named(const char *pattern, unsigned rank, bool but_
     char name[1100];
     size_t n = 0;
 
-    for (; pattern[n] && n < sizeof name - 1; n++)
-        name[n] = (char)tolower((unsigned char)pattern[n]);
+    for (; pattern[n] && n < sizeof name - 1; n++) name[n] = (char)tolower((unsigned char)pattern[n]);
     name[n] = 0;
     if (strcmp(name, "output.weight") == 0) /* GGUF */
         return TENSOR_HEAD;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (!(but_bias && roles[i].role == TENSOR_BIAS) && rank >= roles[i].rank_from && rank <= roles[i].rank_to && has_any(name, roles[i].words))
+        if (!(but_bias && roles[i].role == TENSOR_BIAS) && rank >= roles[i].rank_from && rank <= roles[i].rank_to &&
+            has_any(name, roles[i].words))
             return roles[i].role;
     return rank == 4 ? TENSOR_CONV : TENSOR_OTHER;
 }
 
 static enum tensor_place place_of(const char *pattern, enum tensor_role role)
 {
-    if (strchr(pattern, '*'))
-        return TENSOR_IN_LAYER;
-    return role == TENSOR_EMBEDDING || strstr(pattern, "embed") || strstr(pattern, "embd") ? TENSOR_BEFORE : TENSOR_AFTER;
+    if (strchr(pattern, '*')) return TENSOR_IN_LAYER;
+    return role == TENSOR_EMBEDDING || strstr(pattern, "embed") || strstr(pattern, "embd") ? TENSOR_BEFORE
+                                                                                           : TENSOR_AFTER;
 }
 
 /* ---------------------------------------------------------------- names */
@@ -176,10 +197,13 @@ static const struct {
     {"q_b_proj", TENSOR_ATTENTION, ".q_b_proj|.attn_q_b"},
     {"kv_a_proj", TENSOR_ATTENTION, ".kv_a_proj_with_mqa|.attn_kv_a_mqa"},
     {"kv_b_proj", TENSOR_ATTENTION, ".kv_b_proj|.attn_kv_b"},
-    {"o_proj", TENSOR_ATTENTION, ".o_proj|.attn_output|.out_proj|attention.output.dense|attn.c_proj|attention.dense|.out_lin|.wo"},
+    {"o_proj", TENSOR_ATTENTION,
+     ".o_proj|.attn_output|.out_proj|attention.output.dense|attn.c_proj|attention.dense|.out_lin|.wo"},
     {"gate_proj", TENSOR_MLP, ".gate_proj|.ffn_gate|.ffn_gate_shexp|feed_forward.w1"},
-    {"up_proj", TENSOR_MLP, ".up_proj|.ffn_up|.ffn_up_shexp|.c_fc|.fc1|.fc_in|.dense_h_to_4h|intermediate.dense|.lin1|feed_forward.w3"},
-    {"down_proj", TENSOR_MLP, ".down_proj|.ffn_down|.ffn_down_shexp|mlp.c_proj|.fc2|.fc_out|.dense_4h_to_h|output.dense|.lin2|feed_forward.w2"},
+    {"up_proj", TENSOR_MLP,
+     ".up_proj|.ffn_up|.ffn_up_shexp|.c_fc|.fc1|.fc_in|.dense_h_to_4h|intermediate.dense|.lin1|feed_forward.w3"},
+    {"down_proj", TENSOR_MLP,
+     ".down_proj|.ffn_down|.ffn_down_shexp|mlp.c_proj|.fc2|.fc_out|.dense_4h_to_h|output.dense|.lin2|feed_forward.w2"},
     {"gate_up_proj", TENSOR_MLP, ".gate_up_proj"},
     {"gate_proj", TENSOR_EXPERT, ".gate_proj|.ffn_gate_exps|.w1"},
     {"up_proj", TENSOR_EXPERT, ".up_proj|.ffn_up_exps|.w3"},
@@ -195,8 +219,7 @@ static bool ends_with_any(const char *text, size_t n, const char *words)
 {
     while (*words) {
         size_t k = strcspn(words, "|");
-        if (n >= k && memcmp(text + n - k, words, k) == 0)
-            return true;
+        if (n >= k && memcmp(text + n - k, words, k) == 0) return true;
         words += k + (words[k] == '|');
     }
     return false;
@@ -204,7 +227,8 @@ static bool ends_with_any(const char *text, size_t n, const char *words)
 
 static const char *plain_name(const char *pattern, enum tensor_role role)
 {
-    static const char *const tails[] = {".weight", ".qweight", ".weight_packed", "_blocks", "_weight", ".bias", "_bias"};
+    static const char *const tails[] = {".weight", ".qweight", ".weight_packed", "_blocks",
+                                        "_weight", ".bias",    "_bias"};
     size_t n = strlen(pattern);
 
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
@@ -224,8 +248,7 @@ static const char *plain_name_of_bias(const char *pattern)
     static const enum tensor_role of[] = {TENSOR_ATTENTION, TENSOR_MLP, TENSOR_HEAD};
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (plain_name(pattern, of[i]))
-            return plain_name(pattern, of[i]);
+        if (plain_name(pattern, of[i])) return plain_name(pattern, of[i]);
     return role_named(pattern, 1, true) == TENSOR_NORM ? "norm" : NULL;
 }
 
@@ -243,22 +266,22 @@ static void name_of(const char *pattern, enum tensor_role role, char out[80])
     term_clean(clean, sizeof clean, pattern, true);
     n = strlen(clean);
     const char *from = n <= 76 ? clean : clean + n - 76;
-    while (from > clean && ((unsigned char)*from & 0xc0) == 0x80)
-        from++;
+    while (from > clean && ((unsigned char)*from & 0xc0) == 0x80) from++;
     snprintf(out, 80, "%s%.76s", from > clean ? "…" : "", from);
 }
 
 /* ---------------------------------------------------------------- the model */
 
 /* Which layers have it: see struct model_tensor. */
-static void place_in_layers(struct model_tensor *row, const struct stored *s, const struct stored_form *t, bool two_stacks)
+static void place_in_layers(struct model_tensor *row, const struct stored *s, const struct stored_form *t,
+                            bool two_stacks)
 {
     const uint64_t span = t->layer_last - t->layer_first + 1;
 
     row->layers = span < t->count ? span : t->count;
-    row->kind = two_stacks && strstr(t->pattern, "decoder.") ? 2
+    row->kind = two_stacks && strstr(t->pattern, "decoder.")   ? 2
                 : two_stacks && strstr(t->pattern, "encoder.") ? 1
-                : row->layers >= s->layers ? 0
+                : row->layers >= s->layers                     ? 0
                 : row->role == TENSOR_EXPERT || row->role == TENSOR_ROUTER || strstr(t->pattern, "shared") ||
                         strstr(t->pattern, "shexp")
                     ? 2
@@ -271,16 +294,14 @@ static bool is_transposed(const struct stored *s, const struct stored_form *t)
 {
     const struct stored_form *c_attn = sibling(s, t, "mlp.c_fc.weight", "attn.c_attn.weight");
 
-    if (!c_attn)
-        c_attn = sibling(s, t, "mlp.c_proj.weight", "attn.c_attn.weight");
-    if (!c_attn)
-        c_attn = sibling(s, t, "attn.c_proj.weight", "attn.c_attn.weight");
-    if (!c_attn && ends_with(t->pattern, "attn.c_attn.weight"))
-        c_attn = t;
+    if (!c_attn) c_attn = sibling(s, t, "mlp.c_proj.weight", "attn.c_attn.weight");
+    if (!c_attn) c_attn = sibling(s, t, "attn.c_proj.weight", "attn.c_attn.weight");
+    if (!c_attn && ends_with(t->pattern, "attn.c_attn.weight")) c_attn = t;
     return c_attn && t->rank == 2 && c_attn->rank == 2 && c_attn->second > c_attn->first;
 }
 
-static bool add_form(struct model *m, const struct stored *s, const struct stored_hints *hints, const struct stored_form *t)
+static bool add_form(struct model *m, const struct stored *s, const struct stored_hints *hints,
+                     const struct stored_form *t)
 {
     const unsigned parts = t->packing;
     const bool stack = t->rank >= 3 && (strstr(t->pattern, "expert") || strstr(t->pattern, "_exps"));
@@ -288,18 +309,15 @@ static bool add_form(struct model *m, const struct stored *s, const struct store
     const enum tensor_role role = t->role;
     char name[80];
 
-    if (each == 0)
-        return true;
+    if (each == 0) return true;
     if (stack) {
-        if (__builtin_mul_overflow(count, t->first, &count))
-            return false;
+        if (__builtin_mul_overflow(count, t->first, &count)) return false;
         rows = t->second;
         each /= t->first;
     }
     uint64_t cols = each / rows;
     unsigned __int128 all = (unsigned __int128)each * parts / PLAIN;
-    if (all > MODEL_PARAMS_MAX)
-        return false;
+    if (all > MODEL_PARAMS_MAX) return false;
     if (parts != PLAIN && t->by_columns)
         cols = (uint64_t)all / rows;
     else if (parts != PLAIN)
@@ -311,13 +329,12 @@ static bool add_form(struct model *m, const struct stored *s, const struct store
     }
     name_of(t->pattern, role, name);
     struct model_tensor *row = model_add(m, name, role, place_of(t->pattern, role), rows, cols, count);
-    if (!row)
-        return false;
+    if (!row) return false;
     row->dims = cols == 1 && t->rank >= 2 ? 0 : stack || t->rank == 2 ? 2 : t->rank >= 3 ? 4 : 1;
     row->bytes = t->bytes;
-    if (row->place == TENSOR_IN_LAYER)
-        place_in_layers(row, s, t, hints->shape && hints->shape->encoder_layers);
-    row->fixed = hints->shape && hints->shape->family == MODEL_WHISPER && ends_with(t->pattern, "encoder.embed_positions.weight");
+    if (row->place == TENSOR_IN_LAYER) place_in_layers(row, s, t, hints->shape && hints->shape->encoder_layers);
+    row->fixed = hints->shape && hints->shape->family == MODEL_WHISPER &&
+                 ends_with(t->pattern, "encoder.embed_positions.weight");
     return true;
 }
 
@@ -335,27 +352,21 @@ static void types_of(struct type_bytes *types, size_t n, char *out, size_t size)
     for (size_t shown = 0; shown < 3 && shown < n; shown++) {
         size_t most = 0;
         for (size_t i = 1; i < n; i++)
-            if (types[i].bytes > types[most].bytes)
-                most = i;
-        if (types[most].bytes <= 0)
-            return;
+            if (types[i].bytes > types[most].bytes) most = i;
+        if (types[most].bytes <= 0) return;
         at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " + " : "", types[most].type);
         types[most].bytes = 0;
     }
-    if (n > 3 && at < size)
-        snprintf(out + at, size - at, " + …");
+    if (n > 3 && at < size) snprintf(out + at, size - at, " + …");
 }
 
 static void add_type(struct type_bytes types[64], size_t *n, const struct stored_form *t)
 {
     size_t i = 0;
 
-    while (i < *n && strcmp(types[i].type, t->type) != 0)
-        i++;
-    if (i == *n && *n == 64)
-        return;
-    if (i == *n)
-        types[(*n)++] = (struct type_bytes){t->type, 0};
+    while (i < *n && strcmp(types[i].type, t->type) != 0) i++;
+    if (i == *n && *n == 64) return;
+    if (i == *n) types[(*n)++] = (struct type_bytes){t->type, 0};
     types[i].bytes += t->bytes;
 }
 
@@ -363,11 +374,9 @@ static void add_type(struct type_bytes types[64], size_t *n, const struct stored
 static bool stored_twice(const struct stored *s, const struct stored_form *forms, const struct stored_hints *hints,
                          const struct stored_form *t)
 {
-    if (!hints->shape || !hints->shape->tied || !ends_with(t->pattern, "lm_head.weight"))
-        return false;
+    if (!hints->shape || !hints->shape->tied || !ends_with(t->pattern, "lm_head.weight")) return false;
     for (size_t i = 0; i < s->forms_n; i++)
-        if (&s->forms[i] != t && s->forms[i].elements == t->elements && forms[i].role == TENSOR_EMBEDDING)
-            return true;
+        if (&s->forms[i] != t && s->forms[i].elements == t->elements && forms[i].role == TENSOR_EMBEDDING) return true;
     return false;
 }
 
@@ -380,10 +389,9 @@ static void guess_shape(const struct stored *s, struct model_shape *shape)
     for (size_t i = 0; i < s->forms_n; i++) {
         const struct stored_form *t = &s->forms[i];
         if (t->rank == 2 && (ends_with(t->pattern, "embed_tokens.weight") || ends_with(t->pattern, "wte.weight") ||
-                             ends_with(t->pattern, "word_embeddings.weight") || ends_with(t->pattern, "embed_in.weight") ||
-                             ends_with(t->pattern, "token_embd.weight"))) {
-            if (table)
-                return;
+                             ends_with(t->pattern, "word_embeddings.weight") ||
+                             ends_with(t->pattern, "embed_in.weight") || ends_with(t->pattern, "token_embd.weight"))) {
+            if (table) return;
             table = t;
         }
     }
@@ -395,15 +403,18 @@ static void guess_shape(const struct stored *s, struct model_shape *shape)
 
 static void say_what_is_counted(struct model *m, uint64_t packed, uint64_t unknown)
 {
-    if (*m->note)
-        return;
+    if (*m->note) return;
     if (unknown)
-        snprintf(m->note, sizeof m->note, "how many bits a packed weight has is not said beside it: "
-                                          "%ju stored words are counted as they are", (uintmax_t)unknown);
+        snprintf(m->note, sizeof m->note,
+                 "how many bits a packed weight has is not said beside it: "
+                 "%ju stored words are counted as they are",
+                 (uintmax_t)unknown);
     else if (packed)
-        snprintf(m->note, sizeof m->note, "parameters are counted as unpacked; scales and zero points are in the bytes only");
+        snprintf(m->note, sizeof m->note,
+                 "parameters are counted as unpacked; scales and zero points are in the bytes only");
     else if (m->other_bytes > 0)
-        snprintf(m->note, sizeof m->note, "%.0f bytes of the file are no parameters (masks, statistics, scales)", m->other_bytes);
+        snprintf(m->note, sizeof m->note, "%.0f bytes of the file are no parameters (masks, statistics, scales)",
+                 m->other_bytes);
 }
 
 /* A matrix that is Q4_K in some layers and Q6_K in others is one matrix of the layer: what is said of the first
@@ -413,8 +424,10 @@ static size_t speaker(const struct stored *s, size_t i)
     const struct stored_form *t = &s->forms[i];
     size_t first = i;
 
-    for (const struct stored_form *o = stored_find(s, t->pattern); o; o = o->next == GS_MAP_NEW ? NULL : &s->forms[o->next])
-        if (o->rank == t->rank && o->first == t->first && o->second == t->second && o->elements == t->elements && (size_t)(o - s->forms) < first)
+    for (const struct stored_form *o = stored_find(s, t->pattern); o;
+         o = o->next == GS_MAP_NEW ? NULL : &s->forms[o->next])
+        if (o->rank == t->rank && o->first == t->first && o->second == t->second && o->elements == t->elements &&
+            (size_t)(o - s->forms) < first)
             first = (size_t)(o - s->forms);
     return first;
 }
@@ -460,8 +473,7 @@ static bool add_forms(const struct stored *s, struct stored_form *forms, const s
         forms[i].by_columns = by_columns;
     }
     for (size_t i = 0; i < s->forms_n; i++)
-        if (forms[i].count && !add_form(m, s, hints, &forms[i]))
-            return false;
+        if (forms[i].count && !add_form(m, s, hints, &forms[i])) return false;
     return true;
 }
 
@@ -472,23 +484,19 @@ static bool is_of_mixer(const struct stored_form *t, const struct stored_hints *
            ends_with(t->pattern, "_proj.weight");
 }
 
-bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints,
-                  struct model *m)
+bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints, struct model *m)
 {
     struct sorting sorting = {.types_n = 0};
     struct stored_form *forms = gs_realloc(NULL, s->forms_n, sizeof *forms);
     bool ok;
 
-    if (s->forms_n)
-        memcpy(forms, s->forms, s->forms_n * sizeof *forms);
+    if (s->forms_n) memcpy(forms, s->forms, s->forms_n * sizeof *forms);
     for (size_t i = 0; i < s->forms_n; i++)
         forms[i].role = is_of_mixer(&forms[i], hints) ? TENSOR_MLP : role_named(forms[i].pattern, forms[i].rank, false);
     ok = add_forms(s, forms, hints, &sorting, m);
     free(forms);
-    if (!ok)
-        return model_bad(f, "has more than 1e15 parameters");
-    if (m->params == 0)
-        return model_bad(f, "holds no parameters");
+    if (!ok) return model_bad(f, "has more than 1e15 parameters");
+    if (m->params == 0) return model_bad(f, "holds no parameters");
     types_of(sorting.types, sorting.types_n, m->stored_as, sizeof m->stored_as);
     if (hints->shape)
         m->shape = *hints->shape;

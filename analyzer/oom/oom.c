@@ -18,7 +18,7 @@
 #include <string.h>
 
 static const int64_t group_ns = 10000000000; /* rows further apart are different failures */
-enum { CAPTURES = 64 }; /* groups for which what was live is kept, fatal ones first */
+enum { CAPTURES = 64 };                      /* groups for which what was live is kept, fatal ones first */
 
 struct group {
     size_t first, last; /* rows; other threads' rows may lie between */
@@ -88,14 +88,12 @@ struct gs_ooms {
 /* Does PyTorch's failure come of CUDA's? PyTorch asks CUDA for at least what it was asked for
  * itself, but piece by piece where it maps memory; both are within one call, so of one line of
  * Python; and if CUDA's was made good and PyTorch's never was, they are two. */
-static bool reports(const struct gs_run *run, const struct gs_oom *tensor,
-                    const struct gs_oom *device)
+static bool reports(const struct gs_run *run, const struct gs_oom *tensor, const struct gs_oom *device)
 {
     uint32_t theirs = gs_stack_python(run, tensor->stack);
     uint32_t cudas = gs_stack_python(run, device->stack);
     return (device->requested_bytes >= tensor->requested_bytes || device->space == GS_SPACE_VMM) &&
-           (device->fatal || !tensor->fatal) &&
-           (theirs == cudas || theirs == GS_NONE || cudas == GS_NONE);
+           (device->fatal || !tensor->fatal) && (theirs == cudas || theirs == GS_NONE || cudas == GS_NONE);
 }
 
 /* PyTorch asks twice before it reports: the row before the report is the second time. */
@@ -115,9 +113,9 @@ static bool belongs(const struct gs_ooms *o, const struct group *g, size_t index
     const struct gs_oom *last = &o->rows[g->last], *row = &o->rows[index];
     return !g->tensor_failed && last->process == row->process && last->device == row->device &&
            row->time_ns - last->time_ns < group_ns &&
-           (row->layer == GS_LAYER_TENSOR ? reports(o->b->run, row, last)
-                                          : row->requested_bytes == last->requested_bytes &&
-                                                (last->fatal || is_reported_next(o, index)));
+           (row->layer == GS_LAYER_TENSOR
+                ? reports(o->b->run, row, last)
+                : row->requested_bytes == last->requested_bytes && (last->fatal || is_reported_next(o, index)));
 }
 
 static void join(struct group *g, const struct gs_oom *row, size_t index)
@@ -130,9 +128,8 @@ static void join(struct group *g, const struct gs_oom *row, size_t index)
     g->fatal = tensor ? row->fatal : (g->fatal || row->fatal);
     g->device_failed = g->device_failed || !tensor;
     g->tensor_failed = g->tensor_failed || tensor;
-    g->device_requested = !tensor && row->requested_bytes > g->device_requested
-                              ? row->requested_bytes
-                              : g->device_requested;
+    g->device_requested =
+        !tensor && row->requested_bytes > g->device_requested ? row->requested_bytes : g->device_requested;
     g->free = row->free_bytes != GS_UNKNOWN ? row->free_bytes : g->free;
     g->total = row->total_bytes != GS_UNKNOWN ? row->total_bytes : g->total;
     g->placed = g->failures == 1 || row->stack != GS_NONE ? index : g->placed;
@@ -175,8 +172,7 @@ static void choose_captures(struct gs_ooms *o)
 /* --- what was live -------------------------------------------------------------------------------
  */
 
-static uint32_t find_series(const struct gs_run *run, uint32_t process, int device,
-                            enum gs_series_layer layer)
+static uint32_t find_series(const struct gs_run *run, uint32_t process, int device, enum gs_series_layer layer)
 {
     for (size_t i = 0; i < gs_run_serieses(run); i++) {
         const struct gs_series *s = gs_run_series(run, (uint32_t)i);
@@ -212,8 +208,8 @@ static void take(struct ranges *r, const struct gs_lifetime *life)
     uint32_t *at = gs_map_at(&r->index, (uint64_t)life->location << 8 | life->space);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)r->taken_n;
-        *GS_PUSH(r->taken, r->taken_n, r->taken_cap) = (struct gs_taken){
-            .location = life->location, .stack = life->stack, .space = life->space};
+        *GS_PUSH(r->taken, r->taken_n, r->taken_cap) =
+            (struct gs_taken){.location = life->location, .stack = life->stack, .space = life->space};
     }
     struct gs_taken *t = &r->taken[*at];
     t->bytes = gs_add(t->bytes, life->bytes);
@@ -224,16 +220,13 @@ static void gather(void *self, const struct gs_lifetime *life)
 {
     struct ranges *r = self;
     struct span *span = GS_REACH(r->spans, life->location, r->spans_cap);
-    span->first_ns =
-        span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
+    span->first_ns = span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
     span->ranks += life->location < r->history_n ? gs_oom_history_rank(&r->history[life->location], life->alloc_ns) : 0;
     span->least = !span->most || life->bytes < span->least ? life->bytes : span->least;
     span->most = life->bytes > span->most ? life->bytes : span->most;
-    bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
-                  life->space != GS_SPACE_SHARED;
-    if (life->device != r->device || life->layer > GS_LAYER_TENSOR ||
-        (!device && life->layer == GS_LAYER_DEVICE)) {
+    bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_SHARED;
+    if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE)) {
         return;
     }
     struct gs_range range = {life->address, life->bytes};
@@ -264,10 +257,9 @@ static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, 
     size_t n, first = r->segments_n;
     const struct gs_mapping *m = gs_run_mappings(run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (m[i].process == oom->process && m[i].device == r->device &&
-            m[i].map_ns <= oom->time_ns && m[i].unmap_ns > oom->time_ns) {
-            *GS_PUSH(r->segments, r->segments_n, r->segments_cap) =
-                (struct gs_range){m[i].address, m[i].bytes};
+        if (m[i].process == oom->process && m[i].device == r->device && m[i].map_ns <= oom->time_ns &&
+            m[i].unmap_ns > oom->time_ns) {
+            *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = (struct gs_range){m[i].address, m[i].bytes};
         }
     }
     if (r->segments_n - first < 2) {
@@ -288,7 +280,8 @@ static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, 
 
 static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
 {
-    struct ranges r = {.device = oom->device, .history = o->history, .history_n = o->history_cap, .largest_stack = GS_NONE};
+    struct ranges r = {
+        .device = oom->device, .history = o->history, .history_n = o->history_cap, .largest_stack = GS_NONE};
     gs_run_live(o->b->run, gather, &r);
     gather_mappings(o->b->run, oom, &r);
     c->largest = r.largest;
@@ -326,9 +319,11 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
         const struct gs_location *l = gs_run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
             const struct gs_oom_history *history = GS_REACH(o->history, i, o->history_cap);
-            *GS_PUSH(c->live, c->live_n, c->live_cap) = (struct gs_oom_live){
-                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count,
-                .begun_ns = history->first_ns, .times = history->times};
+            *GS_PUSH(c->live, c->live_n, c->live_cap) = (struct gs_oom_live){.location = (uint32_t)i,
+                                                                             .bytes = l->live_bytes,
+                                                                             .count = l->live_count,
+                                                                             .begun_ns = history->first_ns,
+                                                                             .times = history->times};
         }
     }
 }
@@ -336,7 +331,8 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
 static void capture_passes(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
 {
     c->backward_ns = o->passes.backward_ns;
-    c->window = (struct gs_oom_window){.from_ns = c->backward_ns == GS_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
+    c->window =
+        (struct gs_oom_window){.from_ns = c->backward_ns == GS_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
     if (o->latest && o->latest->after.thread == oom->thread) {
         c->window.previous = &o->latest->window;
         c->window.from_ns = c->window.from_ns > o->latest->window.to_ns ? c->window.from_ns : o->latest->window.to_ns;
@@ -376,7 +372,8 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     gs_oom_passes_free(&o->passes, o->b->run, life);
 }
 
-/* Layers that a script calls one by one come by as often as a model has layers; a line where data enters is a loop's sooner. */
+/* Layers that a script calls one by one come by as often as a model has layers; a line where data enters is a loop's
+ * sooner. */
 enum { ENTERED = 3, AGAIN = 8, LAYERS = 64 };
 
 static void look_for_inputs(struct gs_ooms *o)
@@ -427,8 +424,8 @@ static void begin_after(struct gs_ooms *o, struct capture *c)
         return;
     }
     gs_oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->after);
-    if (o->latest && o->latest->after.failed != GS_NONE &&
-        o->latest->after.failed == c->after.failed && o->latest->after.thread == c->after.thread) {
+    if (o->latest && o->latest->after.failed != GS_NONE && o->latest->after.failed == c->after.failed &&
+        o->latest->after.thread == c->after.thread) {
         o->latest->after.granted = true;
     }
     o->latest = c;
@@ -446,9 +443,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
     uint32_t tensor = find_series(run, oom->process, oom->device, GS_SERIES_TENSOR);
     bool pinned = oom->layer == GS_LAYER_DEVICE && oom->space == GS_SPACE_PINNED;
     c->layer = pinned ? GS_SERIES_PINNED : tensor != GS_NONE ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
-    c->series = pinned              ? find_series(run, oom->process, -1, GS_SERIES_PINNED)
-                : tensor != GS_NONE ? tensor
-                                    : device;
+    c->series = pinned ? find_series(run, oom->process, -1, GS_SERIES_PINNED) : tensor != GS_NONE ? tensor : device;
     c->device_live = device != GS_NONE ? gs_run_series(run, device)->live_bytes : 0;
     c->by_owner = gs_owned_now(o->b, device, &c->by_owner_n);
     c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : GS_UNKNOWN;
@@ -457,8 +452,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
         c->live_bytes = s->live_bytes;
         c->allocated_bytes = s->allocated_bytes;
         c->allocations = s->allocations;
-        c->turnover =
-            s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
+        c->turnover = s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
         capture_live(o, c);
     }
     capture_lines(o, c);
@@ -532,8 +526,7 @@ static int64_t first_outside(const struct gs_builder *b, uint32_t process, int d
     return GS_UNKNOWN;
 }
 
-static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
-                                    const struct capture *c)
+static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g, const struct capture *c)
 {
     const struct gs_oom *row = &o->rows[g->shown];
     struct gs_oom_facts f = {.row = row,
@@ -582,8 +575,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         gs_oom_demand(o->b, &f);
         gs_oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
         f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
-        if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN &&
-            f.total - f.free >= gs_add(f.device_live, f.graphs)) {
+        if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN && f.total - f.free >= gs_add(f.device_live, f.graphs)) {
             f.outside = f.total - f.free - f.device_live - f.graphs;
         }
     }
@@ -599,21 +591,17 @@ static void holes(struct gs_report *report, const struct gs_oom_facts *f)
             continue;
         }
         g->time_s = gs_seconds(f->row->time_ns);
-        g->reserved_bytes =
-            f->tensor_reserved != GS_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
+        g->reserved_bytes = f->tensor_reserved != GS_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
         g->active_bytes = f->map.block_bytes;
         g->free_bytes = f->map.free_bytes;
         g->largest_free_bytes = f->map.largest_free_bytes;
-        g->external = f->map.free_bytes > 0
-                          ? 1 - (double)f->map.largest_free_bytes / (double)f->map.free_bytes
-                          : 0;
+        g->external = f->map.free_bytes > 0 ? 1 - (double)f->map.largest_free_bytes / (double)f->map.free_bytes : 0;
         g->segments = f->map.segments;
         g->blocks = f->map.blocks;
     }
 }
 
-static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
-                   struct gs_oom_verdict *v)
+static void answer(struct gs_ooms *o, size_t group, const struct capture *c, struct gs_oom_verdict *v)
 {
     struct gs_oom_facts f = facts_of(o, &o->groups[group], c), *kept;
     kept = gs_arena_alloc(o->b->arena, sizeof *kept);
@@ -749,9 +737,7 @@ static void find_handled(struct gs_ooms *o)
     for (size_t i = 0; i < o->groups_n; i++) {
         struct group *g = &o->groups[i];
         g->handled = !g->fatal && g->tensor_failed;
-        g->outcome = g->fatal     ? GS_OUTCOME_ENDED
-                     : g->handled ? GS_OUTCOME_HANDLED
-                                  : GS_OUTCOME_RETRIED;
+        g->outcome = g->fatal ? GS_OUTCOME_ENDED : g->handled ? GS_OUTCOME_HANDLED : GS_OUTCOME_RETRIED;
     }
     for (size_t i = 0; i < o->captures_n; i++) {
         struct capture *c = &o->captures[i];
@@ -794,9 +780,8 @@ void gs_ooms_finish(struct gs_ooms *o)
 static void say_capped(struct gs_builder *b, struct gs_oom_verdict *v)
 {
     if (v->capped && v->verdict && v->total_bytes != GS_UNKNOWN)
-        v->verdict =
-            gs_arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU",
-                            v->verdict, gs_bytes_text(b, (double)v->total_bytes));
+        v->verdict = gs_arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU", v->verdict,
+                                     gs_bytes_text(b, (double)v->total_bytes));
 }
 
 void gs_ooms_explain(struct gs_builder *b)

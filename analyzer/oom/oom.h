@@ -61,37 +61,38 @@ struct gs_oom_facts {
     int64_t outside, outside_first;            /* GS_UNKNOWN */
     int64_t graphs;                            /* held by the device for graphs */
     const struct gs_device_sample *said;       /* by NVML, about then; NULL nothing */
-    double turnover; /* share of the bytes ever allocated in the layer that were freed */
-    int64_t growing, growing_in_pass; /* live bytes of growing locations; of them in passes */
+    double turnover;                           /* share of the bytes ever allocated in the layer that were freed */
+    int64_t growing, growing_in_pass;          /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;
     uint32_t growing_stack; /* the heaviest of them */
     int64_t growing_heaviest;
-    uint64_t growing_count; /* live allocations there */
+    uint64_t growing_count;  /* live allocations there */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes, seen to remain while others were freed */
     bool growing_varies;     /* its blocks differ in size */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the heaviest's */
     int64_t heaviest_begun_ns;                   /* the first allocation of the heaviest's call path, freed or not */
-    const struct gs_growth *growth; /* the heaviest entry of it; NULL none */
-    int64_t before_growth;          /* live in all when it began; 0 unknown */
-    int64_t backward_ns;            /* of the last backward pass before the failure; GS_UNKNOWN: there was none */
-    int64_t growing_freed;          /* of growing_in_pass: on call paths whose earlier blocks a backward pass freed */
+    const struct gs_growth *growth;              /* the heaviest entry of it; NULL none */
+    int64_t before_growth;                       /* live in all when it began; 0 unknown */
+    int64_t backward_ns;   /* of the last backward pass before the failure; GS_UNKNOWN: there was none */
+    int64_t growing_freed; /* of growing_in_pass: on call paths whose earlier blocks a backward pass freed */
     enum gs_graph_evidence graph;
     bool graph_freed; /* the evidence: those frees; else that the inputs of the passes are kept */
     struct gs_oom_earlier trials;
     struct gs_oom_failed_pass failed_pass;
-    bool pending;     /* no backward pass since it began to grow, and one is to be expected */
-    bool evaluates;   /* … and none is to be expected */
-    bool replaced; /* what grows is made anew each time, larger: only the last ones are there */
-    int64_t turned_ns;   /* when a line outside of all passes last came by again; GS_UNKNOWN */
-    int64_t entered_ns;  /* when data last came to the device at a line outside of passes that did so three times; GS_UNKNOWN */
-    int64_t once_ns;     /* when a line in a pass last came by for the first time; GS_UNKNOWN */
-    int64_t earlier;     /* the most that was live before this step beside what grows; GS_UNKNOWN */
-    int64_t largest;        /* the largest live allocation on the device */
+    bool pending;       /* no backward pass since it began to grow, and one is to be expected */
+    bool evaluates;     /* … and none is to be expected */
+    bool replaced;      /* what grows is made anew each time, larger: only the last ones are there */
+    int64_t turned_ns;  /* when a line outside of all passes last came by again; GS_UNKNOWN */
+    int64_t entered_ns; /* when data last came to the device at a line outside of passes that did so three times;
+                           GS_UNKNOWN */
+    int64_t once_ns;    /* when a line in a pass last came by for the first time; GS_UNKNOWN */
+    int64_t earlier;    /* the most that was live before this step beside what grows; GS_UNKNOWN */
+    int64_t largest;    /* the largest live allocation on the device */
     uint32_t largest_stack;
     const struct gs_preallocation *preallocated; /* a framework took the device in advance, in this
                                                     process; NULL none */
-    uint32_t holder_stack;  /* what held most */
+    uint32_t holder_stack;                       /* what held most */
     int64_t holder;
     struct gs_heap_map map;
     const struct gs_taken *taken; /* of the device's layer */
@@ -103,22 +104,21 @@ struct gs_oom_live { /* what one location held at that moment */
     uint32_t location;
     int64_t bytes;
     uint64_t count;
-    int64_t begun_ns;          /* its first allocation, freed or not */
-    uint64_t times;            /* its allocations, freed or not */
-    int64_t first_ns, last_ns; /* of its live blocks: the first and the last allocation */
+    int64_t begun_ns;                        /* its first allocation, freed or not */
+    uint64_t times;                          /* its allocations, freed or not */
+    int64_t first_ns, last_ns;               /* of its live blocks: the first and the last allocation */
     double first_rank, last_rank, mean_rank; /* likewise, as shares of the location's allocations that came before */
-    int64_t least, most;       /* bytes of its smallest and its largest live block */
-    bool freed_in_backward;    /* a backward pass freed earlier blocks of it */
+    int64_t least, most;                     /* bytes of its smallest and its largest live block */
+    bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
 };
 /* oom_growth.c: the heaviest holder; what grows, and what it ends in. */
-void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t n,
-                    struct gs_oom_facts *f);
+void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t n, struct gs_oom_facts *f);
 /* Below a module's call, a function called forward, or a backward pass. */
 bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack);
 /* A lazy module making its parameters when it is first called. */
 bool gs_oom_lazy(const struct gs_run *run, uint32_t stack);
-/* Copied to the device, or made there of nothing, by PyTorch's operators (native_functions.yaml); so is what no native frame
- * tells of. */
+/* Copied to the device, or made there of nothing, by PyTorch's operators (native_functions.yaml); so is what no native
+ * frame tells of. */
 bool gs_oom_enters(struct gs_run *run, uint32_t stack);
 /* What the program had needed before; after _growing, and after the timelines. */
 void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f);
@@ -128,7 +128,7 @@ void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_
 
 struct gs_ooms;
 struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer);
-void gs_ooms_finish(struct gs_ooms *o); /* ooms, retries, fragmentation's holes */
+void gs_ooms_finish(struct gs_ooms *o);     /* ooms, retries, fragmentation's holes */
 void gs_ooms_explain(struct gs_builder *b); /* cause and advice; after categories, allocators */
 
 #endif

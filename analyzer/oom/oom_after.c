@@ -135,17 +135,14 @@ const char *gs_oom_after_text(struct gs_oom_words *w)
     bool stepped = a->steps != GS_UNKNOWN && a->steps >= STEPS;
     switch (w->f->outcome) {
     case GS_OUTCOME_HANDLED:
-        return stepped               ? TEXT(w, "the program made %lld more step%s", (long long)a->steps - 1,
-                                             a->steps == 2 ? "" : "s")
+        return stepped ? TEXT(w, "the program made %lld more step%s", (long long)a->steps - 1, a->steps == 2 ? "" : "s")
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
                : a->granted          ? "the program came by the line that failed again"
                                      : followed(w, a);
-    case GS_OUTCOME_ENDED:
-        return TEXT(w, "%s; %s", followed(w, a), end_text(w, a));
+    case GS_OUTCOME_ENDED: return TEXT(w, "%s; %s", followed(w, a), end_text(w, a));
     case GS_OUTCOME_UNKNOWN:
         return TEXT(w, "whether the program handled it cannot be told: %s; %s%s", followed(w, a),
                     a->steps != GS_UNKNOWN ? "no further step; " : "", end_text(w, a));
-    default:
-        return NULL;
+    default: return NULL;
     }
 }

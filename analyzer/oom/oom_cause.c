@@ -9,9 +9,9 @@
 
 typedef struct gs_oom_facts facts;
 
-static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6,
-                    outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.2,
-                    hole_least = 0.1, leak_least = 0.02, holder_share = 2.0 / 3;
+static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6, outside_share = 0.5,
+                    oversized_share = 2.0 / 3, hole_share = 0.2, hole_least = 0.1, leak_least = 0.02,
+                    holder_share = 2.0 / 3;
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 
@@ -37,8 +37,7 @@ static bool is_oversized(const facts *f)
     }
     int64_t room = f->total - gs_oom_context(f);
     return f->requested > room ||
-           (f->looked && (double)f->requested >= oversized_share * (double)room &&
-            f->requested / 2 >= f->device_live);
+           (f->looked && (double)f->requested >= oversized_share * (double)room && f->requested / 2 >= f->device_live);
 }
 
 /* The driver had enough and refused: no range of it was large enough, or something forbids it. What
@@ -52,16 +51,14 @@ static bool is_driver_fragmentation(const facts *f)
 /* PyTorch refused by itself, without asking CUDA, while the device had room. */
 static bool is_cap(const facts *f)
 {
-    return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && known(f->free) &&
-           f->free >= f->requested;
+    return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && known(f->free) && f->free >= f->requested;
 }
 
 /* As much as this was asked for before, in an earlier step, and there was room for it. */
 static bool is_known_demand(const facts *f, int64_t beside)
 {
     double slack = 0.05 * (double)f->growing + (known(f->total) ? 0.01 * (double)f->total : 0);
-    return known(f->earlier) &&
-           (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
+    return known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
 }
 
 /* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did,
@@ -78,15 +75,14 @@ static bool is_leak(const facts *f)
     }
     int64_t missing = known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
     return (double)f->growing >= leak_share * (double)f->live ||
-           (f->growing >= missing && known(f->total) &&
-            (double)f->growing >= leak_least * (double)f->total && is_known_demand(f, f->growing));
+           (f->growing >= missing && known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
+            is_known_demand(f, f->growing));
 }
 
 static bool is_other_process(const facts *f)
 {
     return known(f->total) && known(f->free) && gs_oom_foreign(f) >= f->requested - f->free &&
-           (double)gs_oom_foreign(f) >= foreign_share * (double)f->total &&
-           gs_oom_foreign(f) > f->device_live / 4;
+           (double)gs_oom_foreign(f) >= foreign_share * (double)f->total && gs_oom_foreign(f) > f->device_live / 4;
 }
 
 /* The holes would have served the request, had they been one. Where they are few and the program
@@ -102,10 +98,9 @@ static bool is_cache_fragmentation(const facts *f)
     }
     bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
     bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
-    bool small = (double)holes >= hole_least * (double)f->tensor_reserved &&
-                 holes / HOLES_FOR >= f->requested;
-    return (many && (holes >= f->requested || (pieces && gs_add(holes, room) >= f->requested))) ||
-           (small && pieces) || (gs_add(holes, room) >= f->requested && is_known_demand(f, 0));
+    bool small = (double)holes >= hole_least * (double)f->tensor_reserved && holes / HOLES_FOR >= f->requested;
+    return (many && (holes >= f->requested || (pieces && gs_add(holes, room) >= f->requested))) || (small && pieces) ||
+           (gs_add(holes, room) >= f->requested && is_known_demand(f, 0));
 }
 
 static bool is_preallocation(const facts *f)
@@ -123,12 +118,10 @@ static bool is_outside_allocator(const facts *f)
         return false;
     }
     bool tensors = f->layer == GS_SERIES_TENSOR;
-    int64_t direct =
-        tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
+    int64_t direct = tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
     int64_t beside = gs_add(gs_oom_foreign(f), gs_oom_context(f));
     int64_t outside = known(f->outside) && f->outside > beside ? f->outside - beside : 0;
-    return (double)direct + (double)outside >=
-           outside_share * (double)(f->total - gs_oom_context(f));
+    return (double)direct + (double)outside >= outside_share * (double)(f->total - gs_oom_context(f));
 }
 
 /* `refuted_by`: what would show that an inferred cause is wrong. */
@@ -141,6 +134,7 @@ static const struct {
 } causes[] = {
 #define RECORDED(cause, holds, say) {GS_CAUSE_##cause, GS_CERTAINTY_RECORDED, holds, say, NULL},
 #define INFERRED(cause, holds, say, refuted_by) {GS_CAUSE_##cause, GS_CERTAINTY_INFERRED, holds, say, refuted_by},
+    /* clang-format off */
     RECORDED(PINNED_HOST, is_pinned, gs_say_pinned)
     RECORDED(OVERSIZED_REQUEST, is_oversized, gs_say_oversized)
     INFERRED(LEAK, gs_oom_keeps_failed, gs_say_failed, "if the program keeps what that pass made on purpose")
@@ -156,6 +150,7 @@ static const struct {
     RECORDED(FRAGMENTATION, is_cache_fragmentation, gs_say_cache_fragmentation)
     RECORDED(OUTSIDE_ALLOCATOR, is_outside_allocator, gs_say_outside)
     INFERRED(CAPACITY, NULL, gs_say_capacity, "if the program no longer needs some of what is live")
+/* clang-format on */
 #undef RECORDED
 #undef INFERRED
 };
@@ -169,8 +164,7 @@ enum { EVIDENCE_MAX = 40 };
 static void evidence(struct gs_oom_words *w, const char *key, const char *what, double value)
 {
     if (w->v->evidence_n < EVIDENCE_MAX) {
-        w->v->evidence[w->v->evidence_n++] =
-            (struct gs_evidence){.key = key, .what = what, .value = value};
+        w->v->evidence[w->v->evidence_n++] = (struct gs_evidence){.key = key, .what = what, .value = value};
     }
 }
 
@@ -181,8 +175,7 @@ static void evidence_bytes(struct gs_oom_words *w, const char *key, const char *
     }
 }
 
-static void evidence_text(struct gs_oom_words *w, const char *key, const char *what,
-                          const char *text)
+static void evidence_text(struct gs_oom_words *w, const char *key, const char *what, const char *text)
 {
     evidence(w, key, what, NAN);
     w->v->evidence[w->v->evidence_n - 1].is_text = true;
@@ -223,26 +216,22 @@ static void collect(struct gs_oom_words *w)
     evidence_bytes(w, "live_bytes", "live at that moment", f->live);
     if (f->growing_sites) {
         evidence_bytes(w, "growing_bytes", "of it from lines that grow steadily", f->growing);
-        evidence(w, "growing_share", "share of the live bytes",
-                 (double)f->growing / (double)f->live);
+        evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
         evidence(w, "growing_sites", "growing lines", f->growing_sites);
         evidence_text(w, "growing_site", "foremost", gs_oom_place(w, f->growing_stack));
         if (f->graph == GS_GRAPH_INFERRED) {
-            evidence_text(w, "graph_site", "what is kept with its graph",
-                          gs_site_path(w->b, &f->growth->newest));
+            evidence_text(w, "graph_site", "what is kept with its graph", gs_site_path(w->b, &f->growth->newest));
         }
-        evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows",
-                       f->earlier);
+        evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows", f->earlier);
         struct gs_oom_rhythm r = gs_oom_rhythm(f);
-        evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time",
-                 r.each);
+        evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
         evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
         evidence_text(w, "confidence", "confidence in the leak",
-                      f->turnover < 0.05 ? "low: hardly anything was ever freed"
-                                         : "high: other memory came and went");
+                      f->turnover < 0.05 ? "low: hardly anything was ever freed" : "high: other memory came and went");
     }
     if (f->failed_pass.bytes) {
-        evidence_bytes(w, "failed_pass_bytes", "made by passes that ran out of memory earlier, and still live", f->failed_pass.bytes);
+        evidence_bytes(w, "failed_pass_bytes", "made by passes that ran out of memory earlier, and still live",
+                       f->failed_pass.bytes);
     }
     if (f->trials.trials) {
         evidence(w, "earlier_trials", "earlier trials whose modules are still alive", (double)f->trials.trials);
@@ -267,13 +256,11 @@ static void collect(struct gs_oom_words *w)
         collect_said(w, f->said);
     }
     evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
-    evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen",
-                   f->outside_first);
+    evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen", f->outside_first);
     evidence_bytes(w, "tensor_allocated_bytes", "in PyTorch's tensors", f->tensor_allocated);
     evidence_bytes(w, "tensor_reserved_bytes", "reserved by PyTorch", f->tensor_reserved);
     if (f->map.segments) {
-        evidence_bytes(w, "largest_free_bytes", "the largest hole in its segments",
-                       f->map.largest_free_bytes);
+        evidence_bytes(w, "largest_free_bytes", "the largest hole in its segments", f->map.largest_free_bytes);
     }
     const struct gs_by_owner *direct = gs_oom_direct(w->v);
     if (direct && f->layer == GS_SERIES_TENSOR) {
@@ -330,8 +317,7 @@ static void blame(struct gs_oom_words *w)
         w->v->blame = direct->site;
         w->v->blame_role = "direct";
     } else if (v->cause == GS_CAUSE_CAPACITY && holder && holder->site.known &&
-               (double)holder->bytes >= holder_share * (double)f->live &&
-               holder->bytes / 4 >= f->requested) {
+               (double)holder->bytes >= holder_share * (double)f->live && holder->bytes / 4 >= f->requested) {
         w->v->blame = holder->site;
         w->v->blame_role = "holder";
     } else {

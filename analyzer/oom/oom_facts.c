@@ -30,8 +30,7 @@ int64_t gs_oom_foreign(const struct gs_oom_facts *f)
 
 int64_t gs_oom_cached(const struct gs_oom_facts *f)
 {
-    return known(f->tensor_reserved) && known(f->tensor_allocated) &&
-                   f->tensor_reserved > f->tensor_allocated
+    return known(f->tensor_reserved) && known(f->tensor_allocated) && f->tensor_reserved > f->tensor_allocated
                ? f->tensor_reserved - f->tensor_allocated
                : 0;
 }
@@ -84,19 +83,11 @@ void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_me
         bool most = m.enough == GS_MEASURE_AT_MOST || m.enough == GS_MEASURE_MOST_BUT_NOT;
         bool covers = m.frees_bytes >= gs_oom_need(v->facts);
         switch (m.enough) {
-        case GS_MEASURE_FITS:
-            m.enough = 1;
-            break;
+        case GS_MEASURE_FITS: m.enough = 1; break;
         case GS_MEASURE_FITS_NOT:
-        case GS_MEASURE_MOST_BUT_NOT:
-            m.enough = 0;
-            break;
-        case GS_MEASURE_AT_MOST:
-            m.enough = covers ? -1 : 0;
-            break;
-        default:
-            m.enough = covers;
-            break;
+        case GS_MEASURE_MOST_BUT_NOT: m.enough = 0; break;
+        case GS_MEASURE_AT_MOST: m.enough = covers ? -1 : 0; break;
+        default: m.enough = covers; break;
         }
         m.text = gs_arena_printf(b->arena, "%s: frees %s %s%s (%s)", m.text, most ? "up to" : "about",
                                  gs_bytes_text(b, (double)m.frees_bytes),

@@ -1,7 +1,7 @@
 /* Passes that failed and are still alive: a kept exception.
  *
- * A program that handles "out of memory" tries again with less. Until its except block ends, and for as long as it keeps the
- * exception, the traceback keeps the frames of the failed pass and with them its tensors. */
+ * A program that handles "out of memory" tries again with less. Until its except block ends, and for as long as it
+ * keeps the exception, the traceback keeps the frames of the failed pass and with them its tensors. */
 #include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/base/units.h"
@@ -58,17 +58,21 @@ void gs_say_failed(struct gs_oom_words *w)
     const struct gs_oom_failed_pass *p = &w->f->failed_pass;
     char when[UNITS_TEXT];
     format_seconds(when, gs_seconds(p->first_ns));
-    w->v->verdict = TEXT(w, "a kept exception: the pass that ran out of memory at %s is still alive, %s of the %s live in %llu block%s, "
-                            "foremost from %s; a traceback keeps the tensors of its frames",
-                         when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count, p->count == 1 ? "" : "s",
-                         gs_oom_place(w, p->stack));
-    gs_oom_measure(w->b, w->v,
-                   (struct gs_measure){.text = "try again after the except block has ended, not inside it, and do not store the exception (or "
-                                               "del it, or traceback.clear_frames(e.__traceback__))",
-                                       .frees_bytes = p->bytes,
-                                       .enough = -1,
-                                       .effort = GS_EFFORT_LINE,
-                                       .first = true,
-                                       .certainty = GS_CERTAINTY_INFERRED,
-                                       .refuted_by = "if the program keeps what that pass made on purpose"});
+    w->v->verdict = TEXT(
+        w,
+        "a kept exception: the pass that ran out of memory at %s is still alive, %s of the %s live in %llu block%s, "
+        "foremost from %s; a traceback keeps the tensors of its frames",
+        when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count, p->count == 1 ? "" : "s",
+        gs_oom_place(w, p->stack));
+    gs_oom_measure(
+        w->b, w->v,
+        (struct gs_measure){
+            .text = "try again after the except block has ended, not inside it, and do not store the exception (or "
+                    "del it, or traceback.clear_frames(e.__traceback__))",
+            .frees_bytes = p->bytes,
+            .enough = -1,
+            .effort = GS_EFFORT_LINE,
+            .first = true,
+            .certainty = GS_CERTAINTY_INFERRED,
+            .refuted_by = "if the program keeps what that pass made on purpose"});
 }

@@ -3,10 +3,10 @@
  * Lines of several modules that grow together prove no graph: a list of hidden states grows likewise. Evidence for one:
  *   freed   backward passes freed earlier blocks of the same call paths: autograd held those
  *   input   the batch, which the loop makes outside of all modules, stays alive together with what the modules made:
- *           autograd saves it for the gradient of the first layer; and so does much of what lies between input and output, of which
- *           a program that collects both (a replay buffer) keeps nothing
- * A graph that grew since the last backward pass is not a leak yet: a backward pass still needs it. It is one if the
- * program evaluates: earlier backward passes followed other lines, or its functions say so.
+ *           autograd saves it for the gradient of the first layer; and so does much of what lies between input and
+ * output, of which a program that collects both (a replay buffer) keeps nothing A graph that grew since the last
+ * backward pass is not a leak yet: a backward pass still needs it. It is one if the program evaluates: earlier backward
+ * passes followed other lines, or its functions say so.
  */
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_words.h"
@@ -19,8 +19,7 @@ static bool in_backward(struct gs_oom_passes *p, const struct gs_run *run, uint3
 {
     uint32_t *at = gs_map_at(&p->stacks, stack);
     if (*at == GS_MAP_NEW) {
-        *at = gs_stack_python(run, stack) == GS_NONE ||
-              gs_stack_in(run, stack, NULL, "_engine_run_backward") ||
+        *at = gs_stack_python(run, stack) == GS_NONE || gs_stack_in(run, stack, NULL, "_engine_run_backward") ||
               gs_stack_in(run, stack, "/torch/autograd/__init__.py", "_make_grads");
     }
     return *at != 0;
@@ -71,13 +70,15 @@ static bool function_has(const struct gs_run *run, uint32_t stack, const char *c
 /* Below a function that no backward pass follows, by its name, or below @torch.no_grad(). */
 static bool is_evaluation(const struct gs_run *run, uint32_t stack)
 {
-    static const char *const names[] = {"eval", "valid", "infer", "predict", "generate", "encode", "embed", "extract", "test"};
+    static const char *const names[] = {"eval",   "valid", "infer",   "predict", "generate",
+                                        "encode", "embed", "extract", "test"};
     return gs_stack_in(run, stack, "/torch/utils/_contextlib.py", NULL) ||
            function_has(run, stack, names, sizeof names / sizeof *names);
 }
 
 /* Is there a block for nearly each time, made outside of passes and meanwhile, as parameters are not? */
-static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *live, size_t n, const struct gs_oom_facts *f)
+static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
+                       const struct gs_oom_facts *f)
 {
     static const double nearly = 0.8;
     enum { LEAST = 3 };
@@ -86,8 +87,8 @@ static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *liv
         const struct gs_oom_live *l = &live[i];
         uint32_t stack = gs_run_location(b->run, l->location)->stack;
         bool meanwhile = l->last_ns >= f->growing_first_ns + (f->row->time_ns - f->growing_first_ns) / 2;
-        if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times && (double)l->count <= times / nearly + 2 &&
-            stack != GS_NONE && !gs_oom_in_pass(b->run, stack)) {
+        if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times &&
+            (double)l->count <= times / nearly + 2 && stack != GS_NONE && !gs_oom_in_pass(b->run, stack)) {
             return true;
         }
     }
@@ -111,8 +112,8 @@ static uint32_t model_call(const struct gs_run *run, uint32_t stack)
 
 /* A graph keeps much of what the model's call made, outputs that the program keeps are the least of it: of two linear
  * layers and their activations a half and a fifth. Where that call is not known, nothing speaks against a graph. */
-static bool inner_kept(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live, size_t n,
-                       const struct gs_oom_facts *f)
+static bool inner_kept(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live,
+                       size_t n, const struct gs_oom_facts *f)
 {
     static const double of_graph = 0.25;
     uint32_t call = model_call(b->run, f->growing_stack);
@@ -126,15 +127,16 @@ static bool inner_kept(const struct gs_builder *b, const struct gs_oom_passes *p
     return (double)kept >= of_graph * (double)made;
 }
 
-void gs_oom_graph_judge(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live, size_t n,
-                        struct gs_oom_facts *f)
+void gs_oom_graph_judge(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live,
+                        size_t n, struct gs_oom_facts *f)
 {
     f->graph = GS_GRAPH_NONE;
     f->pending = false;
     if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4) {
         return;
     }
-    bool freed = f->growing_freed >= f->growing_in_pass / 2, input = input_kept(b, live, n, f) && inner_kept(b, p, live, n, f);
+    bool freed = f->growing_freed >= f->growing_in_pass / 2,
+         input = input_kept(b, live, n, f) && inner_kept(b, p, live, n, f);
     if (!f->growth->graph && !freed && !input) {
         return;
     }

@@ -17,14 +17,12 @@ static bool is_forward(const struct gs_frame *frame)
 bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack)
 {
     const struct gs_frame *frame;
-    for (uint32_t s = stack; (frame = gs_stack_frame(run, s)) != NULL;
-         s = gs_stack_parent(run, s)) {
+    for (uint32_t s = stack; (frame = gs_stack_frame(run, s)) != NULL; s = gs_stack_parent(run, s)) {
         if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) {
             return true;
         }
     }
-    return gs_stack_in(run, stack, NULL, "_call_impl") ||
-           gs_stack_in(run, stack, NULL, "_engine_run_backward");
+    return gs_stack_in(run, stack, NULL, "_call_impl") || gs_stack_in(run, stack, NULL, "_engine_run_backward");
 }
 
 bool gs_oom_lazy(const struct gs_run *run, uint32_t stack)
@@ -34,8 +32,8 @@ bool gs_oom_lazy(const struct gs_run *run, uint32_t stack)
 
 bool gs_oom_enters(struct gs_run *run, uint32_t stack)
 {
-    static const char *const operators[] = {"_to_copy", "_ops::rand", "_ops::zeros", "_ops::ones", "_ops::full",
-                                            "_ops::arange", "_ops::normal"};
+    static const char *const operators[] = {"_to_copy",   "_ops::rand",   "_ops::zeros", "_ops::ones",
+                                            "_ops::full", "_ops::arange", "_ops::normal"};
     const struct gs_frame *frame = gs_stack_frame(run, stack);
     bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* nothing tells */
     for (size_t i = 0; i < sizeof operators / sizeof *operators && !is; i++) {
@@ -48,8 +46,7 @@ bool gs_oom_enters(struct gs_run *run, uint32_t stack)
 static const struct gs_steps *steps_of(const struct gs_builder *b, const struct gs_oom_facts *f)
 {
     const struct gs_steps *steps = gs_steps_of(b, f->row->process);
-    return steps && steps->source == GS_STEP_PERIOD && gs_oom_in_pass(b->run, steps->stack) ? NULL
-                                                                                            : steps;
+    return steps && steps->source == GS_STEP_PERIOD && gs_oom_in_pass(b->run, steps->stack) ? NULL : steps;
 }
 
 enum { LAYERS = 64 }; /* what comes by less often may be the layers of a model */
@@ -59,8 +56,7 @@ enum { LAYERS = 64 }; /* what comes by less often may be the layers of a model *
  * program's steps, or where the loop around it turned meanwhile: a line outside of all passes, as
  * the one that makes the batch, has come by again. Where nothing but passes allocates, most of what
  * they took must have been freed, and none of their lines may have come by once only since. */
-static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l,
-                     const struct gs_oom_facts *f)
+static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
 {
     static const double ended = 0.5;
     enum { STEPS = 3 };
@@ -80,7 +76,8 @@ static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l,
 }
 
 /* The same of operations between layers that a script calls one by one. */
-static bool one_script_pass(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f, bool sure)
+static bool one_script_pass(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f,
+                            bool sure)
 {
     uint32_t stack = gs_run_location(b->run, l->location)->stack;
     bool script = gs_stack_python(b->run, stack) != GS_NONE && !gs_oom_in_pass(b->run, stack);
@@ -103,8 +100,7 @@ static bool remain_among_freed(const struct gs_oom_live *l, const struct gs_oom_
     enum { LEAST = 4, FREED = 5 };
     static const double turnover = 0.9, early = 0.5, late = 0.75;
     return f->turnover >= turnover && l->count >= LEAST && l->times >= l->count * (FREED + 1) &&
-           l->first_rank <= early &&
-           l->last_rank >= late;
+           l->first_rank <= early && l->last_rank >= late;
 }
 
 /* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c sees those of
@@ -120,8 +116,7 @@ static bool is_kept(const struct gs_builder *b, const struct gs_oom_live *l, con
 
 /* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
  * growth.c asks for are a buffer that is appended to, whose earlier selves are gone. */
-static bool counts(const struct gs_builder *b, const struct gs_oom_live *l,
-                   const struct gs_oom_facts *f)
+static bool counts(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
 {
     enum { TIMES = 8, APPENDED = 4 };
     const struct gs_steps *steps = gs_steps_of(b, f->row->process);
@@ -167,8 +162,7 @@ static void add_path(struct line *line, const struct gs_oom_live *l, uint32_t st
     }
 }
 
-void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t n,
-                    struct gs_oom_facts *f)
+void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t n, struct gs_oom_facts *f)
 {
     struct gs_map index = {0}; /* site → line */
     struct line *lines = NULL;
@@ -218,8 +212,7 @@ void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t
 
 /* What was live in all when it began to grow; 0 where that is not known: of a buffer that grows by
  * being replaced, only the last is there. */
-static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
-                             const struct gs_timeline *t)
+static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f, const struct gs_timeline *t)
 {
     enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
     const struct gs_steps *steps = steps_of(b, f);

@@ -8,7 +8,7 @@
 enum { GS_OOM_HISTORY = 16 };
 
 struct gs_oom_history { /* all 0: no allocation yet */
-    uint64_t times;                /* allocations, freed or not */
+    uint64_t times;     /* allocations, freed or not */
     int64_t first_ns;
     int64_t ns[GS_OOM_HISTORY]; /* of every `stride`-th, ascending */
     uint32_t n;

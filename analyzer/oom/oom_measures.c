@@ -171,10 +171,9 @@ static void look_at(struct sight *s, const struct gs_category_line *l)
             hold(&s->cache, l);
             return;
         }
-        s->checkpointed =
-            s->checkpointed || passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
-        s->autocast = s->autocast || passes(run, l->stack, "/torch/amp/", NULL) ||
-                      gs_stack_calls(run, l->stack, "autocast");
+        s->checkpointed = s->checkpointed || passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
+        s->autocast =
+            s->autocast || passes(run, l->stack, "/torch/amp/", NULL) || gs_stack_calls(run, l->stack, "autocast");
         if (l->count >= 3) {
             s->repeated = gs_add(s->repeated, l->bytes);
             s->kept = gs_add(s->kept, l->bytes - l->bytes / (int64_t)l->count);
@@ -190,8 +189,7 @@ static void look_at(struct sight *s, const struct gs_category_line *l)
     } else if (l->category == GS_CATEGORY_TEMPORARIES &&
                passes(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
         s->forward = gs_add(s->forward, l->bytes);
-    } else if (l->category == GS_CATEGORY_TEMPORARIES &&
-               passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
+    } else if (l->category == GS_CATEGORY_TEMPORARIES && passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
         hold(&s->foreach, l);
     }
     hold(&s->of[l->category], l);
@@ -200,9 +198,8 @@ static void look_at(struct sight *s, const struct gs_category_line *l)
 /* What the request was made for: as a block that had come to stay. */
 static enum phase phase_of(struct gs_categorizer *c, uint32_t stack)
 {
-    static const enum phase phases[GS_CATEGORIES_N] = {[GS_CATEGORY_ACTIVATIONS] = FORWARD,
-                                                       [GS_CATEGORY_GRADIENTS] = BACKWARD,
-                                                       [GS_CATEGORY_OPTIMIZER_STATE] = STEP};
+    static const enum phase phases[GS_CATEGORIES_N] = {
+        [GS_CATEGORY_ACTIVATIONS] = FORWARD, [GS_CATEGORY_GRADIENTS] = BACKWARD, [GS_CATEGORY_OPTIMIZER_STATE] = STEP};
     struct gs_category_block block = {
         .stack = stack, .free_stack = GS_NONE, .tensor = true, .python = true, .kept = true};
     enum phase phase = phases[gs_category_of(gs_category_rule(c, &block))];
@@ -219,8 +216,7 @@ static bool trains(const struct gs_run *run)
         const struct gs_frame *f = gs_stack_frame(run, i);
         if (f->kind == GS_FRAME_PYTHON &&
             (part_of(f->file, "/torch/optim/") || part_of(f->file, "/torch/autograd/__init__.py") ||
-             part_of(f->file, "/torch/autograd/graph.py") ||
-             part_of(f->file, "/torch/utils/checkpoint.py"))) {
+             part_of(f->file, "/torch/autograd/graph.py") || part_of(f->file, "/torch/utils/checkpoint.py"))) {
             return true;
         }
     }
@@ -252,8 +248,7 @@ static const struct gs_frame *model_caller(const struct gs_run *run, uint32_t st
 }
 
 /* Is one of these frames in the stack of a location below `end` of that process? */
-static bool seen_before(const struct gs_run *run, uint32_t process, const struct gs_map *frames,
-                        size_t end)
+static bool seen_before(const struct gs_run *run, uint32_t process, const struct gs_map *frames, size_t end)
 {
     for (size_t i = 0; i < end; i++) {
         const struct gs_location *at = gs_run_location(run, (uint32_t)i);
@@ -279,15 +274,13 @@ static bool never_followed(const struct sight *s)
     enum { STEPS_LEAST = 3 };
     const struct gs_run *run = s->b->run;
     const struct gs_steps *steps = gs_steps_of(s->b, s->v->process);
-    if (!steps || steps->source == GS_STEP_PERIOD ||
-        gs_steps_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
+    if (!steps || steps->source == GS_STEP_PERIOD || gs_steps_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
         return false;
     }
     struct gs_map callers = {0};
     for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
         const struct gs_category_line *l = &s->v->by_category.lines[i];
-        const struct gs_frame *caller =
-            l->category == GS_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
+        const struct gs_frame *caller = l->category == GS_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
         if (caller) {
             *gs_map_at(&callers, (uintptr_t)caller) = 0;
         }
@@ -296,8 +289,7 @@ static bool never_followed(const struct sight *s)
     for (; end > 0; end--) {
         const struct gs_location *at = gs_run_location(run, (uint32_t)(end - 1));
         if (gs_run_series(run, at->series)->process == s->v->process &&
-            (passes(run, at->stack, "/torch/autograd/", NULL) ||
-             passes(run, at->stack, "/torch/optim/", NULL))) {
+            (passes(run, at->stack, "/torch/autograd/", NULL) || passes(run, at->stack, "/torch/optim/", NULL))) {
             break;
         }
     }
@@ -313,18 +305,17 @@ static void judge_pass(struct sight *s)
     const struct gs_run *run = s->b->run;
     uint32_t stack = s->f->stack;
     s->named = named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
-    s->evaluates = s->phase != BACKWARD && s->phase != STEP && s->trains &&
-                   (never_followed(s) || (s->named && !named(run, stack, training, sizeof training / sizeof *training)));
-    s->trains =
-        s->trains || (!s->named && named(run, stack, training, sizeof training / sizeof *training));
+    s->evaluates =
+        s->phase != BACKWARD && s->phase != STEP && s->trains &&
+        (never_followed(s) || (s->named && !named(run, stack, training, sizeof training / sizeof *training)));
+    s->trains = s->trains || (!s->named && named(run, stack, training, sizeof training / sizeof *training));
     /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
      * are still there, tell that it is not */
-    s->keeps = s->phase == FORWARD && !passes(run, stack, "/torch/utils/_contextlib.py", NULL) &&
-               s->repeating && s->repeated >= s->of[GS_CATEGORY_ACTIVATIONS].bytes / 2;
+    s->keeps = s->phase == FORWARD && !passes(run, stack, "/torch/utils/_contextlib.py", NULL) && s->repeating &&
+               s->repeated >= s->of[GS_CATEGORY_ACTIVATIONS].bytes / 2;
 }
 
-static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v,
-                             struct gs_categorizer *c, bool training)
+static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_categorizer *c, bool training)
 {
     const struct gs_oom_facts *f = v->facts;
     struct sight s = {.b = b, .v = v, .f = f, .need = gs_oom_need(f)};
@@ -338,8 +329,7 @@ static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v,
         look_at(&s, &v->by_category.lines[i]);
     }
     s.checkpointed =
-        s.checkpointed ||
-        (f->stack != GS_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
+        s.checkpointed || (f->stack != GS_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
     s.trains = training;
     judge_pass(&s);
     return s;
@@ -357,21 +347,20 @@ static int8_t guess(const struct sight *s, int8_t enough)
     if (s->certainty != GS_CERTAINTY_GUESSED) {
         return enough;
     }
-    return enough == GS_MEASURE_FITS_NOT || enough == GS_MEASURE_MOST_BUT_NOT ? GS_MEASURE_MOST_BUT_NOT : GS_MEASURE_AT_MOST;
+    return enough == GS_MEASURE_FITS_NOT || enough == GS_MEASURE_MOST_BUT_NOT ? GS_MEASURE_MOST_BUT_NOT
+                                                                              : GS_MEASURE_AT_MOST;
 }
 
-static void add(struct sight *s, enum gs_effort effort, int64_t frees, int8_t enough,
-                const char *text)
+static void add(struct sight *s, enum gs_effort effort, int64_t frees, int8_t enough, const char *text)
 {
     if (frees >= s->least) {
-        gs_oom_measure(
-            s->b, s->v,
-            (struct gs_measure){.text = text,
-                                .frees_bytes = frees,
-                                .enough = guess(s, enough),
-                                .effort = (uint8_t)effort,
-                                .certainty = s->certainty,
-                                .refuted_by = s->refuted_by});
+        gs_oom_measure(s->b, s->v,
+                       (struct gs_measure){.text = text,
+                                           .frees_bytes = frees,
+                                           .enough = guess(s, enough),
+                                           .effort = (uint8_t)effort,
+                                           .certainty = s->certainty,
+                                           .refuted_by = s->refuted_by});
     }
 }
 
@@ -399,8 +388,8 @@ static int64_t activations(const struct sight *s)
 static void expandable(struct sight *s)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
-    if (s->f->layer != GS_SERIES_TENSOR || s->set.expandable == GS_YES ||
-        s->set.backend == GS_BACKEND_ASYNC || s->set.backend == GS_BACKEND_NONE) {
+    if (s->f->layer != GS_SERIES_TENSOR || s->set.expandable == GS_YES || s->set.backend == GS_BACKEND_ASYNC ||
+        s->set.backend == GS_BACKEND_NONE) {
         return;
     }
     int64_t frees = s->f->map.page_bytes, cached = gs_oom_cached(s->f);
@@ -409,8 +398,7 @@ static void expandable(struct sight *s)
     frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
     int64_t free = known(s->f->free) ? s->f->free : 0, asked = gs_oom_segment(s->f->requested, true);
     /* had they grown from the start, blocks would lie closer */
-    bool most =
-        s->v->cause == GS_CAUSE_FRAGMENTATION && frees < cached && gs_add(frees, free) < asked;
+    bool most = s->v->cause == GS_CAUSE_FRAGMENTATION && frees < cached && gs_add(frees, free) < asked;
     frees = most ? cached : frees;
     bool fits = gs_add(frees, free) >= asked;
     size_t before = s->v->measures_n;
@@ -421,10 +409,8 @@ static void expandable(struct sight *s)
         most   ? GS_MEASURE_AT_MOST
         : fits ? GS_MEASURE_FITS
                : GS_MEASURE_FITS_NOT,
-        TEXT(s,
-             s->set.text ? "add expandable_segments:True to %s%s"
-                         : "set %s=expandable_segments:True%s",
-             variable, s->set.expandable == GS_UNSURE ? ", unless it is on already" : ""));
+        TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s", variable,
+             s->set.expandable == GS_UNSURE ? ", unless it is on already" : ""));
     if (s->v->cause == GS_CAUSE_FRAGMENTATION && fits) {
         lead(s, before);
     }
@@ -437,8 +423,7 @@ static void batch(struct sight *s)
     bool halves = s->phase == FORWARD || s->phase == BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
     add(s, GS_EFFORT_ARGUMENT, frees, frees >= left ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
-        TEXT(s, "halve the batch%s",
-             s->trains && !s->evaluates ? " and accumulate gradients over two" : ""));
+        TEXT(s, "halve the batch%s", s->trains && !s->evaluates ? " and accumulate gradients over two" : ""));
 }
 
 static void checkpoint(struct sight *s)
@@ -469,31 +454,28 @@ static void eight_bit(struct sight *s)
     static const double saved = 1 - (1 + 4.0 / 256) / 4;
     const struct held *o = &s->of[GS_CATEGORY_OPTIMIZER_STATE];
     const struct gs_run *run = s->b->run;
-    if (!o->bytes || passes(run, o->heaviest, "bitsandbytes", NULL) ||
-        passes(run, o->heaviest, "torchao", NULL) || passes(run, o->heaviest, "dafactor", NULL) ||
-        passes(run, o->heaviest, "deepspeed", NULL)) {
+    if (!o->bytes || passes(run, o->heaviest, "bitsandbytes", NULL) || passes(run, o->heaviest, "torchao", NULL) ||
+        passes(run, o->heaviest, "dafactor", NULL) || passes(run, o->heaviest, "deepspeed", NULL)) {
         return;
     }
     /* Adam's two states of each parameter, of which the first step had made a part */
-    int64_t whole =
-        passes(run, o->heaviest, "/torch/optim/adam", NULL)
-            ? gs_add(s->of[GS_CATEGORY_PARAMETERS].bytes, s->of[GS_CATEGORY_PARAMETERS].bytes)
-            : 0;
+    int64_t whole = passes(run, o->heaviest, "/torch/optim/adam", NULL)
+                        ? gs_add(s->of[GS_CATEGORY_PARAMETERS].bytes, s->of[GS_CATEGORY_PARAMETERS].bytes)
+                        : 0;
     bool begun = s->phase == STEP && whole > gs_add(o->bytes, o->bytes / 50);
     int64_t room = gs_add(o->bytes, known(s->f->free) ? s->f->free : 0);
     bool fits = share(1 - saved, whole) <= room;
     add(s, GS_EFFORT_TRAINING, share(saved, o->bytes),
         begun ? (fits ? GS_MEASURE_AT_MOST : GS_MEASURE_MOST_BUT_NOT) : GS_MEASURE_AT_MOST,
-        begun
-            ? TEXT(s,
-                   "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
-                   "sets up "
-                   "the optimizer's state, %s so far and in the end about twice the parameters' %s",
-                   SIZE(s, o->bytes), SIZE(s, s->of[GS_CATEGORY_PARAMETERS].bytes))
-            : TEXT(s,
-                   "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
-                   "state, if it is fp32",
-                   SIZE(s, o->bytes)));
+        begun ? TEXT(s,
+                     "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
+                     "sets up "
+                     "the optimizer's state, %s so far and in the end about twice the parameters' %s",
+                     SIZE(s, o->bytes), SIZE(s, s->of[GS_CATEGORY_PARAMETERS].bytes))
+              : TEXT(s,
+                     "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
+                     "state, if it is fp32",
+                     SIZE(s, o->bytes)));
 }
 
 static int64_t ranks_of(const struct gs_run *run)
@@ -558,12 +540,11 @@ static void no_grad(struct sight *s)
     }
     size_t before = s->v->measures_n;
     add(s, GS_EFFORT_LINE, s->kept, 0,
-        s->evaluates
-            ? TEXT(s,
-                   "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
-                   "backward pass follows%s",
-                   sure ? "" : ", unless it is there already")
-            : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
+        s->evaluates ? TEXT(s,
+                            "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
+                            "backward pass follows%s",
+                            sure ? "" : ", unless it is there already")
+                     : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
     if (s->evaluates && sure) {
         lead(s, before);
     }
@@ -571,11 +552,12 @@ static void no_grad(struct sight *s)
 
 static bool in_loss(const struct gs_run *run, uint32_t stack)
 {
-    return passes(run, stack, "/torch/nn/functional.py", "cross_entropy") || passes(run, stack, "/transformers/loss/", NULL);
+    return passes(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
+           passes(run, stack, "/transformers/loss/", NULL);
 }
 
-/* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces one is there at a
- * time. */
+/* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces one is there
+ * at a time. */
 static void chunked_loss(struct sight *s)
 {
     enum { CHUNKS = 8 };
@@ -600,8 +582,11 @@ static void chunked_loss(struct sight *s)
     }
     size_t before = s->v->measures_n;
     add(s, GS_EFFORT_LINE, frees, frees >= left ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
-        TEXT(s, "compute the cross entropy in chunks of tokens, %d here, each with its backward pass (or a fused loss: Liger, "
-                "cut-cross-entropy): logits and their copies hold %s", CHUNKS, SIZE(s, held)));
+        TEXT(s,
+             "compute the cross entropy in chunks of tokens, %d here, each with its backward pass (or a fused loss: "
+             "Liger, "
+             "cut-cross-entropy): logits and their copies hold %s",
+             CHUNKS, SIZE(s, held)));
     lead(s, before);
 }
 
@@ -621,7 +606,8 @@ static void copies(struct sight *s)
         }
     }
     for (size_t i = 0; most && i < by->lines_n; i++) {
-        bool same = by->lines[i].category == GS_CATEGORY_UNKNOWN && gs_oom_copy_of(s->b->run, by->lines[i].stack) == most;
+        bool same =
+            by->lines[i].category == GS_CATEGORY_UNKNOWN && gs_oom_copy_of(s->b->run, by->lines[i].stack) == most;
         held.bytes = gs_add(held.bytes, same ? by->lines[i].bytes : 0);
     }
     if (!most || held.bytes < s->f->live / 20) {
@@ -647,25 +633,21 @@ static void key_value_cache(struct sight *s)
 static void others(struct sight *s)
 {
     const struct gs_device_sample *said = s->f->said;
-    if (s->v->cause == GS_CAUSE_OTHER_PROCESS || !said || !known(said->other_bytes) ||
-        !said->other_pid) {
+    if (s->v->cause == GS_CAUSE_OTHER_PROCESS || !said || !known(said->other_bytes) || !said->other_pid) {
         return;
     }
     add(s, GS_EFFORT_SETTING, said->other_bytes, 0,
-        TEXT(s, "end process %u%s%s%s, or choose another GPU", said->other_pid,
-             said->other_name ? " (" : "", said->other_name ? said->other_name : "",
-             said->other_name ? ")" : ""));
+        TEXT(s, "end process %u%s%s%s, or choose another GPU", said->other_pid, said->other_name ? " (" : "",
+             said->other_name ? said->other_name : "", said->other_name ? ")" : ""));
 }
 
 #define OF(cause) (1u << GS_CAUSE_##cause)
 /* Against a leak less of anything else only buys time; pinned memory is the host's; a request
  * larger than the GPU fits beside nothing. */
-#define SPACE                                                                   \
-    (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | \
-     OF(OUTSIDE_ALLOCATOR))
+#define SPACE (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | OF(OUTSIDE_ALLOCATOR))
 
-/* `certainty` of the amount: inferred from recorded blocks, unless it rests on what no call states (the precision, the shape of
- * the graph). `refuted_by` is what would show that it is wrong. */
+/* `certainty` of the amount: inferred from recorded blocks, unless it rests on what no call states (the precision, the
+ * shape of the graph). `refuted_by` is what would show that it is wrong. */
 static const struct {
     uint32_t causes;
     void (*add)(struct sight *s);
@@ -694,8 +676,7 @@ static const struct {
 #undef RECORDED
 };
 
-static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_categorizer *c,
-                   bool training)
+static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_categorizer *c, bool training)
 {
     struct sight s = sight_of(b, v, c, training);
     bool served = (!v->fatal && !v->handled) || gs_oom_found_batch(b, v); /* what would have been enough: it was */
@@ -711,20 +692,16 @@ static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_cat
         helped = helped || v->measures[i].enough; /* or may be */
     }
     if (!helped) {
-        int64_t weights =
-            gs_add(gs_add(s.of[GS_CATEGORY_PARAMETERS].bytes, s.of[GS_CATEGORY_GRADIENTS].bytes),
-                   s.of[GS_CATEGORY_OPTIMIZER_STATE].bytes);
+        int64_t weights = gs_add(gs_add(s.of[GS_CATEGORY_PARAMETERS].bytes, s.of[GS_CATEGORY_GRADIENTS].bytes),
+                                 s.of[GS_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && known(v->total_bytes) && weights >= v->total_bytes / 4;
-        gs_oom_measure(
-            b, v,
-            (struct gs_measure){
-                .text =
-                    model
-                        ? "a larger GPU, or several that share the model (FSDP): 'gpuspy estimate' "
-                          "says what its weights and optimizer need at least"
-                        : "smaller pieces, or fewer at a time; or a larger GPU",
-                .frees_bytes = GS_UNKNOWN,
-                .effort = GS_EFFORT_TRAINING});
+        gs_oom_measure(b, v,
+                       (struct gs_measure){
+                           .text = model ? "a larger GPU, or several that share the model (FSDP): 'gpuspy estimate' "
+                                           "says what its weights and optimizer need at least"
+                                         : "smaller pieces, or fewer at a time; or a larger GPU",
+                           .frees_bytes = GS_UNKNOWN,
+                           .effort = GS_EFFORT_TRAINING});
     }
     choose(b, v);
 }

@@ -1,7 +1,7 @@
-/* A sweep that keeps its models looks like one model too large: parameters, gradients and optimizer states of all trials are
- * alive. What tells them apart is time: a call path that builds or moves a module comes again after backward passes, and
- * its earlier blocks are still there. Modules that are built one after another before any training (teacher and student,
- * two networks of a GAN, a pipeline's models) belong to one trial. */
+/* A sweep that keeps its models looks like one model too large: parameters, gradients and optimizer states of all
+ * trials are alive. What tells them apart is time: a call path that builds or moves a module comes again after backward
+ * passes, and its earlier blocks are still there. Modules that are built one after another before any training (teacher
+ * and student, two networks of a GAN, a pipeline's models) belong to one trial. */
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
 
@@ -14,7 +14,8 @@ static bool builds(struct gs_oom_trials *t, const struct gs_run *run, uint32_t s
     uint32_t *at = gs_map_at(&t->stacks, stack);
     if (*at == GS_MAP_NEW) {
         *at = gs_stack_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
-              gs_stack_in(run, stack, "/torch/nn/modules/", "__init__") || gs_stack_in(run, stack, "/torch/nn/parameter.py", NULL) ||
+              gs_stack_in(run, stack, "/torch/nn/modules/", "__init__") ||
+              gs_stack_in(run, stack, "/torch/nn/parameter.py", NULL) ||
               gs_stack_in(run, stack, NULL, "from_pretrained");
     }
     return *at != 0;
@@ -26,7 +27,8 @@ void gs_oom_trials_start(struct gs_oom_trials *t)
     t->trained = true;
 }
 
-void gs_oom_trials_alloc(struct gs_oom_trials *t, const struct gs_run *run, const struct gs_lifetime *life, bool backward)
+void gs_oom_trials_alloc(struct gs_oom_trials *t, const struct gs_run *run, const struct gs_lifetime *life,
+                         bool backward)
 {
     if (life->layer != GS_LAYER_TENSOR || life->stack == GS_NONE) {
         return;
@@ -135,18 +137,24 @@ void gs_say_trials(struct gs_oom_words *w)
     const char *line = gs_site_line(w->b, &w->v->growing);
     char since[UNITS_TEXT];
     format_seconds(since, gs_seconds(e->since_ns));
-    w->v->verdict = TEXT(w, "a leak: the models of %zu earlier trials, made at %s, are still alive%s: %s of the "
-                            "%s live was allocated before the current trial began at %s",
+    w->v->verdict = TEXT(w,
+                         "a leak: the models of %zu earlier trials, made at %s, are still alive%s: %s of the "
+                         "%s live was allocated before the current trial began at %s",
                          e->trials, gs_oom_place(w, e->stack),
-                         e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "", SIZE(w, e->bytes), SIZE(w, w->f->live), since);
-    gs_oom_measure(w->b, w->v,
-                   (struct gs_measure){.text = TEXT(w, "%s: release the earlier models before the next trial: del model and optimizer, keep "
-                                                       "numbers or model.cpu().state_dict() as the result (the line that keeps them is not "
-                                                       "recorded: a list of results, a notebook's output, a kept exception)", line),
-                                       .frees_bytes = e->bytes,
-                                       .enough = -1,
-                                       .effort = GS_EFFORT_LINE,
-                                       .first = true,
-                                       .certainty = GS_CERTAINTY_INFERRED,
-                                       .refuted_by = "if the current trial uses them"});
+                         e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "",
+                         SIZE(w, e->bytes), SIZE(w, w->f->live), since);
+    gs_oom_measure(
+        w->b, w->v,
+        (struct gs_measure){
+            .text = TEXT(w,
+                         "%s: release the earlier models before the next trial: del model and optimizer, keep "
+                         "numbers or model.cpu().state_dict() as the result (the line that keeps them is not "
+                         "recorded: a list of results, a notebook's output, a kept exception)",
+                         line),
+            .frees_bytes = e->bytes,
+            .enough = -1,
+            .effort = GS_EFFORT_LINE,
+            .first = true,
+            .certainty = GS_CERTAINTY_INFERRED,
+            .refuted_by = "if the current trial uses them"});
 }

@@ -18,20 +18,21 @@ static bool known(int64_t value)
 /* `frees`: GS_UNKNOWN where it has no amount. */
 static void advise(struct gs_oom_words *w, int effort, int64_t frees, const char *text)
 {
-    gs_oom_measure(w->b, w->v,
-                   (struct gs_measure){.text = text,
-                                       .frees_bytes = frees,
-                                       .enough = -1,
-                                       .effort = (uint8_t)effort,
-                                       .first = true,
-                                       .certainty = frees == GS_UNKNOWN ? GS_CERTAINTY_GUESSED : GS_CERTAINTY_INFERRED});
+    gs_oom_measure(
+        w->b, w->v,
+        (struct gs_measure){.text = text,
+                            .frees_bytes = frees,
+                            .enough = -1,
+                            .effort = (uint8_t)effort,
+                            .first = true,
+                            .certainty = frees == GS_UNKNOWN ? GS_CERTAINTY_GUESSED : GS_CERTAINTY_INFERRED});
 }
 
 void gs_say_pinned(struct gs_oom_words *w)
 {
-    w->v->verdict = w->f->live > 0 ? TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned",
-                                          SIZE(w, w->f->live))
-                                   : "page-locked host memory was refused, not the GPU's; none was pinned before";
+    w->v->verdict = w->f->live > 0
+                        ? TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned", SIZE(w, w->f->live))
+                        : "page-locked host memory was refused, not the GPU's; none was pinned before";
     advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
            "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
            "the limit (ulimit -l, the container's memory)");
@@ -41,40 +42,35 @@ void gs_say_oversized(struct gs_oom_words *w)
 {
     bool whole = w->f->requested > w->f->total;
     if (w->f->requested <= w->f->total - gs_oom_context(w->f)) {
-        w->v->verdict = TEXT(w, "one request is for most of the GPU (%s in all), and at least twice of all "
-                                "that this process holds: %s",
+        w->v->verdict = TEXT(w,
+                             "one request is for most of the GPU (%s in all), and at least twice of all "
+                             "that this process holds: %s",
                              SIZE(w, w->f->total), SIZE(w, w->f->device_live));
     } else {
         w->v->verdict = TEXT(w, "one request is larger than the GPU%s: it has %s in all%s%s%s",
-                         whole ? "" : " has room for", SIZE(w, w->f->total), whole ? "" : ", about ",
-                         whole ? "" : SIZE(w, gs_oom_context(w->f)),
-                         whole ? "" : " of it for the CUDA context");
+                             whole ? "" : " has room for", SIZE(w, w->f->total), whole ? "" : ", about ",
+                             whole ? "" : SIZE(w, gs_oom_context(w->f)), whole ? "" : " of it for the CUDA context");
     }
     advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
            TEXT(w, "check the shape%s%s: an accidental broadcast or outer product makes such sizes",
-                w->f->stack != GS_NONE ? " at " : "",
-                w->f->stack != GS_NONE ? gs_oom_place(w, w->f->stack) : ""));
-    advise(w, GS_EFFORT_TRAINING, GS_UNKNOWN,
-           "if the size is right: smaller batches, chunks, or several GPUs");
+                w->f->stack != GS_NONE ? " at " : "", w->f->stack != GS_NONE ? gs_oom_place(w, w->f->stack) : ""));
+    advise(w, GS_EFFORT_TRAINING, GS_UNKNOWN, "if the size is right: smaller batches, chunks, or several GPUs");
 }
 
 void gs_say_driver_fragmentation(struct gs_oom_words *w)
 {
-    w->v->verdict = TEXT(w, "fragmentation, or a limit: the driver refused although %s were free",
-                         SIZE(w, w->f->free));
+    w->v->verdict = TEXT(w, "fragmentation, or a limit: the driver refused although %s were free", SIZE(w, w->f->free));
     advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
            "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
-    advise(
-        w, GS_EFFORT_SETTING, GS_UNKNOWN,
-        "look for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
-        "GPUSPY_LIMIT");
+    advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
+           "look for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
+           "GPUSPY_LIMIT");
 }
 
 void gs_say_cap(struct gs_oom_words *w)
 {
     w->v->verdict =
-        TEXT(w, "a limit on PyTorch: it refused by itself although %s of the GPU were free",
-             SIZE(w, w->f->free));
+        TEXT(w, "a limit on PyTorch: it refused by itself although %s of the GPU were free", SIZE(w, w->f->free));
     struct gs_torch_settings set = gs_torch_settings(w->b->run, w->f->row->process);
     advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
            TEXT(w, "raise or drop torch.cuda.set_per_process_memory_fraction%s%s",
@@ -90,8 +86,7 @@ static const struct gs_process *rank_of(struct gs_oom_words *w, uint32_t pid)
     size_t n;
     const struct gs_process *p = gs_run_processes(w->b->run, &n), *own = &p[w->v->process];
     for (size_t i = 0; i < n; i++) {
-        if (&p[i] != own && p[i].pid == pid && p[i].host && own->host &&
-            strcmp(p[i].host, own->host) == 0) {
+        if (&p[i] != own && p[i].pid == pid && p[i].host && own->host && strcmp(p[i].host, own->host) == 0) {
             return &p[i];
         }
     }
@@ -101,8 +96,9 @@ static const struct gs_process *rank_of(struct gs_oom_words *w, uint32_t pid)
 static void say_other_rank(struct gs_oom_words *w, const struct gs_process *other)
 {
     const char *name = known(other->rank) ? TEXT(w, "rank %lld", (long long)other->rank) : "another";
-    w->v->verdict = TEXT(w, "another process of this run is on the same GPU: %s (process %u) and others hold "
-                            "%s of it; this one %s",
+    w->v->verdict = TEXT(w,
+                         "another process of this run is on the same GPU: %s (process %u) and others hold "
+                         "%s of it; this one %s",
                          name, other->pid, SIZE(w, gs_oom_foreign(w->f)), SIZE(w, w->f->device_live));
     advise(w, GS_EFFORT_LINE, gs_oom_foreign(w->f),
            "a GPU for each: call torch.cuda.set_device(local_rank) before the first CUDA call, or give each "
@@ -119,17 +115,18 @@ void gs_say_other_process(struct gs_oom_words *w)
     }
     const char *theirs = SIZE(w, gs_oom_foreign(w->f)), *ours = SIZE(w, w->f->device_live);
     if (said && known(said->other_bytes) && said->other_pid) {
-        w->v->verdict =
-            TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
-                 said->other_pid, said->other_name ? " (" : "",
-                 said->other_name ? said->other_name : "", said->other_name ? ")" : "", ours);
+        w->v->verdict = TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
+                             said->other_pid, said->other_name ? " (" : "", said->other_name ? said->other_name : "",
+                             said->other_name ? ")" : "", ours);
         advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
-               TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES",
-                    said->other_pid, said->other_name ? " (" : "",
-                    said->other_name ? said->other_name : "", said->other_name ? ")" : ""));
+               TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES", said->other_pid,
+                    said->other_name ? " (" : "", said->other_name ? said->other_name : "",
+                    said->other_name ? ")" : ""));
     } else {
-        w->v->verdict = TEXT(w, "another process, as it seems: %s of the GPU are in use beside what this one took "
-                                "and a context; this one holds %s", theirs, ours);
+        w->v->verdict = TEXT(w,
+                             "another process, as it seems: %s of the GPU are in use beside what this one took "
+                             "and a context; this one holds %s",
+                             theirs, ours);
         advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
                "find it with nvidia-smi and end it, or choose another GPU with "
                "CUDA_VISIBLE_DEVICES");
@@ -156,18 +153,15 @@ void gs_say_cache_fragmentation(struct gs_oom_words *w)
     }
     int64_t most = f->map.largest_free_bytes;
     bool pieces = f->map.segments && most < f->requested && most <= gs_oom_cached(f);
-    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s",
-                         SIZE(w, gs_oom_cached(f)),
+    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s", SIZE(w, gs_oom_cached(f)),
                          pieces ? "in pieces of at most " : "and none of it was to be had for this request",
                          pieces ? SIZE(w, most) : "");
     gs_oom_measure(
         w->b, w->v,
-        (struct gs_measure){
-            .frees_bytes = GS_UNKNOWN,
-            .effort = GS_EFFORT_ARGUMENT,
-            .text =
-                "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
-                "(drop_last=True)"});
+        (struct gs_measure){.frees_bytes = GS_UNKNOWN,
+                            .effort = GS_EFFORT_ARGUMENT,
+                            .text = "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
+                                    "(drop_last=True)"});
 }
 
 void gs_say_preallocation(struct gs_oom_words *w)
@@ -181,21 +175,21 @@ void gs_say_preallocation(struct gs_oom_words *w)
 void gs_say_outside(struct gs_oom_words *w)
 {
     const struct gs_by_owner *direct = gs_oom_direct(w->v);
-    const char *who =
-        direct ? TEXT(w, "; %s took %s directly at %s", direct->owner, SIZE(w, direct->bytes),
-                      gs_site_path(w->b, &direct->site))
-               : "";
+    const char *who = direct ? TEXT(w, "; %s took %s directly at %s", direct->owner, SIZE(w, direct->bytes),
+                                    gs_site_path(w->b, &direct->site))
+                             : "";
     if (w->f->layer != GS_SERIES_TENSOR) {
-        w->v->verdict = TEXT(w, "most of the GPU is used outside the recorded calls: %s of %s, by this "
-                                "process's contexts and libraries",
+        w->v->verdict = TEXT(w,
+                             "most of the GPU is used outside the recorded calls: %s of %s, by this "
+                             "process's contexts and libraries",
                              SIZE(w, w->f->outside - gs_oom_foreign(w->f)), SIZE(w, w->f->total));
-        advise(w, GS_EFFORT_LINE, GS_UNKNOWN, "one context a device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA "
-                  "runtime); libraries' handles and modules cost memory in each");
+        advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+               "one context a device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA "
+               "runtime); libraries' handles and modules cost memory in each");
         return;
     }
-    w->v->verdict =
-        TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s%s",
-             SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
+    w->v->verdict = TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s%s",
+                         SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
     if (direct) {
         advise(w, GS_EFFORT_LINE, direct->bytes,
                TEXT(w,
@@ -262,7 +256,10 @@ static const char *say_beside(struct gs_oom_words *w, const char *from)
     const char *text = live ? TEXT(w, "what is live, %s%s, does not fit beside", SIZE(w, live), from)
                             : "what was asked for does not fit beside";
     for (size_t i = 0; i < named; i++) {
-        text = TEXT(w, "%s%s %s %s", text, i == 0 ? "" : i + 1 == named ? " and" : ",",
+        text = TEXT(w, "%s%s %s %s", text,
+                    i == 0           ? ""
+                    : i + 1 == named ? " and"
+                                     : ",",
                     SIZE(w, parts[i]->bytes), beside(f, parts[i]->what));
     }
     return text;
@@ -274,7 +271,8 @@ void gs_say_capacity(struct gs_oom_words *w)
 {
     const facts *f = w->f;
     if (gs_oom_found_batch(w->b, w->v)) {
-        w->v->verdict = "a function that looks for the largest batch tried one that does not fit; the program went on with a smaller one";
+        w->v->verdict = "a function that looks for the largest batch tried one that does not fit; the program went on "
+                        "with a smaller one";
         w->v->certainty = GS_CERTAINTY_RECORDED;
         w->v->refuted_by = NULL;
         return;
@@ -286,21 +284,22 @@ void gs_say_capacity(struct gs_oom_words *w)
     int64_t needs = gs_add(gs_add(f->live, asked_of_device(f)), gs_oom_context(f));
     bool too_much = known(f->total) && needs > f->total;
     const char *how = f->holder > f->live / 2 ? "most of it" : "the largest part of it";
-    const char *from = f->holder <= 0 ? "" : TEXT(w, ", %s (%s) from %s", how, SIZE(w, f->holder),
-                                                  gs_oom_place(w, f->holder_stack));
+    const char *from =
+        f->holder <= 0 ? "" : TEXT(w, ", %s (%s) from %s", how, SIZE(w, f->holder), gs_oom_place(w, f->holder_stack));
     const char *rest = !too_much && f->looked && w->v->waterfall_n ? say_beside(w, from) : NULL;
     if (rest) {
         w->v->verdict = rest;
     } else if (f->live > 0) {
-        w->v->verdict = TEXT(w, too_much ? "what is live does not fit: %s%s" : "it did not fit beside what is live: %s%s",
-                             SIZE(w, f->live), from);
+        w->v->verdict =
+            TEXT(w, too_much ? "what is live does not fit: %s%s" : "it did not fit beside what is live: %s%s",
+                 SIZE(w, f->live), from);
     } else { /* of many failures only the last are looked into, or nothing was recorded there */
         w->v->verdict = "it did not fit; what was live then is not known";
     }
     bool told = f->said && known(f->said->other_bytes); /* whose it is */
     if (!told && known(f->outside) && f->outside > gs_oom_context(f) + f->requested) {
-        advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
-               TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi",
-                    SIZE(w, f->outside)));
+        advise(
+            w, GS_EFFORT_SETTING, GS_UNKNOWN,
+            TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi", SIZE(w, f->outside)));
     }
 }

@@ -27,8 +27,9 @@ struct gs_oom_words {
 /* A call path as people name it: file:line function. */
 const char *gs_oom_place(struct gs_oom_words *w, uint32_t stack);
 
-/* oom_after.c. `after` begins at the failure, is told the process's later allocations (line: gs_stack_python of theirs), and
- * judged once the replay is over, `served`: the recorder saw the thread get as much as it had asked for, or went on. */
+/* oom_after.c. `after` begins at the failure, is told the process's later allocations (line: gs_stack_python of
+ * theirs), and judged once the replay is over, `served`: the recorder saw the thread get as much as it had asked for,
+ * or went on. */
 void gs_oom_after_begin(const struct gs_run *run, const struct gs_oom *row, struct gs_oom_after *after);
 void gs_oom_after_alloc(struct gs_oom_after *after, const struct gs_lifetime *life, uint32_t line);
 enum gs_oom_outcome gs_oom_after_end(const struct gs_builder *b, const struct gs_oom *row, bool served,
@@ -41,7 +42,7 @@ enum gs_effort {
     GS_EFFORT_SETTING = 1, /* outside of the program: an environment variable, a process to end */
     GS_EFFORT_LINE,        /* a line, an argument that changes no result */
     GS_EFFORT_ARGUMENT,    /* another batch, another length */
-    GS_EFFORT_TRAINING /* another way to train: what comes out is a little different, or slower */
+    GS_EFFORT_TRAINING     /* another way to train: what comes out is a little different, or slower */
 };
 
 /* For `enough`, beside what the amount against the need tells. */

@@ -9,8 +9,8 @@ typedef struct gs_oom_facts facts;
 /* Nothing comes and goes beside what grows: nobody saw a step end (share of the bytes that were freed). */
 static const double hardly_freed = 0.05;
 
-/* By the program's steps; by the allocations of the heaviest call path if no steps are known or it does not grow in each. A
- * graph is many allocations per step. */
+/* By the program's steps; by the allocations of the heaviest call path if no steps are known or it does not grow in
+ * each. A graph is many allocations per step. */
 struct gs_oom_rhythm gs_oom_rhythm(const facts *f)
 {
     const struct gs_growth *g = f->growth;
@@ -24,7 +24,6 @@ struct gs_oom_rhythm gs_oom_rhythm(const facts *f)
     }
     return r;
 }
-
 
 static const char *rhythm_text(struct gs_oom_words *w)
 {
@@ -41,8 +40,8 @@ static int64_t earlier_steps(const facts *f)
     return f->growing - f->growing / (int64_t)(times ? times : 1);
 }
 
-static void measure(struct gs_oom_words *w, int64_t frees, int enough, enum gs_certainty certainty, const char *refuted_by,
-                    const char *text)
+static void measure(struct gs_oom_words *w, int64_t frees, int enough, enum gs_certainty certainty,
+                    const char *refuted_by, const char *text)
 {
     gs_oom_measure(w->b, w->v,
                    (struct gs_measure){.text = text,
@@ -61,7 +60,8 @@ static const char *line_of(struct gs_oom_words *w)
 
 static const char *share_text(struct gs_oom_words *w, int64_t bytes)
 {
-    return TEXT(w, "%s of the %s live (%.0f %%)", SIZE(w, bytes), SIZE(w, w->f->live), 100 * (double)bytes / (double)w->f->live);
+    return TEXT(w, "%s of the %s live (%.0f %%)", SIZE(w, bytes), SIZE(w, w->f->live),
+                100 * (double)bytes / (double)w->f->live);
 }
 
 /* The graph of each pass is kept by its newest tensor. */
@@ -69,31 +69,40 @@ static void say_graph(struct gs_oom_words *w)
 {
     const facts *f = w->f;
     w->v->growing = f->growth->newest;
-    w->v->verdict = TEXT(w, "a leak: tensors created at %s stay referenced and keep the autograd graph of their forward pass, about %s: %s. "
-                            "Evidence: %s",
+    w->v->verdict = TEXT(w,
+                         "a leak: tensors created at %s stay referenced and keep the autograd graph of their forward "
+                         "pass, about %s: %s. "
+                         "Evidence: %s",
                          gs_site_path(w->b, &f->growth->newest), rhythm_text(w), share_text(w, f->growing),
                          f->graph_freed ? "backward passes freed earlier blocks of these call paths"
                                         : "the inputs of these passes stay alive with what the modules made");
     w->v->refuted_by = "if a later backward pass reads them";
     if (f->evaluates) {
-        measure(w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if a backward pass was to follow",
-                TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed", line_of(w)));
+        measure(
+            w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if a backward pass was to follow",
+            TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed", line_of(w)));
     }
-    measure(w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if backward() still needs these tensors",
-            TEXT(w, "%s: store .item(), or .detach() if backward() does not need it, instead of the tensor", line_of(w)));
+    measure(
+        w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if backward() still needs these tensors",
+        TEXT(w, "%s: store .item(), or .detach() if backward() does not need it, instead of the tensor", line_of(w)));
 }
 
 /* Several modules' outputs stay, and nothing shows that a graph keeps them. */
 static void say_outputs(struct gs_oom_words *w)
 {
     const facts *f = w->f;
-    w->v->verdict = TEXT(w, "a leak: %u line%s inside modules, foremost %s, keep%s about %s: %s. Whether an autograd graph keeps it is unknown: no "
-                            "backward pass freed any of it",
+    w->v->verdict = TEXT(w,
+                         "a leak: %u line%s inside modules, foremost %s, keep%s about %s: %s. Whether an autograd "
+                         "graph keeps it is unknown: no "
+                         "backward pass freed any of it",
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", gs_oom_place(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), share_text(w, f->growing));
     measure(w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-            TEXT(w, "%s: the line that keeps what the modules return is not recorded; drop the reference after each step, or store a copy "
-                    "on the host (.detach().cpu())", line_of(w)));
+            TEXT(w,
+                 "%s: the line that keeps what the modules return is not recorded; drop the reference after each step, "
+                 "or store a copy "
+                 "on the host (.detach().cpu())",
+                 line_of(w)));
     if (f->evaluates || f->backward_ns == GS_UNKNOWN) {
         measure(w, GS_UNKNOWN, -1, GS_CERTAINTY_GUESSED, NULL,
                 "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is there already");
@@ -104,9 +113,10 @@ static void say_outputs(struct gs_oom_words *w)
 static void say_replaced(struct gs_oom_words *w)
 {
     const facts *f = w->f;
-    w->v->verdict = TEXT(w, "a buffer that grows without a bound: %s makes it anew and larger each time, and holds %s in %llu block%s",
-                         gs_oom_place(w, f->growing_stack), share_text(w, f->growing_heaviest),
-                         (unsigned long long)f->growing_count, f->growing_count == 1 ? "" : "s");
+    w->v->verdict = TEXT(
+        w, "a buffer that grows without a bound: %s makes it anew and larger each time, and holds %s in %llu block%s",
+        gs_oom_place(w, f->growing_stack), share_text(w, f->growing_heaviest), (unsigned long long)f->growing_count,
+        f->growing_count == 1 ? "" : "s");
     measure(w, f->growing / 2, -1, GS_CERTAINTY_INFERRED, "if it is not cut to half its length",
             TEXT(w, "%s: bound its length (a window, a maximum); half as long", line_of(w)));
 }
@@ -114,7 +124,8 @@ static void say_replaced(struct gs_oom_words *w)
 static void say_holder(struct gs_oom_words *w, const struct gs_oom_holder *holder)
 {
     const facts *f = w->f;
-    w->v->verdict = TEXT(w, "%s, at %s: %s", holder->what, gs_oom_place(w, f->growing_stack), share_text(w, f->growing));
+    w->v->verdict =
+        TEXT(w, "%s, at %s: %s", holder->what, gs_oom_place(w, f->growing_stack), share_text(w, f->growing));
     measure(w, (int64_t)(holder->share * (double)f->growing), GS_MEASURE_AT_MOST, GS_CERTAINTY_INFERRED,
             "if something else keeps it as well", holder->advice);
 }
@@ -124,7 +135,8 @@ static void say_collector(struct gs_oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
         measure(w, earlier_steps(w->f), GS_MEASURE_AT_MOST, GS_CERTAINTY_GUESSED, NULL,
-                "gc.collect() after each step, or no gc.disable(): Python's garbage collector was off at the failure (recorded), and "
+                "gc.collect() after each step, or no gc.disable(): Python's garbage collector was off at the failure "
+                "(recorded), and "
                 "objects in reference cycles are then never freed");
     }
 }
@@ -166,21 +178,29 @@ void gs_say_leak(struct gs_oom_words *w)
         return;
     }
     if (is_memoised(f)) {
-        w->v->verdict = TEXT(w, "a leak: tensors of different sizes created at %s stay referenced, and not each step makes one, as in a cache by "
-                                "length or shape (lru_cache, a dict): %s in %llu blocks",
-                             gs_oom_place(w, f->growing_stack), share_text(w, f->growing_heaviest), (unsigned long long)f->growing_count);
+        w->v->verdict = TEXT(w,
+                             "a leak: tensors of different sizes created at %s stay referenced, and not each step "
+                             "makes one, as in a cache by "
+                             "length or shape (lru_cache, a dict): %s in %llu blocks",
+                             gs_oom_place(w, f->growing_stack), share_text(w, f->growing_heaviest),
+                             (unsigned long long)f->growing_count);
         measure(w, f->growing, GS_MEASURE_AT_MOST, GS_CERTAINTY_GUESSED, NULL,
-                TEXT(w, "%s: bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it", line_of(w)));
+                TEXT(w,
+                     "%s: bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it",
+                     line_of(w)));
         return;
     }
     const char *others = f->growing_sites > 1 ? TEXT(w, "; with %u more line%s: %s", f->growing_sites - 1,
                                                      f->growing_sites > 2 ? "s" : "", SIZE(w, f->growing))
                                               : "";
-    w->v->verdict = TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s", gs_oom_place(w, f->growing_stack),
-                         rhythm_text(w), share_text(w, f->growing_heaviest), others);
-    measure(w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-            TEXT(w, "%s: the line that keeps them is not recorded; drop the reference after each step, or store .item() or "
-                    ".detach().cpu() instead", line_of(w)));
+    w->v->verdict = TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s",
+                         gs_oom_place(w, f->growing_stack), rhythm_text(w), share_text(w, f->growing_heaviest), others);
+    measure(
+        w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+        TEXT(w,
+             "%s: the line that keeps them is not recorded; drop the reference after each step, or store .item() or "
+             ".detach().cpu() instead",
+             line_of(w)));
 }
 
 /* Forward passes that wait for a backward pass: needed, so no leak. */
@@ -189,13 +209,17 @@ void gs_say_pending(struct gs_oom_words *w)
     const facts *f = w->f;
     struct gs_oom_rhythm r = gs_oom_rhythm(f);
     const char *line = gs_site_line(w->b, &f->growth->newest);
-    w->v->verdict = TEXT(w, "%s: %llu forward passes are held at once, %s each: %s",
-                         f->backward_ns == GS_UNKNOWN ? "no backward() so far" : "no backward() since these passes began",
-                         (unsigned long long)r.times, SIZE(w, r.each), share_text(w, f->growing));
+    w->v->verdict =
+        TEXT(w, "%s: %llu forward passes are held at once, %s each: %s",
+             f->backward_ns == GS_UNKNOWN ? "no backward() so far" : "no backward() since these passes began",
+             (unsigned long long)r.times, SIZE(w, r.each), share_text(w, f->growing));
     w->v->refuted_by = "if no backward() is to follow";
-    measure(w, earlier_steps(f), GS_MEASURE_AT_MOST, GS_CERTAINTY_INFERRED, "if the passes are not added up in one loss",
-            TEXT(w, "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
-                    "pass's activations", line));
+    measure(w, earlier_steps(f), GS_MEASURE_AT_MOST, GS_CERTAINTY_INFERRED,
+            "if the passes are not added up in one loss",
+            TEXT(w,
+                 "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
+                 "pass's activations",
+                 line));
     measure(w, earlier_steps(f), GS_MEASURE_AT_MOST, GS_CERTAINTY_GUESSED, NULL,
             "if no backward() is to follow: torch.no_grad() around the forward passes, or store .item()");
 }

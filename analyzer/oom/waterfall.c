@@ -109,8 +109,7 @@ bool gs_waterfall_parts(const struct gs_waterfall_facts *f, int64_t parts[GS_HEL
  */
 static bool is_tensor(const struct gs_oom_verdict *v, enum gs_category category)
 {
-    return v->live_layer == GS_SERIES_TENSOR ||
-           (category != GS_CATEGORY_UNKNOWN && category != GS_CATEGORY_WORKSPACES);
+    return v->live_layer == GS_SERIES_TENSOR || (category != GS_CATEGORY_UNKNOWN && category != GS_CATEGORY_WORKSPACES);
 }
 
 static int64_t tensor_bytes(const struct gs_oom_verdict *v)
@@ -120,13 +119,11 @@ static int64_t tensor_bytes(const struct gs_oom_verdict *v)
         sum = gs_add(sum, is_tensor(v, (enum gs_category)i) ? v->by_category.bytes[i] : 0);
     }
     bool torch = v->live_layer == GS_SERIES_TENSOR;
-    return torch && known(v->tensor_allocated) && v->tensor_allocated > sum ? v->tensor_allocated
-                                                                            : sum;
+    return torch && known(v->tensor_allocated) && v->tensor_allocated > sum ? v->tensor_allocated : sum;
 }
 
 /* PyTorch's segments: their tensors are told instead. */
-static bool is_segment(struct gs_builder *b, const struct gs_oom_verdict *v,
-                       const struct gs_taken *t)
+static bool is_segment(struct gs_builder *b, const struct gs_oom_verdict *v, const struct gs_taken *t)
 {
     return v->live_layer == GS_SERIES_TENSOR &&
            gs_owner_kind(b, gs_owner_of_location(b, t->location)) == GS_OWNER_TORCH;
@@ -156,26 +153,24 @@ static int64_t pools_held(const struct gs_run *run, const struct gs_oom *row)
 static struct gs_waterfall_facts facts_of(struct gs_builder *b, const struct gs_oom_verdict *v)
 {
     const struct gs_oom_facts *f = v->facts;
-    struct gs_waterfall_facts w = {
-        .total = f->total,
-        .free = f->free,
-        .live = f->device_live,
-        .tensors = tensor_bytes(v),
-        .reserved = v->live_layer == GS_SERIES_TENSOR ? f->tensor_reserved : GS_UNKNOWN,
-        .graphs = f->graphs,
-        .first = f->outside_first,
-        .said_total = f->said ? f->said->total_bytes : GS_UNKNOWN,
-        .said_free = f->said ? f->said->free_bytes : GS_UNKNOWN,
-        .said_own = f->said ? f->said->own_bytes : GS_UNKNOWN,
-        .said_others = f->said ? f->said->other_bytes : GS_UNKNOWN};
+    struct gs_waterfall_facts w = {.total = f->total,
+                                   .free = f->free,
+                                   .live = f->device_live,
+                                   .tensors = tensor_bytes(v),
+                                   .reserved = v->live_layer == GS_SERIES_TENSOR ? f->tensor_reserved : GS_UNKNOWN,
+                                   .graphs = f->graphs,
+                                   .first = f->outside_first,
+                                   .said_total = f->said ? f->said->total_bytes : GS_UNKNOWN,
+                                   .said_free = f->said ? f->said->free_bytes : GS_UNKNOWN,
+                                   .said_own = f->said ? f->said->own_bytes : GS_UNKNOWN,
+                                   .said_others = f->said ? f->said->other_bytes : GS_UNKNOWN};
     for (size_t i = 0; i < f->taken_n; i++) {
         const struct gs_taken *t = &f->taken[i];
         w.managed = gs_add(w.managed, t->space == GS_SPACE_MANAGED ? t->bytes : 0);
         w.pools = gs_add(w.pools, t->space == GS_SPACE_POOL && !is_segment(b, v, t) ? t->bytes : 0);
     }
     w.idle = pools_held(b->run, f->row) - w.pools;
-    if (w.tensors && v->live_layer != GS_SERIES_TENSOR &&
-        w.pools) { /* its tensors are the pool's */
+    if (w.tensors && v->live_layer != GS_SERIES_TENSOR && w.pools) { /* its tensors are the pool's */
         w.pools = w.pools > w.tensors ? w.pools - w.tensors : 0;
     }
     return w;
@@ -193,8 +188,7 @@ struct lines {
     int64_t sum;
 };
 
-static void line_add(struct lines *l, const char *text, uint32_t stack, int64_t bytes,
-                     uint64_t count)
+static void line_add(struct lines *l, const char *text, uint32_t stack, int64_t bytes, uint64_t count)
 {
     const struct gs_site *site = &l->b->sites[gs_site_number(l->b, stack)];
     const uint64_t kind = gs_hash64((uintptr_t)text);
@@ -218,8 +212,7 @@ static void line_add(struct lines *l, const char *text, uint32_t stack, int64_t 
 
 static void line_text(struct lines *l, const char *text, int64_t bytes, uint64_t count)
 {
-    *GS_PUSH(l->list, l->n, l->cap) =
-        (struct gs_held_line){.text = text, .bytes = bytes, .count = count};
+    *GS_PUSH(l->list, l->n, l->cap) = (struct gs_held_line){.text = text, .bytes = bytes, .count = count};
     l->sum = gs_add(l->sum, or_zero(bytes));
 }
 
@@ -237,8 +230,7 @@ static int heavier(const void *a, const void *b)
 static void lines_close(struct lines *l, struct gs_held_part *part)
 {
     if (l->n && l->sum <= part->bytes) {
-        part->lines = gs_list(l->b, l->list, l->n, sizeof *l->list, heavier, &part->lines_n,
-                              &part->lines_total);
+        part->lines = gs_list(l->b, l->list, l->n, sizeof *l->list, heavier, &part->lines_n, &part->lines_total);
     }
     free(l->list);
     gs_map_free(&l->index);
@@ -326,9 +318,8 @@ static void cached(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
     }
     if (m->segments && m->free_bytes > 0 && rest > 0) {
         line_text(&lines,
-                  gs_arena_printf(b->arena, "in %llu hole%s%s, the largest %s",
-                                  (unsigned long long)m->holes, m->holes == 1 ? "" : "s",
-                                  pending || private ? ", counting all" : "",
+                  gs_arena_printf(b->arena, "in %llu hole%s%s, the largest %s", (unsigned long long)m->holes,
+                                  m->holes == 1 ? "" : "s", pending || private ? ", counting all" : "",
                                   gs_bytes_text(b, (double)m->largest_free_bytes)),
                   rest, m->holes);
     }
@@ -373,8 +364,7 @@ static void direct(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
  * ------------------------------------------------------------------------------ */
 
 /* What a process of this run had taken of a GPU of its host by then, as its timeline says. */
-static int64_t taken_by(const struct gs_builder *b, uint32_t process, const char *gpu,
-                        int64_t at_ns)
+static int64_t taken_by(const struct gs_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
 {
     const struct gs_report *r = b->report;
     int64_t bytes = 0;
@@ -392,14 +382,12 @@ static int64_t taken_by(const struct gs_builder *b, uint32_t process, const char
 
 static bool one_host(const struct gs_process *a, const struct gs_process *b)
 {
-    return a->host && b->host && strcmp(a->host, b->host) == 0 && known(a->start_real_ns) &&
-           known(b->start_real_ns);
+    return a->host && b->host && strcmp(a->host, b->host) == 0 && known(a->start_real_ns) && known(b->start_real_ns);
 }
 
 static const char *process_name(struct gs_builder *b, const struct gs_process *p)
 {
-    return known(p->rank) ? gs_arena_printf(b->arena, "rank %lld of this run (process %u)",
-                                            (long long)p->rank, p->pid)
+    return known(p->rank) ? gs_arena_printf(b->arena, "rank %lld of this run (process %u)", (long long)p->rank, p->pid)
                           : gs_arena_printf(b->arena, "process %u of this run", p->pid);
 }
 
@@ -430,11 +418,9 @@ static void others(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
         foremost_named = false;
     }
     if (said && said->other_pid && !foremost_named) {
-        const char *who = gs_arena_printf(
-            b->arena, "process %u%s%s%s", said->other_pid, said->other_name ? " (" : "",
-            said->other_name ? said->other_name : "", said->other_name ? ")" : "");
-        part->text =
-            gs_arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ", who);
+        const char *who = gs_arena_printf(b->arena, "process %u%s%s%s", said->other_pid, said->other_name ? " (" : "",
+                                          said->other_name ? said->other_name : "", said->other_name ? ")" : "");
+        part->text = gs_arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ", who);
         line_text(&lines, who, GS_UNKNOWN, 0);
         lines.list[lines.n - 1].pid = said->other_pid;
     }
@@ -464,10 +450,8 @@ static int64_t rounding(const struct gs_oom_verdict *v)
 void gs_waterfall_build(struct gs_builder *b, struct gs_oom_verdict *v)
 {
     static void (*const lines_of[GS_HELD_N])(struct gs_builder *, const struct gs_oom_verdict *,
-                                             struct gs_held_part *) = {[GS_HELD_CACHED] = cached,
-                                                                       [GS_HELD_POOLS] = direct,
-                                                                       [GS_HELD_DIRECT] = direct,
-                                                                       [GS_HELD_OTHERS] = others};
+                                             struct gs_held_part *) = {
+        [GS_HELD_CACHED] = cached, [GS_HELD_POOLS] = direct, [GS_HELD_DIRECT] = direct, [GS_HELD_OTHERS] = others};
     int64_t parts[GS_HELD_N];
     struct gs_waterfall_facts f = facts_of(b, v);
     /* live_sum: what was live then was not kept, of one failure among very many */

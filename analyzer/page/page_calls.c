@@ -5,10 +5,10 @@
 #include "analyzer/question/wait.h"
 
 enum {
-    BINS = 256,           /* of a process's time */
-    BINS_KEPT = 1 << 21,  /* in memory; later ones are added to their place's last */
-    POINTS = 12000,       /* written */
-    PLACES = 300,         /* written */
+    BINS = 256,          /* of a process's time */
+    BINS_KEPT = 1 << 21, /* in memory; later ones are added to their place's last */
+    POINTS = 12000,      /* written */
+    PLACES = 300,        /* written */
 };
 
 struct bin {
@@ -18,7 +18,7 @@ struct bin {
     int64_t first_ns, last_ns, ns, bytes;
 };
 
-struct place { /* calls of one kind from one call path */
+struct place {                     /* calls of one kind from one call path */
     uint32_t process, stack, what; /* what: a signature of waits, a direction of copies */
     uint8_t kind, host_memory;     /* kind: of a wait */
     bool copy, others;
@@ -44,8 +44,8 @@ struct gs_page_calls {
 static struct place *place_at(struct gs_page_calls *c, const struct place *key)
 {
     uint64_t k = gs_hash64((uint64_t)key->stack << 32 | key->process);
-    k ^= gs_hash64((uint64_t)key->what << 32 | (uint32_t)key->device << 16 |
-                   (unsigned)key->kind << 8 | (unsigned)key->host_memory << 2 | key->copy);
+    k ^= gs_hash64((uint64_t)key->what << 32 | (uint32_t)key->device << 16 | (unsigned)key->kind << 8 |
+                   (unsigned)key->host_memory << 2 | key->copy);
     for (;; k++) {
         uint32_t *at = gs_map_at(&c->of, k);
         if (*at == GS_MAP_NEW) {
@@ -53,9 +53,8 @@ static struct place *place_at(struct gs_page_calls *c, const struct place *key)
             *GS_PUSH(c->places, c->places_n, c->places_cap) = *key;
         }
         struct place *p = &c->places[*at];
-        if (p->process == key->process && p->stack == key->stack && p->what == key->what &&
-            p->device == key->device && p->kind == key->kind && p->copy == key->copy &&
-            p->host_memory == key->host_memory) {
+        if (p->process == key->process && p->stack == key->stack && p->what == key->what && p->device == key->device &&
+            p->kind == key->kind && p->copy == key->copy && p->host_memory == key->host_memory) {
             return p;
         }
     }
@@ -69,14 +68,12 @@ static unsigned bin_number(const struct gs_page_calls *c, uint32_t process, int6
     return at < 0 ? 0 : at >= BINS ? BINS - 1 : (unsigned)at;
 }
 
-static void add(struct gs_page_calls *c, const struct place *key, int64_t start_ns, int64_t blocked_ns,
-                int64_t bytes)
+static void add(struct gs_page_calls *c, const struct place *key, int64_t start_ns, int64_t blocked_ns, int64_t bytes)
 {
     struct place *p = place_at(c, key);
     unsigned number = bin_number(c, key->process, start_ns);
     if (!p->last || (c->bins[p->last - 1].number < number && c->bins_n < BINS_KEPT)) {
-        *GS_PUSH(c->bins, c->bins_n, c->bins_cap) =
-            (struct bin){.number = (uint16_t)number, .first_ns = start_ns};
+        *GS_PUSH(c->bins, c->bins_n, c->bins_cap) = (struct bin){.number = (uint16_t)number, .first_ns = start_ns};
         *(p->last ? &c->bins[p->last - 1].next : &p->first) = (uint32_t)c->bins_n;
         p->last = (uint32_t)c->bins_n;
     }
@@ -171,8 +168,8 @@ static void join(const struct gs_page_calls *c, struct written *into, const stru
     }
 }
 
-static void put_place(const struct gs_page_calls *c, const struct written *g,
-                      struct gs_page_stacks *stacks, struct gs_page_writer *w)
+static void put_place(const struct gs_page_calls *c, const struct written *g, struct gs_page_stacks *stacks,
+                      struct gs_page_writer *w)
 {
 #define WORD(s, v, word) [v] = word,
     static const char *const kinds[8] = {GS_SYNC_KINDS(WORD)};

@@ -6,10 +6,10 @@
 #include "analyzer/step/step.h"
 
 enum {
-    MARKS = 8000,      /* in all */
+    MARKS = 8000, /* in all */
     MARKS_OF_NAME = 1024,
     NAMES = 400,
-    STEPS = 20000,     /* in all */
+    STEPS = 20000, /* in all */
     RETRIES = 500,
 };
 
@@ -116,8 +116,8 @@ static void on_mark(void *self, const struct gs_mark *m)
     uint32_t *at = gs_map_at(&all->of, key);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)all->names_n;
-        *GS_PUSH(all->names, all->names_n, all->names_cap) = (struct name){
-            .process = all->process, .name = m->name, .domain = m->domain, .kind = m->kind, .stride = 1};
+        *GS_PUSH(all->names, all->names_n, all->names_cap) =
+            (struct name){.process = all->process, .name = m->name, .domain = m->domain, .kind = m->kind, .stride = 1};
     }
     uint32_t number = *at;
     struct name *name = &all->names[number];
@@ -134,8 +134,7 @@ static void on_mark(void *self, const struct gs_mark *m)
 static int seldom(const void *a, const void *b)
 {
     const struct name *x = a, *y = b;
-    return x->seen != y->seen ? (x->seen < y->seen ? -1 : 1)
-                              : (x->process > y->process) - (x->process < y->process);
+    return x->seen != y->seen ? (x->seen < y->seen ? -1 : 1) : (x->process > y->process) - (x->process < y->process);
 }
 
 static int earlier(const void *a, const void *b)
@@ -176,14 +175,14 @@ static struct mark *gather(struct marks *all, size_t *n)
     return list;
 }
 
-static void put_marks(const struct marks *all, const struct mark *list, size_t n,
-                      struct gs_page_stacks *stacks, struct gs_page_writer *w)
+static void put_marks(const struct marks *all, const struct mark *list, size_t n, struct gs_page_stacks *stacks,
+                      struct gs_page_writer *w)
 {
 #define WORD(s, v, word) [v] = word,
     static const char *const kinds[8] = {GS_MARK_KINDS(WORD)};
 #undef WORD
-    struct gs_column name = {0}, start = {0}, length = {0}, process = {0}, thread = {0}, kind = {0},
-                     domain = {0}, of = {0};
+    struct gs_column name = {0}, start = {0}, length = {0}, process = {0}, thread = {0}, kind = {0}, domain = {0},
+                     of = {0};
     for (size_t i = 0; i < n; i++) {
         const struct name *its = &all->names[list[i].name];
         int64_t end = list[i].end_ns;
@@ -209,8 +208,8 @@ static void put_marks(const struct marks *all, const struct mark *list, size_t n
     gs_put_close(w, '}');
 }
 
-bool gs_page_marks_put(struct gs_run *run, struct gs_page_stacks *stacks, struct gs_page_writer *w,
-                       uint64_t *left_out, char *error, size_t error_size)
+bool gs_page_marks_put(struct gs_run *run, struct gs_page_stacks *stacks, struct gs_page_writer *w, uint64_t *left_out,
+                       char *error, size_t error_size)
 {
     struct marks all = {0};
     size_t n, processes;

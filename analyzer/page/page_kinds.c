@@ -13,7 +13,7 @@ enum {
     NO_FATE = 255,
 };
 
-struct memo { /* by location: its blocks mostly end alike */
+struct memo {             /* by location: its blocks mostly end alike */
     uint32_t fate, kinds; /* fate: with the block's use; kinds: see tell() */
 };
 
@@ -25,8 +25,8 @@ struct gs_page_kinds {
     const struct gs_steps *steps; /* of the process, NULL none */
     int64_t end_ns;
     bool torch_device[DEVICES];
-    struct gs_map told[3];  /* by what it is: the call that made it, its fate → kinds */
-    uint8_t *fates;         /* by stack that frees, NO_FATE not asked; of GS_NONE the last */
+    struct gs_map told[3]; /* by what it is: the call that made it, its fate → kinds */
+    uint8_t *fates;        /* by stack that frees, NO_FATE not asked; of GS_NONE the last */
     size_t stacks;
     struct gs_map outlived; /* of the process: series and stack → category */
     struct memo *memos;
@@ -74,8 +74,7 @@ static void list_outlived(struct gs_page_kinds *k, const struct gs_category_end 
         uint32_t *at = gs_map_at(&most, by->lines[i].stack);
         if (*at == GS_MAP_NEW || by->lines[*at].bytes < by->lines[i].bytes) {
             *at = (uint32_t)i;
-            *gs_map_at(&k->outlived, outlived_key(end->layer, end->device, by->lines[i].stack)) =
-                by->lines[i].category;
+            *gs_map_at(&k->outlived, outlived_key(end->layer, end->device, by->lines[i].stack)) = by->lines[i].category;
         }
     }
     gs_map_free(&most);
@@ -100,8 +99,7 @@ void gs_page_kinds_process(struct gs_page_kinds *k, uint32_t process)
     }
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct gs_peak *p = &r->peaks[i];
-        if (p->process == process && p->layer == GS_SERIES_TENSOR && p->device >= 0 &&
-            p->device < DEVICES) {
+        if (p->process == process && p->layer == GS_SERIES_TENSOR && p->device >= 0 && p->device < DEVICES) {
             k->torch_device[p->device] = true;
         }
     }
@@ -111,8 +109,8 @@ enum { FREED, AGED, KEPT, BITS = 8 };
 
 /* Three categories in one number: of a block that is freed, of one that is so after several steps, of one
  * that is kept. */
-static uint32_t tell(struct gs_page_kinds *k, unsigned what, uint32_t stack, uint32_t free_stack,
-                     unsigned fate, unsigned use)
+static uint32_t tell(struct gs_page_kinds *k, unsigned what, uint32_t stack, uint32_t free_stack, unsigned fate,
+                     unsigned use)
 {
     uint32_t *at = gs_map_at(&k->told[what], (uint64_t)stack << 32 | fate);
     if (*at == GS_MAP_NEW) {
@@ -146,8 +144,8 @@ static unsigned fate_of(struct gs_page_kinds *k, uint32_t free_stack)
     return k->fates[at];
 }
 
-static uint32_t kinds_of(struct gs_page_kinds *k, const struct gs_lifetime *life,
-                         const struct gs_series *series, uint32_t free_stack)
+static uint32_t kinds_of(struct gs_page_kinds *k, const struct gs_lifetime *life, const struct gs_series *series,
+                         uint32_t free_stack)
 {
     unsigned use = gs_uses_of(k->report->uses, series->process, life->stack, life->alloc_ns, life->free_ns);
     unsigned fate = fate_of(k, free_stack) * GS_USES + use;
@@ -160,29 +158,25 @@ static uint32_t kinds_of(struct gs_page_kinds *k, const struct gs_lifetime *life
     struct memo *m = &k->memos[life->location];
     if (m->fate != fate) {
         bool untold = life->device >= 0 && life->device < DEVICES && !k->torch_device[life->device];
-        unsigned what = life->layer != GS_LAYER_DEVICE                    ? 0
-                        : series->layer == GS_SERIES_DEVICE && untold ? 1
-                                                                      : 2;
+        unsigned what = life->layer != GS_LAYER_DEVICE ? 0 : series->layer == GS_SERIES_DEVICE && untold ? 1 : 2;
         *m = (struct memo){fate, tell(k, what, life->stack, free_stack, fate, use)};
     }
     return m->kinds;
 }
 
-enum gs_category gs_page_kind(struct gs_page_kinds *k, const struct gs_lifetime *life,
-                              const struct gs_series *series, uint32_t free_stack)
+enum gs_category gs_page_kind(struct gs_page_kinds *k, const struct gs_lifetime *life, const struct gs_series *series,
+                              uint32_t free_stack)
 {
     uint32_t kinds = kinds_of(k, life, series, free_stack);
     unsigned which = FREED;
     if (life->free_ns > k->end_ns) {
-        uint32_t told =
-            gs_map_get(&k->outlived, outlived_key(series->layer, series->device, life->stack));
+        uint32_t told = gs_map_get(&k->outlived, outlived_key(series->layer, series->device, life->stack));
         if (told != GS_MAP_NEW) {
             return (enum gs_category)told;
         }
         which = KEPT;
     } else if ((kinds >> AGED * BITS & 255) != (kinds >> FREED * BITS & 255) && k->steps &&
-               gs_steps_done(k->steps, life->free_ns) >=
-                   gs_steps_done(k->steps, life->alloc_ns) + AGE) {
+               gs_steps_done(k->steps, life->free_ns) >= gs_steps_done(k->steps, life->alloc_ns) + AGE) {
         which = AGED;
     }
     return (enum gs_category)(kinds >> which * BITS & 255);

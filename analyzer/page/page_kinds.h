@@ -10,7 +10,7 @@ struct gs_page_kinds *gs_page_kinds_new(struct gs_run *run, const struct gs_repo
 void gs_page_kinds_free(struct gs_page_kinds *k);
 void gs_page_kinds_process(struct gs_page_kinds *k, uint32_t process); /* its blocks come next */
 /* `series` of the block; the call that frees it, GS_NONE not known. */
-enum gs_category gs_page_kind(struct gs_page_kinds *k, const struct gs_lifetime *life,
-                              const struct gs_series *series, uint32_t free_stack);
+enum gs_category gs_page_kind(struct gs_page_kinds *k, const struct gs_lifetime *life, const struct gs_series *series,
+                              uint32_t free_stack);
 
 #endif

@@ -6,12 +6,12 @@
 #include "analyzer/base/units.h"
 
 enum {
-    MAPS = 48,           /* in all */
-    FAILURES = 4,        /* of a process */
-    BLOCKS = 100000,     /* in all maps together … */
-    BLOCKS_MOST = 20000, /* … and of one */
+    MAPS = 48,            /* in all */
+    FAILURES = 4,         /* of a process */
+    BLOCKS = 100000,      /* in all maps together … */
+    BLOCKS_MOST = 20000,  /* … and of one */
     SEGMENTS_MOST = 6000, /* of one */
-    GRAIN = 2 << 20,     /* PyTorch's segments are multiples of it */
+    GRAIN = 2 << 20,      /* PyTorch's segments are multiples of it */
     SMALL_SEGMENT = 2 << 20,
 };
 
@@ -55,7 +55,7 @@ struct gs_page_maps {
     struct gs_page_kinds *kinds;
     struct gs_arena arena;
     struct gs_signer *signer;
-    struct map *maps; /* by process, then time */
+    struct map *maps;  /* by process, then time */
     size_t n, cap, at; /* at: the next one of the process */
     uint32_t process;
     int64_t next_ns; /* its moment, GS_NEVER */
@@ -64,16 +64,12 @@ struct gs_page_maps {
 
 /* --- which moments ------------------------------------------------------------------------------ */
 
-static void map_add(struct gs_page_maps *m, uint32_t process, int device, bool oom, size_t index,
-                    int64_t time_ns, bool tensors)
+static void map_add(struct gs_page_maps *m, uint32_t process, int device, bool oom, size_t index, int64_t time_ns,
+                    bool tensors)
 {
     if (m->n < MAPS) {
-        *GS_PUSH(m->maps, m->n, m->cap) = (struct map){.process = process,
-                                                       .device = device,
-                                                       .oom = oom,
-                                                       .index = index,
-                                                       .time_ns = time_ns,
-                                                       .tensors = tensors};
+        *GS_PUSH(m->maps, m->n, m->cap) = (struct map){
+            .process = process, .device = device, .oom = oom, .index = index, .time_ns = time_ns, .tensors = tensors};
     }
 }
 
@@ -81,8 +77,7 @@ static bool has_tensors(const struct gs_report *r, uint32_t process, int device)
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct gs_peak *p = &r->peaks[i];
-        if (p->process == process && p->device == device && p->layer == GS_SERIES_TENSOR &&
-            p->bytes > 0) {
+        if (p->process == process && p->device == device && p->layer == GS_SERIES_TENSOR && p->bytes > 0) {
             return true;
         }
     }
@@ -107,15 +102,13 @@ static void list_maps(struct gs_page_maps *m)
         failures = i && r->ooms[i - 1].process == v->process ? failures : 0;
         if (v->fatal && v->device >= 0 && v->space != GS_SPACE_PINNED && failures < FAILURES) {
             failures++;
-            map_add(m, v->process, v->device, true, i, v->time_ns,
-                    has_tensors(r, v->process, v->device));
+            map_add(m, v->process, v->device, true, i, v->time_ns, has_tensors(r, v->process, v->device));
         }
     }
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct gs_peak *p = &r->peaks[i];
         bool tensors = has_tensors(r, p->process, p->device);
-        if (p->device >= 0 && p->bytes > 0 &&
-            p->layer == (tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE)) {
+        if (p->device >= 0 && p->bytes > 0 && p->layer == (tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE)) {
             map_add(m, p->process, p->device, false, i, p->time_ns, tensors);
         }
     }
@@ -128,9 +121,8 @@ static void list_maps(struct gs_page_maps *m)
 
 static bool in_device(const struct gs_lifetime *life)
 {
-    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
-           life->space != GS_SPACE_HOST && life->space != GS_SPACE_SHARED &&
-           life->space != GS_SPACE_VMM;
+    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
+           life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
 }
 
 static void on_live(void *self, const struct gs_lifetime *life)
@@ -138,27 +130,22 @@ static void on_live(void *self, const struct gs_lifetime *life)
     struct gs_page_maps *m = self;
     struct map *map = m->filling;
     bool tensor = life->layer == GS_LAYER_TENSOR;
-    if (life->device != map->device || life->alloc_ns > map->time_ns || life->free_ns <= map->time_ns ||
-        !life->bytes || (!tensor && !in_device(life))) {
+    if (life->device != map->device || life->alloc_ns > map->time_ns || life->free_ns <= map->time_ns || !life->bytes ||
+        (!tensor && !in_device(life))) {
         return;
     }
     uint8_t category =
-        (uint8_t)gs_page_kind(m->kinds, life, gs_run_series(m->run, life->series),
-                              gs_run_free_stack(m->run, life));
+        (uint8_t)gs_page_kind(m->kinds, life, gs_run_series(m->run, life->series), gs_run_free_stack(m->run, life));
     if (tensor) {
-        *GS_PUSH(map->blocks, map->blocks_n, map->blocks_cap) =
-            (struct block){.address = life->address,
-                           .stream = life->stream,
-                           .bytes = life->bytes,
-                           .stack = life->stack,
-                           .category = category,
-                           .private = life->space == GS_SPACE_POOL};
+        *GS_PUSH(map->blocks, map->blocks_n, map->blocks_cap) = (struct block){.address = life->address,
+                                                                               .stream = life->stream,
+                                                                               .bytes = life->bytes,
+                                                                               .stack = life->stack,
+                                                                               .category = category,
+                                                                               .private = life->space == GS_SPACE_POOL};
     } else {
-        *GS_PUSH(map->segments, map->segments_n, map->segments_cap) =
-            (struct segment){.address = life->address,
-                             .bytes = life->bytes,
-                             .stack = life->stack,
-                             .category = category};
+        *GS_PUSH(map->segments, map->segments_n, map->segments_cap) = (struct segment){
+            .address = life->address, .bytes = life->bytes, .stack = life->stack, .category = category};
     }
 }
 
@@ -167,14 +154,13 @@ static void on_pending(void *self, size_t moment, const struct gs_pending *p)
     struct map *map = self;
     (void)moment;
     if (p->device == map->device && p->known == GS_YES && p->bytes > 0) {
-        *GS_PUSH(map->blocks, map->blocks_n, map->blocks_cap) =
-            (struct block){.address = p->address,
-                           .stream = p->stream,
-                           .bytes = p->bytes,
-                           .stack = GS_NONE,
-                           .category = GS_CATEGORY_UNKNOWN,
-                           .pending = true,
-                           .private = p->captured};
+        *GS_PUSH(map->blocks, map->blocks_n, map->blocks_cap) = (struct block){.address = p->address,
+                                                                               .stream = p->stream,
+                                                                               .bytes = p->bytes,
+                                                                               .stack = GS_NONE,
+                                                                               .category = GS_CATEGORY_UNKNOWN,
+                                                                               .pending = true,
+                                                                               .private = p->captured};
     }
 }
 
@@ -207,8 +193,7 @@ static int segment_order(const void *a, const void *b)
 static int block_order(const void *a, const void *b)
 {
     const struct block *x = a, *y = b;
-    return x->address != y->address ? (x->address < y->address ? -1 : 1)
-                                    : (int)x->pending - (int)y->pending;
+    return x->address != y->address ? (x->address < y->address ? -1 : 1) : (int)x->pending - (int)y->pending;
 }
 
 /* Does [address, address + bytes) end at or before `end`? */
@@ -231,8 +216,7 @@ static void join_segments(struct map *map)
         uint64_t end = last ? end_of(last->address, last->bytes) : 0;
         if (last && s->address < end) {
             map->refused++;
-        } else if (last && s->mapped && last->mapped && s->address == end &&
-                   last->bytes <= INT64_MAX - s->bytes) {
+        } else if (last && s->mapped && last->mapped && s->address == end && last->bytes <= INT64_MAX - s->bytes) {
             last->bytes += s->bytes;
         } else {
             map->segments[kept++] = *s;
@@ -470,8 +454,7 @@ struct gs_observer gs_page_maps_watch(struct gs_page_maps *m)
                                 .process_end = on_process_end};
 }
 
-struct gs_page_maps *gs_page_maps_new(struct gs_run *run, const struct gs_report *report,
-                                      struct gs_page_kinds *kinds)
+struct gs_page_maps *gs_page_maps_new(struct gs_run *run, const struct gs_report *report, struct gs_page_kinds *kinds)
 {
     struct gs_page_maps *m = gs_realloc(NULL, 1, sizeof *m);
     *m = (struct gs_page_maps){.run = run, .report = report, .kinds = kinds, .next_ns = GS_NEVER};
@@ -506,8 +489,7 @@ static uint32_t pool_of(const struct segment *s, struct gs_page_stacks *stacks)
 /* flags: the owner, twice; private; expandable; the stream is known. */
 static void put_segments(const struct map *map, struct gs_page_stacks *stacks, struct gs_page_writer *w)
 {
-    struct gs_column address = {0}, bytes = {0}, flags = {0}, pool = {0}, stream = {0}, stack = {0},
-                     blocks = {0};
+    struct gs_column address = {0}, bytes = {0}, flags = {0}, pool = {0}, stream = {0}, stack = {0}, blocks = {0};
     for (size_t i = 0; i < map->segments_n; i++) {
         const struct segment *s = &map->segments[i];
         bool streamed = s->n && s->stream_known;
@@ -539,12 +521,13 @@ static void put_note(const struct map *map, struct gs_page_writer *w)
         fprintf(f, "%llu small blocks are drawn as part of a neighbour. ", (unsigned long long)map->merged);
     }
     if (map->left_out) {
-        fprintf(f, "The %llu smallest segments, %s in all, are not drawn. ",
-                (unsigned long long)map->left_out, format_bytes(bytes, (uint64_t)map->left_out_bytes));
+        fprintf(f, "The %llu smallest segments, %s in all, are not drawn. ", (unsigned long long)map->left_out,
+                format_bytes(bytes, (uint64_t)map->left_out_bytes));
     }
     if (map->refused) {
-        fprintf(f, "%llu blocks or segments lie across others and are left out: the recording is "
-                   "incomplete or damaged. ",
+        fprintf(f,
+                "%llu blocks or segments lie across others and are left out: the recording is "
+                "incomplete or damaged. ",
                 (unsigned long long)map->refused);
     }
     fclose(f);
@@ -555,8 +538,7 @@ static void put_note(const struct map *map, struct gs_page_writer *w)
     free(text);
 }
 
-static void put_blocks(const struct map *map, int64_t unit, struct gs_page_stacks *stacks,
-                       struct gs_page_writer *w)
+static void put_blocks(const struct map *map, int64_t unit, struct gs_page_stacks *stacks, struct gs_page_writer *w)
 {
     struct gs_column c = {0};
     for (size_t i = 0; i < map->segments_n; i++) {

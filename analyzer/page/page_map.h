@@ -9,8 +9,7 @@
 #include "analyzer/page/page_stacks.h"
 
 struct gs_page_maps;
-struct gs_page_maps *gs_page_maps_new(struct gs_run *run, const struct gs_report *report,
-                                      struct gs_page_kinds *kinds);
+struct gs_page_maps *gs_page_maps_new(struct gs_run *run, const struct gs_report *report, struct gs_page_kinds *kinds);
 void gs_page_maps_free(struct gs_page_maps *m);
 /* For a replay, behind one that tells `kinds` which process it is. */
 struct gs_observer gs_page_maps_watch(struct gs_page_maps *m);

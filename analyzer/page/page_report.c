@@ -26,7 +26,8 @@ static void put_members(struct shared *s, struct gs_page_writer *w, const char *
         const char *name;
         json_t *member;
         gs_put_open(w, key, '{');
-        json_object_foreach (value, name, member) {
+        json_object_foreach(value, name, member)
+        {
             put_value(s, w, name, member);
         }
         gs_put_close(w, '}');
@@ -101,21 +102,12 @@ static void put_value(struct shared *s, struct gs_page_writer *w, const char *ke
             put_members(s, w, key, value);
         }
         break;
-    case JSON_STRING:
-        gs_put_text(w, key, json_string_value(value));
-        break;
-    case JSON_INTEGER:
-        gs_put_int(w, key, json_integer_value(value));
-        break;
-    case JSON_REAL:
-        gs_put_real(w, key, json_real_value(value));
-        break;
+    case JSON_STRING: gs_put_text(w, key, json_string_value(value)); break;
+    case JSON_INTEGER: gs_put_int(w, key, json_integer_value(value)); break;
+    case JSON_REAL: gs_put_real(w, key, json_real_value(value)); break;
     case JSON_TRUE:
-    case JSON_FALSE:
-        gs_put_bool(w, key, json_is_true(value));
-        break;
-    default:
-        gs_put_text(w, key, NULL);
+    case JSON_FALSE: gs_put_bool(w, key, json_is_true(value)); break;
+    default: gs_put_text(w, key, NULL);
     }
 }
 
@@ -155,9 +147,8 @@ enum {
 /* One entry a process or device, or in order of something: nothing of it can be left out. */
 static bool is_whole(const char *key)
 {
-    static const char *const keys[] = {"frames",    "stack",  "processes", "devices",
-                                       "ranks",     "peak",   "memory",    "timeline",
-                                       "allocator", "samples", "fragmentation", "waterfall"};
+    static const char *const keys[] = {"frames", "stack",    "processes", "devices", "ranks",         "peak",
+                                       "memory", "timeline", "allocator", "samples", "fragmentation", "waterfall"};
     for (size_t i = 0; key && i < sizeof keys / sizeof *keys; i++) {
         if (strcmp(key, keys[i]) == 0) {
             return true;
@@ -185,7 +176,8 @@ static void shorten(const char *key, json_t *value, size_t most)
     if (json_is_object(value)) {
         const char *name;
         json_t *member;
-        json_object_foreach (value, name, member) {
+        json_object_foreach(value, name, member)
+        {
             shorten(name, member, most);
         }
     } else if (json_is_array(value) && key && strcmp(key, "points") == 0) {
@@ -201,8 +193,7 @@ static void shorten(const char *key, json_t *value, size_t most)
 }
 
 /* Another attempt where the last one was too large. */
-static char *again(char *text, json_t *report, const struct gs_page_writer *before, struct gs_page_writer *w,
-                   size_t *n)
+static char *again(char *text, json_t *report, const struct gs_page_writer *before, struct gs_page_writer *w, size_t *n)
 {
     size_t most = w->text_most;
     free(text);

@@ -75,8 +75,7 @@ static int rated_order(const void *a, const void *b)
                                 : (x->stack > y->stack) - (x->stack < y->stack);
 }
 
-static uint32_t level_at(const struct gs_page_serieses *p, uint32_t process, int device,
-                         enum gs_series_layer layer)
+static uint32_t level_at(const struct gs_page_serieses *p, uint32_t process, int device, enum gs_series_layer layer)
 {
     for (size_t i = 0; i < p->levels_n; i++) {
         const struct level *l = &p->levels[i];
@@ -318,17 +317,15 @@ static struct level *level_of(struct gs_page_serieses *p, const struct gs_lifeti
         p->level_of = reach(p->level_of, life->series, &p->level_of_cap, sizeof *p->level_of);
     }
     if (!p->level_of[life->series]) {
-        p->level_of[life->series] =
-            level_at(p, series->process, series->device, series->layer) + 1;
+        p->level_of[life->series] = level_at(p, series->process, series->device, series->layer) + 1;
     }
     return p->level_of[life->series] ? &p->levels[p->level_of[life->series] - 1] : NULL;
 }
 
-static uint32_t line_add(struct gs_page_serieses *p, uint32_t level, uint32_t stack, unsigned category,
-                         bool merged)
+static uint32_t line_add(struct gs_page_serieses *p, uint32_t level, uint32_t stack, unsigned category, bool merged)
 {
-    *GS_PUSH(p->lines, p->lines_n, p->lines_cap) = (struct line){
-        .stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
+    *GS_PUSH(p->lines, p->lines_n, p->lines_cap) =
+        (struct line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
     return (uint32_t)p->lines_n - 1;
 }
 
@@ -346,8 +343,8 @@ static uint32_t line_new(struct gs_page_serieses *p, struct level *l, uint32_t s
     return l->merged[category] - 1;
 }
 
-static inline struct line *line_at(struct gs_page_serieses *p, struct level *l,
-                                   const struct gs_lifetime *life, unsigned category)
+static inline struct line *line_at(struct gs_page_serieses *p, struct level *l, const struct gs_lifetime *life,
+                                   unsigned category)
 {
     size_t index = (size_t)life->location * GS_CATEGORIES_N + category;
     if (index >= p->line_of_n) {
@@ -359,16 +356,15 @@ static inline struct line *line_at(struct gs_page_serieses *p, struct level *l,
     return &p->lines[p->line_of[index] - 1];
 }
 
-static inline void change(struct gs_page_serieses *p, const struct gs_lifetime *life,
-                          const struct gs_series *series, int sign)
+static inline void change(struct gs_page_serieses *p, const struct gs_lifetime *life, const struct gs_series *series,
+                          int sign)
 {
     struct level *l = level_of(p, life, series);
     if (!l) {
         return;
     }
     int64_t ns = sign > 0 ? life->alloc_ns : life->free_ns;
-    unsigned category =
-        gs_page_kind(p->kinds, life, series, gs_run_free_stack(p->run, life));
+    unsigned category = gs_page_kind(p->kinds, life, series, gs_run_free_stack(p->run, life));
     cut(p, l, ns);
     struct line *line = line_at(p, l, life, category);
     if (line->epoch != l->epoch) {
@@ -432,9 +428,8 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
     }
 }
 
-bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report,
-                           struct gs_page_kinds *kinds, const struct gs_observer *also, char *error,
-                           size_t error_size)
+bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report, struct gs_page_kinds *kinds,
+                           const struct gs_observer *also, char *error, size_t error_size)
 {
     struct gs_observer observers[] = {{.self = p,
                                        .process_start = on_process_start,

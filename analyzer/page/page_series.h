@@ -20,9 +20,8 @@ void gs_page_serieses_free(struct gs_page_serieses *p);
 /* For the report's pass. */
 struct gs_observer gs_page_serieses_watch(struct gs_page_serieses *p);
 /* The pass of its own, once the report is there; `also` looks on. */
-bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report,
-                           struct gs_page_kinds *kinds, const struct gs_observer *also, char *error,
-                           size_t error_size);
+bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report, struct gs_page_kinds *kinds,
+                           const struct gs_observer *also, char *error, size_t error_size);
 
 struct gs_page_resolution { /* what was done to make it fit */
     uint64_t events;        /* allocations and frees */
@@ -32,7 +31,7 @@ struct gs_page_resolution { /* what was done to make it fit */
     int64_t merged_bytes;   /* what one of the latter held at most */
 };
 /* Member "series". */
-void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *stacks,
-                          struct gs_page_writer *w, struct gs_page_resolution *r);
+void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *stacks, struct gs_page_writer *w,
+                          struct gs_page_resolution *r);
 
 #endif

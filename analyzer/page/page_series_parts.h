@@ -6,28 +6,28 @@
 #include "analyzer/step/step.h"
 
 enum {
-    BUCKETS = 16000,       /* of all series together … */
-    BUCKETS_MOST = 2000,   /* … and of one */
+    BUCKETS = 16000,     /* of all series together … */
+    BUCKETS_MOST = 2000, /* … and of one */
     BUCKETS_LEAST = 40,
-    CHANGES = 3 << 20,     /* in memory, at the most */
-    PUT = 4 << 20,         /* bytes that changes are written in, of all series together; or half of what is left */
-    LINES_MOST = 6000,     /* of one series */
-    EXACT = 40000,         /* lines at the peaks, of all series together … */
-    EXACT_MOST = 4000,     /* … and of one */
-    STEPS_LEAST = 8,       /* of a process, to cut at them */
-    FOCUS_MOST = 9,        /* moments of one series that are looked at more closely */
+    CHANGES = 3 << 20, /* in memory, at the most */
+    PUT = 4 << 20,     /* bytes that changes are written in, of all series together; or half of what is left */
+    LINES_MOST = 6000, /* of one series */
+    EXACT = 40000,     /* lines at the peaks, of all series together … */
+    EXACT_MOST = 4000, /* … and of one */
+    STEPS_LEAST = 8,   /* of a process, to cut at them */
+    FOCUS_MOST = 9,    /* moments of one series that are looked at more closely */
 };
 
-struct line { /* a call path's blocks of one category, or all those that have no line */
+struct line {               /* a call path's blocks of one category, or all those that have no line */
     uint32_t stack, series; /* stack GS_NONE of a merged one */
     uint8_t category;
     bool merged, queued;
-    uint32_t paths;     /* merged: how many */
-    uint32_t number;    /* as it is written */
-    uint64_t put;       /* bytes that its changes are written in, about */
+    uint32_t paths;             /* merged: how many */
+    uint32_t number;            /* as it is written */
+    uint64_t put;               /* bytes that its changes are written in, about */
     int64_t now, at, out, most; /* bytes: now, at the bucket's highest moment, in the bucket before */
     int64_t now_n, at_n, out_n; /* blocks */
-    uint64_t epoch;     /* `at` is that of this highest moment; else nothing changed since it */
+    uint64_t epoch;             /* `at` is that of this highest moment; else nothing changed since it */
 };
 
 struct change {

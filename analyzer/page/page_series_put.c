@@ -25,7 +25,7 @@ struct putting { /* one series */
     struct level *l;
     struct written *lines;
     size_t lines_n, lines_cap;
-    struct gs_map number_of;                /* stack and category → number */
+    struct gs_map number_of;             /* stack and category → number */
     uint32_t merged_as[GS_CATEGORIES_N]; /* numbers, from 1 on */
     struct exact *exact;
     size_t exact_n, exact_cap, exact_room;
@@ -101,8 +101,7 @@ static uint64_t line_key(uint32_t stack, unsigned category)
 }
 
 /* The heaviest first, as many as there is room for; `order` are the lines of the series. */
-static void number_lines(struct putting *t, const uint32_t *order, size_t n, size_t room,
-                         struct gs_page_resolution *r)
+static void number_lines(struct putting *t, const uint32_t *order, size_t n, size_t room, struct gs_page_resolution *r)
 {
     struct gs_page_serieses *p = t->p;
     uint64_t put = 0;
@@ -140,14 +139,13 @@ static int number_order(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-static void exact_add(struct putting *t, struct gs_map *of, uint32_t stack, unsigned category,
-                      int64_t bytes, int64_t blocks)
+static void exact_add(struct putting *t, struct gs_map *of, uint32_t stack, unsigned category, int64_t bytes,
+                      int64_t blocks)
 {
     uint32_t *at = gs_map_at(of, line_key(stack, category));
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)t->exact_n;
-        *GS_PUSH(t->exact, t->exact_n, t->exact_cap) =
-            (struct exact){.stack = stack, .category = (uint8_t)category};
+        *GS_PUSH(t->exact, t->exact_n, t->exact_cap) = (struct exact){.stack = stack, .category = (uint8_t)category};
     }
     t->exact[*at].bytes += bytes;
     t->exact[*at].blocks += blocks;
@@ -282,8 +280,8 @@ static void put_changes(struct putting *t, struct gs_page_writer *w)
 static void put_label(const struct gs_report *r, const struct level *l, struct gs_page_writer *w)
 {
     static const char *const words[GS_SERIES_LAYERS] = {
-        [GS_SERIES_DEVICE] = "CUDA allocations", [GS_SERIES_TENSOR] = "tensors",
-        [GS_SERIES_PINNED] = "pinned host memory", [GS_SERIES_HOST] = "host memory",
+        [GS_SERIES_DEVICE] = "CUDA allocations",     [GS_SERIES_TENSOR] = "tensors",
+        [GS_SERIES_PINNED] = "pinned host memory",   [GS_SERIES_HOST] = "host memory",
         [GS_SERIES_SHARED] = "shared device memory", [GS_SERIES_GRAPH] = "graphs"};
     const struct gs_process *p = &r->processes[l->process];
     char who[48] = "", device[24] = "", text[160];
@@ -335,9 +333,8 @@ static void put_lines(const struct putting *t, struct gs_page_stacks *stacks, st
     gs_put_column(w, "merged", &merged);
 }
 
-static void put_series(struct gs_page_serieses *p, struct level *l, const uint32_t *order, size_t n,
-                       size_t room, struct gs_page_stacks *stacks, struct gs_page_writer *w,
-                       struct gs_page_resolution *r)
+static void put_series(struct gs_page_serieses *p, struct level *l, const uint32_t *order, size_t n, size_t room,
+                       struct gs_page_stacks *stacks, struct gs_page_writer *w, struct gs_page_resolution *r)
 {
     struct putting t = {.p = p, .l = l, .exact_room = EXACT / p->levels_n};
     int64_t peak = peak_bucket(l);
@@ -374,14 +371,13 @@ static int line_order(const void *a, const void *b, void *lines)
                                   : (m > n) - (m < n);
 }
 
-void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *stacks,
-                          struct gs_page_writer *w, struct gs_page_resolution *r)
+void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *stacks, struct gs_page_writer *w,
+                          struct gs_page_resolution *r)
 {
     uint32_t *order = gs_realloc(NULL, p->lines_n + 1, sizeof *order);
     size_t buckets = 0, at = 0, left = w->bytes < GS_PAGE_BYTES ? GS_PAGE_BYTES - w->bytes : 0;
     size_t put = left / 2 < PUT ? left / 2 : PUT;
-    *r = (struct gs_page_resolution){
-        .series = p->levels_n, .all = true, .merged_bytes = p->unshown_most};
+    *r = (struct gs_page_resolution){.series = p->levels_n, .all = true, .merged_bytes = p->unshown_most};
     for (size_t i = 0; i < p->lines_n; i++) {
         order[i] = (uint32_t)i;
     }

@@ -21,8 +21,7 @@ void gs_page_stacks_start(struct gs_page_stacks *s, struct gs_run *run)
 
 void gs_page_stacks_free(struct gs_page_stacks *s)
 {
-    struct gs_column *columns[] = {&s->native, &s->function, &s->file,  &s->line,
-                                   &s->module, &s->parent,   &s->frame};
+    struct gs_column *columns[] = {&s->native, &s->function, &s->file, &s->line, &s->module, &s->parent, &s->frame};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         gs_column_free(columns[i]);
     }
@@ -58,8 +57,7 @@ uint32_t gs_page_string(struct gs_page_stacks *s, const char *text)
         uint32_t *at = gs_map_at(&s->string_of, key);
         if (*at == GS_MAP_NEW) {
             s->texts += strnlen(text, GS_PAGE_TEXT_LESS);
-            *GS_PUSH(s->strings, s->strings_n, s->strings_cap) =
-                gs_arena_printf(&s->arena, "%s", text);
+            *GS_PUSH(s->strings, s->strings_n, s->strings_cap) = gs_arena_printf(&s->arena, "%s", text);
             return *at = (uint32_t)s->strings_n;
         }
         if (strcmp(s->strings[*at - 1], text) == 0) {

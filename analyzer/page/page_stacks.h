@@ -12,16 +12,16 @@ struct gs_page_stacks {
     struct gs_map string_of;
     const char **strings;
     size_t strings_n, strings_cap;
-    size_t texts; /* their bytes, of each as many as are always shown */
-    struct gs_arena arena; /* of those that are not the run's */
+    size_t texts;           /* their bytes, of each as many as are always shown */
+    struct gs_arena arena;  /* of those that are not the run's */
     struct gs_map frame_of; /* by address */
     struct gs_column native, function, file, line, module;
     uint32_t frames_n;
     struct gs_map stack_of; /* the run's → the page's */
     struct gs_column parent, frame;
     uint32_t stacks_n;
-    uint64_t shortened; /* stacks without their native frames: there is no room for all */
-    uint64_t innermost; /* stacks of which there is the innermost frame alone */
+    uint64_t shortened;    /* stacks without their native frames: there is no room for all */
+    uint64_t innermost;    /* stacks of which there is the innermost frame alone */
     struct gs_map site_of; /* the run's stack → string */
     uint32_t *sited;       /* by the page's stack: its site's string, 0 not asked */
     size_t sited_cap;

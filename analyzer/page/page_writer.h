@@ -10,10 +10,10 @@
 #include "analyzer/base/arena.h"
 
 enum {
-    GS_PAGE_BYTES = 9500000,     /* of a page, at the most */
-    GS_PAGE_TEXT = 2048,         /* longer texts are cut in the middle, with an ellipsis */
-    GS_PAGE_TEXTS = 4 << 20,     /* once they are so many bytes in all … */
-    GS_PAGE_TEXT_LESS = 96,      /* … to so much */
+    GS_PAGE_BYTES = 9500000, /* of a page, at the most */
+    GS_PAGE_TEXT = 2048,     /* longer texts are cut in the middle, with an ellipsis */
+    GS_PAGE_TEXTS = 4 << 20, /* once they are so many bytes in all … */
+    GS_PAGE_TEXT_LESS = 96,  /* … to so much */
 };
 
 /* Signed numbers as text, for columns of thousands of them: five bits a character, lowest first, 32 added
@@ -30,11 +30,11 @@ void gs_column_free(struct gs_column *c);
 
 struct gs_page_writer {
     FILE *out;
-    bool follows;       /* something stands before, in this array or object */
-    uint64_t cut;       /* texts that were cut */
-    size_t text_bytes;  /* written of texts */
-    size_t text_most;   /* where texts have to be shorter still; or 0 */
-    size_t bytes;       /* written in all */
+    bool follows;      /* something stands before, in this array or object */
+    uint64_t cut;      /* texts that were cut */
+    size_t text_bytes; /* written of texts */
+    size_t text_most;  /* where texts have to be shorter still; or 0 */
+    size_t bytes;      /* written in all */
 };
 void gs_put_bytes(struct gs_page_writer *w, const char *bytes, size_t n);
 /* key NULL: an element of an array. */

@@ -22,8 +22,7 @@ static void put_title(const struct model *m, FILE *out)
 
     term_clean(clean, sizeof clean, *m->name ? m->name : "a model", true);
     fputs("gpuspy: what ", out);
-    for (const char *p = clean; *p; p++)
-        fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
+    for (const char *p = clean; *p; p++) fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
     fputs(" needs", out);
 }
 
@@ -46,8 +45,7 @@ bool view_estimate_html(const struct estimate_answer *a, bool explain, FILE *out
     const char *rest;
 
     json_decref(root);
-    if (!json)
-        return false;
+    if (!json) return false;
     rest = put_up_to(gs_estimate_page_html, "<!--gpuspy:title-->", out);
     put_title(a->plan.model, out);
     rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);

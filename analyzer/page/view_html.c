@@ -34,11 +34,9 @@ struct left_out {
 struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options)
 {
     struct gs_page *page = gs_realloc(NULL, 1, sizeof *page);
-    *page = (struct gs_page){.run = run, .serieses = gs_page_serieses_new(run),
-                             .calls = gs_page_calls_new(run)};
-    page->watch = (struct gs_watch){.observer = gs_page_serieses_watch(page->serieses),
-                                    .call = gs_page_calls_tell,
-                                    .self = page->calls};
+    *page = (struct gs_page){.run = run, .serieses = gs_page_serieses_new(run), .calls = gs_page_calls_new(run)};
+    page->watch = (struct gs_watch){
+        .observer = gs_page_serieses_watch(page->serieses), .call = gs_page_calls_tell, .self = page->calls};
     options->watch = &page->watch;
     if (!options->top) { /* many processes have a list each */
         size_t n;
@@ -157,8 +155,7 @@ static char *resolution_words(const struct left_out *l, const struct gs_page_sta
     return text;
 }
 
-static void put_resolution(const struct left_out *l, const struct gs_page_stacks *stacks,
-                           struct gs_page_writer *w)
+static void put_resolution(const struct left_out *l, const struct gs_page_stacks *stacks, struct gs_page_writer *w)
 {
     const struct gs_page_resolution *r = &l->series;
     const uint64_t cut = w->cut;
@@ -225,8 +222,8 @@ static const char *put_up_to(const char *from, const char *mark, FILE *out)
     return at + strlen(mark);
 }
 
-bool gs_page_write(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out,
-                   char *error, size_t error_size)
+bool gs_page_write(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out, char *error,
+                   size_t error_size)
 {
     const char *name = strrchr(source, '/'), *rest;
     name = name && name[1] ? name + 1 : source;

@@ -20,8 +20,8 @@ struct gs_page;
 struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options);
 /* One more pass over the events. False and a line in `error` where a database could not be read; write
  * errors stay in `out`. `source`: the recording as the person named it. */
-bool gs_page_write(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out,
-                   char *error, size_t error_size);
+bool gs_page_write(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out, char *error,
+                   size_t error_size);
 void gs_page_free(struct gs_page *page);
 
 #endif

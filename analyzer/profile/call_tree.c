@@ -16,7 +16,7 @@ struct node { /* the public one first, so that a pointer to it is one to this */
 struct tree {
     struct gs_call_tree public;
     struct gs_arena arena;
-    struct gs_map names; /* hash of a name → frame that stands for it */
+    struct gs_map names;     /* hash of a name → frame that stands for it */
     struct gs_map frame_ids; /* frame → its number */
     const struct gs_frame **frames;
     uint32_t *frame_next; /* of those with one hash */
@@ -43,8 +43,8 @@ static uint64_t hash_of(const struct gs_frame *f)
 /* Texts of a run are the same pointer where they are equal. */
 static bool same(const struct gs_frame *a, const struct gs_frame *b)
 {
-    return a->function == b->function && a->file == b->file && a->line == b->line &&
-           a->kind == b->kind && a->module == b->module && (a->function || a->offset == b->offset);
+    return a->function == b->function && a->file == b->file && a->line == b->line && a->kind == b->kind &&
+           a->module == b->module && (a->function || a->offset == b->offset);
 }
 
 static uint32_t frame_id(struct tree *t, const struct gs_frame *f)
@@ -155,8 +155,8 @@ static void sum_up(struct tree *t)
     }
 }
 
-struct gs_call_tree *gs_call_tree_build(struct gs_run *run, const struct gs_profile *profile,
-                                        bool native, gs_call_keep_fn keep, void *self)
+struct gs_call_tree *gs_call_tree_build(struct gs_run *run, const struct gs_profile *profile, bool native,
+                                        gs_call_keep_fn keep, void *self)
 {
     struct tree *t = gs_realloc(NULL, 1, sizeof *t);
     struct gs_map node_of_stack = {0};

@@ -13,14 +13,14 @@ struct gs_call_node {
     struct gs_call_node *parent;
     struct gs_call_node **children; /* heaviest first */
     size_t children_n;
-    uint32_t depth;            /* 0 the root; at most GS_DEPTH_MAX */
-    int64_t self, total;       /* weight: of this call alone; with all that it called */
+    uint32_t depth;      /* 0 the root; at most GS_DEPTH_MAX */
+    int64_t self, total; /* weight: of this call alone; with all that it called */
     uint64_t self_count, total_count;
 };
 
 struct gs_call_tree {
     struct gs_call_node *root;
-    size_t nodes; /* with the root */
+    size_t nodes;   /* with the root */
     uint32_t depth; /* of the deepest node */
 };
 
@@ -31,8 +31,8 @@ extern const struct gs_frame gs_call_unknown;
 typedef bool (*gs_call_keep_fn)(void *self, const struct gs_profile_entry *entry);
 
 /* Names are looked up. The tree's frames are the run's; the profile may be freed before it. */
-struct gs_call_tree *gs_call_tree_build(struct gs_run *run, const struct gs_profile *profile,
-                                        bool native, gs_call_keep_fn keep, void *self);
+struct gs_call_tree *gs_call_tree_build(struct gs_run *run, const struct gs_profile *profile, bool native,
+                                        gs_call_keep_fn keep, void *self);
 void gs_call_tree_free(struct gs_call_tree *tree);
 
 /* The nodes, callers before what they call and heaviest first: start with the root; NULL at the end.

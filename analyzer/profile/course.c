@@ -25,8 +25,7 @@ struct building {
 
 size_t courses_column(const struct courses *c, int64_t ns)
 {
-    if (ns < c->from_ns || ns > c->to_ns)
-        return c->columns_n;
+    if (ns < c->from_ns || ns > c->to_ns) return c->columns_n;
     double share = (double)(ns - c->from_ns) / (double)(c->to_ns - c->from_ns);
     size_t at = (size_t)(share * (double)c->columns_n);
     return at < c->columns_n ? at : c->columns_n - 1;
@@ -85,11 +84,9 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
 
     for (uint32_t i = 0; i < gs_run_serieses(w->run) && i < w->lines_cap; i++) {
         struct line *l = &w->lines[i];
-        if (!l->course.columns || l->course.process != process)
-            continue;
+        if (!l->course.columns || l->course.process != process) continue;
         size_t last = end_ns < w->c->from_ns ? 0 : courses_column(w->c, end_ns);
-        if (end_ns >= w->c->from_ns)
-            carry(w, l, last < w->c->columns_n ? last : w->c->columns_n - 1);
+        if (end_ns >= w->c->from_ns) carry(w, l, last < w->c->columns_n ? last : w->c->columns_n - 1);
         l->course.end = l->live;
     }
 }
@@ -100,17 +97,14 @@ static int in_order(const void *a, const void *b)
 {
     const struct course *x = a, *y = b;
 
-    if (x->process != y->process)
-        return x->process < y->process ? -1 : 1;
-    if (x->device != y->device)
-        return (unsigned)x->device < (unsigned)y->device ? -1 : 1; /* -1, the host, last */
+    if (x->process != y->process) return x->process < y->process ? -1 : 1;
+    if (x->device != y->device) return (unsigned)x->device < (unsigned)y->device ? -1 : 1; /* -1, the host, last */
     return (x->layer == GS_SERIES_DEVICE) - (y->layer == GS_SERIES_DEVICE);
 }
 
 static bool wanted(const struct course_wish *w, const struct course *c)
 {
-    return c->columns && c->peak > 0 && c->layer != GS_SERIES_SHARED &&
-           (w->host || c->device >= 0);
+    return c->columns && c->peak > 0 && c->layer != GS_SERIES_SHARED && (w->host || c->device >= 0);
 }
 
 static void list_courses(struct building *w)
@@ -118,15 +112,13 @@ static void list_courses(struct building *w)
     w->c->list = gs_realloc(NULL, w->lines_cap + 1, sizeof *w->c->list);
     for (size_t i = 0; i < w->lines_cap; i++) {
         struct course *c = &w->lines[i].course;
-        if (!wanted(w->wish, c))
-            continue;
+        if (!wanted(w->wish, c)) continue;
         struct course_column *columns = gs_realloc(NULL, w->c->columns_n, sizeof *columns);
         memcpy(columns, c->columns, w->c->columns_n * sizeof *columns);
         w->c->list[w->c->n] = *c;
         w->c->list[w->c->n++].columns = columns;
     }
-    if (w->c->n > 1)
-        qsort(w->c->list, w->c->n, sizeof *w->c->list, in_order);
+    if (w->c->n > 1) qsort(w->c->list, w->c->n, sizeof *w->c->list, in_order);
 }
 
 static void list_steps(struct building *w)
@@ -137,17 +129,17 @@ static void list_steps(struct building *w)
     w->c->steps = gs_realloc(NULL, n, sizeof *w->c->steps);
     for (uint32_t i = 0; i < n; i++) {
         const struct gs_steps *s = gs_steps_of(&w->b, i);
-        if (!s)
-            continue;
+        if (!s) continue;
         struct course_steps *to = &w->c->steps[w->c->steps_n++];
-        *to = (struct course_steps){.process = i, .n = s->n, .median_ns = s->median_ns,
-                                    .first_ns = gs_step_start(s, 0), .end_ns = gs_step_start(s, s->n)};
+        *to = (struct course_steps){.process = i,
+                                    .n = s->n,
+                                    .median_ns = s->median_ns,
+                                    .first_ns = gs_step_start(s, 0),
+                                    .end_ns = gs_step_start(s, s->n)};
         snprintf(to->by, sizeof to->by, "%s", s->by);
-        if (s->n > w->c->columns_n)
-            continue;
+        if (s->n > w->c->columns_n) continue;
         to->starts = gs_realloc(NULL, s->n, sizeof *to->starts);
-        for (size_t k = 0; k < s->n; k++)
-            to->starts[k] = gs_step_start(s, k);
+        for (size_t k = 0; k < s->n; k++) to->starts[k] = gs_step_start(s, k);
     }
 }
 
@@ -169,8 +161,7 @@ static void fill_column(struct course_column *k, const struct gs_category_moment
 /* Of a device the tensors where it has some, else what CUDA gave; and the host's. */
 static bool told(const struct courses *c, const struct course *k)
 {
-    return k->layer != GS_SERIES_DEVICE ||
-           !courses_of(c, k->process, k->device, GS_SERIES_TENSOR);
+    return k->layer != GS_SERIES_DEVICE || !courses_of(c, k->process, k->device, GS_SERIES_TENSOR);
 }
 
 static bool categorise(struct building *w, uint32_t process, char *error, size_t error_size)
@@ -183,18 +174,14 @@ static bool categorise(struct building *w, uint32_t process, char *error, size_t
     for (size_t i = 0; i < c->n; i++) {
         struct course *k = &c->list[i];
         for (size_t x = 0; k->process == process && told(c, k) && x < c->columns_n; x++) {
-            if (!k->columns[x].known || k->columns[x].high <= 0)
-                continue;
+            if (!k->columns[x].known || k->columns[x].high <= 0) continue;
             of[n] = &k->columns[x];
-            moments[n++] = (struct gs_category_moment){.time_ns = k->columns[x].high_ns,
-                                                       .device = k->device,
-                                                       .layer = k->layer,
-                                                       .bytes = k->columns[x].high};
+            moments[n++] = (struct gs_category_moment){
+                .time_ns = k->columns[x].high_ns, .device = k->device, .layer = k->layer, .bytes = k->columns[x].high};
         }
     }
     bool ok = gs_categories_at(&w->b, process, moments, n, error, error_size);
-    for (size_t i = 0; ok && i < n; i++)
-        fill_column(of[i], &moments[i]);
+    for (size_t i = 0; ok && i < n; i++) fill_column(of[i], &moments[i]);
     free(moments);
     free(of);
     return ok;
@@ -202,8 +189,7 @@ static bool categorise(struct building *w, uint32_t process, char *error, size_t
 
 /* ---------------------------------------------------------------- all of it */
 
-struct courses *courses_build(struct gs_run *run, const struct course_wish *wish, char *error,
-                              size_t error_size)
+struct courses *courses_build(struct gs_run *run, const struct course_wish *wish, char *error, size_t error_size)
 {
     static const struct gs_options defaults;
     struct gs_observer observers[3];
@@ -211,25 +197,24 @@ struct courses *courses_build(struct gs_run *run, const struct course_wish *wish
     struct building *w = gs_realloc(NULL, 1, sizeof *w);
     struct courses *c = gs_realloc(NULL, 1, sizeof *c);
 
-    *c = (struct courses){.columns_n = wish->columns, .from_ns = wish->from_ns,
+    *c = (struct courses){.columns_n = wish->columns,
+                          .from_ns = wish->from_ns,
                           .to_ns = wish->to_ns ? wish->to_ns : gs_run_duration(run)};
     c->to_ns = c->to_ns > c->from_ns ? c->to_ns : c->from_ns + 1;
     *w = (struct building){.run = run, .wish = wish, .c = c, .report.run = run};
-    w->b = (struct gs_builder){.run = run, .report = &w->report, .arena = &w->arena,
-                               .options = &defaults, .top = SIZE_MAX};
+    w->b = (struct gs_builder){
+        .run = run, .report = &w->report, .arena = &w->arena, .options = &defaults, .top = SIZE_MAX};
     gs_site_helpers(run, &w->b.helpers);
     gs_steps_start(&w->b, &observers[0]);
     gs_uses_start(&w->b, &observers[1]);
-    observers[2] = (struct gs_observer){
-        .self = w, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
+    observers[2] = (struct gs_observer){.self = w, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
     bool ok = gs_run_replay(run, observers, 3, error, error_size);
     if (ok) {
         list_courses(w);
         list_steps(w);
     }
     gs_run_processes(run, &processes);
-    for (uint32_t i = 0; ok && wish->categories && i < processes; i++)
-        ok = categorise(w, i, error, error_size);
+    for (uint32_t i = 0; ok && wish->categories && i < processes; i++) ok = categorise(w, i, error, error_size);
     gs_uses_free(w->report.uses);
     gs_steps_free(w->b.steps);
     gs_map_free(&w->b.helpers);
@@ -248,19 +233,15 @@ struct courses *courses_build(struct gs_run *run, const struct course_wish *wish
 
 void courses_free(struct courses *c)
 {
-    if (!c)
-        return;
-    for (size_t i = 0; i < c->n; i++)
-        free(c->list[i].columns);
-    for (size_t i = 0; i < c->steps_n; i++)
-        free(c->steps[i].starts);
+    if (!c) return;
+    for (size_t i = 0; i < c->n; i++) free(c->list[i].columns);
+    for (size_t i = 0; i < c->steps_n; i++) free(c->steps[i].starts);
     free(c->list);
     free(c->steps);
     free(c);
 }
 
-const struct course *courses_of(const struct courses *c, uint32_t process, int device,
-                                enum gs_series_layer layer)
+const struct course *courses_of(const struct courses *c, uint32_t process, int device, enum gs_series_layer layer)
 {
     for (size_t i = 0; i < c->n; i++)
         if (c->list[i].process == process && c->list[i].device == device && c->list[i].layer == layer)

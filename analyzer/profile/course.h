@@ -7,10 +7,10 @@
 #include "analyzer/run/run.h"
 #include "analyzer/step/step.h"
 
-struct course_column { /* a stretch of time */
-    bool known;        /* the process ran then */
-    int64_t high, low; /* the most and the least live in it */
-    int64_t high_ns;   /* when it had come to the most */
+struct course_column {                    /* a stretch of time */
+    bool known;                           /* the process ran then */
+    int64_t high, low;                    /* the most and the least live in it */
+    int64_t high_ns;                      /* when it had come to the most */
     int64_t by_category[GS_CATEGORIES_N]; /* of `high`; they sum to it */
 };
 
@@ -48,12 +48,10 @@ struct course_wish {
 };
 
 /* NULL and a line in `error` where a database could not be read. */
-struct courses *courses_build(struct gs_run *run, const struct course_wish *wish, char *error,
-                              size_t error_size);
+struct courses *courses_build(struct gs_run *run, const struct course_wish *wish, char *error, size_t error_size);
 void courses_free(struct courses *c);
 /* NULL: none. */
-const struct course *courses_of(const struct courses *c, uint32_t process, int device,
-                                enum gs_series_layer layer);
+const struct course *courses_of(const struct courses *c, uint32_t process, int device, enum gs_series_layer layer);
 /* The column in which a time lies; columns_n: outside. */
 size_t courses_column(const struct courses *c, int64_t ns);
 

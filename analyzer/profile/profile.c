@@ -70,8 +70,8 @@ static void add(struct build *b, const struct gs_profile_entry *e)
         gs_map_free(&b->index);
         b->process = e->process;
     }
-    uint64_t key = (uint64_t)e->stack << 32 | (uint64_t)(uint16_t)e->device << 16 |
-                   (uint64_t)e->layer << 8 | e->category;
+    uint64_t key =
+        (uint64_t)e->stack << 32 | (uint64_t)(uint16_t)e->device << 16 | (uint64_t)e->layer << 8 | e->category;
     uint32_t *at = gs_map_at(&b->index, key);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)p->n;
@@ -82,8 +82,8 @@ static void add(struct build *b, const struct gs_profile_entry *e)
     }
 }
 
-static void add_live(struct build *b, const struct gs_series *s, uint32_t stack,
-                     enum gs_category category, int64_t bytes, uint64_t count)
+static void add_live(struct build *b, const struct gs_series *s, uint32_t stack, enum gs_category category,
+                     int64_t bytes, uint64_t count)
 {
     add(b, &(struct gs_profile_entry){.process = s->process,
                                       .stack = stack,
@@ -103,9 +103,8 @@ static bool process_wanted(const struct build *b, uint32_t process)
 
 static int64_t moment_of(const struct build *b, uint32_t process)
 {
-    return b->wish->what == GS_PROFILE_OOM
-               ? (b->ooms[process] ? b->ooms[process]->time_ns : GS_UNKNOWN)
-               : b->wish->at_ns;
+    return b->wish->what == GS_PROFILE_OOM ? (b->ooms[process] ? b->ooms[process]->time_ns : GS_UNKNOWN)
+                                           : b->wish->at_ns;
 }
 
 static void on_process_start(void *self, uint32_t process)
@@ -115,8 +114,7 @@ static void on_process_start(void *self, uint32_t process)
     b->last_alloc_ns = gs_run_processes(b->run, &n)[process].last_alloc_ns;
 }
 
-static void watch(struct build *b, const struct gs_lifetime *life, const struct gs_series *series,
-                  int64_t now)
+static void watch(struct build *b, const struct gs_lifetime *life, const struct gs_series *series, int64_t now)
 {
     struct level *l = GS_REACH(b->levels, life->series, b->levels_cap);
     if (b->wish->what == GS_PROFILE_PEAK) {
@@ -153,11 +151,9 @@ static void add_ended(struct build *b, const struct gs_lifetime *life)
     const struct gs_series *s = gs_run_series(b->run, life->series);
     if (process_wanted(b, s->process)) {
         bool tensor = life->layer == GS_LAYER_TENSOR;
-        unsigned rule = gs_category_rule_of(b->categorizer, tensor, life->stack,
-                                            gs_run_free_stack(b->run, life),
-                                            life->free_ns > b->last_alloc_ns,
-                                            gs_uses_of(b->b.report->uses, s->process, life->stack,
-                                                       life->alloc_ns, life->free_ns));
+        unsigned rule = gs_category_rule_of(
+            b->categorizer, tensor, life->stack, gs_run_free_stack(b->run, life), life->free_ns > b->last_alloc_ns,
+            gs_uses_of(b->b.report->uses, s->process, life->stack, life->alloc_ns, life->free_ns));
         add_sum(b, life, gs_category_of(rule));
     }
 }
@@ -255,8 +251,7 @@ bool gs_profile_layer(const struct gs_run *run, int layer, const struct gs_serie
 {
     switch (s->layer) {
     case GS_SERIES_TENSOR: return layer < 0 || layer == GS_SERIES_TENSOR;
-    case GS_SERIES_DEVICE:
-        return layer < 0 ? !has_tensors(run, s->process, s->device) : layer == GS_SERIES_DEVICE;
+    case GS_SERIES_DEVICE: return layer < 0 ? !has_tensors(run, s->process, s->device) : layer == GS_SERIES_DEVICE;
     case GS_SERIES_PINNED:
     case GS_SERIES_HOST:
         return layer == GS_PROFILE_ALL || layer == (int)s->layer || (layer < 0 && no_device_memory(run));
@@ -324,8 +319,7 @@ static void on_live_at(void *self, size_t moment, const struct gs_lifetime *life
 {
     struct build *b = self;
     if (life->series == b->series_at[moment]) {
-        add_live(b, gs_run_series(b->run, life->series), life->stack, GS_CATEGORY_UNKNOWN,
-                 life->bytes, 1);
+        add_live(b, gs_run_series(b->run, life->series), life->stack, GS_CATEGORY_UNKNOWN, life->bytes, 1);
         struct level *l = &b->levels[life->series];
         l->bytes = gs_add(l->bytes, -life->bytes);
     }
@@ -365,8 +359,7 @@ static bool add_by_category(struct build *b, uint32_t process, char *error, size
         int64_t left = m[i].bytes;
         for (size_t k = 0; k < m[i].by.lines_n; k++) {
             const struct gs_category_line *line = &m[i].by.lines[k];
-            add_live(b, gs_run_series(b->run, b->series_at[i]), line->stack, line->category,
-                     line->bytes, line->count);
+            add_live(b, gs_run_series(b->run, b->series_at[i]), line->stack, line->category, line->bytes, line->count);
             left = gs_add(left, -line->bytes);
         }
         add_missing(b, b->series_at[i], left);
@@ -399,8 +392,7 @@ static bool add_moments(struct build *b, char *error, size_t error_size)
         list_moments(b, i);
         note_moments(b, i);
         if (b->moments_n) {
-            ok = b->wish->categories ? add_by_category(b, i, error, error_size)
-                                     : add_plain(b, i, error, error_size);
+            ok = b->wish->categories ? add_by_category(b, i, error, error_size) : add_plain(b, i, error, error_size);
         }
     }
     return ok;
@@ -414,7 +406,8 @@ static void add_locations(struct build *b)
         const struct gs_location *l = gs_run_location(b->run, i);
         const struct gs_series *s = gs_run_series(b->run, l->series);
         for (unsigned c = 0; c < GS_CATEGORIES_N; c++) {
-            struct sum sum = {c == GS_CATEGORY_UNKNOWN ? l->live_bytes : 0, c == GS_CATEGORY_UNKNOWN ? l->live_count : 0};
+            struct sum sum = {c == GS_CATEGORY_UNKNOWN ? l->live_bytes : 0,
+                              c == GS_CATEGORY_UNKNOWN ? l->live_count : 0};
             if (!end) {
                 sum = *GS_REACH(b->sums, (size_t)i * GS_CATEGORIES_N + c, b->sums_cap);
             }
@@ -528,8 +521,8 @@ static void finish(struct gs_profile *p)
     }
 }
 
-struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_wish *wish,
-                                    char *error, size_t error_size)
+struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_wish *wish, char *error,
+                                    size_t error_size)
 {
     static const struct gs_options defaults;
     struct gs_arena arena = {0};
@@ -542,15 +535,13 @@ struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_
         end.at_ns = GS_NEVER - 1;
         b.wish = &end;
     }
-    *p = (struct gs_profile){.unit = wish->what == GS_PROFILE_WAITS ? "ns" : "bytes",
-                             .title = kinds[wish->what].title};
+    *p = (struct gs_profile){.unit = wish->what == GS_PROFILE_WAITS ? "ns" : "bytes", .title = kinds[wish->what].title};
     gs_run_processes(run, &p->moments_n);
     p->moments = gs_realloc(NULL, p->moments_n, sizeof *p->moments);
     for (size_t i = 0; i < p->moments_n; i++) {
         p->moments[i] = GS_UNKNOWN;
     }
-    b.b = (struct gs_builder){
-        .run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
+    b.b = (struct gs_builder){.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
     gs_site_helpers(run, &b.b.helpers);
     bool ok = calls ? add_calls(&b, error, error_size) : add_memory(&b, error, error_size);
     finish(p);
@@ -588,8 +579,7 @@ void gs_profile_free(struct gs_profile *p)
     }
 }
 
-size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native,
-                         const struct gs_frame **out, size_t room)
+size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native, const struct gs_frame **out, size_t room)
 {
     size_t n = 0;
     bool all = native || stack == GS_NONE || gs_stack_python(run, stack) == GS_NONE;

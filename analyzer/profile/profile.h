@@ -10,6 +10,7 @@
 #include "analyzer/category/category.h"
 #include "analyzer/run/run.h"
 
+/* clang-format off */
 #define GS_PROFILES(X)                                                                             \
     X(PEAK, "peak", "live at the peak")                                                            \
     X(OOM, "oom", "live when memory ran out")                                                      \
@@ -18,6 +19,7 @@
     X(ALLOCATED, "allocated", "allocated over the whole run")                                      \
     X(WAITS, "waits", "waited for the GPU")                                                        \
     X(COPIES, "copies", "copied")
+/* clang-format on */
 #define GS_ENUM_PROFILE(s, w, t) GS_PROFILE_##s,
 enum gs_profile_what { GS_PROFILES(GS_ENUM_PROFILE) GS_PROFILES_N };
 const char *gs_profile_word(enum gs_profile_what what); /* "peak" */
@@ -68,8 +70,8 @@ struct gs_profile {
  * last failure that the process did not recover from, else its last one, and of the device or host
  * memory that ran out. NULL and a line in `error` where a database could not be read. Replays the
  * run, so that locations and series are those of this replay. */
-struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_wish *wish,
-                                    char *error, size_t error_size);
+struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_wish *wish, char *error,
+                                    size_t error_size);
 void gs_profile_free(struct gs_profile *p);
 
 /* Whether a series is of that layer (as in a wish); after a replay, which shows who has tensors. */
@@ -80,7 +82,6 @@ bool gs_profile_layer(const struct gs_run *run, int layer, const struct gs_serie
  * line that called backward() has the operation ("AddmmBackward0", without a file) as its innermost
  * frame where native ones are not shown. Names are looked up, at some cost: ask once a stack. At most
  * `room`, outer ones are left out; the number written. GS_NONE has none. */
-size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native,
-                         const struct gs_frame **out, size_t room);
+size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native, const struct gs_frame **out, size_t room);
 
 #endif

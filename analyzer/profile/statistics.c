@@ -11,8 +11,7 @@ unsigned statistics_life_class(int64_t ns)
 {
     unsigned i = 0;
 
-    for (; ns >= 10 && i + 1 < STATISTICS_LIVES; ns /= 10)
-        i++;
+    for (; ns >= 10 && i + 1 < STATISTICS_LIVES; ns /= 10) i++;
     return i;
 }
 
@@ -26,8 +25,7 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
 {
     struct statistics_layer *l = &((struct statistics *)self)->layers[series->layer];
 
-    if (!l->allocations++)
-        l->first_ns = life->alloc_ns;
+    if (!l->allocations++) l->first_ns = life->alloc_ns;
     l->last_ns = life->alloc_ns > l->last_ns ? life->alloc_ns : l->last_ns;
     l->first_ns = life->alloc_ns < l->first_ns ? life->alloc_ns : l->first_ns;
     l->allocated = gs_add(l->allocated, life->bytes);
@@ -65,6 +63,5 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
 struct gs_observer statistics_observer(struct statistics *s, const struct gs_run *run)
 {
     *s = (struct statistics){.run = run};
-    return (struct gs_observer){
-        .self = s, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
+    return (struct gs_observer){.self = s, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
 }

@@ -18,10 +18,10 @@ struct statistics_layer { /* of all processes and devices */
     uint64_t allocations, frees;
     int64_t allocated, freed, largest;
     struct statistics_tally sizes[STATISTICS_SIZES], lives[STATISTICS_LIVES];
-    struct statistics_tally kept; /* never freed */
+    struct statistics_tally kept;      /* never freed */
     struct statistics_tally spaces[8]; /* enum gs_space, allocated */
-    double life_ns;                /* of those that were freed, summed up */
-    int64_t first_ns, last_ns;     /* allocations, from each process's own beginning; GS_UNKNOWN */
+    double life_ns;                    /* of those that were freed, summed up */
+    int64_t first_ns, last_ns;         /* allocations, from each process's own beginning; GS_UNKNOWN */
 };
 
 struct statistics {

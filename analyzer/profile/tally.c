@@ -10,7 +10,7 @@ struct tally_private {
     struct gs_arena arena;
     struct gs_map index; /* key → row */
     size_t cap;
-    uint64_t *last;      /* by row: the entry that was added last, so that a recursion counts once */
+    uint64_t *last; /* by row: the entry that was added last, so that a recursion counts once */
     size_t last_cap;
 };
 
@@ -36,8 +36,7 @@ static const char *after_packages(const char *file)
         const char *at = strstr(file, folders[i]);
         found = at ? at + strlen(folders[i]) : found;
     }
-    if (found)
-        return found;
+    if (found) return found;
     const char *lib = strstr(file, "/lib/python"); /* the standard library */
     const char *slash = lib ? strchr(lib + 5, '/') : NULL;
     return slash ? slash + 1 : NULL;
@@ -58,17 +57,13 @@ void tally_module(const struct gs_frame *f, const char *cwd, char *out, size_t s
     }
     const char *name = after_packages(path);
     size_t n = cwd ? strlen(cwd) : 0;
-    if (!name && n > 1 && strncmp(path, cwd, n) == 0 && path[n] == '/')
-        name = path + n + 1;
+    if (!name && n > 1 && strncmp(path, cwd, n) == 0 && path[n] == '/') name = path + n + 1;
     name = name ? name : slash ? slash + 1 : path;
     snprintf(out, size, "%s", name);
     size_t length = strlen(out);
-    if (length > 3 && strcmp(out + length - 3, ".py") == 0)
-        out[length -= 3] = 0;
-    if (length > 9 && strcmp(out + length - 9, "/__init__") == 0)
-        out[length - 9] = 0;
-    for (char *p = out; *p && *path != '<'; p++)
-        *p = *p == '/' ? '.' : *p;
+    if (length > 3 && strcmp(out + length - 3, ".py") == 0) out[length -= 3] = 0;
+    if (length > 9 && strcmp(out + length - 9, "/__init__") == 0) out[length - 9] = 0;
+    for (char *p = out; *p && *path != '<'; p++) *p = *p == '/' ? '.' : *p;
 }
 
 /* ---------------------------------------------------------------- rows */
@@ -90,8 +85,7 @@ static uint64_t text_hash(const char *text)
 {
     uint64_t h = 1;
 
-    for (; text && *text; text++)
-        h = gs_hash64(h ^ (unsigned char)*text) + 1;
+    for (; text && *text; text++) h = gs_hash64(h ^ (unsigned char)*text) + 1;
     return h;
 }
 
@@ -99,8 +93,7 @@ static struct tally_row *named_row(struct tallying *w, const char *name)
 {
     struct tally_row *row = row_of(w, text_hash(name));
 
-    if (!row->name)
-        row->name = gs_arena_printf(&w->t->private->arena, "%s", name);
+    if (!row->name) row->name = gs_arena_printf(&w->t->private->arena, "%s", name);
     return row;
 }
 
@@ -109,8 +102,7 @@ static struct tally_row *frame_row(struct tallying *w, const struct gs_frame *f)
 {
     bool function = w->by != TALLY_FILE, line = w->by == TALLY_LINE, file = f && (f->file || f->module);
 
-    if (!f)
-        return row_of(w, 0);
+    if (!f) return row_of(w, 0);
     uint64_t h = gs_hash64((uintptr_t)(f->file ? f->file : f->module) ^ 1);
     h = gs_hash64(h + (function || !file ? (uintptr_t)f->function : 0));
     h = gs_hash64(h + (line ? (uint64_t)f->line : 0));
@@ -130,8 +122,7 @@ static struct tally_row *module_row(struct tallying *w, const struct gs_frame *f
 {
     char name[512] = "(no stack recorded)";
 
-    if (f)
-        tally_module(f, w->cwd, name, sizeof name);
+    if (f) tally_module(f, w->cwd, name, sizeof name);
     return named_row(w, name);
 }
 
@@ -140,10 +131,9 @@ static const struct gs_frame *site_frame(struct tallying *w, uint32_t stack, str
     uint32_t number = gs_site_number(&w->b, stack); /* first: it may move the sites */
     const struct gs_site *s = &w->b.sites[number];
 
-    if (!s->known)
-        return NULL;
-    *out = (struct gs_frame){.kind = s->kind, .function = s->function, .line = s->line,
-                             .offset = s->offset, .file = s->file};
+    if (!s->known) return NULL;
+    *out = (struct gs_frame){
+        .kind = s->kind, .function = s->function, .line = s->line, .offset = s->offset, .file = s->file};
     if (s->kind == GS_FRAME_NATIVE && s->line <= 0) {
         out->file = NULL;
         out->module = s->file;
@@ -157,13 +147,11 @@ static void add_own(struct tally_row *row, const struct gs_profile_entry *e)
     row->own_count += e->count;
 }
 
-static void add_total(struct tallying *w, struct tally_row *row, const struct gs_profile_entry *e,
-                      uint64_t number)
+static void add_total(struct tallying *w, struct tally_row *row, const struct gs_profile_entry *e, uint64_t number)
 {
     uint64_t *last = &w->t->private->last[row - w->t->rows];
 
-    if (*last == number)
-        return;
+    if (*last == number) return;
     *last = number;
     row->total = gs_add(row->total, e->weight);
     row->total_count += e->count;
@@ -175,29 +163,25 @@ static void add_by_frames(struct tallying *w, const struct gs_profile_entry *e, 
         w->by == TALLY_MODULE ? module_row : frame_row;
     size_t n = gs_profile_frames(w->run, e->stack, w->native, w->frames, GS_DEPTH_MAX);
     struct gs_frame site;
-    const struct gs_frame *own =
-        w->by == TALLY_MODULE ? (n ? w->frames[n - 1] : NULL) : site_frame(w, e->stack, &site);
+    const struct gs_frame *own = w->by == TALLY_MODULE ? (n ? w->frames[n - 1] : NULL) : site_frame(w, e->stack, &site);
     struct tally_row *row = of(w, own);
 
     add_own(row, e);
     add_total(w, row, e, number);
-    for (size_t i = 0; i < n; i++)
-        add_total(w, of(w, w->frames[i]), e, number);
+    for (size_t i = 0; i < n; i++) add_total(w, of(w, w->frames[i]), e, number);
 }
 
 static void add_by_word(struct tallying *w, const struct gs_profile_entry *e, uint64_t number)
 {
-    const char *word = w->by == TALLY_CATEGORY
-                           ? gs_category_word(e->category)
-                           : gs_owner_word(&w->b, gs_owner_of(&w->b, e->stack));
+    const char *word =
+        w->by == TALLY_CATEGORY ? gs_category_word(e->category) : gs_owner_word(&w->b, gs_owner_of(&w->b, e->stack));
     struct tally_row *row = named_row(w, word);
 
     add_own(row, e);
     add_total(w, row, e, number);
 }
 
-struct tally *tally_build(struct gs_run *run, const struct gs_profile *profile, enum tally_by by,
-                          bool native)
+struct tally *tally_build(struct gs_run *run, const struct gs_profile *profile, enum tally_by by, bool native)
 {
     size_t n;
     struct gs_observer unused;
@@ -206,8 +190,7 @@ struct tally *tally_build(struct gs_run *run, const struct gs_profile *profile, 
 
     *t = (struct tally){.private = gs_realloc(NULL, 1, sizeof *t->private)};
     *t->private = (struct tally_private){0};
-    *w = (struct tallying){.t = t, .run = run, .by = by, .native = native,
-                           .cwd = gs_run_processes(run, &n)[0].cwd};
+    *w = (struct tallying){.t = t, .run = run, .by = by, .native = native, .cwd = gs_run_processes(run, &n)[0].cwd};
     w->b = (struct gs_builder){.run = run, .report = &w->report, .arena = &t->private->arena};
     gs_site_helpers(run, &w->b.helpers);
     gs_owners_start(&w->b, &unused);
@@ -240,13 +223,10 @@ void tally_free(struct tally *t)
 
 static int names(const struct tally_row *x, const struct tally_row *y)
 {
-    if (x->name && y->name)
-        return strcmp(x->name, y->name);
+    if (x->name && y->name) return strcmp(x->name, y->name);
     const struct gs_frame *f = x->frame, *g = y->frame;
-    if (!f || !g)
-        return (f == NULL) - (g == NULL);
-    int order = strcmp(f->file ? f->file : f->module ? f->module : "",
-                       g->file ? g->file : g->module ? g->module : "");
+    if (!f || !g) return (f == NULL) - (g == NULL);
+    int order = strcmp(f->file ? f->file : f->module ? f->module : "", g->file ? g->file : g->module ? g->module : "");
     order = order ? order : (f->line > g->line) - (f->line < g->line);
     return order ? order : strcmp(f->function ? f->function : "", g->function ? g->function : "");
 }
@@ -257,16 +237,14 @@ static double each(const struct tally_row *r)
 }
 
 #define LARGER_FIRST(a, b) (((a) < (b)) - ((a) > (b)))
-#define ORDER(name, ...)                                                   \
-    static int name(const void *a, const void *b)                          \
-    {                                                                      \
-        const struct tally_row *x = a, *y = b;                             \
-        const int steps[] = {__VA_ARGS__, LARGER_FIRST(x->own, y->own),    \
-                             LARGER_FIRST(x->total, y->total)};            \
-        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)          \
-            if (steps[i])                                                  \
-                return steps[i];                                           \
-        return names(x, y);                                                \
+#define ORDER(name, ...)                                                                                   \
+    static int name(const void *a, const void *b)                                                          \
+    {                                                                                                      \
+        const struct tally_row *x = a, *y = b;                                                             \
+        const int steps[] = {__VA_ARGS__, LARGER_FIRST(x->own, y->own), LARGER_FIRST(x->total, y->total)}; \
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)                                          \
+            if (steps[i]) return steps[i];                                                                 \
+        return names(x, y);                                                                                \
     }
 ORDER(by_own, LARGER_FIRST(x->own, y->own))
 ORDER(by_total, LARGER_FIRST(x->total, y->total))
@@ -281,6 +259,5 @@ void tally_sort(struct tally *t, enum tally_sort sort)
         [TALLY_BY_EACH] = by_each, [TALLY_BY_NAME] = by_name,
     };
 
-    if (t->n > 1)
-        qsort(t->rows, t->n, sizeof *t->rows, orders[sort]);
+    if (t->n > 1) qsort(t->rows, t->n, sizeof *t->rows, orders[sort]);
 }

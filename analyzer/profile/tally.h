@@ -4,9 +4,11 @@
 
 #include "analyzer/profile/profile.h"
 
+/* clang-format off */
 #define TALLY_BYS(X)                                                                              \
     X(LINE, "line") X(FUNCTION, "function") X(FILE, "file") X(MODULE, "module")                   \
     X(CATEGORY, "category") X(OWNER, "owner")
+/* clang-format on */
 #define TALLY_ENUM(s, w) TALLY_##s,
 enum tally_by { TALLY_BYS(TALLY_ENUM) TALLY_BYS_N };
 #undef TALLY_ENUM
@@ -33,8 +35,7 @@ struct tally {
 };
 
 /* The profile has categories where it is by them. Names are looked up. */
-struct tally *tally_build(struct gs_run *run, const struct gs_profile *profile, enum tally_by by,
-                          bool native);
+struct tally *tally_build(struct gs_run *run, const struct gs_profile *profile, enum tally_by by, bool native);
 /* Rows without anything of their own come last but where the total is asked for. */
 void tally_sort(struct tally *t, enum tally_sort sort);
 void tally_free(struct tally *t);

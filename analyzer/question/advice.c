@@ -21,8 +21,7 @@ static void add(struct advices *a, const char *topic, double impact, const char 
             return;
         }
     }
-    *GS_PUSH(a->list, a->n, a->cap) =
-        (struct gs_advice){.impact = impact, .topic = topic, .text = text};
+    *GS_PUSH(a->list, a->n, a->cap) = (struct gs_advice){.impact = impact, .topic = topic, .text = text};
 }
 
 static const char *at(struct advices *a, const struct gs_site *site, const char *text)
@@ -54,8 +53,8 @@ static int64_t peak_of(const struct gs_report *r, const struct gs_growth *g)
 
 static bool same_line(const struct gs_site *a, const struct gs_site *b)
 {
-    return a->known && b->known && a->line == b->line && a->file && b->file &&
-           strcmp(a->file, b->file) == 0 && (a->line || gs_site_key(a) == gs_site_key(b));
+    return a->known && b->known && a->line == b->line && a->file && b->file && strcmp(a->file, b->file) == 0 &&
+           (a->line || gs_site_key(a) == gs_site_key(b));
 }
 
 /* The OOM's verdict says it already, of that line, or of the one by which its graph is kept. */
@@ -96,13 +95,12 @@ static void of_growth(struct advices *a)
         }
         add(a, "leak", share,
             at(a, &g->stack.site,
-               gs_arena_printf(a->b->arena, "%s more each %s, %s in all: %s",
-                               gs_bytes_text(a->b, g->bytes_per_step),
-                               g->by_steps ? "step" : "time", gs_bytes_text(a->b, (double)g->bytes),
-                               g->graph
-                                   ? "what a forward pass makes stays, perhaps with its autograd graph: store .item(), or "
-                                     ".detach() if backward() does not need it; or torch.no_grad() if no backward() follows"
-                                   : "drop the reference, or store .item() or .detach().cpu()")));
+               gs_arena_printf(
+                   a->b->arena, "%s more each %s, %s in all: %s", gs_bytes_text(a->b, g->bytes_per_step),
+                   g->by_steps ? "step" : "time", gs_bytes_text(a->b, (double)g->bytes),
+                   g->graph ? "what a forward pass makes stays, perhaps with its autograd graph: store .item(), or "
+                              ".detach() if backward() does not need it; or torch.no_grad() if no backward() follows"
+                            : "drop the reference, or store .item() or .detach().cpu()")));
     }
 }
 
@@ -183,12 +181,11 @@ static void of_polling(struct advices *a)
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
             add(a, "sync", 0.02,
-                gs_arena_printf(
-                    a->b->arena,
-                    "%s was told %.0f times a second to come again (these calls are only "
-                    "counted: the line is unknown): wait with cudaEventSynchronize on an "
-                    "event made with cudaEventBlockingSync",
-                    c->api, again));
+                gs_arena_printf(a->b->arena,
+                                "%s was told %.0f times a second to come again (these calls are only "
+                                "counted: the line is unknown): wait with cudaEventSynchronize on an "
+                                "event made with cudaEventBlockingSync",
+                                c->api, again));
         }
     }
 }
@@ -258,11 +255,10 @@ static void of_fragmentation(struct advices *a)
         }
         if (f->utilisation < 0.9 && f->free_bytes != GS_UNKNOWN && f->free_bytes >= WORTH) {
             add(a, "fragmentation", 1 - f->utilisation,
-                gs_arena_printf(
-                    a->b->arena,
-                    "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks: "
-                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gives most of the rest back",
-                    f->device, 100 * f->utilisation));
+                gs_arena_printf(a->b->arena,
+                                "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks: "
+                                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gives most of the rest back",
+                                f->device, 100 * f->utilisation));
         }
     }
 }
@@ -303,7 +299,6 @@ void gs_advice_build(struct gs_builder *b)
     of_flushes(&a);
     of_retries(&a);
     of_fragmentation(&a);
-    b->report->advice =
-        gs_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);
+    b->report->advice = gs_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);
     free(a.list);
 }

@@ -35,8 +35,7 @@ static const char *name_of(const struct alike *a, size_t i)
 }
 
 /* "a.py:3, b.py:7 and 2 more": each once, the foremost three, `comma` between them. */
-static const char *list_of(const struct alike *a, const char *comma,
-                           const char *(*word)(const struct alike *, size_t))
+static const char *list_of(const struct alike *a, const char *comma, const char *(*word)(const struct alike *, size_t))
 {
     enum { MOST = 3 };
     const char *seen[GS_ADVICE_SYNCS], *text = "";
@@ -49,8 +48,7 @@ static const char *list_of(const struct alike *a, const char *comma,
         }
         if (!again) {
             seen[n++] = one;
-            text = n > MOST ? text
-                            : gs_arena_printf(a->b->arena, "%s%s%s", text, n > 1 ? comma : "", one);
+            text = n > MOST ? text : gs_arena_printf(a->b->arena, "%s%s%s", text, n > 1 ? comma : "", one);
         }
     }
     return n > MOST ? gs_arena_printf(a->b->arena, "%s and %zu more", text, n - MOST) : text;
@@ -83,21 +81,19 @@ struct gs_advice gs_advice_of_waits(struct gs_builder *b, size_t from, bool *don
         share += a.list[i]->share;
         calls += a.list[i]->pace.phase == GS_PHASE_STEP ? a.list[i]->pace.calls_per_step : 0;
     }
-    const char *where = list_of(&a, ", ", place_of), *what = list_of(&a, " / ", name_of),
-               *pace = pace_of(&a);
+    const char *where = list_of(&a, ", ", place_of), *what = list_of(&a, " / ", name_of), *pace = pace_of(&a);
     const char *advice = a.list[0]->advice;
     char waited[UNITS_TEXT], of_run[UNITS_TEXT];
     if (b->report->simulated && a.list[0]->pace.phase != GS_PHASE_UNKNOWN) {
         /* No times. Below an OOM, above the smallest shares, and more the more often it is. */
-        return (struct gs_advice){.topic = "sync",
-                                  .impact = 0.02 + 0.1 * calls / (calls + 10),
-                                  .text = gs_arena_printf(b->arena, "%s: %s%s: %s", where,
-                                                          *what ? what : "waits", pace, advice)};
+        return (struct gs_advice){
+            .topic = "sync",
+            .impact = 0.02 + 0.1 * calls / (calls + 10),
+            .text = gs_arena_printf(b->arena, "%s: %s%s: %s", where, *what ? what : "waits", pace, advice)};
     }
     return (struct gs_advice){.topic = "sync",
                               .impact = share,
                               .text = gs_arena_printf(b->arena, "%s: %s (%s)%s%s%s: %s", where,
-                                                      format_seconds(waited, blocked),
-                                                      format_share(of_run, share),
+                                                      format_seconds(waited, blocked), format_share(of_run, share),
                                                       *what ? " in " : "", what, pace, advice)};
 }

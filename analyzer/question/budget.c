@@ -10,8 +10,8 @@
 
 /* The most that each category ever held, of the tensors of each device of each process. */
 struct most {
-    int64_t top; /* the most that was live, */
-    unsigned top_rule; /* and the rule of the block that made it so */
+    int64_t top;             /* the most that was live, */
+    unsigned top_rule;       /* and the rule of the block that made it so */
     int64_t pass, pass_most; /* activations and the temporaries of passes */
     int64_t now[GS_CATEGORIES_N], most[GS_CATEGORIES_N], most_ns[GS_CATEGORIES_N];
 };
@@ -109,8 +109,7 @@ void gs_budgets_free(struct gs_budgets *g)
 
 /* The level nearest to what the estimate counts: tensors, else CUDA allocations, else CPU tensors.
  */
-static const enum gs_series_layer preferred[] = {GS_SERIES_TENSOR, GS_SERIES_DEVICE,
-                                                 GS_SERIES_HOST};
+static const enum gs_series_layer preferred[] = {GS_SERIES_TENSOR, GS_SERIES_DEVICE, GS_SERIES_HOST};
 
 static const struct gs_peak *largest(const struct gs_report *r)
 {
@@ -187,8 +186,9 @@ static void look_at_run(struct gs_budget_facts *f)
     }
 }
 
-/* In which phase the peak was. Weights that FSDP gathers in forward are freed in backward, as activations are: where most
- * of the gradients are there, and the estimate has the peak at backward's end, having them still is no sign of its begin. */
+/* In which phase the peak was. Weights that FSDP gathers in forward are freed in backward, as activations are: where
+ * most of the gradients are there, and the estimate has the peak at backward's end, having them still is no sign of its
+ * begin. */
 static int phase_of(const struct estimate_result *e, const struct most *most,
                     const struct gs_budget_row all[GS_CATEGORIES_N])
 {

@@ -8,13 +8,20 @@
 /* What a part of an estimate is in a recording. */
 enum { NO_CATEGORY = -1 };
 static const int8_t categories[ESTIMATE_PARTS_N] = {
-    [ESTIMATE_WEIGHTS] = GS_CATEGORY_PARAMETERS,       [ESTIMATE_ADAPTERS] = GS_CATEGORY_PARAMETERS,
-    [ESTIMATE_EMA] = GS_CATEGORY_PARAMETERS,           [ESTIMATE_MASTER] = GS_CATEGORY_OPTIMIZER_STATE,
-    [ESTIMATE_OPTIMIZER] = GS_CATEGORY_OPTIMIZER_STATE, [ESTIMATE_GRADIENTS] = GS_CATEGORY_GRADIENTS,
-    [ESTIMATE_BUCKETS] = GS_CATEGORY_GRADIENTS,        [ESTIMATE_ACTIVATIONS] = GS_CATEGORY_ACTIVATIONS,
-    [ESTIMATE_LOGITS] = GS_CATEGORY_ACTIVATIONS,       [ESTIMATE_TEMPORARIES] = GS_CATEGORY_TEMPORARIES,
-    [ESTIMATE_WORKSPACE] = GS_CATEGORY_WORKSPACES,     [ESTIMATE_CACHE] = GS_CATEGORY_UNKNOWN,
-    [ESTIMATE_ALLOCATOR] = NO_CATEGORY,                [ESTIMATE_CONTEXT] = NO_CATEGORY,
+    [ESTIMATE_WEIGHTS] = GS_CATEGORY_PARAMETERS,
+    [ESTIMATE_ADAPTERS] = GS_CATEGORY_PARAMETERS,
+    [ESTIMATE_EMA] = GS_CATEGORY_PARAMETERS,
+    [ESTIMATE_MASTER] = GS_CATEGORY_OPTIMIZER_STATE,
+    [ESTIMATE_OPTIMIZER] = GS_CATEGORY_OPTIMIZER_STATE,
+    [ESTIMATE_GRADIENTS] = GS_CATEGORY_GRADIENTS,
+    [ESTIMATE_BUCKETS] = GS_CATEGORY_GRADIENTS,
+    [ESTIMATE_ACTIVATIONS] = GS_CATEGORY_ACTIVATIONS,
+    [ESTIMATE_LOGITS] = GS_CATEGORY_ACTIVATIONS,
+    [ESTIMATE_TEMPORARIES] = GS_CATEGORY_TEMPORARIES,
+    [ESTIMATE_WORKSPACE] = GS_CATEGORY_WORKSPACES,
+    [ESTIMATE_CACHE] = GS_CATEGORY_UNKNOWN,
+    [ESTIMATE_ALLOCATOR] = NO_CATEGORY,
+    [ESTIMATE_CONTEXT] = NO_CATEGORY,
     [ESTIMATE_COMMUNICATION] = NO_CATEGORY,
 };
 
@@ -45,8 +52,8 @@ bool gs_plan_has_activations(const struct estimate_result *e)
 }
 
 /* The lines that `keep` says yes to, in one phase. */
-static struct interval sum(const struct estimate_result *e, int phase,
-                           bool (*keep)(const struct estimate_line *, int), int which)
+static struct interval sum(const struct estimate_result *e, int phase, bool (*keep)(const struct estimate_line *, int),
+                           int which)
 {
     struct interval all = {0};
     for (size_t i = 0; i < e->lines_n; i++) {
@@ -129,9 +136,7 @@ static double known(int64_t bytes)
 /* What a simulated GPU's context takes is what somebody wrote down. */
 static double context_of(const struct gs_report *r, const struct gs_device_memory *m)
 {
-    return r->simulated                      ? (double)NAN
-           : m->context_bytes != GS_UNKNOWN ? known(m->context_bytes)
-                                            : (double)NAN;
+    return r->simulated ? (double)NAN : m->context_bytes != GS_UNKNOWN ? known(m->context_bytes) : (double)NAN;
 }
 
 void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struct gs_budget *b,
@@ -143,8 +148,8 @@ void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struc
     for (int l = 0; l < GS_LEVELS_N; l++) {
         measured[l] = NAN;
     }
-    measured[GS_LEVEL_PASS] = (double)of[GS_CATEGORY_ACTIVATIONS] + (double)of[GS_CATEGORY_GRADIENTS] +
-                              (double)of[GS_CATEGORY_TEMPORARIES];
+    measured[GS_LEVEL_PASS] =
+        (double)of[GS_CATEGORY_ACTIVATIONS] + (double)of[GS_CATEGORY_GRADIENTS] + (double)of[GS_CATEGORY_TEMPORARIES];
     measured[GS_LEVEL_TENSORS] = known(peak->bytes);
     if (m) {
         measured[GS_LEVEL_CUDA] = known(m->live_bytes);
@@ -155,9 +160,8 @@ void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struc
     b->levels_n = 0;
     for (int l = 0; l < GS_LEVELS_N; l++) {
         struct gs_budget_level *level = &b->levels[b->levels_n];
-        *level = (struct gs_budget_level){.level = (enum gs_level)l,
-                                          .expected = sum(e, phase, of_level, l),
-                                          .measured_bytes = measured[l]};
+        *level = (struct gs_budget_level){
+            .level = (enum gs_level)l, .expected = sum(e, phase, of_level, l), .measured_bytes = measured[l]};
         level->inside = gs_plan_inside(&level->expected, measured[l]);
         b->levels_n += !isnan(measured[l]) && level->expected.high > 0;
     }
@@ -169,9 +173,9 @@ void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struc
 int gs_moment_of(const char *during, double activations, double most_activations)
 {
     bool begun = strcmp(during, "BACKWARD") == 0 || strcmp(during, "THREAD") == 0;
-    return strcmp(during, "STEP") == 0                        ? PHASE_STEP
-           : strcmp(during, "FORWARD") == 0                   ? PHASE_FORWARD
-           : begun && 2 * activations >= most_activations     ? PHASE_FORWARD
-           : begun                                            ? PHASE_BACKWARD
-                                                              : -1;
+    return strcmp(during, "STEP") == 0                    ? PHASE_STEP
+           : strcmp(during, "FORWARD") == 0               ? PHASE_FORWARD
+           : begun && 2 * activations >= most_activations ? PHASE_FORWARD
+           : begun                                        ? PHASE_BACKWARD
+                                                          : -1;
 }

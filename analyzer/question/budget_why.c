@@ -43,9 +43,9 @@ static const char *made_up_for(const struct gs_budget_facts *f, const struct gs_
 static const char *elsewhere(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     bool here = !f->budget->planned || row->estimate_bytes >= 0; /* not NAN */
-    return here                                          ? NULL
-           : row->category == GS_CATEGORY_TEMPORARIES    ? "estimated with the activations"
-                                                         : "not expected at that moment";
+    return here                                       ? NULL
+           : row->category == GS_CATEGORY_TEMPORARIES ? "estimated with the activations"
+                                                      : "not expected at that moment";
 }
 
 /* Gradients at a moment at which zero_grad() should have freed them. */
@@ -80,7 +80,7 @@ static const char *more_or_less_kept(const struct gs_budget_facts *f, const stru
                     ? "a larger batch than said, outputs kept too long, or layers that keep more than "
                       "the formula knows"
                 : f->failed ? "memory ran out before all of them were there"
-                    : "a smaller batch than said, checkpointing, or fused layers that keep less");
+                            : "a smaller batch than said, checkpointing, or fused layers that keep less");
 }
 
 static const char *more_or_less(const struct gs_budget_facts *f, const struct gs_budget_row *row)
@@ -121,12 +121,11 @@ static bool is_part(const struct gs_budget_facts *f, enum gs_category category)
 static const char *spread(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     const struct gs_budget_row *gradients = f->of[GS_CATEGORY_GRADIENTS];
-    bool sharded = is_part(f, GS_CATEGORY_PARAMETERS) ||
-                   (row->category == GS_CATEGORY_OPTIMIZER_STATE &&
-                    near((double)gradients->peak_bytes, gradients->estimate_bytes));
+    bool sharded =
+        is_part(f, GS_CATEGORY_PARAMETERS) || (row->category == GS_CATEGORY_OPTIMIZER_STATE &&
+                                               near((double)gradients->peak_bytes, gradients->estimate_bytes));
     return sharded && is_part(f, row->category)
-               ? TEXT(f, "one part in %zu: spread over the run's %zu processes", f->ranks,
-                      f->ranks)
+               ? TEXT(f, "one part in %zu: spread over the run's %zu processes", f->ranks, f->ranks)
                : NULL;
 }
 
@@ -146,8 +145,7 @@ static const char *at_other_times(const struct gs_budget_facts *f, const struct 
         return NULL;
     }
     return TEXT(f, "%s at the peak: up to %s were there %s", row->peak_bytes ? "not all" : "none",
-                BYTES(f, row->most_bytes),
-                f->later[row->category] ? "later" : "before, and freed again");
+                BYTES(f, row->most_bytes), f->later[row->category] ? "later" : "before, and freed again");
 }
 
 /* --- parameters ---------------------------------------------------------------------------------- */
@@ -168,8 +166,9 @@ static const char *element(const struct gs_budget_facts *f, const struct gs_budg
         {4, 2, "2 bytes a parameter, not 4: 16-bit weights, or half as many parameters"},
         {2, 4, "4 bytes a parameter, not 2: float32 weights, or twice as many parameters"},
         {2, 6, "6 bytes a parameter: 16-bit weights and a float32 copy, or more parameters"},
-        {4, 8, "8 bytes a parameter: the weights twice (an average or a frozen copy of the model), or "
-               "twice as many parameters"},
+        {4, 8,
+         "8 bytes a parameter: the weights twice (an average or a frozen copy of the model), or "
+         "twice as many parameters"},
         {4, 6, "6 bytes a parameter: float32 weights and a 16-bit copy, or more parameters"},
     };
     double n = f->budget->estimate.params;
@@ -195,8 +194,7 @@ static const char *a_little_more(const struct gs_budget_facts *f, const struct g
     double over = most(row) - row->estimate_bytes;
     uint64_t blocks = f->blocks[row->category];
     const char *too = row->category == GS_CATEGORY_PARAMETERS ? "; buffers count, too" : "";
-    if (row->estimate_bytes <= 0)
-        return NULL;
+    if (row->estimate_bytes <= 0) return NULL;
     /* Of what the allocator has in one piece, up to 1 MiB more than was asked for is not split off. */
     if (over > 512.0 * (double)blocks && over <= 0.1 * row->estimate_bytes && over <= (double)blocks * (1 << 20)) {
         return TEXT(f, "%s more: blocks are up to 1 MiB larger than what they were made for%s", BYTES(f, over), too);
@@ -209,8 +207,8 @@ static const char *a_little_more(const struct gs_budget_facts *f, const struct g
 
 static const char *other_count(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
-    return TEXT(f, "as much as %s parameters of 4 bytes, or %s of 2, buffers included",
-                count(f, most(row) / 4), count(f, most(row) / 2));
+    return TEXT(f, "as much as %s parameters of 4 bytes, or %s of 2, buffers included", count(f, most(row) / 4),
+                count(f, most(row) / 2));
 }
 
 /* --- gradients ------------------------------------------------------------------------------------ */
@@ -225,8 +223,9 @@ static const char *no_gradients(const struct gs_budget_facts *f, const struct gs
 static const char *with_buckets(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     return f->buckets > 0 && (double)row->peak_bytes > row->estimate_bytes
-               ? TEXT(f, "%s of it are DistributedDataParallel's buckets; "
-                         "gradient_as_bucket_view=True makes them the gradients",
+               ? TEXT(f,
+                      "%s of it are DistributedDataParallel's buckets; "
+                      "gradient_as_bucket_view=True makes them the gradients",
                       BYTES(f, f->buckets))
                : NULL;
 }
@@ -237,12 +236,12 @@ static const char *gradients_beside(const struct gs_budget_facts *f, const struc
     if (near(share, 1)) {
         return "as large as the parameters, one for each";
     }
-    return share > 0 && share < 1
-               ? TEXT(f, "%.3g %% of the parameters' bytes: the other parameters have none (frozen, or "
-                         "not reached)",
-                      100 * share)
-           : near(share, 2) ? "twice the parameters' bytes"
-                            : NULL;
+    return share > 0 && share < 1 ? TEXT(f,
+                                         "%.3g %% of the parameters' bytes: the other parameters have none (frozen, or "
+                                         "not reached)",
+                                         100 * share)
+           : near(share, 2)       ? "twice the parameters' bytes"
+                                  : NULL;
 }
 
 /* --- optimizer ------------------------------------------------------------------------------------ */
@@ -252,7 +251,7 @@ static const char *no_states(const struct gs_budget_facts *f, const struct gs_bu
     if (most(row) > 0) {
         return NULL;
     }
-    return f->stepped ? "none: the optimizer's steps kept nothing, as SGD without momentum"
+    return f->stepped  ? "none: the optimizer's steps kept nothing, as SGD without momentum"
            : f->failed ? "none: memory ran out before a first step of an optimizer made any"
                        : "none: no step of an optimizer was seen to make any";
 }
@@ -272,15 +271,13 @@ static const char *states_beside(const struct gs_budget_facts *f, const struct g
         {6, "6 times the gradients' bytes: two float32 states and a float32 copy of 16-bit weights"},
     };
     bool gradients = most(f->of[GS_CATEGORY_GRADIENTS]) > 0;
-    double times =
-        beside(f, row->category, gradients ? GS_CATEGORY_GRADIENTS : GS_CATEGORY_PARAMETERS);
+    double times = beside(f, row->category, gradients ? GS_CATEGORY_GRADIENTS : GS_CATEGORY_PARAMETERS);
     for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++) {
         if (near(times, known[i].times)) {
             return known[i].says;
         }
     }
-    return times > 0 ? TEXT(f, "not explained: %.3g times the %s' bytes", times,
-                            gradients ? "gradients" : "parameters")
+    return times > 0 ? TEXT(f, "not explained: %.3g times the %s' bytes", times, gradients ? "gradients" : "parameters")
                      : NULL;
 }
 
@@ -295,8 +292,9 @@ static const char *in_the_step(const struct gs_budget_facts *f, const struct gs_
     return share < 0.25 ? NULL
            : f->in_step_blocks < 4
                ? TEXT(f, "%s of it in the optimizer's step", BYTES(f, f->in_step))
-               : TEXT(f, "%s of it in the optimizer's step, %.3g %% of the parameters' bytes: it works "
-                         "on many tensors at once (foreach); fused=True takes no such copies",
+               : TEXT(f,
+                      "%s of it in the optimizer's step, %.3g %% of the parameters' bytes: it works "
+                      "on many tensors at once (foreach); fused=True takes no such copies",
                       BYTES(f, f->in_step), 100 * share);
 }
 
@@ -304,20 +302,21 @@ static const char *with_casts(const struct gs_budget_facts *f, const struct gs_b
 {
     (void)row;
     return f->budget->estimate.cast_copies > 0
-               ? TEXT(f, "not estimated: what forward keeps for backward; autocast's 16-bit copies of "
-                         "the weights are up to %s of it",
+               ? TEXT(f,
+                      "not estimated: what forward keeps for backward; autocast's 16-bit copies of "
+                      "the weights are up to %s of it",
                       BYTES(f, f->budget->estimate.cast_copies))
                : NULL;
 }
 
 enum { RULES = 10 };
 static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
-    [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element,
-                                a_little_more, other_count},
-    [GS_CATEGORY_GRADIENTS] = {none_yet, in_forward, as_estimated, no_gradients, made_up_for, spread, with_buckets, at_other_times,
-                               gradients_beside, not_explained},
-    [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, a_little_more,
-                                     states_beside, not_explained},
+    [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element, a_little_more,
+                                other_count},
+    [GS_CATEGORY_GRADIENTS] = {none_yet, in_forward, as_estimated, no_gradients, made_up_for, spread, with_buckets,
+                               at_other_times, gradients_beside, not_explained},
+    [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, a_little_more, states_beside,
+                                     not_explained},
     [GS_CATEGORY_ACTIVATIONS] = {as_expected, made_up_for, elsewhere, more_or_less_kept, with_casts, not_estimated},
     [GS_CATEGORY_INPUTS] = {not_estimated},
     [GS_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, elsewhere, more_or_less, not_estimated},

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 enum { MIN_FREES = 20, MIN_PER_S = 10 }; /* slower ones are listed, without advice */
-enum { TIMES = 4096, ASKED = 8 }; /* kept of a location; locations that are asked who frees */
+enum { TIMES = 4096, ASKED = 8 };        /* kept of a location; locations that are asked who frees */
 
 static const char of_allocator[] = "PyTorch's allocator";
 
@@ -62,8 +62,8 @@ static void keep(struct place *p, int64_t ns)
 static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_churns *c = self;
-    bool direct = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_POOL &&
-                  life->space != GS_SPACE_VMM && life->space != GS_SPACE_SHARED;
+    bool direct = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_POOL && life->space != GS_SPACE_VMM &&
+                  life->space != GS_SPACE_SHARED;
     if (!direct || life->alloc_ns < c->warm_ns) {
         return;
     }
@@ -134,8 +134,7 @@ static int earlier(const void *a, const void *b)
     return (x->moment > y->moment) - (x->moment < y->moment);
 }
 
-static void recognise(struct gs_churns *c, struct gs_signer *signer, struct asking *q,
-                      struct gs_churn *work)
+static void recognise(struct gs_churns *c, struct gs_signer *signer, struct asking *q, struct gs_churn *work)
 {
     int64_t moments[ASKED];
     char error[256];
@@ -143,14 +142,13 @@ static void recognise(struct gs_churns *c, struct gs_signer *signer, struct aski
     for (size_t i = 0; i < q->n; i++) {
         moments[i] = q->list[i].moment;
     }
-    if (!q->n || !gs_run_live_at(c->b->run, work[q->list[0].churn].process, moments, q->n, on_live,
-                                 q, error, sizeof error)) {
+    if (!q->n ||
+        !gs_run_live_at(c->b->run, work[q->list[0].churn].process, moments, q->n, on_live, q, error, sizeof error)) {
         return;
     }
     for (size_t i = 0; i < q->n; i++) {
         struct gs_churn *x = &work[q->list[i].churn];
-        struct gs_signature s =
-            gs_signed(signer, gs_sign(signer, q->list[i].stack, GS_SHAPE_IMPLICIT));
+        struct gs_signature s = gs_signed(signer, gs_sign(signer, q->list[i].stack, GS_SHAPE_IMPLICIT));
         if (q->list[i].stack != GS_NONE && s.advice && s.by_count) {
             x->pattern = s.name;
             x->freed = c->b->sites[gs_site_number(c->b, q->list[i].stack)];
@@ -160,8 +158,7 @@ static void recognise(struct gs_churns *c, struct gs_signer *signer, struct aski
 }
 
 /* Of each process, the busiest of them are asked. */
-static void recognise_all(struct gs_churns *c, struct gs_churn *work, const struct asked *of,
-                          size_t n)
+static void recognise_all(struct gs_churns *c, struct gs_churn *work, const struct asked *of, size_t n)
 {
     struct gs_signer *signer = gs_signer_new(c->b->run, c->b->arena);
     struct asking q = {.n = 0};
@@ -196,9 +193,8 @@ static void advise(const struct gs_churns *c, struct gs_churn *x, enum gs_series
     if (!told(c, x) || x->pattern == of_allocator) {
         x->advice = NULL;
     } else if (!x->advice) {
-        x->advice = layer == GS_SERIES_PINNED
-                        ? "pin the buffer once and keep it"
-                        : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits";
+        x->advice = layer == GS_SERIES_PINNED ? "pin the buffer once and keep it"
+                                              : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits";
     }
 }
 
@@ -240,8 +236,7 @@ static void list_lines(struct gs_builder *b, struct gs_churn *work, size_t n)
         const uint32_t site = gs_site_number(b, (uint32_t)work[i].stack.n);
         work[i].stack = (struct gs_trace){.site = b->sites[site]};
     }
-    b->report->churn_lines =
-        gs_lines_of(b, work, n, &form, &b->report->churn_lines_n, &b->report->churn_lines_total);
+    b->report->churn_lines = gs_lines_of(b, work, n, &form, &b->report->churn_lines_n, &b->report->churn_lines_total);
 }
 
 void gs_churns_finish(struct gs_churns *c)
@@ -260,25 +255,23 @@ void gs_churns_finish(struct gs_churns *c)
             continue;
         }
         double span = (double)(p->last_ns - p->first_ns) / 1e9;
-        *GS_PUSH(work, n, cap) =
-            (struct gs_churn){.process = s->process,
-                              .device = s->device,
-                              .count = p->frees,
-                              .bytes = p->bytes,
-                              .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
-                              .mean_life_s = mean / 1e9,
-                              .pace = pace_of(c, p, s->process),
-                              .stack = {.n = l->stack}};
-        *GS_PUSH(asked, asked_n, asked_cap) = (struct asked){
-            .moment = p->last_ns - 1, .location = (uint32_t)i, .stack = GS_NONE, .churn = n - 1};
+        *GS_PUSH(work, n, cap) = (struct gs_churn){.process = s->process,
+                                                   .device = s->device,
+                                                   .count = p->frees,
+                                                   .bytes = p->bytes,
+                                                   .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
+                                                   .mean_life_s = mean / 1e9,
+                                                   .pace = pace_of(c, p, s->process),
+                                                   .stack = {.n = l->stack}};
+        *GS_PUSH(asked, asked_n, asked_cap) =
+            (struct asked){.moment = p->last_ns - 1, .location = (uint32_t)i, .stack = GS_NONE, .churn = n - 1};
     }
     recognise_all(c, work, asked, n);
     for (size_t i = 0; i < n; i++) {
         const struct gs_location *l = gs_run_location(c->b->run, asked[i].location);
         advise(c, &work[i], gs_run_series(c->b->run, l->series)->layer);
     }
-    report->churn =
-        gs_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
+    report->churn = gs_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
     for (size_t i = 0; i < report->churn_n; i++) {
         report->churn[i].stack = gs_trace_of(c->b, (uint32_t)report->churn[i].stack.n);
     }

@@ -17,8 +17,8 @@
  *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps
  *     more, by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts; locations below the functions in `loading`, or where a
- * module of torch.nn is made, are left out, unless they come by at each step. So does what one forward pass makes until memory runs out: a
- * model's inside counts only if the model was called three times.
+ * module of torch.nn is made, are left out, unless they come by at each step. So does what one forward pass makes until
+ * memory runs out: a model's inside counts only if the model was called three times.
  */
 #include "analyzer/question/question.h"
 
@@ -28,7 +28,16 @@
 #include "analyzer/question/growth.h"
 #include "analyzer/run/settings.h"
 
-enum { PIECES = 64, WARM = 7, MIN_SAMPLES = 8, MIN_STAYED = 4, MANY_STAYED = 10, MANY_STEPS = 20, FEW_STEPS = 3, FAR = 100000 };
+enum {
+    PIECES = 64,
+    WARM = 7,
+    MIN_SAMPLES = 8,
+    MIN_STAYED = 4,
+    MANY_STAYED = 10,
+    MANY_STEPS = 20,
+    FEW_STEPS = 3,
+    FAR = 100000
+};
 static const double min_fit = 0.8, even_fit = 0.97, min_share = 0.005;
 
 struct site_growth { /* by location; what every event needs comes first */
@@ -45,9 +54,9 @@ struct site_growth { /* by location; what every event needs comes first */
 
 struct span { /* of a process */
     int64_t end_ns;
-    bool oom;                    /* it is a fatal one */
-    uint32_t last;               /* the piece in which that lies */
-    int64_t piece_ends[PIECES];  /* when the last event of each was */
+    bool oom;                   /* it is a fatal one */
+    uint32_t last;              /* the piece in which that lies */
+    int64_t piece_ends[PIECES]; /* when the last event of each was */
 };
 
 struct gs_growths {
@@ -56,11 +65,11 @@ struct gs_growths {
     size_t sites_cap;
     struct span *spans;
     size_t spans_cap;
-    struct span *span; /* of the process now replayed */
-    size_t from;       /* its first location */
-    uint32_t piece;    /* of the last event */
+    struct span *span;                /* of the process now replayed */
+    size_t from;                      /* its first location */
+    uint32_t piece;                   /* of the last event */
     uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
-    int64_t *end_bytes; /* by series */
+    int64_t *end_bytes;               /* by series */
     size_t end_bytes_n;
     struct gs_grown *list;
     size_t n, cap;
@@ -169,17 +178,15 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
     (void)process;
     (void)end_ns;
     for (size_t i = g->from; i < gs_run_locations(g->b->run) && i < g->sites_cap; i++) {
-        g->sites[i].once = g->sites[i].stayed > 0 &&
-                           gs_steps_rounds(g->b, gs_run_location(g->b->run, (uint32_t)i)->stack) < ROUNDS;
+        g->sites[i].once =
+            g->sites[i].stayed > 0 && gs_steps_rounds(g->b, gs_run_location(g->b->run, (uint32_t)i)->stack) < ROUNDS;
     }
 }
 
 /* Qualified names end in these: `Module._apply`. */
 static const char *const loading[] = {
-    "_apply",           "load_state_dict", "_load_from_state_dict",
-    "from_pretrained",  "_init_group",     "_init_state",
-    "load_model",       "load_weights",    "_load_pretrained_model",
-    "reset_parameters", "init_weights",
+    "_apply",     "load_state_dict", "_load_from_state_dict",  "from_pretrained",  "_init_group",  "_init_state",
+    "load_model", "load_weights",    "_load_pretrained_model", "reset_parameters", "init_weights",
 };
 
 static bool is_loading(const struct gs_run *run, uint32_t stack)
@@ -300,8 +307,8 @@ static bool straight(struct samples *a, double *fit)
 }
 
 /* After the last step nothing need grow any more; it may, in an evaluation. */
-static bool grows(const struct site_growth *s, const struct span *span, const struct gs_steps *steps,
-                  struct samples *a, double *fit)
+static bool grows(const struct site_growth *s, const struct span *span, const struct gs_steps *steps, struct samples *a,
+                  double *fit)
 {
     uint32_t from = steps ? piece_at(span, gs_step_start(steps, steps->steady)) : WARM;
     from = from < s->first - 1 ? s->first - 1 : from;
@@ -372,8 +379,7 @@ static bool is_segments(const struct gs_run *run, const struct gs_location *l)
 /* PyTorch's pinned memory is a cache, too, whose blocks are seen as they are made and never as they are
  * given back to it. It needs one more whenever copies happen to lag behind further than before, ever more
  * seldom, at no step in particular; a line that keeps its buffers needs one at each, or every so many. */
-static bool is_host_cache(const struct gs_run *run, const struct gs_series *s, uint32_t stack, double fit,
-                          uint64_t n)
+static bool is_host_cache(const struct gs_run *run, const struct gs_series *s, uint32_t stack, double fit, uint64_t n)
 {
     bool pytorch = gs_called_by(run, stack, "libtorch") == GS_YES || gs_called_by(run, stack, "libc10") == GS_YES;
     return s->layer == GS_SERIES_PINNED && pytorch && (fit < even_fit || n < MANY_STAYED);
@@ -428,7 +434,8 @@ static void judge(struct gs_growths *g, uint32_t location)
     }
     double fit;
     if (!s->least_of || s->once || !grows(s, span, steps, &a, &fit) ||
-        (is_loading(run, l->stack) && !at_each_step(steps, s, span, &a, fit)) || is_segments(run, l) || series->layer == GS_SERIES_SHARED) {
+        (is_loading(run, l->stack) && !at_each_step(steps, s, span, &a, fit)) || is_segments(run, l) ||
+        series->layer == GS_SERIES_SHARED) {
         return;
     }
     const bool appended = appends(run, l->stack);
@@ -486,8 +493,11 @@ struct gs_growths *gs_growths_start(struct gs_builder *b, struct gs_observer *ob
 {
     struct gs_growths *g = gs_realloc(NULL, 1, sizeof *g);
     *g = (struct gs_growths){.b = b};
-    *observer = (struct gs_observer){
-        .self = g, .process_start = on_process_start, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
+    *observer = (struct gs_observer){.self = g,
+                                     .process_start = on_process_start,
+                                     .alloc = on_alloc,
+                                     .free = on_free,
+                                     .process_end = on_process_end};
     return g;
 }
 

@@ -209,8 +209,7 @@ void gs_growth_list(struct gs_builder *b, struct gs_grown *grown, size_t n)
             add_group(b, grown, &group, &list, &list_n, &cap);
         }
     }
-    report->growth =
-        gs_list(b, list, list_n, sizeof *list, faster, &report->growth_n, &report->growth_total);
+    report->growth = gs_list(b, list, list_n, sizeof *list, faster, &report->growth_n, &report->growth_total);
     for (size_t i = 0; i < report->growth_n; i++) {
         report->growth[i].certainty = GS_CERTAINTY_INFERRED;
         report->growth[i].refuted_by = "if a later step reads this memory again";

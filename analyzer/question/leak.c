@@ -59,8 +59,7 @@ static void list_lines(struct gs_builder *b, struct gs_leak *work, size_t n)
         const uint32_t site = gs_site_number(b, (uint32_t)work[i].stack.n);
         work[i].stack = (struct gs_trace){.site = b->sites[site]};
     }
-    b->report->leak_lines =
-        gs_lines_of(b, work, n, &form, &b->report->leak_lines_n, &b->report->leak_lines_total);
+    b->report->leak_lines = gs_lines_of(b, work, n, &form, &b->report->leak_lines_n, &b->report->leak_lines_total);
 }
 
 void gs_leaks_build(struct gs_builder *b)
@@ -89,8 +88,7 @@ void gs_leaks_build(struct gs_builder *b)
                                                       .stack = {.n = l->stack}};
         }
     }
-    report->leaks =
-        gs_list(b, work, n, sizeof *work, heavier, &report->leaks_n, &report->leaks_total);
+    report->leaks = gs_list(b, work, n, sizeof *work, heavier, &report->leaks_n, &report->leaks_total);
     for (size_t i = 0; i < report->leaks_n; i++) {
         report->leaks[i].stack = gs_trace_of(b, (uint32_t)report->leaks[i].stack.n);
     }
@@ -99,8 +97,7 @@ void gs_leaks_build(struct gs_builder *b)
     for (size_t i = 0; i < processes_n; i++) {
         report->leaks_at_end = report->leaks_at_end && processes[i].complete;
     }
-    for (size_t i = 0; i < report->ooms_n;
-         i++) { /* what an exception left behind is not a leak either */
+    for (size_t i = 0; i < report->ooms_n; i++) { /* what an exception left behind is not a leak either */
         report->leaks_at_end = report->leaks_at_end && !report->ooms[i].fatal;
     }
     free(skip);

@@ -19,11 +19,9 @@ static double known(int64_t bytes)
 static const char *gpu_of(const struct gs_report *r, const struct gs_device_memory *m)
 {
     for (size_t i = 0; i < r->devices_n; i++)
-        if (r->devices[i].process == m->process && r->devices[i].device == m->device)
-            return r->devices[i].name;
+        if (r->devices[i].process == m->process && r->devices[i].device == m->device) return r->devices[i].name;
     for (size_t i = 0; i < r->devices_n; i++) /* listed once for all processes */
-        if (r->devices[i].device == m->device)
-            return r->devices[i].name;
+        if (r->devices[i].device == m->device) return r->devices[i].name;
     return NULL;
 }
 
@@ -75,15 +73,13 @@ static void workspace(const struct gs_peak *peak, struct learned_row *l)
     int64_t bytes = peak ? peak->by_category.bytes[GS_CATEGORY_WORKSPACES] : 0;
 
     l->row.workspace = bytes > 0 ? (double)bytes : (double)NAN;
-    if (bytes <= 0)
-        l->why[LEARN_WORKSPACE] = "none was seen at the peak";
+    if (bytes <= 0) l->why[LEARN_WORKSPACE] = "none was seen at the peak";
 }
 
 static bool ran_out(const struct gs_report *r, uint32_t process)
 {
     for (size_t i = 0; i < r->ooms_n; i++)
-        if (r->ooms[i].process == process && r->ooms[i].fatal)
-            return true;
+        if (r->ooms[i].process == process && r->ooms[i].fatal) return true;
     return false;
 }
 
@@ -95,8 +91,7 @@ static void activations(const struct gs_report *r, const struct gs_device_memory
     double factor;
 
     l->row.activations = l->row.activations_predicted = l->row.batch = l->row.seq = l->row.formulas = NAN;
-    if (!plan || b->process != m->process || b->device != m->device)
-        return;
+    if (!plan || b->process != m->process || b->device != m->device) return;
     predicted = gs_plan_pass(result);
     if (b->pass_most_bytes == GS_UNKNOWN || b->pass_most_bytes <= 0) {
         l->why[LEARN_ACTIVATIONS] = "none was recognised: it needs Python stacks and PyTorch's tensors";
@@ -127,8 +122,7 @@ static bool any(const struct calibration_row *row)
            !isnan(row->activations_predicted);
 }
 
-void learn_from(const struct gs_report *r, const char *path, const struct estimate_result *result,
-                struct learned *out)
+void learn_from(const struct gs_report *r, const char *path, const struct estimate_result *result, struct learned *out)
 {
     for (size_t i = 0; i < r->memory_n; i++) {
         const struct gs_device_memory *m = &r->memory[i];
@@ -153,8 +147,7 @@ void learn_from(const struct gs_report *r, const char *path, const struct estima
 bool learned_any(const struct learned *l)
 {
     for (size_t i = 0; i < l->n; i++)
-        if (l->rows[i].any)
-            return true;
+        if (l->rows[i].any) return true;
     return false;
 }
 

@@ -6,11 +6,13 @@
 #include "analyzer/result/result.h"
 
 /* What can be learned. LEARN(id, JSON key, words) */
+/* clang-format off */
 #define LEARNS(LEARN)                                                 \
     LEARN(CONTEXT, "context", "CUDA context, kernels, libraries")     \
     LEARN(WORKSPACE, "workspace", "workspaces")                       \
     LEARN(FRAGMENTATION, "fragmentation", "fragmentation")          \
     LEARN(ACTIVATIONS, "activations", "activations")
+/* clang-format on */
 enum learn {
 #define LEARN(id, key, words) LEARN_##id,
     LEARNS(LEARN)
@@ -21,10 +23,10 @@ enum learn {
 /* Of one device of one process. */
 struct learned_row {
     struct calibration_row row;
-    char recording[256];      /* the file */
+    char recording[256]; /* the file */
     uint32_t pid;
     int device;
-    bool any;                 /* something was learned */
+    bool any;                  /* something was learned */
     const char *why[LEARNS_N]; /* why it was not; NULL: it was, or there was nothing to learn */
 };
 
@@ -35,8 +37,7 @@ struct learned {
 };
 
 /* `result`: the plan's own estimate, which the report was built with; NULL where there is no plan. */
-void learn_from(const struct gs_report *r, const char *path, const struct estimate_result *result,
-                struct learned *out);
+void learn_from(const struct gs_report *r, const char *path, const struct estimate_result *result, struct learned *out);
 bool learned_any(const struct learned *l);
 void learned_free(struct learned *l);
 

@@ -4,8 +4,8 @@
 
 #include "analyzer/result/result.h"
 
-/* The setting or argument that avoids it; `advice` unchanged if the site's own line makes the call, or if it is NULL. `up`: a
- * copy to the GPU. Each text is once in memory. */
+/* The setting or argument that avoids it; `advice` unchanged if the site's own line makes the call, or if it is NULL.
+ * `up`: a copy to the GPU. Each text is once in memory. */
 const char *gs_library_advice(const struct gs_site *site, const char *advice, bool up);
 
 #endif

@@ -18,8 +18,9 @@ static void explain_ooms(struct gs_builder *b)
             continue;
         }
         o->cause = GS_CAUSE_CAPACITY;
-        o->verdict = gs_arena_printf(b->arena, "%s; the memory was used up in that loop, which may end earlier on a "
-                                               "real GPU (inferred: the loop was running when memory ran out)",
+        o->verdict = gs_arena_printf(b->arena,
+                                     "%s; the memory was used up in that loop, which may end earlier on a "
+                                     "real GPU (inferred: the loop was running when memory ran out)",
                                      r->loop);
         o->advice = gs_arena_alloc(b->arena, sizeof *o->advice);
         o->advice[0] = advice;

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct reply { /* what was in use outside the recorded allocations, when the device was asked */
+struct reply {           /* what was in use outside the recorded allocations, when the device was asked */
     int64_t outside, ns; /* GS_UNKNOWN */
     bool at_peak;        /* nothing had come or gone since the peak */
 };
 
-struct nvml { /* what NVML said of it, with what was live by recorded calls at that moment */
+struct nvml {                   /* what NVML said of it, with what was live by recorded calls at that moment */
     int64_t context, other, ns; /* GS_UNKNOWN; context: of this process, in no recorded allocation */
 };
 
@@ -22,10 +22,10 @@ struct card { /* a device of the process now replayed */
     int64_t peak_live, peak_tensor, peak_reserved, peak_ns; /* at the device-level peak */
     int64_t total, least_free;
     int64_t outside_first;
-    struct reply last, before, after; /* the last sample; the peak's neighbours among them */
+    struct reply last, before, after;               /* the last sample; the peak's neighbours among them */
     struct nvml nvml_last, nvml_before, nvml_after; /* likewise */
-    bool has_tensors, moved;          /* moved: something came or went since the peak */
-    const struct gs_device *first; /* what it said when first seen, until it is taken account of */
+    bool has_tensors, moved;                        /* moved: something came or went since the peak */
+    const struct gs_device *first;                  /* what it said when first seen, until it is taken account of */
 };
 
 /* The recorder asks a device at its first call there, just after the real one: where that was an
@@ -139,8 +139,7 @@ static void told_by_nvml(struct gs_memory *m, int64_t until_ns)
 
 static inline void on_event(struct gs_memory *m, const struct gs_series *s, int64_t alloc_ns)
 {
-    struct card *c =
-        s->layer == GS_SERIES_DEVICE || s->layer == GS_SERIES_TENSOR ? card(m, s->device) : NULL;
+    struct card *c = s->layer == GS_SERIES_DEVICE || s->layer == GS_SERIES_TENSOR ? card(m, s->device) : NULL;
     if (!c) {
         return;
     }
@@ -197,8 +196,7 @@ static void on_reserved(void *self, const struct gs_reserved *reserved)
         c->reserved = reserved->bytes;
         c->reserved_peak = reserved->bytes > c->reserved_peak ? reserved->bytes : c->reserved_peak;
         /* PyTorch tells its new total just after the segment that made the peak. */
-        if (c->peak_reserved == GS_UNKNOWN ||
-            (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
+        if (c->peak_reserved == GS_UNKNOWN || (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
             c->peak_reserved = reserved->bytes;
         }
     }
@@ -274,44 +272,41 @@ static void describe(struct gs_memory *m, uint32_t process, int device, const st
     int64_t graphs = graphs_at(m, c, c->peak_ns);
     int64_t rest = difference(difference(c->total, c->peak_live), graphs);
     if (outside.outside != GS_UNKNOWN && rest != GS_UNKNOWN && outside.outside > rest) {
-        outside =
-            (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
+        outside = (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
     }
     struct nvml told = nearest_nvml(c);
-    *GS_PUSH(m->list, m->n, m->cap) = (struct gs_device_memory){
+    *GS_PUSH(m->list, m->n, m->cap) =
+        (struct gs_device_memory){.process = process,
+                                  .device = device,
+                                  .time_s = gs_seconds(c->peak_ns),
+                                  .total_bytes = c->total,
+                                  .live_bytes = c->peak_live,
+                                  .tensor_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
+                                  .cached_bytes = torch ? difference(c->peak_reserved, c->peak_tensor) : GS_UNKNOWN,
+                                  .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
+                                  .graph_bytes = graphs,
+                                  .outside_bytes = outside.outside,
+                                  .context_bytes = told.context,
+                                  .other_bytes = told.other,
+                                  .about = !outside.at_peak,
+                                  .free_bytes = difference(rest, outside.outside),
+                                  .outside_first_bytes = c->outside_first,
+                                  .least_free_bytes = c->least_free,
+                                  .tensor_peak_bytes = torch ? c->tensor_peak : GS_UNKNOWN,
+                                  .reserved_peak_bytes = torch ? c->reserved_peak : GS_UNKNOWN};
+    bool totals = torch && c->reserved_peak != GS_UNKNOWN;
+    int64_t reserved = totals ? c->peak_reserved : torch ? GS_UNKNOWN : c->peak_live;
+    *GS_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) = (struct gs_fragmentation){
         .process = process,
         .device = device,
         .time_s = gs_seconds(c->peak_ns),
-        .total_bytes = c->total,
-        .live_bytes = c->peak_live,
-        .tensor_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
-        .cached_bytes = torch ? difference(c->peak_reserved, c->peak_tensor) : GS_UNKNOWN,
-        .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
-        .graph_bytes = graphs,
-        .outside_bytes = outside.outside,
-        .context_bytes = told.context,
-        .other_bytes = told.other,
-        .about = !outside.at_peak,
-        .free_bytes = difference(rest, outside.outside),
-        .outside_first_bytes = c->outside_first,
-        .least_free_bytes = c->least_free,
-        .tensor_peak_bytes = torch ? c->tensor_peak : GS_UNKNOWN,
-        .reserved_peak_bytes = torch ? c->reserved_peak : GS_UNKNOWN};
-    bool totals = torch && c->reserved_peak != GS_UNKNOWN;
-    int64_t reserved = totals ? c->peak_reserved : torch ? GS_UNKNOWN : c->peak_live;
-    *GS_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) =
-        (struct gs_fragmentation){
-            .process = process,
-            .device = device,
-            .time_s = gs_seconds(c->peak_ns),
-            .reserved_bytes = reserved,
-            .active_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
-            .free_bytes = totals ? difference(reserved, c->peak_tensor) : GS_UNKNOWN,
-            .largest_free_bytes = GS_UNKNOWN,
-            .external = __builtin_nan(""),
-            .utilisation = totals && c->reserved_peak > 0
-                               ? (double)c->tensor_peak / (double)c->reserved_peak
-                               : __builtin_nan("")};
+        .reserved_bytes = reserved,
+        .active_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
+        .free_bytes = totals ? difference(reserved, c->peak_tensor) : GS_UNKNOWN,
+        .largest_free_bytes = GS_UNKNOWN,
+        .external = __builtin_nan(""),
+        .utilisation =
+            totals && c->reserved_peak > 0 ? (double)c->tensor_peak / (double)c->reserved_peak : __builtin_nan("")};
 }
 
 static void on_process_end(void *self, uint32_t process, int64_t end_ns)
@@ -347,8 +342,7 @@ void gs_memory_finish(struct gs_memory *m)
 {
     struct gs_report *report = m->b->report;
     report->memory = gs_arena_alloc(m->b->arena, m->n * sizeof *m->list);
-    report->fragmentation =
-        gs_arena_alloc(m->b->arena, m->fragmentation_n * sizeof *m->fragmentation);
+    report->fragmentation = gs_arena_alloc(m->b->arena, m->fragmentation_n * sizeof *m->fragmentation);
     report->memory_n = m->n;
     report->fragmentation_n = m->fragmentation_n;
     for (size_t i = 0; i < m->n; i++) {

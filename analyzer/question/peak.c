@@ -32,8 +32,7 @@ struct gs_peaks {
     size_t levels_cap;
 };
 
-static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, int64_t bytes,
-                          int64_t count)
+static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, int64_t bytes, int64_t count)
 {
     struct level *level = GS_REACH(p->levels, life->series, p->levels_cap);
     struct place *place = GS_REACH(p->places, life->location, p->places_cap);
@@ -88,8 +87,7 @@ static int64_t at_peak(const struct place *place, uint32_t final, int64_t at, in
 }
 
 /* The shares of one series; the caller frees. Added up in `owned`, too, if there is one. */
-static struct gs_share *shares_of(const struct gs_peaks *p, uint32_t series, struct gs_owned *owned,
-                                  size_t *n)
+static struct gs_share *shares_of(const struct gs_peaks *p, uint32_t series, struct gs_owned *owned, size_t *n)
 {
     const struct level *level = &p->levels[series];
     uint32_t final = level->peak_no + (level->now >= level->heap_at_peak);
@@ -100,10 +98,9 @@ static struct gs_share *shares_of(const struct gs_peaks *p, uint32_t series, str
         const struct gs_location *l = gs_run_location(p->b->run, (uint32_t)i);
         const struct place *place = &p->places[i];
         if (l->series == series) {
-            struct gs_share share = {
-                .stack = l->stack,
-                .bytes = at_peak(place, final, place->at_bytes, place->since_bytes),
-                .count = (uint64_t)at_peak(place, final, place->at_count, place->since_count)};
+            struct gs_share share = {.stack = l->stack,
+                                     .bytes = at_peak(place, final, place->at_bytes, place->since_bytes),
+                                     .count = (uint64_t)at_peak(place, final, place->at_count, place->since_count)};
             *GS_PUSH(shares, *n, cap) = share;
             if (owned) {
                 gs_owned_add(owned, (uint32_t)i, share.bytes, share.count);

@@ -13,7 +13,8 @@ static const struct ahead {
     double least;
     const char *how, *share, *off, *advice, *less;
 } ahead_rows[] = {
-#define AHEAD(owner, through, least, how, share, off, advice, less) {owner, through, least, how, share, off, advice, less},
+#define AHEAD(owner, through, least, how, share, off, advice, less) \
+    {owner, through, least, how, share, off, advice, less},
 #define KEEPS(owner, through, how, limit, off, advice)
 #define WITHIN(word, file, function, how, advice)
 #include "analyzer/question/preallocation.def"
@@ -120,8 +121,7 @@ struct gs_preallocations *gs_preallocations_start(struct gs_builder *b, struct g
 {
     struct gs_preallocations *p = gs_realloc(NULL, 1, sizeof *p);
     *p = (struct gs_preallocations){.b = b};
-    *observer = (struct gs_observer){
-        .self = p, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
+    *observer = (struct gs_observer){.self = p, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
     return p;
 }
 
@@ -175,16 +175,15 @@ static const char *share_set(const struct gs_builder *b, uint32_t process, const
     return value && *value ? gs_arena_printf(b->arena, "%s=%.40s", name, value) : NULL;
 }
 
-static struct gs_preallocation *found(struct gs_preallocations *p, uint32_t process, int device,
-                                      int64_t bytes, uint32_t stack)
+static struct gs_preallocation *found(struct gs_preallocations *p, uint32_t process, int device, int64_t bytes,
+                                      uint32_t stack)
 {
     struct gs_preallocation *f = GS_PUSH(p->found, p->found_n, p->found_cap);
     int64_t total = gs_device_total(p->b, process, device);
-    *f = (struct gs_preallocation){
-        .process = process,
-        .device = device,
-        .bytes = bytes,
-        .share = total > 0 ? (double)bytes / (double)total : __builtin_nan("")};
+    *f = (struct gs_preallocation){.process = process,
+                                   .device = device,
+                                   .bytes = bytes,
+                                   .share = total > 0 ? (double)bytes / (double)total : __builtin_nan("")};
     uint32_t site = gs_site_number(p->b, stack);
     f->site = p->b->sites[site];
     return f;
@@ -247,9 +246,9 @@ static void say_keeps(struct gs_preallocations *p, const struct holder *h)
             goes_through(p->b, h->largest_stack, row->through)) {
             struct gs_preallocation *f = found(p, h->process, h->device, h->highest, h->largest_stack);
             f->owner = row->owner;
-            f->said = gs_arena_printf(p->b->arena,
-                                      "%s held up to %s of GPU %d (%s): how much of it is used is not seen",
-                                      row->owner, gs_bytes_text(p->b, (double)h->highest), h->device, row->how);
+            f->said =
+                gs_arena_printf(p->b->arena, "%s held up to %s of GPU %d (%s): how much of it is used is not seen",
+                                row->owner, gs_bytes_text(p->b, (double)h->highest), h->device, row->how);
             f->advice = share_set(p->b, h->process, row->limit) ? NULL : row->advice;
             return;
         }
@@ -288,11 +287,11 @@ static void say_within(struct gs_preallocations *p, const struct gs_peak *peak)
         struct gs_preallocation *f = found(p, peak->process, peak->device, bytes, stack);
         f->owner = row->word;
         f->in_advance = f->within = true;
-        f->said = gs_arena_printf(p->b->arena,
-                                  "%s took %.0f %% of GPU %d in advance, %s in tensors (%s): how much of it is "
-                                  "used is not seen",
-                                  row->word, 100 * f->share, peak->device, gs_bytes_text(p->b, (double)bytes),
-                                  row->how);
+        f->said =
+            gs_arena_printf(p->b->arena,
+                            "%s took %.0f %% of GPU %d in advance, %s in tensors (%s): how much of it is "
+                            "used is not seen",
+                            row->word, 100 * f->share, peak->device, gs_bytes_text(p->b, (double)bytes), row->how);
         f->advice = row->advice;
     }
 }

@@ -21,8 +21,7 @@ void gs_memory_finish(struct gs_memory *m); /* memory, utilisation of fragmentat
 
 struct gs_growths;
 struct gs_growths *gs_growths_start(struct gs_builder *b, struct gs_observer *observer);
-void gs_growths_finish(
-    struct gs_growths *g); /* growth, b->growing; after peaks, before leaks and ooms */
+void gs_growths_finish(struct gs_growths *g); /* growth, b->growing; after peaks, before leaks and ooms */
 
 struct gs_churns;
 struct gs_churns *gs_churns_start(struct gs_builder *b, struct gs_observer *observer);
@@ -37,8 +36,8 @@ const struct gs_preallocation *gs_preallocated(const struct gs_report *r, uint32
 int64_t gs_device_total(const struct gs_builder *b, uint32_t process, int device);
 
 /* said.c: what NVML said of the device nearest to that time, NULL nothing. */
-const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process,
-                                              int device, int64_t time_ns);
+const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process, int device,
+                                              int64_t time_ns);
 
 struct gs_syncs;
 struct gs_syncs *gs_syncs_start(struct gs_builder *b);
@@ -65,15 +64,15 @@ struct gs_budget_facts {
     struct gs_builder *b;
     const struct gs_budget *budget;
     const struct gs_budget_row *of[GS_CATEGORIES_N]; /* by category, never NULL */
-    bool later[GS_CATEGORIES_N]; /* its own peak came after the measured one */
-    uint64_t blocks[GS_CATEGORIES_N]; /* at the peak */
+    bool later[GS_CATEGORIES_N];                     /* its own peak came after the measured one */
+    uint64_t blocks[GS_CATEGORIES_N];                /* at the peak */
     int64_t buckets, in_step; /* at the peak: DistributedDataParallel's; the optimizer's temporaries */
     uint64_t in_step_blocks;
     uint32_t process;
-    size_t ranks;    /* processes that hold tensors */
-    bool stepped;    /* an optimizer was seen to step */
+    size_t ranks;       /* processes that hold tensors */
+    bool stepped;       /* an optimizer was seen to step */
     int8_t pass_inside; /* the level of that name; -1 not estimated */
-    bool failed;     /* the process ran out of memory for good */
+    bool failed;        /* the process ran out of memory for good */
 };
 /* budget_plan.c: what an estimate with activations says. Phase -1: the most of all phases. */
 bool gs_plan_has_activations(const struct estimate_result *e);

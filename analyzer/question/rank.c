@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double more_share = 0.1;          /* what a rank may hold more than the others */
-static const int64_t more_bytes = 64 << 20;    /* and what is worth a word */
+static const double more_share = 0.1;            /* what a rank may hold more than the others */
+static const int64_t more_bytes = 64 << 20;      /* and what is worth a word */
 enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a file that somebody made up */
 
 /* --- events --------------------------------------------------------------------------------------
@@ -78,8 +78,7 @@ static uint64_t peak_key(uint32_t process, int device, enum gs_series_layer laye
     return (uint64_t)process << 32 | (uint64_t)(uint16_t)device << 8 | layer;
 }
 
-static const struct gs_peak *peak_of(const struct gs_ranks *r, uint32_t process, int device,
-                                     enum gs_series_layer layer)
+static const struct gs_peak *peak_of(const struct gs_ranks *r, uint32_t process, int device, enum gs_series_layer layer)
 {
     uint32_t at = gs_map_get(&r->peaks, peak_key(process, device, layer));
     const struct gs_peak *p = at != GS_MAP_NEW ? &r->b->report->peaks[at] : NULL;
@@ -153,22 +152,21 @@ static void list_ranks(struct gs_ranks *r)
         const struct gs_peak *t = peak_of(r, i, home, GS_SERIES_TENSOR), *d = peak_of(r, i, home, GS_SERIES_DEVICE);
         const struct gs_rank_calls *c = GS_REACH(r->calls, i, r->calls_cap);
         double start = gs_seconds(all[i].start_real_ns) - gs_seconds(earliest);
-        list[kept++] = (struct gs_rank){
-            .process = i,
-            .rank = all[i].rank,
-            .device = home,
-            .gpu = gs_gpu_word(r->b, i, home),
-            .tensor_peak_bytes = t ? t->bytes : GS_UNKNOWN,
-            .device_peak_bytes = d->bytes,
-            .blocked_s = c->blocked_s,
-            .start_s = start,
-            .peak_s = start + (t ? t : d)->time_s,
-            .waits = c->waits,
-            .copies = c->copies,
-            .allocations = (t ? t : d)->allocations,
-            .waited_s = c->waited_s,
-            .collective_s = c->collective_s,
-            .copied_bytes = c->copied_bytes};
+        list[kept++] = (struct gs_rank){.process = i,
+                                        .rank = all[i].rank,
+                                        .device = home,
+                                        .gpu = gs_gpu_word(r->b, i, home),
+                                        .tensor_peak_bytes = t ? t->bytes : GS_UNKNOWN,
+                                        .device_peak_bytes = d->bytes,
+                                        .blocked_s = c->blocked_s,
+                                        .start_s = start,
+                                        .peak_s = start + (t ? t : d)->time_s,
+                                        .waits = c->waits,
+                                        .copies = c->copies,
+                                        .allocations = (t ? t : d)->allocations,
+                                        .waited_s = c->waited_s,
+                                        .collective_s = c->collective_s,
+                                        .copied_bytes = c->copied_bytes};
     }
     free(homes);
     if (kept < 2) {
@@ -183,7 +181,8 @@ static bool beside(const struct gs_ranks *r, const struct gs_rank *x, const stru
 {
     size_t n;
     const struct gs_process *p = gs_run_processes(r->b->run, &n);
-    return x != y && gs_rank_same_host(&p[x->process], &p[y->process]) && gs_rank_overlap(&p[x->process], &p[y->process]);
+    return x != y && gs_rank_same_host(&p[x->process], &p[y->process]) &&
+           gs_rank_overlap(&p[x->process], &p[y->process]);
 }
 
 /* Whose GPU that is, other than its own. */
@@ -258,8 +257,8 @@ static size_t list_strays(const struct gs_ranks *r, struct stray *list)
             const struct gs_peak *p = peak_of(r, rank->process, d[j].device, GS_SERIES_DEVICE);
             const struct gs_rank *host = at_home(r, rank, gpu);
             if (host && (p || has_context(r->b->run, &d[j]))) {
-                list[kept++] = (struct stray){rank, host, d[j].device, gpu, p ? p->bytes : 0,
-                                              first_stack(r, rank->process, d[j].device), false};
+                list[kept++] = (struct stray){
+                    rank, host, d[j].device, gpu, p ? p->bytes : 0, first_stack(r, rank->process, d[j].device), false};
             }
         }
     }
@@ -330,9 +329,10 @@ static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
                                 : "";
         struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_STRAY, list[i].rank, list[i].device, bytes, list[i].stack);
         f->ranks = ranks;
-        f->text = gs_arena_printf(r->b->arena, "%s also %s on GPU %s, where %s works%s",
-                                  gs_rank_labels(r->b, report->ranks, marked, report->ranks_n),
-                                  holds(r->b, bytes, contexts, ranks), list[i].gpu, gs_rank_label(r->b, list[i].host), where);
+        f->text =
+            gs_arena_printf(r->b->arena, "%s also %s on GPU %s, where %s works%s",
+                            gs_rank_labels(r->b, report->ranks, marked, report->ranks_n),
+                            holds(r->b, bytes, contexts, ranks), list[i].gpu, gs_rank_label(r->b, list[i].host), where);
         f->advice = loads(r->b->run, list[i].stack)
                         ? "torch.load(…, map_location=\"cpu\"): a checkpoint goes to the GPU from which it was saved"
                         : "call torch.cuda.set_device(local_rank) before anything else touches CUDA: \"cuda\" is "
@@ -367,13 +367,12 @@ static void say_shared(struct gs_ranks *r)
         if (ranks < 2) {
             continue;
         }
-        struct gs_rank_finding *f =
-            gs_ranks_find(r, GS_RANK_SHARED, first, first->device, bytes, first_stack(r, first->process, first->device));
+        struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_SHARED, first, first->device, bytes,
+                                                  first_stack(r, first->process, first->device));
         f->ranks = ranks;
         f->text = gs_arena_printf(r->b->arena, "%s %s on GPU %s: their peaks sum to %s",
-                                  gs_rank_labels(r->b, report->ranks, marked, n),
-                                  ranks == 2 ? "both work" : "all work", first->gpu,
-                                  gs_bytes_text(r->b, (double)bytes));
+                                  gs_rank_labels(r->b, report->ranks, marked, n), ranks == 2 ? "both work" : "all work",
+                                  first->gpu, gs_bytes_text(r->b, (double)bytes));
         f->advice = "if this host has a GPU for each, call torch.cuda.set_device(local_rank) before anything else "
                     "touches CUDA";
     }
@@ -447,12 +446,12 @@ static void say_imbalance(struct gs_ranks *r)
     struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_IMBALANCE, most, most->device, more, GS_NONE);
     f->ranks = 1;
     f->site = at ? at->site : f->site;
-    f->text = gs_arena_printf(
-        r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", gs_rank_label(r->b, most), gs_bytes_text(r->b, (double)more),
-        100 * (double)more / (double)(usual > 0 ? usual : 1), tensors ? "in tensors " : "",
-        n > 2 ? "the rank in the middle" : gs_rank_label(r->b, middle), at ? ", foremost " : "",
-        at ? gs_bytes_text(r->b, (double)beyond) : "",
-        at ? gs_arena_printf(r->b->arena, " at %s", gs_site_path(r->b, &at->site)) : "");
+    f->text =
+        gs_arena_printf(r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", gs_rank_label(r->b, most),
+                        gs_bytes_text(r->b, (double)more), 100 * (double)more / (double)(usual > 0 ? usual : 1),
+                        tensors ? "in tensors " : "", n > 2 ? "the rank in the middle" : gs_rank_label(r->b, middle),
+                        at ? ", foremost " : "", at ? gs_bytes_text(r->b, (double)beyond) : "",
+                        at ? gs_arena_printf(r->b->arena, " at %s", gs_site_path(r->b, &at->site)) : "");
 }
 
 void gs_ranks_finish(struct gs_ranks *r)

@@ -54,7 +54,7 @@ bool gs_rank_overlap(const struct gs_process *x, const struct gs_process *y)
 }
 
 struct gs_rank_finding *gs_ranks_find(struct gs_ranks *r, enum gs_rank_kind kind, const struct gs_rank *rank,
-                                    int device, int64_t bytes, uint32_t stack)
+                                      int device, int64_t bytes, uint32_t stack)
 {
     struct gs_rank_finding *f = GS_PUSH(r->found, r->found_n, r->found_cap);
     *f = (struct gs_rank_finding){.kind = kind, .process = rank->process, .device = device, .bytes = bytes};

@@ -19,7 +19,7 @@ struct gs_ranks {
     struct gs_builder *b;
     struct gs_rank_first *firsts;
     size_t firsts_n, firsts_cap;
-    struct gs_map peaks; /* process, device, layer → peak */
+    struct gs_map peaks;         /* process, device, layer → peak */
     struct gs_rank_calls *calls; /* by process */
     size_t calls_cap;
     uint8_t *collective; /* by stack: 1 no, 2 below torch.distributed */

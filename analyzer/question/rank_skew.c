@@ -61,20 +61,19 @@ static void say_again(struct gs_ranks *r, struct gs_builder *b)
         first = marked[i] && first == SIZE_MAX ? i : first;
         for (size_t j = 0; j < report->ranks_n && marked[i] && report->ranks_n <= 1024; j++) {
             const struct gs_rank *o = &report->ranks[j];
-            at_once += o->rank == k->rank && !o->again && !o->child &&
-                       gs_rank_overlap(process_of(b, o), process_of(b, k));
+            at_once +=
+                o->rank == k->rank && !o->again && !o->child && gs_rank_overlap(process_of(b, o), process_of(b, k));
         }
     }
     if (n) {
         const struct gs_rank *k = &report->ranks[first];
         struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_AGAIN, k, k->device, 0, GS_NONE);
         f->ranks = n;
-        f->text = gs_arena_printf(
-            b->arena, "%s %s: ranks are compared by their last process",
-            gs_rank_labels(b, report->ranks, marked, report->ranks_n),
-            at_once         ? "stand for several processes that ran at the same time"
-            : n > 1         ? "were started more than once"
-                            : "was started more than once");
+        f->text = gs_arena_printf(b->arena, "%s %s: ranks are compared by their last process",
+                                  gs_rank_labels(b, report->ranks, marked, report->ranks_n),
+                                  at_once ? "stand for several processes that ran at the same time"
+                                  : n > 1 ? "were started more than once"
+                                          : "was started more than once");
         f->advice = at_once ? "if these are recordings of several jobs, put each into a folder of its own" : NULL;
     }
     free(marked);
@@ -129,7 +128,8 @@ static void say_missing(struct gs_ranks *r, struct gs_builder *b)
         if (missing > said) {
             list = gs_arena_printf(b->arena, "%s and %zu more", list, missing - said);
         }
-        struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_MISSING, &report->ranks[0], report->ranks[0].device, 0, GS_NONE);
+        struct gs_rank_finding *f =
+            gs_ranks_find(r, GS_RANK_MISSING, &report->ranks[0], report->ranks[0].device, 0, GS_NONE);
         f->ranks = missing;
         f->text = gs_arena_printf(b->arena, "of %zu ranks%s %zu %s here; missing: %s", world,
                                   told ? " (WORLD_SIZE)" : " at least", here, here == 1 ? "is" : "are", list);
@@ -144,24 +144,15 @@ static void say_missing(struct gs_ranks *r, struct gs_builder *b)
 static double figure_of(const struct gs_rank *k, enum gs_rank_figure figure)
 {
     switch (figure) {
-    case GS_RANK_TENSOR_PEAK:
-        return k->tensor_peak_bytes == GS_UNKNOWN ? NAN : (double)k->tensor_peak_bytes;
-    case GS_RANK_DEVICE_PEAK:
-        return (double)k->device_peak_bytes;
-    case GS_RANK_WAITED:
-        return k->waited_s;
-    case GS_RANK_WAITS:
-        return (double)k->waits;
-    case GS_RANK_COPIED:
-        return (double)k->copied_bytes;
-    case GS_RANK_COPIES:
-        return (double)k->copies;
-    case GS_RANK_ALLOCATIONS:
-        return (double)k->allocations;
-    case GS_RANK_STARTED:
-        return k->start_s;
-    default:
-        return NAN;
+    case GS_RANK_TENSOR_PEAK: return k->tensor_peak_bytes == GS_UNKNOWN ? NAN : (double)k->tensor_peak_bytes;
+    case GS_RANK_DEVICE_PEAK: return (double)k->device_peak_bytes;
+    case GS_RANK_WAITED: return k->waited_s;
+    case GS_RANK_WAITS: return (double)k->waits;
+    case GS_RANK_COPIED: return (double)k->copied_bytes;
+    case GS_RANK_COPIES: return (double)k->copies;
+    case GS_RANK_ALLOCATIONS: return (double)k->allocations;
+    case GS_RANK_STARTED: return k->start_s;
+    default: return NAN;
     }
 }
 
@@ -303,11 +294,12 @@ static void say_straggler(struct gs_ranks *r, struct gs_builder *b, const struct
                                 : share_text(b, most);
         struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_STRAGGLER, k, k->device, 0, GS_NONE);
         f->ranks = late;
-        f->text = gs_arena_printf(b->arena,
-                                  "the others seem to wait for %s: %s for the GPU %s of the time, %s %s, with "
-                                  "about as many waits each%s. That is inferred: in a collective, all wait for the last",
-                                  who, late > 1 ? "they wait" : "it waits", share_text(b, own), n - late > 1 ? "the others" : "the other", range,
-                                  collective > 0 ? ", some of them in torch.distributed" : "");
+        f->text = gs_arena_printf(
+            b->arena,
+            "the others seem to wait for %s: %s for the GPU %s of the time, %s %s, with "
+            "about as many waits each%s. That is inferred: in a collective, all wait for the last",
+            who, late > 1 ? "they wait" : "it waits", share_text(b, own), n - late > 1 ? "the others" : "the other",
+            range, collective > 0 ? ", some of them in torch.distributed" : "");
         f->advice = late > 1 ? "compare that host with the others: its GPUs' clocks, its network, its disks"
                              : "look at what that rank does between its waits: its share of the data, its loader, its "
                                "GPU's clock";

@@ -35,8 +35,7 @@ void gs_marks_build(struct gs_builder *b)
  */
 
 /* Of each stretch the fullest moment; the first and the last as they are. */
-static void thin(struct gs_builder *b, struct gs_sample_line *line,
-                 const struct gs_device_sample *all)
+static void thin(struct gs_builder *b, struct gs_sample_line *line, const struct gs_device_sample *all)
 {
     line->points = gs_arena_alloc(b->arena, GS_SAMPLE_POINTS * sizeof(const struct gs_device_sample *));
     size_t room = GS_SAMPLE_POINTS, stretch = line->total <= room ? 1 : (line->total + room - 3) / (room - 2);
@@ -76,8 +75,7 @@ void gs_samples_build(struct gs_builder *b)
     r->samples = gs_arena_alloc(b->arena, (n < LINES ? n : LINES) * sizeof *r->samples);
     for (size_t i = 0; i < n; i++) {
         struct gs_sample_line *line = line_of(r, &all[i]);
-        if (!line && r->samples_n < LINES &&
-            (!b->options->by_device || all[i].device == b->options->device)) {
+        if (!line && r->samples_n < LINES && (!b->options->by_device || all[i].device == b->options->device)) {
             line = &r->samples[r->samples_n++];
             *line = (struct gs_sample_line){.process = all[i].process, .device = all[i].device};
         }
@@ -90,8 +88,7 @@ void gs_samples_build(struct gs_builder *b)
     }
 }
 
-const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process,
-                                              int device, int64_t time_ns)
+const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process, int device, int64_t time_ns)
 {
     static const int64_t near_ns = 3000000000; /* three turns of the sampler */
     const struct gs_device_sample *best = NULL;

@@ -74,7 +74,7 @@ struct facts { /* of a stack */
     uint64_t bits;
     uint32_t line; /* its innermost Python frame */
     bool known;
-    uint32_t op;   /* number among the names, 0 none */
+    uint32_t op; /* number among the names, 0 none */
 };
 
 struct gs_signer {
@@ -155,8 +155,7 @@ static uint32_t operator_of(struct gs_signer *s, const struct gs_frame *f)
     if (!length || s->operators_n == MOST) {
         return 0;
     }
-    *GS_PUSH(s->operators, s->operators_n, s->operators_cap) =
-        gs_arena_printf(s->arena, "%.*s", (int)length, name);
+    *GS_PUSH(s->operators, s->operators_n, s->operators_cap) = gs_arena_printf(s->arena, "%.*s", (int)length, name);
     return (uint32_t)s->operators_n;
 }
 
@@ -196,8 +195,7 @@ uint32_t gs_sign(struct gs_signer *s, uint32_t stack, enum gs_shape shape)
 {
     const struct facts *facts = facts_of(s, stack);
     uint32_t i = 0;
-    while (i + 1 < RULES &&
-           (!(rules[i].shapes & 1u << shape) || (facts->bits & rules[i].facts) != rules[i].facts)) {
+    while (i + 1 < RULES && (!(rules[i].shapes & 1u << shape) || (facts->bits & rules[i].facts) != rules[i].facts)) {
         i++;
     }
     return i + (rules[i].name == operator_name ? RULES * facts->op : 0);

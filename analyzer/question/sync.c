@@ -14,9 +14,9 @@
 
 static const double matters_share = 0.02, matters_s = 0.001;
 enum {
-    MANY = 5,                /* small reads or copies, one after another at one line in a step */
-    MASS = 30,               /* small copies anyhow: more than the batches of a step */
-    LOOP = 10                /* calls that are a loop where no steps are known */
+    MANY = 5,  /* small reads or copies, one after another at one line in a step */
+    MASS = 30, /* small copies anyhow: more than the batches of a step */
+    LOOP = 10  /* calls that are a loop where no steps are known */
 };
 
 struct wait {
@@ -101,15 +101,12 @@ static int longer(const void *a, const void *b)
 static bool long_enough(const struct gs_builder *b, const struct wait *w, double share)
 {
     double blocked = (double)w->blocked_ns / 1e9, run = (double)gs_run_duration(b->run);
-    bool loop =
-        w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
-    return share >= matters_share && blocked >= matters_s &&
-           (!gs_has_tensors(b) || (loop && !b->report->simulated));
+    bool loop = w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
+    return share >= matters_share && blocked >= matters_s && (!gs_has_tensors(b) || (loop && !b->report->simulated));
 }
 
 /* The same thing to do for each call may be one thing to do for all of a step. */
-static const char *advise(const struct wait *w, const struct gs_pace *pace,
-                          struct gs_signature signature)
+static const char *advise(const struct wait *w, const struct gs_pace *pace, struct gs_signature signature)
 {
     bool many = pace->calls_per_step >= MANY && pace->bunched;
     bool mass = many || pace->calls_per_step >= MASS;
@@ -131,8 +128,7 @@ static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, do
                                 .site = b->sites[w->site]};
     site.pace = gs_pace_of(&w->cadence, &site.site);
     site.share = site.blocked_s / wall;
-    site.matters = gs_pace_costs(&site.pace, b->report->simulated, signature.by_count,
-                                 long_enough(b, w, site.share));
+    site.matters = gs_pace_costs(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
     if (site.matters && !site.site.exit) { /* of a program that ends nothing is to be mended */
         site.advice = gs_library_advice(&site.site, advise(w, &site.pace, signature), signature.up);
     }
@@ -144,8 +140,7 @@ static void spare_loading(struct gs_syncs *s, struct gs_sync_site *sites)
 {
     bool reads = !gs_has_tensors(s->b); /* others than PyTorch do load in a loop of the whole run */
     for (size_t i = 0; i < s->waits_n; i++) {
-        reads = reads || (sites[i].pace.phase == GS_PHASE_STEP &&
-                          !gs_signed(s->signer, s->waits[i].signature).up);
+        reads = reads || (sites[i].pace.phase == GS_PHASE_STEP && !gs_signed(s->signer, s->waits[i].signature).up);
     }
     for (size_t i = 0; i < s->waits_n && !reads; i++) {
         if (sites[i].pace.loop) {
@@ -199,10 +194,9 @@ void gs_syncs_finish(struct gs_syncs *s)
     }
     report->sync_share = report->sync_blocked_s / wall;
     spare_loading(s, work);
-    report->syncs = gs_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n,
-                            &report->syncs_total);
-    report->sync_lines = gs_lines_of(s->b, work, s->waits_n, &line_form, &report->sync_lines_n,
-                                     &report->sync_lines_total);
+    report->syncs = gs_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n, &report->syncs_total);
+    report->sync_lines =
+        gs_lines_of(s->b, work, s->waits_n, &line_form, &report->sync_lines_n, &report->sync_lines_total);
     free(work);
     free(s->waits);
     gs_map_free(&s->index);

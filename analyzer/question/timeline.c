@@ -118,8 +118,8 @@ static size_t draw_graphs(struct gs_timelines *t, struct gs_timeline *out, size_
             continue;
         }
         if (at_line == lines) {
-            out[lines++] = (struct gs_timeline){
-                .process = g[i].process, .device = g[i].device, .layer = GS_SERIES_GRAPH};
+            out[lines++] =
+                (struct gs_timeline){.process = g[i].process, .device = g[i].device, .layer = GS_SERIES_GRAPH};
         }
         at(t, (uint32_t)(first + at_line), g[i].bytes, g[i].time_ns);
     }
@@ -133,18 +133,15 @@ void gs_timelines_finish(struct gs_timelines *t)
 {
     enum { GRAPHS = 64 };
     struct gs_report *report = t->b->report;
-    report->timelines =
-        gs_arena_alloc(t->b->arena, (report->peaks_n + GRAPHS) * sizeof *report->timelines);
-    report->timelines_n =
-        report->peaks_n + draw_graphs(t, report->timelines + report->peaks_n, GRAPHS);
+    report->timelines = gs_arena_alloc(t->b->arena, (report->peaks_n + GRAPHS) * sizeof *report->timelines);
+    report->timelines_n = report->peaks_n + draw_graphs(t, report->timelines + report->peaks_n, GRAPHS);
     for (size_t i = 0; i < report->peaks_n; i++) {
         const struct gs_peak *peak = &report->peaks[i];
-        report->timelines[i] = (struct gs_timeline){
-            .process = peak->process, .device = peak->device, .layer = peak->layer};
+        report->timelines[i] =
+            (struct gs_timeline){.process = peak->process, .device = peak->device, .layer = peak->layer};
         for (size_t s = 0; s < gs_run_serieses(t->b->run); s++) {
             const struct gs_series *series = gs_run_series(t->b->run, (uint32_t)s);
-            if (series->process == peak->process && series->device == peak->device &&
-                series->layer == peak->layer) {
+            if (series->process == peak->process && series->device == peak->device && series->layer == peak->layer) {
                 draw(t, &t->lines[s], &report->timelines[i]);
             }
         }

@@ -45,10 +45,8 @@ static struct flow *flow_at(struct gs_transfers *t, const struct gs_copy *c)
     uint32_t *at = gs_map_at(&t->index, key);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)t->n;
-        *GS_PUSH(t->flows, t->n, t->cap) = (struct flow){.site = site,
-                                                         .direction = c->direction,
-                                                         .host_memory = c->host_memory,
-                                                         .async = c->async};
+        *GS_PUSH(t->flows, t->n, t->cap) =
+            (struct flow){.site = site, .direction = c->direction, .host_memory = c->host_memory, .async = c->async};
     }
     return &t->flows[*at];
 }
@@ -78,9 +76,7 @@ static double bandwidth(const struct flow *f)
 {
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H;
     bool held = !f->async || f->host_memory == GS_HOSTMEM_PAGEABLE;
-    return host && held && f->blocked_ns > 0 && f->bytes > 0
-               ? (double)f->bytes * 1e9 / (double)f->blocked_ns
-               : NAN;
+    return host && held && f->blocked_ns > 0 && f->bytes > 0 ? (double)f->bytes * 1e9 / (double)f->blocked_ns : NAN;
 }
 
 static bool many_tiny(const struct flow *f, const struct gs_pace *pace, bool simulated)
@@ -96,8 +92,8 @@ static bool many_tiny(const struct flow *f, const struct gs_pace *pace, bool sim
     return pace->phase == GS_PHASE_UNKNOWN ? often : in_steps && (often || simulated);
 }
 
-static const char *advise(const struct gs_transfers *t, const struct flow *f,
-                          const struct gs_pace *pace, double speed, double link)
+static const char *advise(const struct gs_transfers *t, const struct flow *f, const struct gs_pace *pace, double speed,
+                          double link)
 {
     const struct gs_builder *b = t->b;
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H, known = pace->phase;
@@ -106,8 +102,7 @@ static const char *advise(const struct gs_transfers *t, const struct flow *f,
                         : (double)f->early_bytes >= loading_share * (double)f->bytes)) {
         return NULL;
     }
-    if (pace->loop && !t->reads &&
-        gs_has_tensors(b)) { /* of a loop that reads nothing back: it loads */
+    if (pace->loop && !t->reads && gs_has_tensors(b)) { /* of a loop that reads nothing back: it loads */
         return NULL;
     }
     bool item = f->direction == GS_DIR_D2H && f->bytes <= ITEM_BYTES * (int64_t)f->count;
@@ -147,22 +142,22 @@ static struct gs_transfer describe(const struct gs_transfers *t, const struct fl
     const struct gs_builder *b = t->b;
     double speed = bandwidth(f);
     struct gs_pace pace = gs_pace_of(&f->cadence, &b->sites[f->site]);
-    return (struct gs_transfer){.direction = f->direction,
-                                .host_memory = f->host_memory,
-                                .pinned = f->host_memory == GS_HOSTMEM_PINNED     ? 1
-                                          : f->host_memory == GS_HOSTMEM_PAGEABLE ? 0
-                                                                                  : -1,
-                                .async = f->async,
-                                .count = f->count,
-                                .bytes = f->bytes,
-                                .blocked_s = (double)f->blocked_ns / 1e9,
-                                .bytes_per_s = speed,
-                                .first_s = gs_seconds(f->cadence.first_ns),
-                                .last_s = gs_seconds(f->cadence.last_ns),
-                                .pace = pace,
-                                .site = b->sites[f->site],
-                                .advice = gs_library_advice(&b->sites[f->site], advise(t, f, &pace, speed, link),
-                                                            f->direction == GS_DIR_H2D)};
+    return (struct gs_transfer){
+        .direction = f->direction,
+        .host_memory = f->host_memory,
+        .pinned = f->host_memory == GS_HOSTMEM_PINNED     ? 1
+                  : f->host_memory == GS_HOSTMEM_PAGEABLE ? 0
+                                                          : -1,
+        .async = f->async,
+        .count = f->count,
+        .bytes = f->bytes,
+        .blocked_s = (double)f->blocked_ns / 1e9,
+        .bytes_per_s = speed,
+        .first_s = gs_seconds(f->cadence.first_ns),
+        .last_s = gs_seconds(f->cadence.last_ns),
+        .pace = pace,
+        .site = b->sites[f->site],
+        .advice = gs_library_advice(&b->sites[f->site], advise(t, f, &pace, speed, link), f->direction == GS_DIR_H2D)};
 }
 
 static uint64_t kind_of(const void *row)
@@ -215,10 +210,9 @@ void gs_transfers_finish(struct gs_transfers *t)
     for (size_t i = 0; i < t->n; i++) {
         work[i] = describe(t, &t->flows[i], link);
     }
-    report->transfers = gs_list(t->b, work, t->n, sizeof *work, more, &report->transfers_n,
-                                &report->transfers_total);
-    report->transfer_lines = gs_lines_of(t->b, work, t->n, &line_form, &report->transfer_lines_n,
-                                         &report->transfer_lines_total);
+    report->transfers = gs_list(t->b, work, t->n, sizeof *work, more, &report->transfers_n, &report->transfers_total);
+    report->transfer_lines =
+        gs_lines_of(t->b, work, t->n, &line_form, &report->transfer_lines_n, &report->transfer_lines_total);
     free(work);
     free(t->flows);
     gs_map_free(&t->index);

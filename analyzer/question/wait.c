@@ -82,8 +82,7 @@ static bool waits_for_late(struct readback *r, const struct gs_sync *sync)
 static bool one_operation(struct gs_waits *w, const struct gs_copy *c, const struct gs_sync *sync)
 {
     uint32_t line = gs_sign_line(w->signer, c->stack);
-    return sync->kind == GS_SYNC_STREAM && sync->handle == c->stream &&
-           line == gs_sign_line(w->signer, sync->stack) &&
+    return sync->kind == GS_SYNC_STREAM && sync->handle == c->stream && line == gs_sign_line(w->signer, sync->stack) &&
            (c->direction == GS_DIR_D2H || line != GS_NONE);
 }
 
@@ -117,8 +116,7 @@ static void on_sync(struct gs_waits *w, const struct gs_sync *sync)
     } else {
         settle(w, r);
     }
-    wait.shape =
-        waits_for_late(r, sync) && wait.shape == (enum gs_shape)kind ? GS_SHAPE_LATER : wait.shape;
+    wait.shape = waits_for_late(r, sync) && wait.shape == (enum gs_shape)kind ? GS_SHAPE_LATER : wait.shape;
     w->each(w->self, &wait);
 }
 

@@ -26,31 +26,32 @@ struct owner { /* the report comes first, so that a pointer to it is one to this
 
 struct asked { /* what is asked of one run */
     struct gs_builder *b;
-    uint64_t wanted;      /* bits GS_ASK(…) */
+    uint64_t wanted; /* bits GS_ASK(…) */
     unsigned order[GS_QUESTIONS_N], n;
     void *state[GS_QUESTIONS_N];
     uint64_t calls; /* copies and waits read */
 };
 
-#define STARTS(name)                                                           \
-    static void *name##_start(struct gs_builder *b, struct gs_observer *o)     \
-    {                                                                          \
-        return gs_##name##_start(b, o);                                        \
+#define STARTS(name)                                                       \
+    static void *name##_start(struct gs_builder *b, struct gs_observer *o) \
+    {                                                                      \
+        return gs_##name##_start(b, o);                                    \
     }
 #define FINISHES(name)                     \
     static void name##_finish(void *state) \
     {                                      \
         gs_##name##_finish(state);         \
     }
-#define BUILDS(name, function)                                                             \
-    static bool name##_build(struct gs_builder *b, char *error, size_t error_size)         \
-    {                                                                                      \
-        (void)error;                                                                       \
-        (void)error_size;                                                                  \
-        function(b);                                                                       \
-        return true;                                                                       \
+#define BUILDS(name, function)                                                     \
+    static bool name##_build(struct gs_builder *b, char *error, size_t error_size) \
+    {                                                                              \
+        (void)error;                                                               \
+        (void)error_size;                                                          \
+        function(b);                                                               \
+        return true;                                                               \
     }
 
+/* clang-format off */
 STARTS(steps)
 STARTS(uses)
 STARTS(peaks) FINISHES(peaks)
@@ -71,8 +72,9 @@ BUILDS(loop, gs_loop_build)
 BUILDS(budgets, gs_budgets_build)
 BUILDS(marks, gs_marks_build)
 BUILDS(samples, gs_samples_build)
+    /* clang-format on */
 
-static void *owners_start(struct gs_builder *b, struct gs_observer *o)
+    static void *owners_start(struct gs_builder *b, struct gs_observer *o)
 {
     gs_owners_start(b, o);
     return NULL;
@@ -169,7 +171,8 @@ static const struct question {
 #define none NULL
 #define NOTHING 0
 #define NEEDS(name) GS_ASK(name)
-#define QUESTION(name, start, finish, call, called, build, needs) [GS_QUESTION_##name] = {start, finish, call, called, build, needs},
+#define QUESTION(name, start, finish, call, called, build, needs) \
+    [GS_QUESTION_##name] = {start, finish, call, called, build, needs},
 #include "analyzer/report/questions.def"
 #undef QUESTION
 #undef NEEDS
@@ -199,7 +202,9 @@ static struct asked ask(struct gs_builder *b)
 {
     struct asked a = {.b = b};
     uint64_t seen = 0;
-    a.wanted = b->options->questions && !gs_run_loop(b->run) ? b->options->questions | GS_ASK(WATCH) | GS_ASK(PEAKS) | GS_ASK(STEPS) : ~(uint64_t)0;
+    a.wanted = b->options->questions && !gs_run_loop(b->run)
+                   ? b->options->questions | GS_ASK(WATCH) | GS_ASK(PEAKS) | GS_ASK(STEPS)
+                   : ~(uint64_t)0;
     for (unsigned i = 0; i < GS_QUESTIONS_N; i++) {
         if (a.wanted & (uint64_t)1 << i) {
             order_question(&a, i, &seen);
@@ -324,27 +329,23 @@ static void describe_run(struct gs_builder *b)
         r->complete = r->complete && p->complete && !p->recording;
         damaged += p->damaged;
         if (p->lost_events && p->lost_first_ns != GS_UNKNOWN) {
-            r->lost_first_s =
-                fmin(r->lost_first_s, gs_seconds(p->lost_first_ns)); /* NAN gives way */
+            r->lost_first_s = fmin(r->lost_first_s, gs_seconds(p->lost_first_ns)); /* NAN gives way */
         }
     }
     r->complete = r->complete && r->lost_events == 0;
     if (damaged) {
-        gs_run_note(b->run, "%s made no sense and %s left out",
-                    format_plural(count, damaged, "record", NULL),
+        gs_run_note(b->run, "%s made no sense and %s left out", format_plural(count, damaged, "record", NULL),
                     damaged == 1 ? "was" : "were");
     }
     r->checks = gs_run_tensor_checks(b->run, &r->checks_n);
     for (size_t i = 0; i < r->checks_n; i++) {
         char first[UNITS_TEXT];
         if (r->checks[i].mismatches) {
-            gs_run_note(
-                b->run,
-                "the running total of tensors differs from PyTorch's own in %llu of %llu events "
-                "(device %d, first at %s)",
-                (unsigned long long)r->checks[i].mismatches,
-                (unsigned long long)r->checks[i].events, r->checks[i].device,
-                format_seconds(first, gs_seconds(r->checks[i].first_mismatch_ns)));
+            gs_run_note(b->run,
+                        "the running total of tensors differs from PyTorch's own in %llu of %llu events "
+                        "(device %d, first at %s)",
+                        (unsigned long long)r->checks[i].mismatches, (unsigned long long)r->checks[i].events,
+                        r->checks[i].device, format_seconds(first, gs_seconds(r->checks[i].first_mismatch_ns)));
         }
     }
 }
@@ -376,8 +377,7 @@ static void list_calls(struct gs_builder *b)
         work[at].per_s = wall > 0 ? (double)work[at].count / wall : NAN;
     }
     b->top = MOST;
-    b->report->calls = gs_list(b, work, work_n, sizeof *work, more_often, &b->report->calls_n,
-                               &b->report->calls_total);
+    b->report->calls = gs_list(b, work, work_n, sizeof *work, more_often, &b->report->calls_n, &b->report->calls_total);
     b->top = top;
     free(work);
 }
@@ -404,8 +404,7 @@ static void count_events(struct gs_builder *b)
     }
 }
 
-struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *options, char *error,
-                                  size_t error_size)
+struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *options, char *error, size_t error_size)
 {
     static const struct gs_options defaults;
     struct owner *o = gs_realloc(NULL, 1, sizeof *o);

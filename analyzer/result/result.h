@@ -20,6 +20,7 @@
 #define GS_REPORT_SCHEMA 1
 
 /* What a block is for: see category.h. */
+/* clang-format off */
 #define GS_CATEGORIES(X)                                                                           \
     X(PARAMETERS, "parameters")                                                                    \
     X(GRADIENTS, "gradients")                                                                      \
@@ -27,10 +28,12 @@
     X(ACTIVATIONS, "activations")                                                                  \
     X(INPUTS, "inputs")                                                                            \
     X(TEMPORARIES, "temporaries") X(WORKSPACES, "workspaces") X(UNKNOWN, "unknown")
+/* clang-format on */
 #define GS_ENUM_CATEGORY(s, w) GS_CATEGORY_##s,
 enum gs_category { GS_CATEGORIES(GS_ENUM_CATEGORY) GS_CATEGORIES_N };
 
 /* Whose memory it is: see owner.h. */
+/* clang-format off */
 #define GS_OWNER_KINDS(X)                                                                          \
     X(UNKNOWN, "unknown")                                                                          \
     X(TORCH, "torch")                 /* segments of PyTorch's caching allocator */                \
@@ -39,6 +42,7 @@ enum gs_category { GS_CATEGORIES(GS_ENUM_CATEGORY) GS_CATEGORIES_N };
     X(COMMUNICATION, "communication") X(LIBRARY, "library") /* handles, workspaces */              \
     X(PACKAGE, "package")             /* an installed Python package that the table does not know */ \
     X(USER, "user")                   /* the program's own binary, extension or Python file */
+/* clang-format on */
 #define GS_ENUM_OWNER(s, w) GS_OWNER_##s,
 enum gs_owner_kind { GS_OWNER_KINDS(GS_ENUM_OWNER) GS_OWNER_KINDS_N };
 
@@ -118,7 +122,7 @@ struct gs_category_line {
     unsigned rule;
 };
 struct gs_by_category {
-    int64_t bytes[GS_CATEGORIES_N]; /* they sum to the live bytes; all 0: not looked at */
+    int64_t bytes[GS_CATEGORIES_N];   /* they sum to the live bytes; all 0: not looked at */
     struct gs_category_share *shares; /* by rule, heaviest first */
     size_t shares_n;
     struct gs_category_line *lines; /* of peaks where options.watch is set: by stack and rule, in no order */
@@ -154,7 +158,7 @@ struct gs_peak {
     size_t by_site_n, by_site_total;
     struct gs_by_site *by_line; /* the same by line */
     size_t by_line_n, by_line_total;
-    int64_t by_space[8]; /* enum gs_space; of layer device alone */
+    int64_t by_space[8];          /* enum gs_space; of layer device alone */
     struct gs_by_owner *by_owner; /* likewise; they sum to `bytes`, PyTorch's segments among them */
     size_t by_owner_n;
     struct gs_by_category by_category;
@@ -178,17 +182,17 @@ struct gs_device_memory {
     uint32_t process;
     int device;
     double time_s;
-    int64_t total_bytes;   /* of the device */
-    int64_t live_bytes;    /* CUDA allocations of this process (device layer) */
-    int64_t tensor_bytes;  /* … of which in PyTorch tensors; unknown where it reported nothing */
-    int64_t cached_bytes;  /* … of which reserved by PyTorch and not in tensors */
-    int64_t direct_bytes;  /* … of which allocated by others than PyTorch's allocator */
-    int64_t outside_bytes; /* in use on the device, but in no recorded allocation: context, kernels,
-                              libraries' own memory and other processes */
+    int64_t total_bytes;         /* of the device */
+    int64_t live_bytes;          /* CUDA allocations of this process (device layer) */
+    int64_t tensor_bytes;        /* … of which in PyTorch tensors; unknown where it reported nothing */
+    int64_t cached_bytes;        /* … of which reserved by PyTorch and not in tensors */
+    int64_t direct_bytes;        /* … of which allocated by others than PyTorch's allocator */
+    int64_t outside_bytes;       /* in use on the device, but in no recorded allocation: context, kernels,
+                                    libraries' own memory and other processes */
     int64_t outside_first_bytes; /* the same when the device was first seen */
-    int64_t context_bytes; /* of outside: this process's context, kernels and libraries, as NVML's figure
-                              nearest to the peak has it; unknown */
-    int64_t other_bytes;   /* other processes, by the same sample; unknown */
+    int64_t context_bytes;       /* of outside: this process's context, kernels and libraries, as NVML's figure
+                                    nearest to the peak has it; unknown */
+    int64_t other_bytes;         /* other processes, by the same sample; unknown */
     int64_t graph_bytes;         /* what the device held for graphs, 0 where it never said */
     int64_t free_bytes;          /* what remains */
     bool about;                  /* the device was not asked at the peak: outside is what it said
@@ -200,26 +204,28 @@ struct gs_device_memory {
 /* The processes that held device memory, side by side: see rank.h. */
 struct gs_rank {
     uint32_t process;
-    int64_t rank;    /* GS_UNKNOWN */
-    int device;      /* that it works on: its own number of it */
-    const char *gpu; /* the host's: the word of CUDA_VISIBLE_DEVICES, else that number */
+    int64_t rank;                                 /* GS_UNKNOWN */
+    int device;                                   /* that it works on: its own number of it */
+    const char *gpu;                              /* the host's: the word of CUDA_VISIBLE_DEVICES, else that number */
     int64_t tensor_peak_bytes, device_peak_bytes; /* there; tensors GS_UNKNOWN */
-    double blocked_s; /* in waits and blocking copies, of all its threads */
-    double start_s;   /* after the first of them, by their hosts' clocks; NAN unknown */
-    double peak_s;    /* of its tensors, else of what CUDA gave: on the same clock as start_s */
+    double blocked_s;                             /* in waits and blocking copies, of all its threads */
+    double start_s;                               /* after the first of them, by their hosts' clocks; NAN unknown */
+    double peak_s;                       /* of its tensors, else of what CUDA gave: on the same clock as start_s */
     uint64_t waits, copies, allocations; /* allocations: of tensors there, else of CUDA's */
-    double waited_s;       /* in waits alone */
-    double collective_s;   /* of them: below torch.distributed */
+    double waited_s;                     /* in waits alone */
+    double collective_s;                 /* of them: below torch.distributed */
     int64_t copied_bytes;
-    bool again;    /* it is not the last process that had this rank: it was started again */
-    bool child;    /* of another process of this rank */
+    bool again; /* it is not the last process that had this rank: it was started again */
+    bool child; /* of another process of this rank */
 };
 
 /* A figure of the ranks, each by its last process. */
+/* clang-format off */
 #define GS_RANK_FIGURES(X)                                                                   \
     X(TENSOR_PEAK, "tensor_peak_bytes", "tensors") X(DEVICE_PEAK, "device_peak_bytes", "taken from CUDA") \
     X(WAITED, "waited_s", "waited") X(WAITS, "waits", "waits") X(COPIED, "copied_bytes", "copied")        \
     X(COPIES, "copies", "copies") X(ALLOCATIONS, "allocations", "allocations") X(STARTED, "start_s", "started after")
+/* clang-format on */
 #define GS_ENUM_RANK_FIGURE(s, k, w) GS_RANK_##s,
 enum gs_rank_figure { GS_RANK_FIGURES(GS_ENUM_RANK_FIGURE) GS_RANK_FIGURES_N };
 struct gs_rank_spread { /* NAN: it is not known of all of them */
@@ -227,6 +233,7 @@ struct gs_rank_spread { /* NAN: it is not known of all of them */
     size_t least_at, most_at; /* index into ranks */
 };
 
+/* clang-format off */
 #define GS_RANK_KINDS(X)                                                            \
     X(STRAY, "stray")   /* it has memory or a context on a GPU that is another's */ \
     X(SHARED, "shared") /* several work on one GPU */                               \
@@ -234,6 +241,7 @@ struct gs_rank_spread { /* NAN: it is not known of all of them */
     X(STRAGGLER, "straggler") /* the others seem to wait for it */                  \
     X(AGAIN, "started_again")                                                       \
     X(MISSING, "missing") /* of the job's ranks: no recording is here */
+/* clang-format on */
 #define GS_ENUM_RANK(s, w) GS_RANK_##s,
 enum gs_rank_kind { GS_RANK_KINDS(GS_ENUM_RANK) };
 struct gs_rank_finding {
@@ -261,7 +269,9 @@ struct gs_preallocation {
     struct gs_site site;
 };
 
-/* Why memory ran out: the word of JSON, and the page's. To add one: a row here, its rule and sentence in oom/oom_cause.c. */
+/* Why memory ran out: the word of JSON, and the page's. To add one: a row here, its rule and sentence in
+ * oom/oom_cause.c. */
+/* clang-format off */
 #define GS_OOM_CAUSES(X)                                              \
     X(CAPACITY, "capacity", "capacity")                               \
     X(FRAGMENTATION, "fragmentation", "fragmentation")                \
@@ -272,6 +282,7 @@ struct gs_preallocation {
     X(PINNED_HOST, "pinned_host", "pinned host memory")               \
     X(PREALLOCATION, "preallocation", "preallocation")                \
     X(OUTSIDE_ALLOCATOR, "outside_allocator", "outside PyTorch's allocator")
+/* clang-format on */
 #define GS_ENUM_CAUSE(s, w, t) GS_CAUSE_##s,
 enum gs_cause { GS_OOM_CAUSES(GS_ENUM_CAUSE) GS_CAUSES_N };
 
@@ -285,6 +296,7 @@ struct gs_evidence {
 };
 
 /* What holds a device's memory: word for scripts, words for people. */
+/* clang-format off */
 #define GS_HELDS(X)                                                                                \
     X(TENSORS, "tensors", "tensors") X(CACHED, "cached", "cached: free inside PyTorch's segments") \
     X(POOLS, "pools", "in allocations from CUDA's pools")                                          \
@@ -295,6 +307,7 @@ struct gs_evidence {
     X(FIRST, "before", "in use when the device was first seen: contexts, other processes")         \
     X(OTHERS, "other_processes", "other processes")                                                \
     X(UNACCOUNTED, "unaccounted", "not accounted for") X(FREE, "free", "free")
+/* clang-format on */
 #define GS_ENUM_HELD(s, w, t) GS_HELD_##s,
 enum gs_held { GS_HELDS(GS_ENUM_HELD) GS_HELD_N };
 
@@ -321,12 +334,12 @@ enum gs_certainty { GS_CERTAINTY_GUESSED, GS_CERTAINTY_INFERRED, GS_CERTAINTY_RE
 
 /* One thing to do about an OOM. */
 struct gs_measure {
-    const char *text;    /* with the amount */
-    int64_t frees_bytes; /* GS_UNKNOWN: cannot be told */
-    int8_t enough;       /* 1 that alone would have been enough for the request, 0 not, -1 cannot be
-                            told */
-    uint8_t effort;      /* 1 a setting … 4 another way to train */
-    bool first;          /* what the cause itself asks for */
+    const char *text;            /* with the amount */
+    int64_t frees_bytes;         /* GS_UNKNOWN: cannot be told */
+    int8_t enough;               /* 1 that alone would have been enough for the request, 0 not, -1 cannot be
+                                    told */
+    uint8_t effort;              /* 1 a setting … 4 another way to train */
+    bool first;                  /* what the cause itself asks for */
     enum gs_certainty certainty; /* of the amount */
     const char *refuted_by;      /* "if …"; NULL: none known */
 };
@@ -343,25 +356,25 @@ struct gs_oom_verdict {
     uint32_t process;
     const struct gs_oom_facts *facts;
     double time_s;
-    int64_t time_ns;   /* of the call after which what was live was looked at */
-    int64_t live_sum;  /* what was then live in live_layer, GS_UNKNOWN */
+    int64_t time_ns;                   /* of the call after which what was live was looked at */
+    int64_t live_sum;                  /* what was then live in live_layer, GS_UNKNOWN */
     struct gs_by_category by_category; /* of it */
     int device;
     uint8_t layer, space; /* enum gs_layer (the highest that reported), gs_space */
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
     int64_t device_live, graphs, outside; /* with free they sum to the total */
     bool fatal;
-    bool capped;  /* GPUSPY_LIMIT refused it, not the device */
-    bool handled; /* not fatal: the program was told, and went on without it or asked for less */
+    bool capped;                 /* GPUSPY_LIMIT refused it, not the device */
+    bool handled;                /* not fatal: the program was told, and went on without it or asked for less */
     enum gs_oom_outcome outcome; /* unknown: fatal to be on the safe side */
     int64_t step;                /* in which it failed, from 1 on; GS_UNKNOWN */
     const char *outcome_why;     /* what that rests on; NULL: it was retried, or is one of very many */
-    unsigned failures;      /* failed calls in this one OOM: PyTorch tries, empties, tries again */
-    enum gs_cause cause;    /* word: gs_cause_word() */
-    struct gs_site growing; /* of a leak: the place; else not known */
-    struct gs_site blame;   /* the one line to look at */
-    const char *blame_role; /* what it did: "growing", "graph", "holder", "direct", "failing" */
-    const char *verdict;    /* the cause in one sentence, with the numbers it rests on */
+    unsigned failures;           /* failed calls in this one OOM: PyTorch tries, empties, tries again */
+    enum gs_cause cause;         /* word: gs_cause_word() */
+    struct gs_site growing;      /* of a leak: the place; else not known */
+    struct gs_site blame;        /* the one line to look at */
+    const char *blame_role;      /* what it did: "growing", "graph", "holder", "direct", "failing" */
+    const char *verdict;         /* the cause in one sentence, with the numbers it rests on */
     enum gs_certainty certainty; /* of the cause */
     const char *refuted_by;      /* "if …"; NULL: none known */
     struct gs_evidence *evidence;
@@ -372,7 +385,7 @@ struct gs_oom_verdict {
     size_t measures_n;
     struct gs_trace stack;
     struct gs_by_site *live;
-    size_t live_n, live_total; /* what was live then, of the tensor layer where there is one */
+    size_t live_n, live_total;     /* what was live then, of the tensor layer where there is one */
     struct gs_by_site *live_lines; /* the same by line */
     size_t live_lines_n, live_lines_total;
     enum gs_series_layer live_layer;
@@ -410,12 +423,12 @@ struct gs_growth {
     uint64_t steps; /* over which it grew: the program's own, if `by_steps`; else, where it has none that
                        are known, allocations that stayed */
     bool by_steps;
-    uint64_t count;         /* allocations that stayed */
-    unsigned jumps;         /* it grew at so few moments, as epochs' ends are; 0: all along */
-    double bytes_per_s;     /* from the first of them on */
-    double fit;             /* r² of the straight line through it, 0..1 */
-    double first_s, last_s; /* first and last allocation that stayed */
-    bool graph;             /* its lines make what one forward pass makes: an autograd graph is kept */
+    uint64_t count;              /* allocations that stayed */
+    unsigned jumps;              /* it grew at so few moments, as epochs' ends are; 0: all along */
+    double bytes_per_s;          /* from the first of them on */
+    double fit;                  /* r² of the straight line through it, 0..1 */
+    double first_s, last_s;      /* first and last allocation that stayed */
+    bool graph;                  /* its lines make what one forward pass makes: an autograd graph is kept */
     enum gs_certainty certainty; /* that this is a leak, and of its explanation */
     const char *refuted_by;      /* "if …"; NULL: none known */
     struct gs_growth_line *lines;
@@ -426,9 +439,11 @@ struct gs_growth {
 };
 
 /* Where in the program a place calls, see cadence.h. */
+/* clang-format off */
 #define GS_PHASES(X)                                                                               \
     X(UNKNOWN, NULL) X(STARTUP, "startup") X(STEP, "step") X(LOGGING, "logging")                   \
         X(EVALUATION, "evaluation") X(END, "end")
+/* clang-format on */
 #define GS_ENUM_PHASE(s, w) GS_PHASE_##s,
 enum gs_phase { GS_PHASES(GS_ENUM_PHASE) GS_PHASES_N };
 
@@ -441,8 +456,8 @@ struct gs_pace {
     unsigned every;          /* of phase logging: once in so many steps, 0 irregularly */
     double steady_share;     /* blocked in steady steps, of the time that they took; NAN */
     double steady_blocked_s; /* NAN */
-    bool bunched; /* its calls in a step follow one another, with little else between them */
-    bool loop;    /* the steps are those of a loop of which no more is known than that it is one */
+    bool bunched;            /* its calls in a step follow one another, with little else between them */
+    bool loop;               /* the steps are those of a loop of which no more is known than that it is one */
 };
 
 struct gs_churn { /* device memory allocated and freed again and again by direct CUDA calls */
@@ -482,20 +497,20 @@ struct gs_sync_site {
     uint8_t kind; /* enum gs_sync_kind */
     uint64_t count;
     double blocked_s;
-    double share;        /* of the wall time, 0..; above 1 where threads waited at once */
-    bool matters;        /* past the thresholds: see gs_pace_costs */
+    double share; /* of the wall time, 0..; above 1 where threads waited at once */
+    bool matters; /* past the thresholds: see gs_pace_costs */
     struct gs_pace pace;
     const char *pattern; /* ".item()", "boolean mask", …, see signature.def; NULL none recognised */
     const char *api;     /* the commonest entry point, "" unknown */
     struct gs_site site;
-    const char *advice; /* NULL: nothing to do */
+    const char *advice;    /* NULL: nothing to do */
     struct gs_paths paths; /* in a list of lines */
 };
 
 struct gs_transfer {
     uint8_t direction;   /* enum gs_direction */
     uint8_t host_memory; /* enum gs_host_memory */
-    int pinned; /* 1 pinned, 0 pageable, -1 neither applies (no host side, managed) or unknown */
+    int pinned;          /* 1 pinned, 0 pageable, -1 neither applies (no host side, managed) or unknown */
     bool async;
     uint64_t count;
     int64_t bytes;
@@ -504,11 +519,11 @@ struct gs_transfer {
     double first_s, last_s;
     struct gs_pace pace;
     struct gs_site site;
-    const char *advice; /* NULL none */
+    const char *advice;    /* NULL none */
     struct gs_paths paths; /* in a list of lines */
 };
 
-struct gs_call { /* an entry point that is only counted */
+struct gs_call {     /* an entry point that is only counted */
     const char *api; /* "" unknown */
     uint64_t count, not_ready;
     double per_s; /* over the run */
@@ -530,11 +545,11 @@ struct gs_fragmentation { /* GS_UNKNOWN and NAN where the calls do not tell */
 /* A category beside its estimate. */
 struct gs_budget_row {
     enum gs_category category;
-    double estimate_bytes;   /* NAN: it is not estimated */
-    int64_t peak_bytes;      /* at the measured peak */
-    int64_t most_bytes;      /* at any time, GS_UNKNOWN: of CUDA's own allocations */
-    double difference_bytes; /* peak - estimate, NAN */
-    const char *why;         /* what the figures imply of it; NULL: as estimated */
+    double estimate_bytes;    /* NAN: it is not estimated */
+    int64_t peak_bytes;       /* at the measured peak */
+    int64_t most_bytes;       /* at any time, GS_UNKNOWN: of CUDA's own allocations */
+    double difference_bytes;  /* peak - estimate, NAN */
+    const char *why;          /* what the figures imply of it; NULL: as estimated */
     struct interval expected; /* of estimates with activations: at the moment of the measured peak; of
                                  parameters, gradients and states at most. likely NAN: not estimated */
     int8_t inside;            /* 1 measured between low and high, rounding aside; 0 not; -1 not estimated */
@@ -542,6 +557,7 @@ struct gs_budget_row {
 
 /* Sums. What comes and goes in a pass is judged as one: which of it is live at a moment, and which is called what,
  * differs with the moment. LEVEL(id, JSON key, words) */
+/* clang-format off */
 #define GS_LEVELS(LEVEL)                                                                    \
     LEVEL(PASS, "pass", "activations, gradients and temporaries together")                  \
     LEVEL(TENSORS, "tensors", "tensors at the peak")                                        \
@@ -549,6 +565,7 @@ struct gs_budget_row {
     LEVEL(CUDA, "cuda", "taken from CUDA")                                                  \
     LEVEL(CONTEXT, "context", "CUDA context, kernels and libraries")                        \
     LEVEL(DEVICE, "device", "in use on the device")
+/* clang-format on */
 enum gs_level {
 #define LEVEL(id, key, text) GS_LEVEL_##id,
     GS_LEVELS(LEVEL)
@@ -564,8 +581,8 @@ struct gs_budget_level {
 
 struct gs_budget {
     bool present;
-    uint64_t gpus; /* of the estimate, which is that of one of them */
-    const struct gs_rank *rank; /* whose peak it is, of several; NULL: there are none */
+    uint64_t gpus;                 /* of the estimate, which is that of one of them */
+    const struct gs_rank *rank;    /* whose peak it is, of several; NULL: there are none */
     const struct gs_budget *ranks; /* where the estimate is of several GPUs: each rank beside it, in order of rank */
     size_t ranks_n;
     uint32_t process; /* whose peak it is */
@@ -573,17 +590,17 @@ struct gs_budget {
     struct gs_estimate_bytes estimate;
     int64_t measured_bytes; /* the largest tensor (else device) peak of one device */
     enum gs_series_layer measured_layer;
-    struct gs_by_category by_category; /* of that peak */
-    double difference_bytes, difference_share; /* measured - estimate; share of the estimate */
+    struct gs_by_category by_category;          /* of that peak */
+    double difference_bytes, difference_share;  /* measured - estimate; share of the estimate */
     struct gs_budget_row rows[GS_CATEGORIES_N]; /* none where no tensor has a category */
     size_t rows_n;
-    int64_t pass_most_bytes; /* the most that activations and the temporaries of passes came to; GS_UNKNOWN */
-    bool planned; /* the estimate has activations, and categories were recognised: */
+    int64_t pass_most_bytes;       /* the most that activations and the temporaries of passes came to; GS_UNKNOWN */
+    bool planned;                  /* the estimate has activations, and categories were recognised: */
     struct interval expected_peak; /* of one GPU, all of it */
-    int expected_phase, measured_phase; /* enum estimate_phase; measured -1: it cannot be told */
+    int expected_phase, measured_phase;         /* enum estimate_phase; measured -1: it cannot be told */
     struct gs_budget_level levels[GS_LEVELS_N]; /* those that both are known of */
     size_t levels_n;
-    bool failed; /* memory ran out for good in that process: its last step is not whole */
+    bool failed;             /* memory ran out for good in that process: its last step is not whole */
     int64_t parameter_bytes; /* of one device, the most that were measured; 0 none */
 };
 
@@ -620,7 +637,7 @@ struct gs_report {
     uint64_t lost_events;
     double lost_first_s; /* NAN */
     bool complete;       /* every process ended in order and no event was lost */
-    uint64_t events; /* recorded calls: allocations, frees, copies, fills, waits, failures, … */
+    uint64_t events;     /* recorded calls: allocations, frees, copies, fills, waits, failures, … */
     const struct gs_process *processes;
     size_t processes_n;
     const char *const *notes;
@@ -647,7 +664,7 @@ struct gs_report {
     size_t leaks_n, leaks_total;
     struct gs_leak *leak_lines; /* this list and those below that end in _lines: the same by line */
     size_t leak_lines_n, leak_lines_total;
-    bool leaks_at_end; /* the run ended in order: "never freed"; else "live when it died" */
+    bool leaks_at_end;             /* the run ended in order: "never freed"; else "live when it died" */
     const struct gs_steps **steps; /* see step.h; by process, of those that have some */
     size_t steps_n;
     struct gs_growth *growth;
@@ -658,7 +675,7 @@ struct gs_report {
     size_t sync_lines_n, sync_lines_total;
     double sync_blocked_s, sync_share; /* all of them */
     bool simulated;                    /* a GPU is: times on it mean nothing */
-    const char *loop; /* of a dry run: the loop that waits for values, as a sentence; NULL none */
+    const char *loop;                  /* of a dry run: the loop that waits for values, as a sentence; NULL none */
     struct gs_transfer *transfers;
     size_t transfers_n, transfers_total;
     struct gs_transfer *transfer_lines;
@@ -672,7 +689,7 @@ struct gs_report {
     struct gs_churn *churn_lines;
     size_t churn_lines_n, churn_lines_total;
     struct gs_retry *retries;
-    size_t retries_n, retries_total; /* in order of time */
+    size_t retries_n, retries_total;   /* in order of time */
     struct gs_retry_line *retry_lines; /* of all, the most frequent first */
     size_t retry_lines_n, retry_lines_total;
     struct gs_allocator_state *allocator; /* allocator.h; by process, device, time */
@@ -687,7 +704,7 @@ struct gs_report {
     struct gs_advice *advice;
     size_t advice_n;
     struct gs_category_end *ends;
-    size_t ends_n; /* in the order of peaks */
+    size_t ends_n;        /* in the order of peaks */
     struct gs_uses *uses; /* category_use.h; freed with the report */
     const struct gs_tensor_check *checks;
     size_t checks_n; /* gpuspy's totals held against PyTorch's */
@@ -708,7 +725,7 @@ const char *gs_moment_key(int phase); /* "forward_end"; NULL where it is -1 */
 const char *gs_moment_text(int phase);
 const char *gs_series_word(enum gs_series_layer layer); /* device tensor pinned host shared */
 const char *gs_held_word(enum gs_held what);
-const char *gs_phase_word(enum gs_phase phase); /* startup step logging evaluation end, NULL unknown */
+const char *gs_phase_word(enum gs_phase phase);          /* startup step logging evaluation end, NULL unknown */
 const char *gs_category_word(enum gs_category category); /* "optimizer_state" */
 const char *gs_category_text(enum gs_category category); /* for people: "optimizer state" */
 const char *gs_owner_kind_word(enum gs_owner_kind kind);

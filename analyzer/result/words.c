@@ -2,12 +2,8 @@
 #include "analyzer/result/result.h"
 
 static const char *const series_words[GS_SERIES_LAYERS] = {
-    [GS_SERIES_DEVICE] = "device",
-    [GS_SERIES_TENSOR] = "tensor",
-    [GS_SERIES_PINNED] = "pinned",
-    [GS_SERIES_HOST] = "host",
-    [GS_SERIES_SHARED] = "shared",
-    [GS_SERIES_GRAPH] = "graph",
+    [GS_SERIES_DEVICE] = "device", [GS_SERIES_TENSOR] = "tensor", [GS_SERIES_PINNED] = "pinned",
+    [GS_SERIES_HOST] = "host",     [GS_SERIES_SHARED] = "shared", [GS_SERIES_GRAPH] = "graph",
 };
 
 const char *gs_series_word(enum gs_series_layer layer)

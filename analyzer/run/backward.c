@@ -29,7 +29,7 @@ static uint8_t mark_of(const struct gs_frame *f)
         return 0;
     }
     if (ends(f->file, "/torch/autograd/__init__.py")) {
-        return called(f, "_make_grads")                        ? PYTHON | INSIDE | OPENS
+        return called(f, "_make_grads")                     ? PYTHON | INSIDE | OPENS
                : called(f, "backward") || called(f, "grad") ? PYTHON | INSIDE
                                                             : PYTHON;
     }
@@ -133,8 +133,7 @@ static void drop_closed(struct gs_backward *b, int64_t now)
 
 /* Of several outputs there are several gradients, and what a mode or a subclass makes on the way:
  * one call of backward() all the same. The window lasts as long as the longest of them. */
-static bool close_others(struct gs_backward *b, uint32_t thread, uint32_t base, int64_t now,
-                         int64_t until)
+static bool close_others(struct gs_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
 {
     bool same = false;
     for (size_t i = 0; i < b->open_n; i++) {
@@ -157,8 +156,7 @@ static uint32_t base_of(const struct gs_run *run, uint32_t stack)
     return stack;
 }
 
-static void open_window(struct gs_backward *b, uint32_t thread, uint32_t base, int64_t now,
-                        int64_t until)
+static void open_window(struct gs_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
 {
     int64_t mixed = b->open_n >= OPEN_MAX ? GS_NEVER : INT64_MIN;
     for (size_t i = 0; i < b->open_n; i++) {
@@ -168,12 +166,12 @@ static void open_window(struct gs_backward *b, uint32_t thread, uint32_t base, i
     if (b->open_n < OPEN_MAX) {
         *GS_PUSH(b->open, b->open_n, b->open_cap) = (uint32_t)b->n;
     }
-    *GS_PUSH(b->list, b->n, b->cap) = (struct gs_window){
-        .open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base, .thread = thread};
+    *GS_PUSH(b->list, b->n, b->cap) =
+        (struct gs_window){.open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base, .thread = thread};
 }
 
-void gs_backward_row(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack,
-                     int64_t alloc_ns, int64_t free_ns)
+void gs_backward_row(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,
+                     int64_t free_ns)
 {
     struct gs_backward *b = process_at(run, process);
     uint8_t m = mark(&run->backward, stack);
@@ -259,8 +257,7 @@ static uint32_t graft(struct gs_run *run, uint32_t stack, uint32_t base)
     return *known = at;
 }
 
-uint32_t gs_backward_stack(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack,
-                           int64_t time_ns)
+uint32_t gs_backward_stack(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns)
 {
     if (!run->backward.any) {
         return stack;
@@ -271,7 +268,6 @@ uint32_t gs_backward_stack(struct gs_run *run, uint32_t process, uint32_t thread
         return stack;
     }
     bool theirs = autograds_by_name(b, thread) ||
-                  (stack != GS_NONE && !(mark(&run->backward, stack) & PYTHON) &&
-                   autograds_by_stack(run, stack));
+                  (stack != GS_NONE && !(mark(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
     return theirs ? graft(run, stack, w->base) : stack;
 }

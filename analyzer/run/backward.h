@@ -31,8 +31,8 @@ struct gs_window {
     uint32_t thread;
 };
 
-struct gs_backward { /* of a process */
-    uint8_t *threads;    /* by number: 1 is autograd's */
+struct gs_backward {  /* of a process */
+    uint8_t *threads; /* by number: 1 is autograd's */
     size_t threads_n;
     struct gs_window *list; /* in order of open_ns */
     size_t n, cap;
@@ -47,8 +47,8 @@ struct gs_backwards { /* of a run */
     size_t n;
     uint8_t *marks; /* by stack, of those the databases hold */
     size_t marks_n;
-    bool any; /* some stack is one that opens windows */
-    struct gs_map grafts;    /* stack, base → stack */
+    bool any;               /* some stack is one that opens windows */
+    struct gs_map grafts;   /* stack, base → stack */
     struct gs_map autograd; /* a stack without Python → 1: autograd's, 0 not */
 };
 
@@ -60,12 +60,11 @@ void gs_backward_free(struct gs_run *run);
 void gs_backward_thread(struct gs_run *run, uint32_t process, int64_t thread, const char *name);
 
 /* A row, in order of time; not needed where `any` is false. */
-void gs_backward_row(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack,
-                     int64_t alloc_ns, int64_t free_ns);
+void gs_backward_row(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,
+                     int64_t free_ns);
 void gs_backward_done(struct gs_run *run, uint32_t process); /* all its rows were there */
 /* The stack of something that happened then: `stack`, or the grafted one. A later call with the same
  * arguments gives the same. */
-uint32_t gs_backward_stack(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack,
-                           int64_t time_ns);
+uint32_t gs_backward_stack(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns);
 
 #endif

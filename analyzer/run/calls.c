@@ -35,9 +35,8 @@ static uint32_t stack_of(const struct cursor *c, sqlite3_value *v)
 }
 
 enum { C_KIND, C_BYTES, C_START, C_BLOCKED, C_STREAM, C_STACK };
-static const char copies[] =
-    "SELECT gs_copy(kind, bytes, start_ns, blocked_ns, stream, stack_id) FROM %s "
-    "WHERE id BETWEEN ?1 AND ?2";
+static const char copies[] = "SELECT gs_copy(kind, bytes, start_ns, blocked_ns, stream, stack_id) FROM %s "
+                             "WHERE id BETWEEN ?1 AND ?2";
 
 static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
 {
@@ -64,9 +63,8 @@ static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
 }
 
 enum { S_DEVICE, S_KIND, S_API, S_START, S_BLOCKED, S_HANDLE, S_STACK, S_THREAD };
-static const char syncs[] =
-    "SELECT gs_sync(device, kind, api, start_ns, blocked_ns, handle, stack_id, thread_id) "
-    "FROM sync WHERE id BETWEEN ?1 AND ?2";
+static const char syncs[] = "SELECT gs_sync(device, kind, api, start_ns, blocked_ns, handle, stack_id, thread_id) "
+                            "FROM sync WHERE id BETWEEN ?1 AND ?2";
 
 static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
 {
@@ -95,14 +93,13 @@ static void no_result(sqlite3_context *context)
     sqlite3_result_null(context);
 }
 
-static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process,
-                        const char *name, void (*read)(sqlite3_context *, int, sqlite3_value **),
-                        const char *rows, const char *table)
+static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process, const char *name,
+                        void (*read)(sqlite3_context *, int, sqlite3_value **), const char *rows, const char *table)
 {
     char sql[256];
     *c = (struct cursor){.db = db, .process = process, .next_id = INT64_MIN};
-    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, NULL, read,
-                                no_result) == SQLITE_OK) {
+    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, NULL, read, no_result) ==
+        SQLITE_OK) {
         snprintf(sql, sizeof sql, rows, table);
         c->rows = gs_prepare(db, sql);
         snprintf(sql, sizeof sql, "SELECT min(id) FROM %s WHERE id >= ?1", table);
@@ -159,8 +156,7 @@ static bool wanted(const struct gs_run *run, int device)
     return !run->options.by_device || device < 0 || device == run->options.device;
 }
 
-bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error,
-                     size_t error_size)
+bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error, size_t error_size)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     struct cursor c, s;
@@ -172,15 +168,15 @@ bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
         gs_progress(run, "copies and waits", ++rows, 0);
         if (copy && (!sync || copy->copy.start_ns <= sync->sync.start_ns)) {
             if (wanted(run, copy->copy.device)) {
-                c.calls[c.at].copy.stack = gs_backward_stack(run, process, copy->copy.thread,
-                                                             copy->copy.stack, copy->copy.start_ns);
+                c.calls[c.at].copy.stack =
+                    gs_backward_stack(run, process, copy->copy.thread, copy->copy.stack, copy->copy.start_ns);
                 each(self, &copy->copy, NULL);
             }
             c.at++;
         } else if (sync) {
             if (wanted(run, sync->sync.device)) {
-                s.calls[s.at].sync.stack = gs_backward_stack(run, process, sync->sync.thread,
-                                                             sync->sync.stack, sync->sync.start_ns);
+                s.calls[s.at].sync.stack =
+                    gs_backward_stack(run, process, sync->sync.thread, sync->sync.stack, sync->sync.start_ns);
                 each(self, NULL, &sync->sync);
             }
             s.at++;

@@ -42,8 +42,7 @@ static bool check_header(const char *path, char *error, size_t error_size)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
     if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
         close(fd);
-        return gs_fail(error, error_size,
-                       "cannot read '%s': it is no file; name the run.db that gpuspy wrote", path);
+        return gs_fail(error, error_size, "cannot read '%s': it is no file; name the run.db that gpuspy wrote", path);
     }
     if (fd < 0) {
         return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, strerror(errno),
@@ -53,16 +52,14 @@ static bool check_header(const char *path, char *error, size_t error_size)
     ssize_t got = read(fd, head, sizeof head);
     close(fd);
     if (got == 0) {
-        return gs_fail(
-            error, error_size,
-            "cannot read '%s': it is empty; the recording never began, or its disk was full", path);
+        return gs_fail(error, error_size,
+                       "cannot read '%s': it is empty; the recording never began, or its disk was full", path);
     }
     if (got < (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
         bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
         return gs_fail(error, error_size, "cannot read '%s': it is %s; %s", path,
                        cut ? "truncated" : "not a SQLite database",
-                       cut ? "copy it again from where it was recorded"
-                           : "name the run.db that gpuspy wrote");
+                       cut ? "copy it again from where it was recorded" : "name the run.db that gpuspy wrote");
     }
     int64_t page = head[16] << 8 | head[17];
     int64_t pages = (int64_t)head[28] << 24 | head[29] << 16 | head[30] << 8 | head[31];
@@ -154,8 +151,7 @@ static bool private_copy(struct gs_database *db, const char *path)
     char folder[4096], from[4096 + 16], to[4096 + 64];
     snprintf(folder, sizeof folder, "%s/gpuspy-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(folder)) {
-        snprintf(db->copy_failed, sizeof db->copy_failed, "cannot copy it to %.200s: %s", folder,
-                 strerror(errno));
+        snprintf(db->copy_failed, sizeof db->copy_failed, "cannot copy it to %.200s: %s", folder, strerror(errno));
         return false;
     }
     db->copy_folder = strdup(folder);
@@ -226,8 +222,7 @@ static int try_open(struct gs_database *db, int flags, const char *query)
         sqlite3_extended_result_codes(db->db, 1);
         sqlite3_busy_timeout(db->db, 2000);
         sqlite3_limit(db->db, SQLITE_LIMIT_LENGTH, 64 << 20);
-        sqlite3_exec(db->db, "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON", NULL, NULL,
-                     NULL);
+        sqlite3_exec(db->db, "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON", NULL, NULL, NULL);
         pragma(db->db, "SELECT count(*) FROM sqlite_master", &rc);
     }
     if (rc != SQLITE_OK) {
@@ -250,8 +245,8 @@ static int open_somehow(struct gs_database *db)
         rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
     }
     int code = rc & 0xff;
-    if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PERM) &&
-        !db->copy_folder && private_copy(db, db->path)) {
+    if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PERM) && !db->copy_folder &&
+        private_copy(db, db->path)) {
         rc = try_open(db, SQLITE_OPEN_READWRITE, "mode=rw");
     }
     return rc;
@@ -270,17 +265,14 @@ static bool check_tables(struct gs_database *db, char *error, size_t error_size)
     if (rc == SQLITE_OK && n == 8) {
         return true;
     }
-    return gs_fail(
-        error, error_size,
-        "cannot read '%s': tables of a recording are missing; it is damaged or was changed",
-        db->path);
+    return gs_fail(error, error_size,
+                   "cannot read '%s': tables of a recording are missing; it is damaged or was changed", db->path);
 }
 
 /* The file comes before its tables, and both before the first event. */
 static bool just_begun(const char *path, char *error, size_t error_size)
 {
-    return gs_fail(error, error_size,
-                   "cannot read '%s': its recording begins just now; ask again in a moment", path);
+    return gs_fail(error, error_size, "cannot read '%s': its recording begins just now; ask again in a moment", path);
 }
 
 static bool check_version(struct gs_database *db, char *error, size_t error_size)
@@ -295,11 +287,10 @@ static bool check_version(struct gs_database *db, char *error, size_t error_size
         return gs_database_bad(db, error, error_size);
     }
     if (application != GS_APPLICATION_ID) {
-        return gs_fail(
-            error, error_size,
-            "cannot read '%s': it is a SQLite database, but no gpuspy recording; name the "
-            "run.db that gpuspy wrote",
-            db->path);
+        return gs_fail(error, error_size,
+                       "cannot read '%s': it is a SQLite database, but no gpuspy recording; name the "
+                       "run.db that gpuspy wrote",
+                       db->path);
     }
     if (version > GS_SCHEMA_VERSION) {
         return gs_fail(error, error_size,
@@ -312,8 +303,7 @@ static bool check_version(struct gs_database *db, char *error, size_t error_size
     return check_tables(db, error, error_size);
 }
 
-bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error,
-                      size_t error_size)
+bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error, size_t error_size)
 {
     (void)run;
     db->path = strdup(path);
@@ -321,14 +311,12 @@ bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *pa
         db->opened = strdup(path);
     }
     if (!check_header(db->opened, error, error_size)) {
-        return db->recording && file_size(db->opened, "") <= 0
-                   ? just_begun(path, error, error_size)
-                   : false;
+        return db->recording && file_size(db->opened, "") <= 0 ? just_begun(path, error, error_size) : false;
     }
     int rc = open_somehow(db);
     if (rc != SQLITE_OK && db->copy_failed[0]) {
-        return gs_fail(error, error_size, "cannot read '%s': its folder is read-only, and gpuspy %s",
-                       path, db->copy_failed);
+        return gs_fail(error, error_size, "cannot read '%s': its folder is read-only, and gpuspy %s", path,
+                       db->copy_failed);
     }
     if (rc != SQLITE_OK) {
         return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, sqlite3_errstr(rc),
@@ -394,11 +382,10 @@ int gs_database_recover(struct gs_database *db, const char *path, char *error, s
 
 bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size)
 {
-    return gs_fail(
-        error, error_size,
-        "cannot read '%s': it is damaged (%s); what is left comes out with: sqlite3 '%s' "
-        "'.recover' | sqlite3 saved.db",
-        db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
+    return gs_fail(error, error_size,
+                   "cannot read '%s': it is damaged (%s); what is left comes out with: sqlite3 '%s' "
+                   "'.recover' | sqlite3 saved.db",
+                   db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
 }
 
 void gs_database_close(struct gs_database *db)

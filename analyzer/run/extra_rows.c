@@ -34,14 +34,15 @@ static bool finish(struct gs_database *db, sqlite3_stmt *st, int rc, char *error
     return rc == SQLITE_DONE || gs_database_bad(db, error, error_size);
 }
 
-bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, void *self, char *error,
-                      size_t error_size)
+bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, void *self, char *error, size_t error_size)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     size_t texts = run->strings_n;
-    sqlite3_stmt *st = !run->marks_n ? NULL : gs_prepare(
-        db, "SELECT m.kind, n.name, d.name, m.thread_id, m.start_ns, m.life_ns FROM mark m LEFT JOIN "
-            "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id");
+    sqlite3_stmt *st =
+        !run->marks_n
+            ? NULL
+            : gs_prepare(db, "SELECT m.kind, n.name, d.name, m.thread_id, m.start_ns, m.life_ns FROM mark m LEFT JOIN "
+                             "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id");
     int rc;
     int64_t now = 0;
     if (!st) { /* files of before marks have no such table */
@@ -51,9 +52,8 @@ bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, voi
         int64_t start = sqlite3_column_int64(st, 4), life = gs_column_int(st, 5);
         now = start > now ? start : now;
         struct gs_mark mark = {.kind = (uint8_t)sqlite3_column_int64(st, 0),
-                               .name = run->strings_n - texts > TEXTS_MAX
-                                           ? NULL
-                                           : pattern_of(run, sqlite3_column_text(st, 1)),
+                               .name = run->strings_n - texts > TEXTS_MAX ? NULL
+                                                                          : pattern_of(run, sqlite3_column_text(st, 1)),
                                .full = (const char *)sqlite3_column_text(st, 1),
                                .domain = pattern_of(run, sqlite3_column_text(st, 2)),
                                .thread = (uint32_t)sqlite3_column_int64(st, 3),
@@ -96,15 +96,14 @@ static void on_rows_end(sqlite3_context *context)
     sqlite3_result_null(context);
 }
 
-bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error,
-                     size_t error_size)
+bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error, size_t error_size)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     struct rows r = {.db = db, .each = each, .self = self};
     sqlite3_stmt *st = NULL;
     char sql[160];
-    if (sqlite3_create_function(db->db, "gs_each", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &r, NULL,
-                                on_row, on_rows_end) == SQLITE_OK) {
+    if (sqlite3_create_function(db->db, "gs_each", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &r, NULL, on_row,
+                                on_rows_end) == SQLITE_OK) {
         snprintf(sql, sizeof sql,
                  "SELECT gs_each(alloc_ns, life_ns, alloc_stack_id, free_stack_id) FROM %s NOT INDEXED",
                  db->allocations);

@@ -43,10 +43,9 @@ void gs_load_inlined(struct gs_run *run, struct gs_database *db, const struct gs
             before = id;
         }
         if (c.n < INLINED_MAX) {
-            c.places[c.n++] = (struct gs_symbol_place){
-                .function = gs_column_text(run, st, 1),
-                .file = gs_column_text(run, st, 2),
-                .line = line > 0 && line < INT32_MAX ? (int)line : 0};
+            c.places[c.n++] = (struct gs_symbol_place){.function = gs_column_text(run, st, 1),
+                                                       .file = gs_column_text(run, st, 2),
+                                                       .line = line > 0 && line < INT32_MAX ? (int)line : 0};
         }
     }
     keep(run, &c);

@@ -96,8 +96,7 @@ static bool add_unseen(struct load *l, sqlite3_stmt *st)
 {
     const char *names = gs_column_text(l->run, st, 0);
     if (names && *names)
-        gs_run_note(l->run,
-                    "calls of these by the address that CUDA gave for them were not seen: %s", names);
+        gs_run_note(l->run, "calls of these by the address that CUDA gave for them were not seen: %s", names);
     return true;
 }
 
@@ -163,8 +162,8 @@ static bool add_capped(struct load *l, sqlite3_stmt *st)
     if (process == GS_NONE) return true;
     for (size_t i = l->oom; i < l->run->ooms_n; i++) {
         struct gs_oom *o = &l->run->ooms[i];
-        if (o->process != process || o->time_ns != (time == GS_UNKNOWN ? 0 : time) ||
-            o->thread != number(st, 2) || o->layer != (uint8_t)number(st, 3))
+        if (o->process != process || o->time_ns != (time == GS_UNKNOWN ? 0 : time) || o->thread != number(st, 2) ||
+            o->layer != (uint8_t)number(st, 3))
             continue;
         o->capped = true;
         l->oom = i + 1;
@@ -197,8 +196,7 @@ static bool add_thread(struct load *l, sqlite3_stmt *st)
     if (t.process != GS_NONE && run->threads_n < SMALL_TABLE_MAX) {
         *GS_PUSH(run->threads, run->threads_n, run->threads_cap) = t;
     }
-    gs_backward_thread(l->run, process_of(l, st, 0), gs_column_int(st, 1),
-                       (const char *)sqlite3_column_text(st, 2));
+    gs_backward_thread(l->run, process_of(l, st, 0), gs_column_int(st, 1), (const char *)sqlite3_column_text(st, 2));
     return true;
 }
 
@@ -391,8 +389,8 @@ static bool add_setting(struct load *l, sqlite3_stmt *st)
     struct gs_run *run = l->run;
     const char *name = gs_column_text(run, st, 0), *value = gs_column_text(run, st, 1);
     if (name && value && run->processes_n) {
-        *GS_PUSH(run->settings, run->settings_n, run->settings_cap) = (struct gs_setting){
-            .process = (uint32_t)run->processes_n - 1, .name = name, .value = value};
+        *GS_PUSH(run->settings, run->settings_n, run->settings_cap) =
+            (struct gs_setting){.process = (uint32_t)run->processes_n - 1, .name = name, .value = value};
     }
     return run->settings_n < SMALL_TABLE_MAX;
 }
@@ -440,8 +438,7 @@ static const struct {
      "SELECT m.kind, n.name, d.name, count(*), count(life_ns), sum(life_ns) FROM mark m "
      "LEFT JOIN mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain "
      "GROUP BY m.kind, m.name, m.domain"},
-    {add_reserved, false, false, "reserved",
-     "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
+    {add_reserved, false, false, "reserved", "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
     {add_mapping, true, false, "mapping",
      "SELECT process_id, device, address, bytes, map_ns, unmap_ns, stack_id FROM mapping WHERE "
      "?1 OR EXISTS (SELECT 1 FROM oom) OR EXISTS (SELECT 1 FROM reserved) ORDER BY id"},
@@ -474,8 +471,8 @@ static bool load_table(struct load *l, size_t table, char *error, size_t error_s
         more = tables[table].add(l, st);
     }
     if (!more) {
-        gs_run_note(l->run, "%s: only the first %d rows of table %s were read", l->db->path,
-                    SMALL_TABLE_MAX, tables[table].what);
+        gs_run_note(l->run, "%s: only the first %d rows of table %s were read", l->db->path, SMALL_TABLE_MAX,
+                    tables[table].what);
     }
     sqlite3_finalize(st);
     return !more || rc == SQLITE_DONE || gs_database_bad(l->db, error, error_size);
@@ -495,8 +492,7 @@ static int64_t last_event(struct gs_database *db)
     int64_t last = 0;
     for (size_t i = 0; i < sizeof last_of / sizeof *last_of; i++) {
         char sql[128];
-        snprintf(sql, sizeof sql, "SELECT %s FROM %s ORDER BY id DESC LIMIT 1", last_of[i].time,
-                 last_of[i].table);
+        snprintf(sql, sizeof sql, "SELECT %s FROM %s ORDER BY id DESC LIMIT 1", last_of[i].time, last_of[i].table);
         sqlite3_stmt *st = gs_prepare(db, sql);
         if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > last) {
             last = sqlite3_column_int64(st, 0);
@@ -510,8 +506,7 @@ static int64_t last_event(struct gs_database *db)
 static void look_at_allocations(struct gs_database *db, struct gs_process *p)
 {
     char sql[256];
-    snprintf(sql, sizeof sql,
-             "SELECT alloc_ns, id - (SELECT min(id) FROM %s) FROM %s ORDER BY id DESC LIMIT 1",
+    snprintf(sql, sizeof sql, "SELECT alloc_ns, id - (SELECT min(id) FROM %s) FROM %s ORDER BY id DESC LIMIT 1",
              db->allocations, db->allocations);
     sqlite3_stmt *st = gs_prepare(db, sql);
     if (sqlite3_step(st) == SQLITE_ROW) {
@@ -530,8 +525,7 @@ bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size
         ok = load_table(&l, i, error, error_size);
     }
     if (ok && run->processes_n == first) {
-        return gs_fail(error, error_size,
-                       "cannot read '%s': it names no process; the recording never began",
+        return gs_fail(error, error_size, "cannot read '%s': it names no process; the recording never began",
                        l.db->path);
     }
     for (size_t i = first; ok && i < run->processes_n; i++) {
@@ -614,8 +608,7 @@ void gs_load_done(struct gs_run *run)
 {
     sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_gs_oom);
     sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_gs_sample);
-    sort((char *)run->device_samples, run->device_samples_n, sizeof *run->device_samples,
-         order_gs_device_sample);
+    sort((char *)run->device_samples, run->device_samples_n, sizeof *run->device_samples, order_gs_device_sample);
     add_marks(run);
     sort((char *)run->reserved, run->reserved_n, sizeof *run->reserved, order_gs_reserved);
     sort((char *)run->graphs, run->graphs_n, sizeof *run->graphs, order_gs_graph_memory);

@@ -44,7 +44,7 @@ struct gs_replay {
     struct gs_lifetime *live;
     size_t live_n, live_cap;
     uint32_t *free_stacks; /* by slot; only where `detailed` */
-    bool detailed; /* addresses, streams and the calls that freed are read */
+    bool detailed;         /* addresses, streams and the calls that freed are read */
     uint32_t *spare;
     size_t spare_n, spare_cap;
     struct bucket buckets[BUCKETS];
@@ -54,7 +54,7 @@ struct gs_replay {
     /* where the small tables are; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
-    bool again; /* not the first replay of the run */
+    bool again;                /* not the first replay of the run */
     uint64_t rows, rows_total; /* read, and to be read, about; of all processes */
     uint64_t damaged;
 };
@@ -72,8 +72,7 @@ struct gs_replay {
 static inline void pending_push(struct gs_replay *r, struct pending p)
 {
     uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
-    unsigned b =
-        differs ? 64 - (unsigned)__builtin_clzll(differs) : 0; /* at most 63: times are positive */
+    unsigned b = differs ? 64 - (unsigned)__builtin_clzll(differs) : 0; /* at most 63: times are positive */
     struct bucket *bucket = &r->buckets[b];
     bucket->least = bucket->n && bucket->least < p.free_ns ? bucket->least : p.free_ns;
     *GS_PUSH(bucket->list, bucket->n, bucket->cap) = p;
@@ -112,9 +111,8 @@ static uint32_t pending_pop(struct gs_replay *r)
 /* --- the small tables --------------------------------------------------------------------------
  */
 
-#define SIDE_TIME(list, index)                                                                    \
-    ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns \
-                                                                       : GS_NEVER)
+#define SIDE_TIME(list, index) \
+    ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns : GS_NEVER)
 
 static void side_next(struct gs_replay *r)
 {
@@ -197,9 +195,8 @@ static void advance(struct gs_replay *r, int64_t until)
 }
 
 static const uint8_t series_layer[4][8] = {
-    [GS_LAYER_DEVICE] = {[GS_SPACE_PINNED] = GS_SERIES_PINNED,
-                         [GS_SPACE_HOST] = GS_SERIES_HOST,
-                         [GS_SPACE_SHARED] = GS_SERIES_SHARED},
+    [GS_LAYER_DEVICE] =
+        {[GS_SPACE_PINNED] = GS_SERIES_PINNED, [GS_SPACE_HOST] = GS_SERIES_HOST, [GS_SPACE_SHARED] = GS_SERIES_SHARED},
     [GS_LAYER_TENSOR] = {[0 ... 7] = GS_SERIES_TENSOR},
     [GS_LAYER_HOST] = {[0 ... 7] = GS_SERIES_HOST},
     [3] = {[0 ... 7] = GS_SERIES_HOST},
@@ -217,8 +214,8 @@ static uint32_t series_at(struct gs_run *run, uint32_t process, int device, unsi
     uint32_t *at = &table[(device + 1) * GS_SERIES_LAYERS + (int)layer];
     if (*at == GS_NONE) {
         *at = (uint32_t)run->series_n;
-        *GS_PUSH(run->series, run->series_n, run->series_cap) = (struct gs_series){
-            .process = process, .device = device, .layer = (enum gs_series_layer)layer};
+        *GS_PUSH(run->series, run->series_n, run->series_cap) =
+            (struct gs_series){.process = process, .device = device, .layer = (enum gs_series_layer)layer};
     }
     return *at;
 }
@@ -307,8 +304,7 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life, uint32_t f
  * trip through sqlite3_step and its locks for each row and column, which is three times as fast.
  * Addresses are needed only where a heap map may be asked for, and where there are segments. */
 enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK };
-static const char rows[] =
-    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id%s) FROM %s NOT INDEXED";
+static const char rows[] = "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id%s) FROM %s NOT INDEXED";
 
 /* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as
  * much. */
@@ -365,8 +361,7 @@ static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
     }
     if (run->backward.any) {
         gs_backward_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
-        life.stack =
-            gs_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
+        life.stack = gs_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
     }
     if (!wanted(run, &life)) {
         return;
@@ -374,10 +369,7 @@ static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
     if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) {
         advance(r, life.alloc_ns);
     }
-    begin_life(r, &life,
-               n > FREE_STACK
-                   ? gs_ids_get(&db->stacks, sqlite3_value_int64(v[FREE_STACK]))
-                   : GS_NONE);
+    begin_life(r, &life, n > FREE_STACK ? gs_ids_get(&db->stacks, sqlite3_value_int64(v[FREE_STACK])) : GS_NONE);
 }
 
 /* --- what was live at some moments -------------------------------------------------------------
@@ -424,11 +416,11 @@ static void on_rows_end(sqlite3_context *context)
 static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error, size_t error_size)
 {
     sqlite3_stmt *st = NULL;
-    if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL,
-                                on_row, on_rows_end) == SQLITE_OK) {
+    if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, on_row, on_rows_end) ==
+        SQLITE_OK) {
         char sql[256];
         snprintf(sql, sizeof sql, rows,
-                 r->detailed ? ", address, stream, free_stack_id"
+                 r->detailed      ? ", address, stream, free_stack_id"
                  : r->run->ooms_n ? ", address, stream"
                                   : "",
                  db->allocations);
@@ -443,8 +435,8 @@ static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error
     return ok;
 }
 
-bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
-                    gs_live_at_fn each, void *self, char *error, size_t error_size)
+bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_live_at_fn each,
+                    void *self, char *error, size_t error_size)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     struct live_at l = {.replay = {.run = run, .process = process},
@@ -463,8 +455,8 @@ bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments
              "NOT INDEXED WHERE (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
              db->allocations, (long long)moments[0], (long long)moments[n - 1]);
     sqlite3_stmt *st = NULL;
-    if (sqlite3_create_function(db->db, "gs_live", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &l, NULL,
-                                on_live_row, on_rows_end) == SQLITE_OK) {
+    if (sqlite3_create_function(db->db, "gs_live", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &l, NULL, on_live_row,
+                                on_rows_end) == SQLITE_OK) {
         st = gs_prepare(db, sql);
     }
     bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);
@@ -487,18 +479,16 @@ static void on_last_row(sqlite3_context *context, int n, sqlite3_value **v)
     struct last *e = sqlite3_user_data(context);
     struct gs_lifetime life;
     if (read_row(&e->replay, e->db, n, v, &life) && wanted(e->replay.run, &life)) {
-        life.stack = gs_backward_stack(e->replay.run, e->replay.process, life.thread, life.stack,
-                                       life.alloc_ns);
+        life.stack = gs_backward_stack(e->replay.run, e->replay.process, life.thread, life.stack, life.alloc_ns);
         e->each(e->self, &life, gs_ids_get(&e->db->stacks, sqlite3_value_int64(v[FREE_STACK])));
     }
 }
 
-bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows_n, gs_last_fn each, void *self,
-                 char *error, size_t error_size)
+bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows_n, gs_last_fn each, void *self, char *error,
+                 size_t error_size)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
-    struct last e = {
-        .replay = {.run = run, .process = process}, .db = db, .each = each, .self = self};
+    struct last e = {.replay = {.run = run, .process = process}, .db = db, .each = each, .self = self};
     char sql[320];
     snprintf(sql, sizeof sql,
              "SELECT gs_last(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, "
@@ -506,8 +496,8 @@ bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows_n, gs_last_f
              "NOT INDEXED WHERE id > (SELECT max(id) FROM %s) - %lld",
              db->allocations, db->allocations, (long long)rows_n);
     sqlite3_stmt *st = NULL;
-    if (sqlite3_create_function(db->db, "gs_last", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &e, NULL,
-                                on_last_row, on_rows_end) == SQLITE_OK) {
+    if (sqlite3_create_function(db->db, "gs_last", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &e, NULL, on_last_row,
+                                on_rows_end) == SQLITE_OK) {
         st = gs_prepare(db, sql);
     }
     bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);
@@ -562,13 +552,10 @@ static void list_calls(struct gs_replay *r)
     }
 }
 
-bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error,
-                   size_t error_size)
+bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error, size_t error_size)
 {
-    struct gs_replay replay = {.run = run,
-                               .observers = observers,
-                               .observers_n = n,
-                               .detailed = run->options.memory_map || run->reserved_n};
+    struct gs_replay replay = {
+        .run = run, .observers = observers, .observers_n = n, .detailed = run->options.memory_map || run->reserved_n};
     list_calls(&replay);
     gs_replay_free(run);
     run->series_of = gs_realloc(NULL, run->processes_n, sizeof *run->series_of);
@@ -578,7 +565,8 @@ bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size
     replay.again = run->replayed;
     run->replayed = true;
     for (size_t i = 0; i < run->processes_n; i++) {
-        replay.rows_total = (uint64_t)gs_add((int64_t)replay.rows_total, (int64_t)(run->processes[i].allocations & INT64_MAX));
+        replay.rows_total =
+            (uint64_t)gs_add((int64_t)replay.rows_total, (int64_t)(run->processes[i].allocations & INT64_MAX));
     }
     for (uint32_t i = 0; ok && i < run->processes_n; i++) {
         ok = replay_process(&replay, i, error, error_size);
@@ -636,8 +624,7 @@ uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *l
     return r && r->free_stacks ? r->free_stacks[life - r->live] : GS_NONE;
 }
 
-void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
-                 void *self)
+void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *), void *self)
 {
     for (size_t i = 0; run->replay && i < run->replay->live_n; i++) {
         if (run->replay->live[i].location != GS_NONE) {

@@ -19,14 +19,12 @@ static bool open_one(struct gs_run *run, const char *path, char *error, size_t e
     struct gs_database *db = GS_PUSH(run->databases, run->databases_n, run->databases_cap);
     *db = (struct gs_database){0};
     int recovered = gs_database_recover(db, path, recovery, sizeof recovery);
-    if (!gs_database_open(run, db, path, error, error_size) ||
-        !gs_load(run, at, error, error_size)) {
+    if (!gs_database_open(run, db, path, error, error_size) || !gs_load(run, at, error, error_size)) {
         return false;
     }
     db = &run->databases[at];
     if (recovered < 0 && access(path, F_OK) == 0) {
-        gs_run_note(run, "%s: its last events could not be read from the spool: %s", path,
-                    recovery);
+        gs_run_note(run, "%s: its last events could not be read from the spool: %s", path, recovery);
     } else if (run->processes_n && run->processes[run->processes_n - 1].torn) {
         gs_run_note(run,
                     "%s: the recording was cut off; about the last %d ms before the end are missing, because "
@@ -65,8 +63,8 @@ static int order_paths(const void *a, const void *b)
 }
 
 /* Files of `folder` that `wanted` accepts; a spool stands for a database that may not exist yet. */
-static bool list_folder(const char *folder, bool (*wanted)(const char *name, const char *stem),
-                        const char *stem, struct paths *found)
+static bool list_folder(const char *folder, bool (*wanted)(const char *name, const char *stem), const char *stem,
+                        struct paths *found)
 {
     DIR *dir = opendir(*folder ? folder : ".");
     if (!dir) {
@@ -75,8 +73,7 @@ static bool list_folder(const char *folder, bool (*wanted)(const char *name, con
     for (struct dirent *e; (e = readdir(dir)) && found->n < FILES_MAX;) {
         if (wanted(e->d_name, stem)) {
             char *path = gs_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
-            sprintf(path, "%s%s%s", folder, *folder && !has_suffix(folder, "/") ? "/" : "",
-                    e->d_name);
+            sprintf(path, "%s%s%s", folder, *folder && !has_suffix(folder, "/") ? "/" : "", e->d_name);
             *GS_PUSH(found->list, found->n, found->cap) = path;
         }
     }
@@ -169,14 +166,12 @@ static bool open_folder(struct gs_run *run, const char *folder, char *error, siz
     struct paths found = {0};
     size_t from = run->processes_n;
     if (!list_runs(folder, &found)) {
-        return gs_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder,
-                       strerror(errno));
+        return gs_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder, strerror(errno));
     }
-    bool ok =
-        found.n > 0 || gs_fail(error, error_size,
-                               "cannot read '%s': no database (*.db) in this folder or the folders in it; "
-                               "name the one that gpuspy wrote",
-                               folder);
+    bool ok = found.n > 0 || gs_fail(error, error_size,
+                                     "cannot read '%s': no database (*.db) in this folder or the folders in it; "
+                                     "name the one that gpuspy wrote",
+                                     folder);
     for (size_t i = 0; ok && i < found.n; i++) {
         ok = open_one(run, found.list[i], error, error_size);
     }
@@ -184,8 +179,7 @@ static bool open_folder(struct gs_run *run, const char *folder, char *error, siz
     return ok && gs_run_one_job(run, from, folder, error, error_size);
 }
 
-static bool open_path(struct gs_run *run, const char *path, bool alone, char *error,
-                      size_t error_size)
+static bool open_path(struct gs_run *run, const char *path, bool alone, char *error, size_t error_size)
 {
     if (is_folder(path)) {
         return open_folder(run, path, error, error_size);
@@ -215,8 +209,8 @@ static void say_when(const struct gs_run *run)
     }
 }
 
-struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options,
-                           char *error, size_t error_size)
+struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options, char *error,
+                           size_t error_size)
 {
     struct gs_run *run = gs_realloc(NULL, 1, sizeof *run);
     *run = (struct gs_run){0};

@@ -24,8 +24,8 @@
 /* Names an address in a module. The strings need to be valid until the next call only. False: not
  * known; *file may stay NULL and *line 0 where only the function is. build_id is NULL or
  * hexadecimal. */
-typedef bool (*gs_symbol_fn)(void *data, const char *module_path, const char *build_id,
-                             uint64_t offset, const char **function, const char **file, int *line);
+typedef bool (*gs_symbol_fn)(void *data, const char *module_path, const char *build_id, uint64_t offset,
+                             const char **function, const char **file, int *line);
 
 /* A function at an address. */
 struct gs_symbol_place {
@@ -57,17 +57,17 @@ struct gs_options {
     bool all;       /* every entry */
     bool by_device; /* only `device` (host memory stays) */
     int device;
-    bool alone;          /* do not look for the run's other processes beside the file */
-    bool memory_map;     /* addresses, mappings and the calls that freed are read, too */
-    gs_symbol_fn symbol; /* NULL: native frames stay module + offset */
+    bool alone;                               /* do not look for the run's other processes beside the file */
+    bool memory_map;                          /* addresses, mappings and the calls that freed are read, too */
+    gs_symbol_fn symbol;                      /* NULL: native frames stay module + offset */
     const struct gs_symbol_more *symbol_more; /* NULL: none of it */
     void *symbol_data;
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
     const struct estimate_result *plan;       /* of the same, with activations; NULL: not estimated */
     uint64_t plan_gpus;                       /* that the estimate, of one of them, divides the work among; 0: 1 */
     const struct gs_watch *watch;             /* likewise, see result.h */
-    uint64_t questions; /* bits GS_ASK(…) of report.h: only their answers are wanted; 0: all */
-    gs_progress_fn progress; /* NULL: nobody asks */
+    uint64_t questions;                       /* bits GS_ASK(…) of report.h: only their answers are wanted; 0: all */
+    gs_progress_fn progress;                  /* NULL: nobody asks */
     void *progress_data;
 };
 
@@ -96,17 +96,17 @@ struct gs_process {
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
     int64_t start_real_ns;                                   /* GS_UNKNOWN */
-    int64_t end_ns;        /* the orderly end, or the last event seen; never unknown */
-    uint64_t allocations;  /* rows, about: what a file says that may have gaps */
-    int64_t last_alloc_ns; /* the last allocation: after it there is only tear-down; 0 none */
-    bool complete;         /* ended in order */
-    int exit_status;       /* what it gave to exit; -1 unknown */
-    const char *exception; /* "ValueError: its message", which ended it; NULL none known */
+    int64_t end_ns;              /* the orderly end, or the last event seen; never unknown */
+    uint64_t allocations;        /* rows, about: what a file says that may have gaps */
+    int64_t last_alloc_ns;       /* the last allocation: after it there is only tear-down; 0 none */
+    bool complete;               /* ended in order */
+    int exit_status;             /* what it gave to exit; -1 unknown */
+    const char *exception;       /* "ValueError: its message", which ended it; NULL none known */
     const char *exception_place; /* "/home/u/train.py:31"; NULL unknown */
     bool collector_off;          /* Python's garbage collector was off then */
-    int exit_signal;       /* that killed it, as `gpuspy run` saw it; 0: none, or unknown */
-    bool torn;             /* it died, and its spool with its last events is not there or not readable */
-    bool recording;        /* still alive and writing when it was read */
+    int exit_signal;             /* that killed it, as `gpuspy run` saw it; 0: none, or unknown */
+    bool torn;                   /* it died, and its spool with its last events is not there or not readable */
+    bool recording;              /* still alive and writing when it was read */
     uint64_t lost_events;
     int64_t lost_first_ns; /* GS_UNKNOWN */
     uint64_t damaged;      /* records or rows that made no sense */
@@ -125,8 +125,8 @@ struct gs_device {
     int device;                               /* CUDA ordinal in that process */
     const char *name;                         /* NULL unknown */
     int64_t total_bytes, free_bytes, seen_ns; /* GS_UNKNOWN */
-    int64_t physical_bytes; /* where GPUSPY_LIMIT caps it at total_bytes; else GS_UNKNOWN */
-    int64_t graph_bytes; /* the most that it held for graphs; GS_UNKNOWN: it never said */
+    int64_t physical_bytes;                   /* where GPUSPY_LIMIT caps it at total_bytes; else GS_UNKNOWN */
+    int64_t graph_bytes;                      /* the most that it held for graphs; GS_UNKNOWN: it never said */
 };
 
 /* A series is a running total that has a peak of its own. */
@@ -180,8 +180,7 @@ struct gs_oom {
     int device;
     uint8_t layer, space;
     uint32_t api;
-    int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated,
-        tensor_reserved; /* GS_UNKNOWN */
+    int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
     int64_t time_ns;
     bool fatal;
     bool capped; /* GPUSPY_LIMIT refused it, not the device */
@@ -205,11 +204,11 @@ struct gs_device_sample {
 };
 /* All marks of one kind, name and domain. */
 struct gs_mark_total {
-    uint32_t process;         /* the first that has one */
-    uint8_t kind;             /* enum gs_mark_kind */
+    uint32_t process;          /* the first that has one */
+    uint8_t kind;              /* enum gs_mark_kind */
     const char *name, *domain; /* NULL none, the default one */
-    uint64_t count, open;     /* open: of ranges, without an end */
-    int64_t total_ns;         /* of the others */
+    uint64_t count, open;      /* open: of ranges, without an end */
+    int64_t total_ns;          /* of the others */
 };
 struct gs_reserved {
     uint32_t process;
@@ -232,8 +231,8 @@ struct gs_pending {
     int device;
     uint64_t address, stream;
     int64_t bytes, free_ns, done_ns; /* done_ns GS_NEVER */
-    enum gs_known known; /* GS_UNSURE: without native frames nothing shows that its event is its own */
-    bool captured;       /* in a private pool */
+    enum gs_known known;             /* GS_UNSURE: without native frames nothing shows that its event is its own */
+    bool captured;                   /* in a private pool */
 };
 /* What the device held for graphs, in order of time. */
 struct gs_graph_memory {
@@ -290,8 +289,8 @@ struct gs_run;
 
 /* Opens `paths` (database files, or one folder), completing undrained spools first. On failure NULL
  * and one line in `error`: cannot read 'x': reason; what to do. */
-struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options,
-                           char *error, size_t error_size);
+struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options, char *error,
+                           size_t error_size);
 void gs_run_close(struct gs_run *run);
 
 /* The small things, read when opened. */
@@ -393,8 +392,7 @@ struct gs_observer {
 };
 /* May be called again: each call starts from the beginning. False and a line in `error` where a
  * database could not be read to its end. */
-bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error,
-                   size_t error_size);
+bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error, size_t error_size);
 /* Valid during and after a replay. */
 size_t gs_run_locations(const struct gs_run *run);
 const struct gs_location *gs_run_location(const struct gs_run *run, uint32_t location);
@@ -404,8 +402,7 @@ const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series)
  * options.memory_map, or where PyTorch told its totals. */
 uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *life);
 /* Everything live at this moment of the replay: for each, a call. For heap maps. */
-void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
-                 void *self);
+void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *), void *self);
 
 /* Each free of a tensor that waited for others to be done with it; a call for each event that it waited
  * for. */
@@ -414,16 +411,15 @@ void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, v
 /* Tensors that were freed but not to be had at each of `moments` (ascending) of one process: for each
  * of them a call, which may be told of the same tensor twice (once an event that it waits for). */
 typedef void (*gs_pending_at_fn)(void *self, size_t moment, const struct gs_pending *pending);
-void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
-                       gs_pending_at_fn each, void *self);
+void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_pending_at_fn each,
+                       void *self);
 
 /* What was live at each of `moments` of one process, in ascending order: for each of them and each
  * block then live, a call, in order of allocation. One more pass over the rows, after a replay (whose
  * locations and series it names). */
-typedef void (*gs_live_at_fn)(void *self, size_t moment, const struct gs_lifetime *life,
-                              uint32_t free_stack);
-bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
-                    gs_live_at_fn each, void *self, char *error, size_t error_size);
+typedef void (*gs_live_at_fn)(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack);
+bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_live_at_fn each,
+                    void *self, char *error, size_t error_size);
 
 /* The marks of a process, in order of their beginning; one more pass over them. */
 struct gs_mark {
@@ -442,20 +438,18 @@ struct gs_row {
     int64_t alloc_ns, free_ns;  /* GS_NEVER */
 };
 typedef void (*gs_row_fn)(void *self, const struct gs_row *row);
-bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error,
-                     size_t error_size);
+bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error, size_t error_size);
 /* The last `rows` allocations of a process, in the order in which they were stored; what they were, and
  * where they were freed, GS_NONE. Series and location are not told. */
 typedef void (*gs_last_fn)(void *self, const struct gs_lifetime *life, uint32_t free_stack);
-bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows, gs_last_fn each, void *self,
-                 char *error, size_t error_size);
+bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows, gs_last_fn each, void *self, char *error,
+                 size_t error_size);
 
 /* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
  */
 typedef void (*gs_call_fn)(void *self, const struct gs_copy *copy, const struct gs_sync *sync);
 bool gs_run_calls(struct gs_run *run, gs_call_fn each, void *self, char *error, size_t error_size);
 /* Of one process. */
-bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error,
-                     size_t error_size);
+bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error, size_t error_size);
 
 #endif

@@ -21,14 +21,13 @@ uint32_t gs_ids_get_sparse(const struct gs_ids *ids, int64_t id);
 void gs_ids_free(struct gs_ids *ids);
 static inline uint32_t gs_ids_get(const struct gs_ids *ids, int64_t id) /* GS_NONE: not there */
 {
-    return (uint64_t)id < ids->n && ids->dense[id] != GS_NONE ? ids->dense[id]
-                                                              : gs_ids_get_sparse(ids, id);
+    return (uint64_t)id < ids->n && ids->dense[id] != GS_NONE ? ids->dense[id] : gs_ids_get_sparse(ids, id);
 }
 
 struct gs_database {
-    char *path;        /* as the person named it */
-    char *opened;      /* what is really open: path, or a private copy */
-    char *copy_folder; /* of the private copy, removed at the end; NULL none */
+    char *path;            /* as the person named it */
+    char *opened;          /* what is really open: path, or a private copy */
+    char *copy_folder;     /* of the private copy, removed at the end; NULL none */
     char copy_failed[512]; /* why there is none */
     int guard, guard_pipe; /* the process that removes it if this one is killed */
     sqlite3 *db;
@@ -91,7 +90,7 @@ struct gs_run {
         uint32_t parent, frame, depth;
     } * stacks;
     size_t stacks_n, stacks_cap;
-    struct gs_map stack_map; /* parent, frame → stack */
+    struct gs_map stack_map;            /* parent, frame → stack */
     const struct gs_frame **operations; /* gs_run_operation's, each once */
     size_t operations_n, operations_cap;
     struct gs_backwards backward;
@@ -111,8 +110,7 @@ enum { GS_DEVICE_SLOTS = 128 }; /* 7 bits in `kind`: -1 … 126 */
 #define GS_BYTES_MAX ((int64_t)1 << 60)
 
 /* A line in `error`; always false/NULL for the caller's return. */
-bool gs_fail(char *error, size_t error_size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+bool gs_fail(char *error, size_t error_size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* The text of a column as a string of the run: NULL for NULL, cut at GS_TEXT_MAX, valid UTF-8. */
 enum { GS_TEXT_MAX = 1 << 16 };
@@ -123,14 +121,12 @@ const char *gs_column_command(struct gs_run *run, sqlite3_stmt *st, int column);
 
 static inline int64_t gs_column_int(sqlite3_stmt *st, int column) /* NULL → GS_UNKNOWN */
 {
-    return sqlite3_column_type(st, column) == SQLITE_NULL ? GS_UNKNOWN
-                                                          : sqlite3_column_int64(st, column);
+    return sqlite3_column_type(st, column) == SQLITE_NULL ? GS_UNKNOWN : sqlite3_column_int64(st, column);
 }
 
 /* database.c */
 /* Checks and opens; on success `db` is filled. Recovery has been tried before. */
-bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error,
-                      size_t error_size);
+bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error, size_t error_size);
 /* gs_recover, on a private copy where the folder refuses. 1 completed, 0 nothing to do, 2
  * recording, -1. */
 int gs_database_recover(struct gs_database *db, const char *path, char *error, size_t error_size);
@@ -168,8 +164,8 @@ struct gs_names_seen {
     } * list;
     size_t list_n, list_cap;
 };
-bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
-                   char *error, size_t error_size);
+bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen, char *error,
+                   size_t error_size);
 void gs_names_seen_free(struct gs_names_seen *seen);
 /* The stack of that frame, called from `parent`; each once, after its parent. */
 uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame);

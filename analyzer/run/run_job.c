@@ -8,7 +8,7 @@
 
 enum { NAMED = 3, RUNS = 4096 };
 
-struct runs { /* by run id, in the order in which they were read */
+struct runs {        /* by run id, in the order in which they were read */
     uint32_t *of;    /* process → run */
     uint32_t *first; /* run → its first process */
     size_t *processes;
@@ -117,10 +117,11 @@ bool gs_run_one_job(struct gs_run *run, size_t from, const char *folder, char *e
     struct runs r = runs_of(run, from);
     bool ok = r.n < 2;
     if (!ok && r.n <= RUNS && one_world(run, from, &r) && at_one_time(run, from, &r)) {
-        gs_run_note(run,
-                    "%s: %zu run ids, taken for one job: each rank is in one of them, all were told the same number of ranks, "
-                    "and they ran at the same time; GPUSPY_RUN_ID set to the same on all hosts says so for sure",
-                    folder, r.n);
+        gs_run_note(
+            run,
+            "%s: %zu run ids, taken for one job: each rank is in one of them, all were told the same number of ranks, "
+            "and they ran at the same time; GPUSPY_RUN_ID set to the same on all hosts says so for sure",
+            folder, r.n);
         ok = true;
     }
     ok = ok || refuse(run, &r, folder, error, error_size);

@@ -39,12 +39,11 @@ LIST(gs_run_contexts, gs_context, contexts)
 bool gs_device_simulated(const char *name)
 {
     const size_t length = name ? strlen(name) : 0, mark = sizeof GS_SIMULATED - 1;
-    return length && (strcmp(name, "Simulated GPU") == 0 ||
-                      (length > mark && strcmp(name + length - mark, GS_SIMULATED) == 0));
+    return length &&
+           (strcmp(name, "Simulated GPU") == 0 || (length > mark && strcmp(name + length - mark, GS_SIMULATED) == 0));
 }
 
-static const struct gs_setting *find_setting(const struct gs_run *run, uint32_t process,
-                                             const char *name)
+static const struct gs_setting *find_setting(const struct gs_run *run, uint32_t process, const char *name)
 {
     for (size_t i = 0; i < run->settings_n; i++) {
         const struct gs_setting *s = &run->settings[i];

@@ -15,8 +15,7 @@ static const char *const backend_words[] = {
 
 const char *gs_backend_word(enum gs_backend backend)
 {
-    return (size_t)backend < sizeof backend_words / sizeof *backend_words ? backend_words[backend]
-                                                                          : "unknown";
+    return (size_t)backend < sizeof backend_words / sizeof *backend_words ? backend_words[backend] : "unknown";
 }
 
 /* --- "key:value,key:[256:1,512:2,>:8]" --------------------------------------------------------- */
@@ -129,8 +128,7 @@ static bool truth(const char *value)
     return strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
 }
 
-static void expandable(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run,
-                       uint32_t process)
+static void expandable(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run, uint32_t process)
 {
     const char *value = NULL;
     enum asked asked = ask(c, run, "expandable_segments", &value);
@@ -143,8 +141,7 @@ static void expandable(struct gs_torch_settings *s, const struct conf *c, struct
     }
 }
 
-static void backend(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run,
-                    uint32_t process)
+static void backend(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run, uint32_t process)
 {
     const char *value = NULL;
     enum asked asked = ask(c, run, "backend", &value);
@@ -174,9 +171,7 @@ static void numbers(struct gs_torch_settings *s, const struct conf *c, struct gs
         s->gc_threshold = share > 0 && share < 1 ? share : NAN;
     }
     asked = ask(c, run, "roundup_power2_divisions", &value);
-    s->roundup = asked == ASKED                       ? GS_YES
-                 : asked == NOT_ASKED && s->known     ? GS_NO
-                                                      : GS_UNSURE;
+    s->roundup = asked == ASKED ? GS_YES : asked == NOT_ASKED && s->known ? GS_NO : GS_UNSURE;
     s->roundup_divisions = asked == ASKED ? value : NULL;
 }
 

@@ -31,9 +31,8 @@ static uint32_t add_frame(struct gs_run *run, const struct gs_frame *f)
     uint32_t *head = gs_map_at(&run->frame_map, hash);
     for (uint32_t i = *head; i != GS_NONE; i = run->frame_next[i]) {
         const struct gs_frame *g = &run->frames[i];
-        if (g->function == f->function && g->file == f->file && g->module == f->module &&
-            g->build_id == f->build_id && g->offset == f->offset && g->line == f->line &&
-            g->kind == f->kind) {
+        if (g->function == f->function && g->file == f->file && g->module == f->module && g->build_id == f->build_id &&
+            g->offset == f->offset && g->line == f->line && g->kind == f->kind) {
             return i;
         }
     }
@@ -63,11 +62,10 @@ static void seen_row(int64_t *last, int64_t id)
     *last = id > *last ? id : *last;
 }
 
-static bool load_modules(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
-                         char *error, size_t error_size)
+static bool load_modules(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen, char *error,
+                         size_t error_size)
 {
-    sqlite3_stmt *st =
-        rows_after(db, "SELECT id, path, build_id FROM module WHERE id > ?", seen->module);
+    sqlite3_stmt *st = rows_after(db, "SELECT id, path, build_id FROM module WHERE id > ?", seen->module);
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         seen_row(&seen->module, sqlite3_column_int64(st, 0));
@@ -78,23 +76,20 @@ static bool load_modules(struct gs_run *run, struct gs_database *db, struct gs_n
     return done(db, st, rc, error, error_size);
 }
 
-static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
-                        char *error, size_t error_size)
+static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen, char *error,
+                        size_t error_size)
 {
     bool symbolized = gs_symbolized(db);
     if (!load_modules(run, db, seen, error, error_size)) {
         return false;
     }
-    sqlite3_stmt *st = rows_after(
-        db, "SELECT id, kind, function, file, line, module_id, offset FROM frame WHERE id > ?",
-        seen->frame);
+    sqlite3_stmt *st =
+        rows_after(db, "SELECT id, kind, function, file, line, module_id, offset FROM frame WHERE id > ?", seen->frame);
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         seen_row(&seen->frame, sqlite3_column_int64(st, 0));
         int64_t line = sqlite3_column_int64(st, 4);
-        struct gs_frame f = {.kind = sqlite3_column_int64(st, 1) == GS_FRAME_PYTHON
-                                         ? GS_FRAME_PYTHON
-                                         : GS_FRAME_NATIVE,
+        struct gs_frame f = {.kind = sqlite3_column_int64(st, 1) == GS_FRAME_PYTHON ? GS_FRAME_PYTHON : GS_FRAME_NATIVE,
                              .function = gs_column_text(run, st, 2),
                              .file = gs_column_text(run, st, 3),
                              .line = line > 0 && line < INT32_MAX ? (int)line : 0,
@@ -144,8 +139,8 @@ uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame)
 
 /* Adds the row and every caller of it that is not there yet, root first. Parents usually stand
  * before their children; a chain that comes back to itself (or to nothing) is cut there. */
-static void resolve(struct gs_run *run, struct gs_database *db, struct rows *rows, uint32_t row,
-                    uint32_t **path, size_t *path_cap)
+static void resolve(struct gs_run *run, struct gs_database *db, struct rows *rows, uint32_t row, uint32_t **path,
+                    size_t *path_cap)
 {
     size_t n = 0;
     uint32_t parent = GS_NONE, walk = row + 1;
@@ -170,11 +165,10 @@ static void resolve(struct gs_run *run, struct gs_database *db, struct rows *row
     }
 }
 
-static bool read_stacks(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
-                        struct rows *rows, char *error, size_t error_size)
+static bool read_stacks(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen, struct rows *rows,
+                        char *error, size_t error_size)
 {
-    sqlite3_stmt *st =
-        rows_after(db, "SELECT id, parent_id, frame_id FROM stack WHERE id > ?", seen->stack);
+    sqlite3_stmt *st = rows_after(db, "SELECT id, parent_id, frame_id FROM stack WHERE id > ?", seen->stack);
     uint64_t n = 0;
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
@@ -192,15 +186,14 @@ static bool read_stacks(struct gs_run *run, struct gs_database *db, struct gs_na
     return done(db, st, rc, error, error_size);
 }
 
-bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
-                   char *error, size_t error_size)
+bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen, char *error,
+                   size_t error_size)
 {
     struct rows rows = {0};
     uint32_t *path = NULL;
     size_t path_cap = 0;
     const bool first = seen->frame == INT64_MIN;
-    bool ok = load_frames(run, db, seen, error, error_size) &&
-              read_stacks(run, db, seen, &rows, error, error_size);
+    bool ok = load_frames(run, db, seen, error, error_size) && read_stacks(run, db, seen, &rows, error, error_size);
     if (ok && first) {
         gs_load_inlined(run, db, &seen->frames);
     }
@@ -293,16 +286,14 @@ static void name_frame(struct gs_run *run, struct gs_frame *f)
     const char *function = NULL, *file = NULL;
     const struct gs_symbol_place *places = NULL;
     int line = 0;
-    if (!run->options.symbol(run->options.symbol_data, f->module, f->build_id, f->offset, &function,
-                             &file, &line)) {
+    if (!run->options.symbol(run->options.symbol_data, f->module, f->build_id, f->offset, &function, &file, &line)) {
         return;
     }
     f->function = gs_intern(run, function, GS_TEXT_MAX);
     f->file = gs_intern(run, file, GS_TEXT_MAX);
     f->line = line;
-    size_t n = more && more->inlined ? more->inlined(run->options.symbol_data, f->module, f->build_id,
-                                                     f->offset, &places)
-                                     : 0;
+    size_t n =
+        more && more->inlined ? more->inlined(run->options.symbol_data, f->module, f->build_id, f->offset, &places) : 0;
     gs_frame_inlined(run, f, places, n);
 }
 

@@ -58,8 +58,7 @@ static size_t utf8_sequence(const unsigned char *p, size_t left)
         unsigned char mask, lead;
         size_t length;
         uint32_t least;
-    } forms[] = {
-        {0x80, 0, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
+    } forms[] = {{0x80, 0, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
     for (size_t f = 0; f < 4; f++) {
         if ((*p & forms[f].mask) != forms[f].lead) {
             continue;

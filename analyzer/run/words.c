@@ -4,10 +4,10 @@
 #include "schema/event.h"
 
 #define WORD(symbol, value, word) [value] = (word),
-#define WORDS(name, rows)                                                            \
-    const char *name(unsigned i)                                                     \
-    {                                                                                \
-        static const char *const words[] = {rows(WORD)};                             \
+#define WORDS(name, rows)                                                           \
+    const char *name(unsigned i)                                                    \
+    {                                                                               \
+        static const char *const words[] = {rows(WORD)};                            \
         return i < sizeof words / sizeof *words && words[i] ? words[i] : "unknown"; \
     }
 WORDS(gs_layer_word, GS_LAYERS)

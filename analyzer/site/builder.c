@@ -23,8 +23,8 @@ const char *gs_bytes_text(struct gs_builder *b, double bytes)
     return gs_arena_printf(b->arena, "%s%s", bytes < 0 ? "-" : "", size);
 }
 
-void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
-              int (*order)(const void *, const void *), size_t *listed, size_t *total)
+void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size, int (*order)(const void *, const void *),
+              size_t *listed, size_t *total)
 {
     if (n > 1) {
         qsort(work, n, size, order);

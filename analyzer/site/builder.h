@@ -20,7 +20,7 @@ struct gs_builder {
     struct gs_map site_of_key;
     uint32_t *site_of_stack;
     size_t site_of_stack_cap;
-    struct gs_owners *owners; /* see owner.h */
+    struct gs_owners *owners;         /* see owner.h */
     struct gs_allocators *allocators; /* see allocator.h */
     /* by location: its growth verdict, from growth.c, for oom.c and the leaks */
     uint8_t *growing;
@@ -52,36 +52,35 @@ struct gs_share {
 };
 /* Both sort `shares`, heaviest first, drop empty ones, and cut to b->top; *total is the uncut
  * number. */
-struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n,
-                                     size_t *listed, size_t *total);
-struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n,
-                                   size_t *listed, size_t *total);
-struct gs_by_site *gs_list_by_line(struct gs_builder *b, const struct gs_share *shares, size_t n,
-                                   size_t *listed, size_t *total);
+struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n, size_t *listed,
+                                     size_t *total);
+struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n, size_t *listed,
+                                   size_t *total);
+struct gs_by_site *gs_list_by_line(struct gs_builder *b, const struct gs_share *shares, size_t n, size_t *listed,
+                                   size_t *total);
 
 /* A list of the report from a work list: sorted, cut to the top, copied into the arena. */
-void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
-              int (*order)(const void *, const void *), size_t *listed, size_t *total);
+void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size, int (*order)(const void *, const void *),
+              size_t *listed, size_t *total);
 
 /* lines.c: how rows of a list become rows of lines. */
 struct gs_line_form {
-    size_t size, site, paths;              /* of a row; where its gs_site and its gs_paths are */
-    uint64_t (*kind)(const void *row);     /* rows of different kinds are not added up; NULL: one kind */
+    size_t size, site, paths;          /* of a row; where its gs_site and its gs_paths are */
+    uint64_t (*kind)(const void *row); /* rows of different kinds are not added up; NULL: one kind */
     void (*add)(void *into, const void *from);
     struct gs_line_path (*path)(const void *row);
     int (*order)(const void *, const void *);
 };
 /* `work` is sorted, heaviest first, and each row has its site: of a line's paths the first names what all share. */
-void *gs_lines_of(struct gs_builder *b, const void *work, size_t n, const struct gs_line_form *form,
-                  size_t *listed, size_t *total);
+void *gs_lines_of(struct gs_builder *b, const void *work, size_t n, const struct gs_line_form *form, size_t *listed,
+                  size_t *total);
 /* Of a line: the calls of both. */
 void gs_pace_add(struct gs_pace *into, const struct gs_pace *from);
 
 /* Zeroed room for element `index` in an array that grows with what it is indexed by. */
 void *gs_reach(void *p, size_t index, size_t *cap, size_t size);
-#define GS_REACH(p, index, cap)    \
-    ((index) < (cap) ? &(p)[index] \
-                     : ((p) = gs_reach((p), (index), &(cap), sizeof *(p)), &(p)[index]))
+#define GS_REACH(p, index, cap) \
+    ((index) < (cap) ? &(p)[index] : ((p) = gs_reach((p), (index), &(cap), sizeof *(p)), &(p)[index]))
 
 /* The time that shares are of: the sum over the processes, never 0. */
 double gs_wall(const struct gs_builder *b);

@@ -98,12 +98,11 @@ static void add_row(struct lines *l, char *from)
     site_at(row, form)->paths = n > 1 ? (uint32_t)n : 0;
 }
 
-void *gs_lines_of(struct gs_builder *b, const void *work, size_t n, const struct gs_line_form *form,
-                  size_t *listed, size_t *total)
+void *gs_lines_of(struct gs_builder *b, const void *work, size_t n, const struct gs_line_form *form, size_t *listed,
+                  size_t *total)
 {
-    struct lines l = {.form = form,
-                      .rows = gs_realloc(NULL, n + 1, form->size),
-                      .paths = gs_realloc(NULL, n + 1, sizeof *l.paths)};
+    struct lines l = {
+        .form = form, .rows = gs_realloc(NULL, n + 1, form->size), .paths = gs_realloc(NULL, n + 1, sizeof *l.paths)};
     for (size_t i = 0; i < n; i++) {
         add_row(&l, (char *)(uintptr_t)work + i * form->size);
     }

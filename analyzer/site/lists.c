@@ -54,10 +54,8 @@ const char *gs_site_path(struct gs_builder *b, const struct gs_site *site)
     char here[512], caller[512] = "", inner[512] = "";
     gs_site_text(site, here, sizeof here);
     if (site->inner) {
-        struct gs_site i = {.known = true,
-                            .file = site->inner->file,
-                            .line = site->inner->line,
-                            .function = site->inner->function};
+        struct gs_site i = {
+            .known = true, .file = site->inner->file, .line = site->inner->line, .function = site->inner->function};
         gs_site_text(&i, inner, sizeof inner);
         return gs_arena_printf(b->arena, "%s, by way of %s", here, inner);
     }
@@ -84,8 +82,7 @@ const char *gs_site_line(struct gs_builder *b, const struct gs_site *site)
         struct gs_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};
         gs_site_text(&c, caller, sizeof caller);
     }
-    return gs_arena_printf(b->arena, "%s%s%s%s", here, *caller ? " (from " : "", caller,
-                           *caller ? ")" : "");
+    return gs_arena_printf(b->arena, "%s%s%s%s", here, *caller ? " (from " : "", caller, *caller ? ")" : "");
 }
 
 /* Ties by number of the stack, so that two reports on one file are equal. */
@@ -101,8 +98,8 @@ static int heavier_share(const void *a, const void *b)
     return x->stack < y->stack ? -1 : x->stack > y->stack;
 }
 
-struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n,
-                                     size_t *listed, size_t *total)
+struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n, size_t *listed,
+                                     size_t *total)
 {
     if (n > 1) {
         qsort(shares, n, sizeof *shares, heavier_share);
@@ -160,8 +157,8 @@ static struct gs_by_site *by_site(struct gs_builder *b, const struct gs_share *s
     return work;
 }
 
-struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n,
-                                   size_t *listed, size_t *total)
+struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n, size_t *listed,
+                                   size_t *total)
 {
     size_t work_n;
     struct gs_by_site *work = by_site(b, shares, n, &work_n);
@@ -185,8 +182,8 @@ static struct gs_line_path path_of_site(const void *row)
     return (struct gs_line_path){.bytes = x->bytes, .count = x->count, .site = x->site};
 }
 
-struct gs_by_site *gs_list_by_line(struct gs_builder *b, const struct gs_share *shares, size_t n,
-                                   size_t *listed, size_t *total)
+struct gs_by_site *gs_list_by_line(struct gs_builder *b, const struct gs_share *shares, size_t n, size_t *listed,
+                                   size_t *total)
 {
     static const struct gs_line_form form = {.size = sizeof(struct gs_by_site),
                                              .site = offsetof(struct gs_by_site, site),

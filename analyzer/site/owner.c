@@ -101,20 +101,16 @@ static bool has_function(const char *function, const char *part)
     return false;
 }
 
-static bool fits(const struct row *row, const struct gs_frame *f, const char *path,
-                 const char *package)
+static bool fits(const struct row *row, const struct gs_frame *f, const char *path, const char *package)
 {
     bool native = f->kind == GS_FRAME_NATIVE;
     switch ((enum where)row->where) {
-    case NAME:
-        return native && strncmp(base_of(path), row->part, strlen(row->part)) == 0;
+    case NAME: return native && strncmp(base_of(path), row->part, strlen(row->part)) == 0;
     case PACKAGE:
         return package && package_length(package) == strlen(row->part) &&
                strncmp(package, row->part, strlen(row->part)) == 0;
-    case PATH:
-        return strstr(path, row->part) != NULL;
-    case FUNCTION:
-        return false; /* see function_row */
+    case PATH: return strstr(path, row->part) != NULL;
+    case FUNCTION: return false; /* see function_row */
     }
     return false;
 }
@@ -148,8 +144,8 @@ static const struct row *function_row(const struct gs_frame *f)
 /* --- owners --------------------------------------------------------------------------------------
  */
 
-static uint32_t number_of(struct gs_builder *b, const char *word, size_t length,
-                          enum gs_owner_kind kind, const char *by)
+static uint32_t number_of(struct gs_builder *b, const char *word, size_t length, enum gs_owner_kind kind,
+                          const char *by)
 {
     struct gs_owners *o = b->owners;
     char *copy = gs_arena_printf(b->arena, "%.*s", (int)(length < 200 ? length : 200), word);
@@ -189,8 +185,7 @@ static uint32_t module_owner(struct gs_builder *b, uint32_t *stack, uint32_t *bi
     bool asks = !row || (row->role == OWNS && row->kind == GS_OWNER_FRAMEWORK);
     bool own = false; /* a frame that is not CUDA's runtime, linked in */
     uint32_t said = 0;
-    for (; f && f->kind == GS_FRAME_NATIVE && f->module == module;
-         f = gs_stack_frame(b->run, *stack)) {
+    for (; f && f->kind == GS_FRAME_NATIVE && f->module == module; f = gs_stack_frame(b->run, *stack)) {
         const struct row *by = asks && !said ? function_row(gs_frame_named(b->run, *stack)) : NULL;
         own = own || !by || by->role != PASSES;
         said = by && by->role == OWNS ? row_owner(b, by, module) : said;
@@ -207,8 +202,7 @@ static uint32_t module_owner(struct gs_builder *b, uint32_t *stack, uint32_t *bi
 }
 
 /* `native`: the walk saw native frames, so that no library stands unseen between CUDA and this line. */
-static uint32_t python_owner(struct gs_builder *b, const struct gs_frame *f, bool native,
-                             uint32_t *binding)
+static uint32_t python_owner(struct gs_builder *b, const struct gs_frame *f, bool native, uint32_t *binding)
 {
     const struct row *row = file_row(f);
     if (row && row->role == BINDS) {
@@ -333,8 +327,7 @@ static void on_reserved(void *self, const struct gs_reserved *reserved)
         taken = gs_add(taken, p->taken[--first].bytes);
     }
     for (size_t i = first; rose > 0 && taken == rose && i < p->n; i++) {
-        b->owners->made[p->taken[i].location].owner =
-            number_of(b, word, sizeof word - 1, GS_OWNER_TORCH, NULL);
+        b->owners->made[p->taken[i].location].owner = number_of(b, word, sizeof word - 1, GS_OWNER_TORCH, NULL);
     }
     p->n = 0;
     p->reserved = reserved->bytes;
@@ -355,11 +348,8 @@ void gs_owners_start(struct gs_builder *b, struct gs_observer *observer)
     b->owners = gs_realloc(NULL, 1, sizeof *b->owners);
     memset(b->owners, 0, sizeof *b->owners);
     number_of(b, "unknown", 7, GS_OWNER_UNKNOWN, NULL);
-    *observer = (struct gs_observer){.self = b,
-                                     .process_start = on_process_start,
-                                     .alloc = on_alloc,
-                                     .free = on_free,
-                                     .reserved = on_reserved};
+    *observer = (struct gs_observer){
+        .self = b, .process_start = on_process_start, .alloc = on_alloc, .free = on_free, .reserved = on_reserved};
 }
 
 void gs_owners_free(struct gs_builder *b)

@@ -66,12 +66,11 @@ static const struct {
     const char *prefix;
     int rank;
 } modules[] = {
-    {"libgpuspy", 2},   {"libcuda", 2},   {"libnvidia", 2}, {"libnvrtc", 2},   {"ld-linux", 2},
-    {"[vdso]", 2},      {"libc.so", 2},   {"libc-", 2},     {"libpthread", 2}, {"libdl", 2},
-    {"libcublas", 1},   {"libcudnn", 1},  {"libnccl", 1},   {"libcufft", 1},   {"libcusparse", 1},
-    {"libcusolver", 1}, {"libcurand", 1}, {"libtorch", 1},  {"libc10", 1},     {"libstdc++", 1},
-    {"libgcc", 1},      {"libgomp", 1},   {"libffi", 1},    {"_ctypes", 1},    {"libpython", 1},
-    {"python3", 1},     {"libm.so", 1},
+    {"libgpuspy", 2}, {"libcuda", 2},   {"libnvidia", 2},   {"libnvrtc", 2},    {"ld-linux", 2},  {"[vdso]", 2},
+    {"libc.so", 2},   {"libc-", 2},     {"libpthread", 2},  {"libdl", 2},       {"libcublas", 1}, {"libcudnn", 1},
+    {"libnccl", 1},   {"libcufft", 1},  {"libcusparse", 1}, {"libcusolver", 1}, {"libcurand", 1}, {"libtorch", 1},
+    {"libc10", 1},    {"libstdc++", 1}, {"libgcc", 1},      {"libgomp", 1},     {"libffi", 1},    {"_ctypes", 1},
+    {"libpython", 1}, {"python3", 1},   {"libm.so", 1},
 };
 
 int gs_site_module_rank(const char *module)
@@ -140,8 +139,7 @@ static bool is_helper(const struct gs_frame *frame, const struct gs_map *helpers
 static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helpers, struct found *f)
 {
     const struct gs_frame *frame;
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
-         hops++) {
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE) {
             int rank = gs_site_module_rank(frame->module);
             f->native[rank] = f->native[rank] == GS_NONE ? stack : f->native[rank];
@@ -177,8 +175,7 @@ static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helper
 static uint32_t at_exit(struct gs_run *run, uint32_t stack)
 {
     const struct gs_frame *frame;
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
-         hops++) {
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE && is_interpreter(frame->module)) {
             frame = gs_frame_named(run, stack);
             const struct gs_frame *by = gs_frame_calling(frame, exit_function, "");
@@ -195,8 +192,7 @@ static uint32_t at_exit(struct gs_run *run, uint32_t stack)
 static uint32_t in_torch(struct gs_run *run, uint32_t stack, const char *prefix, const char *part)
 {
     const struct gs_frame *frame;
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
-         hops++) {
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL; hops++) {
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
             frame = gs_frame_named(run, stack);
@@ -265,8 +261,7 @@ static bool finalised(struct gs_run *run, const struct found *f)
         return false;
     }
     uint32_t caller = gs_stack_parent(run, f->python);
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, caller)) != NULL;
-         hops++) {
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, caller)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_PYTHON) {
             return false;
         }
@@ -312,11 +307,9 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_ma
     site.via = site.helper                          ? gs_stack_frame(run, f.helper)
                : at == f.user && f.python != f.user ? gs_stack_frame(run, f.python)
                                                     : NULL;
-    site.operation =
-        at == f.user && calls_backward(run, f.python) ? operation_of(run, stack) : NULL;
+    site.operation = at == f.user && calls_backward(run, f.python) ? operation_of(run, stack) : NULL;
     site.inner = at == f.user && !site.operation ? gs_stack_frame(run, f.inner) : NULL;
-    site.caller =
-        frame->kind == GS_FRAME_PYTHON && !site.helper ? gs_stack_frame(run, caller) : NULL;
+    site.caller = frame->kind == GS_FRAME_PYTHON && !site.helper ? gs_stack_frame(run, caller) : NULL;
     return site;
 }
 
@@ -354,12 +347,15 @@ void gs_site_helpers(const struct gs_run *run, struct gs_map *helpers)
 uint64_t gs_site_key(const struct gs_site *site)
 {
     const struct gs_frame *c = site->helper ? site->via : site->caller;
-    uint64_t parts[] = {(uintptr_t)site->function,      (uintptr_t)site->file,
-                        (uint64_t)site->line,           site->function ? 0 : site->offset,
+    uint64_t parts[] = {(uintptr_t)site->function,
+                        (uintptr_t)site->file,
+                        (uint64_t)site->line,
+                        site->function ? 0 : site->offset,
                         (uintptr_t)site->operation,
                         site->inner ? (uintptr_t)site->inner->file : 0,
                         site->inner ? (uint64_t)site->inner->line : 0,
-                        c ? (uintptr_t)c->function : 0, c ? (uintptr_t)c->file : 0,
+                        c ? (uintptr_t)c->function : 0,
+                        c ? (uintptr_t)c->file : 0,
                         c ? (uint64_t)c->line : 0};
     uint64_t key = site->known;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -415,14 +411,10 @@ static int frame_order(const struct gs_frame *a, const struct gs_frame *b)
 
 int gs_site_order(const struct gs_site *a, const struct gs_site *b)
 {
-    int orders[] = {text_order(a->file, b->file),
-                    (a->line > b->line) - (a->line < b->line),
-                    text_order(a->function, b->function),
-                    (a->offset > b->offset) - (a->offset < b->offset),
-                    text_order(a->operation, b->operation),
-                    frame_order(a->inner, b->inner),
-                    frame_order(a->caller, b->caller),
-                    frame_order(a->via, b->via)};
+    int orders[] = {text_order(a->file, b->file),           (a->line > b->line) - (a->line < b->line),
+                    text_order(a->function, b->function),   (a->offset > b->offset) - (a->offset < b->offset),
+                    text_order(a->operation, b->operation), frame_order(a->inner, b->inner),
+                    frame_order(a->caller, b->caller),      frame_order(a->via, b->via)};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         if (orders[i]) {
             return orders[i];
@@ -444,16 +436,15 @@ const char *gs_site_text(const struct gs_site *site, char *buffer, size_t size)
     } else if (site->exit) {
         snprintf(buffer, size, "at interpreter exit");
     } else if (site->line && site->operation) {
-        snprintf(buffer, size, "%s:%d backward (%s)", site->file ? base_name(site->file) : "?",
-                 site->line, site->operation);
+        snprintf(buffer, size, "%s:%d backward (%s)", site->file ? base_name(site->file) : "?", site->line,
+                 site->operation);
     } else if (site->line) {
         snprintf(buffer, size, "%s:%d%s%s", site->file ? base_name(site->file) : "?", site->line,
                  site->function ? " in " : "", site->function ? site->function : "");
     } else if (site->function) {
         snprintf(buffer, size, "%s (%s)", site->function, site->file ? base_name(site->file) : "?");
     } else {
-        snprintf(buffer, size, "%s+0x%llx", site->file ? base_name(site->file) : "?",
-                 (unsigned long long)site->offset);
+        snprintf(buffer, size, "%s+0x%llx", site->file ? base_name(site->file) : "?", (unsigned long long)site->offset);
     }
     return buffer;
 }

@@ -171,13 +171,16 @@ bool sql_functions(struct sql_session *s)
         int arguments;
         void (*call)(sqlite3_context *, int, sqlite3_value **);
     } functions[] = {
-        {"bytes", 1, fn_bytes}, {"seconds", 1, fn_seconds},         {"site", 1, fn_site},
-        {"stack_text", 1, fn_stack_text}, {"gpuspy_site_part", 2, fn_site_part},
+        {"bytes", 1, fn_bytes},
+        {"seconds", 1, fn_seconds},
+        {"site", 1, fn_site},
+        {"stack_text", 1, fn_stack_text},
+        {"gpuspy_site_part", 2, fn_site_part},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         if (sqlite3_create_function_v2(s->db, functions[i].name, functions[i].arguments,
-                                       SQLITE_UTF8 | SQLITE_DETERMINISTIC, s, functions[i].call, NULL,
-                                       NULL, NULL) != SQLITE_OK) {
+                                       SQLITE_UTF8 | SQLITE_DETERMINISTIC, s, functions[i].call, NULL, NULL,
+                                       NULL) != SQLITE_OK) {
             return false;
         }
     }

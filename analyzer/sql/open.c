@@ -10,9 +10,9 @@
 /* ---------------------------------------------------------------- nothing is written */
 
 static const char *const pragmas[] = {
-    "table_info", "table_xinfo", "table_list", "index_list", "index_info", "user_version",
-    "application_id", "compile_options", "database_list", "function_list", "integrity_check",
-    "quick_check", "page_count", "page_size", "freelist_count", "encoding",
+    "table_info",     "table_xinfo",     "table_list",     "index_list",    "index_info",      "user_version",
+    "application_id", "compile_options", "database_list",  "function_list", "integrity_check", "quick_check",
+    "page_count",     "page_size",       "freelist_count", "encoding",
 };
 
 static int refuse(struct sql_session *s, const char *what)
@@ -23,16 +23,15 @@ static int refuse(struct sql_session *s, const char *what)
 }
 
 /* Called as a statement is prepared, with each thing that it would do. */
-static int authorize(void *session, int action, const char *one, const char *two, const char *database,
-                     const char *by)
+static int authorize(void *session, int action, const char *one, const char *two, const char *database, const char *by)
 {
     struct sql_session *s = session;
     static const struct {
         int action;
         const char *word;
     } words[] = {
-        {SQLITE_INSERT, "INSERT"}, {SQLITE_UPDATE, "UPDATE"}, {SQLITE_DELETE, "DELETE"},
-        {SQLITE_ATTACH, "ATTACH"}, {SQLITE_DETACH, "DETACH"}, {SQLITE_TRANSACTION, "a transaction"},
+        {SQLITE_INSERT, "INSERT"},           {SQLITE_UPDATE, "UPDATE"},     {SQLITE_DELETE, "DELETE"},
+        {SQLITE_ATTACH, "ATTACH"},           {SQLITE_DETACH, "DETACH"},     {SQLITE_TRANSACTION, "a transaction"},
         {SQLITE_SAVEPOINT, "a transaction"}, {SQLITE_ALTER_TABLE, "ALTER"}, {SQLITE_REINDEX, "REINDEX"},
         {SQLITE_ANALYZE, "ANALYZE"},
     };

@@ -140,8 +140,7 @@ static void free_row(struct table *t, struct row *r)
 
 static struct row take(struct table *t)
 {
-    struct row r = {gs_realloc(NULL, (size_t)t->n, sizeof *r.cells),
-                    gs_realloc(NULL, (size_t)t->n, sizeof *r.numbers)};
+    struct row r = {gs_realloc(NULL, (size_t)t->n, sizeof *r.cells), gs_realloc(NULL, (size_t)t->n, sizeof *r.numbers)};
     for (int c = 0; c < t->n; c++) {
         int type = sqlite3_column_type(t->st, c);
         r.numbers[c] = type == SQLITE_INTEGER || type == SQLITE_FLOAT;
@@ -251,13 +250,10 @@ static int print_csv(const struct sql_printer *p, sqlite3_stmt *st)
 static json_t *json_of(sqlite3_stmt *st, int column)
 {
     switch (sqlite3_column_type(st, column)) {
-    case SQLITE_INTEGER:
-        return json_integer(sqlite3_column_int64(st, column));
+    case SQLITE_INTEGER: return json_integer(sqlite3_column_int64(st, column));
     case SQLITE_FLOAT:
-        return isfinite(sqlite3_column_double(st, column)) ? json_real(sqlite3_column_double(st, column))
-                                                           : json_null();
-    case SQLITE_NULL:
-        return json_null();
+        return isfinite(sqlite3_column_double(st, column)) ? json_real(sqlite3_column_double(st, column)) : json_null();
+    case SQLITE_NULL: return json_null();
     default: {
         char *text = cell(st, column, true);
         json_t *o = json_string(text);
@@ -304,7 +300,5 @@ int sql_print(const struct sql_printer *p, sqlite3_stmt *st)
     if (sqlite3_column_count(st) == 0) {
         return sqlite3_step(st);
     }
-    return p->format == SQL_JSON  ? print_json(p, st)
-           : p->format == SQL_CSV ? print_csv(p, st)
-                                  : print_table(p, st);
+    return p->format == SQL_JSON ? print_json(p, st) : p->format == SQL_CSV ? print_csv(p, st) : print_table(p, st);
 }

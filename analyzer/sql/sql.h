@@ -21,13 +21,13 @@ struct sql_session {
     sqlite3 *db;
     struct gs_database databases[SQL_PROCESSES];
     size_t n;
-    char missing[512];     /* tables that the recording does not have; "" none */
-    const char *refused;   /* what the last statement wanted to do and may not; NULL nothing */
+    char missing[512];   /* tables that the recording does not have; "" none */
+    const char *refused; /* what the last statement wanted to do and may not; NULL nothing */
     char refused_text[128];
     /* names, read when first asked for */
     struct gs_run *run;
     struct gs_map helpers;
-    uint32_t *python; /* by stack: from its innermost Python frame on */
+    uint32_t *python;        /* by stack: from its innermost Python frame on */
     uint32_t *site_of_stack; /* place in `sites`, from 1; 0: not asked for yet */
     struct gs_site *sites;
     size_t sites_n, sites_cap;

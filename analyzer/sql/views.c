@@ -21,8 +21,8 @@ static bool run(struct making *k, char *sql)
 {
     int rc = sqlite3_exec(k->s->db, sql, NULL, NULL, NULL);
     sqlite3_free(sql);
-    return rc == SQLITE_OK || gs_fail(k->error, k->error_size, "cannot read '%s': %s",
-                                      k->s->databases[0].path, sqlite3_errmsg(k->s->db));
+    return rc == SQLITE_OK ||
+           gs_fail(k->error, k->error_size, "cannot read '%s': %s", k->s->databases[0].path, sqlite3_errmsg(k->s->db));
 }
 
 static void schema_of(size_t i, char out[8])
@@ -62,8 +62,9 @@ static bool has_column(struct making *k, size_t i, const char *table, const char
 /* Words and entry points are the same numbers everywhere; meta says things of the first process. */
 static bool is_common(const char *table)
 {
-    static const char *const common[] = {"layer", "space", "direction", "host_memory", "sync_kind", "frame_kind",
-                                         "sample_source", "mark_kind", "handle_kind", "api", "meta"};
+    static const char *const common[] = {"layer",       "space",      "direction",     "host_memory",
+                                         "sync_kind",   "frame_kind", "sample_source", "mark_kind",
+                                         "handle_kind", "api",        "meta"};
     for (size_t i = 0; i < sizeof common / sizeof *common; i++) {
         if (strcmp(table, common[i]) == 0) {
             return true;
@@ -75,9 +76,9 @@ static bool is_common(const char *table)
 /* Numbers that mean something within their own process alone. */
 static bool is_local(const char *table, const char *column)
 {
-    static const char *const local[] = {"id", "stack_id", "alloc_stack_id", "free_stack_id", "event_stack_id",
-                                        "parent_id", "frame_id", "module_id", "allocation_id", "thread_id",
-                                        "alloc_thread_id"};
+    static const char *const local[] = {
+        "id",       "stack_id",  "alloc_stack_id", "free_stack_id", "event_stack_id", "parent_id",
+        "frame_id", "module_id", "allocation_id",  "thread_id",     "alloc_thread_id"};
     for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
         if (strcmp(column, local[i]) == 0) {
             return true;
@@ -102,8 +103,7 @@ static char *select_from(struct making *k, size_t i, const char *table, const ch
         } else if (check && !has_column(k, i, table, column)) {
             list = sqlite3_mprintf("%z%sNULL AS %w", list, comma, column);
         } else if (i > 0 && !is_common(table) && is_local(table, column)) {
-            list = sqlite3_mprintf("%z%s\"%w\" + %lld AS %w", list, comma, column, (long long)i * SQL_STRIDE,
-                                   column);
+            list = sqlite3_mprintf("%z%s\"%w\" + %lld AS %w", list, comma, column, (long long)i * SQL_STRIDE, column);
         } else {
             list = sqlite3_mprintf("%z%s\"%w\"", list, comma, column);
         }
@@ -207,7 +207,8 @@ static bool make_unpacked(struct making *k, const char *view, const char *rows, 
     return run(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %z", view, all));
 }
 
-/* The report's line of each stack. The schema's own view, for sqlite3 without gpuspy, knows no helpers and libraries. */
+/* The report's line of each stack. The schema's own view, for sqlite3 without gpuspy, knows no helpers and libraries.
+ */
 static const char sites[] =
     "SELECT id AS stack_id, gpuspy_site_part(id, 0) AS function, gpuspy_site_part(id, 1) AS file, "
     "gpuspy_site_part(id, 3) AS line, gpuspy_site_part(id, 2) AS kind FROM stack";
@@ -251,8 +252,9 @@ bool sql_views(struct sql_session *s, char *error, size_t error_size)
     bool ok = sqlite3_open(":memory:", &k.model) == SQLITE_OK &&
               sqlite3_exec(k.model, schema_sql, NULL, NULL, NULL) == SQLITE_OK;
     sqlite3_stmt *st = NULL;
-    if (!ok || sqlite3_prepare_v2(k.model, "SELECT type, name, sql FROM sqlite_master WHERE type IN "
-                                           "('table', 'view') ORDER BY type = 'view', rowid",
+    if (!ok || sqlite3_prepare_v2(k.model,
+                                  "SELECT type, name, sql FROM sqlite_master WHERE type IN "
+                                  "('table', 'view') ORDER BY type = 'view', rowid",
                                   -1, &st, NULL) != SQLITE_OK) {
         ok = gs_fail(error, error_size, "out of memory");
     }

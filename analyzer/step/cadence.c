@@ -9,10 +9,7 @@ static const double matters_share = 0.02, matters_s = 0.001;
 static const double most = 0.5;   /* of the steady steps: it belongs to the step */
 static const double bunch = 0.25; /* of a step, at most between calls that follow one another */
 static const double once = 0.9;   /* calls a step that count as one in each */
-enum {
-    SELDOM = 10,
-    BURST = 4
-}; /* steps between calls that advice itself would leave; calls at once */
+enum { SELDOM = 10, BURST = 4 };  /* steps between calls that advice itself would leave; calls at once */
 
 /* The step of a time, SIZE_MAX in none. Times come nearly in order: mostly it is that of the last.
  */
@@ -100,8 +97,8 @@ static void in_step(struct gs_cadence *c, size_t step)
     c->now = step;
 }
 
-void gs_cadence_add(const struct gs_builder *b, struct gs_clock *k, struct gs_cadence *c,
-                    uint32_t process, int64_t time_ns, int64_t blocked_ns)
+void gs_cadence_add(const struct gs_builder *b, struct gs_clock *k, struct gs_cadence *c, uint32_t process,
+                    int64_t time_ns, int64_t blocked_ns)
 {
     enter(b, k, process);
     c->first_ns = c->process == 0 || time_ns < c->first_ns ? time_ns : c->first_ns;
@@ -151,8 +148,7 @@ static bool starts(const char *function, const char *const *words, size_t n)
 static bool named_evaluation(const struct gs_site *site)
 {
     static const char *const words[] = {"eval", "valid"};
-    return site && (starts(site->function, words, 2) ||
-                    (site->caller && starts(site->caller->function, words, 2)));
+    return site && (starts(site->function, words, 2) || (site->caller && starts(site->caller->function, words, 2)));
 }
 
 /* What may also be the program's own purpose: it counts only where it is not in each step. */
@@ -172,8 +168,7 @@ static enum gs_phase seldom(const struct gs_cadence *c, const struct gs_site *si
     return GS_PHASE_LOGGING;
 }
 
-static enum gs_phase phase_of(const struct gs_cadence *c, const struct gs_site *site,
-                              unsigned *every)
+static enum gs_phase phase_of(const struct gs_cadence *c, const struct gs_site *site, unsigned *every)
 {
     uint64_t outside = c->before + c->between + c->after;
     *every = 0;
@@ -183,8 +178,7 @@ static enum gs_phase phase_of(const struct gs_cadence *c, const struct gs_site *
     if (c->calls && (double)c->hits >= most * (double)c->steps) {
         return named_evaluation(site) ? GS_PHASE_EVALUATION : GS_PHASE_STEP;
     }
-    if (c->between &&
-        c->between >= c->calls) { /* what it did in the step before the gap is its tail */
+    if (c->between && c->between >= c->calls) { /* what it did in the step before the gap is its tail */
         return GS_PHASE_EVALUATION;
     }
     if (c->calls * 2 > outside) {
@@ -215,8 +209,8 @@ bool gs_pace_costs(const struct gs_pace *p, bool simulated, bool by_count, bool 
     if (p->phase == GS_PHASE_UNKNOWN) {
         return otherwise;
     }
-    bool often = p->phase == GS_PHASE_STEP ||
-                 (p->phase == GS_PHASE_LOGGING && p->every && p->every < SELDOM && !simulated);
+    bool often =
+        p->phase == GS_PHASE_STEP || (p->phase == GS_PHASE_LOGGING && p->every && p->every < SELDOM && !simulated);
     if (simulated) {
         return often && by_count && p->calls_per_step >= once;
     }

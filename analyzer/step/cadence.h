@@ -7,12 +7,12 @@
 #include "analyzer/site/builder.h"
 
 struct gs_cadence {
-    uint32_t process;      /* of the last call, + 1; 0: none yet */
-    size_t now, last;      /* the step of the last call, and the steady one of it or before it;
-                              SIZE_MAX none yet in this process */
-    uint64_t now_calls;    /* in that step so far */
-    uint64_t usual, votes; /* calls in most of the steps that call, found in one pass */
-    bool loop;             /* the steps are those of a loop that nothing says more of */
+    uint32_t process;                /* of the last call, + 1; 0: none yet */
+    size_t now, last;                /* the step of the last call, and the steady one of it or before it;
+                                        SIZE_MAX none yet in this process */
+    uint64_t now_calls;              /* in that step so far */
+    uint64_t usual, votes;           /* calls in most of the steps that call, found in one pass */
+    bool loop;                       /* the steps are those of a loop that nothing says more of */
     uint64_t before, between, after; /* calls: with the warm-up; in no step; from the last one on */
     uint64_t calls, hits;            /* in steady steps: calls, and steps with any */
     uint64_t steps;                  /* steady steps of the processes that called */
@@ -34,8 +34,8 @@ struct gs_clock {
     int64_t from, until;
 };
 
-void gs_cadence_add(const struct gs_builder *b, struct gs_clock *clock, struct gs_cadence *c,
-                    uint32_t process, int64_t time_ns, int64_t blocked_ns);
+void gs_cadence_add(const struct gs_builder *b, struct gs_clock *clock, struct gs_cadence *c, uint32_t process,
+                    int64_t time_ns, int64_t blocked_ns);
 
 /* The step past the last steady one. */
 size_t gs_steady_end(const struct gs_steps *s);

@@ -12,7 +12,7 @@ enum { LEAST = 2 };
 struct gs_step_finder {
     struct gs_builder *b;
     struct gs_place_tree tree, calls; /* of allocations; of copies and waits */
-    bool tensors; /* PyTorch has reported some in this process */
+    bool tensors;                     /* PyTorch has reported some in this process */
     const struct gs_steps **of_process;
     size_t of_process_n;
 };
@@ -78,8 +78,7 @@ static size_t within(const struct gs_steps *s, size_t k, int64_t ns)
 size_t gs_step_at(const struct gs_steps *s, int64_t ns)
 {
     size_t k = begun(s, ns);
-    if (k == 0 || ns > (s->end_ns ? s->end_ns[k - 1] : s->start_ns[k]) ||
-        ns > s->start_ns[s->starts_n]) {
+    if (k == 0 || ns > (s->end_ns ? s->end_ns[k - 1] : s->start_ns[k]) || ns > s->start_ns[s->starts_n]) {
         return SIZE_MAX;
     }
     return within(s, k - 1, ns);
@@ -123,8 +122,8 @@ static void find_starts(const struct gs_place_tree *t, uint32_t line, const stru
     const struct gs_place *own = &t->places[line];
     for (uint32_t i = 1; i < t->n; i++) {
         const struct gs_place *p = &t->places[i];
-        if (p->parent != own->parent || p->visits < LEAST || p->visits * 2 < own->visits || p->thread != own->thread || p->shift ||
-            p->first_ns > m->times[0]) {
+        if (p->parent != own->parent || p->visits < LEAST || p->visits * 2 < own->visits || p->thread != own->thread ||
+            p->shift || p->first_ns > m->times[0]) {
             continue;
         }
         for (size_t k = 0, at = 0; k <= m->n; k++) {
@@ -289,9 +288,8 @@ static struct gs_moments ask(struct gs_step_finder *f, uint32_t process, size_t 
 
 static struct gs_steps *choose(struct gs_step_finder *f, uint32_t process)
 {
-    static const enum gs_step_source sources[] = {GS_STEP_OPTIMIZER, GS_STEP_OPTIMIZER, GS_STEP_MARK,
-                                                  GS_STEP_BACKWARD,  GS_STEP_PERIOD,    GS_STEP_PERIOD,
-                                                  GS_STEP_PERIOD};
+    static const enum gs_step_source sources[] = {GS_STEP_OPTIMIZER, GS_STEP_OPTIMIZER, GS_STEP_MARK,  GS_STEP_BACKWARD,
+                                                  GS_STEP_PERIOD,    GS_STEP_PERIOD,    GS_STEP_PERIOD};
     struct gs_steps *steps = NULL;
     for (size_t i = 0; i < sizeof sources / sizeof *sources && !steps; i++) {
         struct gs_moments m = ask(f, process, i);

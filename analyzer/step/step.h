@@ -26,8 +26,7 @@
 #include <stdint.h>
 #include "analyzer/result/result.h"
 
-#define GS_STEP_SOURCES(X)                                                                         \
-    X(OPTIMIZER, "optimizer") X(MARK, "mark") X(BACKWARD, "backward") X(PERIOD, "period")
+#define GS_STEP_SOURCES(X) X(OPTIMIZER, "optimizer") X(MARK, "mark") X(BACKWARD, "backward") X(PERIOD, "period")
 #define GS_ENUM_STEP_SOURCE(s, w) GS_STEP_##s,
 enum gs_step_source { GS_STEP_SOURCES(GS_ENUM_STEP_SOURCE) GS_STEP_SOURCES_N };
 
@@ -39,9 +38,9 @@ struct gs_steps {
     struct gs_site site;        /* the line that makes the call; not known: of marks */
     uint32_t stack;             /* that line's, GS_NONE: of marks */
     size_t n;                   /* steps, at least 2 */
-    size_t steady; /* the first one past the warm-up, below n: what is said of a usual step leaves
-                      those before it out */
-    int64_t median_ns; /* from a step's beginning to the next one's, of the steady ones */
+    size_t steady;              /* the first one past the warm-up, below n: what is said of a usual step leaves
+                                   those before it out */
+    int64_t median_ns;          /* from a step's beginning to the next one's, of the steady ones */
     /* Times of every `stride`-th step (1 but for very long runs, which are thinned): starts_n
      * beginnings and the end of the last step. Ask gs_step_start and gs_step_at instead. */
     size_t stride, starts_n;
@@ -68,7 +67,7 @@ const char *gs_step_source_word(enum gs_step_source source);
 /* For report.c: the observer stands before those of the questions that ask for steps. */
 struct gs_step_finder;
 struct gs_step_finder *gs_steps_start(struct gs_builder *b, struct gs_observer *observer);
-void gs_steps_build(struct gs_builder *b); /* the report's steps[] */
+void gs_steps_build(struct gs_builder *b);         /* the report's steps[] */
 void gs_steps_free(struct gs_step_finder *finder); /* the steps stay */
 
 #endif

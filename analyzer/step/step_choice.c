@@ -24,8 +24,8 @@ static uint32_t anchor_of(const struct gs_place_tree *t, const uint32_t *group, 
     for (size_t i = 0; i < n; i++) {
         const struct gs_place *p = &t->places[group[i]], *a = &t->places[anchor == GS_NONE ? 0 : anchor];
         bool there = (double)(p->last_ns - p->first_ns) >= 0.8 * (double)(last - first);
-        bool better = anchor == GS_NONE || p->visits < a->visits ||
-                      (p->visits == a->visits && p->first_ns > a->first_ns);
+        bool better =
+            anchor == GS_NONE || p->visits < a->visits || (p->visits == a->visits && p->first_ns > a->first_ns);
         if (p->visits * RARER >= most && there && better) {
             anchor = group[i];
         }
@@ -206,8 +206,7 @@ static bool even(const struct gs_place *p)
 /* Comes by evenly, and to the end: what only loads is over before the work begins. */
 static bool regular(const struct gs_place_tree *t, const struct gs_place *p)
 {
-    return p->visits >= FEW_PERIODS && even(p) &&
-           p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
+    return p->visits >= FEW_PERIODS && even(p) && p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
 }
 
 /* Events in and below each place. */
@@ -287,8 +286,7 @@ static uint32_t heaviest_child(const struct gs_place_tree *t, uint32_t parent, c
 {
     uint32_t heaviest = GS_NONE;
     for (uint32_t i = 1; i < t->n; i++) {
-        if (t->places[i].parent == parent && sums[i] > 0 &&
-            (heaviest == GS_NONE || sums[i] > sums[heaviest])) {
+        if (t->places[i].parent == parent && sums[i] > 0 && (heaviest == GS_NONE || sums[i] > sums[heaviest])) {
             heaviest = i;
         }
     }

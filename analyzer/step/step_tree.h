@@ -25,9 +25,9 @@ enum { GS_PLACE_ROOT = 0, GS_PLACE_GAPS = 24 };
 
 struct gs_place {
     uint32_t parent, depth;
-    uint32_t stack;   /* whose innermost frame is the line; of others: the caller of what makes the place */
-    uint32_t first;   /* the first whole stack that lay in it */
-    uint32_t thread;  /* the first that came by: only its visits count */
+    uint32_t stack;  /* whose innermost frame is the line; of others: the caller of what makes the place */
+    uint32_t first;  /* the first whole stack that lay in it */
+    uint32_t thread; /* the first that came by: only its visits count */
     uint8_t kind;
     bool module;      /* it is one, or below one */
     const char *name; /* of an optimizer: the function that steps, NULL none seen */
@@ -37,8 +37,8 @@ struct gs_place {
     int64_t *times;
     size_t n, cap;
     unsigned shift;
-    uint64_t last_event;            /* its number, of the last visit */
-    uint32_t gaps[GS_PLACE_GAPS];   /* between visits: so many of 2^i and more events */
+    uint64_t last_event;          /* its number, of the last visit */
+    uint32_t gaps[GS_PLACE_GAPS]; /* between visits: so many of 2^i and more events */
 };
 
 struct gs_place_tree {

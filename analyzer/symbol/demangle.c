@@ -24,13 +24,11 @@ static void take(const char *text, size_t length, void *data)
 {
     struct job *j = data;
 
-    if (j->n + length >= OUTPUT_MAX)
-        longjmp(j->out, 1);
+    if (j->n + length >= OUTPUT_MAX) longjmp(j->out, 1);
     if (j->n + length + 1 > j->cap) {
         size_t cap = 2 * (j->n + length + 64);
         char *larger = realloc(j->text, cap);
-        if (!larger)
-            longjmp(j->out, 1);
+        if (!larger) longjmp(j->out, 1);
         j->text = larger;
         j->cap = cap;
     }
@@ -58,11 +56,10 @@ static bool work_deep(struct job *j)
     pthread_attr_t attributes;
     pthread_t thread;
 
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
+    if (pthread_attr_init(&attributes) != 0) return false;
     j->options = DMGL_NO_RECURSE_LIMIT;
-    bool made = pthread_attr_setstacksize(&attributes, STACK) == 0 &&
-                pthread_create(&thread, &attributes, work, j) == 0;
+    bool made =
+        pthread_attr_setstacksize(&attributes, STACK) == 0 && pthread_create(&thread, &attributes, work, j) == 0;
     pthread_attr_destroy(&attributes);
     return made && pthread_join(thread, NULL) == 0;
 }
@@ -73,8 +70,7 @@ static char *plain_of(const char *name)
     size_t n = strcspn(name, "@");
     const char *llvm = strstr(name, ".llvm.");
 
-    if (n && llvm && llvm > name && (size_t)(llvm - name) < n)
-        n = (size_t)(llvm - name);
+    if (n && llvm && llvm > name && (size_t)(llvm - name) < n) n = (size_t)(llvm - name);
     return strndup(name, n ? n : strlen(name));
 }
 
@@ -84,8 +80,7 @@ char *symbol_demangle(const char *name)
     size_t length = plain ? strlen(plain) : 0;
     struct job j = {.name = plain};
 
-    if (!plain || length > LONGEST || plain[0] != '_' || (plain[1] != 'Z' && plain[1] != 'R'))
-        return plain;
+    if (!plain || length > LONGEST || plain[0] != '_' || (plain[1] != 'Z' && plain[1] != 'R')) return plain;
     if (length < SHORT)
         work(&j);
     else

@@ -51,11 +51,11 @@ struct dwarf_units {
 
 /* ---------------------------------------------------------------- units */
 
-#define BY(name, type, member)                                           \
-    static int name(const void *a, const void *b)                        \
-    {                                                                    \
-        const struct type *x = a, *y = b;                                \
-        return (x->member > y->member) - (x->member < y->member);        \
+#define BY(name, type, member)                                    \
+    static int name(const void *a, const void *b)                 \
+    {                                                             \
+        const struct type *x = a, *y = b;                         \
+        return (x->member > y->member) - (x->member < y->member); \
     }
 BY(by_range, range, low)
 BY(by_function, function, low)
@@ -69,10 +69,8 @@ static void add_unit(struct dwarf_units *u, Dwarf_Die *die)
 
     /* What starts at 0 the linker has thrown away. */
     for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
-        if (low && low < high)
-            *GS_PUSH(u->ranges, u->ranges_n, u->ranges_cap) = (struct range){low, high, number};
-    if (u->ranges_n != before)
-        *GS_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
+        if (low && low < high) *GS_PUSH(u->ranges, u->ranges_n, u->ranges_cap) = (struct range){low, high, number};
+    if (u->ranges_n != before) *GS_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
 }
 
 struct dwarf_units *dwarf_units_new(Dwarf *dwarf)
@@ -84,17 +82,14 @@ struct dwarf_units *dwarf_units_new(Dwarf *dwarf)
 
     *u = (struct dwarf_units){0};
     while (dwarf_get_units(dwarf, cu, &cu, NULL, &type, &die, NULL) == 0)
-        if (type == DW_UT_compile || type == DW_UT_skeleton)
-            add_unit(u, &die);
-    if (u->ranges_n)
-        qsort(u->ranges, u->ranges_n, sizeof *u->ranges, by_range);
+        if (type == DW_UT_compile || type == DW_UT_skeleton) add_unit(u, &die);
+    if (u->ranges_n) qsort(u->ranges, u->ranges_n, sizeof *u->ranges, by_range);
     return u;
 }
 
 void dwarf_units_free(struct dwarf_units *u)
 {
-    if (!u)
-        return;
+    if (!u) return;
     for (size_t i = 0; i < u->n; i++) {
         free(u->list[i].scopes);
         free(u->list[i].functions);
@@ -128,16 +123,14 @@ static void add_function(struct unit *u, Dwarf_Die *die, uint32_t scope)
     *GS_PUSH(u->named, u->named_n, u->named_cap) = (struct named){dwarf_dieoffset(die), scope};
     for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
         if (low && low < high)
-            *GS_PUSH(u->functions, u->functions_n, u->functions_cap) =
-                (struct function){low, high, *die};
+            *GS_PUSH(u->functions, u->functions_n, u->functions_cap) = (struct function){low, high, *die};
 }
 
 static uint32_t add_scope(struct unit *u, Dwarf_Die *die, uint32_t parent)
 {
     const char *name = dwarf_diename(die);
 
-    if (!name)
-        name = dwarf_tag(die) == DW_TAG_namespace ? "(anonymous namespace)" : "(unnamed)";
+    if (!name) name = dwarf_tag(die) == DW_TAG_namespace ? "(anonymous namespace)" : "(unnamed)";
     *GS_PUSH(u->scopes, u->scopes_n, u->scopes_cap) = (struct scope){name, parent};
     return (uint32_t)u->scopes_n;
 }
@@ -146,11 +139,9 @@ static void walk(struct unit *u, Dwarf_Die *parent, uint32_t scope, unsigned dep
 {
     Dwarf_Die die;
 
-    if (depth > DEPTH_MAX || dwarf_child(parent, &die) != 0)
-        return;
+    if (depth > DEPTH_MAX || dwarf_child(parent, &die) != 0) return;
     do {
-        if (++u->visits > VISITS_MAX)
-            return;
+        if (++u->visits > VISITS_MAX) return;
         switch (dwarf_tag(&die)) {
         case DW_TAG_namespace:
         case DW_TAG_module:
@@ -158,16 +149,13 @@ static void walk(struct unit *u, Dwarf_Die *parent, uint32_t scope, unsigned dep
         case DW_TAG_structure_type:
         case DW_TAG_union_type:
         case DW_TAG_enumeration_type:
-            if (dwarf_haschildren(&die) > 0)
-                walk(u, &die, add_scope(u, &die, scope), depth + 1);
+            if (dwarf_haschildren(&die) > 0) walk(u, &die, add_scope(u, &die, scope), depth + 1);
             break;
         case DW_TAG_subprogram:
             add_function(u, &die, scope);
             walk(u, &die, scope, depth + 1);
             break;
-        case DW_TAG_lexical_block:
-            walk(u, &die, scope, depth + 1);
-            break;
+        case DW_TAG_lexical_block: walk(u, &die, scope, depth + 1); break;
         default:;
         }
     } while (dwarf_siblingof(&die, &die) == 0);
@@ -179,13 +167,10 @@ static void read_unit(struct unit *u)
 
     u->read = true;
     u->tree = u->die;
-    if (dwarf_cu_info(u->die.cu, NULL, NULL, NULL, &split, NULL, NULL, NULL) == 0 && split.cu)
-        u->tree = split;
+    if (dwarf_cu_info(u->die.cu, NULL, NULL, NULL, &split, NULL, NULL, NULL) == 0 && split.cu) u->tree = split;
     walk(u, &u->tree, 0, 0);
-    if (u->functions_n)
-        qsort(u->functions, u->functions_n, sizeof *u->functions, by_function);
-    if (u->named_n)
-        qsort(u->named, u->named_n, sizeof *u->named, by_offset);
+    if (u->functions_n) qsort(u->functions, u->functions_n, sizeof *u->functions, by_function);
+    if (u->named_n) qsort(u->named, u->named_n, sizeof *u->named, by_offset);
 }
 
 /* ---------------------------------------------------------------- names */
@@ -200,10 +185,8 @@ static Dwarf_Die declared(Dwarf_Die die)
 
     for (unsigned hops = 0; hops < 8; hops++) {
         bool moved = false;
-        for (size_t i = 0; i < 2 && !moved; i++)
-            moved = dwarf_attr(&die, links[i], &a) && dwarf_formref_die(&a, &next);
-        if (!moved)
-            break;
+        for (size_t i = 0; i < 2 && !moved; i++) moved = dwarf_attr(&die, links[i], &a) && dwarf_formref_die(&a, &next);
+        if (!moved) break;
         die = next;
     }
     return die;
@@ -214,9 +197,8 @@ static char *scoped_name(const struct unit *u, Dwarf_Die *die, const char *name)
 {
     Dwarf_Die where = declared(*die);
     struct named key = {.offset = dwarf_dieoffset(&where)};
-    const struct named *found = where.cu == u->tree.cu && u->named_n
-                                    ? bsearch(&key, u->named, u->named_n, sizeof key, by_offset)
-                                    : NULL;
+    const struct named *found =
+        where.cu == u->tree.cu && u->named_n ? bsearch(&key, u->named, u->named_n, sizeof key, by_offset) : NULL;
     const char *parts[PATH_NAMES];
     size_t n = 0, length = strlen(name) + 1;
 
@@ -225,10 +207,8 @@ static char *scoped_name(const struct unit *u, Dwarf_Die *die, const char *name)
         length += strlen(u->scopes[s - 1].name) + 2;
     }
     char *text = malloc(length), *at = text;
-    while (text && n--)
-        at += sprintf(at, "%s::", parts[n]);
-    if (text)
-        strcpy(at, name);
+    while (text && n--) at += sprintf(at, "%s::", parts[n]);
+    if (text) strcpy(at, name);
     return text;
 }
 
@@ -254,8 +234,7 @@ static struct unit *unit_at(struct dwarf_units *u, Dwarf_Addr address)
             high = middle;
     }
     for (size_t back = 0; low-- > 0 && back < 8; back++) /* damaged ones may overlap */
-        if (address < u->ranges[low].high)
-            return &u->list[u->ranges[low].unit];
+        if (address < u->ranges[low].high) return &u->list[u->ranges[low].unit];
     return NULL;
 }
 
@@ -271,8 +250,7 @@ static const struct function *function_at(const struct unit *u, Dwarf_Addr addre
             high = middle;
     }
     for (size_t back = 0; low-- > 0 && back < 8; back++)
-        if (address < u->functions[low].high)
-            return &u->functions[low];
+        if (address < u->functions[low].high) return &u->functions[low];
     return NULL;
 }
 
@@ -289,28 +267,24 @@ static void descend(Dwarf_Die *parent, struct descent *d)
 {
     Dwarf_Die die;
 
-    if (d->n >= DWARF_PLACES || d->depth > DEPTH_MAX || dwarf_child(parent, &die) != 0)
-        return;
+    if (d->n >= DWARF_PLACES || d->depth > DEPTH_MAX || dwarf_child(parent, &die) != 0) return;
     do {
         int tag = dwarf_tag(&die);
         size_t before = d->n;
 
-        if (++d->visits > VISITS_MAX)
-            return;
+        if (++d->visits > VISITS_MAX) return;
         if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block &&
             tag != DW_TAG_catch_block)
             continue;
         bool has = dwarf_haspc(&die, d->address) > 0;
         bool block = tag != DW_TAG_inlined_subroutine;
-        if (has && !block)
-            d->chain[d->n++] = die;
+        if (has && !block) d->chain[d->n++] = die;
         if (has || (block && !dwarf_hasattr(&die, DW_AT_low_pc) && !dwarf_hasattr(&die, DW_AT_ranges))) {
             d->depth++;
             descend(&die, d);
             d->depth--;
         }
-        if (has || d->n != before)
-            return;
+        if (has || d->n != before) return;
     } while (dwarf_siblingof(&die, &die) == 0);
 }
 
@@ -323,10 +297,9 @@ static void call_site(Dwarf_Die *die, struct dwarf_place *place)
     Dwarf_Die cu;
     size_t n;
 
-    if (dwarf_formudata(dwarf_attr(die, DW_AT_call_line, &a), &line) == 0 && line < INT32_MAX)
-        place->line = (int)line;
-    if (dwarf_formudata(dwarf_attr(die, DW_AT_call_file, &a), &file) == 0 &&
-        dwarf_diecu(die, &cu, NULL, NULL) && dwarf_getsrcfiles(&cu, &files, &n) == 0 && file < n)
+    if (dwarf_formudata(dwarf_attr(die, DW_AT_call_line, &a), &line) == 0 && line < INT32_MAX) place->line = (int)line;
+    if (dwarf_formudata(dwarf_attr(die, DW_AT_call_file, &a), &file) == 0 && dwarf_diecu(die, &cu, NULL, NULL) &&
+        dwarf_getsrcfiles(&cu, &files, &n) == 0 && file < n)
         place->file = dwarf_filesrc(files, file, NULL, NULL);
 }
 
@@ -335,25 +308,20 @@ static void line_at(Dwarf_Die *unit, Dwarf_Addr address, struct dwarf_place *pla
     Dwarf_Line *line = dwarf_getsrc_die(unit, address);
     Dwarf_Addr end;
 
-    if (!line)
-        return;
+    if (!line) return;
     place->file = dwarf_linesrc(line, NULL, NULL);
-    if (dwarf_lineno(line, &place->line) != 0 || dwarf_lineaddr(line, &end) != 0)
-        place->line = 0;
+    if (dwarf_lineno(line, &place->line) != 0 || dwarf_lineaddr(line, &end) != 0) place->line = 0;
 }
 
-size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwarf_place *places,
-                      const char **folder)
+size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwarf_place *places, const char **folder)
 {
     struct unit *u = unit_at(units, address);
     Dwarf_Die chain[DWARF_PLACES];
     size_t n = 0;
 
     *folder = NULL;
-    if (!u)
-        return 0;
-    if (!u->read)
-        read_unit(u);
+    if (!u) return 0;
+    if (!u->read) read_unit(u);
     *folder = text_attribute(&u->die, DW_AT_comp_dir);
     const struct function *f = function_at(u, address);
     if (f) {
@@ -367,10 +335,8 @@ size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwar
     line_at(&u->die, address, &places[0]);
     for (size_t i = 0; i < n; i++) { /* the chain is outermost first */
         name_it(u, &chain[n - 1 - i], &places[i]);
-        if (i + 1 < n)
-            call_site(&chain[n - 1 - i], &places[i + 1]);
+        if (i + 1 < n) call_site(&chain[n - 1 - i], &places[i + 1]);
     }
-    if (n)
-        places[n - 1].whole = true;
+    if (n) places[n - 1].whole = true;
     return n ? n : places[0].file != NULL;
 }

@@ -12,7 +12,7 @@
 struct dwarf_units;
 
 struct dwarf_place {
-    char *function;   /* to be freed; mangled where `mangled`; NULL unknown */
+    char *function; /* to be freed; mangled where `mangled`; NULL unknown */
     bool mangled;
     bool whole;       /* the function as the linker knows it: the symbol table may say more */
     const char *file; /* relative where the compiler had it so; NULL unknown */
@@ -26,7 +26,6 @@ struct dwarf_units *dwarf_units_new(Dwarf *dwarf);
 void dwarf_units_free(struct dwarf_units *units);
 /* What stands at an address: the innermost inlined function first, the function that the linker knows
  * last. 0: nothing is known; 1 with function NULL: the line alone. *folder is where it was compiled. */
-size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwarf_place *places,
-                      const char **folder);
+size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwarf_place *places, const char **folder);
 
 #endif

@@ -52,16 +52,14 @@ static void read_build_id(struct module *m)
     GElf_Addr where;
     int n = dwfl_module_build_id(m->mod, &bits, &where);
 
-    for (int i = 0; i < n && i < ID_MAX; i++)
-        snprintf(m->build_id + 2 * i, 3, "%02x", bits[i]);
+    for (int i = 0; i < n && i < ID_MAX; i++) snprintf(m->build_id + 2 * i, 3, "%02x", bits[i]);
 }
 
 /* False where the file says, or its age does, that it is another one than was recorded. */
 static bool same_build(const struct module *m, const char *build_id, const struct stat *st,
                        const struct module_search *search)
 {
-    if (build_id && *build_id)
-        return strcasecmp(m->build_id, build_id) == 0;
+    if (build_id && *build_id) return strcasecmp(m->build_id, build_id) == 0;
     return !search->recorded_ns ||
            (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec <= search->recorded_ns;
 }
@@ -78,8 +76,8 @@ static char *folder_list(const struct module_search *search)
 }
 
 /* One candidate; NULL and why not. */
-static struct module *open_file(const char *path, const char *build_id,
-                                const struct module_search *search, const char **problem)
+static struct module *open_file(const char *path, const char *build_id, const struct module_search *search,
+                                const char **problem)
 {
     struct module *m = calloc(1, sizeof *m);
     struct stat st;
@@ -94,10 +92,8 @@ static struct module *open_file(const char *path, const char *build_id,
         m->dwfl = dwfl_begin(&m->callbacks);
     }
     if (!m || !m->dwfl) {
-        if (fd >= 0)
-            close(fd);
-        if (m)
-            module_close(m);
+        if (fd >= 0) close(fd);
+        if (m) module_close(m);
         return NULL;
     }
     dwfl_report_begin(m->dwfl);
@@ -107,8 +103,7 @@ static struct module *open_file(const char *path, const char *build_id,
         read_build_id(m);
     else
         close(fd);
-    if (m->mod && same_build(m, build_id, &st, search))
-        return m;
+    if (m->mod && same_build(m, build_id, &st, search)) return m;
     *problem = m->mod ? module_changed : "is no ELF file";
     module_close(m);
     return NULL;
@@ -122,8 +117,7 @@ static bool plain_id(const char *build_id)
 }
 
 /* The file is gone or another one: the same build may lie in a folder for debugging information. */
-static struct module *open_elsewhere(const char *path, const char *build_id,
-                                     const struct module_search *search)
+static struct module *open_elsewhere(const char *path, const char *build_id, const struct module_search *search)
 {
     static const char *const forms[] = {"%s/.build-id/%.2s/%s.debug", "%s/.build-id/%.2s/%s"};
     char *folders = folder_list(search), *save = NULL, name[8192];
@@ -135,8 +129,7 @@ static struct module *open_elsewhere(const char *path, const char *build_id,
         return NULL;
     }
     for (char *f = strtok_r(folders, ":", &save); f && !m; f = strtok_r(NULL, ":", &save)) {
-        if (*f != '/')
-            continue;
+        if (*f != '/') continue;
         for (size_t i = 0; i < sizeof forms / sizeof *forms && !m; i++) {
             snprintf(name, sizeof name, forms[i], f, build_id, build_id + 2);
             m = open_file(name, build_id, search, &ignored);
@@ -168,14 +161,11 @@ static struct module *open_served(const char *build_id, const struct module_sear
             (int (*)(client *, const unsigned char *, int, char **))dlsym(library, what[i]);
         char *path = NULL;
         int fd = find ? find(c, (const unsigned char *)build_id, 0, &path) : -1;
-        if (fd >= 0)
-            close(fd);
-        if (fd >= 0 && path)
-            m = open_file(path, build_id, search, &ignored);
+        if (fd >= 0) close(fd);
+        if (fd >= 0 && path) m = open_file(path, build_id, search, &ignored);
         free(path);
     }
-    if (c)
-        end(c);
+    if (c) end(c);
     return m; /* the library stays: libdw has it open, too */
 }
 
@@ -184,10 +174,8 @@ struct module *module_open(const char *path, const char *build_id, const struct 
 {
     struct module *m = open_file(path, build_id, search, problem);
 
-    if (!m)
-        m = open_elsewhere(path, build_id, search);
-    if (!m && search->servers)
-        m = open_served(build_id, search);
+    if (!m) m = open_elsewhere(path, build_id, search);
+    if (!m && search->servers) m = open_served(build_id, search);
     return m;
 }
 
@@ -195,8 +183,7 @@ void module_close(struct module *m)
 {
     dwarf_units_free(m->units);
     symtab_free(m->symtab);
-    if (m->dwfl)
-        dwfl_end(m->dwfl);
+    if (m->dwfl) dwfl_end(m->dwfl);
     free(m->folders);
     free(m);
 }
@@ -250,10 +237,8 @@ static bool says_more(const char *symbol, const char *name)
 {
     const char *last = name;
 
-    if (symbol[0] != '_' || (symbol[1] != 'Z' && symbol[1] != 'R'))
-        return false;
-    for (const char *colons = name; (colons = strstr(colons, "::")); colons += 2)
-        last = colons + 2;
+    if (symbol[0] != '_' || (symbol[1] != 'Z' && symbol[1] != 'R')) return false;
+    for (const char *colons = name; (colons = strstr(colons, "::")); colons += 2) last = colons + 2;
     size_t n = strspn(last, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
     char *part = strndup(last, n);
     bool more = part && n && strstr(symbol, part);
@@ -270,8 +255,7 @@ static char *function_name(struct module *m, uint64_t address, struct dwarf_plac
         free(name);
         return symbol_demangle(symbol);
     }
-    if (!name || !from->mangled)
-        return name;
+    if (!name || !from->mangled) return name;
     char *plain = symbol_demangle(name);
     free(name);
     return plain;
@@ -283,10 +267,8 @@ size_t module_find(struct module *m, uint64_t address, struct module_place *plac
     const char *folder = NULL, *symbol;
     size_t n = 0;
 
-    if (dwfl_addrmodule(m->dwfl, address) != m->mod)
-        return 0;
-    if (units_of(m))
-        n = dwarf_units_at(m->units, address - m->bias, found, &folder);
+    if (dwfl_addrmodule(m->dwfl, address) != m->mod) return 0;
+    if (units_of(m)) n = dwarf_units_at(m->units, address - m->bias, found, &folder);
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
         found[i].whole = found[i].whole || n == 1;
@@ -296,8 +278,7 @@ size_t module_find(struct module *m, uint64_t address, struct module_place *plac
         if (p.function || p.file) /* what is damaged may say neither */
             places[kept++] = p;
     }
-    if (kept || !(symbol = symbol_at(m, address)))
-        return kept;
+    if (kept || !(symbol = symbol_at(m, address))) return kept;
     places[0] = (struct module_place){.function = symbol_demangle(symbol)};
     return places[0].function != NULL;
 }
@@ -307,19 +288,15 @@ enum module_detail module_detail(struct module *m)
     GElf_Addr bias;
     Elf *elf = dwfl_module_getelf(m->mod, &bias);
 
-    if (units_of(m) && dwfl_module_getdwarf(m->mod, &bias))
-        return MODULE_LINES;
+    if (units_of(m) && dwfl_module_getdwarf(m->mod, &bias)) return MODULE_LINES;
     symbol_at(m, 0);
-    if (!m->symtab)
-        return MODULE_NOTHING;
+    if (!m->symtab) return MODULE_NOTHING;
     for (Elf_Scn *s = NULL; elf && (s = elf_nextscn(elf, s));) {
         GElf_Shdr head;
         size_t names;
-        const char *name = gelf_getshdr(s, &head) && elf_getshdrstrndx(elf, &names) == 0
-                               ? elf_strptr(elf, names, head.sh_name)
-                               : NULL;
-        if (name && (head.sh_type == SHT_SYMTAB || strcmp(name, ".gnu_debugdata") == 0))
-            return MODULE_SYMBOLS;
+        const char *name =
+            gelf_getshdr(s, &head) && elf_getshdrstrndx(elf, &names) == 0 ? elf_strptr(elf, names, head.sh_name) : NULL;
+        if (name && (head.sh_type == SHT_SYMTAB || strcmp(name, ".gnu_debugdata") == 0)) return MODULE_SYMBOLS;
     }
     return MODULE_EXPORTS;
 }

@@ -14,7 +14,7 @@ struct module;
  * /usr/lib/debug (.build-id/xx/yyyy.debug, or the module's own path), or with the files just so. */
 struct module_search {
     const char *folders;
-    bool servers; /* ask debuginfod, too */
+    bool servers;        /* ask debuginfod, too */
     int64_t recorded_ns; /* wall clock of the recording's end: a file without build id that is younger is
                             another one; 0 unknown */
 };

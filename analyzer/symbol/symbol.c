@@ -11,9 +11,9 @@
 static const char servers_variable[] = "DEBUGINFOD_URLS";
 
 struct answer {
-    uint64_t offset; /* key */
+    uint64_t offset;                /* key */
     struct gs_symbol_place *places; /* the innermost first */
-    size_t n, shown;         /* shown: the one that stands for all */
+    size_t n, shown;                /* shown: the one that stands for all */
     UT_hash_handle hh;
 };
 
@@ -49,8 +49,7 @@ static void add_folders(struct symbolizer *s, const char *folders)
 {
     char *copy = strdup(folders ? folders : ""), *save = NULL;
 
-    for (char *f = copy ? strtok_r(copy, ":", &save) : NULL; f; f = strtok_r(NULL, ":", &save))
-        add_folder(s, f);
+    for (char *f = copy ? strtok_r(copy, ":", &save) : NULL; f; f = strtok_r(NULL, ":", &save)) add_folder(s, f);
     free(copy);
 }
 
@@ -69,8 +68,7 @@ struct symbolizer *symbolizer_new(void)
     struct symbolizer *s = calloc(1, sizeof *s);
     const char *folders = getenv("GPUSPY_DEBUG_PATH"), *servers = getenv(servers_variable);
 
-    if (!s)
-        return NULL;
+    if (!s) return NULL;
     symbolizer_debug_dir(s, folders);
     s->servers = servers && *servers ? strdup(servers) : NULL;
     /* libdw would ask the servers, which distributions name in the environment: a report is not the
@@ -111,8 +109,7 @@ void symbolizer_free(struct symbolizer *s)
     struct loaded *m, *next_module;
     struct answer *a, *next_answer;
 
-    if (!s)
-        return;
+    if (!s) return;
     HASH_ITER(hh, s->modules, m, next_module)
     {
         HASH_ITER(hh, m->answers, a, next_answer)
@@ -121,8 +118,7 @@ void symbolizer_free(struct symbolizer *s)
             answer_free(a);
         }
         HASH_DEL(s->modules, m);
-        if (m->module)
-            module_close(m->module);
+        if (m->module) module_close(m->module);
         free(m->key);
         free(m);
     }
@@ -136,8 +132,7 @@ static struct loaded *load(struct symbolizer *s, const char *path, const char *b
     struct loaded *m;
     char *key;
 
-    if (asprintf(&key, "%s\n%s", build_id ? build_id : "", path) < 0)
-        return NULL;
+    if (asprintf(&key, "%s\n%s", build_id ? build_id : "", path) < 0) return NULL;
     HASH_FIND_STR(s->modules, key, m);
     if (m || !(m = calloc(1, sizeof *m))) {
         free(key);
@@ -153,14 +148,13 @@ static struct loaded *load(struct symbolizer *s, const char *path, const char *b
 /* Headers that everybody uses: where std::vector asks for memory, its user is who asked. */
 static bool of_system(const char *file)
 {
-    static const char *const parts[] = {"/include/c++/", "/usr/include/", "/usr/lib/gcc/", "/lib/clang/",
-                                        "/targets/x86_64-linux/include/", "/usr/local/cuda/include/"};
+    static const char *const parts[] = {
+        "/include/c++/",           "/usr/include/", "/usr/lib/gcc/", "/lib/clang/", "/targets/x86_64-linux/include/",
+        "/usr/local/cuda/include/"};
 
-    if (!file || strncmp(file, "/rustc/", 7) == 0 || strstr(file, "/lib/rustlib/src/"))
-        return true;
+    if (!file || strncmp(file, "/rustc/", 7) == 0 || strstr(file, "/lib/rustlib/src/")) return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(file, parts[i]))
-            return true;
+        if (strstr(file, parts[i])) return true;
     return false;
 }
 
@@ -176,9 +170,7 @@ static void fill(struct answer *a, struct module *module)
         else
             free(found[i].function), free(found[i].file);
     }
-    while (a->shown + 1 < a->n &&
-           (of_system(a->places[a->shown].file) || !a->places[a->shown].function))
-        a->shown++;
+    while (a->shown + 1 < a->n && (of_system(a->places[a->shown].file) || !a->places[a->shown].function)) a->shown++;
 }
 
 static struct answer *answer(struct loaded *m, uint64_t offset)
@@ -186,24 +178,22 @@ static struct answer *answer(struct loaded *m, uint64_t offset)
     struct answer *a;
 
     HASH_FIND(hh, m->answers, &offset, sizeof offset, a);
-    if (a || !(a = calloc(1, sizeof *a)))
-        return a;
+    if (a || !(a = calloc(1, sizeof *a))) return a;
     a->offset = offset;
     fill(a, m->module);
     HASH_ADD(hh, m->answers, offset, sizeof a->offset, a);
     return a;
 }
 
-static struct answer *ask(struct symbolizer *s, const char *module_path, const char *build_id,
-                          uint64_t offset)
+static struct answer *ask(struct symbolizer *s, const char *module_path, const char *build_id, uint64_t offset)
 {
     struct loaded *m = module_path ? load(s, module_path, build_id) : NULL;
 
     return m && m->module ? answer(m, offset) : NULL;
 }
 
-bool symbolizer_name(void *symbolizer, const char *module_path, const char *build_id,
-                     uint64_t offset, const char **function, const char **file, int *line)
+bool symbolizer_name(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
+                     const char **function, const char **file, int *line)
 {
     struct answer *a = ask(symbolizer, module_path, build_id, offset);
     bool known = a && a->n;
@@ -241,8 +231,7 @@ const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const
 const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char **module_path)
 {
     for (const struct loaded *m = s->modules; m; m = m->hh.next) {
-        if (m->module || i--)
-            continue;
+        if (m->module || i--) continue;
         *module_path = m->path;
         return m->problem;
     }
@@ -254,6 +243,5 @@ void symbolizer_complain(const struct symbolizer *s, bool all)
     const char *path, *problem;
 
     for (size_t i = 0; (problem = symbolizer_problem(s, i, &path)); i++)
-        if (all || problem == module_changed)
-            complain("'%s' %s; its functions stay addresses", path, problem);
+        if (all || problem == module_changed) complain("'%s' %s; its functions stay addresses", path, problem);
 }

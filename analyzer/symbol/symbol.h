@@ -34,9 +34,8 @@ bool symbolizer_name(void *symbolizer, const char *module_path, const char *buil
 /* The rest of gs_options.symbol_more. */
 extern const struct gs_symbol_more symbolizer_more;
 /* The members of struct gs_options: symbols may be NULL. */
-#define SYMBOLIZER_OPTIONS(symbols)                                                                \
-    .symbol = (symbols) ? symbolizer_name : NULL, .symbol_more = &symbolizer_more,                 \
-    .symbol_data = (symbols)
+#define SYMBOLIZER_OPTIONS(symbols) \
+    .symbol = (symbols) ? symbolizer_name : NULL, .symbol_more = &symbolizer_more, .symbol_data = (symbols)
 
 /* Modules that could not be used, for a line to the user: "cannot read", "has changed since the
  * recording". NULL where i is past the last. */

@@ -20,8 +20,7 @@ struct work {
     uint64_t done, all;
 };
 
-static bool failed(char *error, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+static bool failed(char *error, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static bool failed(char *error, size_t size, const char *format, ...)
 {
     va_list args;
@@ -39,8 +38,8 @@ static bool cannot_write(const struct work *w, char *error, size_t size)
     bool full = code == SQLITE_FULL;
 
     return failed(error, size, "cannot write '%s': %s; %s", w->path, sqlite3_errmsg(w->db),
-                  refused ? "write a copy elsewhere with: -o COPY.db"
-                  : full  ? "it is as it was; make room, or write a copy elsewhere with: -o COPY.db"
+                  refused               ? "write a copy elsewhere with: -o COPY.db"
+                  : full                ? "it is as it was; make room, or write a copy elsewhere with: -o COPY.db"
                   : code == SQLITE_BUSY ? "another program has it open; try again when that is done"
                                         : "it is as it was");
 }
@@ -98,17 +97,14 @@ static bool step(sqlite3_stmt *st)
 static bool write_chain(struct work *w, int64_t id, const struct gs_symbol_place *places, size_t n)
 {
     sqlite3_bind_int64(w->forget, 1, id);
-    if (!step(w->forget))
-        return false;
+    if (!step(w->forget)) return false;
     for (size_t i = 0; n > 1 && i < n; i++) {
         sqlite3_bind_int64(w->add, 1, id);
         sqlite3_bind_int64(w->add, 2, (int64_t)i);
         sqlite3_bind_text(w->add, 3, places[i].function, -1, SQLITE_STATIC);
         sqlite3_bind_text(w->add, 4, places[i].file, -1, SQLITE_STATIC);
-        if (places[i].line)
-            sqlite3_bind_int(w->add, 5, places[i].line);
-        if (!step(w->add))
-            return false;
+        if (places[i].line) sqlite3_bind_int(w->add, 5, places[i].line);
+        if (!step(w->add)) return false;
     }
     return true;
 }
@@ -131,29 +127,27 @@ static bool one_frame(struct work *w, sqlite3_stmt *row)
     }
     struct symbolize_module *m = module_of(s, path, build_id);
     m->frames++;
-    bool known = !old_file && symbolizer_name(s->symbols, path, build_id,
-                                              (uint64_t)sqlite3_column_int64(row, 3), &function, &file, &line);
+    bool known = !old_file && symbolizer_name(s->symbols, path, build_id, (uint64_t)sqlite3_column_int64(row, 3),
+                                              &function, &file, &line);
     if (!known || (old_function && !file)) {
         function = old_function;
         file = old_file;
         line = sqlite3_column_int(row, 6);
         known = false;
     }
-    size_t n = known ? symbolizer_more.inlined(s->symbols, path, build_id,
-                                               (uint64_t)sqlite3_column_int64(row, 3), &places)
-                     : 0;
+    size_t n =
+        known ? symbolizer_more.inlined(s->symbols, path, build_id, (uint64_t)sqlite3_column_int64(row, 3), &places)
+              : 0;
     s->named += function != NULL;
     m->named += function != NULL;
     s->lines += line > 0;
     m->lines += line > 0;
     s->inlined += n > 1;
-    if (!known || (same(function, old_function) && same(file, old_file)))
-        return true;
+    if (!known || (same(function, old_function) && same(file, old_file))) return true;
     s->changed++;
     sqlite3_bind_text(w->update, 1, function, -1, SQLITE_STATIC);
     sqlite3_bind_text(w->update, 2, file, -1, SQLITE_STATIC);
-    if (line)
-        sqlite3_bind_int(w->update, 3, line);
+    if (line) sqlite3_bind_int(w->update, 3, line);
     sqlite3_bind_int64(w->update, 4, id);
     return step(w->update) && write_chain(w, id, places, n);
 }
@@ -170,8 +164,7 @@ static bool all_frames(struct work *w)
 
     while (ok && (rc = sqlite3_step(row)) == SQLITE_ROW) {
         ok = one_frame(w, row);
-        if (w->s->progress && ++w->done % PROGRESS_EACH == 0)
-            w->s->progress(w->done, w->all);
+        if (w->s->progress && ++w->done % PROGRESS_EACH == 0) w->s->progress(w->done, w->all);
     }
     ok = ok && rc == SQLITE_DONE;
     sqlite3_finalize(row); /* keeps the error that the statement inside had */
@@ -182,15 +175,14 @@ static bool all_frames(struct work *w)
 static bool all_build_ids(struct work *w)
 {
     sqlite3_stmt *row = NULL;
-    int rc = sqlite3_prepare_v2(w->db, "SELECT id, path FROM module WHERE build_id IS NULL AND path <> ''",
-                                -1, &row, NULL);
+    int rc =
+        sqlite3_prepare_v2(w->db, "SELECT id, path FROM module WHERE build_id IS NULL AND path <> ''", -1, &row, NULL);
     bool ok = rc == SQLITE_OK;
 
     while (ok && (rc = sqlite3_step(row)) == SQLITE_ROW) {
         const char *build_id = "";
         symbolizer_lack(w->s->symbols, text(row, 1), NULL, &build_id);
-        if (!*build_id)
-            continue;
+        if (!*build_id) continue;
         sqlite3_bind_text(w->build_id, 1, build_id, -1, SQLITE_STATIC);
         sqlite3_bind_int64(w->build_id, 2, sqlite3_column_int64(row, 0));
         ok = step(w->build_id);
@@ -239,8 +231,7 @@ static bool write_all(struct work *w)
     char done[160];
     uint64_t changed = w->s->changed;
 
-    snprintf(done, sizeof done, "INSERT OR REPLACE INTO meta VALUES ('symbolized', '%s')",
-             GPUSPY_VERSION);
+    snprintf(done, sizeof done, "INSERT OR REPLACE INTO meta VALUES ('symbolized', '%s')", GPUSPY_VERSION);
     w->all = (uint64_t)number(w, "SELECT count(*) FROM frame WHERE kind = 1");
     return prepare(w) && all_frames(w) && all_build_ids(w) &&
            (w->s->changed == changed && number(w, "SELECT 1 FROM meta WHERE key = 'symbolized'") == 1
@@ -273,12 +264,11 @@ bool symbolize_database(struct symbolize *s, const char *path, char *error, size
     else if (!ok || !run_sql(&w, "BEGIN IMMEDIATE"))
         ok = cannot_write(&w, error, error_size);
     else if (!trustworthy(&w))
-        ok = failed(error, error_size,
-                    "cannot write '%s': it is no recording as gpuspy writes them; it stays as it is", path);
+        ok = failed(error, error_size, "cannot write '%s': it is no recording as gpuspy writes them; it stays as it is",
+                    path);
     else if (!write_all(&w) || !run_sql(&w, "COMMIT"))
         ok = cannot_write(&w, error, error_size);
-    if (!ok && w.db && !sqlite3_get_autocommit(w.db))
-        run_sql(&w, "ROLLBACK");
+    if (!ok && w.db && !sqlite3_get_autocommit(w.db)) run_sql(&w, "ROLLBACK");
     close_work(&w);
     return ok;
 }
@@ -291,8 +281,8 @@ bool symbolize_copy(const char *from, const char *to, char *error, size_t error_
 
     if (!ok)
         failed(error, error_size, "cannot read '%s': %s", from, sqlite3_errmsg(source.db));
-    else if (sqlite3_open_v2(to, &target.db,
-                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+    else if (sqlite3_open_v2(to, &target.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) !=
+             SQLITE_OK)
         ok = failed(error, error_size, "cannot write '%s': %s; name a place where you may write", to,
                     sqlite3_errmsg(target.db));
     sqlite3_backup *copy = ok ? sqlite3_backup_init(target.db, "main", source.db, "main") : NULL;
@@ -313,8 +303,7 @@ static int by_frames(const void *a, const void *b)
 {
     const struct symbolize_module *x = a, *y = b;
 
-    return x->frames != y->frames ? (x->frames < y->frames) - (x->frames > y->frames)
-                                  : strcmp(x->path, y->path);
+    return x->frames != y->frames ? (x->frames < y->frames) - (x->frames > y->frames) : strcmp(x->path, y->path);
 }
 
 void symbolize_finish(struct symbolize *s)
@@ -326,8 +315,7 @@ void symbolize_finish(struct symbolize *s)
                       ? NULL
                       : symbolizer_lack(s->symbols, m->path, *m->build_id ? m->build_id : NULL, &build_id);
     }
-    if (s->modules_n)
-        qsort(s->modules, s->modules_n, sizeof *s->modules, by_frames);
+    if (s->modules_n) qsort(s->modules, s->modules_n, sizeof *s->modules, by_frames);
 }
 
 void symbolize_free(struct symbolize *s)

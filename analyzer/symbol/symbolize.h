@@ -23,7 +23,7 @@ struct symbolize {
     void (*progress)(uint64_t done, uint64_t all); /* NULL: nobody watches */
     /* the result: of native frames */
     uint64_t frames, named, lines, inlined, changed, nowhere; /* nowhere: their address lies in no file */
-    struct symbolize_module *modules; /* most frames first, once finished */
+    struct symbolize_module *modules;                         /* most frames first, once finished */
     size_t modules_n, modules_cap;
 };
 

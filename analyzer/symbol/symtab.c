@@ -32,8 +32,7 @@ static bool read_symbol(Dwfl_Module *mod, int number, struct symbol *s)
     const char *name = dwfl_module_getsym_info(mod, number, &sym, &address, &section, NULL, NULL);
     int type = GELF_ST_TYPE(sym.st_info);
 
-    if (!name || !sym.st_name || section == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC))
-        return false;
+    if (!name || !sym.st_name || section == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC)) return false;
     *s = (struct symbol){address, sym.st_size, number, GELF_ST_BIND(sym.st_info) == STB_LOCAL,
                          GELF_ST_BIND(sym.st_info) == STB_WEAK};
     return true;
@@ -53,17 +52,13 @@ static bool deal(struct symtab *t, struct symbol *all, size_t n)
         t->low = all[i].address < t->low ? all[i].address : t->low;
         high = all[i].address > high ? all[i].address : high;
     }
-    while ((high - t->low) >> t->shift > n / A_STRETCH + 1)
-        t->shift++;
+    while ((high - t->low) >> t->shift > n / A_STRETCH + 1) t->shift++;
     t->stretches = stretch_of(t, high) + 1;
     t->first = calloc(t->stretches + 1, sizeof *t->first);
     t->symbols = malloc(n * sizeof *t->symbols);
-    if (!t->first || !t->symbols)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        t->first[stretch_of(t, all[i].address) + 1]++;
-    for (size_t i = 0; i < t->stretches; i++)
-        t->first[i + 1] += t->first[i];
+    if (!t->first || !t->symbols) return false;
+    for (size_t i = 0; i < n; i++) t->first[stretch_of(t, all[i].address) + 1]++;
+    for (size_t i = 0; i < t->stretches; i++) t->first[i + 1] += t->first[i];
     for (size_t i = n; i-- > 0;) /* from the back: `first` is moved there and comes back below */
         t->symbols[--t->first[stretch_of(t, all[i].address) + 1]] = all[i];
     memmove(t->first, t->first + 1, t->stretches * sizeof *t->first);
@@ -78,10 +73,8 @@ struct symtab *symtab_new(Dwfl_Module *mod)
     struct symtab *t = all ? calloc(1, sizeof *t) : NULL;
     size_t n = 0;
 
-    for (int i = 0; t && i < count; i++)
-        n += read_symbol(mod, i, &all[n]);
-    if (t)
-        t->mod = mod;
+    for (int i = 0; t && i < count; i++) n += read_symbol(mod, i, &all[n]);
+    if (t) t->mod = mod;
     if (!n || !deal(t, all, n)) {
         symtab_free(t);
         t = NULL;
@@ -92,8 +85,7 @@ struct symtab *symtab_new(Dwfl_Module *mod)
 
 void symtab_free(struct symtab *t)
 {
-    if (!t)
-        return;
+    if (!t) return;
     free(t->symbols);
     free(t->first);
     free(t);
@@ -122,16 +114,12 @@ static int rank_of(const struct symbol *s, const char *name)
     return s->local * 8 + (underscores > 3 ? 3 : (int)underscores) * 2 + s->weak;
 }
 
-static bool better(const struct symtab *t, const struct symbol *a, const struct symbol *b,
-                   uint64_t address)
+static bool better(const struct symtab *t, const struct symbol *a, const struct symbol *b, uint64_t address)
 {
-    if (a->address != b->address)
-        return a->address > b->address;
-    if (covers(a, address) != covers(b, address))
-        return covers(a, address);
+    if (a->address != b->address) return a->address > b->address;
+    if (covers(a, address) != covers(b, address)) return covers(a, address);
     const char *x = name_of(t, a), *y = name_of(t, b);
-    if (!x || !y)
-        return x != NULL;
+    if (!x || !y) return x != NULL;
     int difference = rank_of(a, x) - rank_of(b, y);
     return difference ? difference < 0 : strcmp(x, y) < 0;
 }
@@ -140,16 +128,14 @@ const char *symtab_at(struct symtab *t, uint64_t address)
 {
     const struct symbol *best = NULL;
 
-    if (!t || address < t->low)
-        return NULL;
+    if (!t || address < t->low) return NULL;
     size_t stretch = stretch_of(t, address);
     stretch = stretch < t->stretches ? stretch : t->stretches - 1;
     for (; !best; stretch--) {
         for (uint32_t i = t->first[stretch]; i < t->first[stretch + 1]; i++)
             if (t->symbols[i].address <= address && (!best || better(t, &t->symbols[i], best, address)))
                 best = &t->symbols[i];
-        if (!stretch)
-            break;
+        if (!stretch) break;
     }
     return best && covers(best, address) ? name_of(t, best) : NULL;
 }

@@ -35,14 +35,13 @@ static const struct {
 /* What a decorator puts around a function: a function in it, or one of the names that all of them take. */
 static bool wrapper(const char *function)
 {
-    static const char *const names[] = {"wrapper", "wrapped", "_wrapper", "_wrapped", "inner", "wrapped_func",
-                                        "wrapper_func", "decorate_context", "decorate_autocast", "decorate_fwd", "decorate_bwd",
-                                        "__call__"};
+    static const char *const names[] = {
+        "wrapper",      "wrapped",          "_wrapper",          "_wrapped",     "inner",        "wrapped_func",
+        "wrapper_func", "decorate_context", "decorate_autocast", "decorate_fwd", "decorate_bwd", "__call__"};
     const char *dot = strrchr(function, '.'), *name = dot ? dot + 1 : function;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
+        if (strcmp(name, names[i]) == 0) return true;
     return strstr(function, ".<locals>.") != NULL;
 }
 
@@ -50,10 +49,8 @@ bool branch_plumbing(const struct gs_frame *f)
 {
     size_t length = f->file ? strlen(f->file) : 0;
 
-    if (f->kind != GS_FRAME_PYTHON || !f->function)
-        return false;
-    if (length && gs_site_library_file(f->file) && wrapper(f->function))
-        return true;
+    if (f->kind != GS_FRAME_PYTHON || !f->function) return false;
+    if (length && gs_site_library_file(f->file) && wrapper(f->function)) return true;
     for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
         size_t n = strlen(plumbing[i].file);
         if (length >= n && strcmp(f->file + length - n, plumbing[i].file) == 0 &&
@@ -92,11 +89,9 @@ static void collect(const struct building *g, const struct gs_call_node *n, stru
 
 static int by_frame(const void *a, const void *b)
 {
-    const struct gs_call_node *x = *(const struct gs_call_node *const *)a,
-                              *y = *(const struct gs_call_node *const *)b;
+    const struct gs_call_node *x = *(const struct gs_call_node *const *)a, *y = *(const struct gs_call_node *const *)b;
 
-    if (x->frame != y->frame)
-        return (uintptr_t)x->frame < (uintptr_t)y->frame ? -1 : 1;
+    if (x->frame != y->frame) return (uintptr_t)x->frame < (uintptr_t)y->frame ? -1 : 1;
     return x->total != y->total ? (x->total > y->total ? -1 : 1) : 0;
 }
 
@@ -106,23 +101,20 @@ static int heavier(const void *a, const void *b)
     const struct branch *x = *(struct branch *const *)a, *y = *(struct branch *const *)b;
     const struct gs_frame *f = x->first->frame, *g = y->first->frame;
 
-    if (x->total != y->total)
-        return x->total > y->total ? -1 : 1;
+    if (x->total != y->total) return x->total > y->total ? -1 : 1;
     int order = strcmp(f->file ? f->file : "", g->file ? g->file : "");
     order = order ? order : (f->line > g->line) - (f->line < g->line);
     return order ? order : strcmp(f->function ? f->function : "", g->function ? g->function : "");
 }
 
-static void build(const struct building *g, struct branch *b, const struct gs_call_node **nodes,
-                  size_t n);
+static void build(const struct building *g, struct branch *b, const struct gs_call_node **nodes, size_t n);
 
 static void build_children(const struct building *g, struct branch *b, struct group *below)
 {
     b->children = gs_arena_alloc(g->arena, below->n * sizeof(struct branch *));
     qsort(below->nodes, below->n, sizeof *below->nodes, by_frame);
     for (size_t i = 0, k; i < below->n; i = k) {
-        for (k = i + 1; k < below->n && below->nodes[k]->frame == below->nodes[i]->frame && !g->full;)
-            k++;
+        for (k = i + 1; k < below->n && below->nodes[k]->frame == below->nodes[i]->frame && !g->full;) k++;
         struct branch *child = gs_arena_alloc(g->arena, sizeof *child);
         build(g, child, below->nodes + i, k - i);
         b->children[b->n++] = child;
@@ -131,8 +123,7 @@ static void build_children(const struct building *g, struct branch *b, struct gr
 }
 
 /* Not deeper than the tree, which has a limit. */
-static void build(const struct building *g, struct branch *b, const struct gs_call_node **nodes,
-                  size_t n)
+static void build(const struct building *g, struct branch *b, const struct gs_call_node **nodes, size_t n)
 {
     struct group below = {0};
 
@@ -142,8 +133,7 @@ static void build(const struct building *g, struct branch *b, const struct gs_ca
         b->self += nodes[i]->self;
         collect(g, nodes[i], &below);
     }
-    if (below.n)
-        build_children(g, b, &below);
+    if (below.n) build_children(g, b, &below);
     free(below.nodes);
     if (!g->full && b->first->frame && b->n == 1 && !b->self && b->children[0]->total == b->total) {
         *b = *b->children[0];
@@ -165,10 +155,8 @@ struct branch *branch_build(struct gs_arena *arena, const struct gs_call_tree *t
 
 static enum branch_kind kind_of(const struct gs_frame *f)
 {
-    if (!f || (!f->file && !f->module))
-        return BRANCH_OTHER;
-    if (f->kind == GS_FRAME_NATIVE)
-        return BRANCH_NATIVE;
+    if (!f || (!f->file && !f->module)) return BRANCH_OTHER;
+    if (f->kind == GS_FRAME_NATIVE) return BRANCH_NATIVE;
     return gs_site_library_file(f->file) ? BRANCH_LIBRARY : BRANCH_OWN;
 }
 
@@ -176,36 +164,51 @@ static enum branch_kind kind_of(const struct gs_frame *f)
 static bool internal(const struct gs_frame *f)
 {
     static const char *const parts[] = {
-        "CUDACachingAllocator", "c10::cuda::", "c10::Storage", "c10::impl::", "c10::Dispatcher",
-        "c10::OperatorHandle", "c10::BoxedKernel", "c10::KernelFunction", "at::detail::empty", "create_out",
-        "set_output_raw_strided", "set_output_strided", "TensorIteratorBase",
-        "autograd::VariableType", "ADInplaceOrView", "wrapper_CUDA_", "at::_ops::", "at::native::empty",
-        "at::empty", "_PyEval_", "PyObject_", "_PyObject_", "libcuda", "cudaMalloc", "cuMem",
+        "CUDACachingAllocator",
+        "c10::cuda::",
+        "c10::Storage",
+        "c10::impl::",
+        "c10::Dispatcher",
+        "c10::OperatorHandle",
+        "c10::BoxedKernel",
+        "c10::KernelFunction",
+        "at::detail::empty",
+        "create_out",
+        "set_output_raw_strided",
+        "set_output_strided",
+        "TensorIteratorBase",
+        "autograd::VariableType",
+        "ADInplaceOrView",
+        "wrapper_CUDA_",
+        "at::_ops::",
+        "at::native::empty",
+        "at::empty",
+        "_PyEval_",
+        "PyObject_",
+        "_PyObject_",
+        "libcuda",
+        "cudaMalloc",
+        "cuMem",
     };
     const char *name = f && f->function ? f->function : "";
 
-    if (!f || f->kind != GS_FRAME_NATIVE)
-        return false;
+    if (!f || f->kind != GS_FRAME_NATIVE) return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strstr(name, parts[i]))
-            return true;
+        if (strstr(name, parts[i])) return true;
     return !f->function;
 }
 
 /* The innermost of the user's own calls, else of a model's or a trainer's package, else of all. */
-static const struct gs_call_node *telling(const struct gs_call_node *first,
-                                          const struct gs_call_node *end)
+static const struct gs_call_node *telling(const struct gs_call_node *first, const struct gs_call_node *end)
 {
     const struct gs_call_node *package = NULL, *operation = NULL;
 
     for (const struct gs_call_node *n = end;; n = n->parent) {
-        if (kind_of(n->frame) == BRANCH_OWN)
-            return n;
-        if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON &&
-            gs_site_third_party(n->frame->file) && !branch_plumbing(n->frame))
+        if (kind_of(n->frame) == BRANCH_OWN) return n;
+        if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON && gs_site_third_party(n->frame->file) &&
+            !branch_plumbing(n->frame))
             package = n;
-        if (!operation && n->frame && n->frame->kind == GS_FRAME_NATIVE && !internal(n->frame))
-            operation = n;
+        if (!operation && n->frame && n->frame->kind == GS_FRAME_NATIVE && !internal(n->frame)) operation = n;
         if (n == first || !n->parent || n->depth <= first->depth)
             return package ? package : operation && internal(end->frame) ? operation : end;
     }
@@ -218,8 +221,8 @@ enum branch_kind branch_kind_of(const struct branch *b)
 
 /* "model/train.py:25 Model.forward"; of the file of `before` the line alone tells. `file`: without
  * folders. */
-static char *frame_label(const struct view_text *v, const struct gs_frame *f,
-                         const struct gs_frame *before, bool file, char *out, size_t size)
+static char *frame_label(const struct view_text *v, const struct gs_frame *f, const struct gs_frame *before, bool file,
+                         char *out, size_t size)
 {
     char text[1024], function[512] = "";
 
@@ -227,8 +230,7 @@ static char *frame_label(const struct view_text *v, const struct gs_frame *f,
         term_clean(out, size, f && f->function ? f->function : "?", v->term.utf8);
         return out;
     }
-    if (f->function)
-        text_function(function, sizeof function, f->function, WHOLE, v->term.utf8);
+    if (f->function) text_function(function, sizeof function, f->function, WHOLE, v->term.utf8);
     if (before && before->file && f->file && f->line > 0 && strcmp(before->file, f->file) == 0) {
         text_put(out, size, ":%d %s", f->line, function);
         return out;
@@ -240,8 +242,7 @@ static char *frame_label(const struct view_text *v, const struct gs_frame *f,
         return out;
     }
     struct gs_frame place = *f;
-    if (f->function)
-        place.function = NULL;
+    if (f->function) place.function = NULL;
     view_frame(v, text, sizeof text, &place, WHOLE);
     const char *slash = file ? strrchr(text, '/') : NULL;
     text_put(out, size, "%s%s%s", slash ? slash + 1 : text, *function ? " " : "", function);
@@ -251,12 +252,16 @@ static char *frame_label(const struct view_text *v, const struct gs_frame *f,
 /* How the C library starts programs and threads: above all calls there are. */
 static bool start_of_all(const struct gs_frame *f)
 {
-    static const char *const names[] = {"_start", "clone", "clone3", "start_thread", "__libc_start_main",
-                                        "__libc_start_main_impl", "__libc_start_call_main"};
+    static const char *const names[] = {"_start",
+                                        "clone",
+                                        "clone3",
+                                        "start_thread",
+                                        "__libc_start_main",
+                                        "__libc_start_main_impl",
+                                        "__libc_start_call_main"};
 
     for (size_t i = 0; f && f->kind == GS_FRAME_NATIVE && f->function && i < sizeof names / sizeof *names; i++)
-        if (strcmp(f->function, names[i]) == 0)
-            return true;
+        if (strcmp(f->function, names[i]) == 0) return true;
     return false;
 }
 
@@ -273,10 +278,8 @@ static bool named(const struct gs_call_node *n, const struct gs_call_node *tells
 {
     enum branch_kind kind = kind_of(n->frame);
 
-    if (n == b->end && tells != n && internal(n->frame))
-        return false; /* the allocator itself */
-    if (n != b->end && start_of_all(n->frame))
-        return false;
+    if (n == b->end && tells != n && internal(n->frame)) return false; /* the allocator itself */
+    if (n != b->end && start_of_all(n->frame)) return false;
     if (native_line(n->frame))
         return n->frame != (n->parent ? n->parent->frame : NULL) || n == b->end; /* not each round of itself */
     return n == b->end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER ||
@@ -289,8 +292,7 @@ static const struct gs_call_node *named_before(const struct gs_call_node *n, con
 
     while (n != b->first && n->parent && n->depth > b->first->depth) {
         n = n->parent;
-        if (n->frame && named(n, tells, b))
-            return n;
+        if (n->frame && named(n, tells, b)) return n;
     }
     return NULL;
 }
@@ -303,8 +305,8 @@ static const struct gs_call_node *last_named(const struct branch *b)
 }
 
 /* All of a chain, or its end, in at most `columns`. False: not even its last call fits. */
-static bool chain_label(const struct view_text *v, const struct branch *b, bool file,
-                        char *out, size_t size, int columns)
+static bool chain_label(const struct view_text *v, const struct branch *b, bool file, char *out, size_t size,
+                        int columns)
 {
     const char *arrow = v->term.utf8 ? " → " : " -> ", *more = v->term.utf8 ? "… → " : "... -> ";
     char joined[2048], part[1024];
@@ -316,22 +318,20 @@ static bool chain_label(const struct view_text *v, const struct branch *b, bool 
         text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
         int room = columns - (before ? term_columns(more) : 0);
         if (term_columns(joined) > room) {
-            if (!*out)
-                return false;
+            if (!*out) return false;
             text_put(joined, sizeof joined, "%s%s", more, out);
             text_put(out, size, "%s", joined);
             return true;
         }
         text_put(out, size, "%s", joined);
-        if (!before)
-            return true;
+        if (!before) return true;
     }
     return true;
 }
 
 /* Of calls in one file the file is named once. */
-static bool whole_label(const struct view_text *v, const struct branch *b, bool file, char *out,
-                        size_t size, int columns)
+static bool whole_label(const struct view_text *v, const struct branch *b, bool file, char *out, size_t size,
+                        int columns)
 {
     const char *arrow = v->term.utf8 ? " → " : " -> ";
     char joined[2048], part[1024];
@@ -342,15 +342,13 @@ static bool whole_label(const struct view_text *v, const struct branch *b, bool 
         frame_label(v, n->frame, before ? before->frame : NULL, file, part, sizeof part);
         text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
         text_put(out, size, "%s", joined);
-        if (term_columns(out) > columns)
-            return false;
+        if (term_columns(out) > columns) return false;
     }
     return true;
 }
 
 /* The telling call, and of its end as much as there is room for. False: they are the same. */
-static bool own_label(const struct view_text *v, const struct branch *b, char *out, size_t size,
-                      int columns)
+static bool own_label(const struct view_text *v, const struct branch *b, char *out, size_t size, int columns)
 {
     enum { END_LEAST = 12 };
     const struct gs_call_node *own = telling(b->first, b->end);
@@ -358,8 +356,7 @@ static bool own_label(const struct view_text *v, const struct branch *b, char *o
     const char *arrow = v->term.utf8 ? " → " : " -> ";
     char label[1024], end[1024], cut[1024] = "";
 
-    if (own == last)
-        return false;
+    if (own == last) return false;
     frame_label(v, own->frame, NULL, true, label, sizeof label);
     frame_label(v, last->frame, NULL, true, end, sizeof end);
     int room = columns - term_columns(label) - term_columns(arrow);
@@ -371,14 +368,12 @@ static bool own_label(const struct view_text *v, const struct branch *b, char *o
     return true;
 }
 
-char *branch_label(const struct view_text *v, const struct branch *b, char *out, size_t size,
-                   int columns)
+char *branch_label(const struct view_text *v, const struct branch *b, char *out, size_t size, int columns)
 {
     char label[2048];
 
     if (whole_label(v, b, false, label, sizeof label, columns) ||
-        whole_label(v, b, true, label, sizeof label, columns) ||
-        own_label(v, b, label, sizeof label, columns) ||
+        whole_label(v, b, true, label, sizeof label, columns) || own_label(v, b, label, sizeof label, columns) ||
         chain_label(v, b, true, label, sizeof label, columns)) {
         text_put(out, size, "%s", label);
         return out;
@@ -388,20 +383,17 @@ char *branch_label(const struct view_text *v, const struct branch *b, char *out,
         return text_elide(out, size, label, columns, v->term.utf8); /* its end is its name */
     const char *mark = v->term.utf8 ? "…" : "...";
     bool fits = term_columns(label) <= columns;
-    text_put(out, size, "%.*s%s",
-             (int)term_fit(label, fits ? columns : columns - term_columns(mark)), label,
+    text_put(out, size, "%.*s%s", (int)term_fit(label, fits ? columns : columns - term_columns(mark)), label,
              fits ? "" : mark);
     return out;
 }
 
-char *branch_name(const struct view_text *v, const struct branch *b, char *out, size_t size,
-                  int columns)
+char *branch_name(const struct view_text *v, const struct branch *b, char *out, size_t size, int columns)
 {
     const struct gs_frame *f = telling(b->first, b->end)->frame;
     char function[512] = "", place[1024] = "", both[1600];
 
-    if (whole_label(v, b, false, both, sizeof both, columns) ||
-        whole_label(v, b, true, both, sizeof both, columns)) {
+    if (whole_label(v, b, false, both, sizeof both, columns) || whole_label(v, b, true, both, sizeof both, columns)) {
         text_put(out, size, "%s", both);
         return out;
     }
@@ -410,15 +402,13 @@ char *branch_name(const struct view_text *v, const struct branch *b, char *out, 
     } else {
         struct gs_frame where = *f;
         where.function = NULL;
-        if (f->function)
-            text_function(function, sizeof function, f->function, WHOLE, v->term.utf8);
+        if (f->function) text_function(function, sizeof function, f->function, WHOLE, v->term.utf8);
         view_frame(v, place, sizeof place, &where, WHOLE);
         const char *slash = strrchr(place, '/');
         text_put(both, sizeof both, "%s%s%s", function, *function ? " " : "", place);
         if (term_columns(both) > columns && slash)
             text_put(both, sizeof both, "%s%s%s", function, *function ? " " : "", slash + 1);
-        if (term_columns(both) > columns && *function)
-            text_put(both, sizeof both, "%s", function);
+        if (term_columns(both) > columns && *function) text_put(both, sizeof both, "%s", function);
     }
     text_put(out, size, "%.*s", (int)term_fit(both, columns), both);
     return out;
@@ -429,11 +419,8 @@ size_t branch_shown(const struct branch *b, const struct branch_limits *l, int64
     size_t n = 0;
 
     *rest = 0;
-    while (n < b->n && n < l->top && b->children[n]->total >= l->least)
-        n++;
-    if (b->n == n + 1)
-        n++; /* a line that says that there is one more takes as much room as the one */
-    for (size_t i = n; i < b->n; i++)
-        *rest += b->children[i]->total;
+    while (n < b->n && n < l->top && b->children[n]->total >= l->least) n++;
+    if (b->n == n + 1) n++; /* a line that says that there is one more takes as much room as the one */
+    for (size_t i = n; i < b->n; i++) *rest += b->children[i]->total;
     return n;
 }

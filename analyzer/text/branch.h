@@ -22,11 +22,9 @@ bool branch_plumbing(const struct gs_frame *frame);
 
 /* "train.py:46 <module> → :37 train → :25 Model.forward": those of the user's own code, and the last.
  * Where not all fits, the folders go first, then the first calls. */
-char *branch_label(const struct view_text *v, const struct branch *b, char *out, size_t size,
-                   int columns);
+char *branch_label(const struct view_text *v, const struct branch *b, char *out, size_t size, int columns);
 /* "Model.forward train.py:25", or as much of it as fits: the call that tells most. */
-char *branch_name(const struct view_text *v, const struct branch *b, char *out, size_t size,
-                  int columns);
+char *branch_name(const struct view_text *v, const struct branch *b, char *out, size_t size, int columns);
 
 enum branch_kind { BRANCH_OWN, BRANCH_LIBRARY, BRANCH_NATIVE, BRANCH_OTHER };
 /* Whose code the call is that tells most. */

@@ -11,14 +11,26 @@ struct choice {
     int device, pid, rank; /* -1 any */
 };
 
-#define CHOICE_ANY {.device = -1, .pid = -1, .rank = -1}
-#define CHOICE_OPTIONS(type, member)                                                               \
-    {"device", 'd', OPTION_NUMBER, offsetof(type, member.device), "N", NULL, 0, 126,               \
-     "only GPU N, as the program numbers it"},                                                     \
-    {"process", 'p', OPTION_NUMBER, offsetof(type, member.pid), "PID", NULL, 1, INT_MAX,           \
-     "only the run's process with this number"},                                                   \
-    {"rank", 'r', OPTION_NUMBER, offsetof(type, member.rank), "N", NULL, 0, INT_MAX,               \
-     "only the run's process with this rank"}
+#define CHOICE_ANY                          \
+    {                                       \
+        .device = -1, .pid = -1, .rank = -1 \
+    }
+#define CHOICE_OPTIONS(type, member)                                                    \
+    {"device", 'd', OPTION_NUMBER, offsetof(type, member.device),          "N",         \
+     NULL,     0,   126,           "only GPU N, as the program numbers it"},            \
+        {"process",                                                                     \
+         'p',                                                                           \
+         OPTION_NUMBER,                                                                 \
+         offsetof(type, member.pid),                                                    \
+         "PID",                                                                         \
+         NULL,                                                                          \
+         1,                                                                             \
+         INT_MAX,                                                                       \
+         "only the run's process with this number"},                                    \
+    {                                                                                   \
+        "rank", 'r', OPTION_NUMBER, offsetof(type, member.rank), "N", NULL, 0, INT_MAX, \
+            "only the run's process with this rank"                                     \
+    }
 
 /* Opens a recording (as gs_run_open does) and leaves the chosen processes. NULL after a line on stderr that
  * begins with `who`; *code is then how the program ends: EXIT_NO where the run has no such process or GPU.

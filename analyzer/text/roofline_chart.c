@@ -8,7 +8,7 @@
 
 #define ROWS 14
 #define COLUMNS_MAX 120
-#define LABEL 9 /* "1.98 P  |" */
+#define LABEL 9  /* "1.98 P  |" */
 #define RIGHT 13 /* names of the roofs */
 
 /* Lines at three heights of a cell, by characters that all fonts for terminals have (they often lack braille). */
@@ -97,7 +97,10 @@ static void cell(const struct canvas *c, int row, int column, const struct term 
         fputc(' ', out);
     else
         fprintf(out, "%s%s%s", term_style(term, d & MAIN ? TERM_CYAN : TERM_DIM),
-                (term->utf8 ? line : plain)[d & 1 ? 0 : d & 2 ? 1 : 2], term_style(term, TERM_PLAIN));
+                (term->utf8 ? line : plain)[d & 1   ? 0
+                                            : d & 2 ? 1
+                                                    : 2],
+                term_style(term, TERM_PLAIN));
 }
 
 /* "312 T" of operations a second; below one "1e-4". */
@@ -106,8 +109,7 @@ static void short_rate(double rate, char out[16])
     static const char unit[] = " kMGTPE";
     size_t u = 0;
 
-    for (; u + 2 < sizeof unit && rate >= 999.5; u++)
-        rate /= 1000;
+    for (; u + 2 < sizeof unit && rate >= 999.5; u++) rate /= 1000;
     snprintf(out, 16, rate < 0.05 || rate > 9999 ? "%.0e %c" : "%.3g %c", rate, unit[u]);
 }
 
@@ -127,8 +129,7 @@ static void name_of(const struct roof_chart *r, const struct canvas *c, int row,
 {
     out[0] = 0;
     for (size_t i = 0; i < r->roofs_n && !*out; i++) /* the one that counts has the row for itself */
-        if (y_of(c, r->roofs[i].flops_per_s) / HIGH == row)
-            snprintf(out, 24, " %.12s", r->roofs[i].name);
+        if (y_of(c, r->roofs[i].flops_per_s) / HIGH == row) snprintf(out, 24, " %.12s", r->roofs[i].name);
 }
 
 static void axis(const struct canvas *c, const struct term *term, FILE *out)
@@ -137,17 +138,14 @@ static void axis(const struct canvas *c, const struct term *term, FILE *out)
     int taken = -1; /* columns of the numbers so far */
 
     fprintf(out, "%*s %s", LABEL - 2, "", term->utf8 ? "└" : "+");
-    for (int i = 0; i < c->columns; i++)
-        fputs(term->utf8 ? "─" : "-", out);
+    for (int i = 0; i < c->columns; i++) fputs(term->utf8 ? "─" : "-", out);
     memset(line, ' ', sizeof line);
     for (double e = c->left; e <= c->right; e++) {
         char number[16];
         int n = snprintf(number, sizeof number, e > 5 || e < -3 ? "1e%.0f" : "%.15g", e > 5 || e < -3 ? e : pow(10, e));
         int at = (int)lround((e - c->left) / (c->right - c->left) * (c->columns - 1)) - (e > c->left ? n / 2 : 0);
-        if (at + n > c->columns)
-            at = c->columns - n;
-        if (at <= taken)
-            continue;
+        if (at + n > c->columns) at = c->columns - n;
+        if (at <= taken) continue;
         taken = at + n;
         memcpy(line + at, number, (size_t)n);
     }
@@ -159,24 +157,19 @@ void roof_chart_print(const struct roof_chart *r, const struct term *term, FILE 
 {
     struct canvas c = {.columns = term->width - LABEL - RIGHT};
 
-    if (c.columns > COLUMNS_MAX)
-        c.columns = COLUMNS_MAX;
+    if (c.columns > COLUMNS_MAX) c.columns = COLUMNS_MAX;
     for (size_t i = 0; i < r->points_n; i++)
-        if (!(r->points[i].intensity > 0) || !(r->points[i].flops_per_s > 0) || isinf(r->points[i].flops_per_s))
-            return;
-    if (c.columns < 16 || !r->roofs_n || !r->points_n)
-        return;
+        if (!(r->points[i].intensity > 0) || !(r->points[i].flops_per_s > 0) || isinf(r->points[i].flops_per_s)) return;
+    if (c.columns < 16 || !r->roofs_n || !r->points_n) return;
     range(r, &c);
     draw(r, &c);
     for (int row = 0; row < ROWS; row++) {
         char label[16] = "", name[24];
         double rate;
-        if (tick(&c, row, &rate))
-            short_rate(rate, label);
+        if (tick(&c, row, &rate)) short_rate(rate, label);
         fprintf(out, "%*s %s", LABEL - 2, label, term->utf8 ? "│" : "|");
         name_of(r, &c, row, name);
-        for (int column = 0; column < c.columns; column++)
-            cell(&c, row, column, term, out);
+        for (int column = 0; column < c.columns; column++) cell(&c, row, column, term, out);
         fprintf(out, "%s\n", name);
     }
     axis(&c, term, out);

@@ -15,7 +15,7 @@ struct roof_chart {
     } roofs[ROOF_CHART_ROOFS]; /* [0] is the one that counts; the others are drawn lightly */
     size_t roofs_n;
     struct {
-        char mark;      /* a letter */
+        char mark; /* a letter */
         double intensity, flops_per_s;
     } points[ROOF_CHART_POINTS];
     size_t points_n;

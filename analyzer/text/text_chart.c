@@ -31,8 +31,7 @@ static int eighths(int64_t bytes, int64_t top, int row)
 {
     double height = top > 0 ? (double)bytes / (double)top * ROWS - row : 0;
 
-    if (bytes > 0 && row == 0 && height < 0.125)
-        return 1; /* something is not nothing */
+    if (bytes > 0 && row == 0 && height < 0.125) return 1; /* something is not nothing */
     return height >= 1 ? 8 : height <= 0 ? 0 : (int)(height * 8 + 0.5);
 }
 
@@ -40,17 +39,14 @@ static const char *glyph(int front, int back, bool utf8)
 {
     static const char *const block[] = {"", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
-    if (front > 0 && utf8)
-        return block[front];
-    if (front >= 4 || (front > 0 && back < 4))
-        return front >= 4 ? "#" : "_";
-    if (back >= 4)
-        return utf8 ? "░" : ".";
+    if (front > 0 && utf8) return block[front];
+    if (front >= 4 || (front > 0 && back < 4)) return front >= 4 ? "#" : "_";
+    if (back >= 4) return utf8 ? "░" : ".";
     return " ";
 }
 
-static void row(const int64_t *front, const int64_t *back, int columns, int64_t top, int r,
-                const struct term *term, FILE *out)
+static void row(const int64_t *front, const int64_t *back, int columns, int64_t top, int r, const struct term *term,
+                FILE *out)
 {
     char line[COLUMNS_MAX * 4];
     size_t at = 0, end = 0;
@@ -60,49 +56,40 @@ static void row(const int64_t *front, const int64_t *back, int columns, int64_t 
         size_t n = strlen(g);
         memcpy(line + at, g, n);
         at += n;
-        if (*g != ' ')
-            end = at;
+        if (*g != ' ') end = at;
     }
-    fprintf(out, "%s%.*s%s\n", term_style(term, TERM_CYAN), (int)end, line,
-            term_style(term, TERM_PLAIN));
+    fprintf(out, "%s%.*s%s\n", term_style(term, TERM_CYAN), (int)end, line, term_style(term, TERM_PLAIN));
 }
 
 static int64_t most_of(const int64_t *value, int n)
 {
     int64_t most = 0;
 
-    for (int i = 0; i < n; i++)
-        most = value[i] > most ? value[i] : most;
+    for (int i = 0; i < n; i++) most = value[i] > most ? value[i] : most;
     return most;
 }
 
-void chart_print(const struct gs_timeline *front, const struct gs_timeline *back, double end_s,
-                 const struct term *term, int indent, FILE *out)
+void chart_print(const struct gs_timeline *front, const struct gs_timeline *back, double end_s, const struct term *term,
+                 int indent, FILE *out)
 {
     int64_t f[COLUMNS_MAX] = {0}, b[COLUMNS_MAX] = {0};
     char label[UNITS_TEXT], end[UNITS_TEXT];
     int columns = term->width - indent - LABEL - 3;
 
-    if (columns > COLUMNS_MAX)
-        columns = COLUMNS_MAX;
-    if (columns < 20 || !(end_s > 0) || (!front && !back))
-        return;
-    if (front)
-        sample(front, end_s, columns, f);
-    if (back)
-        sample(back, end_s, columns, b);
+    if (columns > COLUMNS_MAX) columns = COLUMNS_MAX;
+    if (columns < 20 || !(end_s > 0) || (!front && !back)) return;
+    if (front) sample(front, end_s, columns, f);
+    if (back) sample(back, end_s, columns, b);
     int64_t top = most_of(f, columns), other = most_of(b, columns);
     top = other > top ? other : top;
-    if (top <= 0)
-        return;
+    if (top <= 0) return;
     for (int r = ROWS - 1; r >= 0; r--) {
-        fprintf(out, "%*s%*s %s", indent, "", LABEL - 1,
-                r == ROWS - 1 ? format_bytes(label, (uint64_t)top) : "", term->utf8 ? "│" : "|");
+        fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, r == ROWS - 1 ? format_bytes(label, (uint64_t)top) : "",
+                term->utf8 ? "│" : "|");
         row(f, b, columns, top, r, term, out);
     }
     fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, "0 B", term->utf8 ? "└" : "+");
-    for (int c = 0; c < columns; c++)
-        fputs(term->utf8 ? "─" : "-", out);
+    for (int c = 0; c < columns; c++) fputs(term->utf8 ? "─" : "-", out);
     format_seconds(end, end_s);
     fprintf(out, "\n%*s0 s%*s\n", indent + LABEL + 1, "", columns - 3, end);
 }

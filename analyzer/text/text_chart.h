@@ -9,7 +9,7 @@
 /* Draws `front` as solid blocks and, behind it, `back` (which is larger: what is held against what
  * is in use) in a lighter tone; either may be NULL. From 0 to `end_s`. Every column shows the most
  * of its stretch of time, so that no peak falls between two columns. */
-void chart_print(const struct gs_timeline *front, const struct gs_timeline *back, double end_s,
-                 const struct term *term, int indent, FILE *out);
+void chart_print(const struct gs_timeline *front, const struct gs_timeline *back, double end_s, const struct term *term,
+                 int indent, FILE *out);
 
 #endif

@@ -44,7 +44,8 @@ static void learned_text(const struct learned_row *l, enum learn what, char *out
     else if (what == LEARN_WORKSPACE)
         snprintf(out, size, "%s", bytes(a, row->workspace));
     else if (what == LEARN_FRAGMENTATION && !isnan(row->fragmentation))
-        snprintf(out, size, "%s of what blocks hold is lost in holes between them", format_share(a, row->fragmentation));
+        snprintf(out, size, "%s of what blocks hold is lost in holes between them",
+                 format_share(a, row->fragmentation));
     else if (what == LEARN_ACTIVATIONS && !isnan(row->activations_predicted))
         snprintf(out, size, "%s measured, %s predicted: times %.3g; %s a%s (%s)", bytes(a, row->activations),
                  bytes(b, row->activations_predicted), row->activations / row->activations_predicted,
@@ -63,21 +64,18 @@ static void learned_view(const struct learned *l, const struct term *term, FILE 
                 term_clean(text, sizeof text, row->row.gpu, term->utf8), *row->row.gpu ? ")" : "");
         for (int what = 0; what < LEARNS_N; what++) {
             learned_text(row, (enum learn)what, text, sizeof text);
-            if (*text)
-                fprintf(out, "  %-34s%s\n", words[what], text);
+            if (*text) fprintf(out, "  %-34s%s\n", words[what], text);
         }
         fputc('\n', out);
     }
-    if (!l->n)
-        fputs("Nothing was learned: no device memory was recorded.\n\n", out);
+    if (!l->n) fputs("Nothing was learned: no device memory was recorded.\n\n", out);
 }
 
 /* --- what is known ------------------------------------------------------------------------------- */
 
 static const char *value(char out[UNITS_TEXT], enum calibration_what what, double x)
 {
-    if (what == CALIBRATION_FRAGMENTATION)
-        return format_share(out, x);
+    if (what == CALIBRATION_FRAGMENTATION) return format_share(out, x);
     if (what == CALIBRATION_ACTIVATIONS) {
         snprintf(out, UNITS_TEXT, "%.3g times", x);
         return out;
@@ -87,7 +85,8 @@ static const char *value(char out[UNITS_TEXT], enum calibration_what what, doubl
 
 static void known_view(const struct calibration *c, const struct term *term, FILE *out)
 {
-    static const char *const names[] = {"CUDA context of ", "workspaces on ", "of what blocks hold is lost in holes between them",
+    static const char *const names[] = {"CUDA context of ", "workspaces on ",
+                                        "of what blocks hold is lost in holes between them",
                                         "activations of what was predicted: "};
     struct table t = {.head = {"runs", "least", "mean", "most", ""}};
     size_t n;
@@ -104,9 +103,14 @@ static void known_view(const struct calibration *c, const struct term *term, FIL
                  k->stale ? " (with another gpuspy's formulas: not used)" : "");
         char clean[sizeof what];
         term_clean(clean, sizeof clean, what, term->utf8);
-        const char *cells[] = {format_count(runs, k->seen.runs), value(least, k->what, k->seen.least),
-                               value(mean, k->what, k->seen.mean), value(most, k->what, k->seen.most), clean,
-                               NULL, NULL, NULL};
+        const char *cells[] = {format_count(runs, k->seen.runs),
+                               value(least, k->what, k->seen.least),
+                               value(mean, k->what, k->seen.mean),
+                               value(most, k->what, k->seen.most),
+                               clean,
+                               NULL,
+                               NULL,
+                               NULL};
         table_add(&t, cells, NULL);
     }
     table_print(&t, term, 2, out);
@@ -117,8 +121,7 @@ void view_calibration(const struct calibration *c, const struct learned *l, cons
 {
     char path[sizeof c->path];
 
-    if (l)
-        learned_view(l, term, out);
+    if (l) learned_view(l, term, out);
     term_clean(path, sizeof path, c->path, term->utf8);
     if (!c->rows_n) {
         fprintf(out, "Nothing is known yet (%s): 'gpuspy calibrate run.db' learns from a recording.\n",

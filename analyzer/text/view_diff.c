@@ -373,7 +373,8 @@ static void view_categories(const struct view_diff *v)
         return;
     }
     for (size_t i = 0; i < d->categories_n; i++) {
-        text_put(sum_line(v, &g, &d->categories[i].sum)->cell[3], LINE, "%s", gs_category_text(d->categories[i].category));
+        text_put(sum_line(v, &g, &d->categories[i].sum)->cell[3], LINE, "%s",
+                 gs_category_text(d->categories[i].category));
     }
     fprintf(v->out, "\n%sBy category%s\n", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
     grid_print(v, &g);
@@ -499,7 +500,8 @@ static void figure_change(const struct gs_diff_figure *f, struct line *l)
     if (f->value[0] > 0 && fabs(change / f->value[0]) < 10) { /* beyond, a share says nothing */
         format_share(share, fabs(change / f->value[0]));
     }
-    text_put(l->cell[3], LINE, "%s%s%s%s%s", change < 0 ? "-" : "+", text, *share ? " (" : "", share, *share ? ")" : "");
+    text_put(l->cell[3], LINE, "%s%s%s%s%s", change < 0 ? "-" : "+", text, *share ? " (" : "", share,
+             *share ? ")" : "");
 }
 
 static void view_figures(const struct view_diff *v)

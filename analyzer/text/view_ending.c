@@ -13,8 +13,7 @@ static enum ending ending_of(const struct gs_report *r)
         recording = recording || r->processes[i].recording;
         died = died || (!r->processes[i].complete && !r->processes[i].recording);
     }
-    for (size_t i = 0; i < r->ooms_n; i++)
-        oom = oom || r->ooms[i].fatal;
+    for (size_t i = 0; i < r->ooms_n; i++) oom = oom || r->ooms[i].fatal;
     return recording ? ENDING_NOT_YET : died ? ENDING_DIED : oom ? ENDING_AFTER_OOM : ENDING_ORDERLY;
 }
 

@@ -9,8 +9,8 @@
 
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
-                  *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
-                  *const adapters[] = {PLAN_ADAPTERS(WORD)};
+                         *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
+                         *const adapters[] = {PLAN_ADAPTERS(WORD)};
 #undef WORD
 
 struct head {
@@ -22,11 +22,9 @@ __attribute__((format(printf, 2, 3))) static void say(struct head *h, const char
 {
     va_list arguments;
 
-    if (h->at && h->at < sizeof h->text)
-        h->at += (size_t)snprintf(h->text + h->at, sizeof h->text - h->at, ", ");
+    if (h->at && h->at < sizeof h->text) h->at += (size_t)snprintf(h->text + h->at, sizeof h->text - h->at, ", ");
     va_start(arguments, format);
-    if (h->at < sizeof h->text)
-        h->at += (size_t)vsnprintf(h->text + h->at, sizeof h->text - h->at, format, arguments);
+    if (h->at < sizeof h->text) h->at += (size_t)vsnprintf(h->text + h->at, sizeof h->text - h->at, format, arguments);
     va_end(arguments);
 }
 
@@ -35,47 +33,34 @@ static void say_training(struct head *h, const struct plan *p)
     char count[UNITS_TEXT];
 
     say(h, "%s", p->optimizer->name);
-    if (p->step != PLAN_STEP_FOREACH)
-        say(h, "%s step", steps[p->step]);
+    if (p->step != PLAN_STEP_FOREACH) say(h, "%s step", steps[p->step]);
     say(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
     if (p->adapter != PLAN_ADAPTER_NONE)
         say(h, "%s of rank %s on %s", adapters[p->adapter], format_count(count, p->rank),
             p->weights ? p->weights->word : "frozen weights");
-    if (p->checkpoint != PLAN_CHECKPOINT_NONE)
-        say(h, "%s checkpointing", checkpoints[p->checkpoint]);
-    if (p->fused_layers)
-        say(h, "fused layers");
-    if (p->chunked_loss)
-        say(h, "loss in chunks");
-    if (p->ema)
-        say(h, "EMA");
-    if (p->accumulation > 1)
-        say(h, "%ju micro-batches a step", (uintmax_t)p->accumulation);
+    if (p->checkpoint != PLAN_CHECKPOINT_NONE) say(h, "%s checkpointing", checkpoints[p->checkpoint]);
+    if (p->fused_layers) say(h, "fused layers");
+    if (p->chunked_loss) say(h, "loss in chunks");
+    if (p->ema) say(h, "EMA");
+    if (p->accumulation > 1) say(h, "%ju micro-batches a step", (uintmax_t)p->accumulation);
 }
 
 static void say_serving(struct head *h, const struct plan *p)
 {
     say(h, "served");
-    if (p->weights || p->precision_given)
-        say(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
+    if (p->weights || p->precision_given) say(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
     if (p->model->shape.vocab && (p->cache || p->cache_block))
         say(h, "KV cache as %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", in blocks" : "");
 }
 
 static void say_gpus(struct head *h, const struct plan *p)
 {
-    if (p->gpus > 1)
-        say(h, "%ju GPUs", (uintmax_t)p->gpus);
-    if (p->tp > 1)
-        say(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequences" : "");
-    if (p->pp > 1)
-        say(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
-    if (p->cp > 1)
-        say(h, "cp %ju", (uintmax_t)p->cp);
-    if (p->ep > 1)
-        say(h, "ep %ju", (uintmax_t)p->ep);
-    if (plan_dp(p) > 1 && !p->inference)
-        say(h, "%s", shardings[p->sharding]);
+    if (p->gpus > 1) say(h, "%ju GPUs", (uintmax_t)p->gpus);
+    if (p->tp > 1) say(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequences" : "");
+    if (p->pp > 1) say(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
+    if (p->cp > 1) say(h, "cp %ju", (uintmax_t)p->cp);
+    if (p->ep > 1) say(h, "ep %ju", (uintmax_t)p->ep);
+    if (plan_dp(p) > 1 && !p->inference) say(h, "%s", shardings[p->sharding]);
     if (p->offload != PLAN_OFFLOAD_NONE)
         say(h, p->offload == PLAN_OFFLOAD_ALL ? "parameters and states in host memory"
                                               : "optimizer states in host memory");
@@ -90,8 +75,7 @@ void view_estimate_head(const struct view_estimate *v)
 
     if (*p->model->name)
         at = fprintf(v->out, "%s%s%s: ", term_style(&v->term, TERM_BOLD),
-                     term_clean(name, sizeof name, p->model->name, v->term.utf8),
-                     term_style(&v->term, TERM_PLAIN));
+                     term_clean(name, sizeof name, p->model->name, v->term.utf8), term_style(&v->term, TERM_PLAIN));
     say(&h, "%s parameters", format_count(count, p->model->params));
     p->inference ? say_serving(&h, p) : say_training(&h, p);
     say_gpus(&h, p);
@@ -103,8 +87,7 @@ void view_estimate_head(const struct view_estimate *v)
                                                      : "");
     else if (p->batch)
         say(&h, "batch %ju%s", (uintmax_t)p->batch, v->a->assumed.batch ? " (assumed)" : "");
-    if (p->batch && p->model->shape.heads)
-        say(&h, "%s attention", attentions[p->attention]);
+    if (p->batch && p->model->shape.heads) say(&h, "%s attention", attentions[p->attention]);
     at = at ? term_columns(name) + 2 : 0;
     view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
 }
@@ -138,8 +121,7 @@ static const char *phase_short(const struct view_estimate *v, int phase)
     static const char *const words[][ESTIMATE_PHASES_N] = {{"fwd", "bwd", "step", "prefill", "decode"},
                                                            {"forward", "backward", "step", "prefill", "decode"}};
 
-    if (strcmp(view_estimate_phase(v, phase), "forward pass") == 0)
-        phase = PHASE_FORWARD;
+    if (strcmp(view_estimate_phase(v, phase), "forward pass") == 0) phase = PHASE_FORWARD;
     return words[v->term.width >= 90][phase];
 }
 
@@ -160,10 +142,8 @@ static void line_out(const struct view_estimate *v, enum term_style style, char 
 {
     size_t n = strlen(line);
 
-    while (n && line[n - 1] == ' ')
-        n--;
-    fprintf(v->out, "%s%.*s%s\n", term_style(&v->term, style), (int)n, line,
-            n ? term_style(&v->term, TERM_PLAIN) : "");
+    while (n && line[n - 1] == ' ') n--;
+    fprintf(v->out, "%s%.*s%s\n", term_style(&v->term, style), (int)n, line, n ? term_style(&v->term, TERM_PLAIN) : "");
 }
 
 /* `text` padded to `width` columns, to the right where it is negative. */
@@ -179,8 +159,7 @@ static void cell(char *line, size_t size, const char *text, int width)
 static void marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
 {
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
-        if (!view_estimate_phase(v, phase))
-            continue;
+        if (!view_estimate_phase(v, phase)) continue;
         int width = (int)strlen(phase_short(v, phase));
         cell(line, size, "", 2 + (width - 1) / 2);
         cell(line, size, phases & 1u << phase ? mark : "", width - (width - 1) / 2);
@@ -195,8 +174,7 @@ static void numbers(const struct view_estimate *v, char *line, size_t size, cons
     cell(line, size, "", INDENT);
     cell(line, size, name, title_width(v));
     cell(line, size, view_estimate_bytes(text, bytes.likely), -SIZE);
-    if (ranges(v))
-        cell(line, size, view_estimate_range(v, range, bytes), -ranges(v));
+    if (ranges(v)) cell(line, size, view_estimate_range(v, range, bytes), -ranges(v));
 }
 
 static void header(const struct view_estimate *v)
@@ -205,8 +183,7 @@ static void header(const struct view_estimate *v)
 
     cell(line, sizeof line, "", INDENT + title_width(v));
     cell(line, sizeof line, ranges(v) ? "likely" : "", -SIZE);
-    if (ranges(v))
-        cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -ranges(v));
+    if (ranges(v)) cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -ranges(v));
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         if (view_estimate_phase(v, phase)) {
             cell(line, sizeof line, "", 2);
@@ -221,8 +198,7 @@ static void part_row(const struct view_estimate *v, enum estimate_part part)
     unsigned phases;
     struct interval bytes = answer_part(&v->a->result, part, &phases);
 
-    if (bytes.high <= 0)
-        return;
+    if (bytes.high <= 0) return;
     numbers(v, line, sizeof line, estimate_part_title[part], bytes);
     marks(v, line, sizeof line, phases, v->term.utf8 ? "●" : "x");
     line_out(v, TERM_PLAIN, line);
@@ -238,8 +214,7 @@ static void states_row(const struct view_estimate *v)
     snprintf(each, sizeof each, "%.4g", states / (double)v->a->plan.model->params);
     snprintf(text, sizeof text, "  %s byte%s a parameter%s", each, strcmp(each, "1") == 0 ? "" : "s",
              v->a->plan.gpus > 1 ? " on each GPU" : "");
-    while (*line && line[strlen(line) - 1] == ' ')
-        line[strlen(line) - 1] = 0;
+    while (*line && line[strlen(line) - 1] == ' ') line[strlen(line) - 1] = 0;
     cell(line, sizeof line, text, 0);
     line_out(v, TERM_BOLD, line);
 }
@@ -252,8 +227,7 @@ static void phase_rows(const struct view_estimate *v)
         char line[512] = "";
         const char *name = view_estimate_phase(v, phase);
         bool peak = phase == (int)r->peak_phase;
-        if (!name)
-            continue;
+        if (!name) continue;
         numbers(v, line, sizeof line, name, r->phase[phase]);
         if (peak) {
             const char *when = strcmp(name, "forward pass") == 0 ? NULL : strchr(estimate_phase_title[phase], ',');
@@ -275,12 +249,9 @@ void view_estimate_table(const struct view_estimate *v)
         return;
     }
     header(v);
-    for (int part = 0; part <= ESTIMATE_EMA; part++)
-        part_row(v, part);
-    if (!v->a->plan.inference && answer_states(v->a) > 0)
-        states_row(v);
-    for (int part = ESTIMATE_EMA + 1; part < ESTIMATE_PARTS_N; part++)
-        part_row(v, part);
+    for (int part = 0; part <= ESTIMATE_EMA; part++) part_row(v, part);
+    if (!v->a->plan.inference && answer_states(v->a) > 0) states_row(v);
+    for (int part = ESTIMATE_EMA + 1; part < ESTIMATE_PARTS_N; part++) part_row(v, part);
     putc('\n', v->out);
     phase_rows(v);
 }
@@ -309,8 +280,7 @@ void view_estimate_reasons(const struct view_estimate *v)
     struct table t = {.head = {"", "why low and high differ"}, .left = {true, true}};
     int n = 0;
 
-    if (v->explain || wide < 0.1 * peak->likely)
-        return;
+    if (v->explain || wide < 0.1 * peak->likely) return;
     for (; n < MOST; n++) {
         int best = -1;
         double width = 0.2 * wide;
@@ -321,14 +291,12 @@ void view_estimate_reasons(const struct view_estimate *v)
                 width = here;
             }
         }
-        if (best < 0)
-            break;
+        if (best < 0) break;
         const char *cells[] = {estimate_part_title[best], widest(r, best)->why};
         table_add(&t, cells, NULL);
         last = width;
     }
-    if (!n)
-        return;
+    if (!n) return;
     putc('\n', v->out);
     table_print(&t, &v->term, INDENT, v->out);
 }
@@ -343,10 +311,8 @@ void view_estimate_notes(const struct view_estimate *v)
     double host = answer_host(&a->result);
     char text[UNITS_TEXT], line[256];
 
-    if (bare || a->result.notes_n || host > 0)
-        putc('\n', v->out);
-    if (bare)
-        view_estimate_sentence(v, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
+    if (bare || a->result.notes_n || host > 0) putc('\n', v->out);
+    if (bare) view_estimate_sentence(v, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
     if (bare && a->floor.cast_copies) {
         snprintf(line, sizeof line, "So do autocast's 16-bit copies of the weights, up to %s while forward runs",
                  format_bytes(text, a->floor.cast_copies));
@@ -356,8 +322,7 @@ void view_estimate_notes(const struct view_estimate *v)
         snprintf(line, sizeof line, "In the host's memory: %s a GPU", view_estimate_bytes(text, host));
         view_estimate_sentence(v, 0, line);
     }
-    for (size_t i = 0; i < a->result.notes_n; i++)
-        view_estimate_sentence(v, 0, a->result.notes[i]);
+    for (size_t i = 0; i < a->result.notes_n; i++) view_estimate_sentence(v, 0, a->result.notes[i]);
 }
 
 void view_estimate(const struct view_estimate *v)
@@ -368,8 +333,7 @@ void view_estimate(const struct view_estimate *v)
     view_estimate_way(v);
     view_estimate_table(v);
     view_estimate_reasons(v);
-    if (v->explain)
-        view_estimate_explain(v);
+    if (v->explain) view_estimate_explain(v);
     view_estimate_changes(v);
     view_estimate_wires(v);
     view_estimate_notes(v);

@@ -14,7 +14,6 @@ struct view_estimate {
     bool explain; /* every line with its formula, source and reason */
 };
 
-
 void view_estimate(const struct view_estimate *v);
 
 #endif

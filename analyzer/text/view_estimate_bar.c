@@ -3,8 +3,8 @@
 #include "analyzer/text/view_estimate_parts.h"
 
 enum {
-    WIDEST = 120,  /* cells of a bar */
-    COMPACT = 30,  /* … and of those where GPUs have a line each */
+    WIDEST = 120, /* cells of a bar */
+    COMPACT = 30, /* … and of those where GPUs have a line each */
     COMPACT_LEAST = 10,
 };
 
@@ -13,12 +13,12 @@ static const struct {
     char letter;
     unsigned char colour, plain;
 } marks[ESTIMATE_PARTS_N] = {
-    [ESTIMATE_WEIGHTS] = {'W', 75, 44},     [ESTIMATE_MASTER] = {'M', 69, 44},
-    [ESTIMATE_GRADIENTS] = {'G', 214, 43},  [ESTIMATE_OPTIMIZER] = {'O', 153, 46},
-    [ESTIMATE_ADAPTERS] = {'P', 141, 45},   [ESTIMATE_EMA] = {'E', 183, 45},
-    [ESTIMATE_ACTIVATIONS] = {'A', 79, 42}, [ESTIMATE_LOGITS] = {'L', 150, 42},
-    [ESTIMATE_CACHE] = {'K', 149, 42},      [ESTIMATE_TEMPORARIES] = {'T', 222, 43},
-    [ESTIMATE_BUCKETS] = {'B', 180, 43},    [ESTIMATE_WORKSPACE] = {'S', 210, 41},
+    [ESTIMATE_WEIGHTS] = {'W', 75, 44},        [ESTIMATE_MASTER] = {'M', 69, 44},
+    [ESTIMATE_GRADIENTS] = {'G', 214, 43},     [ESTIMATE_OPTIMIZER] = {'O', 153, 46},
+    [ESTIMATE_ADAPTERS] = {'P', 141, 45},      [ESTIMATE_EMA] = {'E', 183, 45},
+    [ESTIMATE_ACTIVATIONS] = {'A', 79, 42},    [ESTIMATE_LOGITS] = {'L', 150, 42},
+    [ESTIMATE_CACHE] = {'K', 149, 42},         [ESTIMATE_TEMPORARIES] = {'T', 222, 43},
+    [ESTIMATE_BUCKETS] = {'B', 180, 43},       [ESTIMATE_WORKSPACE] = {'S', 210, 41},
     [ESTIMATE_COMMUNICATION] = {'N', 174, 41}, [ESTIMATE_CONTEXT] = {'C', 203, 41},
     [ESTIMATE_ALLOCATOR] = {'F', 250, 47},
 };
@@ -52,8 +52,7 @@ static int part_at(const struct estimate_target *t, double at)
     double sum = 0;
 
     for (int part = 0; part < ESTIMATE_PARTS_N; part++)
-        if (at < (sum += t->part[part].likely))
-            return part;
+        if (at < (sum += t->part[part].likely)) return part;
     return ESTIMATE_PARTS_N;
 }
 
@@ -104,8 +103,7 @@ static void draw(const struct view_estimate *v, const struct bar *b)
         if (i == limit)
             fprintf(v->out, "%s%s%s", term_style(&v->term, TERM_BOLD), v->term.utf8 ? "┃" : "|",
                     term_style(&v->term, TERM_PLAIN));
-        if (i < b->width && (i < limit || middle(b, i) < b->t->peak.high))
-            cell(v, b, i);
+        if (i < b->width && (i < limit || middle(b, i) < b->t->peak.high)) cell(v, b, i);
     }
 }
 
@@ -149,8 +147,7 @@ static void margin(const struct estimate_target *t, bool brief, char *out, size_
     else if (t->fit.verdict == FIT_NO)
         snprintf(out, size, "%s too much", likely);
     else if (t->fit.verdict == FIT_TIGHT && !brief)
-        snprintf(out, size, "%s to spare, %s too much at the high end", likely,
-                 view_estimate_bytes(other, -m->low));
+        snprintf(out, size, "%s to spare, %s too much at the high end", likely, view_estimate_bytes(other, -m->low));
     else if (brief || exact)
         snprintf(out, size, "%s to spare", likely);
     else
@@ -185,7 +182,8 @@ static void verdict(const struct view_estimate *v, const struct estimate_target 
     fprintf(v->out, "%s%s%s", term_style(&v->term, style_of(t->fit.verdict)), fit_words[t->fit.verdict],
             term_style(&v->term, TERM_PLAIN));
     at += (int)strlen(fit_words[t->fit.verdict]);
-    snprintf(text, sizeof text, ". Peak %s%s: %s%s%s%s of %s; %s.", when(v), answer_bare(v->a) ? ", before activations" : "", view_estimate_bytes(peak, t->peak.likely),
+    snprintf(text, sizeof text, ". Peak %s%s: %s%s%s%s of %s; %s.", when(v),
+             answer_bare(v->a) ? ", before activations" : "", view_estimate_bytes(peak, t->peak.likely),
              *range ? " (" : "", range, *range ? ")" : "", view_estimate_bytes(memory, t->memory), left);
     view_estimate_wrap(v, INDENT, at, text);
 }
@@ -213,7 +211,8 @@ const struct estimate_target *view_estimate_smallest(const struct view_estimate 
 
     for (size_t i = 0; i < v->a->targets_n; i++) {
         const struct estimate_target *t = &v->a->targets[i];
-        if (!best || t->fit.verdict < best->fit.verdict || (t->fit.verdict == best->fit.verdict && t->memory < best->memory))
+        if (!best || t->fit.verdict < best->fit.verdict ||
+            (t->fit.verdict == best->fit.verdict && t->memory < best->memory))
             best = t;
     }
     return best;
@@ -230,8 +229,7 @@ static void smallest(const struct view_estimate *v)
     for (size_t i = 0; i < v->a->targets_n; i++) {
         const struct estimate_target *t = &v->a->targets[i], **of = &best[t->fit.verdict];
         n[t->fit.verdict]++;
-        if (!*of || t->memory < (*of)->memory)
-            *of = t;
+        if (!*of || t->memory < (*of)->memory) *of = t;
     }
     at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu, the smallest of which is %s", n[FIT_YES],
                                v->a->targets_n, name_of(best[FIT_YES]))
@@ -249,7 +247,9 @@ static void compact(const struct view_estimate *v)
     int left_over = v->term.width - 64;
     struct seen seen = {0};
     struct bar b = {.seen = &seen,
-                    .width = left_over < COMPACT_LEAST ? COMPACT_LEAST : left_over > COMPACT ? COMPACT : left_over};
+                    .width = left_over < COMPACT_LEAST ? COMPACT_LEAST
+                             : left_over > COMPACT     ? COMPACT
+                                                       : left_over};
 
     putc('\n', v->out);
     smallest(v);
@@ -272,8 +272,7 @@ void view_estimate_bars(const struct view_estimate *v)
 {
     double scale = scale_of(v->a);
 
-    if (v->a->result.peak.high <= 0)
-        return;
+    if (v->a->result.peak.high <= 0) return;
     if (scale > 0 && v->a->targets_n <= ANSWER_FEW)
         wide(v, scale);
     else if (scale > 0)

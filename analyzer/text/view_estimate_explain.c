@@ -17,8 +17,7 @@ static void label(const struct view_estimate *v, const char *name, const char *t
 {
     enum { INDENTED = 6, WIDTH = 9 };
 
-    if (!text || !*text)
-        return;
+    if (!text || !*text) return;
     fprintf(v->out, "%*s%s%-*s%s", INDENTED, "", term_style(&v->term, TERM_DIM), WIDTH, name,
             term_style(&v->term, TERM_PLAIN));
     view_estimate_wrap(v, INDENTED + WIDTH, INDENTED + WIDTH, text);
@@ -35,8 +34,8 @@ static void line_of(const struct view_estimate *v, const struct estimate_line *l
 
     when(v, line, phases, sizeof phases);
     view_estimate_range(v, range, line->bytes);
-    snprintf(text, sizeof text, "%s%s%s%s%s%s, %s", alone ? "" : line->name, alone ? "" : ": ", view_estimate_bytes(size, line->bytes.likely),
-             *range ? " (" : "", range, *range ? ")" : "", phases);
+    snprintf(text, sizeof text, "%s%s%s%s%s%s, %s", alone ? "" : line->name, alone ? "" : ": ",
+             view_estimate_bytes(size, line->bytes.likely), *range ? " (" : "", range, *range ? ")" : "", phases);
     fprintf(v->out, "%*s", 2 * INDENT, "");
     view_estimate_wrap(v, 2 * INDENT + 2, 2 * INDENT, text);
     label(v, "=", line->formula);
@@ -66,8 +65,7 @@ void view_estimate_explain_wires(const struct view_estimate *v)
 /* What is said of one is not said of the next, too. */
 static void reason_of(const struct view_estimate *v, const struct estimate_line *line, const struct estimate_line *next)
 {
-    if (next && same(line->source, next->source) && same(line->why, next->why))
-        return;
+    if (next && same(line->source, next->source) && same(line->why, next->why)) return;
     label(v, "source", line->source);
     label(v, "between", line->why);
 }
@@ -75,8 +73,7 @@ static void reason_of(const struct view_estimate *v, const struct estimate_line 
 static const struct estimate_line *next_of(const struct estimate_result *r, int part, const struct estimate_line *after)
 {
     for (const struct estimate_line *l = after ? after + 1 : r->lines; l < r->lines + r->lines_n; l++)
-        if ((int)l->part == part)
-            return l;
+        if ((int)l->part == part) return l;
     return NULL;
 }
 

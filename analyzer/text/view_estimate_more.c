@@ -5,8 +5,7 @@
 static bool one_link(const struct wires *w)
 {
     for (size_t i = 1; i < w->n; i++)
-        if (w->rows[i].bandwidth != w->rows[0].bandwidth || strcmp(w->rows[i].link, w->rows[0].link) != 0)
-            return false;
+        if (w->rows[i].bandwidth != w->rows[0].bandwidth || strcmp(w->rows[i].link, w->rows[0].link) != 0) return false;
     return true;
 }
 
@@ -21,7 +20,7 @@ static void wire_row(const struct view_estimate *v, const struct wire *r, bool l
                  format_rate(rate, r->bandwidth));
     snprintf(factor, sizeof factor, "x%.3g", r->factor);
     const char *cells[] = {view_estimate_bytes(bytes, r->bytes), times, format_seconds(one, r->one_pass_s), factor,
-                           format_seconds(took, r->ring_s), what};
+                           format_seconds(took, r->ring_s),      what};
     table_add(t, cells, NULL);
 }
 
@@ -36,15 +35,15 @@ static void ring_meant(const struct view_estimate *v, const struct wires *w)
         else
             inside |= w->rows[i].factor != 1;
     }
-    if (!inside && !across)
-        return;
+    if (!inside && !across) return;
     char text[320] = "S/B: the bytes once over one GPU's link.";
     size_t n = strlen(text);
     if (inside)
         n += (size_t)snprintf(text + n, sizeof text - n, " Ring: of n GPUs, 2(n-1)/n of it (all-reduce) or (n-1)/n.");
     if (across)
-        snprintf(text + n, sizeof text - n, " Between machines, a machine's GPUs share the bytes, each over its own part of "
-                                            "the network.");
+        snprintf(text + n, sizeof text - n,
+                 " Between machines, a machine's GPUs share the bytes, each over its own part of "
+                 "the network.");
     view_estimate_indented(v, text);
 }
 
@@ -55,14 +54,11 @@ void view_estimate_wires(const struct view_estimate *v)
     struct table t = {.head = {"bytes", "a step", "S/B", "ring", "takes", ""}, .left = {[5] = true}};
     char text[256], took[UNITS_TEXT], rate[UNITS_TEXT];
 
-    if (!w->n)
-        return;
+    if (!w->n) return;
     fprintf(v->out, "\n%sOn the wires%s", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
-    if (one)
-        fprintf(v->out, ": %s, %s", w->rows[0].link, format_rate(rate, w->rows[0].bandwidth));
+    if (one) fprintf(v->out, ": %s, %s", w->rows[0].link, format_rate(rate, w->rows[0].bandwidth));
     putc('\n', v->out);
-    for (size_t i = 0; i < w->n; i++)
-        wire_row(v, &w->rows[i], !one, &t);
+    for (size_t i = 0; i < w->n; i++) wire_row(v, &w->rows[i], !one, &t);
     table_print(&t, &v->term, INDENT, v->out);
     format_seconds(took, w->sum_s);
     snprintf(text, sizeof text, "%s in all, if nothing overlaps.", took);
@@ -73,10 +69,8 @@ void view_estimate_wires(const struct view_estimate *v)
     }
     view_estimate_indented(v, text);
     ring_meant(v, w);
-    for (size_t i = 0; i < w->notes_n; i++)
-        view_estimate_indented(v, w->notes[i]);
-    if (v->explain)
-        view_estimate_explain_wires(v);
+    for (size_t i = 0; i < w->notes_n; i++) view_estimate_indented(v, w->notes[i]);
+    if (v->explain) view_estimate_explain_wires(v);
 }
 
 /* ---------------------------------------------------------------- what would help */
@@ -89,8 +83,7 @@ static int clause(const char *text)
     int n = 0;
 
     for (; text[n]; n++)
-        if (strchr(":;", text[n]) && text[n + 1] == ' ')
-            break;
+        if (strchr(":;", text[n]) && text[n + 1] == ' ') break;
     return n;
 }
 
@@ -134,13 +127,12 @@ void view_estimate_way(const struct view_estimate *v)
     char options[512], peak[UNITS_TEXT], on[64], text[640];
     int at;
 
-    if (!a->changes.way_n)
-        return;
+    if (!a->changes.way_n) return;
     last = &a->changes.way[a->changes.way_n - 1];
     helped(v, on, sizeof on);
     fprintf(v->out, "\n%s", term_style(&v->term, TERM_BOLD));
     at = last->fit.verdict == FIT_YES ? fprintf(v->out, "Cheapest that makes it fit%s: ", on)
-                                       : fprintf(v->out, "Nearest%s: ", on);
+                                      : fprintf(v->out, "Nearest%s: ", on);
     fputs(term_style(&v->term, TERM_PLAIN), v->out);
     snprintf(text, sizeof text, "%s: %s then, %s.", answer_way(a, options, sizeof options),
              view_estimate_bytes(peak, last->peak.likely), fit_words[last->fit.verdict]);
@@ -161,8 +153,7 @@ static bool only_told(const struct view_estimate *v)
     const struct change *most = NULL;
     char saved[UNITS_TEXT], text[256];
 
-    if (v->explain || !a->targets_n || a->targets[a->helped].fit.verdict != FIT_YES)
-        return false;
+    if (v->explain || !a->targets_n || a->targets[a->helped].fit.verdict != FIT_YES) return false;
     for (size_t i = 0; i < a->changes.n && !most; i++)
         most = a->changes.rows[i].cost_class < CHANGE_COST_RESULT ? &a->changes.rows[i] : NULL;
     most = most ? most : &a->changes.rows[0];
@@ -180,11 +171,11 @@ void view_estimate_changes(const struct view_estimate *v)
     char on[64];
     size_t left;
     size_t shown = v->explain || c->n <= FEW ? c->n : FEW;
-    struct table t = {.head = {"saves", "then", held ? "" : "change: what it costs", held ? "change: what it costs" : NULL},
-                      .left = {[2] = true, [3] = true}};
+    struct table t = {
+        .head = {"saves", "then", held ? "" : "change: what it costs", held ? "change: what it costs" : NULL},
+        .left = {[2] = true, [3] = true}};
 
-    if (!shown || only_told(v))
-        return;
+    if (!shown || only_told(v)) return;
     helped(v, on, sizeof on);
     fprintf(v->out, "\n%sWhat would save memory%s%s%s\n", term_style(&v->term, TERM_BOLD),
             term_style(&v->term, TERM_PLAIN), *on ? "," : "", on);
@@ -224,17 +215,16 @@ void view_estimate_solution(const struct view_estimate *v)
 {
     const struct solution *s = &v->a->solution;
 
-    if (!v->a->solved)
-        return;
+    if (!v->a->solved) return;
     fprintf(v->out, "\n%sSolved for the %s%s\n", term_style(&v->term, TERM_BOLD), solve_words_of[s->what],
             term_style(&v->term, TERM_PLAIN));
     if (!s->likely.any) {
         char text[64];
-        snprintf(text, sizeof text, s->what == SOLVE_GPUS ? "None fits." : "None fits, not even --%s 1.", solve_word[s->what]);
+        snprintf(text, sizeof text, s->what == SOLVE_GPUS ? "None fits." : "None fits, not even --%s 1.",
+                 solve_word[s->what]);
         view_estimate_indented(v, text);
     } else {
-        if (s->surely.any != s->likely.any || s->surely.value != s->likely.value)
-            found(v, "likely", &s->likely, false);
+        if (s->surely.any != s->likely.any || s->surely.value != s->likely.value) found(v, "likely", &s->likely, false);
         found(v, "surely", &s->surely, true);
     }
     view_estimate_sentence(v, INDENT, s->note);
@@ -282,6 +272,5 @@ void view_estimate_next(const struct view_estimate *v)
         next_command(v, "gpuspy run -- python train.py", "what it does need: record it, then");
         next_command(v, text, "measured beside estimated");
     }
-    if (!v->explain)
-        next_command(v, answer_command(a, "--explain", text, sizeof text), "");
+    if (!v->explain) next_command(v, answer_command(a, "--explain", text, sizeof text), "");
 }

@@ -15,13 +15,11 @@ char *view_estimate_range(const struct view_estimate *v, char out[VIEW_RANGE], s
     const char *unit;
 
     out[0] = 0;
-    if (bytes.high <= bytes.low)
-        return out;
+    if (bytes.high <= bytes.low) return out;
     view_estimate_bytes(low, bytes.low);
     view_estimate_bytes(high, bytes.high);
     unit = strchr(low, ' ');
-    if (unit && strchr(high, ' ') && strcmp(unit, strchr(high, ' ')) == 0)
-        low[unit - low] = 0;
+    if (unit && strchr(high, ' ') && strcmp(unit, strchr(high, ' ')) == 0) low[unit - low] = 0;
     snprintf(out, VIEW_RANGE, "%s %s %s", low, v->term.utf8 ? "–" : "-", high);
     return out;
 }
@@ -41,10 +39,10 @@ void view_estimate_indented(const struct view_estimate *v, const char *text)
 const char *view_estimate_phase(const struct view_estimate *v, int phase)
 {
     static const char *const words[] = {"end of forward", "end of backward", "optimizer step", "prefill", "decode"};
-    bool once = v->a->plan.inference && v->a->plan.model->shape.family != MODEL_UNKNOWN && !serving_decodes(&v->a->plan);
+    bool once =
+        v->a->plan.inference && v->a->plan.model->shape.family != MODEL_UNKNOWN && !serving_decodes(&v->a->plan);
 
-    if (v->a->result.phase[phase].high <= 0 || (once && phase == PHASE_DECODE))
-        return NULL;
+    if (v->a->result.phase[phase].high <= 0 || (once && phase == PHASE_DECODE)) return NULL;
     return once && phase == PHASE_PREFILL ? "forward pass" : words[phase];
 }
 
@@ -54,12 +52,9 @@ void view_estimate_sentence(const struct view_estimate *v, int indent, const cha
     size_t n = (size_t)snprintf(line, sizeof line, "%s", text);
 
     n = n < sizeof line - 1 ? n : sizeof line - 2;
-    if (!n)
-        return;
-    if (line[0] >= 'a' && line[0] <= 'z' && line[1] >= 'a' && line[1] <= 'z')
-        line[0] = (char)(line[0] - 'a' + 'A');
-    if (!strchr(".!?", line[n - 1]))
-        snprintf(line + n, sizeof line - n, ".");
+    if (!n) return;
+    if (line[0] >= 'a' && line[0] <= 'z' && line[1] >= 'a' && line[1] <= 'z') line[0] = (char)(line[0] - 'a' + 'A');
+    if (!strchr(".!?", line[n - 1])) snprintf(line + n, sizeof line - n, ".");
     fprintf(v->out, "%*s", indent, "");
     view_estimate_wrap(v, indent, indent, line);
 }

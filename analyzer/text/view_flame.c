@@ -38,8 +38,7 @@ static const struct palette {
 
 static const char *background(const struct term *t, enum branch_kind kind, unsigned which, char *out)
 {
-    if (t->rich)
-        return term_background(t, palettes[kind].rich[which % 6], out);
+    if (t->rich) return term_background(t, palettes[kind].rich[which % 6], out);
     if (t->colour)
         snprintf(out, TERM_SEQUENCE, "\033[%d;30m", palettes[kind].plain);
     else
@@ -51,8 +50,7 @@ static unsigned hash_of(const struct gs_frame *f)
 {
     uint64_t h = f ? gs_hash64((uint64_t)f->line << 1 | f->kind) : 0;
 
-    for (const char *p = f && f->function ? f->function : ""; *p; p++)
-        h = gs_hash64(h ^ (unsigned char)*p);
+    for (const char *p = f && f->function ? f->function : ""; *p; p++) h = gs_hash64(h ^ (unsigned char)*p);
     return (unsigned)(h >> 7);
 }
 
@@ -98,8 +96,7 @@ static void cell(const struct flame *f, const struct cell *c, int columns)
     fputs(background(t, kind, hash_of(c->b->end->frame), colour), f->v->out);
     label(f, c, columns > 1 ? columns - 1 : 1);
     fputs(term_style(t, TERM_PLAIN), f->v->out);
-    if (columns > 1)
-        fputc(' ', f->v->out); /* between neighbours */
+    if (columns > 1) fputc(' ', f->v->out); /* between neighbours */
 }
 
 static void print_row(const struct flame *f)
@@ -128,8 +125,7 @@ static void descend(struct flame *f)
         for (size_t k = 0; k < shown; k++) {
             double share = share_of(f, b->children[k]);
             if (column(f, start + share) > column(f, start))
-                *GS_PUSH(f->next, f->next_n, f->next_cap) =
-                    (struct cell){b->children[k], start};
+                *GS_PUSH(f->next, f->next_n, f->next_cap) = (struct cell){b->children[k], start};
             start += share;
         }
     }
@@ -147,8 +143,7 @@ static void legend(const struct flame *f)
     const struct term *t = &f->v->term;
     char colour[TERM_SEQUENCE];
 
-    if (!t->colour)
-        return;
+    if (!t->colour) return;
     fputc('\n', f->v->out);
     for (size_t i = 0; i < BRANCH_OTHER; i++)
         fprintf(f->v->out, "%s%s %s %s", i ? "  " : "", background(t, (enum branch_kind)i, 0, colour),
@@ -163,8 +158,7 @@ static void plain_row(const struct flame *f, const struct branch *b, unsigned de
     char weight[UNITS_TEXT], share[UNITS_TEXT], text[2048];
 
     fprintf(f->v->out, "%11s  %6s  %*s%s\n", profile_weight(f->p, b->total, weight),
-            format_share(share, share_of(f, b)), (int)(2 * depth), "",
-            branch_label(f->v, b, text, sizeof text, 400));
+            format_share(share, share_of(f, b)), (int)(2 * depth), "", branch_label(f->v, b, text, sizeof text, 400));
 }
 
 static void plain(const struct flame *f, const struct branch *b, unsigned depth)
@@ -172,19 +166,15 @@ static void plain(const struct flame *f, const struct branch *b, unsigned depth)
     int64_t rest;
     size_t shown = branch_shown(b, f->limits, &rest);
 
-    if (b->first->frame)
-        plain_row(f, b, depth++);
-    if (f->limits->depth && depth >= f->limits->depth)
-        return;
-    for (size_t i = 0; i < shown; i++)
-        plain(f, b->children[i], depth);
+    if (b->first->frame) plain_row(f, b, depth++);
+    if (f->limits->depth && depth >= f->limits->depth) return;
+    for (size_t i = 0; i < shown; i++) plain(f, b->children[i], depth);
 }
 
 void view_flame(const struct view_text *v, const struct gs_profile *p, const struct gs_call_tree *tree,
                 const struct branch_limits *limits)
 {
-    struct flame f = {.v = v, .p = p, .limits = limits, .whole = (double)tree->root->total,
-                      .width = v->term.width};
+    struct flame f = {.v = v, .p = p, .limits = limits, .whole = (double)tree->root->total, .width = v->term.width};
     unsigned depth = 0;
     struct gs_arena arena = {0};
     const struct branch *root = branch_build(&arena, tree, limits->full);
@@ -198,8 +188,7 @@ void view_flame(const struct view_text *v, const struct gs_profile *p, const str
     *GS_PUSH(f.row, f.row_n, f.row_cap) = (struct cell){root, 0};
     while (f.row_n) {
         print_row(&f);
-        if (limits->depth && depth++ >= limits->depth)
-            break;
+        if (limits->depth && depth++ >= limits->depth) break;
         descend(&f);
     }
     legend(&f);

@@ -18,8 +18,7 @@ static bool same_stack(struct gs_run *run, const struct gs_trace *trace, uint32_
     for (; stack != GS_NONE; stack = gs_stack_parent(run, stack)) {
         const struct gs_frame *f = gs_frame_places(run, stack, &places);
         for (size_t i = 0; i < places; i++, n++)
-            if (n >= trace->n || trace->frames[n] != &f[i])
-                return false;
+            if (n >= trace->n || trace->frames[n] != &f[i]) return false;
     }
     return n == trace->n;
 }
@@ -27,9 +26,8 @@ static bool same_stack(struct gs_run *run, const struct gs_trace *trace, uint32_
 static bool grows(struct gs_run *run, const struct gs_report *r, const struct gs_profile_entry *e)
 {
     for (size_t i = 0; i < r->leaks_n; i++)
-        if (r->leaks[i].growing && r->leaks[i].process == e->process &&
-            r->leaks[i].device == e->device && r->leaks[i].layer == e->layer &&
-            same_stack(run, &r->leaks[i].stack, e->stack))
+        if (r->leaks[i].growing && r->leaks[i].process == e->process && r->leaks[i].device == e->device &&
+            r->leaks[i].layer == e->layer && same_stack(run, &r->leaks[i].stack, e->stack))
             return true;
     return false;
 }
@@ -38,10 +36,8 @@ static int heavier(const void *a, const void *b)
 {
     const struct leak_row *x = a, *y = b;
 
-    if (x->growing != y->growing)
-        return x->growing ? -1 : 1;
-    if (x->bytes != y->bytes)
-        return x->bytes > y->bytes ? -1 : 1;
+    if (x->growing != y->growing) return x->growing ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     int order = gs_site_order(&x->site, &y->site);
     return order ? order : (x->category > y->category) - (x->category < y->category);
 }
@@ -54,25 +50,22 @@ static void add(struct leaks *out, struct gs_map *index, struct gs_map *paths, c
     uint32_t *path = by_line ? gs_map_at(paths, gs_hash64(gs_site_key(&row->site)) + kind) : NULL;
     const bool new_path = path && *path == GS_MAP_NEW;
 
-    if (path)
-        *path = 1;
+    if (path) *path = 1;
     if (at && *at != GS_MAP_NEW) {
         struct leak_row *same = &out->list[*at];
         same->bytes = gs_add(same->bytes, row->bytes);
         same->count += row->count;
         same->growing = same->growing || row->growing;
         gs_site_keep_common(&same->site, &row->site);
-        if (new_path)
-            same->site.paths += same->site.paths ? 1 : 2;
+        if (new_path) same->site.paths += same->site.paths ? 1 : 2;
         return;
     }
-    if (at)
-        *at = (uint32_t)out->n;
+    if (at) *at = (uint32_t)out->n;
     *GS_PUSH(out->list, out->n, out->cap) = *row;
 }
 
-void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct gs_profile *p, int64_t min,
-                   bool by_line, struct leaks *out)
+void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct gs_profile *p, int64_t min, bool by_line,
+                   struct leaks *out)
 {
     struct gs_map helpers = {0}, index = {0}, paths = {0};
     size_t kept = 0;
@@ -80,22 +73,25 @@ void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct g
     gs_site_helpers(run, &helpers);
     for (size_t i = 0; i < p->n; i++) {
         const struct gs_profile_entry *e = &p->entries[i];
-        struct leak_row row = {.process = e->process, .stack = e->stack, .device = e->device,
-                          .layer = e->layer, .category = e->category, .bytes = e->weight,
-                          .count = e->count, .site = gs_site_of(run, e->stack, &helpers)};
+        struct leak_row row = {.process = e->process,
+                               .stack = e->stack,
+                               .device = e->device,
+                               .layer = e->layer,
+                               .category = e->category,
+                               .bytes = e->weight,
+                               .count = e->count,
+                               .site = gs_site_of(run, e->stack, &helpers)};
         row.growing = grows(run, r, e);
         add(out, &index, &paths, &row, by_line);
     }
     for (size_t i = 0; i < out->n; i++)
-        if (out->list[i].bytes >= min)
-            out->list[kept++] = out->list[i];
+        if (out->list[i].bytes >= min) out->list[kept++] = out->list[i];
     out->n = kept;
     for (size_t i = 0; i < out->n; i++) {
         out->bytes = gs_add(out->bytes, out->list[i].bytes);
         out->count += out->list[i].count;
     }
-    if (out->n > 1)
-        qsort(out->list, out->n, sizeof *out->list, heavier);
+    if (out->n > 1) qsort(out->list, out->n, sizeof *out->list, heavier);
     gs_map_free(&helpers);
     gs_map_free(&index);
     gs_map_free(&paths);
@@ -126,12 +122,10 @@ static void print_rows(const struct view_text *t, struct gs_run *run, const stru
         const struct leak_row *r = &rows->list[i];
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
         bool untold = r->category == GS_CATEGORY_UNKNOWN;
-        const char *cells[] = {view_bytes(bytes, r->bytes), format_count(count, r->count),
-                               view_layer(r->layer), untold ? "" : gs_category_text(r->category),
-                               r->growing ? "grows" : ""};
+        const char *cells[] = {view_bytes(bytes, r->bytes), format_count(count, r->count), view_layer(r->layer),
+                               untold ? "" : gs_category_text(r->category), r->growing ? "grows" : ""};
         struct table_row *row = table_add(&table, cells, &r->site);
-        if (row && t->native)
-            row->below = calls_of(t, run, r->stack);
+        if (row && t->native) row->below = calls_of(t, run, r->stack);
     }
     table_print(&table, &t->term, 0, t->out);
     view_more(t, rows->n, shown);
@@ -142,9 +136,10 @@ static void nothing_live(const struct view_text *t)
 {
     bool grew = t->report->growth_n > 0;
 
-    view_wrap(t, 0, "", grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
-                               "grew while the program ran:"
-                             : "Nothing is still live at exit: everything that was allocated was freed");
+    view_wrap(t, 0, "",
+              grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
+                     "grew while the program ran:"
+                   : "Nothing is still live at exit: everything that was allocated was freed");
 }
 
 void view_leaks(const struct view_text *t, struct gs_run *run, const struct leaks *rows)
@@ -180,22 +175,19 @@ static json_t *row_json(struct gs_run *run, const struct gs_report *r, const str
     set_count(o, "count", row->count);
     set_bool(o, "growing", row->growing);
     set(o, "site", gs_json_site(&row->site));
-    while (n-- > 0)
-        json_array_append_new(list, gs_json_frame(frames[n]));
+    while (n-- > 0) json_array_append_new(list, gs_json_frame(frames[n]));
     set(o, "frames", list);
     return o;
 }
 
-void view_leaks_json(json_t *o, struct gs_run *run, const struct gs_report *r, const struct leaks *rows,
-                     size_t top)
+void view_leaks_json(json_t *o, struct gs_run *run, const struct gs_report *r, const struct leaks *rows, size_t top)
 {
     json_t *list = json_array();
 
     set_bool(o, "at_orderly_end", r->leaks_at_end);
     set_bytes(o, "bytes", rows->bytes);
     set_count(o, "count", rows->count);
-    for (size_t i = 0; i < rows->n && i < top; i++)
-        json_array_append_new(list, row_json(run, r, &rows->list[i]));
+    for (size_t i = 0; i < rows->n && i < top; i++) json_array_append_new(list, row_json(run, r, &rows->list[i]));
     set(o, "leaks", list);
     set_count(o, "leaks_total", rows->n);
     set(o, "growth", gs_json_growth(r));

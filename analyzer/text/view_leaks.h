@@ -27,12 +27,11 @@ struct leaks {
 /* Of a profile of the end, by category. A row for each call path, or for each line, whatever path led to
  * it and in which process; what grows stands first. Rows below `min` bytes are left out. The list is the
  * caller's to free. */
-void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct gs_profile *p, int64_t min,
-                   bool by_line, struct leaks *out);
+void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct gs_profile *p, int64_t min, bool by_line,
+                   struct leaks *out);
 /* With what grows, as the report has it. */
 void view_leaks(const struct view_text *t, struct gs_run *run, const struct leaks *leaks);
 /* Members of `o`. */
-void view_leaks_json(json_t *o, struct gs_run *run, const struct gs_report *r, const struct leaks *leaks,
-                     size_t top);
+void view_leaks_json(json_t *o, struct gs_run *run, const struct gs_report *r, const struct leaks *leaks, size_t top);
 
 #endif

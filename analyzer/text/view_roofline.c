@@ -16,8 +16,7 @@ static const char *decimal(char out[UNITS_TEXT], double value, const char *unit)
     static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E"};
     size_t u = 0;
 
-    for (; u + 1 < sizeof prefix / sizeof *prefix && value >= 999.95; u++)
-        value /= 1000;
+    for (; u + 1 < sizeof prefix / sizeof *prefix && value >= 999.95; u++) value /= 1000;
     snprintf(out, UNITS_TEXT, "%.4g %s%s", value, prefix[u], unit);
     return out;
 }
@@ -71,15 +70,11 @@ static void print_head(const struct roofline *r, const struct term *term, FILE *
 
     append(text, sizeof text, "%s", r->op ? r->op->word : "a kernel");
     for (int i = 0; r->op && i < ROOF_DIMS_N; i++)
-        if (r->shape.of[i])
-            append(text, sizeof text, " %s %ju", roof_dim_option[i], (uintmax_t)r->shape.of[i]);
+        if (r->shape.of[i]) append(text, sizeof text, " %s %ju", roof_dim_option[i], (uintmax_t)r->shape.of[i]);
     append(text, sizeof text, "%s", r->op && r->shape.causal ? " causal" : "");
-    if (!described(r))
-        append(text, sizeof text, ", %s", gpu_rate_name[r->stored]);
-    if (!described(r) && r->stored != r->rate)
-        append(text, sizeof text, " computed in %s", gpu_rate_name[r->rate]);
-    if (r->gpu)
-        append(text, sizeof text, ", on %s", r->gpu->product);
+    if (!described(r)) append(text, sizeof text, ", %s", gpu_rate_name[r->stored]);
+    if (!described(r) && r->stored != r->rate) append(text, sizeof text, " computed in %s", gpu_rate_name[r->rate]);
+    if (r->gpu) append(text, sizeof text, ", on %s", r->gpu->product);
     for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
         if (at && at + 1 + (int)strlen(word) > term->width)
             at = fprintf(out, "\n   ") - 1;
@@ -106,15 +101,13 @@ static void print_formulas(const struct roofline *r, const struct term *term, FI
         fprintf(out, "  %s %c %g B %s (%s)\n", i ? "     " : "bytes", r->ways_n > 1 ? mark_of(r, i) : ' ',
                 gpu_rate_bytes[r->stored], term->utf8 ? "·" : "*", plain(term, w->bytes_formula, text, sizeof text));
     }
-    if (r->op && r->op->letters)
-        fprintf(out, "         %s\n", r->op->letters);
+    if (r->op && r->op->letters) fprintf(out, "         %s\n", r->op->letters);
 }
 
 /* Tensor cores do nothing for what is no product of matrices. */
 static bool concerns(const struct roofline *r, int rate)
 {
-    if (described(r))
-        return rate == (int)r->rate;
+    if (described(r)) return rate == (int)r->rate;
     return r->gpu->tflops[rate] > 0 &&
            (!r->op || r->op->tensor || rate == GPU_FP64 || rate == GPU_FP32 || rate == GPU_FP16_PLAIN);
 }
@@ -155,16 +148,16 @@ static void print_ways(const struct roofline *r, const struct term *term, FILE *
         int length = (int)strlen(r->ways[i].name);
         wide = length > wide ? length : wide;
     }
-    fprintf(out, "%s    %-*s %11s %8s %7s %13s %10s  bound by%s\n", term_style(term, TERM_BOLD), wide, "", "work", "moved",
-            "FLOP/B", "at most", "least time", term_style(term, TERM_PLAIN));
+    fprintf(out, "%s    %-*s %11s %8s %7s %13s %10s  bound by%s\n", term_style(term, TERM_BOLD), wide, "", "work",
+            "moved", "FLOP/B", "at most", "least time", term_style(term, TERM_PLAIN));
     for (size_t i = 0; i < r->ways_n; i++) {
         const struct roof_way *w = &r->ways[i];
         struct roof_point p = point_of(r, r->gpu, w);
         char work[UNITS_TEXT], moved[UNITS_TEXT], most[UNITS_TEXT], least[UNITS_TEXT];
         fprintf(out, "  %s%c%s %-*s %11s %8s %7.4g %13s %10s  %s\n", term_style(term, TERM_YELLOW), mark_of(r, i),
-                term_style(term, TERM_PLAIN), wide, w->name, decimal(work, w->flops, "FLOP"), decimal(moved, w->bytes, "B"),
-                p.intensity, decimal(most, p.attainable, "FLOP/s"), format_seconds(least, p.least_s),
-                p.by_memory ? "memory" : "compute");
+                term_style(term, TERM_PLAIN), wide, w->name, decimal(work, w->flops, "FLOP"),
+                decimal(moved, w->bytes, "B"), p.intensity, decimal(most, p.attainable, "FLOP/s"),
+                format_seconds(least, p.least_s), p.by_memory ? "memory" : "compute");
     }
     if (point_of(r, r->gpu, &r->ways[r->ways_n - 1]).least_s < LAUNCH)
         fputs("  A kernel's launch alone takes 2 to 5 us: one this short is bound by launches.\n", out);
@@ -176,14 +169,14 @@ static void print_measured(const struct roofline *r, FILE *out)
     struct roof_point p = point_of(r, r->gpu, w);
     char time[UNITS_TEXT], share[UNITS_TEXT], flops[UNITS_TEXT], rate[UNITS_TEXT];
 
-    if (!(r->measured_s > 0))
-        return;
+    if (!(r->measured_s > 0)) return;
     fprintf(out, "\nx measured %s: %s of the roof%s%s (%s, %s).\n", format_seconds(time, r->measured_s),
             format_share(share, p.least_s / r->measured_s), *w->name ? " of " : "", w->name,
             decimal(flops, w->flops / r->measured_s, "FLOP/s"), format_rate(rate, w->bytes / r->measured_s));
     if (r->measured_s < p.least_s)
         fputs("  That is above the roof: fewer bytes came from memory than counted (caches), or\n"
-              "  the time is not of all this work.\n", out);
+              "  the time is not of all this work.\n",
+              out);
 }
 
 /* What each precision's roof is. Of an operator's tensors, only one precision's bytes were counted. */
@@ -192,8 +185,8 @@ static void print_rates(const struct roofline *r, const struct term *term, FILE 
     if (described(r)) {
         struct roof_point p = point_of(r, r->gpu, r->ways);
         char peak[UNITS_TEXT], speed[UNITS_TEXT];
-        fprintf(out, "\nAs given: %s, memory %s; ridge %.4g FLOP/B\n", decimal(peak, r->gpu->tflops[r->rate] * 1e12, "FLOP/s"),
-                decimal(speed, r->gpu->hbm, "B/s"), p.ridge);
+        fprintf(out, "\nAs given: %s, memory %s; ridge %.4g FLOP/B\n",
+                decimal(peak, r->gpu->tflops[r->rate] * 1e12, "FLOP/s"), decimal(speed, r->gpu->hbm, "B/s"), p.ridge);
         return;
     }
     struct table counted = {.head = {"", "TFLOPS", "ridge", "bound by", "what it is"}, .left = {true}};
@@ -204,8 +197,7 @@ static void print_rates(const struct roofline *r, const struct term *term, FILE 
 
     for (int rate = 0; rate < GPU_RATES_N; rate++) {
         char number[24], ridge[24];
-        if (!concerns(r, rate))
-            continue;
+        if (!concerns(r, rate)) continue;
         struct roof_point p = roof_point(w->flops, w->bytes, r->gpu->tflops[rate] * 1e12, r->gpu->hbm);
         snprintf(number, sizeof number, "%.5g", r->gpu->tflops[rate]);
         snprintf(ridge, sizeof ridge, "%.1f", p.ridge);
@@ -219,7 +211,8 @@ static void print_rates(const struct roofline *r, const struct term *term, FILE 
     fprintf(out, "  from: %s\n", r->gpu->source);
     if (concerns(r, GPU_FP16) && (strstr(r->gpu->key, "a100") || strstr(r->gpu->key, "a800")))
         fputs("  Where 77.6 or 78 TFLOPS are printed as this GPU's FP16, that is fp16-plain:\n"
-              "  with tensor cores it is 312.\n", out);
+              "  with tensor cores it is 312.\n",
+              out);
 }
 
 /* Without --gpu: all of them. */
@@ -229,16 +222,17 @@ static void print_all(const struct roofline *r, const struct term *term, FILE *o
     struct table t = {.head = {"GPU", "ridge", "bound by", "at most", "least time"}, .left = {true}};
     char work[UNITS_TEXT], moved[UNITS_TEXT];
 
-    fprintf(out, "  %s, %s moved, %.4g FLOP/B%s%s; %s\n\n", decimal(work, w->flops, "FLOP"), decimal(moved, w->bytes, "B"),
-            w->flops / w->bytes, *w->name ? ", " : "", w->name, gpu_rate_meaning[r->rate]);
+    fprintf(out, "  %s, %s moved, %.4g FLOP/B%s%s; %s\n\n", decimal(work, w->flops, "FLOP"),
+            decimal(moved, w->bytes, "B"), w->flops / w->bytes, *w->name ? ", " : "", w->name,
+            gpu_rate_meaning[r->rate]);
     for (size_t i = 0; i < gpus_n; i++) {
         char ridge[24], most[UNITS_TEXT], least[UNITS_TEXT];
-        if (!(gpus[i].tflops[r->rate] > 0))
-            continue;
+        if (!(gpus[i].tflops[r->rate] > 0)) continue;
         struct roof_point p = point_of(r, &gpus[i], w);
         snprintf(ridge, sizeof ridge, "%.1f", p.ridge);
         const char *const cells[TABLE_COLUMNS] = {gpus[i].key, ridge, p.by_memory ? "memory" : "compute",
-                                                  decimal(most, p.attainable, "FLOP/s"), format_seconds(least, p.least_s)};
+                                                  decimal(most, p.attainable, "FLOP/s"),
+                                                  format_seconds(least, p.least_s)};
         table_add(&t, cells, NULL);
     }
     table_print(&t, term, 2, out);
@@ -305,8 +299,7 @@ static json_t *gpus_json(const struct roofline *r)
     json_t *list = json_array();
 
     for (size_t i = 0; i < gpus_n; i++) {
-        if (!(gpus[i].tflops[r->rate] > 0))
-            continue;
+        if (!(gpus[i].tflops[r->rate] > 0)) continue;
         json_t *one = place(r, &gpus[i], &r->ways[r->ways_n - 1]);
         json_object_set_new(one, "gpu", json_string(gpus[i].key));
         json_array_append_new(list, one);
@@ -342,9 +335,10 @@ void view_roofline_json(const struct roofline *r, FILE *out)
     }
     json_object_set_new(root, "ways", ways_json(r));
     if (r->gpu)
-        json_object_set_new(root, "gpu", json_pack("{s:s, s:s, s:f, s:s, s:o}", "key", r->gpu->key, "name", r->gpu->product,
-                                                   "memory_bytes_per_s", r->gpu->hbm, "source", r->gpu->source, "rates",
-                                                   rates_json(r)));
+        json_object_set_new(root, "gpu",
+                            json_pack("{s:s, s:s, s:f, s:s, s:o}", "key", r->gpu->key, "name", r->gpu->product,
+                                      "memory_bytes_per_s", r->gpu->hbm, "source", r->gpu->source, "rates",
+                                      rates_json(r)));
     else
         json_object_set_new(root, "gpus", gpus_json(r));
     json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

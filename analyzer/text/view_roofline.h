@@ -7,14 +7,14 @@
 #include "analyzer/estimate/roofline.h"
 
 struct roofline {
-    const struct gpu *gpu;     /* NULL: against all that are known */
-    enum gpu_rate rate;        /* what it computes with */
-    enum gpu_rate stored;      /* what its tensors are stored in */
-    const struct roof_op *op;  /* NULL: operations and bytes were given */
+    const struct gpu *gpu;    /* NULL: against all that are known */
+    enum gpu_rate rate;       /* what it computes with */
+    enum gpu_rate stored;     /* what its tensors are stored in */
+    const struct roof_op *op; /* NULL: operations and bytes were given */
     struct roof_shape shape;
     struct roof_way ways[ROOF_WAYS_MAX];
     size_t ways_n;
-    double measured_s;         /* 0: not given */
+    double measured_s; /* 0: not given */
 };
 
 void view_roofline_text(const struct roofline *r, const struct term *term, FILE *out);

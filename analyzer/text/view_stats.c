@@ -9,7 +9,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/text/view_text_parts.h"
 
-#define SIZE_STEP 2 /* classes of sizes in a row: each is four times the one before */
+#define SIZE_STEP 2  /* classes of sizes in a row: each is four times the one before */
 #define SIZE_FIRST 9 /* up to 512 B, PyTorch's least */
 
 static const char *const space_words[8] = {
@@ -29,8 +29,7 @@ static int64_t most_live(const struct gs_report *r, int layer)
     int64_t most = 0;
 
     for (size_t i = 0; i < r->peaks_n; i++)
-        if ((int)r->peaks[i].layer == layer)
-            most = r->peaks[i].bytes > most ? r->peaks[i].bytes : most;
+        if ((int)r->peaks[i].layer == layer) most = r->peaks[i].bytes > most ? r->peaks[i].bytes : most;
     return most;
 }
 
@@ -66,11 +65,11 @@ static void total_row(const struct stats *x, struct table *t, const char *name,
     table_add(t, cells, NULL);
 }
 
-#define FIGURE(name, ...)                                                                          \
+#define FIGURE(name, ...)                                                                           \
     static void name(char *out, const struct stats *x, const struct statistics_layer *l, int layer) \
-    {                                                                                              \
-        (void)x, (void)l, (void)layer;                                                             \
-        __VA_ARGS__;                                                                               \
+    {                                                                                               \
+        (void)x, (void)l, (void)layer;                                                              \
+        __VA_ARGS__;                                                                                \
     }
 FIGURE(figure_allocations, format_count(out, l->allocations))
 FIGURE(figure_frees, format_count(out, l->frees))
@@ -95,16 +94,14 @@ static void totals(const struct view_text *t, const struct stats *x)
     size_t n = 1;
 
     for (int i = 0; i < GS_SERIES_LAYERS; i++)
-        if (stats_present(x, i))
-            table.head[n++] = short_layer(i);
+        if (stats_present(x, i)) table.head[n++] = short_layer(i);
     table.head[n] = "";
     view_title(t, TERM_BOLD, "Allocations");
     total_row(x, &table, "allocations", figure_allocations);
     total_row(x, &table, "frees", figure_frees);
     total_row(x, &table, "not freed", figure_kept);
     total_row(x, &table, "a second", figure_rate);
-    if (x->steps)
-        total_row(x, &table, "a step", figure_step);
+    if (x->steps) total_row(x, &table, "a step", figure_step);
     total_row(x, &table, "bytes in all", figure_allocated);
     total_row(x, &table, "most at once", figure_peak);
     total_row(x, &table, "at the end", figure_end);
@@ -120,14 +117,11 @@ static void spaces(const struct view_text *t, const struct stats *x)
     const struct statistics_layer *l = &x->all.layers[GS_SERIES_DEVICE];
     struct table table = {.head = {"of GPU memory by", "allocations", "bytes", ""}, .left = {true}};
 
-    if (l->spaces[GS_SPACE_DEVICE].count == l->allocations)
-        return;
+    if (l->spaces[GS_SPACE_DEVICE].count == l->allocations) return;
     for (int i = 0; i < 8; i++) {
         char count[UNITS_TEXT], bytes[UNITS_TEXT];
-        if (!l->spaces[i].count)
-            continue;
-        const char *cells[] = {space_words[i] ? space_words[i] : "other",
-                               format_count(count, l->spaces[i].count),
+        if (!l->spaces[i].count) continue;
+        const char *cells[] = {space_words[i] ? space_words[i] : "other", format_count(count, l->spaces[i].count),
                                view_bytes(bytes, l->spaces[i].bytes), ""};
         table_add(&table, cells, NULL);
     }
@@ -148,8 +142,7 @@ static void bar_text(const struct term *t, double share, int columns, char *out,
     out[0] = 0;
     for (int i = 0; i < (t->utf8 ? eighths / 8 : (eighths + 7) / 8) && (size_t)at + 4 < size; i++)
         at += snprintf(out + at, size - (size_t)at, "%s", t->utf8 ? "█" : "#");
-    if (t->utf8)
-        snprintf(out + at, size - (size_t)at, "%s", part[eighths % 8]);
+    if (t->utf8) snprintf(out + at, size - (size_t)at, "%s", part[eighths % 8]);
 }
 
 static void class_row(const struct view_text *t, struct table *table, const char *name,
@@ -160,16 +153,14 @@ static void class_row(const struct view_text *t, struct table *table, const char
 
     bar_text(&t->term, most ? (double)k->count / (double)most : 0, columns, bar, sizeof bar);
     const char *cells[] = {name, format_count(count, k->count),
-                           format_share(share, all ? (double)k->count / (double)all : 0),
-                           view_bytes(bytes, k->bytes), bar};
+                           format_share(share, all ? (double)k->count / (double)all : 0), view_bytes(bytes, k->bytes),
+                           bar};
     table_add(table, cells, NULL);
 }
 
 static void heading_of(const struct view_text *t, const struct stats *x, const char *what)
 {
-    view_heading(t, TERM_BOLD, what, " of %s", x->layer == GS_SERIES_DEVICE
-                                                  ? "what CUDA gave"
-                                                  : view_layer(x->layer));
+    view_heading(t, TERM_BOLD, what, " of %s", x->layer == GS_SERIES_DEVICE ? "what CUDA gave" : view_layer(x->layer));
 }
 
 /* Powers of two, two to a row; all below the first are one. */
@@ -194,10 +185,8 @@ static void sizes(const struct view_text *t, const struct stats *x)
     size_t n = size_rows(l, rows), first = 0;
     uint64_t most = 0;
 
-    while (first < n && !rows[first].count)
-        first++;
-    for (size_t i = 0; i < n; i++)
-        most = rows[i].count > most ? rows[i].count : most;
+    while (first < n && !rows[first].count) first++;
+    for (size_t i = 0; i < n; i++) most = rows[i].count > most ? rows[i].count : most;
     for (size_t i = first; i < n; i++) {
         char name[UNITS_TEXT];
         uint64_t from = i ? (uint64_t)1 << (SIZE_FIRST + (i - 1) * SIZE_STEP) : 0;
@@ -213,23 +202,17 @@ static void sizes(const struct view_text *t, const struct stats *x)
 static void lives(const struct view_text *t, const struct stats *x)
 {
     const struct statistics_layer *l = &x->all.layers[x->layer];
-    static const char *const names[STATISTICS_LIVES] = {
-        "below 10 ns", "10 ns", "100 ns", "1 us",   "10 us", "100 us",
-        "1 ms",        "10 ms", "100 ms", "1 s",    "10 s",  "100 s"};
+    static const char *const names[STATISTICS_LIVES] = {"below 10 ns", "10 ns", "100 ns", "1 us", "10 us", "100 us",
+                                                        "1 ms",        "10 ms", "100 ms", "1 s",  "10 s",  "100 s"};
     struct table table = {.head = {"from", "count", "share", "bytes", ""}, .left = {[4] = true}};
     uint64_t most = l->kept.count;
     int first = 0, last = STATISTICS_LIVES - 1;
 
-    while (first < last && !l->lives[first].count)
-        first++;
-    while (last > first && !l->lives[last].count)
-        last--;
-    for (int i = first; i <= last; i++)
-        most = l->lives[i].count > most ? l->lives[i].count : most;
-    for (int i = first; i <= last && l->frees; i++)
-        class_row(t, &table, names[i], &l->lives[i], l->allocations, most);
-    if (l->kept.count)
-        class_row(t, &table, "not freed", &l->kept, l->allocations, most);
+    while (first < last && !l->lives[first].count) first++;
+    while (last > first && !l->lives[last].count) last--;
+    for (int i = first; i <= last; i++) most = l->lives[i].count > most ? l->lives[i].count : most;
+    for (int i = first; i <= last && l->frees; i++) class_row(t, &table, names[i], &l->lives[i], l->allocations, most);
+    if (l->kept.count) class_row(t, &table, "not freed", &l->kept, l->allocations, most);
     heading_of(t, x, "Lifetimes");
     table_print(&table, &t->term, INDENT, t->out);
 }
@@ -241,29 +224,25 @@ static void frame_cell(const void *view, const void *item, char *out, size_t siz
     const struct tally_row *r = item;
 
     if (r->name)
-        snprintf(out, size, "%.*s", columns,
-                 strcmp(r->name, "optimizer_state") == 0 ? "optimizer state" : r->name);
+        snprintf(out, size, "%.*s", columns, strcmp(r->name, "optimizer_state") == 0 ? "optimizer state" : r->name);
     else if (r->frame)
         view_frame(view, out, size, r->frame, columns);
     else
         snprintf(out, size, "%.*s", columns, "(no stack recorded)");
 }
 
-static void list(const struct view_text *t, const struct stats *x, const struct tally *lines,
-                 const char *what, const char *last)
+static void list(const struct view_text *t, const struct stats *x, const struct tally *lines, const char *what,
+                 const char *last)
 {
-    struct table table = {.last = frame_cell, .self = t,
-                          .head = {"bytes", "share", "count", "share", last}};
+    struct table table = {.last = frame_cell, .self = t, .head = {"bytes", "share", "count", "share", last}};
     size_t shown = lines->n < t->top || lines == x->categories ? lines->n : t->top;
 
-    if (!shown)
-        return;
+    if (!shown) return;
     heading_of(t, x, what);
     for (size_t i = 0; i < shown; i++) {
         const struct tally_row *r = &lines->rows[i];
         char bytes[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], of[UNITS_TEXT];
-        if (r->own <= 0 && !r->own_count)
-            continue;
+        if (r->own <= 0 && !r->own_count) continue;
         const char *cells[] = {
             view_bytes(bytes, r->own),
             format_share(share, x->profile->total ? (double)r->own / (double)x->profile->total : 0),
@@ -290,8 +269,7 @@ void view_stats(const struct view_text *t, const struct stats *x)
     spaces(t, x);
     sizes(t, x);
     lives(t, x);
-    if (told(x->categories))
-        list(t, x, x->categories, "All allocations", "category");
+    if (told(x->categories)) list(t, x, x->categories, "All allocations", "category");
     tally_sort(x->lines, TALLY_BY_OWN);
     list(t, x, x->lines, "Most bytes", "line");
     tally_sort(x->lines, TALLY_BY_COUNT);
@@ -314,8 +292,7 @@ static json_t *sizes_json(const struct statistics_layer *l)
     json_t *a = json_array();
 
     for (unsigned i = 0; i < STATISTICS_SIZES; i++) {
-        if (!l->sizes[i].count)
-            continue;
+        if (!l->sizes[i].count) continue;
         json_t *o = tally_json(&l->sizes[i]);
         set_count(o, "from_bytes", i ? (uint64_t)1 << i : 0);
         json_array_append_new(a, o);
@@ -329,8 +306,7 @@ static json_t *lives_json(const struct statistics_layer *l)
     double from = 1e-9;
 
     for (unsigned i = 0; i < STATISTICS_LIVES; i++, from *= 10) {
-        if (!l->lives[i].count)
-            continue;
+        if (!l->lives[i].count) continue;
         json_t *o = tally_json(&l->lives[i]);
         set_real(o, "from_s", i ? from : 0);
         json_array_append_new(a, o);
@@ -349,14 +325,16 @@ static json_t *layer_json(const struct stats *x, int layer)
     set_bytes(o, "freed_bytes", l->freed);
     set_bytes(o, "largest_bytes", l->largest);
     set_real(o, "mean_life_s", l->frees ? l->life_ns / (double)l->frees / 1e9 : NAN);
-    set_real(o, "allocations_per_s",
-             x->report->duration_s > 0 ? (double)l->allocations / x->report->duration_s : NAN);
+    set_real(o, "allocations_per_s", x->report->duration_s > 0 ? (double)l->allocations / x->report->duration_s : NAN);
     set(o, "not_freed", tally_json(&l->kept));
     set(o, "sizes", sizes_json(l));
     set(o, "lifetimes", lives_json(l));
     for (int i = 0; i < 8; i++)
         if (l->spaces[i].count && layer == GS_SERIES_DEVICE)
-            set(by_space, i == GS_SPACE_DEVICE ? "device" : space_words[i] ? space_words[i] : "other",
+            set(by_space,
+                i == GS_SPACE_DEVICE ? "device"
+                : space_words[i]     ? space_words[i]
+                                     : "other",
                 tally_json(&l->spaces[i]));
     set(o, "by_space", by_space);
     return o;
@@ -368,8 +346,7 @@ static json_t *lines_json(const struct tally *t, size_t top, bool names)
 
     for (size_t i = 0; i < t->n && (i < top || names); i++) {
         const struct tally_row *r = &t->rows[i];
-        if (!r->own_count)
-            continue;
+        if (!r->own_count) continue;
         json_t *o = json_object();
         if (names)
             set_text(o, "category", r->name);
@@ -389,15 +366,12 @@ void view_stats_json(json_t *o, const struct stats *x, size_t top)
     set_real(o, "duration_s", x->report->duration_s);
     set_count(o, "events", x->report->events);
     for (int i = 0; i < GS_SERIES_LAYERS; i++)
-        if (stats_present(x, i))
-            set(layers, gs_series_word((enum gs_series_layer)i), layer_json(x, i));
+        if (stats_present(x, i)) set(layers, gs_series_word((enum gs_series_layer)i), layer_json(x, i));
     set(o, "layers", layers);
     set_text(o, "layer", x->profile ? gs_series_word(x->layer) : NULL);
     set(o, "by_category", x->profile ? lines_json(x->categories, 0, true) : json_array());
-    if (x->profile)
-        tally_sort(x->lines, TALLY_BY_OWN);
+    if (x->profile) tally_sort(x->lines, TALLY_BY_OWN);
     set(o, "most_bytes", x->profile ? lines_json(x->lines, top, false) : json_array());
-    if (x->profile)
-        tally_sort(x->lines, TALLY_BY_COUNT);
+    if (x->profile) tally_sort(x->lines, TALLY_BY_COUNT);
     set(o, "most_allocations", x->profile ? lines_json(x->lines, top, false) : json_array());
 }

@@ -35,8 +35,7 @@ const char view_section_words[] =
 bool view_section_key(uint64_t only, const char *key)
 {
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
-        if (only >> i & 1 && options_is_word(key, sections[i].json))
-            return true;
+        if (only >> i & 1 && options_is_word(key, sections[i].json)) return true;
     return false;
 }
 
@@ -44,8 +43,7 @@ uint64_t view_section_questions(uint64_t only)
 {
     uint64_t all = 0;
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-        if (only >> i & 1 && !sections[i].questions)
-            return 0;
+        if (only >> i & 1 && !sections[i].questions) return 0;
         all |= only >> i & 1 ? sections[i].questions : 0;
     }
     return all;
@@ -55,8 +53,7 @@ static void print_sections(const struct view_text *v)
 {
     view_text_warnings(v);
     for (unsigned i = 0; i < sizeof sections / sizeof *sections; i++)
-        if (view_shows(v, (enum view_section)i))
-            sections[i].print(v);
+        if (view_shows(v, (enum view_section)i)) sections[i].print(v);
 }
 
 /* A section begins with a blank line: the one that is printed first needs none. */
@@ -92,16 +89,12 @@ static void lost(const struct view_text *v)
 
     format_plural(count, v->report->lost_events, "event was", "events were");
     if (isnan(v->report->lost_first_s))
-        snprintf(
-            line, sizeof line,
-            "%s lost: totals and peaks can be wrong, and memory can seem never freed",
-            count);
+        snprintf(line, sizeof line, "%s lost: totals and peaks can be wrong, and memory can seem never freed", count);
     else
-        snprintf(
-            line, sizeof line,
-            "%s lost, from %s on: after that totals and peaks can be wrong, and memory "
-            "can seem never freed",
-            count, format_seconds(at, v->report->lost_first_s));
+        snprintf(line, sizeof line,
+                 "%s lost, from %s on: after that totals and peaks can be wrong, and memory "
+                 "can seem never freed",
+                 count, format_seconds(at, v->report->lost_first_s));
     warn(v, line);
 }
 
@@ -118,8 +111,7 @@ static void killed(const struct view_text *v)
             first = i;
         }
     }
-    if (!died)
-        return;
+    if (!died) return;
     format_seconds(at, (double)r->processes[first].end_ns / 1e9);
     int n = r->processes[first].rank < 0
                 ? 0
@@ -127,24 +119,22 @@ static void killed(const struct view_text *v)
     snprintf(who + n, sizeof who - (size_t)n, "process %u", r->processes[first].pid);
     char how[GS_FAILURE_TEXT];
     if (died == 1 && r->processes_n == 1 && !torn && gs_process_failure(&r->processes[0], how, sizeof how))
-        snprintf(line, sizeof line, "the program did not end in order (%s), at %s: the recording is complete up to its last call",
-                 how, at);
+        snprintf(line, sizeof line,
+                 "the program did not end in order (%s), at %s: the recording is complete up to its last call", how,
+                 at);
     else if (died == 1 && r->processes_n == 1)
-        snprintf(
-            line, sizeof line,
-            torn ? "the program did not end in order, and its last events are not here: the recording "
-                   "stops at %s"
-                 : "the program was killed or crashed at %s, or left by _exit: the recording is "
-                   "complete up to its last call",
-            at);
+        snprintf(line, sizeof line,
+                 torn ? "the program did not end in order, and its last events are not here: the recording "
+                        "stops at %s"
+                      : "the program was killed or crashed at %s, or left by _exit: the recording is "
+                        "complete up to its last call",
+                 at);
     else
-        snprintf(
-            line, sizeof line,
-            "%zu of %zu processes were killed, crashed or left by _exit (as forked workers do), "
-            "%s first (%s): their recordings "
-            "are complete up to their last calls%s",
-            died, r->processes_n, who, at,
-            torn ? ", except where said below" : "");
+        snprintf(line, sizeof line,
+                 "%zu of %zu processes were killed, crashed or left by _exit (as forked workers do), "
+                 "%s first (%s): their recordings "
+                 "are complete up to their last calls%s",
+                 died, r->processes_n, who, at, torn ? ", except where said below" : "");
     warn(v, line);
 }
 
@@ -155,8 +145,7 @@ static void started(const struct view_text *v, char *out, size_t size)
     struct tm when;
 
     out[0] = 0;
-    if (ns > 0 && localtime_r(&t, &when))
-        strftime(out, size, " on %Y-%m-%d %H:%M", &when);
+    if (ns > 0 && localtime_r(&t, &when)) strftime(out, size, " on %Y-%m-%d %H:%M", &when);
 }
 
 static bool alike(const struct gs_device *a, const struct gs_device *b)
@@ -169,9 +158,9 @@ static void capped(const struct view_text *v, const struct gs_device *d)
 {
     char cap[UNITS_TEXT], size[UNITS_TEXT], line[160];
 
-    if (d->physical_bytes == GS_UNKNOWN)
-        return;
-    snprintf(line, sizeof line, "Device capped at %s by GPUSPY_LIMIT (of %s): what is free, and what was refused, is the cap's.",
+    if (d->physical_bytes == GS_UNKNOWN) return;
+    snprintf(line, sizeof line,
+             "Device capped at %s by GPUSPY_LIMIT (of %s): what is free, and what was refused, is the cap's.",
              view_bytes(cap, d->total_bytes), view_bytes(size, d->physical_bytes));
     view_wrap(v, 0, "", line);
 }
@@ -185,20 +174,17 @@ static void devices(const struct view_text *v)
     for (size_t i = 0; i < n; i++) {
         size_t first = i;
         char name[128], size[UNITS_TEXT];
-        while (i + 1 < n && alike(&d[i], &d[i + 1]))
-            i++;
+        while (i + 1 < n && alike(&d[i], &d[i + 1])) i++;
         term_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
         char line[256], which[48];
-        snprintf(which, sizeof which, i > first ? "GPU %d to %d" : "GPU %d", d[first].device,
-                 d[i].device);
-        snprintf(line, sizeof line, "%s%s%s, %s%s", which, *name ? ": " : "", name,
-                 view_bytes(size, d[i].total_bytes), i > first ? " each" : "");
+        snprintf(which, sizeof which, i > first ? "GPU %d to %d" : "GPU %d", d[first].device, d[i].device);
+        snprintf(line, sizeof line, "%s%s%s, %s%s", which, *name ? ": " : "", name, view_bytes(size, d[i].total_bytes),
+                 i > first ? " each" : "");
         view_wrap(v, 0, "", line);
         capped(v, &d[i]);
     }
     for (size_t i = 0; i < n; i++) {
-        if (!gs_device_simulated(d[i].name))
-            continue;
+        if (!gs_device_simulated(d[i].name)) continue;
         view_wrap(v, 0, "",
                   "A simulated GPU: no kernel ran. Memory is what the program asked for; values in it "
                   "and times on it mean nothing.");
@@ -208,29 +194,24 @@ static void devices(const struct view_text *v)
 
 void view_text_warnings(const struct view_text *v)
 {
-    if (v->report->lost_events)
-        lost(v);
+    if (v->report->lost_events) lost(v);
     if (!v->report->run || !gs_run_loop(v->report->run)) /* else it is the loop that ended it */
         killed(v);
-    for (size_t i = 0; i < v->report->notes_n; i++)
-        warn(v, v->report->notes[i]);
+    for (size_t i = 0; i < v->report->notes_n; i++) warn(v, v->report->notes[i]);
 }
 
 void view_text_run(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
-    char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64],
-        line[512];
+    char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64], line[512];
 
     term_clean(command, sizeof command, r->command ? r->command : "?", v->term.utf8);
     text_elide(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
     started(v, when, sizeof when);
-    fprintf(v->out, "%s%s%s\n", term_style(&v->term, TERM_BOLD), short_command,
-            term_style(&v->term, TERM_PLAIN));
+    fprintf(v->out, "%s%s%s\n", term_style(&v->term, TERM_BOLD), short_command, term_style(&v->term, TERM_PLAIN));
     int at = snprintf(line, sizeof line, "%s%s, %s", format_seconds(time, r->duration_s), when,
                       format_plural(count, r->events, "event", NULL));
-    if (r->processes_n > 1)
-        at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
+    if (r->processes_n > 1) at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
     if (r->processes_n == 1 && r->processes[0].python_version) {
         term_clean(command, 32, r->processes[0].python_version, v->term.utf8);
         snprintf(line + at, sizeof line - (size_t)at, ", Python %s", command);
@@ -263,8 +244,7 @@ static void print_commands(const struct view_text *v, const struct commands *c)
 
     text_path_here(path, sizeof path, v->database);
     const int around = term_columns("  gpuspy  ") + term_columns(path);
-    for (size_t i = 0; i < c->n; i++)
-        longest = (int)strlen(c->words[i]) > longest ? (int)strlen(c->words[i]) : longest;
+    for (size_t i = 0; i < c->n; i++) longest = (int)strlen(c->words[i]) > longest ? (int)strlen(c->words[i]) : longest;
     for (size_t i = 0; i < c->n; i++) {
         const int pad = longest - (int)strlen(c->words[i]) + GAP;
         fprintf(v->out, "  gpuspy %s %s", c->words[i], path);
@@ -285,19 +265,15 @@ static void next_commands(const struct view_text *v)
     char params[64], words[96];
     bool fatal = false, memory = false, simulated = false;
 
-    for (size_t i = 0; i < r->ooms_n; i++)
-        fatal = fatal || r->ooms[i].fatal;
-    for (size_t i = 0; i < r->peaks_n; i++)
-        memory = memory || (r->peaks[i].device >= 0 && r->peaks[i].bytes > 0);
-    for (size_t i = 0; i < r->devices_n; i++)
-        simulated = simulated || gs_device_simulated(r->devices[i].name);
+    for (size_t i = 0; i < r->ooms_n; i++) fatal = fatal || r->ooms[i].fatal;
+    for (size_t i = 0; i < r->peaks_n; i++) memory = memory || (r->peaks[i].device >= 0 && r->peaks[i].bytes > 0);
+    for (size_t i = 0; i < r->devices_n; i++) simulated = simulated || gs_device_simulated(r->devices[i].name);
     add_command(&c, "report --html out.html", "to look at and to send: what was live when");
     if (memory && fatal)
         add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
     else if (memory)
         add_command(&c, "tree", "the calls that held memory at the peak");
-    if (r->growth_n)
-        add_command(&c, "leaks", "what was never freed, and what of it grows");
+    if (r->growth_n) add_command(&c, "leaks", "what was never freed, and what of it grows");
     if (r->sync_share >= WAITS_WORTH && !simulated) /* whose times mean nothing */
         add_command(&c, "tree --what waits", "the calls that waited for the GPU");
     view_next_budget(v, params, sizeof params);
@@ -325,7 +301,6 @@ void view_text_advice(const struct view_text *v)
                          ", most worthwhile first");
         view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
     }
-    if (v->only)
-        return;
+    if (v->only) return;
     next_commands(v);
 }

@@ -9,18 +9,15 @@
 #define STREAMS 4
 
 /* The moment that is talked about: the failure that ended the run, else the peak. */
-static const struct gs_allocator_state *state_of(const struct gs_report *r, uint32_t process,
-                                                 int device)
+static const struct gs_allocator_state *state_of(const struct gs_report *r, uint32_t process, int device)
 {
     const struct gs_allocator_state *best = NULL;
     bool fatal = false;
     for (size_t i = 0; i < r->ooms_n; i++)
-        fatal = fatal || (r->ooms[i].fatal && r->ooms[i].process == process &&
-                          r->ooms[i].device == device);
+        fatal = fatal || (r->ooms[i].fatal && r->ooms[i].process == process && r->ooms[i].device == device);
     for (size_t i = 0; i < r->allocator_n; i++) {
         const struct gs_allocator_state *s = &r->allocator[i];
-        if (s->process == process && s->device == device &&
-            s->moment == (fatal ? GS_MOMENT_OOM : GS_MOMENT_PEAK))
+        if (s->process == process && s->device == device && s->moment == (fatal ? GS_MOMENT_OOM : GS_MOMENT_PEAK))
             best = s; /* of failures the last one */
     }
     return best;
@@ -34,10 +31,8 @@ static void streams(const struct view_text *v, const struct gs_allocator_state *
     size_t at = 0, n = s->by_stream_n;
 
     for (size_t i = 0; i < n; i++)
-        others += s->by_stream[i].stream_known && s->by_stream[i].stream ? s->by_stream[i].reserved
-                                                                         : 0;
-    if (n < 2 || s->reserved <= 0 || others < s->reserved / 20)
-        return;
+        others += s->by_stream[i].stream_known && s->by_stream[i].stream ? s->by_stream[i].reserved : 0;
+    if (n < 2 || s->reserved <= 0 || others < s->reserved / 20) return;
     for (size_t i = 0; i < n && i < STREAMS && at < sizeof line; i++) {
         const struct gs_pool_share *h = &s->by_stream[i];
         char name[32] = "the default one";
@@ -45,13 +40,12 @@ static void streams(const struct view_text *v, const struct gs_allocator_state *
             snprintf(name, sizeof name, "streams unknown");
         else if (h->stream)
             snprintf(name, sizeof name, "0x%llx", (unsigned long long)h->stream);
-        at += (size_t)snprintf(line + at, sizeof line - at, "%s%s by %s", i ? ", " : "",
-                               view_bytes(bytes, h->reserved), name);
+        at += (size_t)snprintf(line + at, sizeof line - at, "%s%s by %s", i ? ", " : "", view_bytes(bytes, h->reserved),
+                               name);
     }
     if (at < sizeof line && n > STREAMS)
         at += (size_t)snprintf(line + at, sizeof line - at, ", the rest by %zu more", n - STREAMS);
-    if (at < sizeof line)
-        snprintf(line + at, sizeof line - at, "; what one stream caches no other can use");
+    if (at < sizeof line) snprintf(line + at, sizeof line - at, "; what one stream caches no other can use");
     view_wrap(v, INDENT, "by stream   ", line);
 }
 
@@ -67,8 +61,7 @@ static void private_pools(const struct view_text *v, const struct gs_allocator_s
             allocated += h->allocated;
         }
     }
-    if (!reserved)
-        return;
+    if (!reserved) return;
     snprintf(line, sizeof line,
              "%s reserved in private pools, %s of it in tensors; nothing else can use the rest as long "
              "as the graphs are there",
@@ -81,19 +74,16 @@ void view_text_allocator(const struct view_text *v, uint32_t process, int device
     const struct gs_allocator_state *s = state_of(v->report, process, device);
     char line[256], bytes[UNITS_TEXT];
 
-    if (!s)
-        return;
+    if (!s) return;
     if (s->pending != GS_UNKNOWN && s->pending > 0) {
-        snprintf(line, sizeof line,
-                 "%s freed by the program, but another stream may still use it (record_stream)",
+        snprintf(line, sizeof line, "%s freed by the program, but another stream may still use it (record_stream)",
                  view_bytes(bytes, s->pending));
         view_wrap(v, INDENT, "pending     ", line);
     }
     streams(v, s);
     private_pools(v, s);
     if (s->backend == GS_BACKEND_ASYNC)
-        view_wrap(v, INDENT, "allocator   ",
-                  "cudaMallocAsync: CUDA's own pool, which does not tell what it caches");
+        view_wrap(v, INDENT, "allocator   ", "cudaMallocAsync: CUDA's own pool, which does not tell what it caches");
     else if (s->expandable == GS_YES)
         view_wrap(v, INDENT, "allocator   ", "its segments are expandable");
 }
@@ -107,17 +97,14 @@ void view_text_flushes(const struct view_text *v)
     for (size_t i = 0; i < r->flushes_n && shown < v->top; i++) {
         const struct gs_cache_flush *f = &r->flushes[i];
         char count[UNITS_TEXT], bytes[UNITS_TEXT], again[UNITS_TEXT], waited[UNITS_TEXT];
-        if (!f->matters && f->kind == GS_FLUSH_EMPTY_CACHE)
-            continue; /* now and then it is right */
+        if (!f->matters && f->kind == GS_FLUSH_EMPTY_CACHE) continue; /* now and then it is right */
         if (!shown++)
             view_heading(v, TERM_YELLOW, "Cache given back to CUDA",
                          ": by empty_cache in a loop, or because most of the memory was used up "
                          "(garbage collection)");
-        const char *cells[] = {format_count(count, f->count), view_bytes(bytes, f->bytes),
-                               view_bytes(again, f->again),
+        const char *cells[] = {format_count(count, f->count), view_bytes(bytes, f->bytes), view_bytes(again, f->again),
                                f->blocked_s > 0 ? format_seconds(waited, f->blocked_s) : ""};
         table_add(&t, cells, &f->site);
     }
-    if (shown)
-        table_print(&t, &v->term, INDENT, v->out);
+    if (shown) table_print(&t, &v->term, INDENT, v->out);
 }

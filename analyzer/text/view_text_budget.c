@@ -14,15 +14,12 @@ struct measured {
 static void row(struct table *t, const char *what, double estimate, const struct measured *m)
 {
     char size[UNITS_TEXT], at_peak[UNITS_TEXT], difference[UNITS_TEXT];
-    const char *cells[TABLE_COLUMNS] = {estimate >= 0 ? format_bytes(size, units_whole(estimate))
-                                                      : ""};
+    const char *cells[TABLE_COLUMNS] = {estimate >= 0 ? format_bytes(size, units_whole(estimate)) : ""};
     size_t n = 1;
 
     if (m) {
         cells[n++] = m->bytes >= 0 ? view_bytes(at_peak, m->bytes) : "";
-        cells[n++] = fabs(m->difference) < 9e18
-                         ? format_bytes_signed(difference, (int64_t)m->difference)
-                         : "";
+        cells[n++] = fabs(m->difference) < 9e18 ? format_bytes_signed(difference, (int64_t)m->difference) : "";
     }
     cells[n] = what;
     table_add(t, cells, NULL);
@@ -50,9 +47,10 @@ static void categories(struct table *t, const struct gs_budget *b)
         const struct gs_budget_row *r = &b->rows[i];
         range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
         if (r->inside == 0 && !r->why)
-            snprintf(of, sizeof of, "%s", b->levels_n && b->levels[0].level == GS_LEVEL_PASS ? ": judged below, in a sum" : "");
-        snprintf(what, sizeof what, "%s%s%s%s", gs_category_text(r->category), of,
-                 r->why ? *of ? ", " : ": " : "", r->why ? r->why : "");
+            snprintf(of, sizeof of, "%s",
+                     b->levels_n && b->levels[0].level == GS_LEVEL_PASS ? ": judged below, in a sum" : "");
+        snprintf(what, sizeof what, "%s%s%s%s", gs_category_text(r->category), of, r->why ? *of ? ", " : ": " : "",
+                 r->why ? r->why : "");
         row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
     }
 }
@@ -76,7 +74,8 @@ static void moment(const struct view_text *v, const struct gs_budget *b)
     char line[256];
 
     if (b->failed && b->measured_phase == PHASE_FORWARD)
-        snprintf(line, sizeof line, "Memory ran out in forward: the estimates are those of its end, which was not reached.");
+        snprintf(line, sizeof line,
+                 "Memory ran out in forward: the estimates are those of its end, which was not reached.");
     else if (b->measured_phase == b->expected_phase)
         snprintf(line, sizeof line, "The peak came where it was expected: %s.", gs_moment_text(b->measured_phase));
     else if (b->measured_phase >= 0)
@@ -144,8 +143,7 @@ static int64_t measured_of(const struct gs_budget *b, const struct gs_budget_row
 /* What is not as estimated, and not made up for by what is judged with it. */
 static bool outside(const struct gs_budget *b, const struct gs_budget_row *r)
 {
-    if (!b->planned)
-        return fabs((double)measured_of(b, r) - r->estimate_bytes) > 0.1 * r->estimate_bytes + 4096;
+    if (!b->planned) return fabs((double)measured_of(b, r) - r->estimate_bytes) > 0.1 * r->estimate_bytes + 4096;
     return r->inside == 0 && r->why;
 }
 
@@ -153,8 +151,7 @@ static size_t outsides(const struct gs_budget *b)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < b->rows_n; i++)
-        n += outside(b, &b->rows[i]);
+    for (size_t i = 0; i < b->rows_n; i++) n += outside(b, &b->rows[i]);
     return n;
 }
 
@@ -166,15 +163,17 @@ static void rank_line(const struct view_text *v, const struct gs_budget *b)
 
     name_of(v, b, name);
     at = (size_t)snprintf(line, sizeof line, "%s: %s at the peak%s", name, view_bytes(bytes, b->measured_bytes),
-                          !b->rows_n ? ", and nothing was recognised" : outsides(b) ? "" : ", as estimated");
+                          !b->rows_n    ? ", and nothing was recognised"
+                          : outsides(b) ? ""
+                                        : ", as estimated");
     for (size_t i = 0; i < b->rows_n; i++) {
         const struct gs_budget_row *r = &b->rows[i];
-        if (!outside(b, r) || at >= sizeof line)
-            continue;
+        if (!outside(b, r) || at >= sizeof line) continue;
         format_bytes(low, units_whole(r->expected.low));
         format_bytes(high, units_whole(r->expected.high));
         at += (size_t)snprintf(line + at, sizeof line - at,
-                               r->expected.low < r->expected.high ? "; %s %s (estimated %s to %s)" : "; %s %s (estimated %s)",
+                               r->expected.low < r->expected.high ? "; %s %s (estimated %s to %s)"
+                                                                  : "; %s %s (estimated %s)",
                                gs_category_text(r->category), view_bytes(bytes, measured_of(b, r)), low, high);
     }
     view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
@@ -189,8 +188,7 @@ static void other_ranks(const struct view_text *v, const struct gs_budget *b)
 
     for (size_t i = 0; i < b->ranks_n; i++) {
         const struct gs_budget *k = &b->ranks[i];
-        if (k->rank == b->rank)
-            continue;
+        if (k->rank == b->rank) continue;
         if (few || (shown < RANKS && outsides(k))) {
             rank_line(v, k);
             shown++;
@@ -198,8 +196,9 @@ static void other_ranks(const struct view_text *v, const struct gs_budget *b)
             alike++;
     }
     if (alike) {
-        snprintf(line, sizeof line, shown ? "%zu others: as these, or as estimated (--json has all)"
-                                          : "%zu other ranks: as estimated", alike);
+        snprintf(line, sizeof line,
+                 shown ? "%zu others: as these, or as estimated (--json has all)" : "%zu other ranks: as estimated",
+                 alike);
         view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
     }
     if (b->ranks_n != b->gpus && b->ranks_n) {
@@ -214,8 +213,7 @@ static size_t ranks_of(const struct gs_report *r)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < r->ranks_n; i++)
-        n += r->ranks[i].rank >= 0 && !r->ranks[i].again && !r->ranks[i].child;
+    for (size_t i = 0; i < r->ranks_n; i++) n += r->ranks[i].rank >= 0 && !r->ranks[i].again && !r->ranks[i].child;
     return n;
 }
 
@@ -230,8 +228,10 @@ static void whose(const struct view_text *v, const struct gs_budget *b)
         view_wrap(v, INDENT, "", line);
     }
     if (b->gpus == 1 && ranks > 1) {
-        snprintf(line, sizeof line, "The run has %zu ranks, the estimate one GPU: --gpus %zu and --sharding say how they "
-                                    "divided the model.", ranks, ranks);
+        snprintf(line, sizeof line,
+                 "The run has %zu ranks, the estimate one GPU: --gpus %zu and --sharding say how they "
+                 "divided the model.",
+                 ranks, ranks);
         view_wrap(v, INDENT, "", line);
     }
 
@@ -245,12 +245,10 @@ static void whose(const struct view_text *v, const struct gs_budget *b)
 void view_text_budget(const struct view_text *v)
 {
     const struct gs_budget *b = &v->report->budget;
-    struct table t = {.head = {"", ""}},
-                 four = {.head = {"estimate", "at the peak", "difference", ""}};
+    struct table t = {.head = {"", ""}}, four = {.head = {"estimate", "at the peak", "difference", ""}};
     char line[128];
 
-    if (!b->present)
-        return;
+    if (!b->present) return;
     view_heading(v, TERM_BOLD, "Budget",
                  b->planned ? ": what was estimated, what was measured, and why they differ"
                             : ": what the model needs at least, what was measured, and why they differ");
@@ -268,14 +266,11 @@ void view_text_budget(const struct view_text *v)
         levels(&t, b);
     } else {
         row(&t, "the least that it needs", b->estimate.total, NULL);
-        if (b->measured_bytes != GS_UNKNOWN)
-            row(&t, line, (double)b->measured_bytes, NULL);
+        if (b->measured_bytes != GS_UNKNOWN) row(&t, line, (double)b->measured_bytes, NULL);
     }
     table_print(&t, &v->term, INDENT, v->out);
-    if (b->planned)
-        moment(v, b);
-    if (b->gpus > 1)
-        other_ranks(v, b);
+    if (b->planned) moment(v, b);
+    if (b->gpus > 1) other_ranks(v, b);
     if (b->measured_bytes == GS_UNKNOWN)
         view_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
     else if (!b->rows_n)
@@ -290,9 +285,7 @@ void view_next_budget(const struct view_text *v, char *out, size_t size)
     const char *unit = n >= 1e9 ? "B" : n >= 1e6 ? "M" : "k";
 
     *out = 0;
-    if (b->present)
-        return;
+    if (b->present) return;
     n /= n >= 1e9 ? 1e9 : n >= 1e6 ? 1e6 : 1e3;
-    if (b->parameter_bytes >= 4000)
-        snprintf(out, size, "--params %.4g%s", n, unit);
+    if (b->parameter_bytes >= 4000) snprintf(out, size, "--params %.4g%s", n, unit);
 }

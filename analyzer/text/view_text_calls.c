@@ -9,13 +9,11 @@
 static const char *sync_word(const struct gs_sync_site *s)
 {
     static const char *const words[] = {
-        [GS_SYNC_STREAM] = "a stream",   [GS_SYNC_DEVICE] = "the whole GPU",
-        [GS_SYNC_CONTEXT] = "a context", [GS_SYNC_EVENT] = "an event",
-        [GS_SYNC_IMPLICIT] = "implicit",
+        [GS_SYNC_STREAM] = "a stream", [GS_SYNC_DEVICE] = "the whole GPU", [GS_SYNC_CONTEXT] = "a context",
+        [GS_SYNC_EVENT] = "an event",  [GS_SYNC_IMPLICIT] = "implicit",
     };
 
-    if (s->pattern)
-        return s->pattern;
+    if (s->pattern) return s->pattern;
     if (s->kind == GS_SYNC_IMPLICIT && s->api && *s->api)
         return s->api; /* cudaFree: its name says more than that it waited */
     return s->kind < sizeof words / sizeof *words ? words[s->kind] : "?";
@@ -26,22 +24,19 @@ static const char *sync_word(const struct gs_sync_site *s)
 #define KIND_COLUMNS 18
 
 /* Words are cut at the end, unlike places. */
-static void shorten(const struct view_text *v, char *out, size_t size, const char *text,
-                    int columns)
+static void shorten(const struct view_text *v, char *out, size_t size, const char *text, int columns)
 {
     const char *mark = v->term.utf8 ? "…" : "...";
     bool fits = term_columns(text) <= columns;
 
-    text_put(out, size, "%.*s%s",
-             (int)term_fit(text, fits ? columns : columns - term_columns(mark)), text,
+    text_put(out, size, "%.*s%s", (int)term_fit(text, fits ? columns : columns - term_columns(mark)), text,
              fits ? "" : mark);
 }
 
 /* How often: in each step where the program's steps are known, else how many times. */
 static const char *often(char *out, const struct gs_pace *pace, uint64_t count)
 {
-    if (pace->phase == GS_PHASE_UNKNOWN)
-        return format_count(out, count);
+    if (pace->phase == GS_PHASE_UNKNOWN) return format_count(out, count);
     if (pace->phase == GS_PHASE_STEP)
         text_put(out, UNITS_TEXT, "%.3g", pace->calls_per_step);
     else if (pace->phase == GS_PHASE_LOGGING && pace->every)
@@ -54,11 +49,9 @@ static const char *often(char *out, const struct gs_pace *pace, uint64_t count)
 static bool steps_known(const struct gs_report *r)
 {
     for (size_t i = 0; i < r->syncs_n; i++)
-        if (r->syncs[i].pace.phase != GS_PHASE_UNKNOWN)
-            return true;
+        if (r->syncs[i].pace.phase != GS_PHASE_UNKNOWN) return true;
     for (size_t i = 0; i < r->transfers_n; i++)
-        if (r->transfers[i].pace.phase != GS_PHASE_UNKNOWN)
-            return true;
+        if (r->transfers[i].pace.phase != GS_PHASE_UNKNOWN) return true;
     return false;
 }
 
@@ -72,16 +65,14 @@ static void wait_rows(const struct view_text *v, size_t shown)
 
     for (size_t i = 0; i < shown; i++) {
         const struct gs_sync_site *s = &v->report->sync_lines[i];
-        char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96],
-            kind[96];
+        char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
         term_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
         shorten(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
         format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
         const char *cells[] = {format_seconds(waited, s->blocked_s), format_share(share, s->share),
                                often(count, &s->pace, s->count), narrow ? kind : each, kind};
         struct table_row *row = table_add(&t, cells, &s->site);
-        if (row)
-            row->below = view_paths(v, &s->paths, INDENT);
+        if (row) row->below = view_paths(v, &s->paths, INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
 }
@@ -104,13 +95,11 @@ static void counted(const struct view_text *v)
         again += r->calls[i].not_ready;
     }
     if (launches)
-        n = (size_t)snprintf(line, sizeof line, "%s launches (%s a second)",
-                             format_count(number, launches),
+        n = (size_t)snprintf(line, sizeof line, "%s launches (%s a second)", format_count(number, launches),
                              format_count(rate, units_whole(per_second(r, launches))));
     if (again)
-        snprintf(line + n, sizeof line - n, "%s%s queries told to come again (%s a second)",
-                 n ? "; " : "", format_count(polled, again),
-                 format_count(polls, units_whole(per_second(r, again))));
+        snprintf(line + n, sizeof line - n, "%s%s queries told to come again (%s a second)", n ? "; " : "",
+                 format_count(polled, again), format_count(polls, units_whole(per_second(r, again))));
     if (launches || again) {
         fputc('\n', v->out);
         view_label(v, TERM_BOLD, "Calls", line);
@@ -125,15 +114,13 @@ void view_text_waits(const struct view_text *v)
     char all[UNITS_TEXT], share[UNITS_TEXT];
     size_t shown = r->sync_lines_n < v->top ? r->sync_lines_n : v->top;
 
-    if (!shown && !r->devices_n)
-        return;
+    if (!shown && !r->devices_n) return;
     if (!shown) {
         view_heading(v, TERM_BOLD, "Waiting for the GPU", ": no call waited");
         return;
     }
-    view_heading(v, TERM_BOLD, "Waiting for the GPU", ": %s, %s of the run%s%s",
-                 format_seconds(all, r->sync_blocked_s), format_share(share, r->sync_share),
-                 r->simulated ? ", in simulated time" : "",
+    view_heading(v, TERM_BOLD, "Waiting for the GPU", ": %s, %s of the run%s%s", format_seconds(all, r->sync_blocked_s),
+                 format_share(share, r->sync_share), r->simulated ? ", in simulated time" : "",
                  r->sync_share > 1 ? " (threads waited at the same time)" : "");
     wait_rows(v, shown);
     view_more(v, r->sync_lines_total, shown);
@@ -167,25 +154,21 @@ void view_text_transfers(const struct view_text *v)
     bool narrow = v->term.width < NARROW;
     struct table t = {SITES(v),
                       .head = {"bytes", steps_known(r) ? "a step" : "times", narrow ? "copied" : "rate",
-                               narrow ? "memory" : "copied", narrow ? "line" : "memory",
-                               narrow ? NULL : "line"},
+                               narrow ? "memory" : "copied", narrow ? "line" : "memory", narrow ? NULL : "line"},
                       .left = {false, false, narrow, true, true, true}};
     size_t shown = r->transfer_lines_n < v->top ? r->transfer_lines_n : v->top;
 
-    if (!shown)
-        return;
+    if (!shown) return;
     view_title(v, TERM_BOLD, "Copies");
     for (size_t i = 0; i < shown; i++) {
         const struct gs_transfer *x = &r->transfer_lines[i];
         char bytes[UNITS_TEXT], count[UNITS_TEXT], rate[UNITS_TEXT] = "";
-        if (!isnan(x->bytes_per_s))
-            format_rate(rate, x->bytes_per_s);
+        if (!isnan(x->bytes_per_s)) format_rate(rate, x->bytes_per_s);
         const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);
-        const char *cells[] = {view_bytes(bytes, x->bytes), often(count, &x->pace, x->count),
-                               narrow ? way : rate, narrow ? memory : way, memory};
+        const char *cells[] = {view_bytes(bytes, x->bytes), often(count, &x->pace, x->count), narrow ? way : rate,
+                               narrow ? memory : way, memory};
         struct table_row *row = table_add(&t, cells, &x->site);
-        if (row)
-            row->below = view_paths(v, &x->paths, INDENT);
+        if (row) row->below = view_paths(v, &x->paths, INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
     view_more(v, r->transfer_lines_total, shown);

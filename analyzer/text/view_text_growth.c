@@ -13,8 +13,7 @@ static char *with_it(const struct view_text *v, const struct gs_growth *g)
     size_t size;
     FILE *f = g->graph || g->jumps ? open_memstream(&text, &size) : NULL;
 
-    if (!f)
-        return NULL;
+    if (!f) return NULL;
     for (size_t i = 1; i < g->lines_n && i <= LINES; i++) {
         char bytes[UNITS_TEXT], place[1024];
         fprintf(f, "%*s%10s  %s\n", IN, "", view_bytes(bytes, g->lines[i].bytes),
@@ -25,13 +24,13 @@ static char *with_it(const struct view_text *v, const struct gs_growth *g)
                 g->lines_total == LINES + 2 ? "" : "s");
     if (g->graph) {
         char place[1024];
-        fprintf(f, "%*s%s", IN, "", "lines of one forward pass grow together; whether an autograd graph keeps them is unknown");
+        fprintf(f, "%*s%s", IN, "",
+                "lines of one forward pass grow together; whether an autograd graph keeps them is unknown");
         if (g->under.known && g->under.line)
             fprintf(f, ", under %s", view_site(v, place, sizeof place, &g->under, v->term.width / 2));
         fputc('\n', f);
     }
-    if (g->jumps)
-        fprintf(f, "%*sin %u jump%s, not with each step\n", IN, "", g->jumps, g->jumps == 1 ? "" : "s");
+    if (g->jumps) fprintf(f, "%*sin %u jump%s, not with each step\n", IN, "", g->jumps, g->jumps == 1 ? "" : "s");
     if (fclose(f) != 0 || !*text) {
         free(text);
         return NULL;
@@ -47,26 +46,23 @@ void view_text_growth(const struct view_text *v)
     size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
     bool by_steps = true;
 
-    if (!shown || (r->growth_total == 1 && !v->native && view_shows(v, VIEW_OOM) && r->ooms_n &&
-                   r->ooms[0].growing.known))
+    if (!shown ||
+        (r->growth_total == 1 && !v->native && view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].growing.known))
         return; /* the verdict has said it */
-    for (size_t i = 0; i < shown; i++)
-        by_steps = by_steps && r->growth[i].by_steps;
+    for (size_t i = 0; i < shown; i++) by_steps = by_steps && r->growth[i].by_steps;
     if (by_steps)
         view_heading(v, TERM_YELLOW, "Keeps growing", " (inferred; refuted if a later step reads this memory again)");
     else
-        view_heading(v, TERM_YELLOW, "Keeps growing",
-                     ": a step is one allocation there that stayed (inferred; refuted if a later step reads this memory again)");
+        view_heading(
+            v, TERM_YELLOW, "Keeps growing",
+            ": a step is one allocation there that stayed (inferred; refuted if a later step reads this memory again)");
     for (size_t i = 0; i < shown; i++) {
         const struct gs_growth *g = &r->growth[i];
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
-        const char *cells[] = {
-            view_bytes(bytes, g->bytes),
-            format_bytes(step, units_whole(g->bytes_per_step)),
-            format_count(steps, g->steps), view_layer(g->layer)};
+        const char *cells[] = {view_bytes(bytes, g->bytes), format_bytes(step, units_whole(g->bytes_per_step)),
+                               format_count(steps, g->steps), view_layer(g->layer)};
         struct table_row *row = table_add(&t, cells, &g->stack.site);
-        if (row)
-            row->below = v->native ? view_trace(v, &g->stack, 20) : with_it(v, g);
+        if (row) row->below = v->native ? view_trace(v, &g->stack, 20) : with_it(v, g);
     }
     table_print(&t, &v->term, INDENT, v->out);
     view_more(v, r->growth_total, shown);
@@ -75,26 +71,23 @@ void view_text_growth(const struct view_text *v)
 void view_text_leaks(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
-    struct table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"},
-                      .left = {false, false, true, true, true}};
+    struct table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"}, .left = {false, false, true, true, true}};
     const struct gs_leak *list = v->native ? r->leaks : r->leak_lines;
     size_t n = v->native ? r->leaks_n : r->leak_lines_n, shown = n < v->top ? n : v->top;
 
     if (!shown || (view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].fatal && !v->native))
         return; /* what was live when memory ran out is shown, and then the program died */
     if (r->leaks_at_end)
-        view_heading(v, TERM_BOLD, "Never freed",
-                     ": of a model that lives to the end that is no fault; what grows is");
+        view_heading(v, TERM_BOLD, "Never freed", ": of a model that lives to the end that is no fault; what grows is");
     else
         view_title(v, TERM_BOLD, view_end_words(r));
     for (size_t i = 0; i < shown; i++) {
         const struct gs_leak *l = &list[i];
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
-        const char *cells[] = {view_bytes(bytes, l->bytes), format_count(count, l->count),
-                               view_layer(l->layer), l->growing ? "grows" : ""};
+        const char *cells[] = {view_bytes(bytes, l->bytes), format_count(count, l->count), view_layer(l->layer),
+                               l->growing ? "grows" : ""};
         struct table_row *row = table_add(&t, cells, &l->stack.site);
-        if (row)
-            row->below = v->native ? view_trace(v, &l->stack, 20) : view_paths(v, &l->paths, 2 * INDENT);
+        if (row) row->below = v->native ? view_trace(v, &l->stack, 20) : view_paths(v, &l->paths, 2 * INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
     view_more(v, v->native ? r->leaks_total : r->leak_lines_total, shown);
@@ -106,8 +99,7 @@ void view_text_churn(const struct view_text *v)
     struct table t = {SITES(v), .head = {"times", "bytes", "a second", "lived", "line"}};
     size_t shown = r->churn_lines_n < v->top ? r->churn_lines_n : v->top;
 
-    if (!shown)
-        return;
+    if (!shown) return;
     view_heading(v, TERM_BOLD, "Allocated and freed again and again",
                  " after the first tenth of the run: each cudaMalloc and cudaFree stops the program for a moment");
     for (size_t i = 0; i < shown; i++) {
@@ -117,8 +109,7 @@ void view_text_churn(const struct view_text *v)
         const char *cells[] = {format_count(count, c->count), view_bytes(bytes, c->bytes), rate,
                                format_seconds(life, c->mean_life_s)};
         struct table_row *row = table_add(&t, cells, &c->stack.site);
-        if (row)
-            row->below = view_paths(v, &c->paths, 2 * INDENT);
+        if (row) row->below = view_paths(v, &c->paths, 2 * INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
     view_more(v, r->churn_lines_total, shown);
@@ -130,8 +121,7 @@ void view_text_retries(const struct view_text *v)
     struct table t = {SITES(v), .head = {"times", "at most", "first at", "last at", "line"}};
     size_t shown = r->retry_lines_n < v->top ? r->retry_lines_n : v->top;
 
-    if (!shown)
-        return;
+    if (!shown) return;
     view_heading(v, TERM_YELLOW, "Short of memory, then helped itself",
                  ": the allocator gave its cache back and tried again");
     for (size_t i = 0; i < shown; i++) {
@@ -140,8 +130,7 @@ void view_text_retries(const struct view_text *v)
         const char *cells[] = {format_count(times, x->count), view_bytes(bytes, x->requested_bytes),
                                format_seconds(first, x->first_s), format_seconds(last, x->last_s)};
         struct table_row *row = table_add(&t, cells, &x->site);
-        if (row)
-            row->below = view_paths(v, &x->paths, 2 * INDENT);
+        if (row) row->below = view_paths(v, &x->paths, 2 * INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
     view_more(v, r->retry_lines_total, shown);

@@ -15,17 +15,13 @@ void view_text_marks(const struct view_text *v)
     for (size_t i = 0; i < r->marks_n && shown < most; i++) {
         const struct gs_mark_total *m = &r->marks[i];
         char time[UNITS_TEXT], count[UNITS_TEXT], name[128], domain[64], text[256];
-        if (m->total_ns <= 0)
-            continue;
-        if (!shown++)
-            view_heading(v, TERM_BOLD, "Ranges", " that the program marks (NVTX)");
+        if (m->total_ns <= 0) continue;
+        if (!shown++) view_heading(v, TERM_BOLD, "Ranges", " that the program marks (NVTX)");
         term_clean(name, sizeof name, m->name ? m->name : "(no name)", v->term.utf8);
         term_clean(domain, sizeof domain, m->domain ? m->domain : "", v->term.utf8);
         snprintf(text, sizeof text, "%s%s%s", domain, *domain ? ": " : "", name);
-        const char *cells[] = {format_seconds(time, (double)m->total_ns / 1e9),
-                               format_count(count, m->count), text};
+        const char *cells[] = {format_seconds(time, (double)m->total_ns / 1e9), format_count(count, m->count), text};
         table_add(&t, cells, NULL);
     }
-    if (shown)
-        table_print(&t, &v->term, INDENT, v->out);
+    if (shown) table_print(&t, &v->term, INDENT, v->out);
 }

@@ -10,8 +10,7 @@
 #include "analyzer/text/view_text_parts.h"
 
 #define PLACES_MANY 16 /* of more, only the highest peaks are listed */
-#define PLACES_MAX \
-    4 /* devices shown in full; of more, each is a line and the fullest shown in full */
+#define PLACES_MAX 4   /* devices shown in full; of more, each is a line and the fullest shown in full */
 
 /* Which line happened to need one more segment says little; what is not PyTorch's stands out. */
 #define SEGMENT_ROWS 4
@@ -20,8 +19,8 @@ static const struct gs_peak *peak_of(const struct gs_report *r, uint32_t process
                                      enum gs_series_layer layer)
 {
     for (size_t i = 0; i < r->peaks_n; i++)
-        if (r->peaks[i].process == process && r->peaks[i].device == device &&
-            r->peaks[i].layer == layer && r->peaks[i].bytes > 0)
+        if (r->peaks[i].process == process && r->peaks[i].device == device && r->peaks[i].layer == layer &&
+            r->peaks[i].bytes > 0)
             return &r->peaks[i];
     return NULL;
 }
@@ -42,8 +41,8 @@ static double end_of(const struct gs_report *r, uint32_t process)
 
 /* ---------------------------------------------------------------- by line */
 
-static void add_live(const struct view_text *v, struct table *t, const struct gs_peak *p,
-                     int64_t bytes, uint64_t count, const struct gs_site *site, char *below)
+static void add_live(const struct view_text *v, struct table *t, const struct gs_peak *p, int64_t bytes, uint64_t count,
+                     const struct gs_site *site, char *below)
 {
     char size[UNITS_TEXT], share[UNITS_TEXT], number[UNITS_TEXT];
     const char *cells[] = {view_bytes(size, bytes),
@@ -57,21 +56,19 @@ static void add_live(const struct view_text *v, struct table *t, const struct gs
         free(below);
 }
 
-static void by_line(const struct view_text *v, const struct gs_peak *p, const char *what,
-                    size_t most)
+static void by_line(const struct view_text *v, const struct gs_peak *p, const char *what, size_t most)
 {
     struct table t = {SITES(v), .head = {"bytes", "share", "count", "line"}};
     size_t n = v->native ? p->by_stack_n : p->by_line_n;
     size_t total = v->native ? p->by_stack_total : p->by_line_total;
     size_t shown = n < most ? n : most;
 
-    if (!shown)
-        return;
+    if (!shown) return;
     view_styled(v, TERM_BOLD, what);
     for (size_t i = 0; i < shown; i++) {
         if (v->native)
-            add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count,
-                     &p->by_stack[i].stack.site, view_trace(v, &p->by_stack[i].stack, 20));
+            add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
+                     view_trace(v, &p->by_stack[i].stack, 20));
         else
             add_live(v, &t, p, p->by_line[i].bytes, p->by_line[i].count, &p->by_line[i].site,
                      view_paths(v, &p->by_line[i].paths, 4 * INDENT));
@@ -86,10 +83,8 @@ static void part(struct table *t, int64_t bytes, int64_t whole, const char *what
 {
     char size[UNITS_TEXT], share[UNITS_TEXT] = "";
 
-    if (bytes == GS_UNKNOWN || bytes <= 0)
-        return;
-    if (whole > 0)
-        format_share(share, (double)bytes / (double)whole);
+    if (bytes == GS_UNKNOWN || bytes <= 0) return;
+    if (whole > 0) format_share(share, (double)bytes / (double)whole);
     const char *cells[] = {view_bytes(size, bytes), share, what};
     table_add(t, cells, NULL);
 }
@@ -98,8 +93,7 @@ static void part(struct table *t, int64_t bytes, int64_t whole, const char *what
 
 /* What was taken by others than PyTorch's allocator, each of them. False: the owners do not add up to it,
  * or there is nobody to tell apart. */
-static bool taken_by(const struct view_text *v, struct table *t, const struct gs_peak *p, int64_t bytes,
-                     int64_t whole)
+static bool taken_by(const struct view_text *v, struct table *t, const struct gs_peak *p, int64_t bytes, int64_t whole)
 {
     size_t others = 0, shown = 0;
     int64_t sum = 0, rest = bytes;
@@ -107,19 +101,16 @@ static bool taken_by(const struct view_text *v, struct table *t, const struct gs
 
     for (size_t i = 0; p && i < p->by_owner_n; i++) {
         const struct gs_by_owner *o = &p->by_owner[i];
-        if (o->kind == GS_OWNER_TORCH)
-            continue;
+        if (o->kind == GS_OWNER_TORCH) continue;
         sum += o->bytes;
         others++;
         told = told || (o->kind != GS_OWNER_UNKNOWN && o->kind != GS_OWNER_USER);
     }
-    if (!others || sum != bytes || !(told || others < p->by_owner_n || others > 1))
-        return false;
+    if (!others || sum != bytes || !(told || others < p->by_owner_n || others > 1)) return false;
     for (size_t i = 0; i < p->by_owner_n && (shown < OWNER_ROWS || others <= OWNER_ROWS + 1); i++) {
         const struct gs_by_owner *o = &p->by_owner[i];
         char name[128], line[192];
-        if (o->kind == GS_OWNER_TORCH)
-            continue;
+        if (o->kind == GS_OWNER_TORCH) continue;
         term_clean(name, sizeof name, o->owner, v->term.utf8);
         snprintf(line, sizeof line, "taken %s%s", o->kind == GS_OWNER_UNKNOWN ? "from CUDA: " : "by ",
                  o->kind == GS_OWNER_UNKNOWN ? "the stacks do not tell by whom" : name);
@@ -146,11 +137,9 @@ static void own_parts(const struct view_text *v, struct table *t, const struct g
     }
     part(t, m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
     part(t, m->cached_bytes, m->total_bytes, "cached by PyTorch: reserved, in no tensor");
-    if (taken_by(v, t, p, m->direct_bytes, m->total_bytes))
-        return;
+    if (taken_by(v, t, p, m->direct_bytes, m->total_bytes)) return;
     part(t, m->direct_bytes, m->total_bytes,
-         torch ? "in other CUDA allocations: NCCL, cuBLAS, the program's own"
-               : "in CUDA allocations");
+         torch ? "in other CUDA allocations: NCCL, cuBLAS, the program's own" : "in CUDA allocations");
 }
 
 /* What is in use and in no recorded allocation, taken apart where NVML told whose it is. */
@@ -179,10 +168,8 @@ static void parts(const struct view_text *v, uint32_t process, int device)
     char total[UNITS_TEXT];
 
     for (size_t i = 0; i < v->report->memory_n; i++)
-        if (v->report->memory[i].process == process && v->report->memory[i].device == device)
-            m = &v->report->memory[i];
-    if (!m || m->live_bytes <= 0 || m->total_bytes <= 0)
-        return;
+        if (v->report->memory[i].process == process && v->report->memory[i].device == device) m = &v->report->memory[i];
+    if (!m || m->live_bytes <= 0 || m->total_bytes <= 0) return;
     own_parts(v, &t, m, peak_of(v->report, process, device, GS_SERIES_DEVICE));
     part(&t, m->graph_bytes, m->total_bytes, "held for CUDA graphs");
     if (m->outside_bytes == GS_UNKNOWN) {
@@ -210,18 +197,15 @@ static const struct gs_site *most_unknown(const struct gs_peak *p)
 
 /* "activations      made in forward, freed in backward": what most of them were told by, and where what
  * is unknown comes from. Of next to nothing the word is enough. */
-static void category(const struct view_text *v, struct table *t, const struct gs_peak *p,
-                     enum gs_category which)
+static void category(const struct view_text *v, struct table *t, const struct gs_peak *p, enum gs_category which)
 {
     const struct gs_by_category *c = &p->by_category;
     const struct gs_site *site = which == GS_CATEGORY_UNKNOWN ? most_unknown(p) : NULL;
     char line[512], raw[192] = "", at[192];
     size_t i = 0;
 
-    while (i < c->shares_n && c->shares[i].category != which)
-        i++;
-    if (site)
-        gs_site_text(site, raw, sizeof raw);
+    while (i < c->shares_n && c->shares[i].category != which) i++;
+    if (site) gs_site_text(site, raw, sizeof raw);
     term_clean(at, sizeof at, raw, v->term.utf8);
     if (i < c->shares_n && c->bytes[which] >= p->bytes / 100)
         snprintf(line, sizeof line, "%-15s  %s%s%s%s", gs_category_text(which),
@@ -237,11 +221,9 @@ static void categories(const struct view_text *v, const struct gs_peak *p)
     struct table t = {.head = {"", "", ""}};
     const int64_t *bytes = p->by_category.bytes;
 
-    if (bytes[GS_CATEGORY_UNKNOWN] == p->bytes || !p->by_category.shares_n)
-        return;
+    if (bytes[GS_CATEGORY_UNKNOWN] == p->bytes || !p->by_category.shares_n) return;
     for (unsigned i = 0; i < GS_CATEGORIES_N; i++)
-        if (i != GS_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100)
-            category(v, &t, p, (enum gs_category)i);
+        if (i != GS_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100) category(v, &t, p, (enum gs_category)i);
     fprintf(v->out, "  %sIn tensors at the peak%s\n", term_style(&v->term, TERM_BOLD),
             term_style(&v->term, TERM_PLAIN));
     table_print(&t, &v->term, 2 * INDENT, v->out);
@@ -251,13 +233,12 @@ static void categories(const struct view_text *v, const struct gs_peak *p)
 
 static void peak_line(const struct view_text *v, const struct gs_peak *p, const char *what)
 {
-    char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT],
-        sum[UNITS_TEXT], line[256];
+    char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT], sum[UNITS_TEXT],
+        line[256];
 
     snprintf(line, sizeof line, "peak %s at %s, in %s block%s; over the run %s in %s block%s; %s%s",
-             view_bytes(bytes, p->bytes), format_seconds(at, p->time_s),
-             format_count(count, p->count), p->count == 1 ? "" : "s",
-             view_bytes(sum, p->allocated_bytes), format_count(all, p->allocations),
+             view_bytes(bytes, p->bytes), format_seconds(at, p->time_s), format_count(count, p->count),
+             p->count == 1 ? "" : "s", view_bytes(sum, p->allocated_bytes), format_count(all, p->allocations),
              p->allocations == 1 ? "" : "s", p->end_bytes ? view_bytes(end, p->end_bytes) : "",
              p->end_bytes ? " live at the end" : "all freed by the end");
     view_wrap(v, INDENT, what, line);
@@ -267,9 +248,8 @@ static void peak_line(const struct view_text *v, const struct gs_peak *p, const 
 static void kinds(const struct view_text *v, const struct gs_peak *p)
 {
     static const char *const words[8] = {
-        [GS_SPACE_DEVICE] = "cudaMalloc",   [GS_SPACE_MANAGED] = "managed",
-        [GS_SPACE_POOL] = "pools",          [GS_SPACE_VMM] = "mapped physical memory",
-        [GS_SPACE_ARRAY] = "arrays",
+        [GS_SPACE_DEVICE] = "cudaMalloc",          [GS_SPACE_MANAGED] = "managed", [GS_SPACE_POOL] = "pools",
+        [GS_SPACE_VMM] = "mapped physical memory", [GS_SPACE_ARRAY] = "arrays",
     };
     char line[256] = "", bytes[UNITS_TEXT];
     size_t n = 0;
@@ -278,8 +258,7 @@ static void kinds(const struct view_text *v, const struct gs_peak *p)
         if (p->by_space[i] && words[i])
             n += (size_t)snprintf(line + n, sizeof line - n, "%s%s in %s", n ? ", " : "",
                                   view_bytes(bytes, p->by_space[i]), words[i]);
-    if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes)
-        view_wrap(v, INDENT, "of it       ", line);
+    if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes) view_wrap(v, INDENT, "of it       ", line);
 }
 
 static void legend(const struct view_text *v)
@@ -301,35 +280,27 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     char place[96];
 
     view_title(v, TERM_BOLD, view_place(v, place, sizeof place, p->process, p->device, p->layer));
-    if (t)
-        peak_line(v, t, "tensors     ");
+    if (t) peak_line(v, t, "tensors     ");
     if (d) {
         peak_line(v, d, "GPU memory  ");
         kinds(v, d);
     }
-    if (shared)
-        peak_line(v, shared, "of others   ");
+    if (shared) peak_line(v, shared, "of others   ");
     if (!front) {
         front = back;
         back = NULL;
     }
     chart_print(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
-    if (back)
-        legend(v);
+    if (back) legend(v);
     const struct gs_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
-    if (!oom)
-        parts(v, p->process, p->device);
+    if (!oom) parts(v, p->process, p->device);
     if (!oom || oom->cause != GS_CAUSE_PREALLOCATION) /* it is said there */
         view_text_preallocations(v, p->process, p->device);
-    if (t || d)
-        view_text_allocator(v, p->process, p->device);
-    if ((t || d) && !(oom && oom->waterfall_n))
-        categories(v, t ? t : d);
-    if (t)
-        by_line(v, t, "Live at the peak, by line: tensors", v->top);
+    if (t || d) view_text_allocator(v, p->process, p->device);
+    if ((t || d) && !(oom && oom->waterfall_n)) categories(v, t ? t : d);
+    if (t) by_line(v, t, "Live at the peak, by line: tensors", v->top);
     if (d)
-        by_line(v, d,
-                t ? "Live at the peak, by line: taken from CUDA" : "Live at the peak, by line",
+        by_line(v, d, t ? "Live at the peak, by line: taken from CUDA" : "Live at the peak, by line",
                 t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
 }
 
@@ -345,8 +316,7 @@ static void host(const struct view_text *v, const struct gs_peak *p)
     view_title(v, TERM_BOLD, place);
     peak_line(v, p, p->layer == GS_SERIES_PINNED ? "pinned   " : "tensors  ");
     if (p->bytes >= WORTH_A_CHART)
-        chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term,
-                    INDENT, v->out);
+        chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT, v->out);
     categories(v, p);
     by_line(v, p, "Live at the peak, by line", v->top);
 }
@@ -356,8 +326,7 @@ static void host(const struct view_text *v, const struct gs_peak *p)
 /* Whether the peak stands for its device (the tensor level is shown with the device level). */
 static bool leads(const struct gs_report *r, const struct gs_peak *p)
 {
-    if (p->bytes <= 0 || p->layer == GS_SERIES_SHARED)
-        return false;
+    if (p->bytes <= 0 || p->layer == GS_SERIES_SHARED) return false;
     return p->layer != GS_SERIES_TENSOR || !peak_of(r, p->process, p->device, GS_SERIES_DEVICE);
 }
 
@@ -375,8 +344,7 @@ static void overview(const struct view_text *v, const struct gs_peak *const *lea
         const struct gs_peak *p = lead[i], *in_tensors;
         char place[96], bytes[UNITS_TEXT], tensors[UNITS_TEXT] = "", at[UNITS_TEXT];
         in_tensors = peak_of(v->report, p->process, p->device, GS_SERIES_TENSOR);
-        if (in_tensors && in_tensors != p)
-            view_bytes(tensors, in_tensors->bytes);
+        if (in_tensors && in_tensors != p) view_bytes(tensors, in_tensors->bytes);
         const char *cells[] = {view_place(v, place, sizeof place, p->process, p->device, p->layer),
                                view_bytes(bytes, p->bytes), format_seconds(at, p->time_s), tensors};
         table_add(&t, cells, NULL);
@@ -393,8 +361,7 @@ static void sort_by_rank(const struct gs_report *r, const struct gs_peak **lead,
         const struct gs_peak *p = lead[i];
         int64_t rank = p->process < r->processes_n ? r->processes[p->process].rank : GS_UNKNOWN;
         size_t at = i;
-        for (; at > 0 && lead[at - 1]->process < r->processes_n &&
-               r->processes[lead[at - 1]->process].rank > rank;
+        for (; at > 0 && lead[at - 1]->process < r->processes_n && r->processes[lead[at - 1]->process].rank > rank;
              at--)
             lead[at] = lead[at - 1];
         lead[at] = p;
@@ -403,8 +370,7 @@ static void sort_by_rank(const struct gs_report *r, const struct gs_peak **lead,
 
 static int by_bytes(const void *a, const void *b)
 {
-    const struct gs_peak *x = *(const struct gs_peak *const *)a,
-                         *y = *(const struct gs_peak *const *)b;
+    const struct gs_peak *x = *(const struct gs_peak *const *)a, *y = *(const struct gs_peak *const *)b;
 
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x > y) - (x < y);
 }
@@ -416,19 +382,15 @@ void view_text_memory(const struct view_text *v)
     size_t n = 0;
 
     for (size_t i = 0; lead && i < r->peaks_n; i++)
-        if (leads(r, &r->peaks[i]))
-            lead[n++] = &r->peaks[i];
+        if (leads(r, &r->peaks[i])) lead[n++] = &r->peaks[i];
     size_t shown = n;
-    if (lead)
-        sort_by_rank(r, lead, n);
+    if (lead) sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {
-        if (n > PLACES_MANY)
-            qsort(lead, n, sizeof *lead, by_bytes);
+        if (n > PLACES_MANY) qsort(lead, n, sizeof *lead, by_bytes);
         overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
         qsort(lead, n, sizeof *lead, by_bytes);
         shown = 1;
     }
-    for (size_t i = 0; i < shown; i++)
-        (lead[i]->device >= 0 ? device : host)(v, lead[i]);
+    for (size_t i = 0; i < shown; i++) (lead[i]->device >= 0 ? device : host)(v, lead[i]);
     free(lead);
 }

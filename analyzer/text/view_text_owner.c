@@ -12,8 +12,7 @@ void view_text_preallocations(const struct view_text *v, uint32_t process, int d
     for (size_t i = 0; i < r->preallocations_n; i++) {
         const struct gs_preallocation *p = &r->preallocations[i];
         char line[512];
-        if (p->process != process || p->device != device)
-            continue;
+        if (p->process != process || p->device != device) continue;
         term_clean(line, sizeof line, p->said, v->term.utf8);
         view_wrap(v, INDENT, "", line);
     }

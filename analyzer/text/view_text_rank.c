@@ -45,7 +45,7 @@ struct columns {
 static void row(const struct view_text *v, struct table *t, const struct gs_rank *k, const struct columns *c)
 {
     char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", device[UNITS_TEXT], waits[UNITS_TEXT],
-        copied[UNITS_TEXT], time[UNITS_TEXT], whole[1024];
+                                           copied[UNITS_TEXT], time[UNITS_TEXT], whole[1024];
     const char *cells[TABLE_COLUMNS];
     int n = 0;
 
@@ -54,17 +54,14 @@ static void row(const struct view_text *v, struct table *t, const struct gs_rank
     text_elide(host, sizeof host, whole, 16, v->term.utf8);
     term_clean(whole, sizeof whole, k->gpu, v->term.utf8);
     text_elide(gpu, sizeof gpu, whole, 12, v->term.utf8);
-    if (k->tensor_peak_bytes != GS_UNKNOWN)
-        view_bytes(tensors, k->tensor_peak_bytes);
+    if (k->tensor_peak_bytes != GS_UNKNOWN) view_bytes(tensors, k->tensor_peak_bytes);
     cells[n++] = who;
-    if (c->host)
-        cells[n++] = host;
+    if (c->host) cells[n++] = host;
     cells[n++] = gpu;
     cells[n++] = tensors;
     cells[n++] = view_bytes(device, k->device_peak_bytes);
     cells[n++] = format_seconds(waits, k->blocked_s);
-    if (c->copied)
-        cells[n++] = view_bytes(copied, k->copied_bytes);
+    if (c->copied) cells[n++] = view_bytes(copied, k->copied_bytes);
     cells[n++] = format_seconds(time, (double)process_of(v, k)->end_ns / 1e9);
     table_add(t, cells, NULL);
 }
@@ -83,8 +80,7 @@ static struct table table_of(const struct columns *c)
     t.head[n++] = "tensors";
     t.head[n++] = "taken from CUDA";
     t.head[n++] = "waited";
-    if (c->copied)
-        t.head[n++] = "copied";
+    if (c->copied) t.head[n++] = "copied";
     t.head[n++] = "of";
     return t;
 }
@@ -111,8 +107,7 @@ static double outside(const struct view_text *v, const struct gs_rank *k)
 
     most = fmax(most, apart((double)k->device_peak_bytes, s[GS_RANK_DEVICE_PEAK].median, out_bytes));
     most = fmax(most, apart((double)k->copied_bytes, s[GS_RANK_COPIED].median, out_bytes));
-    if (!v->report->simulated)
-        most = fmax(most, apart(k->waited_s, s[GS_RANK_WAITED].median, out_time * time));
+    if (!v->report->simulated) most = fmax(most, apart(k->waited_s, s[GS_RANK_WAITED].median, out_time * time));
     return most;
 }
 
@@ -137,14 +132,11 @@ static void outliers(const struct view_text *v, const struct columns *c)
 
     for (size_t i = 0; i < r->ranks_n; i++) {
         double far = r->ranks[i].again || r->ranks[i].child ? 0 : outside(v, &r->ranks[i]);
-        if (far > 0)
-            list[n++] = (struct outlier){&r->ranks[i], far};
+        if (far > 0) list[n++] = (struct outlier){&r->ranks[i], far};
     }
-    if (n)
-        qsort(list, n, sizeof *list, farthest);
+    if (n) qsort(list, n, sizeof *list, farthest);
     size_t shown = n < v->top ? n : v->top;
-    for (size_t i = 0; i < shown; i++)
-        row(v, &t, list[i].rank, c);
+    for (size_t i = 0; i < shown; i++) row(v, &t, list[i].rank, c);
     if (shown) {
         fprintf(v->out, "\n%*sFarthest from the median:\n", INDENT, "");
         table_print(&t, &v->term, INDENT, v->out);
@@ -159,16 +151,11 @@ static void figure_text(enum gs_rank_figure figure, double value, char *out)
 {
     switch (figure) {
     case GS_RANK_WAITED:
-    case GS_RANK_STARTED:
-        format_seconds(out, value);
-        break;
+    case GS_RANK_STARTED: format_seconds(out, value); break;
     case GS_RANK_WAITS:
     case GS_RANK_COPIES:
-    case GS_RANK_ALLOCATIONS:
-        format_count(out, units_whole(value));
-        break;
-    default:
-        format_bytes(out, units_whole(value));
+    case GS_RANK_ALLOCATIONS: format_count(out, units_whole(value)); break;
+    default: format_bytes(out, units_whole(value));
     }
 }
 
@@ -182,8 +169,7 @@ static void spread(const struct view_text *v)
     for (int i = 0; i < GS_RANK_FIGURES_N; i++) {
         const struct gs_rank_spread *s = &v->report->rank_spread[i];
         char least[UNITS_TEXT], median[UNITS_TEXT], most[UNITS_TEXT], first[NAME] = "", last[NAME] = "";
-        if (!isfinite(s->most) || s->most <= 0)
-            continue;
+        if (!isfinite(s->most) || s->most <= 0) continue;
         figure_text((enum gs_rank_figure)i, s->least, least);
         figure_text((enum gs_rank_figure)i, s->median, median);
         figure_text((enum gs_rank_figure)i, s->most, most);
@@ -207,10 +193,8 @@ void view_text_ranks(const struct view_text *v)
     const struct gs_report *r = v->report;
     char hosts[64] = "";
 
-    if (!r->ranks_n)
-        return;
-    if (r->rank_hosts > 1)
-        snprintf(hosts, sizeof hosts, " on %zu hosts", r->rank_hosts);
+    if (!r->ranks_n) return;
+    if (r->rank_hosts > 1) snprintf(hosts, sizeof hosts, " on %zu hosts", r->rank_hosts);
     bool few = r->ranks_n <= ROWS, narrow = v->term.width < WIDE;
     struct columns c = {.host = r->rank_hosts > 1 && v->term.width >= 70,
                         .copied = !narrow || (r->rank_hosts < 2 && v->term.width >= 76)};
@@ -219,11 +203,9 @@ void view_text_ranks(const struct view_text *v)
     if (few || unranked(r)) {
         struct table t = table_of(&c);
         size_t shown = few ? r->ranks_n : ROWS;
-        for (size_t i = 0; i < shown; i++)
-            row(v, &t, &r->ranks[i], &c);
+        for (size_t i = 0; i < shown; i++) row(v, &t, &r->ranks[i], &c);
         table_print(&t, &v->term, INDENT, v->out);
-        if (shown < r->ranks_n)
-            fprintf(v->out, "  and %zu more: --json has them\n", r->ranks_n - shown);
+        if (shown < r->ranks_n) fprintf(v->out, "  and %zu more: --json has them\n", r->ranks_n - shown);
     } else {
         spread(v);
         outliers(v, &c);
@@ -231,7 +213,6 @@ void view_text_ranks(const struct view_text *v)
     for (size_t i = 0; i < r->rank_findings_n; i++) {
         const struct gs_rank_finding *f = &r->rank_findings[i];
         sentence(v, v->term.utf8 ? "• " : "- ", f->text);
-        if (f->advice)
-            sentence(v, "  ", f->advice);
+        if (f->advice) sentence(v, "  ", f->advice);
     }
 }

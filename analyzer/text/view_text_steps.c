@@ -23,8 +23,7 @@ void view_text_steps(const struct view_text *v)
             before += k < i && alike(s, r->steps[k]);
             others += k > i && alike(s, r->steps[k]);
         }
-        if (before)
-            continue;
+        if (before) continue;
         lines++;
         term_clean(by, sizeof by, s->by, v->term.utf8);
         if (others)

@@ -13,7 +13,8 @@ const struct gs_oom_verdict *view_oom_at_peak(const struct view_text *v, const s
     const struct gs_report *r = v->report;
     const struct gs_oom_verdict *o = r->ooms_n ? &r->ooms[0] : NULL;
 
-    if (!view_shows(v, VIEW_OOM) || !view_shows(v, VIEW_PEAK) || !o || p->process != o->process || p->device != o->device || p->layer != o->live_layer)
+    if (!view_shows(v, VIEW_OOM) || !view_shows(v, VIEW_PEAK) || !o || p->process != o->process ||
+        p->device != o->device || p->layer != o->live_layer)
         return NULL;
     return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
 }
@@ -21,8 +22,7 @@ const struct gs_oom_verdict *view_oom_at_peak(const struct view_text *v, const s
 static bool peak_says_it(const struct view_text *v, const struct gs_oom_verdict *o)
 {
     for (size_t i = 0; i < v->report->peaks_n; i++)
-        if (view_oom_at_peak(v, &v->report->peaks[i]) == o)
-            return true;
+        if (view_oom_at_peak(v, &v->report->peaks[i]) == o) return true;
     return false;
 }
 
@@ -31,17 +31,14 @@ static void live(const struct view_text *v, const struct gs_oom_verdict *o)
     struct table t = {SITES(v), .head = {"bytes", "count", "line"}};
     size_t shown = o->live_lines_n < v->top ? o->live_lines_n : v->top;
 
-    if (!shown || peak_says_it(v, o))
-        return;
+    if (!shown || peak_says_it(v, o)) return;
     fprintf(v->out, "  %sLive at that moment%s (%s)\n", term_style(&v->term, TERM_BOLD),
             term_style(&v->term, TERM_PLAIN), view_layer(o->live_layer));
     for (size_t i = 0; i < shown; i++) {
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
-        const char *cells[] = {view_bytes(bytes, o->live_lines[i].bytes),
-                               format_count(count, o->live_lines[i].count)};
+        const char *cells[] = {view_bytes(bytes, o->live_lines[i].bytes), format_count(count, o->live_lines[i].count)};
         struct table_row *row = table_add(&t, cells, &o->live_lines[i].site);
-        if (row)
-            row->below = view_paths(v, &o->live_lines[i].paths, 4 * INDENT);
+        if (row) row->below = view_paths(v, &o->live_lines[i].paths, 4 * INDENT);
     }
     table_print(&t, &v->term, 2 * INDENT, v->out);
 }
@@ -55,12 +52,10 @@ static void asked(const struct view_text *v, const struct gs_oom_verdict *o)
     view_bytes(want, o->requested_bytes);
     gs_site_text(s, site, sizeof site);
     if (o->free_bytes == GS_UNKNOWN)
-        snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "",
-                 s->known ? site : "");
+        snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "", s->known ? site : "");
     else
-        snprintf(line, sizeof line, "%s%s, with %s of %s free%s%s", want, what,
-                 view_bytes(free_, o->free_bytes), view_bytes(total, o->total_bytes),
-                 s->known ? ", at " : "", s->known ? site : "");
+        snprintf(line, sizeof line, "%s%s, with %s of %s free%s%s", want, what, view_bytes(free_, o->free_bytes),
+                 view_bytes(total, o->total_bytes), s->known ? ", at " : "", s->known ? site : "");
     view_label(v, TERM_BOLD, "Asked", line);
 }
 
@@ -89,17 +84,13 @@ static const char *in_tensors(const struct gs_oom_verdict *o, char *out, size_t 
         int largest = -1;
         char text[UNITS_TEXT];
         for (int i = 0; i < GS_CATEGORIES_N; i++)
-            if (!told[i] && bytes[i] > 0 && (largest < 0 || bytes[i] > bytes[largest]))
-                largest = i;
-        if (largest < 0)
-            break;
+            if (!told[i] && bytes[i] > 0 && (largest < 0 || bytes[i] > bytes[largest])) largest = i;
+        if (largest < 0) break;
         told[largest] = true;
         at += (size_t)snprintf(out + at, size - at, "%s%s %s", n ? ", " : " (",
-                               gs_category_text((enum gs_category)largest),
-                               view_bytes(text, bytes[largest]));
+                               gs_category_text((enum gs_category)largest), view_bytes(text, bytes[largest]));
     }
-    if (at > sizeof "in tensors")
-        snprintf(out + at, size - at, ")");
+    if (at > sizeof "in tensors") snprintf(out + at, size - at, ")");
     return out;
 }
 
@@ -108,14 +99,11 @@ static void held(const struct view_text *v, const struct gs_oom_verdict *o)
 {
     char line[1024] = "", total[UNITS_TEXT], tensors[256];
     int64_t others = less(o->device_live, o->tensor_reserved);
-    bool torch =
-        others != GS_UNKNOWN && less(o->tensor_reserved, o->tensor_allocated) != GS_UNKNOWN;
+    bool torch = others != GS_UNKNOWN && less(o->tensor_reserved, o->tensor_allocated) != GS_UNKNOWN;
 
-    if (o->outside == GS_UNKNOWN || o->free_bytes == GS_UNKNOWN || o->space == GS_SPACE_PINNED)
-        return;
+    if (o->outside == GS_UNKNOWN || o->free_bytes == GS_UNKNOWN || o->space == GS_SPACE_PINNED) return;
     if (torch) {
-        share_of(line, sizeof line, o->tensor_allocated,
-                 in_tensors(o, tensors, sizeof tensors));
+        share_of(line, sizeof line, o->tensor_allocated, in_tensors(o, tensors, sizeof tensors));
         share_of(line, sizeof line, o->tensor_reserved - o->tensor_allocated, "cached by PyTorch");
         share_of(line, sizeof line, others, "in other CUDA allocations");
     } else {
@@ -134,8 +122,8 @@ static void stack(const struct view_text *v, const struct gs_oom_verdict *o)
     char *trace = view_trace(v, &o->stack, INDENT + VIEW_LABEL);
 
     if (trace)
-        fprintf(v->out, "  %sStack%s   %s", term_style(&v->term, TERM_BOLD),
-                term_style(&v->term, TERM_PLAIN), trace + INDENT + VIEW_LABEL);
+        fprintf(v->out, "  %sStack%s   %s", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN),
+                trace + INDENT + VIEW_LABEL);
     free(trace);
 }
 
@@ -143,36 +131,29 @@ static void one(const struct view_text *v, const struct gs_oom_verdict *o)
 {
     char at[UNITS_TEXT], place[96], step[32] = "";
 
-    if (o->step > 0)
-        snprintf(step, sizeof step, ", in step %lld", (long long)o->step);
+    if (o->step > 0) snprintf(step, sizeof step, ", in step %lld", (long long)o->step);
     view_heading(v, o->fatal ? TERM_RED : TERM_YELLOW,
                  o->fatal     ? "OUT OF MEMORY"
                  : o->handled ? "Out of memory, handled by the program"
                               : "Ran short of memory, and went on",
-                 " on %s at %s%s%s",
-                 view_place(v, place, sizeof place, o->process, o->device, GS_SERIES_PINNED),
-                 format_seconds(at, o->time_s), step,
-                 o->outcome == GS_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
+                 " on %s at %s%s%s", view_place(v, place, sizeof place, o->process, o->device, GS_SERIES_PINNED),
+                 format_seconds(at, o->time_s), step, o->outcome == GS_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     asked(v, o);
-    if (o->verdict)
-        view_label(v, TERM_BOLD, "Cause", o->verdict);
+    if (o->verdict) view_label(v, TERM_BOLD, "Cause", o->verdict);
     if (o->verdict) {
         char line[512];
-        snprintf(line, sizeof line, "%s%s%s", gs_certainty_word(o->certainty),
-                 o->refuted_by ? "; refuted " : "", o->refuted_by ? o->refuted_by : "");
+        snprintf(line, sizeof line, "%s%s%s", gs_certainty_word(o->certainty), o->refuted_by ? "; refuted " : "",
+                 o->refuted_by ? o->refuted_by : "");
         view_label(v, TERM_BOLD, "Basis", line);
     }
-    if (o->outcome_why)
-        view_label(v, TERM_BOLD, "After", o->outcome_why);
-    for (size_t i = 0; i < o->advice_n; i++)
-        view_label(v, TERM_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+    if (o->outcome_why) view_label(v, TERM_BOLD, "After", o->outcome_why);
+    for (size_t i = 0; i < o->advice_n; i++) view_label(v, TERM_GREEN, i == 0 ? "To do" : "", o->advice[i]);
     if (o->waterfall_n)
         view_text_waterfall(v, o);
     else
         held(v, o);
     stack(v, o);
-    if (!o->waterfall_n)
-        live(v, o);
+    if (!o->waterfall_n) live(v, o);
 }
 
 /* The peak that comes nearest to its device's size; without a GPU the largest of host memory. */
@@ -185,12 +166,10 @@ static const struct gs_peak *fullest(const struct gs_report *r, bool gpu, int64_
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct gs_peak *p = &r->peaks[i];
         bool on_gpu = p->layer == GS_SERIES_DEVICE || p->layer == GS_SERIES_TENSOR;
-        if (on_gpu != gpu || p->layer == GS_SERIES_SHARED || p->bytes <= 0)
-            continue;
+        if (on_gpu != gpu || p->layer == GS_SERIES_SHARED || p->bytes <= 0) continue;
         int64_t size = GS_UNKNOWN;
         for (size_t d = 0; d < r->devices_n; d++)
-            if (r->devices[d].device == p->device)
-                size = r->devices[d].total_bytes;
+            if (r->devices[d].device == p->device) size = r->devices[d].total_bytes;
         double share = size > 0 ? (double)p->bytes / (double)size : 0;
         /* Rounding up to pages makes the device level the larger one; it comes first in the list.
          */
@@ -207,8 +186,7 @@ static const struct gs_peak *fullest(const struct gs_report *r, bool gpu, int64_
 static bool hands_out_itself(const struct gs_report *r)
 {
     for (size_t i = 0; i < r->preallocations_n; i++)
-        if (!r->preallocations[i].within)
-            return true;
+        if (!r->preallocations[i].within) return true;
     return false;
 }
 
@@ -220,16 +198,13 @@ static const char *failure(const struct gs_report *r, char *out, size_t size)
 
     for (size_t i = 0; i < r->processes_n; i++) {
         const struct gs_process *p = &r->processes[i];
-        if (!gs_process_failure(p, how, sizeof how))
-            continue;
+        if (!gs_process_failure(p, how, sizeof how)) continue;
         if (!failed++) {
             snprintf(first, sizeof first, "%s", how);
-            if (p->rank != GS_UNKNOWN)
-                snprintf(rank, sizeof rank, "rank %lld ", (long long)p->rank);
+            if (p->rank != GS_UNKNOWN) snprintf(rank, sizeof rank, "rank %lld ", (long long)p->rank);
         }
     }
-    if (!failed)
-        return NULL;
+    if (!failed) return NULL;
     if (failed == 1)
         snprintf(out, size, "%s%s", rank, first);
     else
@@ -255,8 +230,7 @@ static void no_oom(const struct view_text *v)
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], raw[GS_FAILURE_TEXT + 64],
         why[GS_FAILURE_TEXT + 64], crash[GS_FAILURE_TEXT + 128];
 
-    if (!p)
-        p = fullest(v->report, false, &total);
+    if (!p) p = fullest(v->report, false, &total);
     enum term_style colour = TERM_GREEN;
     if (failure(v->report, raw, sizeof raw)) {
         bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
@@ -275,14 +249,12 @@ static void no_oom(const struct view_text *v)
     }
     view_place(v, place, sizeof place, p->process, p->device, p->layer);
     if (total > 0)
-        view_heading(v, colour, none, "; peak %s of %s (%s) on %s, at %s",
-                     view_bytes(peak, p->bytes), view_bytes(size, total),
-                     format_share(share, (double)p->bytes / (double)total), place,
+        view_heading(v, colour, none, "; peak %s of %s (%s) on %s, at %s", view_bytes(peak, p->bytes),
+                     view_bytes(size, total), format_share(share, (double)p->bytes / (double)total), place,
                      format_seconds(at, p->time_s));
     else
-        view_heading(v, colour, none, "; peak %s %s %s, at %s%s",
-                     view_bytes(peak, p->bytes), p->device >= 0 ? "on" : "of", place,
-                     format_seconds(at, p->time_s),
+        view_heading(v, colour, none, "; peak %s %s %s, at %s%s", view_bytes(peak, p->bytes),
+                     p->device >= 0 ? "on" : "of", place, format_seconds(at, p->time_s),
                      p->device >= 0 ? "" : "; no GPU memory was allocated");
 }
 
@@ -291,14 +263,11 @@ void view_text_verdict(const struct view_text *v)
     const struct gs_report *r = v->report;
     size_t fatal = 0, shown = 0;
 
-    for (size_t i = 0; i < r->ooms_n; i++)
-        fatal += r->ooms[i].fatal;
-    if (!fatal)
-        no_oom(v);
+    for (size_t i = 0; i < r->ooms_n; i++) fatal += r->ooms[i].fatal;
+    if (!fatal) no_oom(v);
     /* One in full: the fatal one, or else the first that was survived; the others are its
      * repetitions (ranks that fail together, an allocator that retries). */
-    for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++)
-        one(v, &r->ooms[i]);
+    for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) one(v, &r->ooms[i]);
     if (r->ooms_total > shown) {
         char line[128];
         snprintf(line, sizeof line, "%zu more failed allocation%s: gpuspy report --json lists them",

@@ -25,8 +25,7 @@ static void bar(const struct view_text *v, double share, char *out, size_t size)
     n = n < 1 ? 1 : n > width * steps ? width * steps : n;
     for (; n >= steps && at + 4 < size; n -= steps)
         at += (size_t)snprintf(out + at, size - at, "%s", steps > 1 ? "█" : "#");
-    if (n > 0 && at + 4 < size)
-        snprintf(out + at, size - at, "%s", eighths[n % 8]);
+    if (n > 0 && at + 4 < size) snprintf(out + at, size - at, "%s", eighths[n % 8]);
 }
 
 struct cell {
@@ -40,8 +39,7 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
     const struct gs_held_line *line = item;
     char bytes[UNITS_TEXT], site[512] = "", text[256] = "", tail[16] = "";
 
-    if (line->text)
-        term_clean(text, sizeof text, line->text, c->v->term.utf8);
+    if (line->text) term_clean(text, sizeof text, line->text, c->v->term.utf8);
     int used = 4 + c->bytes_width + (*text ? term_columns(text) : 0);
     if (line->site.known && columns - used - 2 >= 12)
         view_site(c->v, site, sizeof site, &line->site, columns - used - (*text ? 2 : 0));
@@ -56,14 +54,12 @@ static void part(const struct view_text *v, struct table *t, const struct gs_hel
     char bytes[UNITS_TEXT], share[UNITS_TEXT], drawn[BAR_WIDE * 3 + 8];
 
     bar(v, p->share, drawn, sizeof drawn);
-    const char *cells[] = {view_bytes(bytes, p->bytes), format_share(share, p->share), drawn,
-                           p->text};
+    const char *cells[] = {view_bytes(bytes, p->bytes), format_share(share, p->share), drawn, p->text};
     table_add(t, cells, NULL);
     double whole = p->share > 0 ? (double)p->bytes / p->share : 0;
     for (size_t i = 0; i < p->lines_n && i < LINES_MOST; i++) {
         const char *none[] = {"", "", "", ""};
-        if ((double)p->lines[i].bytes >= line_least * whole)
-            table_add(t, none, &p->lines[i]);
+        if ((double)p->lines[i].bytes >= line_least * whole) table_add(t, none, &p->lines[i]);
     }
 }
 
@@ -85,15 +81,11 @@ static int widest(const struct gs_oom_verdict *o)
 void view_text_waterfall(const struct view_text *v, const struct gs_oom_verdict *o)
 {
     struct cell c = {v, widest(o)};
-    struct table t = {.last = line_cell,
-                      .self = &c,
-                      .head = {"", "", "", ""},
-                      .left = {false, false, true}};
+    struct table t = {.last = line_cell, .self = &c, .head = {"", "", "", ""}, .left = {false, false, true}};
     char total[UNITS_TEXT];
     int64_t tensors = 0;
 
-    if (!o->waterfall_n)
-        return;
+    if (!o->waterfall_n) return;
     fprintf(v->out, "  %sOf the GPU's %s at that moment%s\n", term_style(&v->term, TERM_BOLD),
             view_bytes(total, o->total_bytes), term_style(&v->term, TERM_PLAIN));
     for (size_t i = 0; i < o->waterfall_n; i++) {
@@ -101,8 +93,7 @@ void view_text_waterfall(const struct view_text *v, const struct gs_oom_verdict 
         tensors += o->waterfall[i].what == GS_HELD_TENSORS ? o->waterfall[i].bytes : 0;
     }
     table_print(&t, &v->term, 2 * INDENT, v->out);
-    if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors)
-        return;
+    if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors) return;
     fputs(term_style(&v->term, TERM_DIM), v->out);
     view_wrap(v, 2 * INDENT, "",
               "Tensors count as PyTorch's allocator hands them out, which rounds up; what they asked for "

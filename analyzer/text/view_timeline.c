@@ -19,11 +19,16 @@ enum { HELD = GS_CATEGORIES_N, EMPTY, FILLS };
 static const struct paint {
     int rich, plain; /* of 256 colours, of 8 */
 } paints[FILLS] = {
-    [GS_CATEGORY_PARAMETERS] = {33, 34},  [GS_CATEGORY_GRADIENTS] = {208, 31},
-    [GS_CATEGORY_OPTIMIZER_STATE] = {134, 35}, [GS_CATEGORY_ACTIVATIONS] = {71, 32},
-    [GS_CATEGORY_INPUTS] = {44, 36},      [GS_CATEGORY_TEMPORARIES] = {220, 33},
-    [GS_CATEGORY_WORKSPACES] = {181, 37}, [GS_CATEGORY_UNKNOWN] = {246, 90},
-    [HELD] = {240, 90},                   [EMPTY] = {0, 0},
+    [GS_CATEGORY_PARAMETERS] = {33, 34},
+    [GS_CATEGORY_GRADIENTS] = {208, 31},
+    [GS_CATEGORY_OPTIMIZER_STATE] = {134, 35},
+    [GS_CATEGORY_ACTIVATIONS] = {71, 32},
+    [GS_CATEGORY_INPUTS] = {44, 36},
+    [GS_CATEGORY_TEMPORARIES] = {220, 33},
+    [GS_CATEGORY_WORKSPACES] = {181, 37},
+    [GS_CATEGORY_UNKNOWN] = {246, 90},
+    [HELD] = {240, 90},
+    [EMPTY] = {0, 0},
 };
 
 struct chart {
@@ -60,11 +65,9 @@ static void fill_column(struct chart *k, size_t x)
         sum += !f->known ? 0 : k->stacked ? f->by_category[i] : i == 0 ? f->high : 0;
         end[i] = eighths(k, sum);
     }
-    if (sum > 0 && end[GS_CATEGORIES_N - 1] == 0)
-        end[GS_CATEGORIES_N - 1] = 1; /* something is not nothing */
+    if (sum > 0 && end[GS_CATEGORIES_N - 1] == 0) end[GS_CATEGORIES_N - 1] = 1; /* something is not nothing */
     end[HELD] = b || f->known ? eighths(k, held) : 0;
-    if (end[HELD] < end[GS_CATEGORIES_N - 1])
-        end[HELD] = end[GS_CATEGORIES_N - 1];
+    if (end[HELD] < end[GS_CATEGORIES_N - 1]) end[HELD] = end[GS_CATEGORIES_N - 1];
     end[EMPTY] = k->rows * 8 + 8;
 }
 
@@ -72,8 +75,7 @@ static int filling_at(const int *end, int eighth)
 {
     int i = 0;
 
-    while (i < EMPTY && end[i] <= eighth)
-        i++;
+    while (i < EMPTY && end[i] <= eighth) i++;
     return i;
 }
 
@@ -83,8 +85,7 @@ static void cell_of(const int *end, int row, int *low, int *upper, int *height)
 {
     int part[FILLS] = {0}, first = -1, second = -1;
 
-    for (int i = 0; i < 8; i++)
-        part[filling_at(end, row * 8 + i)]++;
+    for (int i = 0; i < 8; i++) part[filling_at(end, row * 8 + i)]++;
     for (int i = 0; i < FILLS; i++)
         if (part[i] && (first < 0 || part[i] > part[first])) {
             second = first;
@@ -111,12 +112,10 @@ static void paint(const struct term *t, int fore, int back, FILE *out)
         fputs(term_style(t, TERM_PLAIN), out);
     } else if (t->rich) {
         fprintf(out, "\033[0;38;5;%dm", paints[fore].rich);
-        if (back < HELD)
-            fprintf(out, "\033[48;5;%dm", paints[back].rich);
+        if (back < HELD) fprintf(out, "\033[48;5;%dm", paints[back].rich);
     } else if (t->colour) {
         fprintf(out, "\033[0;%dm", paints[fore].plain);
-        if (back < HELD)
-            fprintf(out, "\033[%dm", paints[back].plain + 10);
+        if (back < HELD) fprintf(out, "\033[%dm", paints[back].plain + 10);
     }
 }
 
@@ -124,12 +123,9 @@ static const char *glyph(const struct term *t, int low, int upper, int height)
 {
     static const char *const block[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
-    if (low == EMPTY)
-        return " ";
-    if (low == HELD)
-        return height < 4 && upper == EMPTY ? " " : t->utf8 ? "░" : ".";
-    if (t->utf8)
-        return block[height];
+    if (low == EMPTY) return " ";
+    if (low == HELD) return height < 4 && upper == EMPTY ? " " : t->utf8 ? "░" : ".";
+    if (t->utf8) return block[height];
     return height >= 4 ? "#" : upper == HELD ? "." : "_";
 }
 
@@ -155,8 +151,7 @@ static void draw_row(const struct chart *k, int row)
         }
         fprintf(out, "%*s", blanks, "");
         blanks = 0;
-        if (low != fore || behind != back)
-            paint(t, low, behind, out);
+        if (low != fore || behind != back) paint(t, low, behind, out);
         fore = low;
         back = behind;
         fputs(g, out);
@@ -172,14 +167,12 @@ static void axis(const struct chart *k)
     double a = (double)k->c->from_ns / 1e9, b = (double)k->c->to_ns / 1e9;
 
     fprintf(v->out, "%*s %s", LABEL - 1, "0 B", v->term.utf8 ? "└" : "+");
-    for (int x = 0; x < columns; x++)
-        fputs(v->term.utf8 ? "─" : "-", v->out);
+    for (int x = 0; x < columns; x++) fputs(v->term.utf8 ? "─" : "-", v->out);
     format_seconds(from, a);
     format_seconds(middle, (a + b) / 2);
     format_seconds(to, b);
     int at = fprintf(v->out, "\n%*s%s", LABEL + 1, "", from) - 1, half = LABEL + 1 + columns / 2;
-    if (columns >= 40)
-        at += fprintf(v->out, "%*s", half - at - (int)strlen(middle) / 2 + (int)strlen(middle), middle);
+    if (columns >= 40) at += fprintf(v->out, "%*s", half - at - (int)strlen(middle) / 2 + (int)strlen(middle), middle);
     fprintf(v->out, "%*s\n", LABEL + 1 + columns - at, to);
 }
 
@@ -187,12 +180,10 @@ static void draw(struct chart *k)
 {
     char label[UNITS_TEXT];
 
-    for (size_t x = 0; x < k->c->columns_n; x++)
-        fill_column(k, x);
+    for (size_t x = 0; x < k->c->columns_n; x++) fill_column(k, x);
     for (int r = k->rows - 1; r >= 0; r--) {
         int64_t at = r == k->rows - 1 ? k->top : k->rows >= 8 && r == k->rows / 2 - 1 ? k->top / 2 : -1;
-        fprintf(k->v->out, "%*s %s", LABEL - 1, at < 0 ? "" : view_bytes(label, at),
-                k->v->term.utf8 ? "│" : "|");
+        fprintf(k->v->out, "%*s %s", LABEL - 1, at < 0 ? "" : view_bytes(label, at), k->v->term.utf8 ? "│" : "|");
         draw_row(k, r);
     }
     axis(k);
@@ -212,8 +203,8 @@ static const struct {
 
 static void mark_sign(const struct view_text *v, enum mark m)
 {
-    fprintf(v->out, "%s%s%s", term_style(&v->term, marks[m].style),
-            v->term.utf8 ? marks[m].utf8 : marks[m].ascii, term_style(&v->term, TERM_PLAIN));
+    fprintf(v->out, "%s%s%s", term_style(&v->term, marks[m].style), v->term.utf8 ? marks[m].utf8 : marks[m].ascii,
+            term_style(&v->term, TERM_PLAIN));
 }
 
 static bool concerns(const struct gs_oom *o, const struct course *k)
@@ -228,19 +219,16 @@ static void mark_row(const struct chart *k, struct gs_run *run)
     uint8_t *at = calloc(columns + 1, 1);
     int blanks = LABEL + 1;
 
-    if (!at)
-        return;
+    if (!at) return;
     at[courses_column(k->c, k->front->peak_ns)] = MARK_PEAK;
     for (size_t i = 0; i < n; i++) {
         enum mark m = ooms[i].fatal ? MARK_OOM : MARK_SURVIVED;
         size_t x = courses_column(k->c, ooms[i].time_ns);
-        if (concerns(&ooms[i], k->front) && at[x] < m)
-            at[x] = (uint8_t)m;
+        if (concerns(&ooms[i], k->front) && at[x] < m) at[x] = (uint8_t)m;
     }
     at[columns] = MARK_NONE; /* outside */
     bool any = false;
-    for (size_t x = 0; x < columns; x++)
-        any = any || at[x];
+    for (size_t x = 0; x < columns; x++) any = any || at[x];
     for (size_t x = 0; any && x < columns; x++) {
         if (!at[x]) {
             blanks++;
@@ -250,8 +238,7 @@ static void mark_row(const struct chart *k, struct gs_run *run)
         mark_sign(k->v, (enum mark)at[x]);
         blanks = 0;
     }
-    if (any)
-        fputc('\n', k->v->out);
+    if (any) fputc('\n', k->v->out);
     free(at);
 }
 
@@ -263,14 +250,11 @@ static void step_row(const struct chart *k)
     size_t columns = k->c->columns_n;
     char count[UNITS_TEXT], time[UNITS_TEXT], by[256], text[512];
 
-    for (size_t i = 0; i < k->c->steps_n; i++)
-        s = k->c->steps[i].process == k->front->process ? &k->c->steps[i] : s;
-    if (!s)
-        return;
+    for (size_t i = 0; i < k->c->steps_n; i++) s = k->c->steps[i].process == k->front->process ? &k->c->steps[i] : s;
+    if (!s) return;
     size_t first = courses_column(k->c, s->first_ns > k->c->from_ns ? s->first_ns : k->c->from_ns);
     size_t last = courses_column(k->c, s->end_ns < k->c->to_ns ? s->end_ns : k->c->to_ns);
-    if (first >= columns || last >= columns || last <= first)
-        return;
+    if (first >= columns || last >= columns || last <= first) return;
     bool ticks = s->starts && s->n * 3 <= last - first;
     fprintf(v->out, "%s%*s", term_style(&v->term, TERM_DIM), LABEL + 1 + (int)first, "");
     for (size_t x = first, i = 0; x <= last; x++) {
@@ -336,14 +320,12 @@ static void legend(const struct chart *k)
     if (k->back)
         entry(v, &at, HELD, v->term.width < 60 ? "held, in no tensor" : "held by PyTorch and others, in no tensor");
     for (int i = GS_CATEGORIES_N; peak && k->stacked && i-- > 0;) {
-        if (!peak->by_category[i])
-            continue;
+        if (!peak->by_category[i]) continue;
         text_put(text, sizeof text, "%s %s", gs_category_text((enum gs_category)i),
                  view_bytes(bytes, peak->by_category[i]));
         entry(v, &at, i, text);
     }
-    if (at)
-        fputc('\n', v->out);
+    if (at) fputc('\n', v->out);
 }
 
 static void mark_legend(const struct chart *k, struct gs_run *run)
@@ -361,14 +343,12 @@ static void mark_legend(const struct chart *k, struct gs_run *run)
                 format_seconds(at, (double)k->front->peak_ns / 1e9));
     }
     for (size_t i = 0; i < n; i++) {
-        if (!concerns(&ooms[i], k->front) || courses_column(k->c, ooms[i].time_ns) == k->c->columns_n)
-            continue;
+        if (!concerns(&ooms[i], k->front) || courses_column(k->c, ooms[i].time_ns) == k->c->columns_n) continue;
         if (!ooms[i].fatal) {
             survived++;
             continue;
         }
-        if (i + 1 < n && ooms[i + 1].fatal && concerns(&ooms[i + 1], k->front))
-            continue; /* the last of them */
+        if (i + 1 < n && ooms[i + 1].fatal && concerns(&ooms[i + 1], k->front)) continue; /* the last of them */
         fprintf(v->out, "%*s", indent, "");
         mark_sign(v, MARK_OOM);
         fprintf(v->out, " out of memory at %s\n", format_seconds(at, (double)ooms[i].time_ns / 1e9));
@@ -376,8 +356,7 @@ static void mark_legend(const struct chart *k, struct gs_run *run)
     if (survived) {
         fprintf(v->out, "%*s", indent, "");
         mark_sign(v, MARK_SURVIVED);
-        fprintf(v->out, " %zu failed allocation%s that the program survived\n", survived,
-                survived == 1 ? "" : "s");
+        fprintf(v->out, " %zu failed allocation%s that the program survived\n", survived, survived == 1 ? "" : "s");
     }
 }
 
@@ -393,8 +372,7 @@ static bool categorised(const struct courses *c, const struct course *k)
 {
     for (size_t x = 0; x < c->columns_n; x++)
         for (int i = 0; i < GS_CATEGORIES_N; i++)
-            if (i != GS_CATEGORY_UNKNOWN && k->columns[x].by_category[i])
-                return true;
+            if (i != GS_CATEGORY_UNKNOWN && k->columns[x].by_category[i]) return true;
     return false;
 }
 
@@ -409,11 +387,9 @@ static size_t list_charts(const struct view_text *v, const struct courses *c, co
     size_t n = 0;
 
     for (size_t i = 0; i < c->n; i++) {
-        if (!leads(c, &c->list[i]))
-            continue;
+        if (!leads(c, &c->list[i])) continue;
         size_t at = n++;
-        for (; at > 0 && rank_of(v, out[at - 1]) > rank_of(v, &c->list[i]); at--)
-            out[at] = out[at - 1];
+        for (; at > 0 && rank_of(v, out[at - 1]) > rank_of(v, &c->list[i]); at--) out[at] = out[at - 1];
         out[at] = &c->list[i];
     }
     return n;
@@ -434,21 +410,22 @@ static int64_t scale_of(const struct courses *c, bool gpu)
     int64_t most = 0;
 
     for (size_t i = 0; i < c->n; i++)
-        if ((c->list[i].device >= 0) == gpu && most_in(c, &c->list[i]) > most)
-            most = most_in(c, &c->list[i]);
+        if ((c->list[i].device >= 0) == gpu && most_in(c, &c->list[i]) > most) most = most_in(c, &c->list[i]);
     return most;
 }
 
-static void one(const struct view_text *v, struct gs_run *run, const struct courses *c,
-                const struct course *k, int rows)
+static void one(const struct view_text *v, struct gs_run *run, const struct courses *c, const struct course *k,
+                int rows)
 {
-    struct chart chart = {.v = v, .c = c, .front = k, .rows = rows,
+    struct chart chart = {.v = v,
+                          .c = c,
+                          .front = k,
+                          .rows = rows,
                           .top = scale_of(c, k->device >= 0),
                           .stacked = v->term.colour && categorised(c, k)};
     char place[96], peak[UNITS_TEXT], end[UNITS_TEXT];
 
-    if (k->layer == GS_SERIES_TENSOR)
-        chart.back = courses_of(c, k->process, k->device, GS_SERIES_DEVICE);
+    if (k->layer == GS_SERIES_TENSOR) chart.back = courses_of(c, k->process, k->device, GS_SERIES_DEVICE);
     view_place(v, place, sizeof place, k->process, k->device, k->layer);
     if (k->device >= 0)
         view_heading(v, TERM_BOLD, place, ": %s, peak %s, %s at the end", view_layer(k->layer),
@@ -474,10 +451,8 @@ void view_timeline(const struct view_text *v, struct gs_run *run, const struct c
     const struct course **list = gs_realloc(NULL, c->n + 1, sizeof(const struct course *));
     size_t charts = list_charts(v, c, list), shown = charts < v->top ? charts : v->top;
 
-    if (!rows)
-        rows = charts == 1 ? ROWS_ONE : charts <= 3 ? ROWS_FEW : ROWS_MANY;
-    for (size_t i = 0; i < shown; i++)
-        one(v, run, c, list[i], rows);
+    if (!rows) rows = charts == 1 ? ROWS_ONE : charts <= 3 ? ROWS_FEW : ROWS_MANY;
+    for (size_t i = 0; i < shown; i++) one(v, run, c, list[i], rows);
     view_more(v, charts, shown);
     free(list);
 }
@@ -494,8 +469,7 @@ static json_t *column_json(const struct courses *c, const struct course *k, size
     set_bytes(o, "high_bytes", p->high);
     set_bytes(o, "low_bytes", p->low);
     for (int i = 0; i < GS_CATEGORIES_N; i++)
-        if (p->by_category[i])
-            set_bytes(by, gs_category_word((enum gs_category)i), p->by_category[i]);
+        if (p->by_category[i]) set_bytes(by, gs_category_word((enum gs_category)i), p->by_category[i]);
     set(o, "by_category", by);
     return o;
 }
@@ -510,8 +484,7 @@ static json_t *course_json(const struct gs_report *r, const struct courses *c, c
     set_real(o, "peak_time_s", (double)k->peak_ns / 1e9);
     set_bytes(o, "end_bytes", k->end);
     for (size_t x = 0; x < c->columns_n; x++)
-        if (k->columns[x].known)
-            json_array_append_new(points, column_json(c, k, x));
+        if (k->columns[x].known) json_array_append_new(points, column_json(c, k, x));
     set(o, "points", points);
     return o;
 }
@@ -522,8 +495,7 @@ void view_timeline_json(json_t *o, struct gs_run *run, const struct gs_report *r
     const struct gs_oom *ooms = gs_run_ooms(run, &n);
     json_t *series = json_array(), *steps = json_array(), *failures = json_array();
 
-    for (size_t i = 0; i < c->n; i++)
-        json_array_append_new(series, course_json(r, c, &c->list[i]));
+    for (size_t i = 0; i < c->n; i++) json_array_append_new(series, course_json(r, c, &c->list[i]));
     for (size_t i = 0; i < c->steps_n; i++) {
         json_t *s = json_object();
         set_count(s, "pid", r->processes[c->steps[i].process].pid);

@@ -19,8 +19,8 @@ struct drawing {
     const struct gs_profile *p;
     const struct branch_limits *limits;
     int64_t whole;
-    int bar;                        /* columns of it, 0: there is no room */
-    bool last[GS_DEPTH_MAX + 2];    /* by row above: no sister comes after it */
+    int bar;                     /* columns of it, 0: there is no room */
+    bool last[GS_DEPTH_MAX + 2]; /* by row above: no sister comes after it */
 };
 
 static void bar(const struct drawing *d, int64_t weight)
@@ -33,13 +33,11 @@ static void bar(const struct drawing *d, int64_t weight)
     eighths = eighths < 1 && weight > 0 ? 1 : eighths > d->bar * 8 ? d->bar * 8 : eighths;
     fputs(term_style(t, TERM_CYAN), d->v->out);
     if (t->utf8) {
-        for (; used < eighths / 8; used++)
-            fputs("█", d->v->out);
+        for (; used < eighths / 8; used++) fputs("█", d->v->out);
         fputs(part[eighths % 8], d->v->out);
         used += eighths % 8 > 0;
     } else {
-        for (; used < (eighths + 4) / 8; used++)
-            fputc('#', d->v->out);
+        for (; used < (eighths + 4) / 8; used++) fputc('#', d->v->out);
     }
     fprintf(d->v->out, "%s%*s", term_style(t, TERM_PLAIN), d->bar - used + 2, "");
 }
@@ -57,8 +55,7 @@ static int lines(const struct drawing *d, unsigned depth, int room)
     int most = (room - LABEL_LEAST) / 2, columns = 0;
     unsigned from = 1;
 
-    if (!depth)
-        return 0;
+    if (!depth) return 0;
     most = most < 2 ? 2 : most;
     fputs(term_style(&v->term, TERM_DIM), v->out);
     if (depth > (unsigned)most) {
@@ -66,8 +63,7 @@ static int lines(const struct drawing *d, unsigned depth, int room)
         fputs(utf8 ? "…  " : "...", v->out);
         columns = 3;
     }
-    for (unsigned i = from; i < depth; i++)
-        fputs(d->last[i] ? "  " : utf8 ? "│ " : "| ", v->out);
+    for (unsigned i = from; i < depth; i++) fputs(d->last[i] ? "  " : utf8 ? "│ " : "| ", v->out);
     fprintf(v->out, "%s%s", d->last[depth] ? (utf8 ? "└ " : "`-") : (utf8 ? "├ " : "|-"),
             term_style(&v->term, TERM_PLAIN));
     return columns + 2 * (int)(depth - from + 1);
@@ -81,8 +77,7 @@ static void figures(const struct drawing *d, int64_t weight)
     pad_left(v->out, profile_weight(d->p, weight, text), WEIGHT);
     pad_left(v->out, format_share(text, d->whole ? (double)weight / (double)d->whole : 0), SHARE + 2);
     fputs("  ", v->out);
-    if (d->bar)
-        bar(d, weight);
+    if (d->bar) bar(d, weight);
 }
 
 static int room_of(const struct drawing *d)
@@ -96,8 +91,8 @@ static void rest_row(struct drawing *d, unsigned depth, int64_t weight, const ch
     figures(d, weight);
     int room = room_of(d), at = lines(d, depth, room);
 
-    fprintf(d->v->out, "%s%.*s%s\n", term_style(&d->v->term, TERM_DIM),
-            (int)term_fit(text, room - at), text, term_style(&d->v->term, TERM_PLAIN));
+    fprintf(d->v->out, "%s%.*s%s\n", term_style(&d->v->term, TERM_DIM), (int)term_fit(text, room - at), text,
+            term_style(&d->v->term, TERM_PLAIN));
 }
 
 static void call_row(struct drawing *d, unsigned depth, const struct branch *b)
@@ -109,12 +104,10 @@ static void call_row(struct drawing *d, unsigned depth, const struct branch *b)
     figures(d, b->total);
     int room = room_of(d), at = lines(d, depth, room);
     branch_label(d->v, b, label, sizeof label, room - at);
-    fprintf(d->v->out, "%s%s%s\n", own ? "" : term_style(t, TERM_DIM), label,
-            own ? "" : term_style(t, TERM_PLAIN));
+    fprintf(d->v->out, "%s%s%s\n", own ? "" : term_style(t, TERM_DIM), label, own ? "" : term_style(t, TERM_PLAIN));
 }
 
-static void more_row(struct drawing *d, unsigned depth, const struct branch *b, size_t shown,
-                     int64_t rest)
+static void more_row(struct drawing *d, unsigned depth, const struct branch *b, size_t shown, int64_t rest)
 {
     char text[96], count[UNITS_TEXT];
     size_t n = b->n - shown;
@@ -128,24 +121,19 @@ static void rows(struct drawing *d, const struct branch *b, unsigned depth)
 {
     int64_t rest;
     size_t shown = branch_shown(b, d->limits, &rest);
-    bool more = shown < b->n,
-         here = b->self > 0 && b->self >= d->limits->least && b->n > 0;
+    bool more = shown<b->n, here = b->self> 0 && b->self >= d->limits->least && b->n > 0;
 
-    if (b->first->frame)
-        call_row(d, depth, b);
+    if (b->first->frame) call_row(d, depth, b);
     unsigned below = b->first->frame ? depth + 1 : depth;
-    if (d->limits->depth && below >= d->limits->depth)
-        return;
+    if (d->limits->depth && below >= d->limits->depth) return;
     for (size_t i = 0; i < shown; i++) {
         d->last[below] = i + 1 == shown && !more && !here;
         rows(d, b->children[i], below);
     }
     d->last[below] = !here;
-    if (more)
-        more_row(d, below, b, shown, rest);
+    if (more) more_row(d, below, b, shown, rest);
     d->last[below] = true;
-    if (here)
-        rest_row(d, below, b->self, "(that line itself)");
+    if (here) rest_row(d, below, b->self, "(that line itself)");
 }
 
 static int bar_columns(int width)
@@ -161,8 +149,8 @@ void view_tree(const struct view_text *v, const struct gs_profile *p, const stru
     struct drawing *d = gs_realloc(NULL, 1, sizeof *d);
     struct gs_arena arena = {0};
 
-    *d = (struct drawing){.v = v, .p = p, .limits = limits, .whole = tree->root->total,
-                          .bar = bar_columns(v->term.width)};
+    *d = (struct drawing){
+        .v = v, .p = p, .limits = limits, .whole = tree->root->total, .bar = bar_columns(v->term.width)};
     fputc('\n', v->out);
     rows(d, branch_build(&arena, tree, limits->full), 0);
     gs_arena_free(&arena);
@@ -185,16 +173,14 @@ static json_t *node_json(const struct gs_profile *p, const struct gs_call_node *
     return o;
 }
 
-json_t *view_tree_json(const struct gs_profile *p, const struct gs_call_tree *tree,
-                       const struct branch_limits *limits)
+json_t *view_tree_json(const struct gs_profile *p, const struct gs_call_tree *tree, const struct branch_limits *limits)
 {
     json_t *list = json_array();
     json_int_t *number = gs_realloc(NULL, tree->depth + 2, sizeof *number); /* by depth */
-    unsigned left_out = UINT32_MAX; /* what is below a call of that depth is */
+    unsigned left_out = UINT32_MAX;                                         /* what is below a call of that depth is */
 
     for (const struct gs_call_node *n = tree->root; n; n = gs_call_next(n)) {
-        if (n->depth > left_out)
-            continue;
+        if (n->depth > left_out) continue;
         left_out = UINT32_MAX;
         if (n->total < limits->least || (limits->depth && n->depth > limits->depth)) {
             left_out = n->depth;

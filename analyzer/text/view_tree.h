@@ -13,7 +13,6 @@ void view_flame(const struct view_text *v, const struct gs_profile *p, const str
                 const struct branch_limits *limits);
 /* [{parent, depth, frame, total, self, count, self_count}]: callers before what they call, `parent` is a
  * number of the list, null of the root. Of limits, least and depth count. */
-json_t *view_tree_json(const struct gs_profile *p, const struct gs_call_tree *tree,
-                       const struct branch_limits *limits);
+json_t *view_tree_json(const struct gs_profile *p, const struct gs_call_tree *tree, const struct branch_limits *limits);
 
 #endif

@@ -28,33 +28,27 @@ static void fill_head(struct viewing *v)
     }
 }
 
-int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv,
-                 void *settings, const struct viewing_settings *viewing, viewing_sensible_fn *sensible,
-                 bool memory_map, bool *done)
+int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv, void *settings,
+                 const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map, bool *done)
 {
     int n = options_parse(command, argc, argv, settings);
 
     *v = (struct viewing){.settings = viewing, .who = command->name};
     *done = true;
-    if (n < 0)
-        return n == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (n < 0) return n == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (!n) {
         complain("%s: which recording? give a file, such as: gpuspy %s run.db", v->who, v->who);
         return EXIT_USAGE;
     }
-    if (sensible && !sensible(v->who, settings))
-        return EXIT_USAGE;
-    if (!input_openable(v->who, argv, (size_t)n))
-        return EXIT_INPUT;
+    if (sensible && !sensible(v->who, settings)) return EXIT_USAGE;
+    if (!input_openable(v->who, argv, (size_t)n)) return EXIT_INPUT;
     v->database = argv[0];
     v->symbols = symbolizer_new();
-    v->options = (struct gs_options){.memory_map = memory_map,
-                                     SYMBOLIZER_OPTIONS(v->symbols),
-                                     .progress = progress_show};
+    v->options =
+        (struct gs_options){.memory_map = memory_map, SYMBOLIZER_OPTIONS(v->symbols), .progress = progress_show};
     int code;
     v->run = choice_open(v->who, (const char *const *)argv, (size_t)n, &viewing->choice, &v->options, &code);
-    if (!v->run)
-        return code;
+    if (!v->run) return code;
     fill_head(v);
     *done = false;
     return EXIT_YES;
@@ -62,10 +56,8 @@ int viewing_open(struct viewing *v, const struct command *command, int argc, cha
 
 void viewing_close(struct viewing *v)
 {
-    if (v->run)
-        gs_run_close(v->run);
-    if (v->symbols)
-        symbolizer_complain(v->symbols, false);
+    if (v->run) gs_run_close(v->run);
+    if (v->symbols) symbolizer_complain(v->symbols, false);
     symbolizer_free(v->symbols);
 }
 
@@ -96,8 +88,7 @@ json_t *viewing_json_head(const struct viewing *v)
     size_t n;
     const char *const *note = gs_run_notes(v->run, &n);
 
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(notes, json_string(note[i]));
+    for (size_t i = 0; i < n; i++) json_array_append_new(notes, json_string(note[i]));
     set(o, "schema", json_integer(GS_REPORT_SCHEMA));
     set_text(o, "view", v->who);
     set_text(o, "command", v->head.command);
@@ -137,11 +128,9 @@ bool profile_sensible(const char *who, const struct profile_settings *s)
 
 static int layer_of(const char *word)
 {
-    if (!word)
-        return GS_PROFILE_USUAL;
+    if (!word) return GS_PROFILE_USUAL;
     for (int i = 0; i < GS_SERIES_LAYERS; i++)
-        if (strcmp(word, gs_series_word((enum gs_series_layer)i)) == 0)
-            return i;
+        if (strcmp(word, gs_series_word((enum gs_series_layer)i)) == 0) return i;
     return GS_PROFILE_ALL;
 }
 
@@ -161,13 +150,11 @@ static void say_nothing_there(const struct viewing *v, const struct gs_profile_w
     else if (w->what == GS_PROFILE_AT)
         complain("%s: nothing was live then", v->who);
     else
-        complain("%s: no %s was allocated in this run%s", v->who,
-                 w->layer >= 0 ? "memory of this layer" : "GPU memory",
+        complain("%s: no %s was allocated in this run%s", v->who, w->layer >= 0 ? "memory of this layer" : "GPU memory",
                  w->layer == GS_PROFILE_USUAL ? "; --layer all also shows the host's" : "");
 }
 
-struct gs_profile *viewing_profile(struct viewing *v, const struct profile_settings *s,
-                                   bool categories, int *code)
+struct gs_profile *viewing_profile(struct viewing *v, const struct profile_settings *s, bool categories, int *code)
 {
     char error[1024] = "";
     const char *what = !s->what ? "peak" : strcmp(s->what, "leaks") == 0 ? "end" : s->what;
@@ -181,8 +168,7 @@ struct gs_profile *viewing_profile(struct viewing *v, const struct profile_setti
         w.what = GS_PROFILE_AT;
         parse_seconds(s->at, &w.at_ns);
     }
-    if (w.what == GS_PROFILE_END && !s->layer)
-        w.layer = GS_PROFILE_ALL; /* as the report's leaks[] */
+    if (w.what == GS_PROFILE_END && !s->layer) w.layer = GS_PROFILE_ALL; /* as the report's leaks[] */
     struct gs_profile *p = gs_profile_build(v->run, &w, error, sizeof error);
     *code = EXIT_YES;
     if (!p) {
@@ -224,8 +210,8 @@ const char *profile_noun(const struct gs_profile *p)
 /* "tensors on GPU 0", "tensors and GPU memory on 2 GPUs of 2 processes" */
 static void where_text(const struct view_text *t, const struct gs_profile *p, char *out, size_t size)
 {
-    bool layer[GS_SERIES_LAYERS] = {false}, memory = strcmp(profile_noun(p), "waits") != 0 &&
-                                                     strcmp(profile_noun(p), "copies") != 0;
+    bool layer[GS_SERIES_LAYERS] = {false},
+         memory = strcmp(profile_noun(p), "waits") != 0 && strcmp(profile_noun(p), "copies") != 0;
     const struct gs_profile_entry *first = &p->entries[0];
     size_t at = 0, devices = 0, processes = 0;
     uint64_t seen[128] = {0};
@@ -243,27 +229,24 @@ static void where_text(const struct view_text *t, const struct gs_profile *p, ch
     }
     for (size_t i = 0; i < t->report->processes_n && i < 64; i++) {
         uint64_t any = 0;
-        for (int d = 0; d < 128; d++)
-            any |= seen[d] >> i & 1;
+        for (int d = 0; d < 128; d++) any |= seen[d] >> i & 1;
         processes += any;
     }
     out[0] = 0;
     for (int i = 0; memory && i < GS_SERIES_LAYERS; i++)
         if (layer[i])
-            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " and " : ", ",
-                                   view_layer((enum gs_series_layer)i));
+            at +=
+                (size_t)snprintf(out + at, size - at, "%s%s", at ? " and " : ", ", view_layer((enum gs_series_layer)i));
     char place[96];
     if (one_process && devices == 1 && t->report->processes_n) {
         int device = -1;
-        for (size_t i = 0; i < p->n && device < 0; i++)
-            device = p->entries[i].device;
+        for (size_t i = 0; i < p->n && device < 0; i++) device = p->entries[i].device;
         snprintf(out + at, size - at, " on %s",
                  view_place(t, place, sizeof place, first->process, device, GS_SERIES_DEVICE));
     } else if (devices > 1 && one_process) {
         snprintf(out + at, size - at, " on %zu GPUs", devices);
     } else if (!one_process) {
-        snprintf(out + at, size - at, ", %zu processes together (--rank or --process: one alone)",
-                 processes);
+        snprintf(out + at, size - at, ", %zu processes together (--rank or --process: one alone)", processes);
     }
 }
 
@@ -280,18 +263,14 @@ void profile_heading(const struct view_text *t, const struct gs_profile *p)
             last = i;
         }
     where_text(t, p, where, sizeof where);
-    fprintf(t->out, "%s%s%s", term_style(&t->term, TERM_BOLD), title,
-            term_style(&t->term, TERM_PLAIN));
+    fprintf(t->out, "%s%s%s", term_style(&t->term, TERM_BOLD), title, term_style(&t->term, TERM_PLAIN));
     char line[512];
     const char *noun = profile_noun(p);
     int n = (int)strlen(noun);
     text_put(line, sizeof line, ": %s in %s %.*s%s%s%s", profile_weight(p, p->total, weight),
-             format_count(count, p->count), p->count == 1 ? strcmp(noun, "copies") == 0 ? n - 3 : n - 1 : n,
-             noun, p->count == 1 && strcmp(noun, "copies") == 0 ? "y" : "", where,
-             moments == 1 ? ", at " : "");
-    if (moments == 1)
-        strncat(line, format_seconds(at, (double)p->moments[last] / 1e9),
-                sizeof line - strlen(line) - 1);
+             format_count(count, p->count), p->count == 1 ? strcmp(noun, "copies") == 0 ? n - 3 : n - 1 : n, noun,
+             p->count == 1 && strcmp(noun, "copies") == 0 ? "y" : "", where, moments == 1 ? ", at " : "");
+    if (moments == 1) strncat(line, format_seconds(at, (double)p->moments[last] / 1e9), sizeof line - strlen(line) - 1);
     view_wrap_on(t, 2, term_columns(title), line);
 }
 
@@ -304,8 +283,7 @@ void profile_json(json_t *o, const struct gs_profile *p)
     set(o, "total", profile_weight_json(p, p->total));
     set_count(o, "count", p->count);
     for (size_t i = 0; p->moments && i < p->moments_n; i++)
-        json_array_append_new(moments, p->moments[i] == GS_UNKNOWN
-                                           ? json_null()
-                                           : json_real((double)p->moments[i] / 1e9));
+        json_array_append_new(moments,
+                              p->moments[i] == GS_UNKNOWN ? json_null() : json_real((double)p->moments[i] / 1e9));
     set(o, "moments_s", moments);
 }

@@ -18,14 +18,25 @@ struct viewing_settings {
     bool json;
 };
 
-#define VIEWING_DEFAULT {.choice = CHOICE_ANY}
-#define VIEWING_OPTIONS(type, member)                                                              \
-    {"json", 0, OPTION_FLAG, offsetof(type, member.json), NULL, NULL, 0, 0,                        \
-     "print JSON: sizes in bytes, times in seconds"},                                              \
-    CHOICE_OPTIONS(type, member.choice),                                                        \
-    DISPLAY_OPTIONS(type, member.display)
-#define VIEWING_TOP(type, member, what)                                                            \
-    {"top", 'n', OPTION_NUMBER, offsetof(type, member.top), "N", NULL, 1, 1000000, what}
+#define VIEWING_DEFAULT      \
+    {                        \
+        .choice = CHOICE_ANY \
+    }
+#define VIEWING_OPTIONS(type, member)                 \
+    {"json",                                          \
+     0,                                               \
+     OPTION_FLAG,                                     \
+     offsetof(type, member.json),                     \
+     NULL,                                            \
+     NULL,                                            \
+     0,                                               \
+     0,                                               \
+     "print JSON: sizes in bytes, times in seconds"}, \
+        CHOICE_OPTIONS(type, member.choice), DISPLAY_OPTIONS(type, member.display)
+#define VIEWING_TOP(type, member, what)                                                    \
+    {                                                                                      \
+        "top", 'n', OPTION_NUMBER, offsetof(type, member.top), "N", NULL, 1, 1000000, what \
+    }
 
 struct viewing {
     const struct viewing_settings *settings;
@@ -43,9 +54,8 @@ typedef bool viewing_sensible_fn(const char *who, const void *settings);
 /* Parses, opens, and leaves the chosen process alone. EXIT_YES, or how the program ends; *done is then
  * set (after --help that is EXIT_YES, too). `v` is to be closed in any case. sensible: NULL none; memory_map: as
  * gs_options has it. */
-int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv,
-                 void *settings, const struct viewing_settings *viewing, viewing_sensible_fn *sensible,
-                 bool memory_map, bool *done);
+int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv, void *settings,
+                 const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map, bool *done);
 void viewing_close(struct viewing *v);
 /* A line on stderr for what went wrong while reading. EXIT_INPUT. */
 int viewing_failed(const struct viewing *v, const char *error);
@@ -67,22 +77,43 @@ struct profile_settings {
 
 #define PROFILE_WHATS "peak|oom|leaks|end|allocated|waits|copies"
 #define PROFILE_LAYERS "tensor|device|pinned|host|all"
-#define PROFILE_OPTIONS(type, member)                                                              \
-    {"what", 'w', OPTION_CHOICE, offsetof(type, member.what), "WHAT", PROFILE_WHATS, 0, 0,         \
-     "what was live at the peak, which is the default, at the last out of memory or at the end, "  \
-     "what was never freed, all that was ever allocated, how long calls waited, or what was "      \
-     "copied"},                                                                                    \
-    {"at", 0, OPTION_TEXT, offsetof(type, member.at), "SECONDS", NULL, 0, 0,                       \
-     "what was live so many seconds after the recording began"},                                   \
-    {"layer", 'l', OPTION_CHOICE, offsetof(type, member.layer), "LAYER", PROFILE_LAYERS, 0, 0,       \
-     "of live and allocated memory: PyTorch's tensors, what CUDA gave, pinned host memory, CPU "   \
-     "tensors, or all; the default is a GPU's tensors where it has some, else what CUDA gave"},    \
-    {"native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0,                    \
-     "show C and C++ functions, too"}
+#define PROFILE_OPTIONS(type, member)                                                                              \
+    {"what",                                                                                                       \
+     'w',                                                                                                          \
+     OPTION_CHOICE,                                                                                                \
+     offsetof(type, member.what),                                                                                  \
+     "WHAT",                                                                                                       \
+     PROFILE_WHATS,                                                                                                \
+     0,                                                                                                            \
+     0,                                                                                                            \
+     "what was live at the peak, which is the default, at the last out of memory or at the end, "                  \
+     "what was never freed, all that was ever allocated, how long calls waited, or what was "                      \
+     "copied"},                                                                                                    \
+        {"at",                                                                                                     \
+         0,                                                                                                        \
+         OPTION_TEXT,                                                                                              \
+         offsetof(type, member.at),                                                                                \
+         "SECONDS",                                                                                                \
+         NULL,                                                                                                     \
+         0,                                                                                                        \
+         0,                                                                                                        \
+         "what was live so many seconds after the recording began"},                                               \
+        {"layer",                                                                                                  \
+         'l',                                                                                                      \
+         OPTION_CHOICE,                                                                                            \
+         offsetof(type, member.layer),                                                                             \
+         "LAYER",                                                                                                  \
+         PROFILE_LAYERS,                                                                                           \
+         0,                                                                                                        \
+         0,                                                                                                        \
+         "of live and allocated memory: PyTorch's tensors, what CUDA gave, pinned host memory, CPU "               \
+         "tensors, or all; the default is a GPU's tensors where it has some, else what CUDA gave"},                \
+    {                                                                                                              \
+        "native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0, "show C and C++ functions, too" \
+    }
 
 /* NULL after a line on stderr; *code is then how the program ends: EXIT_NO where there is none of it. */
-struct gs_profile *viewing_profile(struct viewing *v, const struct profile_settings *s,
-                                   bool categories, int *code);
+struct gs_profile *viewing_profile(struct viewing *v, const struct profile_settings *s, bool categories, int *code);
 /* Are these words sensible? Else a line on stderr. */
 bool profile_sensible(const char *who, const struct profile_settings *s);
 /* "Live at the peak: 5.92 GiB in 453 blocks, tensors on GPU 0, at 12.3 s" */

@@ -6,8 +6,8 @@
 const char *top_state_word(enum top_state state)
 {
     static const char *const words[] = {
-        [TOP_WAITING] = "starting", [TOP_RECORDING] = "recording", [TOP_ENDED] = "ended",
-        [TOP_DIED] = "died",        [TOP_KILLED] = "cut off",      [TOP_TORN] = "torn",
+        [TOP_WAITING] = "starting", [TOP_RECORDING] = "recording",   [TOP_ENDED] = "ended",
+        [TOP_DIED] = "died",        [TOP_KILLED] = "cut off",        [TOP_TORN] = "torn",
         [TOP_DELETED] = "deleted",  [TOP_UNREADABLE] = "unreadable",
     };
     return words[state];
@@ -19,14 +19,9 @@ void top_state_said(const struct top_source *s, char *out, size_t size)
     text_path_here(path, sizeof path, s->db.path);
     out[0] = 0;
     switch (s->state) {
-    case TOP_WAITING:
-        snprintf(out, size, "its recording begins just now");
-        break;
-    case TOP_RECORDING:
-        break;
-    case TOP_ENDED:
-        snprintf(out, size, "it has ended; this is its end. All of it: gpuspy report %s", path);
-        break;
+    case TOP_WAITING: snprintf(out, size, "its recording begins just now"); break;
+    case TOP_RECORDING: break;
+    case TOP_ENDED: snprintf(out, size, "it has ended; this is its end. All of it: gpuspy report %s", path); break;
     case TOP_DIED:
         snprintf(out, size, "it died; this is its end, complete up to the last call. All of it: gpuspy report %s",
                  path);
@@ -44,17 +39,16 @@ void top_state_said(const struct top_source *s, char *out, size_t size)
                  path);
         break;
     case TOP_DELETED:
-        snprintf(out, size, s->loaded ? "its database was deleted; this is the last that was seen of it"
-                                      : "its database was deleted");
+        snprintf(out, size,
+                 s->loaded ? "its database was deleted; this is the last that was seen of it"
+                           : "its database was deleted");
         break;
-    case TOP_UNREADABLE:
-        snprintf(out, size, "%s", s->why);
-        break;
+    case TOP_UNREADABLE: snprintf(out, size, "%s", s->why); break;
     }
 }
 
-void top_rates(const struct top_model *m, const struct top_calls *list, size_t n, uint32_t source,
-               double *calls, double *amount)
+void top_rates(const struct top_model *m, const struct top_calls *list, size_t n, uint32_t source, double *calls,
+               double *amount)
 {
     *calls = *amount = 0;
     for (size_t i = 0; i < n; i++) {
@@ -98,8 +92,8 @@ struct top_held top_held_of(const struct top_model *m, uint32_t source, const st
     /* what the device said is up to a second old: beside what was allocated then there was this */
     const struct top_series *s = top_series_find(m, source, d->device, TOP_DEVICE);
     const int64_t then = s ? top_most(s->bytes - s->after_sample, 0) : 0;
-    const int64_t rest = top_least(top_most(d->total_bytes - d->free_bytes - then, 0),
-                                   top_most(d->total_bytes - h.device, 0));
+    const int64_t rest =
+        top_least(top_most(d->total_bytes - d->free_bytes - then, 0), top_most(d->total_bytes - h.device, 0));
     h.used = top_least(h.device + rest, d->total_bytes);
     h.told_apart = d->other_bytes != GS_UNKNOWN;
     h.others = h.told_apart ? top_least(d->other_bytes, rest) : 0;

@@ -28,8 +28,7 @@ const char *top_api(const struct top_model *m, const struct top_source *s, uint3
 struct top_model *top_model_new(gs_symbol_fn symbol, void *symbol_data)
 {
     struct top_model *m = gs_realloc(NULL, 1, sizeof *m);
-    *m = (struct top_model){.run = gs_realloc(NULL, 1, sizeof *m->run),
-                            .began_ns = clock_ns(CLOCK_MONOTONIC)};
+    *m = (struct top_model){.run = gs_realloc(NULL, 1, sizeof *m->run), .began_ns = clock_ns(CLOCK_MONOTONIC)};
     *m->run = (struct gs_run){.options = {.symbol = symbol, .symbol_data = symbol_data}};
     return m;
 }
@@ -190,8 +189,7 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
     s->age_ns = s->clock_ns - s->now_ns;
 }
 
-static bool look_at_rows(struct top_model *m, uint32_t source, bool final, int64_t budget_ns,
-                         struct progress *progress)
+static bool look_at_rows(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, struct progress *progress)
 {
     struct top_source *s = &m->sources[source];
     char error[sizeof s->why] = "";
@@ -215,10 +213,7 @@ static bool look_at_rows(struct top_model *m, uint32_t source, bool final, int64
 
 static enum top_state state_of(const struct top_source *s, const struct top_spool *spool)
 {
-    return s->finished                   ? s->state
-           : spool->there && spool->owned ? TOP_RECORDING
-           : spool->there                 ? TOP_KILLED
-                                          : TOP_TORN;
+    return s->finished ? s->state : spool->there && spool->owned ? TOP_RECORDING : spool->there ? TOP_KILLED : TOP_TORN;
 }
 
 static void look(struct top_model *m, uint32_t source, int64_t budget_ns)

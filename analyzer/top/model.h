@@ -55,7 +55,7 @@ struct top_place {
     uint32_t series, stack; /* stack: of the run, GS_NONE */
     int64_t bytes, before;  /* before: when the watching began */
     uint64_t count;
-    int64_t last_ns;        /* its last allocation; GS_UNKNOWN: none within the window */
+    int64_t last_ns; /* its last allocation; GS_UNKNOWN: none within the window */
     struct top_ring ring;
 };
 
@@ -63,7 +63,7 @@ struct top_place {
 struct top_calls {
     uint32_t source, stack;
     int device;
-    uint32_t kind;        /* sync: enum gs_sync_kind; copy: direction | host memory << 3 | async << 5 */
+    uint32_t kind; /* sync: enum gs_sync_kind; copy: direction | host memory << 3 | async << 5 */
     uint32_t api;
     uint64_t count;
     int64_t bytes, blocked_ns, last_ns;
@@ -91,18 +91,18 @@ struct top_device {
     int64_t own_bytes, other_bytes;  /* of NVML; GS_UNKNOWN */
     uint32_t other_pid;
     const char *other_name;
-    int utilisation;         /* percent, -1 */
-    int64_t reserved_bytes;  /* PyTorch's, GS_UNKNOWN */
+    int utilisation;        /* percent, -1 */
+    int64_t reserved_bytes; /* PyTorch's, GS_UNKNOWN */
 };
 
 enum top_state {
-    TOP_WAITING,   /* nothing of it could be read yet */
+    TOP_WAITING, /* nothing of it could be read yet */
     TOP_RECORDING,
-    TOP_ENDED,     /* in order */
-    TOP_DIED,      /* its rows are complete up to the last call */
-    TOP_KILLED,    /* … are not: the rest is in its spool */
-    TOP_TORN,      /* … and the spool is gone */
-    TOP_DELETED,   /* the database */
+    TOP_ENDED,   /* in order */
+    TOP_DIED,    /* its rows are complete up to the last call */
+    TOP_KILLED,  /* … are not: the rest is in its spool */
+    TOP_TORN,    /* … and the spool is gone */
+    TOP_DELETED, /* the database */
     TOP_UNREADABLE
 };
 
@@ -178,19 +178,17 @@ struct top_series *top_series_find(const struct top_model *m, uint32_t source, i
 /* What the files of the model share: model.c, rows.c, series.c. */
 uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer);
 struct top_device *top_device_at(struct top_source *s, int device);
-bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error,
-                   size_t error_size);
+bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size);
 void top_rows_forget(struct top_model *m, uint32_t source);
 
 /* spool_look.c: the spool beside a database, read without touching it. */
 struct top_spool {
-    bool there, owned;     /* owned: its process lives and records into it */
-    bool foreign;          /* another gpuspy's: it tells us nothing */
+    bool there, owned; /* owned: its process lives and records into it */
+    bool foreign;      /* another gpuspy's: it tells us nothing */
     uint32_t pid;
     int64_t start_mono_ns;
     int64_t waiting_bytes; /* beyond `progress` */
 };
-void top_spool_look(const char *database, const struct gs_progress *progress, uint32_t threads,
-                    struct top_spool *out);
+void top_spool_look(const char *database, const struct gs_progress *progress, uint32_t threads, struct top_spool *out);
 
 #endif

@@ -54,8 +54,7 @@ static enum top_layer layer_of(unsigned layer, unsigned space, int device)
         return TOP_SHARED;
     }
     if (layer == GS_LAYER_DEVICE) {
-        bool host = space == GS_SPACE_PINNED || space == GS_SPACE_HOST ||
-                    (space == GS_SPACE_VMM && device < 0);
+        bool host = space == GS_SPACE_PINNED || space == GS_SPACE_HOST || (space == GS_SPACE_VMM && device < 0);
         return host ? TOP_PINNED : TOP_DEVICE;
     }
     return layer == GS_LAYER_TENSOR ? TOP_TENSOR : TOP_HOST;
@@ -114,8 +113,7 @@ static bool on_allocation(struct reading *r, sqlite3_stmt *st)
     if (layer == TOP_PINNED || layer == TOP_HOST) {
         device = -1;
     }
-    uint32_t place =
-        place_at(r->m, top_series_at(r->m, r->source, device, layer), stack_at(r, st, 5));
+    uint32_t place = place_at(r->m, top_series_at(r->m, r->source, device, layer), stack_at(r, st, 5));
     struct top_source *s = r->s;
     s->last_allocation = id > s->last_allocation ? id : s->last_allocation;
     begin(r->m, place, bytes, time);
@@ -248,9 +246,7 @@ static bool on_sample(struct reading *r, sqlite3_stmt *st)
         /* NVML's total is a little more than CUDA's: what is used is what counts */
         int64_t total = known(st, 4), used = total == GS_UNKNOWN ? GS_UNKNOWN : total - known(st, 3);
         d->total_bytes = d->total_bytes == GS_UNKNOWN ? total : d->total_bytes;
-        d->free_bytes = used == GS_UNKNOWN ? known(st, 3)
-                        : used > d->total_bytes ? 0
-                                                : d->total_bytes - used;
+        d->free_bytes = used == GS_UNKNOWN ? known(st, 3) : used > d->total_bytes ? 0 : d->total_bytes - used;
     }
     if (sqlite3_column_int64(st, 5) == GS_SAMPLE_NVML) {
         int64_t busy = gs_column_int(st, 6);
@@ -280,14 +276,13 @@ static bool on_failure(struct reading *r, sqlite3_stmt *st)
     if (s->failures_n == 0) {
         s->failures_total = (uint64_t)bounded(sqlite3_column_int64(st, 0));
     }
-    s->failures[s->failures_n++] =
-        (struct top_failure){.stack = stack_at(r, st, 7),
-                             .device = device_of(gs_column_int(st, 1)),
-                             .layer = (uint8_t)sqlite3_column_int64(st, 2),
-                             .requested_bytes = bounded(sqlite3_column_int64(st, 3)),
-                             .free_bytes = known(st, 4),
-                             .time_ns = bounded(sqlite3_column_int64(st, 5)),
-                             .fatal = sqlite3_column_int64(st, 6) != 0};
+    s->failures[s->failures_n++] = (struct top_failure){.stack = stack_at(r, st, 7),
+                                                        .device = device_of(gs_column_int(st, 1)),
+                                                        .layer = (uint8_t)sqlite3_column_int64(st, 2),
+                                                        .requested_bytes = bounded(sqlite3_column_int64(st, 3)),
+                                                        .free_bytes = known(st, 4),
+                                                        .time_ns = bounded(sqlite3_column_int64(st, 5)),
+                                                        .fatal = sqlite3_column_int64(st, 6) != 0};
     return s->failures_n < TOP_FAILURES_MAX;
 }
 
@@ -317,9 +312,8 @@ static bool on_value(struct reading *r, sqlite3_stmt *st)
         enum top_layer layer;
         bool peak;
     } totals[] = {
-        {"device_live", TOP_DEVICE, false}, {"tensor_live", TOP_TENSOR, false},
-        {"pinned_live", TOP_PINNED, false}, {"host_live", TOP_HOST, false},
-        {"device_peak", TOP_DEVICE, true},  {"tensor_peak", TOP_TENSOR, true},
+        {"device_live", TOP_DEVICE, false}, {"tensor_live", TOP_TENSOR, false}, {"pinned_live", TOP_PINNED, false},
+        {"host_live", TOP_HOST, false},     {"device_peak", TOP_DEVICE, true},  {"tensor_peak", TOP_TENSOR, true},
         {"pinned_peak", TOP_PINNED, true},  {"host_peak", TOP_HOST, true},
     };
     const char *name = (const char *)sqlite3_column_text(st, 0);
@@ -360,8 +354,7 @@ static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t f
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && each(r, st)) {
     }
     sqlite3_finalize(st);
-    return rc == SQLITE_DONE || rc == SQLITE_ROW ||
-           gs_database_bad(&r->s->db, r->error, r->error_size);
+    return rc == SQLITE_DONE || rc == SQLITE_ROW || gs_database_bad(&r->s->db, r->error, r->error_size);
 }
 
 static bool read_small(struct reading *r)
@@ -374,14 +367,12 @@ static bool read_small(struct reading *r)
                     NOTHING, 0, on_process) &&
            each_row(r, "SELECT value FROM meta WHERE key = 'events'", NOTHING, 0, on_count) &&
            each_row(r, "SELECT id, name FROM api", NOTHING, 0, on_api) &&
-           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING,
-                    0, on_device) &&
+           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING, 0, on_device) &&
            each_row(r,
                     "SELECT id, device, time_ns, free_bytes, total_bytes, source, utilisation, "
                     "own_bytes, other_bytes, other_pid, other_name FROM sample WHERE id > ?",
                     s->last_sample, 0, on_sample) &&
-           each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0,
-                    on_reserved) &&
+           each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0, on_reserved) &&
            each_row(r,
                     "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id "
                     "FROM oom ORDER BY id DESC LIMIT 4",
@@ -394,16 +385,13 @@ static bool read_events(struct reading *r)
     struct top_source *s = r->s;
     char sql[256];
     const int64_t from = s->end_ns - (TOP_WINDOW_S + 2 * TOP_SLOT_S) * 1000000000ll;
-    snprintf(sql, sizeof sql,
-             "SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM %s WHERE id > ?1%s",
+    snprintf(sql, sizeof sql, "SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM %s WHERE id > ?1%s",
              s->db.allocations,
-             r->whole ? " AND (life_ns IS NULL OR alloc_ns + life_ns >= ?2) ORDER BY id"
-                      : " ORDER BY id");
+             r->whole ? " AND (life_ns IS NULL OR alloc_ns + life_ns >= ?2) ORDER BY id" : " ORDER BY id");
     if (!each_row(r, sql, s->last_allocation, from, on_allocation)) {
         return false;
     }
-    snprintf(sql, sizeof sql,
-             "SELECT id, kind, bytes, start_ns, blocked_ns, stack_id FROM %s WHERE id > ?",
+    snprintf(sql, sizeof sql, "SELECT id, kind, bytes, start_ns, blocked_ns, stack_id FROM %s WHERE id > ?",
              s->db.copies);
     return each_row(r, sql, s->last_copy, 0, on_copy) &&
            each_row(r,
@@ -437,8 +425,7 @@ static bool on_last(struct reading *r, sqlite3_stmt *st)
 static bool find_last(struct reading *r)
 {
     char sql[128];
-    snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s ORDER BY id DESC LIMIT 1",
-             r->s->db.allocations);
+    snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s ORDER BY id DESC LIMIT 1", r->s->db.allocations);
     return r->s->end_ns > 0 || each_row(r, sql, NOTHING, 0, on_last);
 }
 
@@ -565,8 +552,7 @@ static void find_ended(struct reading *r, int64_t budget_ns)
     snprintf(sql[0], sizeof sql[0],
              "SELECT id, alloc_ns + life_ns FROM %s WHERE id BETWEEN ? AND ? AND life_ns IS NOT NULL",
              r->s->db.allocations);
-    snprintf(sql[1], sizeof sql[1],
-             "SELECT alloc_ns + life_ns FROM %s WHERE id = ? AND life_ns IS NOT NULL",
+    snprintf(sql[1], sizeof sql[1], "SELECT alloc_ns + life_ns FROM %s WHERE id = ? AND life_ns IS NOT NULL",
              r->s->db.allocations);
     struct search f = {r, gs_prepare(&r->s->db, sql[0]), gs_prepare(&r->s->db, sql[1]), false};
     if (f.range && f.one) {
@@ -639,15 +625,14 @@ static void fill_known(struct top_model *m, uint32_t source)
 
 enum { RELOAD_NS = 1000000000 };
 
-bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error,
-                   size_t error_size)
+bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size)
 {
     struct top_source *s = &m->sources[source];
     struct reading r = {m, s, source, !s->loaded, error, error_size};
     bool all_known;
     forget_known(m, source);
-    if (!gs_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) ||
-        !find_last(&r) || !read_events(&r)) {
+    if (!gs_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) || !find_last(&r) ||
+        !read_events(&r)) {
         return false;
     }
     fill_known(m, source);
@@ -656,8 +641,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     } else {
         find_ended(&r, final || s->finished ? 0 : budget_ns);
     }
-    if (!s->finished && excess(m, source, &all_known) < 0 && !r.whole &&
-        now_mono() - s->reloaded_ns > RELOAD_NS) {
+    if (!s->finished && excess(m, source, &all_known) < 0 && !r.whole && now_mono() - s->reloaded_ns > RELOAD_NS) {
         s->reloaded_ns = now_mono();
         top_rows_forget(m, source);
         r.whole = true;

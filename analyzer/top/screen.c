@@ -162,10 +162,9 @@ static int sequence(void)
         const char *text;
         int key;
     } known[] = {
-        {"[A", KEY_UP},      {"OA", KEY_UP},     {"[B", KEY_DOWN},       {"OB", KEY_DOWN},
-        {"[5~", KEY_PAGE_UP}, {"[6~", KEY_PAGE_DOWN}, {"[H", KEY_HOME},  {"OH", KEY_HOME},
-        {"[1~", KEY_HOME},   {"[7~", KEY_HOME},  {"[F", KEY_END},        {"OF", KEY_END},
-        {"[4~", KEY_END},    {"[8~", KEY_END},   {"[Z", KEY_BACK_TAB},
+        {"[A", KEY_UP},         {"OA", KEY_UP},   {"[B", KEY_DOWN}, {"OB", KEY_DOWN},  {"[5~", KEY_PAGE_UP},
+        {"[6~", KEY_PAGE_DOWN}, {"[H", KEY_HOME}, {"OH", KEY_HOME}, {"[1~", KEY_HOME}, {"[7~", KEY_HOME},
+        {"[F", KEY_END},        {"OF", KEY_END},  {"[4~", KEY_END}, {"[8~", KEY_END},  {"[Z", KEY_BACK_TAB},
     };
     char text[16];
     size_t n = 0;

@@ -8,9 +8,20 @@
 #include <stdbool.h>
 
 enum screen_key { /* besides characters */
-    KEY_NONE = 0, KEY_ESCAPE = 27, KEY_ENTER = 13, KEY_BACK = 127, KEY_TAB = 9,
-    KEY_UP = 1000, KEY_DOWN, KEY_PAGE_UP, KEY_PAGE_DOWN, KEY_HOME, KEY_END, KEY_BACK_TAB,
-    KEY_RESIZE, KEY_QUIT /* a signal, or the terminal is gone */
+                  KEY_NONE = 0,
+                  KEY_ESCAPE = 27,
+                  KEY_ENTER = 13,
+                  KEY_BACK = 127,
+                  KEY_TAB = 9,
+                  KEY_UP = 1000,
+                  KEY_DOWN,
+                  KEY_PAGE_UP,
+                  KEY_PAGE_DOWN,
+                  KEY_HOME,
+                  KEY_END,
+                  KEY_BACK_TAB,
+                  KEY_RESIZE,
+                  KEY_QUIT /* a signal, or the terminal is gone */
 };
 
 /* False: stdin or stdout is no terminal that can do this. */

@@ -41,8 +41,7 @@ struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int sec
     return sum;
 }
 
-struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
-                                   enum top_layer layer)
+struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device, enum top_layer layer)
 {
     for (size_t i = 0; i < m->series_n; i++) {
         struct top_series *s = &m->series[i];

@@ -30,8 +30,8 @@ static int64_t without_samples(const uint8_t *at, int64_t waiting)
     return waiting - samples;
 }
 
-static int64_t waiting_in(const struct gs_spool *spool, uint32_t index,
-                          const struct gs_progress *progress, uint32_t threads)
+static int64_t waiting_in(const struct gs_spool *spool, uint32_t index, const struct gs_progress *progress,
+                          uint32_t threads)
 {
     const struct gs_chunk *chunk = gs_spool_chunk(spool, index);
     const uint32_t used = atomic_load_explicit(&chunk->used, memory_order_acquire);
@@ -62,24 +62,22 @@ static int64_t waiting_bytes(const char *path, const struct gs_progress *progres
     for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++) {
         uint64_t bits = atomic_load_explicit(&spool.header->taken[word], memory_order_relaxed);
         for (; bits; bits &= bits - 1) {
-            waiting += waiting_in(&spool, word * 64 + (uint32_t)__builtin_ctzll(bits), progress,
-                                  threads);
+            waiting += waiting_in(&spool, word * 64 + (uint32_t)__builtin_ctzll(bits), progress, threads);
         }
     }
     gs_spool_close(&spool);
     return waiting;
 }
 
-void top_spool_look(const char *database, const struct gs_progress *progress, uint32_t threads,
-                    struct top_spool *out)
+void top_spool_look(const char *database, const struct gs_progress *progress, uint32_t threads, struct top_spool *out)
 {
     char path[4096 + 8], error[160];
     struct gs_spool_control c;
     *out = (struct top_spool){0};
     snprintf(path, sizeof path, "%s.spool", database);
     const int code = gs_spool_read_control(path, &c, error, sizeof error);
-    out->foreign = code == EINVAL && memcmp(c.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC) == 0 &&
-                   c.version != GS_SPOOL_VERSION;
+    out->foreign =
+        code == EINVAL && memcmp(c.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC) == 0 && c.version != GS_SPOOL_VERSION;
     out->there = !code || out->foreign;
     out->owned = out->foreign;
     if (code) {

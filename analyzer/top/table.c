@@ -17,8 +17,7 @@ static struct gs_site native_site(struct top_model *m, uint32_t stack)
 {
     for (uint32_t at = stack; at != GS_NONE; at = gs_stack_parent(m->run, at)) {
         const struct gs_frame *f = gs_stack_frame(m->run, at);
-        if (f->kind == GS_FRAME_NATIVE && gs_site_module_rank(f->module) < 2 &&
-            !is_allocator(f->module)) {
+        if (f->kind == GS_FRAME_NATIVE && gs_site_module_rank(f->module) < 2 && !is_allocator(f->module)) {
             f = gs_frame_named(m->run, at);
             return (struct gs_site){.kind = f->kind,
                                     .known = true,
@@ -120,8 +119,7 @@ static bool chosen(const struct top_model *m, const struct top_choice *c, const 
 {
     int layer = c->layer == TOP_LAYER_AUTO ? (int)top_layer_of(m, s->source) : c->layer;
     return (c->source == TOP_ALL || c->source == (int)s->source) &&
-           (c->device == TOP_ALL || s->device < 0 || c->device == s->device) &&
-           (int)s->layer == layer;
+           (c->device == TOP_ALL || s->device < 0 || c->device == s->device) && (int)s->layer == layer;
 }
 
 static void latest(int64_t *at, int64_t time)
@@ -212,16 +210,11 @@ static double sort_key(const struct top_row *r, const struct top_choice *c)
 {
     const bool syncs = c->table == TOP_SYNCS;
     switch (c->sort) {
-    case TOP_BY_COUNT:
-        return (double)r->count;
-    case TOP_BY_GROWTH:
-        return syncs ? r->busy : c->table == TOP_COPIES ? r->byte_rate : (double)r->growth;
-    case TOP_BY_RATE:
-        return r->rate;
-    case TOP_BY_LAST:
-        return (double)r->last_ns;
-    default:
-        return syncs ? (double)r->blocked_ns : (double)r->bytes;
+    case TOP_BY_COUNT: return (double)r->count;
+    case TOP_BY_GROWTH: return syncs ? r->busy : c->table == TOP_COPIES ? r->byte_rate : (double)r->growth;
+    case TOP_BY_RATE: return r->rate;
+    case TOP_BY_LAST: return (double)r->last_ns;
+    default: return syncs ? (double)r->blocked_ns : (double)r->bytes;
     }
 }
 

@@ -21,16 +21,16 @@ struct top_choice {
 struct top_row {
     struct gs_site site;
     uint32_t kind, api, source; /* of calls */
-    int64_t bytes;     /* held now; of copies: in all */
-    uint64_t count;    /* live allocations; calls in all */
-    int64_t growth;    /* of bytes over the last minute */
-    int64_t since;     /* of bytes since the watching began */
-    double rate;       /* allocations or calls a second, of late */
-    double byte_rate;  /* copies: bytes a second */
-    double busy;       /* waits: share of the time blocked, of late */
+    int64_t bytes;              /* held now; of copies: in all */
+    uint64_t count;             /* live allocations; calls in all */
+    int64_t growth;             /* of bytes over the last minute */
+    int64_t since;              /* of bytes since the watching began */
+    double rate;                /* allocations or calls a second, of late */
+    double byte_rate;           /* copies: bytes a second */
+    double busy;                /* waits: share of the time blocked, of late */
     int64_t blocked_ns;
-    int64_t last_ns;   /* GS_UNKNOWN */
-    bool shown;        /* something is to be said of it */
+    int64_t last_ns; /* GS_UNKNOWN */
+    bool shown;      /* something is to be said of it */
 };
 
 /* Places by stack and mode, so that a stack is looked up once. */
@@ -42,9 +42,9 @@ struct top_tables {
         struct gs_map by_key;
         struct gs_site *sites;
         size_t n, cap;
-    } groups[2][2]; /* function?, native? */
-    struct gs_map helpers; /* functions of the user's own that many lines call, see site.h */
-    size_t helpers_of;     /* stacks that they were found among */
+    } groups[2][2];                /* function?, native? */
+    struct gs_map helpers;         /* functions of the user's own that many lines call, see site.h */
+    size_t helpers_of;             /* stacks that they were found among */
     const struct gs_frame *frames; /* where they lie: sites point there */
     struct top_row *rows;
     size_t n, cap;

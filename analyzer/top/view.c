@@ -37,7 +37,7 @@ static void keys_line(struct top_line *l)
         top_put(l, TERM_DIM, "type a part of a place · Enter keeps it · Esc drops it");
     } else {
         top_put(l, TERM_DIM, "q quit ? help space %s t table s sort / filter Tab process n native m memory",
-            v->paused ? "go on" : "pause");
+                v->paused ? "go on" : "pause");
     }
 }
 

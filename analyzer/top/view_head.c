@@ -20,8 +20,7 @@ static void bar(struct top_line *l, const struct top_held *h, int width)
     const struct part parts[] = {
         {h->tensors, "█", "#", TERM_GREEN},
         {cached, "▓", "=", TERM_CYAN},
-        {top_most(h->device - h->tensors - cached, 0), h->tensors ? "▒" : "█", h->tensors ? "+" : "#",
-         TERM_GREEN},
+        {top_most(h->device - h->tensors - cached, 0), h->tensors ? "▒" : "█", h->tensors ? "+" : "#", TERM_GREEN},
         {h->used == GS_UNKNOWN ? 0 : h->context, "▒", "-", TERM_DIM},
         {h->used == GS_UNKNOWN ? 0 : h->others, "░", ":", TERM_YELLOW},
     };
@@ -77,8 +76,8 @@ static void growth(struct top_line *l, const struct top_series *s, int64_t now_n
     }
     struct top_sum sum = top_ring_sum(&s->ring, now_ns, TOP_WINDOW_S);
     if (sum.amount && sum.seconds > 0) {
-        piece(l, sum.amount > 0 ? TERM_YELLOW : TERM_PLAIN, "  %s in %s",
-            format_bytes_signed(text, sum.amount), format_seconds(span, sum.seconds));
+        piece(l, sum.amount > 0 ? TERM_YELLOW : TERM_PLAIN, "  %s in %s", format_bytes_signed(text, sum.amount),
+              format_seconds(span, sum.seconds));
     }
 }
 
@@ -97,7 +96,7 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
         bar(l, &h, width);
         top_put(l, alarm(share), " %s", top_bytes(a, used));
         top_put(l, TERM_PLAIN, " of %s %s%s", top_bytes(b, h.total), format_share((char[UNITS_TEXT]){0}, share),
-            h.used == GS_UNKNOWN ? " recorded" : "");
+                h.used == GS_UNKNOWN ? " recorded" : "");
     } else {
         top_put(l, TERM_BOLD, "%s", top_bytes(a, used));
         top_put(l, TERM_PLAIN, " of an unknown total");
@@ -148,8 +147,7 @@ static void process_line(struct top_line *l, uint32_t source)
         top_rates(m, m->syncs, m->syncs_n, source, &rate, &amounts);
         if (rate > 0) {
             piece(l, TERM_PLAIN, "  %s syncs/s", top_rate(text, rate));
-            piece(l, amounts >= 0.2e9 ? TERM_YELLOW : TERM_PLAIN, " blocked %s",
-                format_share(text, amounts / 1e9));
+            piece(l, amounts >= 0.2e9 ? TERM_YELLOW : TERM_PLAIN, " blocked %s", format_share(text, amounts / 1e9));
         }
     } else {
         top_put(l, TERM_YELLOW, "  %s", top_state_word(s->state));
@@ -174,7 +172,7 @@ static void failure_line(struct top_line *l, const struct top_source *s)
     struct gs_site site = top_site(l->v->tables, f->stack, l->v->choice.native);
     top_put(l, TERM_RED, "  failed");
     top_put(l, TERM_PLAIN, " %s ago: %s", format_seconds(a, (double)top_most(s->now_ns - f->time_ns, 0) / 1e9),
-        top_bytes(b, f->requested_bytes));
+            top_bytes(b, f->requested_bytes));
     if (f->free_bytes != GS_UNKNOWN) {
         top_put(l, TERM_PLAIN, " with %s free", top_bytes(a, f->free_bytes));
     }
@@ -214,12 +212,13 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
         failure_line(l, s);
     }
     if (s->lost_events) {
-        top_put(l, TERM_RED, "  %s lost for want of space", format_plural(text, s->lost_events, "event was", "events were"));
+        top_put(l, TERM_RED, "  %s lost for want of space",
+                format_plural(text, s->lost_events, "event was", "events were"));
         top_finish(l);
     }
     if (s->unfound_bytes > 0) {
         top_put(l, TERM_DIM, "  %s of what is listed were freed; their lines are being looked for",
-            top_bytes(text, s->unfound_bytes));
+                top_bytes(text, s->unfound_bytes));
         top_finish(l);
     }
 }

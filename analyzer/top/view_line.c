@@ -56,13 +56,11 @@ char *top_rate(char out[UNITS_TEXT], double rate)
 {
     const char *unit = rate >= 999500 ? "M" : rate >= 999.5 ? "k" : "";
     double n = *unit == 'M' ? rate / 1e6 : *unit ? rate / 1e3 : rate;
-    snprintf(out, UNITS_TEXT, n >= 99.95 || (n == 0 && !*unit) ? "%.0f%s" : n >= 9.995 ? "%.1f%s" : "%.2f%s", n,
-             unit);
+    snprintf(out, UNITS_TEXT, n >= 99.95 || (n == 0 && !*unit) ? "%.0f%s" : n >= 9.995 ? "%.1f%s" : "%.2f%s", n, unit);
     return out;
 }
 
-char *top_site_text(const struct top_view *v, char *out, size_t size, const struct gs_site *site,
-                       int columns)
+char *top_site_text(const struct top_view *v, char *out, size_t size, const struct gs_site *site, int columns)
 {
     const struct top_model *m = v->tables->model;
     struct gs_process process = {.cwd = m->sources_n ? m->sources[0].cwd : NULL};

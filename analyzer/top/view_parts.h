@@ -15,8 +15,7 @@ struct top_line {
 };
 
 /* Adds a text, without what would move the cursor, and cut where the screen ends. */
-void top_put(struct top_line *l, enum term_style style, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void top_put(struct top_line *l, enum term_style style, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void top_finish(struct top_line *l);
 /* A paragraph that ends its line; lines after the first begin `hang` columns in. */
 void top_words(struct top_line *l, int hang, enum term_style style, const char *text);

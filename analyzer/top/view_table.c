@@ -90,16 +90,24 @@ static const struct column memory_columns[] = {
     {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST}, {0},
 };
 static const struct column sync_columns[] = {
-    {"BLOCKED", 9, 0, cell_blocked, TOP_BY_SIZE}, {"COUNT", 9, 0, cell_count, TOP_BY_COUNT},
-    {"NOW", 6, 0, cell_busy, TOP_BY_GROWTH},      {"CALLS/S", 7, 0, cell_rate, TOP_BY_RATE},
-    {"EACH", 8, 96, cell_each, -1},               {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST},
-    {"KIND", 8, 0, cell_sync, -1},                {0},
+    {"BLOCKED", 9, 0, cell_blocked, TOP_BY_SIZE},
+    {"COUNT", 9, 0, cell_count, TOP_BY_COUNT},
+    {"NOW", 6, 0, cell_busy, TOP_BY_GROWTH},
+    {"CALLS/S", 7, 0, cell_rate, TOP_BY_RATE},
+    {"EACH", 8, 96, cell_each, -1},
+    {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST},
+    {"KIND", 8, 0, cell_sync, -1},
+    {0},
 };
 static const struct column copy_columns[] = {
-    {"COPIED", 10, 0, cell_bytes, TOP_BY_SIZE},     {"COUNT", 9, 0, cell_count, TOP_BY_COUNT},
-    {"BYTES/S", 9, 0, cell_byte_rate, TOP_BY_GROWTH}, {"COPIES/S", 8, 88, cell_rate, TOP_BY_RATE},
-    {"BLOCKED", 8, 96, cell_blocked, -1},           {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST},
-    {"KIND", 13, 0, cell_copy, -1},                 {0},
+    {"COPIED", 10, 0, cell_bytes, TOP_BY_SIZE},
+    {"COUNT", 9, 0, cell_count, TOP_BY_COUNT},
+    {"BYTES/S", 9, 0, cell_byte_rate, TOP_BY_GROWTH},
+    {"COPIES/S", 8, 88, cell_rate, TOP_BY_RATE},
+    {"BLOCKED", 8, 96, cell_blocked, -1},
+    {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST},
+    {"KIND", 13, 0, cell_copy, -1},
+    {0},
 };
 static const struct table_kind {
     const char *title, *unit;
@@ -168,8 +176,8 @@ static void row_line(struct top_line *l, const struct top_row *r)
 
 static const char *layer_title(const struct top_view *v)
 {
-    static const char *const titles[TOP_LAYERS] = {"device allocations", "tensors", "pinned host memory",
-                                                   "CPU tensors", "memory of other processes"};
+    static const char *const titles[TOP_LAYERS] = {"device allocations", "tensors", "pinned host memory", "CPU tensors",
+                                                   "memory of other processes"};
     if (v->choice.table >= TOP_SYNCS) {
         return "";
     }
@@ -239,8 +247,8 @@ static void waits_lines(struct top_line *l, int room)
                 top_finish(l);
             }
             top_put(l, TERM_PLAIN, "%9s ago  %9s  ",
-                format_seconds(a, (double)top_most(s->now_ns - w->start_ns, 0) / 1e9),
-                format_seconds(b, (double)w->blocked_ns / 1e9));
+                    format_seconds(a, (double)top_most(s->now_ns - w->start_ns, 0) / 1e9),
+                    format_seconds(b, (double)w->blocked_ns / 1e9));
             top_put(l, TERM_PLAIN, "%-28s  ", top_api(m, s, w->api));
             top_put(l, TERM_PLAIN, "%s", top_site_text(l->v, place, sizeof place, &site, l->v->columns - l->at));
             top_finish(l);

@@ -11,8 +11,8 @@
 
 extern cudaError_t cudaMalloc(void **pointer, size_t bytes);
 extern cudaError_t cudaFree(void *pointer);
-extern cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
-                                    size_t shared, cudaStream_t stream);
+extern cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                    cudaStream_t stream);
 
 #define BATCH 1000
 static int use_malloc, use_launch;
@@ -68,12 +68,10 @@ int main(int argc, char **argv)
     use_malloc = !strcmp(argv[1], "malloc");
     use_launch = !strcmp(argv[1], "launch");
     int depth = atoi(argv[2]), batches = atoi(argv[3]) / BATCH;
-    if (depth < 0 || batches < 1)
-        return 2;
+    if (depth < 0 || batches < 1) return 2;
     double *each = calloc(batches, sizeof *each);
     double sum = 0;
-    for (int i = 0; i < batches; i++)
-        sum += each[i] = descend(depth);
+    for (int i = 0; i < batches; i++) sum += each[i] = descend(depth);
     qsort(each, batches, sizeof *each, by_value);
     printf("%.1f %.1f\n", each[batches / 2], sum / batches);
     free(each);

@@ -1,6 +1,6 @@
 /* A run as long as is asked for, with as many call paths and as much live as a program has: for the cost of reading it.
- * bench_run cuda|malloc PAIRS [A_SECOND]. A pair frees a block and takes another: 4,096 are live at a time, from 256 call paths,
- * of which some hold theirs much longer than others, and sizes from 512 bytes to 1 MiB. */
+ * bench_run cuda|malloc PAIRS [A_SECOND]. A pair frees a block and takes another: 4,096 are live at a time, from 256
+ * call paths, of which some hold theirs much longer than others, and sizes from 512 bytes to 1 MiB. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,14 +41,14 @@ static void pair(uint64_t random)
 
 /* Four functions that call each other, a digit of the path each: 4^DIGITS call paths. */
 static void (*const digit[4])(uint64_t random, int depth);
-#define DIGIT(name)                                                              \
-    __attribute__((noinline)) static void name(uint64_t random, int depth)       \
-    {                                                                            \
-        if (depth == DIGITS)                                                     \
-            pair(random);                                                        \
-        else                                                                     \
-            digit[(random >> (20 + 2 * depth)) & 3](random, depth + 1);          \
-        sink++; /* keeps the call from becoming a jump */                        \
+#define DIGIT(name)                                                        \
+    __attribute__((noinline)) static void name(uint64_t random, int depth) \
+    {                                                                      \
+        if (depth == DIGITS)                                               \
+            pair(random);                                                  \
+        else                                                               \
+            digit[(random >> (20 + 2 * depth)) & 3](random, depth + 1);    \
+        sink++; /* keeps the call from becoming a jump */                  \
     }
 DIGIT(attention)
 DIGIT(feed_forward)
@@ -66,8 +66,7 @@ int main(int argc, char **argv)
     long pace = argc > 3 ? atol(argv[3]) / 100 : 0; /* in a hundredth of a second */
     for (long n = atol(argv[2]); n > 0; n--) {
         digit[next() & 3](next(), 0);
-        if (pace > 0 && n % pace == 0)
-            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if (pace > 0 && n % pace == 0) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     return 0;
 }

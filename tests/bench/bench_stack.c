@@ -45,8 +45,7 @@ static double median(void (*what)(void))
     static double each[BATCHES];
     for (int i = 0; i < BATCHES; i++) {
         double start = now();
-        for (int k = 0; k < BATCH; k++)
-            what();
+        for (int k = 0; k < BATCH; k++) what();
         each[i] = (now() - start) / BATCH;
     }
     qsort(each, BATCHES, sizeof *each, by_value);
@@ -96,8 +95,7 @@ int main(void)
 {
     struct gs_spool spool;
     struct gs_writer writer = {0};
-    if (gs_spool_create(&spool, NULL, "bench", "bench_stack", 0, 0))
-        return 1;
+    if (gs_spool_create(&spool, NULL, "bench", "bench_stack", 0, 0)) return 1;
     gs_writer_open(&writer, &spool);
     gs_stack_init(GS_STACK_NATIVE, 64);
     stacks = gs_stacks_open(&writer);
@@ -108,8 +106,7 @@ int main(void)
     printf("%-32s %8s %8s\n", "C, ns a capture", "capture", "unwound");
     const int depths[] = {5, 20, 50};
     for (int i = 0; i < 3; i++) {
-        int n = depths[i] -
-                6; /* main, its two callers in libc, _start, median and the first at_depth */
+        int n = depths[i] - 6; /* main, its two callers in libc, _start, median and the first at_depth */
         n = n < 0 ? 0 : n;
         double c = at_depth(n, capture), u = at_depth(n, unwind);
         printf("  depth %-24d %8.0f %8.0f\n", depths[i], c, u);

@@ -65,8 +65,10 @@ __attribute__((noinline)) static void pairs(int number)
 
 __attribute__((noinline)) static void descend(int depth, int number)
 {
-    if (depth > 0) descend(depth - 1, number);
-    else pairs(number);
+    if (depth > 0)
+        descend(depth - 1, number);
+    else
+        pairs(number);
     sink++; /* keeps the call from becoming a jump */
 }
 

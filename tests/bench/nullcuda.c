@@ -10,8 +10,8 @@ EXPORT cudaError_t cudaFree(void *pointer);
 EXPORT cudaError_t cudaGetDevice(int *device);
 EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-EXPORT cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
-                                    size_t shared, cudaStream_t stream);
+EXPORT cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                                    cudaStream_t stream);
 
 cudaError_t cudaMalloc(void **pointer, size_t bytes)
 {
@@ -41,8 +41,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return cudaSuccess;
 }
 
-cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
-                             size_t shared, cudaStream_t stream)
+cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
+                             cudaStream_t stream)
 {
     return cudaSuccess;
 }

@@ -17,22 +17,41 @@ static void add_steps(struct syn *s, const int64_t *stacks)
 {
     for (int step = 0; step < 12; step++) {
         const int64_t at = 100 * SYN_MS + step * 50 * SYN_MS;
-        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .address = 0x1000 + step * 0x100,
-                                        .bytes = 3 * SYN_MIB, .at = at, .life = SYN_LIVE, .stack = stacks[2]});
-        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_DEVICE, .space = step % 8, .address = 0x100000 + step * 0x1000,
-                                        .bytes = 64 * SYN_MIB, .at = at + 1, .life = step % 3 ? 40 * SYN_MS : SYN_LIVE,
+        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                        .address = 0x1000 + step * 0x100,
+                                        .bytes = 3 * SYN_MIB,
+                                        .at = at,
+                                        .life = SYN_LIVE,
+                                        .stack = stacks[2]});
+        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_DEVICE,
+                                        .space = step % 8,
+                                        .address = 0x100000 + step * 0x1000,
+                                        .bytes = 64 * SYN_MIB,
+                                        .at = at + 1,
+                                        .life = step % 3 ? 40 * SYN_MS : SYN_LIVE,
                                         .stack = stacks[1 + step % 2]});
-        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_DEVICE, .space = GS_SPACE_PINNED, .device = -1,
-                                        .address = 0x900000 + step, .bytes = 5, .at = at + 2, .life = 7, .stack = stacks[0]});
-        syn_copy(s, (struct syn_copy){.direction = step % 5, .host_memory = step % 4, .bytes = 1 << 20,
-                                      .at = at + 3, .blocked = SYN_MS, .stack = stacks[step % 4]});
+        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_DEVICE,
+                                        .space = GS_SPACE_PINNED,
+                                        .device = -1,
+                                        .address = 0x900000 + step,
+                                        .bytes = 5,
+                                        .at = at + 2,
+                                        .life = 7,
+                                        .stack = stacks[0]});
+        syn_copy(s, (struct syn_copy){.direction = step % 5,
+                                      .host_memory = step % 4,
+                                      .bytes = 1 << 20,
+                                      .at = at + 3,
+                                      .blocked = SYN_MS,
+                                      .stack = stacks[step % 4]});
         syn_sync(s, step % 5, at + SYN_MS * 5, SYN_MS * 3, 7, stacks[3]);
         syn_reserved(s, at + 4, (64 + step) * SYN_MIB);
         syn_sql(s, "INSERT INTO mark(kind,name,start_ns,life_ns,thread_id) VALUES(%d,1,%lld,%lld,1)", step % 7,
                 (long long)at, (long long)SYN_MS);
         syn_sql(s, "INSERT INTO call_count VALUES(1,%d,0,%d,%d,%d,99)", step / 4, step % 3 - 1, 1 + step % 4, step % 2);
-        syn_sql(s, "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source,utilisation,own_bytes,"
-                   "other_bytes,other_pid,other_name) VALUES(1,0,%lld,%lld,%lld,%d,50,9,8,7,'x')",
+        syn_sql(s,
+                "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source,utilisation,own_bytes,"
+                "other_bytes,other_pid,other_name) VALUES(1,0,%lld,%lld,%lld,%d,50,9,8,7,'x')",
                 (long long)at, (long long)((900 - step) * SYN_MIB), (long long)(1000 * SYN_MIB), step % 3);
     }
 }
@@ -40,16 +59,21 @@ static void add_steps(struct syn *s, const int64_t *stacks)
 /* What autograd's thread allocates while the gradient of a loss lives, and after a parameter was moved. */
 static void add_backward(struct syn *s, int64_t main)
 {
-    int64_t moved = syn_python(s, main, "Module._apply", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", 3);
+    int64_t moved =
+        syn_python(s, main, "Module._apply", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", 3);
     int64_t at = syn_python(s, main, "backward", "/usr/lib/python3/dist-packages/torch/autograd/__init__.py", 5);
     int64_t ones = syn_python(s, at, "_make_grads", "/usr/lib/python3/dist-packages/torch/autograd/__init__.py", 6);
     syn_sql(s, "INSERT INTO thread(id,process_id,tid,name) VALUES(4,1,78,'pt_autograd_0')");
-    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 2 * SYN_MIB, .at = SYN_MS, .life = SYN_LIVE,
-                                    .stack = moved});
+    syn_alloc(s, (struct syn_alloc){
+                     .layer = GS_LAYER_TENSOR, .bytes = 2 * SYN_MIB, .at = SYN_MS, .life = SYN_LIVE, .stack = moved});
     for (int64_t ms = 701; ms < 790; ms += 30) {
-        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 512, .at = ms * SYN_MS, .life = 20 * SYN_MS,
-                                        .stack = ones});
-        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .thread = 4, .bytes = 2 * SYN_MIB, .at = (ms + 5) * SYN_MS,
+        syn_alloc(s,
+                  (struct syn_alloc){
+                      .layer = GS_LAYER_TENSOR, .bytes = 512, .at = ms * SYN_MS, .life = 20 * SYN_MS, .stack = ones});
+        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                        .thread = 4,
+                                        .bytes = 2 * SYN_MIB,
+                                        .at = (ms + 5) * SYN_MS,
                                         .life = ms > 750 ? SYN_LIVE : 7 * SYN_MS});
     }
 }
@@ -68,15 +92,24 @@ static void make_training(struct syn *s)
     add_steps(s, stacks);
     add_backward(s, stacks[1]);
     for (int i = 0; i < 4; i++)
-        syn_oom(s, (struct syn_oom){.layer = i % 2, .fatal = i == 3, .requested = 200 * SYN_MIB, .free = 100 * SYN_MIB,
-                                    .total = 1000 * SYN_MIB, .allocated = 300 * SYN_MIB, .reserved = 700 * SYN_MIB,
-                                    .at = 800 * SYN_MS + i * (i == 3 ? SYN_S / 3 : 10), .stack = stacks[i]});
+        syn_oom(s, (struct syn_oom){.layer = i % 2,
+                                    .fatal = i == 3,
+                                    .requested = 200 * SYN_MIB,
+                                    .free = 100 * SYN_MIB,
+                                    .total = 1000 * SYN_MIB,
+                                    .allocated = 300 * SYN_MIB,
+                                    .reserved = 700 * SYN_MIB,
+                                    .at = 800 * SYN_MS + i * (i == 3 ? SYN_S / 3 : 10),
+                                    .stack = stacks[i]});
     syn_sql(s, "INSERT INTO tensor_check VALUES(1,1,0,100,3,5,6,7)");
-    syn_sql(s, "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes) VALUES(1,0,0,300000000,1,99)");
-    syn_sql(s, "INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns) VALUES(1,2,0,4096,9,0,5)");
+    syn_sql(s,
+            "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes) VALUES(1,0,0,300000000,1,99)");
+    syn_sql(
+        s, "INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns) VALUES(1,2,0,4096,9,0,5)");
     syn_sql(s, "INSERT INTO meta(key,value) VALUES('lost_events','3')");
-    syn_sql(s, "CREATE TABLE inlined_frame(frame_id INTEGER NOT NULL, level INTEGER NOT NULL, function TEXT, file TEXT, "
-               "line INTEGER, PRIMARY KEY(frame_id, level)) WITHOUT ROWID");
+    syn_sql(s,
+            "CREATE TABLE inlined_frame(frame_id INTEGER NOT NULL, level INTEGER NOT NULL, function TEXT, file TEXT, "
+            "line INTEGER, PRIMARY KEY(frame_id, level)) WITHOUT ROWID");
     syn_sql(s, "INSERT INTO inlined_frame SELECT f.id, v.value, 'inner', '/src/x.h', v.value + 7 FROM frame f, "
                "(SELECT 0 AS value UNION SELECT 1 UNION SELECT 2) v WHERE f.kind = 1");
 }
@@ -133,9 +166,11 @@ static unsigned tables_n;
 static void learn_tables(sqlite3 *db)
 {
     sqlite3_stmt *st;
-    FUZZ_CHECK(sqlite3_prepare_v2(db, "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
-                                      "WHERE m.type='table' AND m.name NOT LIKE 'sqlite%' ORDER BY m.name, c.cid",
-                                  -1, &st, NULL) == SQLITE_OK, "%s", sqlite3_errmsg(db));
+    FUZZ_CHECK(sqlite3_prepare_v2(db,
+                                  "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c "
+                                  "WHERE m.type='table' AND m.name NOT LIKE 'sqlite%' ORDER BY m.name, c.cid",
+                                  -1, &st, NULL) == SQLITE_OK,
+               "%s", sqlite3_errmsg(db));
     while (sqlite3_step(st) == SQLITE_ROW) {
         const char *name = (const char *)sqlite3_column_text(st, 0);
         if (!tables_n || strcmp(tables[tables_n - 1].name, name)) {
@@ -153,9 +188,22 @@ static void learn_tables(sqlite3 *db)
 static void value(struct fuzz_bytes *b, char *out, size_t size)
 {
     static const char *const odd[] = {
-        "NULL", "''", "0.5", "-1e300", "9e999", "x'00ff80'", "-9223372036854775808", "9223372036854775807",
-        "'\x1b[31m\xe2\x80\xae'", "zeroblob(70000)", "printf('%.50000c','x')", "'/usr/lib/python3/x.py'",
-        "'__main__'", "char(0,65)", "'-7'", "-1",
+        "NULL",
+        "''",
+        "0.5",
+        "-1e300",
+        "9e999",
+        "x'00ff80'",
+        "-9223372036854775808",
+        "9223372036854775807",
+        "'\x1b[31m\xe2\x80\xae'",
+        "zeroblob(70000)",
+        "printf('%.50000c','x')",
+        "'/usr/lib/python3/x.py'",
+        "'__main__'",
+        "char(0,65)",
+        "'-7'",
+        "-1",
     };
     const uint8_t how = fuzz_u8(b);
     if (how < 64) {
@@ -176,7 +224,8 @@ static void value(struct fuzz_bytes *b, char *out, size_t size)
 static void insert(struct fuzz_bytes *b, const struct table *t, char *sql, size_t size)
 {
     size_t at = (size_t)snprintf(sql, size, "INSERT OR REPLACE INTO %s(", t->name);
-    for (unsigned i = 0; i < t->n; i++) at += (size_t)snprintf(sql + at, size - at, "%s%s", i ? "," : "", t->columns[i]);
+    for (unsigned i = 0; i < t->n; i++)
+        at += (size_t)snprintf(sql + at, size - at, "%s%s", i ? "," : "", t->columns[i]);
     at += (size_t)snprintf(sql + at, size - at, ") VALUES(");
     for (unsigned i = 0; i < t->n; i++) {
         char v[160];
@@ -197,7 +246,9 @@ static void change_schema(struct fuzz_bytes *b, const struct table *t, const cha
     case 2: snprintf(sql, size, "ALTER TABLE %s RENAME COLUMN %s TO other", t->name, column); break;
     case 3: snprintf(sql, size, "DELETE FROM %s", t->name); break;
     case 4: snprintf(sql, size, "PRAGMA user_version=%d", how / 7 % 4); break;
-    case 5: snprintf(sql, size, "ALTER TABLE %s RENAME TO old; CREATE VIEW %s AS SELECT * FROM old", t->name, t->name); break;
+    case 5:
+        snprintf(sql, size, "ALTER TABLE %s RENAME TO old; CREATE VIEW %s AS SELECT * FROM old", t->name, t->name);
+        break;
     default: snprintf(sql, size, "ALTER TABLE %s ADD COLUMN extra DEFAULT 'x'", t->name);
     }
 }
@@ -218,14 +269,18 @@ static void edit(struct fuzz_bytes *b, sqlite3 *db)
         snprintf(sql, sizeof sql, "UPDATE OR IGNORE %s SET %s=%s", t->name, column, v);
         break;
     case INSERT: insert(b, t, sql, sizeof sql); break;
-    case DELETE: snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid %s %d", t->name, what & 64 ? "=" : ">", row); break;
+    case DELETE:
+        snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid %s %d", t->name, what & 64 ? "=" : ">", row);
+        break;
     case DOUBLE: /* much of the same */
         snprintf(sql, sizeof sql, "UPDATE OR IGNORE %s SET %s=%s*%d", t->name, column, column, (int8_t)row);
         break;
     case PARENT: snprintf(sql, sizeof sql, "UPDATE stack SET parent_id=%d WHERE id=%d", row % 64, what / EDITS); break;
     default:
-        if (what < 192) snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid=%d", t->name, row);
-        else change_schema(b, t, column, sql, sizeof sql);
+        if (what < 192)
+            snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid=%d", t->name, row);
+        else
+            change_schema(b, t, column, sql, sizeof sql);
     }
     sqlite3_exec(db, sql, NULL, NULL, NULL);
 }
@@ -270,8 +325,10 @@ void fuzz_report(const char *path, uint8_t how)
                                  SYMBOLIZER_OPTIONS(symbols)};
     struct gs_run *run = gs_run_open(&path, 1, &options, error, sizeof error);
     struct gs_report *report = run ? gs_report_build(run, &options, error, sizeof error) : NULL;
-    if (report) print(report, how, path);
-    else FUZZ_CHECK(*error, "no reason");
+    if (report)
+        print(report, how, path);
+    else
+        FUZZ_CHECK(*error, "no reason");
     if (report) gs_report_free(report);
     if (run) gs_run_close(run);
     symbolizer_free(symbols);
@@ -326,7 +383,8 @@ void fuzz_export(const char *path, uint8_t how)
 {
     char error[1024] = "";
     FILE *err = stderr, *nowhere = fopen("/dev/null", "we");
-    struct gs_export e = {.last = how & 1 ? 5 : 1000000, .python = true, .native = how & 4, .categories = how & 2, .out = nowhere};
+    struct gs_export e = {
+        .last = how & 1 ? 5 : 1000000, .python = true, .native = how & 4, .categories = how & 2, .out = nowhere};
     struct export_wish wish = {.at = how & 8 ? "end" : how & 16 ? "0.001" : NULL, .device = -1, .pid = -1, .rank = -1};
     FUZZ_CHECK(nowhere, "/dev/null");
     stderr = nowhere; /* what was chosen */

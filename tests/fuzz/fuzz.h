@@ -20,14 +20,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 typedef void (*fuzz_put)(const void *bytes, size_t size);
 void fuzz_seeds(fuzz_put put);
 
-#define FUZZ_CHECK(holds, ...)                                                                     \
-    do {                                                                                           \
-        if (!(holds)) {                                                                            \
-            fprintf(stderr, "%s:%d: not so: %s: ", __FILE__, __LINE__, #holds);                    \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            abort();                                                                               \
-        }                                                                                          \
+#define FUZZ_CHECK(holds, ...)                                                  \
+    do {                                                                        \
+        if (!(holds)) {                                                         \
+            fprintf(stderr, "%s:%d: not so: %s: ", __FILE__, __LINE__, #holds); \
+            fprintf(stderr, __VA_ARGS__);                                       \
+            fputc('\n', stderr);                                                \
+            abort();                                                            \
+        }                                                                       \
     } while (0)
 
 /* ---------------------------------------------------------------- reading the input
@@ -41,8 +41,7 @@ struct fuzz_bytes {
 static inline uint64_t fuzz_number(struct fuzz_bytes *b, size_t bytes)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < bytes && b->left; i++, b->left--)
-        n |= (uint64_t)*b->at++ << (8 * i);
+    for (size_t i = 0; i < bytes && b->left; i++, b->left--) n |= (uint64_t)*b->at++ << (8 * i);
     return n;
 }
 
@@ -65,9 +64,8 @@ static inline const void *fuzz_part(struct fuzz_bytes *b, size_t most, size_t *b
 static inline uint64_t fuzz_hostile(struct fuzz_bytes *b)
 {
     static const uint64_t odd[] = {
-        UINT64_MAX,      INT64_MAX,  (uint64_t)INT64_MIN, UINT64_MAX - 1, UINT32_MAX, INT32_MAX,
-        1ull << 32,      1ull << 31, 1ull << 62,          1ull << 53,     1ull << 48, 1ull << 40,
-        1000000000ull,   65535,      65536,               4096,
+        UINT64_MAX, INT64_MAX,  (uint64_t)INT64_MIN, UINT64_MAX - 1, UINT32_MAX,    INT32_MAX, 1ull << 32, 1ull << 31,
+        1ull << 62, 1ull << 53, 1ull << 48,          1ull << 40,     1000000000ull, 65535,     65536,      4096,
     };
     const uint8_t how = fuzz_u8(b);
     if (how < 192) return how;

@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct calibration_known *list = calibration_list(&c, &n);
     for (size_t i = 0; i < n; i++) {
         const struct interval x = calibrated_interval(&list[i].seen);
-        FUZZ_CHECK(list[i].seen.runs > 0 && isfinite(x.high) && x.low >= 0 && x.low <= x.likely * 1.0001 && x.likely <= x.high * 1.0001,
+        FUZZ_CHECK(list[i].seen.runs > 0 && isfinite(x.high) && x.low >= 0 && x.low <= x.likely * 1.0001 &&
+                       x.likely <= x.high * 1.0001,
                    "an interval from %g to %g", x.low, x.high);
     }
     free(list);
@@ -29,10 +30,14 @@ void fuzz_seeds(fuzz_put put)
     static const char *const texts[] = {
         "{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"run\": \"a/1/2/0\", \"gpu\": \"Tesla T4\", "
         "\"context_bytes\": 1e8, \"fragmentation\": 0.1, \"workspace_bytes\": 8519680}]}",
-        "{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"family\": \"gpt\", \"precision\": \"amp\", \"attention\": "
-        "\"flash\", \"checkpointing\": \"none\", \"activations_bytes\": 3e9, \"activations_predicted_bytes\": 2e9, \"batch\": 8, "
+        "{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"family\": \"gpt\", \"precision\": \"amp\", "
+        "\"attention\": "
+        "\"flash\", \"checkpointing\": \"none\", \"activations_bytes\": 3e9, \"activations_predicted_bytes\": 2e9, "
+        "\"batch\": 8, "
         "\"seq\": 1024, \"formulas\": 1}]}",
-        "{\"kind\": \"gpuspy calibration\", \"schema\": 2}", "[[[[", "{\"kind\": 1}",
+        "{\"kind\": \"gpuspy calibration\", \"schema\": 2}",
+        "[[[[",
+        "{\"kind\": 1}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put(texts[i], strlen(texts[i]));
 }

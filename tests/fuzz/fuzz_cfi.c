@@ -60,8 +60,8 @@ static void seed(fuzz_put put, bool sorted, const char *augmentation, const void
     used = 0;
     add("\x00\x01", 2); /* the place */
     add(sorted ? "\x01\x1b\x03\x3b" : "\x01\x1b\xff\xff", 4);
-    add_word(16);  /* from here to the entries */
-    add_word(1);   /* a row: the place, its entry */
+    add_word(16); /* from here to the entries */
+    add_word(1);  /* a row: the place, its entry */
     add_word(256);
     add_word(20 + 24);
     const bool z = augmentation[0];
@@ -82,10 +82,10 @@ static void seed(fuzz_put put, bool sorted, const char *augmentation, const void
 
 void fuzz_seeds(fuzz_put put)
 {
-#define SEED(letters, program)                                   \
-    do {                                                         \
-        seed(put, true, letters, program, sizeof program - 1);   \
-        seed(put, false, letters, program, sizeof program - 1);  \
+#define SEED(letters, program)                                  \
+    do {                                                        \
+        seed(put, true, letters, program, sizeof program - 1);  \
+        seed(put, false, letters, program, sizeof program - 1); \
     } while (0)
     SEED("zR", "\x41\x0e\x10\x86\x02\x43\x0d\x06\x60\x0c\x07\x08");
     SEED("zR", "\x41\x0a\x0e\x20\x83\x03\x50\x0b\x44\x0b\xc3\x07\x03\x08\x03\x09\x03\x0c");
@@ -93,7 +93,8 @@ void fuzz_seeds(fuzz_put put)
     SEED("zR", "\x0f\x03\x76\x78\x06\x10\x06\x02\x76\x00\x16\x0c\x03\x76\x68\x06\x2e\x10\x2f\x03\x02");
     SEED("zRS", "\x0f\x04\x77\xa0\x01\x06\x10\x06\x03\x77\xa0\x00\x10\x10\x03\x77\xa8\x01");
     SEED("zR", "\x16\x06\x08\x30\x28\x02\x00\x31\x12\x14\x15\x02\x16\x17\x19\x20\x94\x04\x92\x07\x10\x2f\xf0\xff");
-    SEED("zR", "\x02\x10\x03\x10\x00\x04\x10\x00\x00\x00\x01\x00\x00\x00\x00\x11\x06\x7e\x12\x07\x7e\x13\x7e\x14\x03\x01\x15\x03\x7f");
+    SEED("zR", "\x02\x10\x03\x10\x00\x04\x10\x00\x00\x00\x01\x00\x00\x00\x00\x11\x06\x7e\x12\x07\x7e\x13\x7e\x14\x03"
+               "\x01\x15\x03\x7f");
     put("", 0);
     put("\0\1\1\x1b\3\x3b\xff\xff\xff\xff\xff\xff\xff\xff", 14);
 }

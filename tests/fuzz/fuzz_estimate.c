@@ -59,7 +59,9 @@ static void show(struct estimate_answer *a, uint8_t how)
     size_t size;
     FILE *f = open_memstream(&out, &size);
     json_t *root = json_estimate(a);
-    struct view_estimate v = {.a = a, .out = f, .explain = how & 1,
+    struct view_estimate v = {.a = a,
+                              .out = f,
+                              .explain = how & 1,
                               .term = {.utf8 = how & 2, .colour = how & 4, .rich = how & 8, .width = 40 + how}};
 
     FUZZ_CHECK(root, "no JSON");
@@ -75,8 +77,8 @@ static void estimate(struct settings *s, uint8_t how)
 {
     static struct estimate_answer a;
     const struct gpu *named[128];
-    struct answer_wish wish = {.gpus = named, .network = (double)s->plan.network,
-                               .solve = how >> 4 < SOLVE_WHATS_N ? how >> 4 : -1};
+    struct answer_wish wish = {
+        .gpus = named, .network = (double)s->plan.network, .solve = how >> 4 < SOLVE_WHATS_N ? how >> 4 : -1};
     struct model model = {.source = ""};
     struct plan plan;
     int code = 0;
@@ -98,10 +100,8 @@ static void word_of(const char *words, unsigned at, char *out, size_t size)
 {
     unsigned n = 1;
 
-    for (const char *p = words; *p; p++)
-        n += *p == '|' && p[1];
-    for (at %= n; at > 0; at--)
-        words += strcspn(words, "|") + 1;
+    for (const char *p = words; *p; p++) n += *p == '|' && p[1];
+    for (at %= n; at > 0; at--) words += strcspn(words, "|") + 1;
     snprintf(out, size, "%.*s", (int)strcspn(words, "|"), words);
 }
 
@@ -110,8 +110,7 @@ static unsigned first_plan_row(void)
 {
     unsigned i = 0;
 
-    while (strcmp(rows[i].name, "optimizer") != 0)
-        i++;
+    while (strcmp(rows[i].name, "optimizer") != 0) i++;
     return i;
 }
 
@@ -124,14 +123,14 @@ static void option(struct fuzz_bytes *b, bool named, char *out, size_t size)
     unsigned first = fuzz_u8(b), second = fuzz_u8(b);
     char value[64] = "";
 
-    if (r->kind == OPTION_HEADING)
-        r++;
+    if (r->kind == OPTION_HEADING) r++;
     if (r->words)
         word_of(r->words, first, value, sizeof value);
     else if (r->kind == OPTION_RATE)
         snprintf(value, sizeof value, "%uGB/s", first);
     else if (r->kind != OPTION_FLAG) /* mostly small, as people have it, now and then huge */
-        snprintf(value, sizeof value, second < 160 ? "%u" : "%ue%u", first + 1, second < 240 ? second % 5 : second % 16);
+        snprintf(value, sizeof value, second < 160 ? "%u" : "%ue%u", first + 1,
+                 second < 240 ? second % 5 : second % 16);
     snprintf(out, size, "--%s%s%s", r->name, r->kind == OPTION_FLAG ? "" : "=", value);
 }
 
@@ -148,13 +147,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         word_of(model_names, model >> 1, name, sizeof name);
         snprintf(texts[n++], sizeof *texts, "--model=%s", name);
     }
-    while (b.left && n < WORDS)
-        option(&b, model & 1, texts[n++], sizeof *texts);
-    for (int i = 0; i < n; i++)
-        words[i] = texts[i];
+    while (b.left && n < WORDS) option(&b, model & 1, texts[n++], sizeof *texts);
+    for (int i = 0; i < n; i++) words[i] = texts[i];
     words[n] = NULL;
-    if (options_parse(&command, n, words, &s) == 0 && plan_settings_model_given(&s.plan))
-        estimate(&s, how);
+    if (options_parse(&command, n, words, &s) == 0 && plan_settings_model_given(&s.plan)) estimate(&s, how);
     return 0;
 }
 

@@ -56,7 +56,16 @@ void fuzz_seeds(fuzz_put put)
     static const char *const texts[] = {
         "max-peak = 10GiB\nno-leaks = true # x\n[small*.db]\nmax-peak = \"2GiB\"\n[gpu 1]\nmax-peak=off\n",
         "budget = params=1e9,optimizer=adamw,precision=bf16,master-weights,activations=2GiB,tolerance=10%\n",
-        "params=1e9,model=gpt2", "+5%", "1MiB/step", "0.5", "12.5 %", "[[]]", "[\"]", "=", "[gpu ", "allow-incomplete = true",
+        "params=1e9,model=gpt2",
+        "+5%",
+        "1MiB/step",
+        "0.5",
+        "12.5 %",
+        "[[]]",
+        "[\"]",
+        "=",
+        "[gpu ",
+        "allow-incomplete = true",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put(texts[i], strlen(texts[i]));
 }

@@ -13,7 +13,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 void fuzz_seeds(fuzz_put put)
 {
     static const char *const seeds[] = {
-        "", "{", "[]", "null", "{\"model_type\":\"gpt2\"}", "{\"model_type\":\"vit\",\"image_size\":[224,224]}",
+        "",
+        "{",
+        "[]",
+        "null",
+        "{\"model_type\":\"gpt2\"}",
+        "{\"model_type\":\"vit\",\"image_size\":[224,224]}",
         "{\"model_type\":\"llama\",\"hidden_size\":512,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
         "\"num_key_value_heads\":2,\"intermediate_size\":1000,\"vocab_size\":100,\"torch_dtype\":\"bfloat16\"}",
         "{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"mistral\",\"sliding_window\":null}}",
@@ -29,14 +34,18 @@ void fuzz_seeds(fuzz_put put)
         "{\"model_type\":\"opt\",\"word_embed_proj_dim\":512,\"do_layer_norm_before\":false,\"hidden_size\":1024,"
         "\"num_attention_heads\":16}",
         "{\"model_type\":\"whisper\",\"d_model\":1280,\"encoder_layers\":32,\"decoder_layers\":4,\"num_mel_bins\":128,"
-        "\"encoder_attention_heads\":20,\"decoder_attention_heads\":20,\"encoder_ffn_dim\":5120,\"decoder_ffn_dim\":5120}",
+        "\"encoder_attention_heads\":20,\"decoder_attention_heads\":20,\"encoder_ffn_dim\":5120,\"decoder_ffn_dim\":"
+        "5120}",
         "{\"model_type\":\"mamba\",\"time_step_rank\":\"auto\",\"expand\":2,\"state_size\":16,\"use_conv_bias\":false}",
-        "{\"model_type\":\"mamba2\",\"num_heads\":24,\"head_dim\":64,\"n_groups\":1,\"hidden_size\":768,\"num_hidden_layers\":9,"
+        "{\"model_type\":\"mamba2\",\"num_heads\":24,\"head_dim\":64,\"n_groups\":1,\"hidden_size\":768,\"num_hidden_"
+        "layers\":9,"
         "\"time_step_limit\":[0.0,Infinity]}",
         "{\"model_type\":\"falcon_mamba\",\"hidden_size\":4096,\"time_step_rank\":256,\"tie_word_embeddings\":false}",
         "{\"model_type\":\"bert\",\"hidden_size\":9223372036854775807,\"num_hidden_layers\":-1}",
         "{\"model_type\":\"gpt_oss\",\"num_hidden_layers\":100000,\"vocab_size\":1000000000,\"hidden_size\":999999999}",
-        "{\"model_type\":\"\\u001b[31m\\u202e\",\"hidden_size\":NaN}", "{\"a\":1,\"a\":2}", "{\"model_type\":\"glm4_moe\"}",
+        "{\"model_type\":\"\\u001b[31m\\u202e\",\"hidden_size\":NaN}",
+        "{\"a\":1,\"a\":2}",
+        "{\"model_type\":\"glm4_moe\"}",
     };
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) put(seeds[i], strlen(seeds[i]));
     char deep[4000];

@@ -63,10 +63,8 @@ static void parse_all(const char *word)
     }
     n = 12345;
     why[0] = 0;
-    if (!parse_bytes(word, &n, why))
-        FUZZ_CHECK(n == 12345 && *why, "%s", word);
-    if (!parse_rate(word, &n, why) || !parse_duration(word, &n, why))
-        FUZZ_CHECK(*why, "%s", word);
+    if (!parse_bytes(word, &n, why)) FUZZ_CHECK(n == 12345 && *why, "%s", word);
+    if (!parse_rate(word, &n, why) || !parse_duration(word, &n, why)) FUZZ_CHECK(*why, "%s", word);
     gpu_find(word);
     for (size_t size = 1; size <= sizeof small; size += 5) {
         term_clean(small, size, word, size & 2);
@@ -95,8 +93,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (end == copy + b.left) break;
     }
     words[n] = NULL;
-    struct command command = {.name = "fuzz", .synopsis = "", .summary = "", .operands = OPERAND_FILE,
-                              .text = how & 1 ? &text_program : &text, .print_help = help_command};
+    struct command command = {.name = "fuzz",
+                              .synopsis = "",
+                              .summary = "",
+                              .operands = OPERAND_FILE,
+                              .text = how & 1 ? &text_program : &text,
+                              .print_help = help_command};
     struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT};
     struct estimate e;
     int operands = options_parse(&command, n, words, &s);
@@ -132,7 +134,8 @@ void fuzz_seeds(fuzz_put put)
     SEED("--params=1e15\0--master-weights\0--precision=fp16\0--optimizer=sgd");
     SEED("--nmber=3\0run.db");
     SEED("--help");
-    SEED("--memory\0" "24GB\0x\0-n\0-6");
+    SEED("--memory\0"
+         "24GB\0x\0-n\0-6");
     SEED("\xff\xfe\xe2\x80\xae\x1b[31m\xf0\x9f\x92\xa9\xcc\x81");
     put("\1\xff\xff\xff\xff\xff\xff\xef\x7f-j\0-q\0a", 15);
     put("\1\0\0\0\0\0\0\xf8\x7f-", 10);

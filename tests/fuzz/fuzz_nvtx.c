@@ -78,9 +78,7 @@ static wchar_t *wide(struct fuzz_bytes *b)
 static void with_attributes(struct fuzz_bytes *b, unsigned what, const char *s, const wchar_t *w)
 {
     const uint8_t type = fuzz_u8(b);
-    struct nvtx_abi_attributes a = {.version = 3,
-                                    .size = type < 240 ? sizeof a : type,
-                                    .message_type = type % 5};
+    struct nvtx_abi_attributes a = {.version = 3, .size = type < 240 ? sizeof a : type, .message_type = type % 5};
     if (a.message_type == NVTX_ABI_TEXT) a.message.text = type & 16 ? NULL : s;
     if (a.message_type == NVTX_ABI_WIDE) a.message.wide = type & 16 ? NULL : w;
     if (a.message_type == NVTX_ABI_REGISTERED) a.message.registered = handle(b);
@@ -154,7 +152,9 @@ void fuzz_seeds(fuzz_put put)
 {
     uint64_t random = 41;
     put("", 0);
-    put("\0\0\xff" "abc", 6);
+    put("\0\0\xff"
+        "abc",
+        6);
     for (unsigned i = 0; i < 30; i++) {
         uint8_t bytes[400];
         for (size_t k = 0; k < sizeof bytes; k++) {

@@ -29,8 +29,7 @@ static void an_operator(struct fuzz_bytes *b)
     const uint8_t how = fuzz_u8(b);
     r.shape.causal = how & 4 && r.op->causal;
     for (int i = 0; i < ROOF_DIMS_N; i++)
-        if ((r.op->needs | r.op->takes) & 1u << i)
-            r.shape.of[i] = fuzz_number(b, 5) % (uint64_t)ROOF_DIM_MAX;
+        if ((r.op->needs | r.op->takes) & 1u << i) r.shape.of[i] = fuzz_number(b, 5) % (uint64_t)ROOF_DIM_MAX;
     if (!roof_check(r.op, &r.shape, why, sizeof why)) {
         FUZZ_CHECK(*why, "a reason");
         return;
@@ -40,7 +39,8 @@ static void an_operator(struct fuzz_bytes *b)
     for (size_t i = 0; i < r.ways_n; i++) {
         FUZZ_CHECK(isfinite(r.ways[i].flops) && r.ways[i].flops > 0, "%s", r.op->word);
         FUZZ_CHECK(isfinite(r.ways[i].bytes) && r.ways[i].bytes > 0, "%s", r.op->word);
-        FUZZ_CHECK(r.ways[i].bytes >= r.ways[r.ways_n - 1].bytes * (1 - 1e-9), "%s: the last way moves the least", r.op->word);
+        FUZZ_CHECK(r.ways[i].bytes >= r.ways[r.ways_n - 1].bytes * (1 - 1e-9), "%s: the last way moves the least",
+                   r.op->word);
     }
     r.measured_s = (double)fuzz_number(b, 6) * 1e-9;
     drawn(&r, how);
@@ -53,7 +53,8 @@ static void a_kernel(struct fuzz_bytes *b)
     struct roofline r = {.stored = GPU_BF16, .rate = GPU_FP32, .ways_n = 1};
     const uint8_t how = fuzz_u8(b), which = fuzz_u8(b);
 
-    r.ways[0] = (struct roof_way){.name = "", .flops = 1 + (double)fuzz_number(b, 8), .bytes = 1 + (double)fuzz_number(b, 8)};
+    r.ways[0] =
+        (struct roof_way){.name = "", .flops = 1 + (double)fuzz_number(b, 8), .bytes = 1 + (double)fuzz_number(b, 8)};
     r.measured_s = (double)fuzz_number(b, 8) * 1e-9;
     described.hbm = 1 + (double)fuzz_number(b, 8);
     described.tflops[GPU_FP32] = (1 + (double)fuzz_number(b, 8)) / 1e12;
@@ -64,13 +65,16 @@ static void a_kernel(struct fuzz_bytes *b)
 static void a_transfer(struct fuzz_bytes *b)
 {
     struct wire_links l = wires_links(&gpus[fuzz_u8(b) % gpus_n], fuzz_number(b, 4), fuzz_number(b, 2));
-    struct wire w = {.kind = (enum wire_kind)(fuzz_u8(b) % WIRE_KINDS_N), .bytes = (double)fuzz_number(b, 8),
-                     .n = 1 + fuzz_number(b, 4), .times = (double)fuzz_number(b, 3)};
+    struct wire w = {.kind = (enum wire_kind)(fuzz_u8(b) % WIRE_KINDS_N),
+                     .bytes = (double)fuzz_number(b, 8),
+                     .n = 1 + fuzz_number(b, 4),
+                     .times = (double)fuzz_number(b, 3)};
 
     wire_time(&l, fuzz_number(b, 3), &w);
     FUZZ_CHECK(isfinite(w.ring_s) && w.ring_s >= 0 && isfinite(w.one_pass_s), "%s", w.formula);
     FUZZ_CHECK(w.nodes >= 1 && w.nodes <= w.n && w.link && *w.formula, "%s", w.formula);
-    FUZZ_CHECK(fabs(w.factor * w.one_pass_s - w.ring_s) <= 1e-9 * w.ring_s && w.factor < 2, "%s: %g", w.formula, w.factor);
+    FUZZ_CHECK(fabs(w.factor * w.one_pass_s - w.ring_s) <= 1e-9 * w.ring_s && w.factor < 2, "%s: %g", w.formula,
+               w.factor);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -90,8 +94,7 @@ void fuzz_seeds(fuzz_put put)
 {
     uint8_t seed[160];
     for (unsigned kind = 0; kind < 20; kind++) {
-        for (size_t i = 0; i < sizeof seed; i++)
-            seed[i] = i < 5 ? 0 : (uint8_t)(i % 5 == kind % 5 ? 1 + kind : 0);
+        for (size_t i = 0; i < sizeof seed; i++) seed[i] = i < 5 ? 0 : (uint8_t)(i % 5 == kind % 5 ? 1 + kind : 0);
         seed[0] = 1;
         seed[1] = (uint8_t)kind;
         seed[2] = (uint8_t)(kind * 3);

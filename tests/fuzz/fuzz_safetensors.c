@@ -71,26 +71,32 @@ static void seed(fuzz_put put, uint8_t how, uint32_t data, const char *config, c
 
 void fuzz_seeds(fuzz_put put)
 {
-#define T(name, type, shape, from, to) "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]}"
+#define T(name, type, shape, from, to) \
+    "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]}"
     seed(put, 0, 0, "", "{}");
     seed(put, 0, 0, "", "");
     seed(put, RAW, 0, "", "\xff\xff\xff\xff\xff\xff\xff\x7f{");
     seed(put, RAW, 0, "", "\3\0\0\0");
     seed(put, 0, 24, "", "{\"__metadata__\":{\"format\":\"pt\"}," T("a", "F32", "[2,3]", "0", "24") "}");
     seed(put, 0, 24, "", "{" T("a", "F32", "[2,3]", "0", "24") "," T("a", "F32", "[2,3]", "0", "24") "}");
-    seed(put, CONFIG, 1024, "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_attention_heads\":2,\"intermediate_size\":8,"
+    seed(put, CONFIG, 1024,
+         "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_attention_heads\":2,\"intermediate_size\":8,"
          "\"num_hidden_layers\":1,\"vocab_size\":16,\"tie_word_embeddings\":true}",
-         "{" T("model.embed_tokens.weight", "BF16", "[16,8]", "0", "256") "," T("lm_head.weight", "BF16", "[16,8]", "256", "512") ","
-         T("model.layers.0.self_attn.q_proj.weight", "F32", "[16,8]", "512", "1024") "}");
+         "{" T("model.embed_tokens.weight", "BF16", "[16,8]", "0",
+               "256") "," T("lm_head.weight", "BF16", "[16,8]", "256",
+                            "512") "," T("model.layers.0.self_attn.q_proj.weight", "F32", "[16,8]", "512", "1024") "}");
     seed(put, CONFIG, 84, "{\"quantization_config\":{\"bits\":4},\"model_type\":\"x\"}",
-         "{" T("l.0.q.qweight", "I32", "[1,8]", "0", "32") "," T("l.0.q.scales", "F16", "[1,8]", "32", "48") ","
-         T("l.0.q.qzeros", "I32", "[1,1]", "48", "52") "," T("l.0.q.g_idx", "I32", "[8]", "52", "84") "}");
-    seed(put, 0, 20, "", "{" T("h.0.w.weight", "U8", "[8,1]", "0", "8") "," T("h.0.w.weight.absmax", "F32", "[1]", "8", "12") ","
-         T("h.1.experts.gate_up_proj_blocks", "U8", "[2,1,1,2]", "12", "16") ","
-         T("h.1.experts.gate_up_proj_scales", "U8", "[2,1,2]", "16", "20") "}");
+         "{" T("l.0.q.qweight", "I32", "[1,8]", "0", "32") "," T("l.0.q.scales", "F16", "[1,8]", "32", "48") "," T(
+             "l.0.q.qzeros", "I32", "[1,1]", "48", "52") "," T("l.0.q.g_idx", "I32", "[8]", "52", "84") "}");
+    seed(put, 0, 20, "",
+         "{" T("h.0.w.weight", "U8", "[8,1]", "0", "8") "," T("h.0.w.weight.absmax", "F32", "[1]", "8", "12") "," T(
+             "h.1.experts.gate_up_proj_blocks", "U8", "[2,1,1,2]", "12", "16") "," T("h.1.experts.gate_up_proj_scales",
+                                                                                     "U8", "[2,1,2]", "16", "20") "}");
     seed(put, 0, 0, "", "{" T("\\u001b[31m\\ud83d\\ude00\\u0000", "F32", "[0,9223372036854775807]", "0", "0") "}");
-    seed(put, 0, 0, "", "{" T("z", "F4", "[18446744073709551615,18446744073709551615]", "0", "18446744073709551615") "}");
-    seed(put, 0, 3, "", "{" T("f", "F6_E2M3", "[4]", "0", "3") ",\"x\":[[[[{\"y\":null,\"z\":[true,false,-1.5e9]}]]]]}");
+    seed(put, 0, 0, "",
+         "{" T("z", "F4", "[18446744073709551615,18446744073709551615]", "0", "18446744073709551615") "}");
+    seed(put, 0, 3, "",
+         "{" T("f", "F6_E2M3", "[4]", "0", "3") ",\"x\":[[[[{\"y\":null,\"z\":[true,false,-1.5e9]}]]]]}");
     seed(put, INDEX, 0, "", "{\"metadata\":{\"total_size\":24},\"weight_map\":{\"a.0.w\":\"1.safetensors\"}}");
     seed(put, INDEX, 0, "", "{\"weight_map\":{\"a.0.w\":\"../1.safetensors\",\"b\":\"2.safetensors\"}}");
 #undef T

@@ -53,8 +53,8 @@ static void read_spool(struct gs_spool *spool, struct gs_store *s, uint8_t how, 
     gs_reader_release(r);
     FUZZ_CHECK(gs_reader_fill(r) <= 1, "%f", gs_reader_fill(r));
     const struct gs_spool_header *h = spool->header;
-    FUZZ_CHECK(!gs_store_finish(s, h->end_ns, h->closed, h->lost, h->lost_first_ns, gs_reader_damaged(r)),
-               "%s", gs_store_error(s));
+    FUZZ_CHECK(!gs_store_finish(s, h->end_ns, h->closed, h->lost, h->lost_first_ns, gs_reader_damaged(r)), "%s",
+               gs_store_error(s));
     gs_reader_close(r);
 }
 

@@ -82,8 +82,8 @@ static void same_rows(sqlite3 *a, sqlite3 *b, const char *sql)
         for (int c = 0; c < sqlite3_column_count(x); c++) {
             const char *v = (const char *)sqlite3_column_text(x, c);
             const char *w = (const char *)sqlite3_column_text(y, c);
-            FUZZ_CHECK(!strcmp(v ? v : "NULL", w ? w : "NULL"), "%s: row %d, %s: %s, with interruptions %s",
-                       sql, n, sqlite3_column_name(x, c), v ? v : "NULL", w ? w : "NULL");
+            FUZZ_CHECK(!strcmp(v ? v : "NULL", w ? w : "NULL"), "%s: row %d, %s: %s, with interruptions %s", sql, n,
+                       sqlite3_column_name(x, c), v ? v : "NULL", w ? w : "NULL");
         }
     FUZZ_CHECK(rc == SQLITE_DONE, "%s: one has more rows", sql);
     sqlite3_finalize(x);
@@ -96,15 +96,18 @@ static void same_databases(void)
 {
     sqlite3 *a = open_database(whole), *b = open_database(pieces);
     sqlite3_stmt *tables;
-    FUZZ_CHECK(sqlite3_prepare_v2(a, "SELECT name FROM sqlite_master WHERE type='table'", -1, &tables,
-                                  NULL) == SQLITE_OK, "%s", sqlite3_errmsg(a));
+    FUZZ_CHECK(sqlite3_prepare_v2(a, "SELECT name FROM sqlite_master WHERE type='table'", -1, &tables, NULL) ==
+                   SQLITE_OK,
+               "%s", sqlite3_errmsg(a));
     while (sqlite3_step(tables) == SQLITE_ROW) {
         const char *table = (const char *)sqlite3_column_text(tables, 0);
         char sql[256];
         snprintf(sql, sizeof sql, "SELECT * FROM %s", table);
-        same_rows(a, b, strcmp(table, "sample") ? sql :
-                  "SELECT device,time_ns,source,free_bytes,total_bytes,utilisation,memory_utilisation,"
-                  "own_bytes,other_bytes,other_pid,other_name FROM sample ORDER BY 1,2,3,4,5,6,7,8,9,10,11");
+        same_rows(a, b,
+                  strcmp(table, "sample")
+                      ? sql
+                      : "SELECT device,time_ns,source,free_bytes,total_bytes,utilisation,memory_utilisation,"
+                        "own_bytes,other_bytes,other_pid,other_name FROM sample ORDER BY 1,2,3,4,5,6,7,8,9,10,11");
     }
     sqlite3_finalize(tables);
     sqlite3_close(a);

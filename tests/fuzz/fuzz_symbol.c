@@ -20,8 +20,7 @@ static void ask(struct symbolizer *s, const char *path, const char *build_id, ui
     const struct gs_symbol_place *places = NULL;
     const size_t n = symbolizer_more.inlined(s, path, build_id, offset, &places);
     FUZZ_CHECK((n > 0) == known, "%zu", n);
-    for (size_t i = 0; i < n; i++)
-        FUZZ_CHECK(!places[i].function || strlen(places[i].function) < 1 << 24, "%zu", i);
+    for (size_t i = 0; i < n; i++) FUZZ_CHECK(!places[i].function || strlen(places[i].function) < 1 << 24, "%zu", i);
     if (function) FUZZ_CHECK(strlen(function) < 1 << 24, "%zu", strlen(function));
     if (file) FUZZ_CHECK(strlen(file) < 1 << 24, "%zu", strlen(file));
 }
@@ -58,7 +57,9 @@ void fuzz_seeds(fuzz_put put)
     static uint8_t bytes[1 << 16];
     char command[1024], path[300];
     put("", 0);
-    put("\0\0\0\0\0\0\0\0\x7f" "ELF", 12);
+    put("\0\0\0\0\0\0\0\0\x7f"
+        "ELF",
+        12);
     snprintf(path, sizeof path, "%s/code.cc", fuzz_folder());
     fuzz_write(path, source, sizeof source - 1);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {

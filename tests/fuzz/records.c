@@ -6,8 +6,7 @@
 static uint64_t address(struct fuzz_bytes *b)
 {
     const uint8_t n = fuzz_u8(b);
-    return n < 160 ? 0x7f0000000000 + (uint64_t)(n % 8) * 0x200000 + (uint64_t)(n / 32) * 0x1000
-                   : fuzz_hostile(b);
+    return n < 160 ? 0x7f0000000000 + (uint64_t)(n % 8) * 0x200000 + (uint64_t)(n / 32) * 0x1000 : fuzz_hostile(b);
 }
 
 static uint16_t api(struct fuzz_bytes *b)
@@ -94,8 +93,7 @@ static size_t definition(struct fuzz_bytes *b, struct gs_rec *rec)
         r->name_len = string(b, &at, STRING_MOST);
         break;
     }
-    default:
-        at = (char *)(rec + 1);
+    default: at = (char *)(rec + 1);
     }
     return (size_t)(at - (char *)rec);
 }
@@ -135,7 +133,7 @@ static size_t memory_event(struct fuzz_bytes *b, struct gs_rec *rec)
         r->stream = fuzz_hostile(b);
         r->address = address(b);
         r->bytes = (int64_t)fuzz_hostile(b);
-        if (fuzz_u8(b) & 1) r->bytes = (int64_t)-(uint64_t)r->bytes;
+        if (fuzz_u8(b) & 1) r->bytes = (int64_t) - (uint64_t)r->bytes;
         r->total_allocated = fuzz_hostile(b);
         r->total_reserved = fuzz_hostile(b);
         r->api = api(b);
@@ -268,19 +266,14 @@ static size_t said_event(struct fuzz_bytes *b, struct gs_rec *rec)
 
 typedef size_t (*fill)(struct fuzz_bytes *b, struct gs_rec *rec);
 static const fill fills[GS_REC_TYPES] = {
-    [GS_REC_THREAD] = definition,     [GS_REC_FRAME_PYTHON] = definition,
-    [GS_REC_STACK] = definition,      [GS_REC_FRAME_NATIVE] = definition,
-    [GS_REC_RESET] = definition,      [GS_REC_API] = definition,
-    [GS_REC_GPU] = definition,        [GS_REC_SETTING] = definition,
-    [GS_REC_ALLOC] = memory_event,
-    [GS_REC_FREE] = memory_event,     [GS_REC_FREE_FAILED] = memory_event,
-    [GS_REC_TENSOR] = memory_event,   [GS_REC_COPY] = call_event,
-    [GS_REC_SET] = call_event,        [GS_REC_SYNC] = call_event,
-    [GS_REC_OOM] = call_event,        [GS_REC_SAMPLE] = said_event,
-    [GS_REC_HANDLE] = said_event,     [GS_REC_MARK] = said_event,
-    [GS_REC_DEVICE_SAMPLE] = said_event, [GS_REC_VMM] = memory_event,
-    [GS_REC_POOL] = memory_event,     [GS_REC_PENDING] = memory_event,
-    [GS_REC_EVENT_DONE] = memory_event,
+    [GS_REC_THREAD] = definition,       [GS_REC_FRAME_PYTHON] = definition,  [GS_REC_STACK] = definition,
+    [GS_REC_FRAME_NATIVE] = definition, [GS_REC_RESET] = definition,         [GS_REC_API] = definition,
+    [GS_REC_GPU] = definition,          [GS_REC_SETTING] = definition,       [GS_REC_ALLOC] = memory_event,
+    [GS_REC_FREE] = memory_event,       [GS_REC_FREE_FAILED] = memory_event, [GS_REC_TENSOR] = memory_event,
+    [GS_REC_COPY] = call_event,         [GS_REC_SET] = call_event,           [GS_REC_SYNC] = call_event,
+    [GS_REC_OOM] = call_event,          [GS_REC_SAMPLE] = said_event,        [GS_REC_HANDLE] = said_event,
+    [GS_REC_MARK] = said_event,         [GS_REC_DEVICE_SAMPLE] = said_event, [GS_REC_VMM] = memory_event,
+    [GS_REC_POOL] = memory_event,       [GS_REC_PENDING] = memory_event,     [GS_REC_EVENT_DONE] = memory_event,
 };
 
 size_t fuzz_record(struct fuzz_bytes *b, uint64_t *time, void *to)

@@ -63,8 +63,7 @@ static void add_chunk(struct fuzz_bytes *b, struct gs_spool_header *h, uint64_t 
 {
     const uint8_t where = fuzz_u8(b);
     const uint32_t index = where % CHUNKS;
-    struct gs_chunk *chunk =
-        (void *)((uint8_t *)image + GS_SPOOL_HEADER_BYTES + index * GS_CHUNK_BYTES);
+    struct gs_chunk *chunk = (void *)((uint8_t *)image + GS_SPOOL_HEADER_BYTES + index * GS_CHUNK_BYTES);
     const uint8_t thread = fuzz_u8(b), state = fuzz_u8(b);
     chunk->thread = thread < 224 ? 1u + thread % 4 : (uint32_t)fuzz_hostile(b);
     chunk->seq = where < 224 ? index + 1 : fuzz_hostile(b);
@@ -79,10 +78,8 @@ static void add_chunk(struct fuzz_bytes *b, struct gs_spool_header *h, uint64_t 
 /* A control file that names the segment, and then perhaps something else. */
 static void write_control(struct fuzz_bytes *edits, const char *path, uint32_t pid, uint8_t how)
 {
-    struct gs_spool_control c = {.version = GS_SPOOL_VERSION,
-                                 .run_id = "run",
-                                 .command = "python train.py",
-                                 .shmid = spool.shmid};
+    struct gs_spool_control c = {
+        .version = GS_SPOOL_VERSION, .run_id = "run", .command = "python train.py", .shmid = spool.shmid};
     memcpy(c.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
     memcpy(c.cookie, spool.cookie, sizeof c.cookie);
     gs_spool_identify(&c);
@@ -92,8 +89,7 @@ static void write_control(struct fuzz_bytes *edits, const char *path, uint32_t p
         const size_t at = fuzz_number(edits, 2) % (sizeof c - 8);
         const uint64_t value = fuzz_hostile(edits);
         /* any id would be a stranger's segment */
-        if (at + 8 <= offsetof(struct gs_spool_control, shmid) ||
-            at >= offsetof(struct gs_spool_control, pad))
+        if (at + 8 <= offsetof(struct gs_spool_control, shmid) || at >= offsetof(struct gs_spool_control, pad))
             memcpy((uint8_t *)&c + at, &value, 1u << fuzz_u8(edits) % 4);
     }
     fuzz_write(path, &c, how >= 240 ? sizeof c - fuzz_number(edits, 2) % sizeof c : sizeof c);
@@ -103,18 +99,15 @@ static void write_control(struct fuzz_bytes *edits, const char *path, uint32_t p
 static void make_segment(const char *path)
 {
     struct shmid_ds ds;
-    if (spool.map && !shmctl(spool.shmid, IPC_STAT, &ds) && !(ds.shm_perm.mode & SHM_DEST))
-        return;
-    if (spool.map)
-        gs_spool_close(&spool);
+    if (spool.map && !shmctl(spool.shmid, IPC_STAT, &ds) && !(ds.shm_perm.mode & SHM_DEST)) return;
+    if (spool.map) gs_spool_close(&spool);
     unlink(path);
     FUZZ_CHECK(!gs_spool_create(&spool, path, "run", "python train.py", 0, 0), "no spool");
 }
 
 static void remove_segment(void)
 {
-    if (spool.map)
-        shmctl(spool.shmid, IPC_RMID, NULL);
+    if (spool.map) shmctl(spool.shmid, IPC_RMID, NULL);
 }
 
 void fuzz_spool_file(struct fuzz_bytes *b, const char *path, uint32_t pid)
@@ -122,13 +115,11 @@ void fuzz_spool_file(struct fuzz_bytes *b, const char *path, uint32_t pid)
     static struct gs_spool_header first;
     const uint8_t how = fuzz_u8(b);
     static bool once;
-    if (!once)
-        once = !atexit(remove_segment);
+    if (!once) once = !atexit(remove_segment);
     const uint8_t *before = spool.map;
     const int id = spool.shmid;
     make_segment(path);
-    if (spool.map != before || spool.shmid != id)
-        first = *spool.header;
+    if (spool.map != before || spool.shmid != id) first = *spool.header;
     memset(image, 0, sizeof image);
     struct gs_spool_header *h = (void *)image;
     memcpy(h, &first, sizeof first);
@@ -141,8 +132,7 @@ void fuzz_spool_file(struct fuzz_bytes *b, const char *path, uint32_t pid)
     uint64_t time = 0;
     struct fuzz_bytes edits = {0};
     if (how >= 192) edits.at = fuzz_part(b, 32, &edits.left);
-    while (b->left)
-        add_chunk(b, h, &time);
+    while (b->left) add_chunk(b, h, &time);
     if (how >= 192) edit_header(&edits, (uint8_t *)image);
     memcpy(spool.map, image, sizeof image);
     write_control(&edits, path, pid, how);

@@ -62,15 +62,13 @@ static void live(void *python)
     none = need(python, "PyUnicode_FromString");
     initialize(0);
     set(module("__main__"), "show", wrap(&method, NULL, NULL));
-    if (run(source))
-        exit(3);
+    if (run(source)) exit(3);
     finalize();
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 4)
-        return 2;
+    if (argc != 4) return 2;
     setenv("PYTHONHOME", argv[3], 1);
     void *lib = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     int (*probe_open)(unsigned, unsigned) = need(lib, "probe_open");

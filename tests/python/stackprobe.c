@@ -24,8 +24,7 @@ struct gs_spool;
 void gs_pin_later(const void *address_in_library)
 {
     Dl_info info;
-    if (dladdr(address_in_library, &info))
-        dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    if (dladdr(address_in_library, &info)) dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
 /* --- the writer ------------------------------------------------------------------------------- */
@@ -71,20 +70,19 @@ void gs_writer_commit(struct gs_writer *w, uint32_t bytes)
 {
     const struct gs_rec *r = (const struct gs_rec *)buffer;
     char *text = NULL;
-    if (bytes != r->size)
-        abort();
+    if (bytes != r->size) abort();
     if (r->type == GS_REC_FRAME_PYTHON) {
         const struct gs_rec_frame_python *f = (const void *)r;
         const char *s = (const char *)(f + 1);
-        if (asprintf(&text, "python\t%.*s\t%.*s\t%d\n", f->function_len, s, f->file_len,
-                     s + f->function_len, f->line) < 0)
+        if (asprintf(&text, "python\t%.*s\t%.*s\t%d\n", f->function_len, s, f->file_len, s + f->function_len, f->line) <
+            0)
             abort();
         define_frame(f->frame, text);
         mine->counts[0]++;
     } else if (r->type == GS_REC_FRAME_NATIVE) {
         const struct gs_rec_frame_native *f = (const void *)r;
-        if (asprintf(&text, "native\t%.*s\t%u\t%lu\n", f->path_len, (const char *)(f + 1),
-                     f->build_id_len, (unsigned long)f->offset) < 0)
+        if (asprintf(&text, "native\t%.*s\t%u\t%lu\n", f->path_len, (const char *)(f + 1), f->build_id_len,
+                     (unsigned long)f->offset) < 0)
             abort();
         define_frame(f->frame, text);
         mine->counts[1]++;
@@ -134,8 +132,7 @@ static struct probe *probe(void)
 /* The memory of this thread's probe is given back. */
 EXPORT void probe_close(void)
 {
-    if (!mine)
-        return;
+    if (!mine) return;
     forget();
     gs_stacks_close(mine->stacks);
     free(mine);
@@ -150,8 +147,7 @@ static const char *text_of(uint32_t number, char *to, size_t n)
     for (uint32_t i = 0; k && i < k[0]; i++) {
         const char *frame = mine->frames[k[i + 1]];
         used += (size_t)snprintf(to + used, n - used, "%s", frame ? frame : "undefined\t\t\t\n");
-        if (used >= n)
-            break;
+        if (used >= n) break;
     }
     return to;
 }
@@ -208,8 +204,7 @@ EXPORT double probe_bench(unsigned what, unsigned batches)
     for (unsigned i = 0; i < batches; i++) {
         struct timespec a, b;
         clock_gettime(CLOCK_MONOTONIC, &a);
-        for (int k = 0; k < BATCH; k++)
-            capture(what, __builtin_return_address(0));
+        for (int k = 0; k < BATCH; k++) capture(what, __builtin_return_address(0));
         clock_gettime(CLOCK_MONOTONIC, &b);
         each[i] = ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / BATCH;
     }

@@ -18,40 +18,34 @@
 #define GIB ((size_t)1 << 30)
 #define MICROSECOND ((int64_t)1000)
 
-static inline void check_equal(const char *file, int line, const char *text, long long is,
-                               long long should)
+static inline void check_equal(const char *file, int line, const char *text, long long is, long long should)
 {
-    if (is == should)
-        return;
+    if (is == should) return;
     fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", file, line, text, is, should);
     _exit(1);
 }
 
 /* In a scenario, instead of cmocka's asserts, which would return into the parent's test. */
-#define CHECK_EQ(is, should) \
-    check_equal(__FILE__, __LINE__, #is, (long long)(is), (long long)(should))
+#define CHECK_EQ(is, should) check_equal(__FILE__, __LINE__, #is, (long long)(is), (long long)(should))
 #define CHECK(condition) CHECK_EQ(!!(condition), 1)
 #define OK(call) CHECK_EQ(call, 0)
 
 /* `variables`: "NAME=value" strings, then NULL. */
-static inline void scenario_at(const char *file, int line, void (*run)(void),
-                               const char *const *variables)
+static inline void scenario_at(const char *file, int line, void (*run)(void), const char *const *variables)
 {
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         alarm(60); /* a deadlock is a failure, not a hang */
-        for (; *variables != NULL; variables++)
-            putenv((char *)*variables);
+        for (; *variables != NULL; variables++) putenv((char *)*variables);
         run();
         fflush(NULL);
         _exit(0);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (status != 0)
-        print_error("scenario at %s:%d ended with status %#x\n", file, line, (unsigned)status);
+    if (status != 0) print_error("scenario at %s:%d ended with status %#x\n", file, line, (unsigned)status);
     assert_int_equal(status, 0);
 }
 #define scenario(run, ...) scenario_at(__FILE__, __LINE__, run, (const char *const[]){__VA_ARGS__})

@@ -72,12 +72,10 @@ int main(void)
     OK(cudaEventSynchronize(event));
     OK(cudaEventDestroy(event));
     bool same = strcmp(back, text) == 0;
-    if (replay(memory, back, sizeof back, stream) != 0 || strcmp(back + 1, text + 1) != 0)
-        return 3;
+    if (replay(memory, back, sizeof back, stream) != 0 || strcmp(back + 1, text + 1) != 0) return 3;
     OK(cudaStreamDestroy(stream));
     OK(cudaFree(memory));
-    if (!same || strcmp(device.properties.name, "Simulated GPU") != 0)
-        return 2;
+    if (!same || strcmp(device.properties.name, "Simulated GPU") != 0) return 2;
     int visible = dlsym(RTLD_DEFAULT, "cudaMalloc") != NULL;
     printf("runtime %d, cudaMalloc %s, ok\n", version, visible ? "visible" : "hidden");
     return 0;

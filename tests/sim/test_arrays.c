@@ -12,8 +12,7 @@ static size_t used(void)
 
 static void numbers(unsigned char *bytes, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        bytes[i] = (unsigned char)(i * 7 + i / 251);
+    for (size_t i = 0; i < count; i++) bytes[i] = (unsigned char)(i * 7 + i / 251);
 }
 
 /* ------------------------------------------------------------------ life and cost */
@@ -95,11 +94,9 @@ static void descriptors(void)
     OK(cudaFree(NULL));
     CUarray array;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        CUDA_ARRAY3D_DESCRIPTOR desc =
-            floats(cases[i].width, cases[i].height, cases[i].depth, cases[i].flags);
+        CUDA_ARRAY3D_DESCRIPTOR desc = floats(cases[i].width, cases[i].height, cases[i].depth, cases[i].flags);
         CHECK_EQ(cuArray3DCreate_v2(&array, &desc), cases[i].result);
-        if (cases[i].result == GOOD)
-            OK(cuArrayDestroy(array));
+        if (cases[i].result == GOOD) OK(cuArrayDestroy(array));
     }
     CUDA_ARRAY3D_DESCRIPTOR desc = floats(16, 0, 0, 0);
     desc.NumChannels = 3;
@@ -159,8 +156,7 @@ static void channel_formats(void)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CHECK_EQ(cudaMallocArray(&array, &bad[i], 10, 20, 0), cudaErrorInvalidValue);
     OK(cudaFreeArray(NULL));
-    struct cudaChannelFormatDesc made =
-        cudaCreateChannelDesc(8, 8, 0, 0, cudaChannelFormatKindUnsigned);
+    struct cudaChannelFormatDesc made = cudaCreateChannelDesc(8, 8, 0, 0, cudaChannelFormatKindUnsigned);
     CHECK(made.y == 8 && made.f == cudaChannelFormatKindUnsigned);
 }
 
@@ -198,8 +194,7 @@ static void mipmaps(void)
         OK(memcmp(back, in + i, 256));
     }
     CHECK_EQ(cudaFreeArray(level), cudaErrorInvalidResourceHandle); /* the mipmap's, not its own */
-    OK(cudaMallocMipmappedArray(&layered, &desc, (struct cudaExtent){64, 64, 5}, 2,
-                                cudaArrayLayered));
+    OK(cudaMallocMipmappedArray(&layered, &desc, (struct cudaExtent){64, 64, 5}, 2, cudaArrayLayered));
     OK(cudaGetMipmappedArrayLevel(&level, layered, 1));
     OK(cudaArrayGetInfo(NULL, &extent, NULL, level));
     CHECK(extent.width == 32 && extent.height == 32 && extent.depth == 5);
@@ -324,10 +319,8 @@ static void solid_copies(void)
     numbers(in[0][0], sizeof in);
     OK(cudaMalloc3DArray(&array, &desc, (struct cudaExtent){W, H, D}, 0));
     OK(cudaMalloc3DArray(&other, &desc, (struct cudaExtent){W, H, D}, 0));
-    struct cudaMemcpy3DParms p = {.srcPtr = {in, W * 2, W * 2, H},
-                                  .dstArray = array,
-                                  .extent = {W, H, D},
-                                  .kind = cudaMemcpyHostToDevice};
+    struct cudaMemcpy3DParms p = {
+        .srcPtr = {in, W * 2, W * 2, H}, .dstArray = array, .extent = {W, H, D}, .kind = cudaMemcpyHostToDevice};
     OK(cudaMemcpy3D(&p));
     p = (struct cudaMemcpy3DParms){.srcArray = array,
                                    .srcPos = {2, 1, 1},
@@ -345,8 +338,7 @@ static void solid_copies(void)
     OK(cudaMemcpy3DAsync(&p, NULL));
     OK(cudaDeviceSynchronize());
     for (int z = 1; z < D; z++)
-        for (int y = 1; y < H; y++)
-            OK(memcmp(&back[z][y][6], &in[z][y][4], 20));
+        for (int y = 1; y < H; y++) OK(memcmp(&back[z][y][6], &in[z][y][4], 20));
     CHECK_EQ(back[0][0][0] + back[1][1][5] + back[1][1][26], 0);
     p.extent.width = W; /* out of the array */
     CHECK_EQ(cudaMemcpy3D(&p), cudaErrorInvalidValue);
@@ -394,13 +386,10 @@ static void flat_copies(void)
     OK(cudaMemcpy2DFromArrayAsync(back, 3, narrow, 0, 0, 3, 2, cudaMemcpyDeviceToHost, stream));
     OK(cudaStreamSynchronize(stream));
     OK(memcmp(back, in, 6));
-    CHECK_EQ(cudaMemcpyToArray(array, 1, 0, in, sizeof in, cudaMemcpyHostToDevice),
-             cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemcpyToArray(array, 1, 0, in, sizeof in, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpyToArray(array, W, 0, in, 1, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
-    CHECK_EQ(cudaMemcpyToArray(array, 0, 0, in, 1, cudaMemcpyDeviceToHost),
-             cudaErrorInvalidMemcpyDirection);
-    CHECK_EQ(cudaMemcpy2DToArray(array, 0, 0, in, 2, 3, 2, cudaMemcpyHostToDevice),
-             cudaErrorInvalidPitchValue);
+    CHECK_EQ(cudaMemcpyToArray(array, 0, 0, in, 1, cudaMemcpyDeviceToHost), cudaErrorInvalidMemcpyDirection);
+    CHECK_EQ(cudaMemcpy2DToArray(array, 0, 0, in, 2, 3, 2, cudaMemcpyHostToDevice), cudaErrorInvalidPitchValue);
 }
 
 static void test_flat_copies(void **state)
@@ -416,8 +405,7 @@ static void variables(void)
     char back[100];
     void *address, *again;
     size_t size;
-    __cudaRegisterVar(__cudaRegisterFatBinary(NULL), shadow, shadow, "shadow", 0, sizeof shadow, 0,
-                      0);
+    __cudaRegisterVar(__cudaRegisterFatBinary(NULL), shadow, shadow, "shadow", 0, sizeof shadow, 0, 0);
     CHECK_EQ(cudaMemcpyToSymbol(other, "x", 1, 0, cudaMemcpyHostToDevice), cudaErrorInvalidSymbol);
     CHECK_EQ(cudaGetSymbolSize(&size, other), cudaErrorInvalidSymbol);
     OK(cudaGetSymbolSize(&size, shadow));
@@ -430,12 +418,9 @@ static void variables(void)
     OK(memcmp(back, "\0symbol", 7));
     OK(cudaMemcpy(back, (char *)address + 10, 6, cudaMemcpyDeviceToHost));
     OK(memcmp(back, "symbol", 6));
-    CHECK_EQ(cudaMemcpyToSymbol(shadow, back, 91, 10, cudaMemcpyHostToDevice),
-             cudaErrorInvalidValue);
-    CHECK_EQ(cudaMemcpyToSymbol(shadow, back, 1, 0, cudaMemcpyDeviceToHost),
-             cudaErrorInvalidMemcpyDirection);
-    CHECK_EQ(cudaMemcpyFromSymbol(back, shadow, 1, 0, cudaMemcpyHostToDevice),
-             cudaErrorInvalidMemcpyDirection);
+    CHECK_EQ(cudaMemcpyToSymbol(shadow, back, 91, 10, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemcpyToSymbol(shadow, back, 1, 0, cudaMemcpyDeviceToHost), cudaErrorInvalidMemcpyDirection);
+    CHECK_EQ(cudaMemcpyFromSymbol(back, shadow, 1, 0, cudaMemcpyHostToDevice), cudaErrorInvalidMemcpyDirection);
     CHECK_EQ(cudaFree(address), cudaErrorInvalidValue); /* it is no allocation */
     OK(cudaSetDevice(1));                               /* each device has its own */
     OK(cudaGetSymbolAddress(&again, shadow));

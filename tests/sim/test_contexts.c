@@ -106,15 +106,13 @@ static void resources(void)
     CHECK(groups == 6 && parts[5].sm.smCount == 16 && rest.sm.smCount == 12);
     CHECK_EQ(cuDevSmResourceSplitByCount(parts, &groups, &parts[0], NULL, 0, 4),
              CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
-    CHECK_EQ(cuDevSmResourceSplitByCount(parts, &groups, &all, NULL, 0, 109),
-             CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuDevSmResourceSplitByCount(parts, &groups, &all, NULL, 0, 109), CUDA_ERROR_INVALID_VALUE);
     OK(cuDevResourceGenerateDesc(&description, parts, 2));
     CHECK_EQ(cuGreenCtxCreate(&ctx, description, 0, 0), CUDA_ERROR_INVALID_VALUE);
     OK(cuGreenCtxCreate(&ctx, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
     OK(cuGreenCtxGetDevResource(ctx, &rest, CU_DEV_RESOURCE_TYPE_SM));
     CHECK_EQ(rest.sm.smCount, 32);
-    CHECK_EQ(cuGreenCtxGetDevResource(ctx, &rest, CU_DEV_RESOURCE_TYPE_INVALID),
-             CUDA_ERROR_INVALID_RESOURCE_TYPE);
+    CHECK_EQ(cuGreenCtxGetDevResource(ctx, &rest, CU_DEV_RESOURCE_TYPE_INVALID), CUDA_ERROR_INVALID_RESOURCE_TYPE);
     parts[0].type = CU_DEV_RESOURCE_TYPE_INVALID;
     CHECK_EQ(cuDevResourceGenerateDesc(&description, parts, 1), CUDA_ERROR_INVALID_RESOURCE_TYPE);
 }
@@ -195,8 +193,7 @@ static void context_events(void)
     two = green(8);
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     OK(cuCtxFromGreenCtx(&ctx, two));
-    for (int i = 0; i < 2; i++)
-        OK(cuGreenCtxStreamCreate(&streams[i], one, CU_STREAM_NON_BLOCKING, 0));
+    for (int i = 0; i < 2; i++) OK(cuGreenCtxStreamCreate(&streams[i], one, CU_STREAM_NON_BLOCKING, 0));
     OK(cuGreenCtxStreamCreate(&waiting, two, CU_STREAM_NON_BLOCKING, 0));
     OK(simcudaLaunchBusy(streams[0], 100));
     OK(simcudaLaunchBusy(streams[1], 700));

@@ -35,8 +35,7 @@ static void get_memory(void)
     OK(cudaMalloc((void **)&device2, MEGABYTE));
     OK(cudaMallocHost((void **)&pinned, MEGABYTE));
     pageable = malloc(MEGABYTE);
-    for (size_t i = 0; i < MEGABYTE; i++)
-        pageable[i] = pinned[i] = (char)(i * 7 + i / 251);
+    for (size_t i = 0; i < MEGABYTE; i++) pageable[i] = pinned[i] = (char)(i * 7 + i / 251);
 }
 
 /* ------------------------------------------------------------------ three dimensions */
@@ -63,8 +62,7 @@ static void shapes(void)
     OK(cuMemcpy3D_v2(&copy));
     OK(cudaMemcpy(back, device, 24, cudaMemcpyDeviceToHost));
     for (int z = 0; z < 2; z++)
-        for (int y = 0; y < 3; y++)
-            OK(memcmp(back + z * 12 + y * 4, pinned + ((1 + z) * 8 + 2 + y) * 10 + 1, 4));
+        for (int y = 0; y < 3; y++) OK(memcmp(back + z * 12 + y * 4, pinned + ((1 + z) * 8 + 2 + y) * 10 + 1, 4));
     copy.srcPitch = 4; /* not even a row and its offset */
     CHECK_EQ(cuMemcpy3D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
     copy.srcPitch = 10;
@@ -115,23 +113,18 @@ static void waiting(void)
     struct cudaChannelFormatDesc desc = {8, 0, 0, 0, cudaChannelFormatKindUnsigned};
     cudaArray_t array;
     OK(cudaMallocArray(&array, &desc, 1000, 1000, 0));
-    CHECK_EQ(
-        TIME_OF(cudaMemcpy2DToArray(array, 0, 0, pinned, 1000, 1000, 1000, cudaMemcpyHostToDevice)),
-        PINNED_MS);
-    CHECK_EQ(TIME_OF(cudaMemcpy2DFromArrayAsync(pinned, 1000, array, 0, 0, 1000, 1000,
-                                                cudaMemcpyDeviceToHost, stream)),
+    CHECK_EQ(TIME_OF(cudaMemcpy2DToArray(array, 0, 0, pinned, 1000, 1000, 1000, cudaMemcpyHostToDevice)), PINNED_MS);
+    CHECK_EQ(TIME_OF(cudaMemcpy2DFromArrayAsync(pinned, 1000, array, 0, 0, 1000, 1000, cudaMemcpyDeviceToHost, stream)),
              0);
     CHECK_EQ(TIME_OF(cudaFreeArray(array)), PINNED_MS); /* waits for what still uses it */
-    CHECK_EQ(TIME_OF(cudaMemset3D((struct cudaPitchedPtr){device, 1000, 1000, 100}, 5,
-                                  (struct cudaExtent){1000, 100, 10})),
-             0);
+    CHECK_EQ(
+        TIME_OF(cudaMemset3D((struct cudaPitchedPtr){device, 1000, 1000, 100}, 5, (struct cudaExtent){1000, 100, 10})),
+        0);
     CHECK_EQ(TIME_OF(cudaDeviceSynchronize()), 2 * MICROSECOND + 10 * MICROSECOND);
     /* What is staged with rows and slices, is packed and is the caller's again at once. */
     char text[] = "ab..cd..ef..gh..", back[8];
-    p = (struct cudaMemcpy3DParms){.srcPtr = {text, 4, 4, 2},
-                                   .dstPtr = {device, 2, 2, 2},
-                                   .extent = {2, 2, 2},
-                                   .kind = cudaMemcpyHostToDevice};
+    p = (struct cudaMemcpy3DParms){
+        .srcPtr = {text, 4, 4, 2}, .dstPtr = {device, 2, 2, 2}, .extent = {2, 2, 2}, .kind = cudaMemcpyHostToDevice};
     OK(simcudaLaunchBusy(stream, 100));
     CHECK_EQ(TIME_OF(cudaMemcpy3DAsync(&p, stream)), 0);
     memset(text, '-', sizeof text);
@@ -153,8 +146,7 @@ static void set_in_3d(void)
     OK(cudaMemset(device, '-', sizeof back));
     OK(cudaMemset3D(memory, 'x', (struct cudaExtent){3, 2, 3}));
     OK(cudaMemcpy(back, device, sizeof back, cudaMemcpyDeviceToHost));
-    for (int i = 0; i < (int)sizeof back; i++)
-        CHECK_EQ(back[i], i % 4 < 3 && i / 4 % 8 < 2 ? 'x' : '-');
+    for (int i = 0; i < (int)sizeof back; i++) CHECK_EQ(back[i], i % 4 < 3 && i / 4 % 8 < 2 ? 'x' : '-');
     OK(cudaMemset3DAsync(memory, 'y', (struct cudaExtent){4, 8, 3}, NULL));
     OK(cudaMemcpy(back, device, sizeof back, cudaMemcpyDeviceToHost));
     CHECK(back[0] == 'y' && back[sizeof back - 1] == 'y');
@@ -230,8 +222,7 @@ static void captured(void)
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     OK(cudaMemcpy3DAsync(&p, stream));
     OK(cudaMemcpyBatchAsync(dsts, srcs, sizes, 1, attrs, indexes, 1, stream));
-    OK(cudaMemcpy2DFromArrayAsync(device + 4, 4, array, 1, 1, 2, 2, cudaMemcpyDeviceToDevice,
-                                  stream));
+    OK(cudaMemcpy2DFromArrayAsync(device + 4, 4, array, 1, 1, 2, 2, cudaMemcpyDeviceToDevice, stream));
     OK(cudaStreamEndCapture(stream, &graph));
     OK(cudaGraphInstantiate(&exec, graph, 0));
     memcpy(text, "xyz.uv..", 8);
@@ -270,12 +261,9 @@ static void batch(void)
     /* Pageable memory: in stream order it blocks as a single copy does; with the order's leave it
      * does not; during the call it is taken at once. */
     sizes[1] = MEGABYTE / 2;
-    CHECK_EQ(
-        TIME_OF(cudaMemcpyBatchAsync(dsts + 1, srcs + 1, sizes + 1, 1, attrs, indexes, 1, stream)),
-        4 * MICROSECOND + 1000 * MICROSECOND);
-    CHECK_EQ(TIME_OF(cudaMemcpyBatchAsync(dsts + 1, srcs + 1, sizes + 1, 1, attrs + 1, indexes, 1,
-                                          stream)),
-             0);
+    CHECK_EQ(TIME_OF(cudaMemcpyBatchAsync(dsts + 1, srcs + 1, sizes + 1, 1, attrs, indexes, 1, stream)),
+             4 * MICROSECOND + 1000 * MICROSECOND);
+    CHECK_EQ(TIME_OF(cudaMemcpyBatchAsync(dsts + 1, srcs + 1, sizes + 1, 1, attrs + 1, indexes, 1, stream)), 0);
     OK(cudaStreamSynchronize(stream));
     attrs[0].srcAccessOrder = cudaMemcpySrcAccessOrderDuringApiCall;
     OK(simcudaLaunchBusy(stream, 100));
@@ -297,8 +285,7 @@ static void bad_batches(void)
     cudaStream_t stream;
     get_memory();
     OK(cudaStreamCreate(&stream));
-    CUdeviceptr dsts[] = {(uintptr_t)device, (uintptr_t)device2},
-                srcs[] = {(uintptr_t)pinned, (uintptr_t)pinned};
+    CUdeviceptr dsts[] = {(uintptr_t)device, (uintptr_t)device2}, srcs[] = {(uintptr_t)pinned, (uintptr_t)pinned};
     size_t sizes[] = {10, 10}, indexes[] = {0, 1}, failed = 77;
     CUmemcpyAttributes attrs[] = {{.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM},
                                   {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM}};
@@ -381,9 +368,8 @@ static void solid_batch(void)
     CHECK_EQ(cudaMemcpy3DBatchAsync(2, both, 1, stream), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpy3DBatchAsync(2, both, 0, NULL), cudaErrorInvalidValue);
     both[1].extent.depth = 0;
-#define FAILS_AT(index)                                                                   \
-    CHECK_EQ(cuMemcpy3DBatchAsync(2, (CUDA_MEMCPY3D_BATCH_OP *)both, &failed, 0, stream), \
-             CUDA_ERROR_INVALID_VALUE);                                                   \
+#define FAILS_AT(index)                                                                                              \
+    CHECK_EQ(cuMemcpy3DBatchAsync(2, (CUDA_MEMCPY3D_BATCH_OP *)both, &failed, 0, stream), CUDA_ERROR_INVALID_VALUE); \
     CHECK_EQ(failed, index)
     FAILS_AT(1);
     both[1] = down;
@@ -408,12 +394,10 @@ static void test_solid_batch(void **state)
 /* Behind one name, CUDA 12.8 has failIdx and 13.0 has not. */
 static void runtime_12(void)
 {
-    typedef cudaError_t (*batch_12)(void **, void **, size_t *, size_t,
-                                    struct cudaMemcpyAttributes *, size_t *, size_t, size_t *,
-                                    cudaStream_t);
+    typedef cudaError_t (*batch_12)(void **, void **, size_t *, size_t, struct cudaMemcpyAttributes *, size_t *, size_t,
+                                    size_t *, cudaStream_t);
     typedef cudaError_t (*prefetch_12)(const void *, size_t, int, cudaStream_t);
-    typedef cudaError_t (*prefetch_12_v2)(const void *, size_t, struct cudaMemLocation, unsigned,
-                                          cudaStream_t);
+    typedef cudaError_t (*prefetch_12_v2)(const void *, size_t, struct cudaMemLocation, unsigned, cudaStream_t);
     void *library = dlopen("libcudart.so.12", RTLD_NOW), *managed;
     batch_12 copy = (batch_12)dlsym(library, "cudaMemcpyBatchAsync");
     cudaStream_t stream;
@@ -428,13 +412,11 @@ static void runtime_12(void)
     OK(cudaMallocManaged(&managed, MEGABYTE, cudaMemAttachGlobal));
     OK(((prefetch_12)dlsym(library, "cudaMemPrefetchAsync"))(managed, MEGABYTE, 0, stream));
     struct cudaMemLocation host = {cudaMemLocationTypeHost, 0};
-    OK(((prefetch_12_v2)dlsym(library, "cudaMemPrefetchAsync_v2"))(managed, MEGABYTE, host, 0,
-                                                                   stream));
+    OK(((prefetch_12_v2)dlsym(library, "cudaMemPrefetchAsync_v2"))(managed, MEGABYTE, host, 0, stream));
     CHECK(dlsym(library, "cudaMemPrefetchAsync_v2_ptsz") != NULL);
     CHECK(dlsym(library, "cudaMemAdvise_v2") != NULL);
     CHECK(dlsym(library, "cudaMemDiscardBatchAsync") == NULL);
-    void *older = dlopen("libcudart.so.11.0", RTLD_NOW),
-         *newer = dlopen("libcudart.so.13", RTLD_NOW);
+    void *older = dlopen("libcudart.so.11.0", RTLD_NOW), *newer = dlopen("libcudart.so.13", RTLD_NOW);
     CHECK(dlsym(older, "cudaMemcpyBatchAsync") == NULL);
     CHECK(dlsym(older, "cudaMemPrefetchAsync_v2") == NULL);
     CHECK(dlsym(older, "cudaMemcpy3DPeerAsync_ptsz") != NULL);
@@ -453,10 +435,8 @@ static void hints(void)
 {
     void *managed;
     cudaStream_t stream;
-    struct cudaMemLocation gpu = {cudaMemLocationTypeDevice, 0},
-                           none = {cudaMemLocationTypeDevice, 3},
-                           host = {cudaMemLocationTypeHost, 99},
-                           numa = {cudaMemLocationTypeHostNuma, 0};
+    struct cudaMemLocation gpu = {cudaMemLocationTypeDevice, 0}, none = {cudaMemLocationTypeDevice, 3},
+                           host = {cudaMemLocationTypeHost, 99}, numa = {cudaMemLocationTypeHostNuma, 0};
     get_memory();
     OK(cudaStreamCreate(&stream));
     OK(cudaMallocManaged(&managed, MEGABYTE, cudaMemAttachGlobal));
@@ -468,18 +448,13 @@ static void hints(void)
     CHECK_EQ(cudaMemPrefetchAsync(managed, MEGABYTE, gpu, 1, stream), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemPrefetchAsync(device, MEGABYTE, gpu, 0, stream), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemPrefetchAsync(managed, MEGABYTE + 1, gpu, 0, stream), cudaErrorInvalidValue);
-    CHECK_EQ(cuMemPrefetchAsync((uintptr_t)managed, MEGABYTE, 3, stream),
-             CUDA_ERROR_INVALID_DEVICE);
+    CHECK_EQ(cuMemPrefetchAsync((uintptr_t)managed, MEGABYTE, 3, stream), CUDA_ERROR_INVALID_DEVICE);
     OK(cuMemPrefetchAsync((uintptr_t)managed, MEGABYTE, -1, stream));
-    OK(cudaMemAdvise(managed, MEGABYTE, cudaMemAdviseSetReadMostly,
-                     none)); /* its location: ignored */
+    OK(cudaMemAdvise(managed, MEGABYTE, cudaMemAdviseSetReadMostly, none)); /* its location: ignored */
     OK(cudaMemAdvise(managed, MEGABYTE, cudaMemAdviseSetPreferredLocation, numa));
-    CHECK_EQ(cudaMemAdvise(managed, MEGABYTE, cudaMemAdviseSetPreferredLocation, none),
-             cudaErrorInvalidDevice);
-    CHECK_EQ(cudaMemAdvise(managed, MEGABYTE, cudaMemAdviseSetAccessedBy, numa),
-             cudaErrorInvalidValue);
-    CHECK_EQ(cudaMemAdvise(managed, MEGABYTE, (enum cudaMemoryAdvise)7, gpu),
-             cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemAdvise(managed, MEGABYTE, cudaMemAdviseSetPreferredLocation, none), cudaErrorInvalidDevice);
+    CHECK_EQ(cudaMemAdvise(managed, MEGABYTE, cudaMemAdviseSetAccessedBy, numa), cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemAdvise(managed, MEGABYTE, (enum cudaMemoryAdvise)7, gpu), cudaErrorInvalidValue);
     OK(cuMemAdvise((uintptr_t)managed, MEGABYTE, CU_MEM_ADVISE_SET_ACCESSED_BY, -1));
     OK(cudaStreamAttachMemAsync(stream, managed, 0, 4));
     CHECK_EQ(cudaStreamAttachMemAsync(stream, managed, 10, 4), cudaErrorInvalidValue);
@@ -496,15 +471,13 @@ static void hints_in_batches(void)
 {
     char *managed;
     cudaStream_t stream;
-    struct cudaMemLocation places[] = {{cudaMemLocationTypeDevice, 0},
-                                       {cudaMemLocationTypeHost, 0}};
+    struct cudaMemLocation places[] = {{cudaMemLocationTypeDevice, 0}, {cudaMemLocationTypeHost, 0}};
     get_memory();
     OK(cudaStreamCreate(&stream));
     OK(cudaMallocManaged((void **)&managed, MEGABYTE, cudaMemAttachGlobal));
     void *pointers[] = {managed, managed + MEGABYTE / 2};
     size_t sizes[] = {MEGABYTE / 2, MEGABYTE / 2}, indexes[] = {0, 1};
-    CHECK_EQ(TIME_OF(cudaMemPrefetchBatchAsync(pointers, sizes, 2, places, indexes, 2, 0, stream)),
-             0);
+    CHECK_EQ(TIME_OF(cudaMemPrefetchBatchAsync(pointers, sizes, 2, places, indexes, 2, 0, stream)), 0);
     CHECK_EQ(TIME_OF(cudaStreamSynchronize(stream)), PINNED_MS);
     OK(cudaMemDiscardBatchAsync(pointers, sizes, 2, 0, stream));
     OK(cudaMemDiscardAndPrefetchBatchAsync(pointers, sizes, 2, places, indexes, 1, 0, stream));
@@ -512,11 +485,9 @@ static void hints_in_batches(void)
     CHECK_EQ(cudaMemDiscardBatchAsync(pointers, sizes, 2, 0, NULL), cudaErrorInvalidValue);
     OK(cudaMemDiscardBatchAsync(pointers, sizes, 2, 0, cudaStreamPerThread));
     CHECK_EQ(cudaMemDiscardBatchAsync(pointers, sizes, 2, 1, stream), cudaErrorInvalidValue);
-    CHECK_EQ(cudaMemPrefetchBatchAsync(pointers, sizes, 2, places, indexes, 0, 0, stream),
-             cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemPrefetchBatchAsync(pointers, sizes, 2, places, indexes, 0, 0, stream), cudaErrorInvalidValue);
     indexes[1] = 0;
-    CHECK_EQ(cudaMemPrefetchBatchAsync(pointers, sizes, 2, places, indexes, 2, 0, stream),
-             cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemPrefetchBatchAsync(pointers, sizes, 2, places, indexes, 2, 0, stream), cudaErrorInvalidValue);
     pointers[1] = device;
     CHECK_EQ(cudaMemDiscardBatchAsync(pointers, sizes, 2, 0, stream), cudaErrorInvalidValue);
 }
@@ -572,12 +543,10 @@ static void test_unknown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),           cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_set_in_3d),        cmocka_unit_test(test_peers),
-        cmocka_unit_test(test_captured),         cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_bad_batches),      cmocka_unit_test(test_solid_batch),
-        cmocka_unit_test(test_runtime_12),       cmocka_unit_test(test_hints),
-        cmocka_unit_test(test_hints_in_batches), cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_waiting),          cmocka_unit_test(test_set_in_3d),
+        cmocka_unit_test(test_peers),       cmocka_unit_test(test_captured),         cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_bad_batches), cmocka_unit_test(test_solid_batch),      cmocka_unit_test(test_runtime_12),
+        cmocka_unit_test(test_hints),       cmocka_unit_test(test_hints_in_batches), cmocka_unit_test(test_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,12 +68,8 @@ static void get_memory(void)
 static CUmemDecompressParams item_of(const void *data, size_t bytes, CUmemDecompressAlgorithm algo)
 {
     OK(cudaMemcpy(source, data, bytes, cudaMemcpyHostToDevice));
-    return (CUmemDecompressParams){.srcNumBytes = bytes,
-                                   .dstNumBytes = LENGTH,
-                                   .dstActBytes = actual,
-                                   .src = source,
-                                   .dst = target,
-                                   .algo = algo};
+    return (CUmemDecompressParams){
+        .srcNumBytes = bytes, .dstNumBytes = LENGTH, .dstActBytes = actual, .src = source, .dst = target, .algo = algo};
 }
 
 /* The bytes that came out; those that are right are counted. */
@@ -85,8 +81,7 @@ static unsigned run(CUmemDecompressParams item, unsigned *right)
     OK(cuMemBatchDecompressAsync(&item, 1, 0, NULL, NULL));
     OK(cudaMemcpy(&size, actual, sizeof size, cudaMemcpyDeviceToHost));
     OK(cudaMemcpy(back, target, ROOM, cudaMemcpyDeviceToHost));
-    for (*right = 0; *right < size && back[*right] == letter(*right); ++*right)
-        continue;
+    for (*right = 0; *right < size && back[*right] == letter(*right); ++*right) continue;
     return size;
 }
 
@@ -115,8 +110,7 @@ static void formats(void)
         }
     }
     unsigned char stored[5 + 10] = {1, 10, 0, 0xf5, 0xff};
-    for (unsigned i = 0; i < 10; i++)
-        stored[5 + i] = letter(i);
+    for (unsigned i = 0; i < 10; i++) stored[5 + i] = letter(i);
     CHECK_EQ(run(item_of(stored, sizeof stored, CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE), &right), 10);
     CHECK_EQ(right, 10);
     stored[3] ^= 1; /* its length and the check of it differ */
@@ -137,8 +131,7 @@ static void nonsense(void)
     for (unsigned i = 0; i < 600; i++) {
         for (size_t k = 0; k < sizeof data; k++)
             data[k] = (unsigned char)((random = random * 1103515245 + 12345) >> 16);
-        CUmemDecompressParams item =
-            item_of(data, sizeof data, (CUmemDecompressAlgorithm)(1 << i % 3));
+        CUmemDecompressParams item = item_of(data, sizeof data, (CUmemDecompressAlgorithm)(1 << i % 3));
         item.dst = target + ROOM - 20;
         item.dstNumBytes = 0;
         OK(cuMemBatchDecompressAsync(&item, 1, 0, NULL, NULL));
@@ -159,13 +152,11 @@ static void refused(void)
     size_t wrong = 77;
     int mask, capable = 0;
     get_memory();
-    CUmemDecompressParams good =
-        item_of(lz4_block, sizeof lz4_block, CU_MEM_DECOMPRESS_ALGORITHM_LZ4);
+    CUmemDecompressParams good = item_of(lz4_block, sizeof lz4_block, CU_MEM_DECOMPRESS_ALGORITHM_LZ4);
     CUmemDecompressParams items[2] = {good, good};
     OK(cuDeviceGetAttribute(&mask, (CUdevice_attribute)136, 0));
     CHECK_EQ(mask, 7);
-    OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
-                             (uintptr_t)source));
+    OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, (uintptr_t)source));
     CHECK_EQ(capable, 1);
     OK(cuMemBatchDecompressAsync(items, 2, 0, &wrong, NULL));
     CHECK_EQ(cuMemBatchDecompressAsync(items, 2, 1, &wrong, NULL), CUDA_ERROR_INVALID_VALUE);

@@ -31,8 +31,7 @@ static void proc_address(void)
     CHECK(ask("cuMemAlloc", 2000, 0, 0) == (void *)cuMemAlloc);
     CHECK(ask("cuMemAlloc", 3010, 0, 0) == (void *)cuMemAlloc);
     CHECK(ask("cuMemAlloc", 3020, 0, 0) == (void *)cuMemAlloc_v2);
-    CHECK(ask("cuMemAlloc", 12040, 2, 0) ==
-          (void *)cuMemAlloc_v2); /* no per-thread form: the plain one */
+    CHECK(ask("cuMemAlloc", 12040, 2, 0) == (void *)cuMemAlloc_v2); /* no per-thread form: the plain one */
     CHECK(ask("cuMemcpy", 12040, 0, 0) == (void *)cuMemcpy);
     CHECK(ask("cuMemcpy", 12040, 1, 0) == (void *)cuMemcpy);
     CHECK(ask("cuMemcpy", 12040, 2, 0) == (void *)cuMemcpy_ptds);
@@ -190,9 +189,8 @@ static void *without_context(void *data)
 {
     CUdeviceptr memory;
     void *from_runtime;
-    CHECK_EQ(cuMemAlloc_v2(&memory, 1),
-             CUDA_ERROR_INVALID_CONTEXT); /* current is a thread's own affair */
-    OK(cudaMalloc(&from_runtime, 1));     /* the runtime helps itself */
+    CHECK_EQ(cuMemAlloc_v2(&memory, 1), CUDA_ERROR_INVALID_CONTEXT); /* current is a thread's own affair */
+    OK(cudaMalloc(&from_runtime, 1));                                /* the runtime helps itself */
     OK(cuMemAlloc_v2(&memory, 1));
     return NULL;
 }
@@ -262,8 +260,7 @@ static void questions(void)
     CHECK_EQ(size, 24 * GIB);
     OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0));
     CHECK_EQ(value, 1);
-    CHECK_EQ(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 2),
-             CUDA_ERROR_INVALID_DEVICE);
+    CHECK_EQ(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 2), CUDA_ERROR_INVALID_DEVICE);
     OK(cuMemAlloc_v2(&memory, 12345));
     OK(cuMemGetAddressRange_v2(&base, &size, memory + 12344));
     CHECK(base == memory && size == 12345);
@@ -272,8 +269,7 @@ static void questions(void)
     CHECK(of_pointer == ctx);
     OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
     CHECK_EQ(type, CU_MEMORYTYPE_DEVICE);
-    CHECK_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 16),
-             CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 16), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemGetInfo_v2(NULL, &size)); /* happens */
 }
 

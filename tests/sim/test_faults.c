@@ -26,8 +26,7 @@ static void third_call(void)
 static void from_the_second_on(void)
 {
     OK(cudaMalloc(&memory, 1));
-    for (int i = 0; i < 3; i++)
-        CHECK_EQ(cudaMalloc(&memory, 1), 2); /* the driver's error comes out of the runtime */
+    for (int i = 0; i < 3; i++) CHECK_EQ(cudaMalloc(&memory, 1), 2); /* the driver's error comes out of the runtime */
 }
 
 static void every_variant(void)
@@ -219,9 +218,8 @@ static void test_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_injected),           cmocka_unit_test(test_sticky),
-        cmocka_unit_test(test_old_driver_version), cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_malformed),          cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_injected), cmocka_unit_test(test_sticky),    cmocka_unit_test(test_old_driver_version),
+        cmocka_unit_test(test_fork),     cmocka_unit_test(test_malformed), cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,8 +72,7 @@ static void capture_and_replay(void)
     CHECK_EQ(status_of(stream), cudaStreamCaptureStatusActive);
     OK(cudaMemcpyAsync(device, host, 64, cudaMemcpyHostToDevice, stream));
     OK(cudaMemsetAsync(device + 64, 5, 64, stream));
-    OK(cudaLaunchKernel((const void *)capture_and_replay, (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL,
-                        0, stream));
+    OK(cudaLaunchKernel((const void *)capture_and_replay, (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, stream));
     OK(cudaLaunchHostFunc(stream, count, &calls));
     OK(cudaStreamEndCapture(stream, &graph));
     CHECK_EQ(status_of(stream), cudaStreamCaptureStatusNone);
@@ -249,8 +248,7 @@ static void unsafe_calls(void)
     INVALIDATES(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
     INVALIDATES(cudaMalloc(&memory, 1), cudaErrorStreamCaptureUnsupported);
     INVALIDATES(cudaFree(memory), cudaErrorStreamCaptureUnsupported);
-    INVALIDATES(cudaMemcpy(memory, "x", 1, cudaMemcpyHostToDevice),
-                cudaErrorStreamCaptureUnsupported);
+    INVALIDATES(cudaMemcpy(memory, "x", 1, cudaMemcpyHostToDevice), cudaErrorStreamCaptureUnsupported);
     INVALIDATES(cudaEventQuery(event), cudaErrorStreamCaptureUnsupported);
     INVALIDATES(cudaStreamWaitEvent(stream, event, 0), cudaErrorStreamCaptureIsolation);
     INVALIDATES(cudaFreeAsync(memory, stream), cudaErrorInvalidValue); /* no graph's memory */
@@ -274,8 +272,7 @@ static void unsafe_calls(void)
     CHECK_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorIllegalState);
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     CHECK_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), cudaErrorIllegalState);
-    CHECK_EQ(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeRelaxed),
-             cudaErrorStreamCaptureUnsupported);
+    CHECK_EQ(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeRelaxed), cudaErrorStreamCaptureUnsupported);
     OK(cudaStreamEndCapture(stream, &graph));
     CHECK_EQ(nodes_of(graph), 0);
     OK(cudaGraphLaunch(instantiate(graph), stream));
@@ -439,8 +436,7 @@ static void freed_in_graph(void)
     cudaGraph_t clone;
     CHECK_EQ(cudaGraphClone(&clone, graph), cudaErrorNotSupported);
     cudaGraphExec_t exec = instantiate(graph);
-    for (int i = 0; i < 3; i++)
-        OK(cudaGraphLaunch(exec, stream));
+    for (int i = 0; i < 3; i++) OK(cudaGraphLaunch(exec, stream));
     OK(cudaStreamSynchronize(stream));
     CHECK_EQ(used(), before + 2 * MIB); /* the second has what the first gave back */
     CHECK_EQ(amount(cudaGraphMemAttrUsedMemHigh), 2 * MIB);
@@ -484,8 +480,7 @@ static void by_hand(void)
     size_t edges = 4;
     OK(cudaMalloc((void **)&device, 8));
     OK(cudaGraphCreate(&graph, 0));
-    struct cudaMemsetParams params = {
-        .dst = device, .value = 'z', .elementSize = 1, .width = 4, .height = 1};
+    struct cudaMemsetParams params = {.dst = device, .value = 'z', .elementSize = 1, .width = 4, .height = 1};
     OK(cudaGraphAddMemcpyNode1D(&copy, graph, NULL, 0, device, host, 4, cudaMemcpyHostToDevice));
     OK(cudaGraphAddMemsetNode(&set, graph, NULL, 0, &params));
     OK(cudaGraphAddEmptyNode(&empty, graph, &copy, 1));
@@ -537,8 +532,7 @@ static cudaGraph_t captured_set(cudaStream_t stream, char *memory, int value, in
 {
     cudaGraph_t graph;
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-    for (int i = 0; i < times; i++)
-        OK(cudaMemsetAsync(memory, value, 1, stream));
+    for (int i = 0; i < times; i++) OK(cudaMemsetAsync(memory, value, 1, stream));
     OK(cudaStreamEndCapture(stream, &graph));
     return graph;
 }
@@ -556,8 +550,7 @@ static void update(void)
     OK(cudaStreamSynchronize(stream));
     OK(cudaMemcpy(&back, memory, 1, cudaMemcpyDeviceToHost));
     CHECK_EQ(back, 2);
-    CHECK_EQ(cudaGraphExecUpdate(exec, captured_set(stream, memory, 3, 1), &info),
-             cudaErrorGraphExecUpdateFailure);
+    CHECK_EQ(cudaGraphExecUpdate(exec, captured_set(stream, memory, 3, 1), &info), cudaErrorGraphExecUpdateFailure);
     CHECK_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
     cudaGraph_t graph;
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
@@ -584,8 +577,7 @@ static void external_events(void)
     int64_t now;
     OK(cudaEventCreate(&before));
     OK(cudaEventCreate(&after));
-    CHECK_EQ(cudaEventRecordWithFlags(before, stream, cudaEventRecordExternal),
-             cudaErrorInvalidValue);
+    CHECK_EQ(cudaEventRecordWithFlags(before, stream, cudaEventRecordExternal), cudaErrorInvalidValue);
     OK(cudaGraphCreate(&graph, 0));
     OK(cudaGraphAddEmptyNode(&empty, graph, NULL, 0));
     OK(cudaStreamBeginCaptureToGraph(stream, graph, &empty, NULL, 1, cudaStreamCaptureModeGlobal));
@@ -650,8 +642,7 @@ static void values(void)
     OK(cudaStreamEndCapture(waiting, &graph));
     CHECK_EQ(nodes_of(graph), 1);
     cudaGraphExec_t exec = instantiate(graph);
-    for (int i = 0; i < 2; i++)
-        OK(cudaGraphLaunch(exec, waiting));
+    for (int i = 0; i < 2; i++) OK(cudaGraphLaunch(exec, waiting));
     OK(cuStreamSynchronize(waiting));
     OK(cuMemcpyDtoH_v2(&read, wide, 8));
     CHECK_EQ(read, 6);
@@ -712,9 +703,8 @@ static void test_launches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replay), cmocka_unit_test(test_forbidden),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_building),
-        cmocka_unit_test(test_values), cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_replay),   cmocka_unit_test(test_forbidden), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_building), cmocka_unit_test(test_values),    cmocka_unit_test(test_launches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

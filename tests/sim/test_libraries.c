@@ -24,17 +24,15 @@ static int run(const char *environment, const char *folder, const char *program)
 {
     char command[16384], here[4096];
     snprintf(here, sizeof here, "%s", beside_test(""));
-    snprintf(command, sizeof command, "%s LD_LIBRARY_PATH=%s../../sim%s:%s../../sim %s%s 2>&1",
-             environment, here, folder, here, here, program);
+    snprintf(command, sizeof command, "%s LD_LIBRARY_PATH=%s../../sim%s:%s../../sim %s%s 2>&1", environment, here,
+             folder, here, here, program);
     return shell(command, output, sizeof output);
 }
 
-static void expect(const char *program, const char *environment, const char *folder,
-                   const char *line)
+static void expect(const char *program, const char *environment, const char *folder, const char *line)
 {
     int status = run(environment, folder, program);
-    if (status != 0 || strstr(output, line) == NULL)
-        print_error("%s: status %d, said: %s\n", program, status, output);
+    if (status != 0 || strstr(output, line) == NULL) print_error("%s: status %d, said: %s\n", program, status, output);
     assert_int_equal(status, 0);
     assert_non_null(strstr(output, line));
 }
@@ -75,8 +73,7 @@ static void three_runtimes(void)
         CHECK(dlvsym(library, "cudaMalloc", names[i]) != NULL);
         CHECK(dlvsym(library, "cudaMalloc", names[(i + 1) % 3]) == NULL);
         CHECK(dlsym(library, "sim_config") == NULL);
-        __typeof__(&cudaRuntimeGetVersion) get =
-            (__typeof__(get))dlsym(library, "cudaRuntimeGetVersion");
+        __typeof__(&cudaRuntimeGetVersion) get = (__typeof__(get))dlsym(library, "cudaRuntimeGetVersion");
         __typeof__(&cudaMalloc) allocate = (__typeof__(allocate))dlsym(library, "cudaMalloc");
         __typeof__(&cudaMemGetInfo) info = (__typeof__(info))dlsym(library, "cudaMemGetInfo");
         OK(get(&version));
@@ -119,8 +116,7 @@ static void check_sequence(const char *program)
                                 "first cuGetProcAddress@11030 flags=0\n"
                                 "first cuGetProcAddress@12000 flags=0\n"
                                 "second ";
-    if (strncmp(output, start, sizeof start - 1) != 0)
-        print_error("%s asked: %s\n", program, output);
+    if (strncmp(output, start, sizeof start - 1) != 0) print_error("%s asked: %s\n", program, output);
     assert_memory_equal(output, start, sizeof start - 1);
     assert_int_equal(count_lines("dlsym "), 1);
     assert_int_equal(count_lines("first "), 4);
@@ -133,8 +129,7 @@ static void check_sequence(const char *program)
 
 static void test_door_sequence(void **state)
 {
-    if (SANITIZED)
-        skip(); /* the sanitizer must be preloaded first */
+    if (SANITIZED) skip(); /* the sanitizer must be preloaded first */
     check_sequence("smoke13");
     check_sequence("smoke12");
     check_sequence("smoke11");
@@ -146,8 +141,7 @@ static void test_old_driver(void **state)
 {
     expect("smoke13", "", "/old-driver", "ok\n");
     expect("smoke11", "SIMCUDA_DRIVER=11020", "/old-driver", "ok\n");
-    if (SANITIZED)
-        return;
+    if (SANITIZED) return;
     char preload[8192];
     snprintf(preload, sizeof preload, "LD_PRELOAD=%s", beside_test("doors.so"));
     assert_int_equal(run(preload, "/old-driver", "smoke13"), 0);
@@ -189,8 +183,7 @@ static void nvml(void)
     memory_v2.version = 1;
     CHECK_EQ(nvmlDeviceGetMemoryInfo_v2(device, &memory_v2), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     count = 0;
-    CHECK_EQ(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL),
-             NVML_ERROR_INSUFFICIENT_SIZE);
+    CHECK_EQ(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL), NVML_ERROR_INSUFFICIENT_SIZE);
     CHECK_EQ(count, 2);
     count = 4;
     OK(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, processes));
@@ -209,14 +202,13 @@ static void nvml(void)
 
 static void test_nvml(void **state)
 {
-    scenario(nvml, "SIMCUDA_DEVICES=2", "SIMCUDA_MEMORY=2GiB", "SIMCUDA_CONTEXT=10MiB",
-             "SIMCUDA_OTHER=1GiB@4242", NULL);
+    scenario(nvml, "SIMCUDA_DEVICES=2", "SIMCUDA_MEMORY=2GiB", "SIMCUDA_CONTEXT=10MiB", "SIMCUDA_OTHER=1GiB@4242",
+             NULL);
 }
 
 static void test_ctypes(void **state)
 {
-    if (SANITIZED)
-        skip(); /* Python is not instrumented */
+    if (SANITIZED) skip(); /* Python is not instrumented */
     static const char script[] =
         "python3 -c '\n"
         "import ctypes\n"
@@ -261,8 +253,7 @@ static void test_log(void **state)
 static void test_toolkit(void **state)
 {
     static char own[sizeof output];
-    if (access(beside_test("layout_toolkit"), X_OK) != 0)
-        skip(); /* no toolkit here */
+    if (access(beside_test("layout_toolkit"), X_OK) != 0) skip(); /* no toolkit here */
     assert_int_equal(run("", "", "layout_own"), 0);
     strcpy(own, output);
     assert_int_equal(run("", "", "layout_toolkit"), 0);
@@ -273,11 +264,9 @@ static void test_toolkit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),       cmocka_unit_test(test_no_driver),
-        cmocka_unit_test(test_three_runtimes), cmocka_unit_test(test_door_sequence),
-        cmocka_unit_test(test_old_driver),     cmocka_unit_test(test_nvml),
-        cmocka_unit_test(test_ctypes),         cmocka_unit_test(test_log),
-        cmocka_unit_test(test_toolkit),
+        cmocka_unit_test(test_programs),      cmocka_unit_test(test_no_driver),  cmocka_unit_test(test_three_runtimes),
+        cmocka_unit_test(test_door_sequence), cmocka_unit_test(test_old_driver), cmocka_unit_test(test_nvml),
+        cmocka_unit_test(test_ctypes),        cmocka_unit_test(test_log),        cmocka_unit_test(test_toolkit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

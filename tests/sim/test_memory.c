@@ -28,8 +28,7 @@ static void accounting(void)
     void *large = device_memory(10 * MIB + 1);
     CHECK_EQ(used(), 112 * MIB);
     void *small[3];
-    for (int i = 0; i < 3; i++)
-        small[i] = device_memory(1000);
+    for (int i = 0; i < 3; i++) small[i] = device_memory(1000);
     CHECK_EQ(used(), 114 * MIB); /* three share one page of 2 MiB */
     OK(cudaFree(small[0]));
     OK(cudaFree(small[2]));
@@ -87,8 +86,7 @@ static void out_of_memory(void)
 
 static void test_out_of_memory(void **state)
 {
-    scenario(out_of_memory, "SIMCUDA_MEMORY=100MiB", "SIMCUDA_CONTEXT=10MiB", "SIMCUDA_OTHER=30MiB",
-             NULL);
+    scenario(out_of_memory, "SIMCUDA_MEMORY=100MiB", "SIMCUDA_CONTEXT=10MiB", "SIMCUDA_OTHER=30MiB", NULL);
 }
 
 static void no_room_for_context(void)
@@ -201,17 +199,14 @@ static void test_several_devices(void **state)
 static void data_move(void)
 {
     static unsigned char source[100000], back[100000];
-    for (size_t i = 0; i < sizeof source; i++)
-        source[i] = (unsigned char)(i * 7);
+    for (size_t i = 0; i < sizeof source; i++) source[i] = (unsigned char)(i * 7);
     unsigned char *a = device_memory(sizeof source), *b = device_memory(sizeof source);
     OK(cudaMemcpy(a, source, sizeof source, cudaMemcpyDefault));
     OK(cudaMemcpy(b, a, sizeof source, cudaMemcpyDeviceToDevice));
     OK(cudaMemset(b + 10, 0xab, 20));
     OK(cudaMemcpy(back, b, sizeof back, cudaMemcpyDefault));
-    for (size_t i = 0; i < sizeof source; i++)
-        CHECK_EQ(back[i], i >= 10 && i < 30 ? 0xab : source[i]);
-    CHECK_EQ(cudaMemcpy(a, source, sizeof source + 1, cudaMemcpyHostToDevice),
-             cudaErrorInvalidValue);
+    for (size_t i = 0; i < sizeof source; i++) CHECK_EQ(back[i], i >= 10 && i < 30 ? 0xab : source[i]);
+    CHECK_EQ(cudaMemcpy(a, source, sizeof source + 1, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpy(source, back, 1, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpy(back, source, 1, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpy(a, source, 1, (enum cudaMemcpyKind)9), cudaErrorInvalidMemcpyDirection);
@@ -238,8 +233,7 @@ static void pitched(void)
     OK(memcmp(back[0], "ddddddddd-", 10));
     OK(memcmp(back[1], "hhhhhhhdd-", 10));
     OK(memcmp(back[3], "ddddddddd-", 10));
-    CHECK_EQ(cudaMemcpy2D(back, 8, device, pitch, 9, 4, cudaMemcpyDeviceToHost),
-             cudaErrorInvalidPitchValue);
+    CHECK_EQ(cudaMemcpy2D(back, 8, device, pitch, 9, 4, cudaMemcpyDeviceToHost), cudaErrorInvalidPitchValue);
 }
 
 static void test_pitched(void **state)
@@ -254,12 +248,10 @@ static void element_sets(void)
     uint32_t words[8];
     OK(cuMemsetD16_v2(memory, 0x1234, 8)); /* counts elements, not bytes */
     OK(cuMemcpyDtoH_v2(halves, memory, sizeof halves));
-    for (int i = 0; i < 8; i++)
-        CHECK_EQ(halves[i], 0x1234);
+    for (int i = 0; i < 8; i++) CHECK_EQ(halves[i], 0x1234);
     OK(cuMemsetD32_v2(memory, 0xdeadbeef, 8));
     OK(cuMemcpyDtoH_v2(words, memory, sizeof words));
-    for (int i = 0; i < 8; i++)
-        CHECK_EQ(words[i], 0xdeadbeef);
+    for (int i = 0; i < 8; i++) CHECK_EQ(words[i], 0xdeadbeef);
     CHECK_EQ(cuMemsetD32_v2(memory, 0, 17), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemsetD32_v2(memory + 2, 0, 1), CUDA_ERROR_INVALID_VALUE);
 }
@@ -394,8 +386,7 @@ static void pool_reserve_yields(void)
 
 static void test_pool_reserve_yields(void **state)
 {
-    scenario(pool_reserve_yields, "SIMCUDA_MEMORY=100MiB", "SIMCUDA_CONTEXT=0",
-             "SIMCUDA_CLOCK=virtual", NULL);
+    scenario(pool_reserve_yields, "SIMCUDA_MEMORY=100MiB", "SIMCUDA_CONTEXT=0", "SIMCUDA_CLOCK=virtual", NULL);
 }
 
 static void own_pool(void)

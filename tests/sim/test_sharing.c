@@ -68,10 +68,8 @@ static void send_fd(int fd)
     } control = {.header = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
     char byte = 'f';
     struct iovec data = {&byte, 1};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
     CHECK_EQ(sendmsg(peer, &message, 0), 1);
 }
@@ -85,10 +83,8 @@ static int receive_fd(void)
     char byte;
     int fd;
     struct iovec data = {&byte, 1};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     CHECK_EQ(recvmsg(peer, &message, 0), 1);
     memcpy(&fd, CMSG_DATA(&control.header), sizeof fd);
     return fd;
@@ -128,8 +124,7 @@ static void ipc_importer(void)
     size_t size;
     void *memory, *again;
     hear(&handle, sizeof handle);
-    CHECK_EQ(cudaIpcOpenMemHandle(&memory, none, cudaIpcMemLazyEnablePeerAccess),
-             cudaErrorInvalidResourceHandle);
+    CHECK_EQ(cudaIpcOpenMemHandle(&memory, none, cudaIpcMemLazyEnablePeerAccess), cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaIpcOpenMemHandle(&memory, handle, 0), cudaErrorInvalidValue);
     OK(cudaFree(NULL));
     size_t before = used();
@@ -169,8 +164,7 @@ static void ipc_of_the_dead(void)
     }
     CHECK_EQ(read(ends[0], &handle, sizeof handle), sizeof handle);
     CHECK_EQ(waitpid(child, &status, 0), child);
-    CHECK_EQ(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
-             cudaErrorMapBufferObjectFailed);
+    CHECK_EQ(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess), cudaErrorMapBufferObjectFailed);
 }
 
 static void event_exporter(void)
@@ -264,9 +258,8 @@ static void pool_exporter(void)
     send_fd(fd);
     say(&data, sizeof data);
     OK(cudaDeviceGetDefaultMemPool(&plain, 0)); /* was not made to be shared */
-    CHECK_EQ(
-        cudaMemPoolExportToShareableHandle(&fd, plain, cudaMemHandleTypePosixFileDescriptor, 0),
-        cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemPoolExportToShareableHandle(&fd, plain, cudaMemHandleTypePosixFileDescriptor, 0),
+             cudaErrorInvalidValue);
     OK(cudaMallocAsync(&other, 100, NULL));
     CHECK_EQ(cudaMemPoolExportPointer(&data, other), cudaErrorInvalidValue);
     hear(&byte, 1);
@@ -284,8 +277,7 @@ static void pool_importer(void)
     size_t before = used();
     int fd = receive_fd();
     hear(&data, sizeof data);
-    OK(cudaMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd,
-                                            cudaMemHandleTypePosixFileDescriptor, 0));
+    OK(cudaMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, cudaMemHandleTypePosixFileDescriptor, 0));
     OK(cudaMemPoolImportPointer(&memory, pool, &data));
     expect(memory, "from the pool");
     put(memory, "into the pool");
@@ -298,8 +290,7 @@ static void pool_importer(void)
     OK(cudaMemPoolDestroy(pool));
     OK(cudaDeviceSynchronize());
     CHECK_EQ(used(), before);
-    CHECK_EQ(cudaMemPoolImportFromShareableHandle(&pool, (void *)0,
-                                                  cudaMemHandleTypePosixFileDescriptor, 0),
+    CHECK_EQ(cudaMemPoolImportFromShareableHandle(&pool, (void *)0, cudaMemHandleTypePosixFileDescriptor, 0),
              cudaErrorInvalidValue);
     say("x", 1);
 }
@@ -311,8 +302,7 @@ static void shared_pool(void)
 
 static void pool_access(void)
 {
-    struct cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, 1},
-                                       cudaMemAccessFlagsProtReadWrite};
+    struct cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, 1}, cudaMemAccessFlagsProtReadWrite};
     struct cudaMemLocation first = {cudaMemLocationTypeDevice, 0}, second = access.location;
     enum cudaMemAccessFlags flags;
     cudaMemPool_t pool = shareable_pool();
@@ -331,8 +321,7 @@ static void pool_access(void)
 
 static void pools_by_location(void)
 {
-    struct cudaMemLocation device = {cudaMemLocationTypeDevice, 0},
-                           host = {cudaMemLocationTypeHost, 0},
+    struct cudaMemLocation device = {cudaMemLocationTypeDevice, 0}, host = {cudaMemLocationTypeHost, 0},
                            node = {cudaMemLocationTypeHostNuma, 0};
     cudaMemPool_t pool, again, created;
     struct cudaPointerAttributes attributes;
@@ -371,8 +360,7 @@ static void pools_by_location(void)
     OK(cudaDeviceGetMemPool(&again, 0));
     CHECK(again == created);
     struct cudaMemLocation nowhere = {cudaMemLocationTypeInvalid, 0};
-    CHECK_EQ(cudaMemGetMemPool(&again, &nowhere, cudaMemAllocationTypePinned),
-             cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemGetMemPool(&again, &nowhere, cudaMemAllocationTypePinned), cudaErrorInvalidValue);
     OK(cudaMemGetDefaultMemPool(&again, &nowhere, cudaMemAllocationTypeManaged));
 }
 
@@ -424,16 +412,14 @@ static void external(void)
     OK(cudaFree(whole));
     OK(cudaDestroyExternalMemory(imported));
     CHECK_EQ(cudaDestroyExternalMemory(imported), cudaErrorInvalidResourceHandle);
-    CHECK_EQ(cudaExternalMemoryGetMappedBuffer(&whole, imported, &buffer),
-             cudaErrorInvalidResourceHandle);
+    CHECK_EQ(cudaExternalMemoryGetMappedBuffer(&whole, imported, &buffer), cudaErrorInvalidResourceHandle);
     expect(pointer, "ours"); /* until it is freed */
     OK(cudaFree(pointer));
 }
 
 static void external_semaphores(void)
 {
-    struct cudaExternalSemaphoreHandleDesc description = {
-        .type = cudaExternalSemaphoreHandleTypeTimelineSemaphoreFd};
+    struct cudaExternalSemaphoreHandleDesc description = {.type = cudaExternalSemaphoreHandleTypeTimelineSemaphoreFd};
     cudaExternalSemaphore_t semaphore;
     description.handle.fd = eventfd(0, 0);
     OK(cudaImportExternalSemaphore(&semaphore, &description));
@@ -442,16 +428,14 @@ static void external_semaphores(void)
     OK(cudaSignalExternalSemaphoresAsync(&semaphore, &signal, 1, NULL));
     OK(cudaWaitExternalSemaphoresAsync(&semaphore, &wait, 1, NULL));
     OK(cudaDestroyExternalSemaphore(semaphore));
-    CHECK_EQ(cudaSignalExternalSemaphoresAsync(&semaphore, &signal, 1, NULL),
-             cudaErrorInvalidResourceHandle);
+    CHECK_EQ(cudaSignalExternalSemaphoresAsync(&semaphore, &signal, 1, NULL), cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaDestroyExternalSemaphore(semaphore), cudaErrorInvalidResourceHandle);
 }
 
 /* Context destruction takes such mappings with it. */
 static void external_and_contexts(void)
 {
-    struct cudaExternalMemoryHandleDesc memory = {.type = cudaExternalMemoryHandleTypeOpaqueFd,
-                                                  .size = 4096};
+    struct cudaExternalMemoryHandleDesc memory = {.type = cudaExternalMemoryHandleTypeOpaqueFd, .size = 4096};
     struct cudaExternalMemoryBufferDesc buffer = {.size = 4096};
     cudaExternalMemory_t imported;
     void *pointer;
@@ -480,8 +464,7 @@ static void graphics(void)
     cudaEvent_t event;
     CHECK_EQ(cudaGraphicsMapResources(1, &resource, NULL), cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaGraphicsUnmapResources(1, &resource, NULL), cudaErrorInvalidResourceHandle);
-    CHECK_EQ(cudaGraphicsResourceGetMappedPointer(&memory, &size, resource),
-             cudaErrorInvalidResourceHandle);
+    CHECK_EQ(cudaGraphicsResourceGetMappedPointer(&memory, &size, resource), cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaGLMapBufferObject(&memory, 1), cudaErrorMapBufferObjectFailed);
     CHECK_EQ(cudaEventCreateFromEGLSync(&event, NULL, 0), cudaErrorNotSupported);
 }

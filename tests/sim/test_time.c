@@ -58,8 +58,7 @@ static void synchronous_copies(void)
     CHECK_EQ(TIME_OF(cudaMemset(pinned, 0, MEGABYTE)), SET_MS); /* host memory: it waits */
     /* A small pageable one waits for the stream, then returns when its source has been staged. */
     OK(simcudaLaunchBusy(NULL, 700));
-    CHECK_EQ(TIME_OF(cudaMemcpy(device, pageable, 1000, cudaMemcpyHostToDevice)),
-             700 * MICROSECOND);
+    CHECK_EQ(TIME_OF(cudaMemcpy(device, pageable, 1000, cudaMemcpyHostToDevice)), 700 * MICROSECOND);
     CHECK_EQ(TIME_OF(cudaDeviceSynchronize()), 4 * MICROSECOND + 2 * MICROSECOND);
 }
 
@@ -76,14 +75,11 @@ static void asynchronous_copies(void)
     CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pinned, MEGABYTE, cudaMemcpyHostToDevice, stream)), 0);
     CHECK_EQ(TIME_OF(cudaMemcpyAsync(pinned, device, MEGABYTE, cudaMemcpyDeviceToHost, stream)), 0);
     CHECK_EQ(TIME_OF(cudaStreamSynchronize(stream)), 2 * PINNED_MS);
-    CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pageable, MEGABYTE, cudaMemcpyHostToDevice, stream)),
-             PAGEABLE_MS);
-    CHECK_EQ(TIME_OF(cudaMemcpyAsync(pageable, device, MEGABYTE, cudaMemcpyDeviceToHost, stream)),
-             PAGEABLE_MS);
+    CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pageable, MEGABYTE, cudaMemcpyHostToDevice, stream)), PAGEABLE_MS);
+    CHECK_EQ(TIME_OF(cudaMemcpyAsync(pageable, device, MEGABYTE, cudaMemcpyDeviceToHost, stream)), PAGEABLE_MS);
     CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pageable, 1000, cudaMemcpyHostToDevice, stream)), 0);
     OK(cudaStreamSynchronize(stream));
-    CHECK_EQ(TIME_OF(cudaMemcpyAsync(pinned, pageable, MEGABYTE, cudaMemcpyHostToHost, stream)),
-             PINNED_MS);
+    CHECK_EQ(TIME_OF(cudaMemcpyAsync(pinned, pageable, MEGABYTE, cudaMemcpyHostToHost, stream)), PINNED_MS);
     /* The staged source is the caller's again at once. */
     char text[] = "before", back[sizeof text];
     OK(cudaMemcpyAsync(device, text, sizeof text, cudaMemcpyHostToDevice, stream));
@@ -174,8 +170,7 @@ static void *use_default_stream(void *data)
 {
     unsigned long long *id = data;
     OK(cudaStreamGetId_ptsz(NULL, id));
-    OK(cudaMemsetAsync_ptsz((char *)device + *id % 1000 * 100, 3, 100,
-                            NULL)); /* each its own bytes */
+    OK(cudaMemsetAsync_ptsz((char *)device + *id % 1000 * 100, 3, 100, NULL)); /* each its own bytes */
     OK(cudaStreamSynchronize_ptsz(NULL));
     return NULL;
 }
@@ -185,16 +180,13 @@ static void per_thread_streams(void)
     pthread_t threads[4];
     unsigned long long ids[5], legacy;
     get_memory();
-    for (int i = 0; i < 4; i++)
-        CHECK_EQ(pthread_create(&threads[i], NULL, use_default_stream, &ids[i]), 0);
-    for (int i = 0; i < 4; i++)
-        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++) CHECK_EQ(pthread_create(&threads[i], NULL, use_default_stream, &ids[i]), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     use_default_stream(&ids[4]);
     OK(cudaStreamGetId(NULL, &legacy));
     for (int i = 0; i < 5; i++) {
         CHECK(ids[i] != legacy);
-        for (int j = 0; j < i; j++)
-            CHECK(ids[i] != ids[j]);
+        for (int j = 0; j < i; j++) CHECK(ids[i] != ids[j]);
     }
     OK(cudaDeviceSynchronize());
 }
@@ -233,10 +225,8 @@ static void events(void)
     OK(cudaStreamWaitEvent(other, end, 0));
     OK(simcudaLaunchBusy(other, 7));
     int polls = 0;
-    while (cudaEventQuery(end) == cudaErrorNotReady)
-        polls++;
-    CHECK_EQ(polls,
-             1004 - 3 + 1); /* a microsecond each; three were asked above, one of start (ready) */
+    while (cudaEventQuery(end) == cudaErrorNotReady) polls++;
+    CHECK_EQ(polls, 1004 - 3 + 1); /* a microsecond each; three were asked above, one of start (ready) */
     OK(cudaEventElapsedTime(&ms, start, end));
     CHECK(ms == 1.004f);
     OK(cudaEventSynchronize(end));
@@ -274,8 +264,7 @@ static void callback(cudaStream_t stream, cudaError_t status, void *data)
 
 static void slow_function(void *unused)
 {
-    while (!atomic_load(&may_go))
-        usleep(100);
+    while (!atomic_load(&may_go)) usleep(100);
 }
 
 static void host_functions(void)
@@ -310,8 +299,7 @@ static void kernels(void)
     OK(cudaFree(NULL));
     OK(cudaLaunchKernel((const void *)kernels, one, one, NULL, 0, NULL));
     CHECK_EQ(TIME_OF(cudaDeviceSynchronize()), 33 * MICROSECOND);
-    CHECK_EQ(cudaLaunchKernel((const void *)kernels, none, one, NULL, 0, NULL),
-             cudaErrorInvalidValue);
+    CHECK_EQ(cudaLaunchKernel((const void *)kernels, none, one, NULL, 0, NULL), cudaErrorInvalidValue);
 }
 
 static void test_kernels(void **state)
@@ -373,10 +361,8 @@ static void threads(void)
     pthread_t all[6];
     size_t before, after, total;
     OK(cudaMemGetInfo(&before, &total));
-    for (int i = 0; i < 6; i++)
-        CHECK_EQ(pthread_create(&all[i], NULL, churn, NULL), 0);
-    for (int i = 0; i < 6; i++)
-        pthread_join(all[i], NULL);
+    for (int i = 0; i < 6; i++) CHECK_EQ(pthread_create(&all[i], NULL, churn, NULL), 0);
+    for (int i = 0; i < 6; i++) pthread_join(all[i], NULL);
     OK(cudaDeviceSynchronize());
     OK(cudaMemGetInfo(&after, &total));
     CHECK_EQ(before, after);

@@ -64,8 +64,7 @@ static CUdeviceptr reserve(size_t size)
 
 static void allow(CUdeviceptr address, size_t size, int device)
 {
-    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device},
-                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     OK(cuMemSetAccess(address, size, &access, 1));
 }
 
@@ -178,13 +177,11 @@ static void refused(void)
     int fd = 0;
     CHECK_EQ(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
              CUDA_ERROR_INVALID_VALUE); /* created without being asked for */
-    CHECK_EQ(
-        cuMemGetHandleForAddressRange(&fd, address, PAGE, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
-        CUDA_ERROR_INVALID_VALUE); /* no access yet */
+    CHECK_EQ(cuMemGetHandleForAddressRange(&fd, address, PAGE, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+             CUDA_ERROR_INVALID_VALUE); /* no access yet */
     allow(address, 2 * PAGE, 0);
-    CHECK_EQ(
-        cuMemGetHandleForAddressRange(&fd, address, PAGE, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
-        CUDA_ERROR_NOT_SUPPORTED);
+    CHECK_EQ(cuMemGetHandleForAddressRange(&fd, address, PAGE, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+             CUDA_ERROR_NOT_SUPPORTED);
 }
 
 static void test_accounting(void **state)
@@ -235,8 +232,7 @@ static void across_mappings(void)
     CHECK_EQ(cuMemsetD8_v2(address, 7, 2 * PAGE), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemsetD8_v2(address, 7, PAGE));
     CHECK_EQ(cuMemUnmap(address, COUNT * PAGE), CUDA_ERROR_INVALID_VALUE); /* there is a hole */
-    for (int i = 0; i < COUNT; i++)
-        OK(cuMemRelease(handles[i]));
+    for (int i = 0; i < COUNT; i++) OK(cuMemRelease(handles[i]));
     CHECK_EQ(used_on(0), 3 * PAGE + 512 * MIB);
 }
 
@@ -250,8 +246,7 @@ static void access_rights(void)
     unsigned long long flags = 9;
     OK(cuMemGetAccess(&flags, &here, address));
     CHECK_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    CUmemAccessDesc both[] = {{here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
-                              {there, CU_MEM_ACCESS_FLAGS_PROT_READ}};
+    CUmemAccessDesc both[] = {{here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}, {there, CU_MEM_ACCESS_FLAGS_PROT_READ}};
     CHECK_EQ(cuMemSetAccess(address, PAGE, both, 2), CUDA_ERROR_INVALID_VALUE); /* a part */
     OK(cuMemSetAccess(address, 2 * PAGE, both, 2));
     OK(cuMemGetAccess(&flags, &here, address + PAGE));
@@ -330,8 +325,7 @@ static int export(CUmemGenericAllocationHandle handle)
 static CUmemGenericAllocationHandle import(int fd)
 {
     CUmemGenericAllocationHandle handle = 0;
-    OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
-                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    OK(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     return handle;
 }
 
@@ -361,8 +355,7 @@ static void within_the_process(void)
     expect(map_all(imported, PAGE), "one memory");
     close(fd);
     fd = open("/dev/null", O_RDWR);
-    CHECK_EQ(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
-                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+    CHECK_EQ(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
              CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -374,10 +367,8 @@ static void send_fd(int socket, int fd)
     } control = {{0}};
     char byte = 'f';
     struct iovec data = {&byte, 1};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     control.header = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
     memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
     CHECK_EQ(sendmsg(socket, &message, 0), 1);
@@ -392,10 +383,8 @@ static int receive_fd(int socket)
     char byte;
     int fd;
     struct iovec data = {&byte, 1};
-    struct msghdr message = {.msg_iov = &data,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     CHECK_EQ(recvmsg(socket, &message, 0), 1);
     memcpy(&fd, CMSG_DATA(&control.header), sizeof fd);
     return fd;
@@ -475,10 +464,9 @@ static void pointers(void)
     OK(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside));
     OK(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside));
     CHECK(base == address + PAGE && size == 2 * PAGE);
-    CUpointer_attribute wanted[] = {
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
-        CU_POINTER_ATTRIBUTE_CONTEXT};
+    CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+                                    CU_POINTER_ATTRIBUTE_CONTEXT};
     void *data[] = {&value, &device, &types, &access, &ctx};
     OK(cuPointerGetAttributes(5, wanted, data, inside));
     CHECK(value == CU_MEMORYTYPE_DEVICE && device == 0 && types == 1 && access == 3 && ctx == NULL);
@@ -488,8 +476,7 @@ static void pointers(void)
     CHECK_EQ(value, 0);
     OK(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address));
     CHECK_EQ(size, 4 * PAGE);
-    CHECK_EQ(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
-             CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemGetAddressRange_v2(&base, &size, address), CUDA_ERROR_NOT_FOUND);
 }
 
@@ -573,17 +560,14 @@ static void advice(void)
     CHECK_EQ(asked(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory + MIB, MIB), 0);
     OK(cuMemAdvise(memory, 4 * MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 1));
     OK(cuMemAdvise(memory, MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU));
-    OK(cuMemRangeGetAttribute(accessors, sizeof accessors, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY,
-                              memory, MIB));
+    OK(cuMemRangeGetAttribute(accessors, sizeof accessors, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, memory, MIB));
     CHECK(accessors[0] == 1 && accessors[1] == CU_DEVICE_CPU && accessors[2] == CU_DEVICE_INVALID);
     OK(cuMemPrefetchAsync(memory, 4 * MIB, 1, NULL));
     CHECK_EQ(asked(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, memory + 3 * MIB, MIB), 1);
     OK(cuMemPrefetchAsync(memory, MIB, CU_DEVICE_CPU, NULL));
     CHECK_EQ(asked(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, memory, MIB), CU_DEVICE_CPU);
-    CHECK_EQ(asked(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, memory, 2 * MIB),
-             CU_DEVICE_INVALID);
-    CHECK_EQ(asked(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE, memory, MIB),
-             CU_MEM_LOCATION_TYPE_HOST);
+    CHECK_EQ(asked(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, memory, 2 * MIB), CU_DEVICE_INVALID);
+    CHECK_EQ(asked(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE, memory, MIB), CU_MEM_LOCATION_TYPE_HOST);
     OK(cuMemAlloc_v2(&plain, MIB));
     CHECK_EQ(cuMemRangeGetAttribute(accessors, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, plain, 1),
              CUDA_ERROR_INVALID_VALUE);
@@ -600,9 +584,8 @@ static void test_advice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accounting), cmocka_unit_test(test_mappings),
-        cmocka_unit_test(test_busy_unmap), cmocka_unit_test(test_export),
-        cmocka_unit_test(test_pointers),   cmocka_unit_test(test_multicast),
+        cmocka_unit_test(test_accounting), cmocka_unit_test(test_mappings), cmocka_unit_test(test_busy_unmap),
+        cmocka_unit_test(test_export),     cmocka_unit_test(test_pointers), cmocka_unit_test(test_multicast),
         cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

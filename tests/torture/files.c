@@ -95,8 +95,8 @@ void peers(uint32_t n)
     t_work(3);
     close_range(3, 40, 0);
     for (int i = 0; i < 10; i++) {
-        const bool failed = n & 1 ? pipe2(pairs[i], O_NONBLOCK)
-                                  : socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pairs[i]);
+        const bool failed =
+            n & 1 ? pipe2(pairs[i], O_NONBLOCK) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pairs[i]);
         T_CHECK(!failed);
         T_CHECK(write(pairs[i][1], "x", 1) == 1); /* and nothing else is ever written or read */
     }

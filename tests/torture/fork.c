@@ -156,16 +156,21 @@ void clone_raw(uint32_t n)
 {
     struct clone_args arguments = {.exit_signal = SIGCHLD};
     pid_t child;
-    if (n % 3 == 0) child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-    else if (n % 3 == 1) child = (pid_t)syscall(SYS_clone3, &arguments, sizeof arguments);
-    else child = _Fork();
+    if (n % 3 == 0)
+        child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    else if (n % 3 == 1)
+        child = (pid_t)syscall(SYS_clone3, &arguments, sizeof arguments);
+    else
+        child = _Fork();
     if (!child) {
         t_flag(T_UNRECORDED | T_MAY_LOSE);
         if (n & 4) t_work(5);
         syscall(SYS_exit_group, 6);
     }
-    if (child > 0) t_log_end_of("clone_raw", child);
-    else t_log("clone_raw: %s", strerror(errno));
+    if (child > 0)
+        t_log_end_of("clone_raw", child);
+    else
+        t_log("clone_raw: %s", strerror(errno));
 }
 
 static int child_that_shares(void *unused)

@@ -87,8 +87,10 @@ void not_dumpable(uint32_t n)
 
 void other_user(uint32_t n)
 {
-    if (n & 1) t_work(2);
-    else t_flag(T_UNRECORDED);
+    if (n & 1)
+        t_work(2);
+    else
+        t_flag(T_UNRECORDED);
     T_CHECK(!setgid(65534) && !setuid(65534));
     t_work(20);
     t_log("other_user: %d", (int)getuid());
@@ -96,8 +98,10 @@ void other_user(uint32_t n)
 
 void other_root(uint32_t n)
 {
-    if (n & 1) t_work(2);
-    else t_flag(T_UNRECORDED | T_MAY_LOSE);
+    if (n & 1)
+        t_work(2);
+    else
+        t_flag(T_UNRECORDED | T_MAY_LOSE);
     t_flag(T_CHILDREN_FREE); /* the recording's folder is outside */
     mkdir("root", 0755);
     t_log("other_root: %d", chroot("root") || chdir("/"));

@@ -11,8 +11,10 @@ static void use(void *library, unsigned pairs)
     void (*work)(unsigned) = NULL;
     if (!library) return;
     *(void **)&work = dlsym(library, "t_plugin_work");
-    if (work) work(pairs);
-    else t_log("WRONG: no t_plugin_work: %s", dlerror());
+    if (work)
+        work(pairs);
+    else
+        t_log("WRONG: no t_plugin_work: %s", dlerror());
 }
 
 static void load(unsigned mode, uint32_t n)

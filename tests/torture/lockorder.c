@@ -22,7 +22,7 @@ static const char *taken_by[LOCKS]; /* where it was first taken */
 static _Atomic unsigned lock_count, loader_calls;
 static _Atomic bool before[LOCKS][LOCKS]; /* transitive */
 static _Atomic bool reported[LOCKS + 1][LOCKS + 1];
-static int busy;                          /* guards the tables; no libc lock, and never held across a call */
+static int busy;                              /* guards the tables; no libc lock, and never held across a call */
 static uintptr_t own_low, own_high, own_base; /* libgpuspy.so */
 static __thread unsigned held[HELD], held_count;
 static __thread bool inside;
@@ -132,7 +132,8 @@ static unsigned number_of(const void *mutex, const void *caller)
 
 static void name_of(unsigned lock, char *out, size_t size)
 {
-    snprintf(out, size, "the lock first taken at libgpuspy.so+%#lx", (unsigned long)((uintptr_t)taken_by[lock] - own_base));
+    snprintf(out, size, "the lock first taken at libgpuspy.so+%#lx",
+             (unsigned long)((uintptr_t)taken_by[lock] - own_base));
 }
 
 /* Everything that is held is taken before it, and with that what was taken before those. */

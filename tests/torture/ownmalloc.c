@@ -16,9 +16,18 @@ struct head {
 };
 static struct head *free_of[48]; /* by power of two */
 
-static void before_fork(void) { pthread_mutex_lock(&lock); }
-static void after_fork(void) { pthread_mutex_unlock(&lock); }
-static void __attribute__((constructor)) handle_fork(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+static void __attribute__((constructor)) handle_fork(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
 
 static struct head *take(unsigned power)
 {

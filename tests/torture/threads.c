@@ -90,8 +90,7 @@ static void *set_key(void *value)
 void thread_keys(uint32_t n)
 {
     if (pthread_key_create(&key, destroy)) return;
-    for (unsigned i = 0; i < 20; i++)
-        pthread_join(t_start(set_key, (void *)(uintptr_t)(1 + (n + i) % 4), 0), NULL);
+    for (unsigned i = 0; i < 20; i++) pthread_join(t_start(set_key, (void *)(uintptr_t)(1 + (n + i) % 4), 0), NULL);
     pthread_key_delete(key);
 }
 

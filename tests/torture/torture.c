@@ -96,8 +96,10 @@ void t_deep_work(unsigned depth, unsigned pairs)
 {
     volatile char room[64];
     room[0] = (char)depth;
-    if (depth) t_deep_work(depth - 1, pairs);
-    else t_work(pairs);
+    if (depth)
+        t_deep_work(depth - 1, pairs);
+    else
+        t_work(pairs);
     room[1] = room[0];
 }
 
@@ -165,9 +167,11 @@ void t_log_end_of(const char *who, pid_t child)
     int status = 0;
     pid_t got;
     while ((got = waitpid(child, &status, 0)) < 0 && errno == EINTR) continue;
-    if (got < 0) t_log("%s: no child", who);
-    else t_log("%s: %s %d", who, WIFSIGNALED(status) ? "signal" : "exit",
-               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (got < 0)
+        t_log("%s: no child", who);
+    else
+        t_log("%s: %s %d", who, WIFSIGNALED(status) ? "signal" : "exit",
+              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
 /* --- tools ---------------------------------------------------------------------------------------------- */

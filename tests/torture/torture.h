@@ -16,11 +16,11 @@
 enum t_kind { T_ALLOC, T_FREE, T_COPY, T_SYNC, T_KINDS };
 
 enum t_flag {
-    T_MAY_LOSE = 1,     /* the recording may be incomplete, but never have more rows than calls */
-    T_UNRECORDED = 2,   /* the process may have no recording */
-    T_COUNTED = 8,      /* a handler's calls may be lost where it interrupts the recorder, but not silently */
+    T_MAY_LOSE = 1,       /* the recording may be incomplete, but never have more rows than calls */
+    T_UNRECORDED = 2,     /* the process may have no recording */
+    T_COUNTED = 8,        /* a handler's calls may be lost where it interrupts the recorder, but not silently */
     T_CHILDREN_FREE = 16, /* its children may have no recording */
-    T_STOPPED = 4,      /* calls after `floor` was taken need not be recorded: the process was ending */
+    T_STOPPED = 4,        /* calls after `floor` was taken need not be recorded: the process was ending */
 };
 
 struct t_slot { /* of one process */
@@ -76,8 +76,10 @@ static inline void *t_malloc(size_t bytes)
     void *pointer = NULL;
     struct t_slot *slot = t_slot();
     t_begin(slot, T_ALLOC);
-    if (cudaMalloc(&pointer, bytes) != 0) t_undo(slot, T_ALLOC);
-    else t_end(slot, T_ALLOC);
+    if (cudaMalloc(&pointer, bytes) != 0)
+        t_undo(slot, T_ALLOC);
+    else
+        t_end(slot, T_ALLOC);
     return pointer;
 }
 
@@ -103,8 +105,10 @@ static inline void t_sync(void)
 {
     struct t_slot *slot = t_slot();
     t_begin(slot, T_SYNC);
-    if (cudaStreamSynchronize(NULL) != 0) t_undo(slot, T_SYNC);
-    else t_end(slot, T_SYNC);
+    if (cudaStreamSynchronize(NULL) != 0)
+        t_undo(slot, T_SYNC);
+    else
+        t_end(slot, T_SYNC);
 }
 
 /* Some of everything. Leaves errno as it was, and logs if CUDA calls changed it. */
@@ -128,7 +132,7 @@ void t_log_end_of(const char *who, pid_t child);
 
 /* --- tools ---------------------------------------------------------------------------------------------- */
 
-uint32_t t_next(uint32_t *random); /* from a behaviour's number: the next random number */
+uint32_t t_next(uint32_t *random);                             /* from a behaviour's number: the next random number */
 unsigned t_pick(uint32_t *random, unsigned from, unsigned to); /* both included */
 void t_sleep_us(unsigned us);
 pthread_t t_start(void *(*run)(void *), void *argument, size_t stack); /* stack 0: as usual */
@@ -151,11 +155,11 @@ void t_ending(void);
 /* --- what a plugin does when it is loaded and unloaded: bits of t_plugin_mode ----------------------------- */
 
 enum {
-    T_CTOR_WORK = 1,    /* CUDA calls in its constructor */
-    T_CTOR_HELPER = 2,  /* in a thread that the constructor waits for */
-    T_CTOR_ATFORK = 4,  /* fork handlers that call CUDA */
-    T_CTOR_EXIT = 8,    /* exit(17) in the constructor */
-    T_DTOR_WORK = 16,   /* CUDA calls in its destructor */
+    T_CTOR_WORK = 1,   /* CUDA calls in its constructor */
+    T_CTOR_HELPER = 2, /* in a thread that the constructor waits for */
+    T_CTOR_ATFORK = 4, /* fork handlers that call CUDA */
+    T_CTOR_EXIT = 8,   /* exit(17) in the constructor */
+    T_DTOR_WORK = 16,  /* CUDA calls in its destructor */
 };
 extern _Atomic unsigned t_plugin_mode;
 

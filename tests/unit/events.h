@@ -52,8 +52,7 @@ static inline void ev_put(struct gs_writer *w, const void *rec, uint32_t size)
         ev_put(w, &(r), sizeof(r)); \
     } while (0)
 
-static inline void ev_named(struct gs_writer *w, uint8_t type, uint64_t time, uint32_t number,
-                            const char *name)
+static inline void ev_named(struct gs_writer *w, uint8_t type, uint64_t time, uint32_t number, const char *name)
 {
     struct {
         struct gs_rec_name n;
@@ -69,8 +68,8 @@ static inline void ev_named(struct gs_writer *w, uint8_t type, uint64_t time, ui
     ev_put(w, &r, sizeof r);
 }
 
-static inline void ev_mark(struct gs_writer *w, uint64_t time, uint8_t kind, uint64_t id,
-                           const char *domain, const char *name)
+static inline void ev_mark(struct gs_writer *w, uint64_t time, uint8_t kind, uint64_t id, const char *domain,
+                           const char *name)
 {
     struct {
         struct gs_rec_mark m;
@@ -89,8 +88,8 @@ static inline void ev_mark(struct gs_writer *w, uint64_t time, uint8_t kind, uin
     ev_put(w, &r, sizeof r);
 }
 
-static inline void ev_device_sample(struct gs_writer *w, uint64_t time, uint64_t used, uint64_t own,
-                                    uint64_t other, uint32_t pid, const char *name)
+static inline void ev_device_sample(struct gs_writer *w, uint64_t time, uint64_t used, uint64_t own, uint64_t other,
+                                    uint32_t pid, const char *name)
 {
     struct {
         struct gs_rec_device_sample s;
@@ -145,8 +144,7 @@ static inline void ev_gpu(struct gs_writer *w, uint64_t time, int device, const 
     ev_put(w, &r, sizeof r);
 }
 
-static inline void ev_python(struct gs_writer *w, uint32_t frame, const char *function,
-                             const char *file, int line)
+static inline void ev_python(struct gs_writer *w, uint32_t frame, const char *function, const char *file, int line)
 {
     struct {
         struct gs_rec_frame_python f;
@@ -164,8 +162,8 @@ static inline void ev_python(struct gs_writer *w, uint32_t frame, const char *fu
     ev_put(w, &r, sizeof r);
 }
 
-static inline void ev_native(struct gs_writer *w, uint32_t frame, const char *path,
-                             const char *build_id, uint64_t offset)
+static inline void ev_native(struct gs_writer *w, uint32_t frame, const char *path, const char *build_id,
+                             uint64_t offset)
 {
     struct {
         struct gs_rec_frame_native f;
@@ -204,8 +202,8 @@ static inline void ev_reset(struct gs_writer *w)
     ev_put(w, &r, sizeof r);
 }
 
-static inline void ev_alloc(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t bytes,
-                            int device, uint8_t space, uint32_t stack)
+static inline void ev_alloc(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t bytes, int device,
+                            uint8_t space, uint32_t stack)
 {
     struct gs_rec_alloc r = {.rec = EV_REC(GS_REC_ALLOC, stack, time),
                              .address = address,
@@ -218,20 +216,18 @@ static inline void ev_alloc(struct gs_writer *w, uint64_t time, uint64_t address
 
 static inline void ev_free(struct gs_writer *w, uint64_t time, uint64_t address, uint32_t stack)
 {
-    struct gs_rec_free r = {
-        .rec = EV_REC(GS_REC_FREE, stack, time), .address = address, .api = 8, .device = -1};
+    struct gs_rec_free r = {.rec = EV_REC(GS_REC_FREE, stack, time), .address = address, .api = 8, .device = -1};
     EV_PUT(w, r);
 }
 
 static inline void ev_free_failed(struct gs_writer *w, uint64_t time, uint64_t address)
 {
-    struct gs_rec_free r = {
-        .rec = EV_REC(GS_REC_FREE_FAILED, 0, time), .address = address, .api = 8, .device = -1};
+    struct gs_rec_free r = {.rec = EV_REC(GS_REC_FREE_FAILED, 0, time), .address = address, .api = 8, .device = -1};
     EV_PUT(w, r);
 }
 
-static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t address, int64_t bytes,
-                             uint64_t total, uint64_t reserved, int device, uint32_t stack)
+static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t address, int64_t bytes, uint64_t total,
+                             uint64_t reserved, int device, uint32_t stack)
 {
     struct gs_rec_tensor r = {.rec = EV_REC(GS_REC_TENSOR, stack, time),
                               .address = address,
@@ -246,8 +242,8 @@ static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t addres
 }
 
 /* A free that waits for `count` events, from `event` on; its ev_tensor comes next. */
-static inline void ev_pending(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t event,
-                              uint32_t count, uint32_t event_stack, uint32_t free_stack)
+static inline void ev_pending(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t event, uint32_t count,
+                              uint32_t event_stack, uint32_t free_stack)
 {
     union {
         struct gs_rec_pending p;
@@ -259,8 +255,7 @@ static inline void ev_pending(struct gs_writer *w, uint64_t time, uint64_t addre
     r.p.address = address;
     r.p.event_stack = event_stack;
     r.p.count = count;
-    for (uint32_t i = 0; i < count; i++)
-        r.p.events[i] = event + i;
+    for (uint32_t i = 0; i < count; i++) r.p.events[i] = event + i;
     ev_put(w, &r, r.p.rec.size);
 }
 
@@ -270,9 +265,8 @@ static inline void ev_event_done(struct gs_writer *w, uint64_t time, uint64_t ev
     EV_PUT(w, r);
 }
 
-static inline void ev_copy(struct gs_writer *w, uint64_t time, uint64_t dst, uint64_t src,
-                           uint64_t bytes, uint64_t blocked, uint8_t direction, uint8_t flags,
-                           uint32_t stack)
+static inline void ev_copy(struct gs_writer *w, uint64_t time, uint64_t dst, uint64_t src, uint64_t bytes,
+                           uint64_t blocked, uint8_t direction, uint8_t flags, uint32_t stack)
 {
     struct gs_rec_copy r = {.rec = EV_REC(GS_REC_COPY, stack, time),
                             .dst = dst,
@@ -285,8 +279,7 @@ static inline void ev_copy(struct gs_writer *w, uint64_t time, uint64_t dst, uin
     EV_PUT(w, r);
 }
 
-static inline void ev_set(struct gs_writer *w, uint64_t time, uint64_t dst, uint64_t bytes,
-                          uint64_t blocked)
+static inline void ev_set(struct gs_writer *w, uint64_t time, uint64_t dst, uint64_t bytes, uint64_t blocked)
 {
     struct gs_rec_copy r = {.rec = EV_REC(GS_REC_SET, 0, time),
                             .dst = dst,
@@ -297,19 +290,14 @@ static inline void ev_set(struct gs_writer *w, uint64_t time, uint64_t dst, uint
     EV_PUT(w, r);
 }
 
-static inline void ev_sync(struct gs_writer *w, uint64_t time, uint64_t blocked, uint8_t kind,
-                           uint32_t stack)
+static inline void ev_sync(struct gs_writer *w, uint64_t time, uint64_t blocked, uint8_t kind, uint32_t stack)
 {
-    struct gs_rec_sync r = {.rec = EV_REC(GS_REC_SYNC, stack, time),
-                            .blocked_ns = blocked,
-                            .api = 12,
-                            .kind = kind,
-                            .handle = 0x55};
+    struct gs_rec_sync r = {
+        .rec = EV_REC(GS_REC_SYNC, stack, time), .blocked_ns = blocked, .api = 12, .kind = kind, .handle = 0x55};
     EV_PUT(w, r);
 }
 
-static inline void ev_oom(struct gs_writer *w, uint64_t time, uint64_t bytes, uint8_t layer,
-                          uint8_t space, int device)
+static inline void ev_oom(struct gs_writer *w, uint64_t time, uint64_t bytes, uint8_t layer, uint8_t space, int device)
 {
     struct gs_rec_oom r = {.rec = EV_REC(GS_REC_OOM, 0, time),
                            .requested_bytes = bytes,
@@ -326,9 +314,8 @@ static inline void ev_oom(struct gs_writer *w, uint64_t time, uint64_t bytes, ui
 
 static inline void ev_sample(struct gs_writer *w, uint64_t time, uint64_t free_bytes)
 {
-    struct gs_rec_sample r = {.rec = EV_REC(GS_REC_SAMPLE, 0, time),
-                              .free_bytes = free_bytes,
-                              .total_bytes = 24ull << 30};
+    struct gs_rec_sample r = {
+        .rec = EV_REC(GS_REC_SAMPLE, 0, time), .free_bytes = free_bytes, .total_bytes = 24ull << 30};
     EV_PUT(w, r);
 }
 
@@ -339,8 +326,8 @@ static inline void ev_handle(struct gs_writer *w, uint64_t time, uint64_t handle
     EV_PUT(w, r);
 }
 
-static inline void ev_context(struct gs_writer *w, uint64_t time, uint64_t handle, int device,
-                              uint16_t context, bool destroyed)
+static inline void ev_context(struct gs_writer *w, uint64_t time, uint64_t handle, int device, uint16_t context,
+                              bool destroyed)
 {
     struct gs_rec_handle r = {.rec = EV_REC(GS_REC_HANDLE, 0, time),
                               .handle = handle,
@@ -353,8 +340,8 @@ static inline void ev_context(struct gs_writer *w, uint64_t time, uint64_t handl
 }
 
 /* Beside ev_alloc: in which context, and with which flags. */
-static inline void ev_alloc_in(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t bytes,
-                               int device, uint8_t space, uint16_t context, uint8_t flags)
+static inline void ev_alloc_in(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t bytes, int device,
+                               uint8_t space, uint16_t context, uint8_t flags)
 {
     struct gs_rec_alloc r = {.rec = EV_REC(GS_REC_ALLOC, 0, time),
                              .address = address,
@@ -369,14 +356,13 @@ static inline void ev_alloc_in(struct gs_writer *w, uint64_t time, uint64_t addr
 
 static inline void ev_free_node(struct gs_writer *w, uint64_t time, uint64_t address)
 {
-    struct gs_rec_free r = {
-        .rec = EV_REC(GS_REC_FREE, 0, time), .address = address, .api = 8, .device = -1};
+    struct gs_rec_free r = {.rec = EV_REC(GS_REC_FREE, 0, time), .address = address, .api = 8, .device = -1};
     r.rec.flags = GS_FLAG_GRAPH;
     EV_PUT(w, r);
 }
 
-static inline void ev_vmm(struct gs_writer *w, uint64_t time, uint8_t op, uint64_t handle,
-                          uint64_t address, uint64_t bytes, uint64_t offset, uint8_t flags)
+static inline void ev_vmm(struct gs_writer *w, uint64_t time, uint8_t op, uint64_t handle, uint64_t address,
+                          uint64_t bytes, uint64_t offset, uint8_t flags)
 {
     struct gs_rec_vmm r = {.rec = EV_REC(GS_REC_VMM, 0, time),
                            .handle = handle,
@@ -389,14 +375,10 @@ static inline void ev_vmm(struct gs_writer *w, uint64_t time, uint8_t op, uint64
     EV_PUT(w, r);
 }
 
-static inline void ev_pool(struct gs_writer *w, uint64_t time, uint64_t pool, uint64_t used,
-                           uint64_t reserved)
+static inline void ev_pool(struct gs_writer *w, uint64_t time, uint64_t pool, uint64_t used, uint64_t reserved)
 {
-    struct gs_rec_pool r = {.rec = EV_REC(GS_REC_POOL, 0, time),
-                            .pool = pool,
-                            .used_bytes = used,
-                            .reserved_bytes = reserved,
-                            .api = 12};
+    struct gs_rec_pool r = {
+        .rec = EV_REC(GS_REC_POOL, 0, time), .pool = pool, .used_bytes = used, .reserved_bytes = reserved, .api = 12};
     EV_PUT(w, r);
 }
 
@@ -439,8 +421,7 @@ static inline uint32_t ev_capture(struct ev_program *p, int t)
         ev_reset(w);
         p->frames[t] = p->stacks[t] = 0;
     }
-    if (p->stacks[t] && ev_below(&p->random, 8))
-        return 1 + ev_below(&p->random, p->stacks[t]);
+    if (p->stacks[t] && ev_below(&p->random, 8)) return 1 + ev_below(&p->random, p->stacks[t]);
     if (ev_below(&p->random, 100) == 0) /* a number that is not defined (any more) */
         return p->stacks[t] + 1 + ev_below(&p->random, 20);
     uint32_t frames[6] = {0}, depth = 1 + ev_below(&p->random, 5);
@@ -478,8 +459,7 @@ static inline void ev_memory(struct ev_program *p, int t)
     } else {
         p->total[level] -= *bytes;
     }
-    if (ev_below(&p->random, 10) == 0)
-        p->reserved = (uint64_t)ev_below(&p->random, 100) << 21;
+    if (ev_below(&p->random, 10) == 0) p->reserved = (uint64_t)ev_below(&p->random, 100) << 21;
     if (!odd && level == 0 && free) {
         ev_free(w, p->time, address, stack);
         if (ev_below(&p->random, 10) == 0) {
@@ -491,11 +471,10 @@ static inline void ev_memory(struct ev_program *p, int t)
     } else if (!odd && level == 0) {
         ev_alloc(w, p->time, address, *bytes, (int)slot % 2, (uint8_t)(slot % 4), stack);
     } else if (!odd) {
-        ev_tensor(w, p->time, address, free ? -(int64_t)*bytes : (int64_t)*bytes, p->total[level],
-                  p->reserved, level == 1 ? 0 : -1, stack);
+        ev_tensor(w, p->time, address, free ? -(int64_t)*bytes : (int64_t)*bytes, p->total[level], p->reserved,
+                  level == 1 ? 0 : -1, stack);
     }
-    if (free)
-        *bytes = 0;
+    if (free) *bytes = 0;
 }
 
 /* Physical memory, mappings, contexts, graphs: without regard to whether it makes sense. */
@@ -507,17 +486,11 @@ static inline void ev_device_memory(struct ev_program *p, int t)
     uint64_t bytes = 0x200000ull * (1 + ev_below(random, 3));
     switch (ev_below(random, 14)) {
     case 0:
-    case 1:
-        ev_vmm(w, p->time, GS_VMM_CREATE, handle, 0, bytes, 0, 0);
-        break;
-    case 2:
-        ev_vmm(w, p->time, ev_below(random, 3) ? GS_VMM_RETAIN : GS_VMM_IMPORT, handle, address, 0, 0, 0);
-        break;
+    case 1: ev_vmm(w, p->time, GS_VMM_CREATE, handle, 0, bytes, 0, 0); break;
+    case 2: ev_vmm(w, p->time, ev_below(random, 3) ? GS_VMM_RETAIN : GS_VMM_IMPORT, handle, address, 0, 0, 0); break;
     case 3:
     case 4:
-    case 5:
-        ev_vmm(w, p->time, GS_VMM_MAP, handle, address, bytes, 0, 0);
-        break;
+    case 5: ev_vmm(w, p->time, GS_VMM_MAP, handle, address, bytes, 0, 0); break;
     case 6:
     case 7:
     case 8: {
@@ -526,34 +499,27 @@ static inline void ev_device_memory(struct ev_program *p, int t)
         ev_vmm(w, p->time, op, release ? handle : 0, release ? 0 : address, release ? 0 : bytes, 0, 0);
         if (ev_below(random, 4) == 0) {
             p->time += 10;
-            ev_vmm(w, p->time, op, release ? handle : 0, release ? 0 : address, release ? 0 : bytes, 0,
-                   GS_FLAG_FAILED);
+            ev_vmm(w, p->time, op, release ? handle : 0, release ? 0 : address, release ? 0 : bytes, 0, GS_FLAG_FAILED);
         }
         break;
     }
     case 9:
-        ev_alloc_in(w, p->time, ev_address(0, ev_below(random, EV_SLOTS)), bytes >> 3,
-                    (int)ev_below(random, 2), (uint8_t)ev_below(random, 4),
-                    (uint16_t)ev_below(random, 3), 0);
+        ev_alloc_in(w, p->time, ev_address(0, ev_below(random, EV_SLOTS)), bytes >> 3, (int)ev_below(random, 2),
+                    (uint8_t)ev_below(random, 4), (uint16_t)ev_below(random, 3), 0);
         break;
     case 10:
         if (ev_below(random, 4) == 0)
-            ev_context(w, p->time, 0x77, (int)ev_below(random, 2), (uint16_t)ev_below(random, 3),
-                       true);
+            ev_context(w, p->time, 0x77, (int)ev_below(random, 2), (uint16_t)ev_below(random, 3), true);
         break;
-    case 11:
-        ev_alloc_in(w, p->time, 0x610000000000 + handle, bytes, 0, GS_SPACE_POOL, 0, GS_FLAG_GRAPH);
-        break;
+    case 11: ev_alloc_in(w, p->time, 0x610000000000 + handle, bytes, 0, GS_SPACE_POOL, 0, GS_FLAG_GRAPH); break;
     case 12:
         if (ev_below(random, 2))
             ev_free_node(w, p->time, 0x610000000000 + handle);
         else
             ev_free(w, p->time, 0x610000000000 + handle, 0);
-        if (ev_below(random, 4) == 0)
-            ev_free_failed(w, ++p->time, 0x610000000000 + handle);
+        if (ev_below(random, 4) == 0) ev_free_failed(w, ++p->time, 0x610000000000 + handle);
         break;
-    default:
-        ev_pool(w, p->time, handle & 16, bytes / 2, bytes);
+    default: ev_pool(w, p->time, handle & 16, bytes / 2, bytes);
     }
 }
 
@@ -566,8 +532,8 @@ static inline void ev_range(struct ev_program *p, int t, uint32_t h)
     const uint8_t kinds[] = {GS_MARK_PUSH, GS_MARK_POP, GS_MARK_START, GS_MARK_END};
     const uint8_t kind = h == 7 ? GS_MARK_MOMENT : kinds[h % 4];
     const bool ends = kind == GS_MARK_POP || kind == GS_MARK_END;
-    ev_mark(&p->writers[t], p->time, kind, 1 + ev_below(&p->random, 3),
-            domains[ev_below(&p->random, 3)], ends ? "" : names[ev_below(&p->random, 4)]);
+    ev_mark(&p->writers[t], p->time, kind, 1 + ev_below(&p->random, 3), domains[ev_below(&p->random, 3)],
+            ends ? "" : names[ev_below(&p->random, 4)]);
 }
 
 static inline void ev_step(struct ev_program *p)
@@ -589,33 +555,23 @@ static inline void ev_step(struct ev_program *p)
         gs_spool_count(w->spool, gs_counter_key((uint16_t)(7 + h % 3), (int)h % 2, h, h == 7));
         break;
     case 0:
-        ev_copy(w, p->time - before, a, b, 4096, before,
-                (uint8_t)(ev_below(random, 2) ? 255 : h % 5), h % 2, ev_capture(p, t));
+        ev_copy(w, p->time - before, a, b, 4096, before, (uint8_t)(ev_below(random, 2) ? 255 : h % 5), h % 2,
+                ev_capture(p, t));
         break;
-    case 1:
-        ev_set(w, p->time - before, a, 4096, before);
-        break;
-    case 2:
-        ev_sync(w, p->time - before, before, (uint8_t)(h % 5), ev_capture(p, t));
-        break;
+    case 1: ev_set(w, p->time - before, a, 4096, before); break;
+    case 2: ev_sync(w, p->time - before, before, (uint8_t)(h % 5), ev_capture(p, t)); break;
     case 3:
         if (h == 0)
             ev_oom(w, p->time, 512 * (1 + ev_below(random, 1100)), (uint8_t)ev_below(random, 2),
                    (uint8_t)ev_below(random, 3), (int)ev_below(random, 2));
         break;
-    case 4:
-        ev_sample(w, p->time, p->time * 3);
-        break;
+    case 4: ev_sample(w, p->time, p->time * 3); break;
     case 5:
         ev_handle(w, p->time, 0x100 + h, p->handles[h] && ev_below(random, 10));
         p->handles[h] = !p->handles[h];
         break;
-    case 6:
-        ev_range(p, t, h);
-        break;
-    case 7:
-        ev_gpu(w, p->time, (int)h % 2, "GPU");
-        break;
+    case 6: ev_range(p, t, h); break;
+    case 7: ev_gpu(w, p->time, (int)h % 2, "GPU"); break;
     case 8:
         if (h == 0) { /* the thread ends, another begins */
             gs_writer_close(w);
@@ -624,8 +580,7 @@ static inline void ev_step(struct ev_program *p)
             ev_thread(w, (uint32_t)p->time, "later");
         }
         break;
-    default:
-        ev_memory(p, t);
+    default: ev_memory(p, t);
     }
 }
 
@@ -636,8 +591,7 @@ static inline int64_t db_number(const char *path, const char *sql)
     sqlite3 *db;
     sqlite3_stmt *st;
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK) fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     assert_int_equal(sqlite3_step(st), SQLITE_ROW);
     int64_t n = sqlite3_column_type(st, 0) == SQLITE_NULL ? INT64_MIN : sqlite3_column_int64(st, 0);
     sqlite3_finalize(st);
@@ -650,8 +604,7 @@ static inline void db_assert_text(const char *path, const char *sql, const char 
     sqlite3 *db;
     sqlite3_stmt *st;
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK) fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     char found[4096] = "";
     size_t n = 0;
     while (sqlite3_step(st) == SQLITE_ROW)
@@ -674,33 +627,29 @@ static inline void db_assert_same(const char *a, const char *b)
     assert_int_equal(sqlite3_open_v2(a, &db[0], SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_open_v2(b, &db[1], SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
     assert_int_equal(
-        sqlite3_prepare_v2(db[0], "SELECT name FROM sqlite_master WHERE type='table' ORDER BY 1",
-                           -1, &tables, NULL),
+        sqlite3_prepare_v2(db[0], "SELECT name FROM sqlite_master WHERE type='table' ORDER BY 1", -1, &tables, NULL),
         SQLITE_OK);
     int count = 0;
     while (sqlite3_step(tables) == SQLITE_ROW) {
         char sql[256];
-        snprintf(sql, sizeof sql, "SELECT * FROM %s ORDER BY 1,2,3",
-                 (const char *)sqlite3_column_text(tables, 0));
-        if (strstr(sql, " meta ") || strstr(sql, "_kind ") || strstr(sql, "layer ") ||
-            strstr(sql, "space ") || strstr(sql, "direction ") || strstr(sql, "host_memory ") ||
-            strstr(sql, "sample_source ") || strstr(sql, " api ") || strstr(sql, "_name "))
+        snprintf(sql, sizeof sql, "SELECT * FROM %s ORDER BY 1,2,3", (const char *)sqlite3_column_text(tables, 0));
+        if (strstr(sql, " meta ") || strstr(sql, "_kind ") || strstr(sql, "layer ") || strstr(sql, "space ") ||
+            strstr(sql, "direction ") || strstr(sql, "host_memory ") || strstr(sql, "sample_source ") ||
+            strstr(sql, " api ") || strstr(sql, "_name "))
             *strstr(sql, ",2,3") = 0;
         for (int i = 0; i < 2; i++)
             if (sqlite3_prepare_v2(db[i], sql, -1, &rows[i], NULL) != SQLITE_OK)
                 fail_msg("%s: %s", sql, sqlite3_errmsg(db[i]));
         int rc;
-        for (int n = 0; (rc = sqlite3_step(rows[0])) == sqlite3_step(rows[1]) && rc == SQLITE_ROW;
-             n++)
+        for (int n = 0; (rc = sqlite3_step(rows[0])) == sqlite3_step(rows[1]) && rc == SQLITE_ROW; n++)
             for (int c = 0; c < sqlite3_column_count(rows[0]); c++) {
                 const char *x = (const char *)sqlite3_column_text(rows[0], c);
                 const char *y = (const char *)sqlite3_column_text(rows[1], c);
                 if (strcmp(x ? x : "NULL", y ? y : "NULL"))
-                    fail_msg("%s: row %d, %s: %s, %s", sql, n, sqlite3_column_name(rows[0], c),
-                             x ? x : "NULL", y ? y : "NULL");
+                    fail_msg("%s: row %d, %s: %s, %s", sql, n, sqlite3_column_name(rows[0], c), x ? x : "NULL",
+                             y ? y : "NULL");
             }
-        if (rc != SQLITE_DONE)
-            fail_msg("%s: one has more rows", sql);
+        if (rc != SQLITE_DONE) fail_msg("%s: one has more rows", sql);
         sqlite3_finalize(rows[0]);
         sqlite3_finalize(rows[1]);
         count++;
@@ -739,8 +688,7 @@ static inline struct gs_store *ev_store(const char *path)
                                  .rank = -1,
                                  .start_real_ns = 5};
     struct gs_store *s = gs_store_create(path, &info, error, sizeof error);
-    if (!s)
-        fail_msg("%s: %s", path, error);
+    if (!s) fail_msg("%s: %s", path, error);
     return s;
 }
 
@@ -751,8 +699,7 @@ static inline uint64_t ev_drain(struct gs_reader *r, struct gs_store *s)
     uint32_t thread;
     uint64_t n = 0;
     while ((rec = gs_reader_next(r, &thread))) {
-        if (gs_store_add(s, thread, rec))
-            fail_msg("%s", gs_store_error(s));
+        if (gs_store_add(s, thread, rec)) fail_msg("%s", gs_store_error(s));
         n++;
     }
     return n;

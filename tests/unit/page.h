@@ -154,7 +154,7 @@ static inline const char *page_check_stacks(const json_t *data, size_t *stacks)
     double strings = (double)json_array_size(json_object_get(data, "strings"));
     const char *bad = parent.n != frame.n || name.n != file.n ? "stacks: columns of different lengths" : NULL;
     for (size_t i = 0; !bad && i < parent.n; i++) {
-        bad = parent.list[i] < 0 || parent.list[i] > (double)i                 ? "stacks: a cycle"
+        bad = parent.list[i] < 0 || parent.list[i] > (double)i       ? "stacks: a cycle"
               : frame.list[i] < 0 || frame.list[i] >= (double)name.n ? "stacks: no such frame"
                                                                      : NULL;
     }
@@ -188,9 +188,9 @@ static inline const char *page_check_map(const json_t *map, size_t stacks)
                 bad = "map: blocks that overlap or hold nothing";
             } else {
                 from += (b.list[at] + b.list[at + 1]) * unit;
-                bad = from > size                            ? "map: a block outside of its segment"
+                bad = from > size                        ? "map: a block outside of its segment"
                       : b.list[at + 2] >= (double)stacks ? "map: no such stack"
-                                                             : NULL;
+                                                         : NULL;
             }
         }
     }
@@ -206,10 +206,12 @@ static inline const char *page_check(const json_t *data)
     size_t i, stacks = 0;
     const json_t *o;
     const char *bad = page_check_stacks(data, &stacks);
-    json_array_foreach (json_object_get(data, "series"), i, o) {
+    json_array_foreach(json_object_get(data, "series"), i, o)
+    {
         bad = bad ? bad : page_check_series(o, stacks);
     }
-    json_array_foreach (json_object_get(data, "maps"), i, o) {
+    json_array_foreach(json_object_get(data, "maps"), i, o)
+    {
         bad = bad ? bad : page_check_map(o, stacks);
     }
     bad = bad ? bad : !json_is_object(json_object_get(data, "report")) ? "no report" : NULL;

@@ -12,14 +12,12 @@ static char path[300];
 static inline void create(struct gs_spool *s, const char *where)
 {
     int error = gs_spool_create(s, where, "run", "command", 1, 2);
-    if (error)
-        fail_msg("%s", strerror(error));
+    if (error) fail_msg("%s", strerror(error));
 }
 
 static inline void drop(struct gs_spool *s, const char *where)
 {
-    if (where)
-        gs_spool_unlink(s, where);
+    if (where) gs_spool_unlink(s, where);
     gs_spool_close(s);
     assert_true(!where || access(where, F_OK));
 }
@@ -28,8 +26,7 @@ static inline void drop(struct gs_spool *s, const char *where)
 static inline bool put(struct gs_writer *w, uint64_t time, uint32_t number, uint32_t bytes)
 {
     struct gs_rec_mark *r = gs_writer_reserve(w, bytes);
-    if (!r)
-        return false;
+    if (!r) return false;
     memset(r, 0, sizeof *r);
     r->rec.size = (uint16_t)bytes;
     r->rec.type = GS_REC_MARK;

@@ -49,8 +49,7 @@ __attribute__((unused)) static void syn_open(struct syn *s, const char *name)
     assert_int_equal(sqlite3_open(s->path, &s->db), SQLITE_OK);
     syn_sql(s, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF");
     assert_int_equal(sqlite3_exec(s->db, syn_schema, NULL, NULL, NULL), SQLITE_OK);
-    syn_sql(s, "PRAGMA application_id=%d; PRAGMA user_version=%d; BEGIN", GS_APPLICATION_ID,
-            GS_SCHEMA_VERSION);
+    syn_sql(s, "PRAGMA application_id=%d; PRAGMA user_version=%d; BEGIN", GS_APPLICATION_ID, GS_SCHEMA_VERSION);
     syn_sql(s, "INSERT INTO api VALUES(1,'cudaMalloc'),(2,'cudaFree'),(3,'cudaMemcpy'),"
                "(4,'cudaStreamSynchronize')");
 }
@@ -80,8 +79,8 @@ __attribute__((unused)) static void syn_end(struct syn *s)
     assert_int_equal(system(command), 0);
 }
 
-__attribute__((unused)) static void syn_process(struct syn *s, const char *run_id, int pid,
-                                                int64_t end_ns, int complete)
+__attribute__((unused)) static void syn_process(struct syn *s, const char *run_id, int pid, int64_t end_ns,
+                                                int complete)
 {
     syn_sql(s,
             "INSERT INTO process(id,run_id,pid,host,command,start_real_ns,end_ns,complete) "
@@ -89,8 +88,7 @@ __attribute__((unused)) static void syn_process(struct syn *s, const char *run_i
             run_id, pid, (long long)end_ns, complete);
 }
 
-__attribute__((unused)) static void syn_device(struct syn *s, int device, int64_t total,
-                                               int64_t free)
+__attribute__((unused)) static void syn_device(struct syn *s, int device, int64_t total, int64_t free)
 {
     syn_sql(s,
             "INSERT INTO device(process_id,device,name,total_bytes,free_bytes,seen_ns) "
@@ -99,23 +97,22 @@ __attribute__((unused)) static void syn_device(struct syn *s, int device, int64_
 }
 
 /* A stack of one more Python frame, called from `parent` (0 none). */
-__attribute__((unused)) static int64_t syn_python(struct syn *s, int64_t parent,
-                                                  const char *function, const char *file, int line)
+__attribute__((unused)) static int64_t syn_python(struct syn *s, int64_t parent, const char *function, const char *file,
+                                                  int line)
 {
-    int64_t frame = syn_sql(s, "INSERT INTO frame(kind,function,file,line) VALUES(%d,%Q,%Q,%d)",
-                            GS_FRAME_PYTHON, function, file, line);
-    return syn_sql(s, "INSERT INTO stack(parent_id,frame_id,depth) VALUES(nullif(%lld,0),%lld,1)",
-                   (long long)parent, (long long)frame);
+    int64_t frame = syn_sql(s, "INSERT INTO frame(kind,function,file,line) VALUES(%d,%Q,%Q,%d)", GS_FRAME_PYTHON,
+                            function, file, line);
+    return syn_sql(s, "INSERT INTO stack(parent_id,frame_id,depth) VALUES(nullif(%lld,0),%lld,1)", (long long)parent,
+                   (long long)frame);
 }
 
-__attribute__((unused)) static int64_t syn_native(struct syn *s, int64_t parent, const char *module,
-                                                  int64_t offset)
+__attribute__((unused)) static int64_t syn_native(struct syn *s, int64_t parent, const char *module, int64_t offset)
 {
     int64_t id = syn_sql(s, "INSERT INTO module(path,build_id) VALUES(%Q,'abcd')", module);
-    int64_t frame = syn_sql(s, "INSERT INTO frame(kind,module_id,offset) VALUES(%d,%lld,%lld)",
-                            GS_FRAME_NATIVE, (long long)id, (long long)offset);
-    return syn_sql(s, "INSERT INTO stack(parent_id,frame_id,depth) VALUES(nullif(%lld,0),%lld,1)",
-                   (long long)parent, (long long)frame);
+    int64_t frame = syn_sql(s, "INSERT INTO frame(kind,module_id,offset) VALUES(%d,%lld,%lld)", GS_FRAME_NATIVE,
+                            (long long)id, (long long)offset);
+    return syn_sql(s, "INSERT INTO stack(parent_id,frame_id,depth) VALUES(nullif(%lld,0),%lld,1)", (long long)parent,
+                   (long long)frame);
 }
 
 struct syn_alloc {
@@ -129,12 +126,11 @@ __attribute__((unused)) static int64_t syn_alloc(struct syn *s, struct syn_alloc
     if (a.life != SYN_LIVE) {
         snprintf(life, sizeof life, "%lld", (long long)a.life);
     }
-    return syn_sql(
-        s,
-        "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
-        "VALUES(%lld,%lld,%lld,%lld,%s,0,nullif(%lld,0))",
-        (long long)GS_ALLOCATION_KIND(a.layer, a.space, a.device, 1, a.thread ? a.thread : 1),
-        (long long)a.address, (long long)a.bytes, (long long)a.at, life, (long long)a.stack);
+    return syn_sql(s,
+                   "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
+                   "VALUES(%lld,%lld,%lld,%lld,%s,0,nullif(%lld,0))",
+                   (long long)GS_ALLOCATION_KIND(a.layer, a.space, a.device, 1, a.thread ? a.thread : 1),
+                   (long long)a.address, (long long)a.bytes, (long long)a.at, life, (long long)a.stack);
 }
 
 struct syn_copy {
@@ -144,17 +140,15 @@ struct syn_copy {
 
 __attribute__((unused)) static void syn_copy(struct syn *s, struct syn_copy c)
 {
-    syn_sql(
-        s,
-        "INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id) "
-        "VALUES(%lld,%lld,%lld,%lld,%lld,nullif(%lld,0))",
-        (long long)GS_COPY_KIND(c.direction, c.host_memory, c.async, 0, 3, c.thread ? c.thread : 1),
-        (long long)c.bytes, (long long)c.at, (long long)c.blocked, (long long)c.stream,
-        (long long)c.stack);
+    syn_sql(s,
+            "INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id) "
+            "VALUES(%lld,%lld,%lld,%lld,%lld,nullif(%lld,0))",
+            (long long)GS_COPY_KIND(c.direction, c.host_memory, c.async, 0, 3, c.thread ? c.thread : 1),
+            (long long)c.bytes, (long long)c.at, (long long)c.blocked, (long long)c.stream, (long long)c.stack);
 }
 
-__attribute__((unused)) static void syn_sync(struct syn *s, int kind, int64_t at, int64_t blocked,
-                                             int64_t handle, int64_t stack)
+__attribute__((unused)) static void syn_sync(struct syn *s, int kind, int64_t at, int64_t blocked, int64_t handle,
+                                             int64_t stack)
 {
     syn_sql(s,
             "INSERT INTO "
@@ -170,38 +164,33 @@ struct syn_oom {
 
 __attribute__((unused)) static void syn_oom(struct syn *s, struct syn_oom o)
 {
-    syn_sql(
-        s,
-        "INSERT INTO oom(process_id,device,layer,space,api,requested_bytes,free_bytes,total_bytes,"
-        "tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id) "
-        "VALUES(1,0,%d,%d,1,%lld,"
-        "nullif(%lld,-1),nullif(%lld,0),nullif(%lld,0),nullif(%lld,0),%lld,%d,nullif(%lld,0),1)",
-        o.layer, o.space, (long long)o.requested, (long long)o.free, (long long)o.total,
-        (long long)o.allocated, (long long)o.reserved, (long long)o.at, o.fatal,
-        (long long)o.stack);
+    syn_sql(s,
+            "INSERT INTO oom(process_id,device,layer,space,api,requested_bytes,free_bytes,total_bytes,"
+            "tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id) "
+            "VALUES(1,0,%d,%d,1,%lld,"
+            "nullif(%lld,-1),nullif(%lld,0),nullif(%lld,0),nullif(%lld,0),%lld,%d,nullif(%lld,0),1)",
+            o.layer, o.space, (long long)o.requested, (long long)o.free, (long long)o.total, (long long)o.allocated,
+            (long long)o.reserved, (long long)o.at, o.fatal, (long long)o.stack);
 }
 
 __attribute__((unused)) static void syn_reserved(struct syn *s, int64_t at, int64_t bytes)
 {
-    syn_sql(s, "INSERT INTO reserved(process_id,device,time_ns,bytes) VALUES(1,0,%lld,%lld)",
-            (long long)at, (long long)bytes);
+    syn_sql(s, "INSERT INTO reserved(process_id,device,time_ns,bytes) VALUES(1,0,%lld,%lld)", (long long)at,
+            (long long)bytes);
 }
 
 /* Commits, opens and reports; the caller frees with syn_close. */
-__attribute__((unused)) static struct gs_report *syn_report(struct syn *s,
-                                                            const struct gs_options *options)
+__attribute__((unused)) static struct gs_report *syn_report(struct syn *s, const struct gs_options *options)
 {
     static const struct gs_options everything = {.all = true};
     char error[1024] = "";
     const char *path = s->path;
     syn_done(s);
-    struct gs_run *run =
-        gs_run_open(&path, 1, options ? options : &everything, error, sizeof error);
+    struct gs_run *run = gs_run_open(&path, 1, options ? options : &everything, error, sizeof error);
     if (!run) {
         fail_msg("%s", error);
     }
-    struct gs_report *report =
-        gs_report_build(run, options ? options : &everything, error, sizeof error);
+    struct gs_report *report = gs_report_build(run, options ? options : &everything, error, sizeof error);
     if (!report) {
         fail_msg("%s", error);
     }

@@ -55,11 +55,10 @@ static void test_korthikanti(void **state)
 /* Megatron-LM's megatron/training/theoretical_memory_usage.py prints these, in MiB. */
 static void test_megatron(void **state)
 {
-    static const struct megatron_activations
-        gpt3 = {2048, 1, 12288, 4 * 12288, 96, 51200, 8, 8, 0, 0},
-        llama3 = {8192, 1, 4096, 14336, 32, 128256, 1, 1, 0, 0},
-        llama2 = {4096, 1, 4096, 11008, 32, 32000, 2, 1, 0, 0},
-        mixtral = {4096, 1, 4096, 14336, 32, 32000, 1, 1, 0, 0};
+    static const struct megatron_activations gpt3 = {2048, 1, 12288, 4 * 12288, 96, 51200, 8, 8, 0, 0},
+                                             llama3 = {8192, 1, 4096, 14336, 32, 128256, 1, 1, 0, 0},
+                                             llama2 = {4096, 1, 4096, 11008, 32, 32000, 2, 1, 0, 0},
+                                             mixtral = {4096, 1, 4096, 14336, 32, 32000, 1, 1, 0, 0};
     struct megatron_activations few = gpt3;
 
     (void)state;
@@ -203,8 +202,8 @@ static void test_measured(void **state)
 }
 
 /* A plain GPT without dropout, whose loss is cross_entropy of the logits as they are (tests/torch/gpt.py in GPT-2's
- * size): max_memory_allocated less weights, states and 65 MiB of cuBLAS's workspaces is the low end. Under autocast each
- * logit costs 10 bytes then: log-probabilities in 16 bits and in float32, and one float32 gradient. */
+ * size): max_memory_allocated less weights, states and 65 MiB of cuBLAS's workspaces is the low end. Under autocast
+ * each logit costs 10 bytes then: log-probabilities in 16 bits and in float32, and one float32 gradient. */
 static void test_bare_cross_entropy(void **state)
 {
     static const struct measured plain[] = {
@@ -228,7 +227,8 @@ static void test_bare_cross_entropy(void **state)
 static void test_accumulated(void **state)
 {
     static const struct measured passes[] = {
-        {{"gpt2", "fp32", FLASH, NONE, 1, 128, 0, 0}, 1011.1 * MIB}, {{"gpt2", "amp-bf16", FLASH, NONE, 1, 128, 0, 0}, 989.3 * MIB},
+        {{"gpt2", "fp32", FLASH, NONE, 1, 128, 0, 0}, 1011.1 * MIB},
+        {{"gpt2", "amp-bf16", FLASH, NONE, 1, 128, 0, 0}, 989.3 * MIB},
         {{"llama-3.2-1b", "bf16", FLASH, NONE, 1, 512, 0, 0}, 4093.8 * MIB},
         {{"mistral-7b", "bf16", FLASH, NONE, 1, 1024, 0, 0}, 20561.8 * MIB},
     };
@@ -260,22 +260,25 @@ static void test_saved_tensors(void **state)
     struct act_sizes z = act_sizes_of(&p, ACT_EAGER);
     act_layer(&p, &z, false, &tape);
     /* two norms and what is read after them, q k v, output and logsumexp, five tensors of 4h, two masks */
-    assert_true(act_saved(&tape) == tokens * (2 * (4 * h + 8) + 2 * 4 * h + 4 * 4 * h + 4 * heads + 5 * 4 * 4 * h + 2 * h));
+    assert_true(act_saved(&tape) ==
+                tokens * (2 * (4 * h + 8) + 2 * 4 * h + 4 * 4 * h + 4 * heads + 5 * 4 * 4 * h + 2 * h));
     p.precision = estimate_precision("bf16");
     z = act_sizes_of(&p, ACT_EAGER);
     act_layer(&p, &z, false, &tape);
-    assert_true(act_saved(&tape) == tokens * (2 * (2 * h + 8) + 2 * 2 * h + 4 * 2 * h + 4 * heads + 5 * 2 * 4 * h + 2 * h));
+    assert_true(act_saved(&tape) ==
+                tokens * (2 * (2 * h + 8) + 2 * 2 * h + 4 * 2 * h + 4 * heads + 5 * 2 * 4 * h + 2 * h));
     /* Korthikanti's layer, 34 sbh: no scores are kept, the activation is one operation, and statistics of
      * norms are not counted */
     z = act_sizes_of(&p, ACT_FUSED);
     act_layer(&p, &z, false, &tape);
-    assert_true(fabs(act_saved(&tape) / korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 512, 2, h, heads, 1) - 32.0 / 34) < 0.01);
+    assert_true(fabs(act_saved(&tape) / korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 512, 2, h, heads, 1) - 32.0 / 34) <
+                0.01);
     model_free(&m);
 }
 
-/* What the end of forward has more with create_selective_checkpoint_contexts and torchtitan's policy than with each layer
- * checkpointed as a whole: torch.cuda.memory_allocated, PyTorch 2.11 on the simulated H100 (tests/torch/estimate_measure.py).
- * Six layers each; the allocator rounds. */
+/* What the end of forward has more with create_selective_checkpoint_contexts and torchtitan's policy than with each
+ * layer checkpointed as a whole: torch.cuda.memory_allocated, PyTorch 2.11 on the simulated H100
+ * (tests/torch/estimate_measure.py). Six layers each; the allocator rounds. */
 static void test_kept_of_operations(void **state)
 {
     static const struct {
@@ -316,8 +319,7 @@ static void test_kept_of_operations(void **state)
         act_pass(&p, ACT_EAGER, &full);
         p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
         act_pass(&p, ACT_EAGER, &operations);
-        for (int g = 0; g < ACT_GROUPS_N; g++)
-            more += operations.saved[g] - full.saved[g];
+        for (int g = 0; g < ACT_GROUPS_N; g++) more += operations.saved[g] - full.saved[g];
         assert_true(operations.inputs == full.inputs && operations.head == full.head);
         if (fabs(more / seen[i].more - 1) > 0.002)
             print_error("case %zu: %.0f, measured %.0f\n", i, more, seen[i].more);
@@ -377,8 +379,8 @@ static void test_which_operations(void **state)
     model_free(&m);
 }
 
-static const char *const models[] = {"gpt2-xl", "llama-3-8b", "mixtral-8x7b", "gemma-2-9b", "qwen2.5-7b",
-                                     "bert-large-uncased", "vit-l-16"};
+static const char *const models[] = {"gpt2-xl",    "llama-3-8b",         "mixtral-8x7b", "gemma-2-9b",
+                                     "qwen2.5-7b", "bert-large-uncased", "vit-l-16"};
 
 static void test_properties(void **state)
 {
@@ -450,8 +452,10 @@ static void test_parallel_is_korthikanti(void **state)
         bool sp;
         enum plan_attention attention;
         enum korthikanti form;
-    } cases[] = {{false, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP}, {true, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP_SP},
-                 {false, PLAN_ATTENTION_FLASH, KORTHIKANTI_TP_SELECTIVE}, {true, PLAN_ATTENTION_FLASH, KORTHIKANTI_TP_SP_SELECTIVE}};
+    } cases[] = {{false, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP},
+                 {true, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP_SP},
+                 {false, PLAN_ATTENTION_FLASH, KORTHIKANTI_TP_SELECTIVE},
+                 {true, PLAN_ATTENTION_FLASH, KORTHIKANTI_TP_SP_SELECTIVE}};
     struct given g = {"gpt2-xl", "bf16", PLAN_ATTENTION_EAGER, PLAN_CHECKPOINT_NONE, 4, 1024, 0, 0};
     struct model m;
     struct plan p;
@@ -493,10 +497,18 @@ static void test_nothing_to_say(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_korthikanti), cmocka_unit_test(test_megatron), cmocka_unit_test(test_saved_tensors),
-        cmocka_unit_test(test_measured), cmocka_unit_test(test_bare_cross_entropy), cmocka_unit_test(test_accumulated),
-        cmocka_unit_test(test_kept_of_operations), cmocka_unit_test(test_which_operations),
-        cmocka_unit_test(test_properties), cmocka_unit_test(test_parallel), cmocka_unit_test(test_parallel_is_korthikanti), cmocka_unit_test(test_nothing_to_say),
+        cmocka_unit_test(test_korthikanti),
+        cmocka_unit_test(test_megatron),
+        cmocka_unit_test(test_saved_tensors),
+        cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_bare_cross_entropy),
+        cmocka_unit_test(test_accumulated),
+        cmocka_unit_test(test_kept_of_operations),
+        cmocka_unit_test(test_which_operations),
+        cmocka_unit_test(test_properties),
+        cmocka_unit_test(test_parallel),
+        cmocka_unit_test(test_parallel_is_korthikanti),
+        cmocka_unit_test(test_nothing_to_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,8 +29,8 @@ static void begin(struct world *w)
     w->flush = syn_native(&w->s, flush, C10, 48);
 }
 
-static int64_t row(struct world *w, int layer, int space, int64_t address, int64_t bytes, int64_t at,
-                   int64_t life, int64_t stream, int64_t stack)
+static int64_t row(struct world *w, int layer, int space, int64_t address, int64_t bytes, int64_t at, int64_t life,
+                   int64_t stream, int64_t stack)
 {
     int64_t id = syn_alloc(&w->s, (struct syn_alloc){.layer = layer,
                                                      .space = space,
@@ -39,8 +39,7 @@ static int64_t row(struct world *w, int layer, int space, int64_t address, int64
                                                      .at = at,
                                                      .life = life,
                                                      .stack = stack});
-    syn_sql(&w->s, "UPDATE allocation_row SET stream=%lld WHERE id=%lld", (long long)stream,
-            (long long)id);
+    syn_sql(&w->s, "UPDATE allocation_row SET stream=%lld WHERE id=%lld", (long long)stream, (long long)id);
     return id;
 }
 
@@ -49,8 +48,7 @@ static int64_t segment(struct world *w, int64_t address, int64_t bytes, int64_t 
     return row(w, GS_LAYER_DEVICE, GS_SPACE_DEVICE, address, bytes, at, life, 0, w->segment);
 }
 
-static int64_t block(struct world *w, int64_t address, int64_t bytes, int64_t at, int64_t life,
-                     int64_t stream)
+static int64_t block(struct world *w, int64_t address, int64_t bytes, int64_t at, int64_t life, int64_t stream)
 {
     return row(w, GS_LAYER_TENSOR, GS_SPACE_DEVICE, address, bytes, at, life, stream, w->block);
 }
@@ -100,8 +98,7 @@ static void pools_and_streams(void **state_)
     segment(&w, BASE + (1 << 30), 2 * SYN_MIB, 20, SYN_LIVE);
     block(&w, BASE + (1 << 30), 512, 21, 5, 0xaa); /* tells whose the segment is, and goes */
     segment(&w, BASE + (2LL << 30), 20 * SYN_MIB, 30, SYN_LIVE);
-    row(&w, GS_LAYER_TENSOR, GS_SPACE_POOL, BASE + (2LL << 30), 4 * SYN_MIB, 31, SYN_LIVE, 0xaa,
-        w.block);
+    row(&w, GS_LAYER_TENSOR, GS_SPACE_POOL, BASE + (2LL << 30), 4 * SYN_MIB, 31, SYN_LIVE, 0xaa, w.block);
     row(&w, GS_LAYER_DEVICE, GS_SPACE_DEVICE, BASE + (3LL << 30), 64 * SYN_MIB, 40, SYN_LIVE, 0,
         syn_native(&w.s, w.train, "/lib/libnccl.so.2", 4)); /* somebody else's */
     struct gs_report *r = syn_report(&w.s, NULL);
@@ -134,8 +131,7 @@ static void expandable(void **state_)
     begin(&w);
     syn_reserved(&w.s, 5, 60 * SYN_MIB);
     for (int i = 0; i < 3; i++) {
-        int64_t id = row(&w, GS_LAYER_DEVICE, GS_SPACE_VMM, 100 + i, 20 * SYN_MIB, 10 + i, SYN_LIVE,
-                         0, w.segment);
+        int64_t id = row(&w, GS_LAYER_DEVICE, GS_SPACE_VMM, 100 + i, 20 * SYN_MIB, 10 + i, SYN_LIVE, 0, w.segment);
         syn_sql(&w.s,
                 "INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns,"
                 "stack_id) VALUES(1,%lld,0,%lld,%lld,0,%d,%lld)",
@@ -159,14 +155,14 @@ static void expandable(void **state_)
     syn_end(&w.s);
 }
 
-static void pending(struct world *w, int64_t allocation, int64_t at, int64_t done, int64_t event,
-                    int64_t event_stack, int64_t free_stack)
+static void pending(struct world *w, int64_t allocation, int64_t at, int64_t done, int64_t event, int64_t event_stack,
+                    int64_t free_stack)
 {
     syn_sql(&w->s,
             "INSERT INTO pending_free(process_id,allocation_id,event,free_ns,done_ns,event_stack_id,"
             "free_stack_id) VALUES(1,%lld,%lld,%lld,nullif(%lld,0),%lld,%lld)",
-            (long long)allocation, (long long)event, (long long)at, (long long)done,
-            (long long)event_stack, (long long)free_stack);
+            (long long)allocation, (long long)event, (long long)at, (long long)done, (long long)event_stack,
+            (long long)free_stack);
 }
 
 static void pending_frees(void **state_)
@@ -296,8 +292,8 @@ static void loop(struct world *w, int n, bool again)
     for (int i = 0; i < n; i++) {
         int64_t at = 1000 + i * 1000000, big = again || i == 0 ? 20 : 2;
         int64_t id = segment(w, BASE, big * SYN_MIB, at, 500);
-        syn_sql(&w->s, "UPDATE allocation_row SET free_stack_id=%lld WHERE id=%lld",
-                (long long)w->flush, (long long)id);
+        syn_sql(&w->s, "UPDATE allocation_row SET free_stack_id=%lld WHERE id=%lld", (long long)w->flush,
+                (long long)id);
         block(w, BASE, SYN_MIB, at + 1, 100, 0);
     }
 }
@@ -386,8 +382,7 @@ static void retries(void **state_)
     begin(&w);
     syn_reserved(&w.s, 5, 20 * SYN_MIB);
     int64_t id = segment(&w, BASE, 20 * SYN_MIB, 10, 2 * SYN_MS);
-    syn_sql(&w.s, "UPDATE allocation_row SET free_stack_id=%lld WHERE id=%lld",
-            (long long)w.segment, (long long)id);
+    syn_sql(&w.s, "UPDATE allocation_row SET free_stack_id=%lld WHERE id=%lld", (long long)w.segment, (long long)id);
     block(&w, BASE, 2 * SYN_MIB, 11, 10, 0);
     syn_oom(&w.s, (struct syn_oom){.layer = GS_LAYER_DEVICE,
                                    .requested = 40 * SYN_MIB,
@@ -413,8 +408,7 @@ int main(void)
         cmocka_unit_test(pools_and_streams), cmocka_unit_test(expandable),
         cmocka_unit_test(pending_frees),     cmocka_unit_test(pending_unknown),
         cmocka_unit_test(old_recordings),    cmocka_unit_test(outside),
-        cmocka_unit_test(very_many_streams),
-        cmocka_unit_test(streams_that_disagree),
+        cmocka_unit_test(very_many_streams), cmocka_unit_test(streams_that_disagree),
         cmocka_unit_test(flushes),           cmocka_unit_test(right_flushes),
         cmocka_unit_test(collections),       cmocka_unit_test(retries),
     };

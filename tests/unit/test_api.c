@@ -36,8 +36,7 @@ static bool found_in_each_version(int row)
 {
     bool found = gs_api_known(gs_apis[row].name);
     for (int v = 0; v < GS_VERSIONS; v++)
-        if (gs_apis[row].versions >> v & 1)
-            found &= gs_api_find(gs_apis[row].name, (enum gs_version)v) == row;
+        if (gs_apis[row].versions >> v & 1) found &= gs_api_find(gs_apis[row].name, (enum gs_version)v) == row;
     return found;
 }
 
@@ -48,12 +47,22 @@ static void every_name_is_found_and_is_unique(void **state)
 
 static void only_exact_names_are_found(void **state)
 {
-    static const char *const others[] = {
-        "",          "c",           "cu",           "cuda",         "cudaMallo",     "cudaMallocX",
-        "CUDAMALLOC", "cudnnCreate", "cublasCreate", "curandCreate", "cudaMalloc_v2", "dlsym",
-        "printf",    "cuMemAlloc_v3", "cudaMalloc "};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        assert_false(gs_api_known(others[i]));
+    static const char *const others[] = {"",
+                                         "c",
+                                         "cu",
+                                         "cuda",
+                                         "cudaMallo",
+                                         "cudaMallocX",
+                                         "CUDAMALLOC",
+                                         "cudnnCreate",
+                                         "cublasCreate",
+                                         "curandCreate",
+                                         "cudaMalloc_v2",
+                                         "dlsym",
+                                         "printf",
+                                         "cuMemAlloc_v3",
+                                         "cudaMalloc "};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) assert_false(gs_api_known(others[i]));
     for (int i = 1; i < GS_API_CUDA_END; i++) {
         char name[96];
         snprintf(name, sizeof name, "%s_", gs_apis[i].name);
@@ -93,8 +102,7 @@ static void the_real_dlsym_is_the_c_librarys(void **state)
 
 static void a_runtime_is_known_by_its_versions(void **state)
 {
-    static const char *const file[GS_VERSIONS] = {"libcudart.so.11.0", "libcudart.so.12",
-                                                  "libcudart.so.13"};
+    static const char *const file[GS_VERSIONS] = {"libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"};
     for (int v = 0; v < GS_VERSIONS; v++) {
         char from[512], to[512], command[1200];
         const char *build = getenv("O");
@@ -117,10 +125,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_may_be_the_first_to_ask), /* first: it fills the table */
-        cmocka_unit_test(every_row_has_a_name_and_a_wrapper),
-        cmocka_unit_test(every_name_is_found_and_is_unique),
-        cmocka_unit_test(only_exact_names_are_found),
-        cmocka_unit_test(the_real_dlsym_is_the_c_librarys),
+        cmocka_unit_test(every_row_has_a_name_and_a_wrapper), cmocka_unit_test(every_name_is_found_and_is_unique),
+        cmocka_unit_test(only_exact_names_are_found),         cmocka_unit_test(the_real_dlsym_is_the_c_librarys),
         cmocka_unit_test(a_runtime_is_known_by_its_versions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ static void test_while_the_gradient_of_the_loss_lives(void **state)
     block(&s, MAIN, 12, 20, 512, c.ones[1]);
     block(&s, AUTOGRAD, 13, -1, 128, 0);
     block(&s, AUTOGRAD, 14, -1, 128, 0);
-    block(&s, OTHER, 15, -1, 32, 0);     /* nobody knows what that thread is */
+    block(&s, OTHER, 15, -1, 32, 0);    /* nobody knows what that thread is */
     block(&s, AUTOGRAD, 25, -1, 15, 0); /* nobody is in backward */
     block(&s, MAIN, 30, 40, 4096, c.main);
     struct gs_report *r = syn_report(&s, NULL);
@@ -143,13 +143,13 @@ static void test_several_outputs(void **state)
     syn_end(&s);
 }
 
-static bool symbol(void *data, const char *module, const char *build_id, uint64_t offset,
-                   const char **function, const char **file, int *line)
+static bool symbol(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
+                   const char **file, int *line)
 {
-    static const char *const names[] = {
-        "c10::cuda::malloc()", "torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)",
-        "torch::autograd::CppNode<a::B<c::D>>::apply(std::vector<at::Tensor>&&)",
-        "torch::autograd::Engine::thread_init(int)"};
+    static const char *const names[] = {"c10::cuda::malloc()",
+                                        "torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)",
+                                        "torch::autograd::CppNode<a::B<c::D>>::apply(std::vector<at::Tensor>&&)",
+                                        "torch::autograd::Engine::thread_init(int)"};
     (void)data, (void)module, (void)build_id, (void)file, (void)line;
     *function = offset < 4 ? names[offset] : NULL;
     return offset < 4;
@@ -217,11 +217,9 @@ static void test_failures_copies_and_waits(void **state)
     struct calls c = start(&s);
     block(&s, MAIN, 1, -1, 4096, c.main);
     block(&s, MAIN, 2, 20, 512, c.ones[0]);
-    syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
-                                   .thread = AUTOGRAD,
-                                   .bytes = 4 * SYN_MIB,
-                                   .at = 3 * SYN_MS,
-                                   .blocked = 1000});
+    syn_copy(&s,
+             (struct syn_copy){
+                 .direction = GS_DIR_H2D, .thread = AUTOGRAD, .bytes = 4 * SYN_MIB, .at = 3 * SYN_MS, .blocked = 1000});
     syn_sync(&s, GS_SYNC_STREAM, 4 * SYN_MS, 300 * SYN_MS, 0, 0);
     syn_sql(&s, "UPDATE sync SET thread_id=%d", AUTOGRAD);
     syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,

@@ -13,7 +13,7 @@
 
 struct figures { /* bytes; the estimate is fp32 Adam of 1e6 parameters: 4, 4, 8 MB */
     int64_t peak[GS_CATEGORIES_N], most[GS_CATEGORIES_N];
-    double per_parameter; /* of the weights' estimate; 0: 4 */
+    double per_parameter;   /* of the weights' estimate; 0: 4 */
     double casts, expected; /* expected: of the category that is asked about */
     int64_t buckets, in_step;
     uint64_t in_step_blocks, blocks;
@@ -30,9 +30,14 @@ static const char *why(const struct figures *x, enum gs_category category)
     struct gs_budget budget = {
         .estimate = {weights * 1e6, weights * 1e6, 2 * weights * 1e6, 4 * weights * 1e6, 1e6, x->casts}};
     struct gs_budget_row rows[GS_CATEGORIES_N];
-    struct gs_budget_facts f = {.b = &b, .budget = &budget, .buckets = x->buckets, .in_step = x->in_step,
-                                .in_step_blocks = x->in_step_blocks, .ranks = x->ranks ? x->ranks : 1,
-                                .stepped = x->stepped, .failed = x->failed};
+    struct gs_budget_facts f = {.b = &b,
+                                .budget = &budget,
+                                .buckets = x->buckets,
+                                .in_step = x->in_step,
+                                .in_step_blocks = x->in_step_blocks,
+                                .ranks = x->ranks ? x->ranks : 1,
+                                .stepped = x->stepped,
+                                .failed = x->failed};
     for (int c = 0; c < GS_CATEGORIES_N; c++) {
         const double estimates[] = {budget.estimate.weights, budget.estimate.gradients, budget.estimate.optimizer};
         rows[c] = (struct gs_budget_row){.category = (enum gs_category)c,
@@ -77,10 +82,14 @@ static const struct {
     {{.peak = {5 * MB}, .blocks = 2000}, P, "the rounding of 2000 blocks to 512 bytes"},
     {{.peak = {0}}, P, "not explained: no block was recognised as one"},
     {{.peak = {0}, .most = {4 * MB}, .later = true}, P, "none at the peak: up to 3.81 MiB were there later"},
-    {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}}, G, "none at the peak: up to 3.81 MiB were there before, and freed"},
+    {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}},
+     G,
+     "none at the peak: up to 3.81 MiB were there before, and freed"},
     {{.peak = {4 * MB, 1 * MB}, .most = {4 * MB, 4 * MB}, .later = true}, G, "not all at the peak"},
     {{.peak = {4 * MB, 3 * MB}, .most = {4 * MB, 4 * MB}, .later = true}, G, "not all at the peak: up to 3.81 MiB"},
-    {{.peak = {4 * MB, 4 * MB, 6 * MB}, .most = {0, 0, 8 * MB}, .later = true}, O, "not all at the peak: up to 7.63 MiB"},
+    {{.peak = {4 * MB, 4 * MB, 6 * MB}, .most = {0, 0, 8 * MB}, .later = true},
+     O,
+     "not all at the peak: up to 7.63 MiB"},
     {{.peak = {4 * MB, 0}}, G, "none: no backward pass was seen"},
     {{.peak = {4 * MB, 0}, .failed = true}, G, "none: memory ran out before a backward pass left any"},
     {{.peak = {2 * MB, 2 * MB}}, G, "as large as the parameters, one for each"},
@@ -92,7 +101,9 @@ static const struct {
     {{.peak = {4 * MB, 4 * MB, 0}}, O, "none: no step of an optimizer was seen"},
     {{.peak = {4 * MB, 4 * MB, 0}, .failed = true}, O, "none: memory ran out before a first step"},
     {{.peak = {4 * MB, 4 * MB, 0}, .failed = true, .stepped = true}, O, "kept nothing, as SGD without momentum"},
-    {{.peak = {4 * MB, 4 * MB, 0}, .most = {4 * MB, 4 * MB, 8 * MB}, .later = true}, O, "up to 7.63 MiB were there later"},
+    {{.peak = {4 * MB, 4 * MB, 0}, .most = {4 * MB, 4 * MB, 8 * MB}, .later = true},
+     O,
+     "up to 7.63 MiB were there later"},
     {{.peak = {4 * MB, 4 * MB, 4 * MB}}, O, "one state a parameter"},
     {{.peak = {4 * MB, 2 * MB, 4 * MB}}, O, "twice the gradients' bytes: two states a parameter"},
     {{.peak = {4 * MB, 4 * MB, 2031250}}, O, "two states of 8 bit"},
@@ -109,13 +120,21 @@ static const struct {
     {{.peak = {4 * MB, 2 * MB, 4 * MB}, .ranks = 2}, G, "50 % of the parameters' bytes"},
     {{.peak = {4 * MB, 2 * MB, 4 * MB}, .ranks = 2}, O, "twice the gradients' bytes"},
     {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = 4 * MB, .in_step_blocks = 30}, T, "fused=True"},
-    {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = 4 * MB, .in_step_blocks = 1}, T, "of it in the optimizer's step"},
-    {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = MB / 2, .in_step_blocks = 30}, T, "not estimated: made and freed"},
-    {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}, .planned = true}, G, "none at that moment, as expected; at most 3.81 MiB"},
+    {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = 4 * MB, .in_step_blocks = 1},
+     T,
+     "of it in the optimizer's step"},
+    {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = MB / 2, .in_step_blocks = 30},
+     T,
+     "not estimated: made and freed"},
+    {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}, .planned = true},
+     G,
+     "none at that moment, as expected; at most 3.81 MiB"},
     {{.peak = {4 * MB, 4 * MB}, .planned = true}, G, "zero_grad() before forward frees 3.81 MiB then"},
     {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 10e6}, A, "0.5 times the likely: a smaller batch than said"},
     {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 2e6}, A, "2.5 times the likely: a larger batch than said"},
-    {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 10e6, .failed = true}, A, "memory ran out before all of them were there"},
+    {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 10e6, .failed = true},
+     A,
+     "memory ran out before all of them were there"},
     {{.peak = {[A] = 0}, .planned = true, .expected = 10e6}, A, "none at that moment: a smaller"},
     {{.peak = {[A] = 5 * MB}}, A, "not estimated: what forward keeps"},
     {{.peak = {[A] = 5 * MB}, .casts = 2e6}, A, "autocast's 16-bit copies of the weights are up to 1.91 MiB"},
@@ -138,8 +157,11 @@ static void test_each_sentence(void **state)
 
 static void block(struct syn *s, int at, int64_t bytes, int64_t stack, int end, int64_t free_stack)
 {
-    int64_t id = syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = bytes, .at = at * SYN_MS,
-                                                 .life = end < 0 ? SYN_LIVE : (end - at) * SYN_MS, .stack = stack});
+    int64_t id = syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                                 .bytes = bytes,
+                                                 .at = at * SYN_MS,
+                                                 .life = end < 0 ? SYN_LIVE : (end - at) * SYN_MS,
+                                                 .stack = stack});
     syn_sql(s, "UPDATE allocation_row SET free_stack_id = nullif(%lld,0) WHERE id = %lld", (long long)free_stack,
             (long long)id);
 }
@@ -232,10 +254,18 @@ static void rank(struct syn *s, int number, int64_t states)
     int64_t moved = syn_python(s, main_, "Module._apply", TORCH "nn/modules/module.py", 3);
     int64_t step = syn_python(s, main_, "Adam.step", TORCH "optim/adam.py", 4);
     syn_alloc(s, (struct syn_alloc){.device = number, .bytes = 100 * MB, .at = 1, .life = SYN_LIVE, .stack = main_});
-    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .device = number, .bytes = 2 * MB, .at = 10 * SYN_MS,
-                                    .life = SYN_LIVE, .stack = moved});
-    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .device = number, .bytes = states * MB, .at = 30 * SYN_MS,
-                                    .life = SYN_LIVE, .stack = step});
+    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                    .device = number,
+                                    .bytes = 2 * MB,
+                                    .at = 10 * SYN_MS,
+                                    .life = SYN_LIVE,
+                                    .stack = moved});
+    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                    .device = number,
+                                    .bytes = states * MB,
+                                    .at = 30 * SYN_MS,
+                                    .life = SYN_LIVE,
+                                    .stack = step});
     char first[sizeof s->path];
     snprintf(first, sizeof first, "%s/run.db", s->folder);
     syn_done(s);

@@ -53,8 +53,7 @@ static struct gs_report *train(struct syn *s, const char *gpu)
     int64_t at = FIRST_MS * SYN_MS;
     syn_start(s);
     syn_process(s, "r", 1, 2 * SYN_S, 1);
-    syn_sql(s, "INSERT INTO device(process_id,device,name,total_bytes,seen_ns) VALUES(1,0,%Q,1,0)",
-            gpu);
+    syn_sql(s, "INSERT INTO device(process_id,device,name,total_bytes,seen_ns) VALUES(1,0,%Q,1,0)", gpu);
     int64_t main_line = syn_python(s, 0, "<module>", "/home/u/train.py", 90);
     l.train = syn_python(s, main_line, "train", "/home/u/train.py", 10);
     int64_t step = syn_python(s, main_line, "train", "/home/u/train.py", 11);
@@ -109,9 +108,8 @@ static void check_phases(const struct gs_report *r)
         enum gs_phase phase;
         double calls;
         unsigned every;
-    } wanted[] = {{12, GS_PHASE_STEP, 1, 0},       {13, GS_PHASE_STEP, 1, 0},
-                  {14, GS_PHASE_LOGGING, NAN, 50}, {20, GS_PHASE_EVALUATION, 0, 0},
-                  {30, GS_PHASE_STARTUP, 0, 0},    {40, GS_PHASE_END, 0, 0}};
+    } wanted[] = {{12, GS_PHASE_STEP, 1, 0},       {13, GS_PHASE_STEP, 1, 0},    {14, GS_PHASE_LOGGING, NAN, 50},
+                  {20, GS_PHASE_EVALUATION, 0, 0}, {30, GS_PHASE_STARTUP, 0, 0}, {40, GS_PHASE_END, 0, 0}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         const struct gs_sync_site *s = at_line(r, wanted[i].line);
         assert_string_equal(s->pattern, "print");
@@ -133,8 +131,8 @@ static void test_by_time(void **state)
     assert_true(at_line(r, 12)->matters && at_line(r, 12)->advice);     /* 0.5 of 5 ms */
     assert_false(at_line(r, 13)->matters || at_line(r, 13)->advice);    /* 1 us of 5 ms */
     assert_true(fabs(at_line(r, 12)->pace.steady_share - 0.1) < 0.002); /* evaluation left out */
-    assert_true(at_line(r, 15)->matters); /* every 2nd step, 2.5 % of the time */
-    for (int line = 14; line <= 40; line += line == 14 ? 6 : 10) { /* 14, 20, 30, 40 */
+    assert_true(at_line(r, 15)->matters);                               /* every 2nd step, 2.5 % of the time */
+    for (int line = 14; line <= 40; line += line == 14 ? 6 : 10) {      /* 14, 20, 30, 40 */
         assert_false(at_line(r, line)->matters || at_line(r, line)->advice);
     }
     assert_int_equal(r->syncs[0].site.line, 12); /* what matters, though others took longer */
@@ -156,8 +154,7 @@ static void test_by_count(void **state)
     for (size_t i = 0; i < r->advice_n; i++) {
         if (strcmp(r->advice[i].topic, "sync") == 0) {
             said++;
-            assert_non_null(
-                strstr(r->advice[i].text, "train.py:12, train.py:13: print, 1 a step: "));
+            assert_non_null(strstr(r->advice[i].text, "train.py:12, train.py:13: print, 1 a step: "));
         }
     }
     assert_int_equal(said, 1);
@@ -167,7 +164,6 @@ static void test_by_count(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_time),
-                                       cmocka_unit_test(test_by_count)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_time), cmocka_unit_test(test_by_count)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

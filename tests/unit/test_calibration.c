@@ -15,8 +15,13 @@
 
 static struct calibration_row row(const char *run, const char *gpu, double context, double fragmentation)
 {
-    struct calibration_row r = {.context = context, .fragmentation = fragmentation, .workspace = NAN,
-                                .activations = NAN, .activations_predicted = NAN, .batch = NAN, .seq = NAN,
+    struct calibration_row r = {.context = context,
+                                .fragmentation = fragmentation,
+                                .workspace = NAN,
+                                .activations = NAN,
+                                .activations_predicted = NAN,
+                                .batch = NAN,
+                                .seq = NAN,
                                 .formulas = NAN};
     snprintf(r.run, sizeof r.run, "%s", run);
     snprintf(r.gpu, sizeof r.gpu, "%s", gpu);
@@ -36,7 +41,8 @@ static void test_least_mean_most(void **state)
 {
     (void)state;
     struct calibration c = {0};
-    struct calibration_row a = row("a", "NVIDIA A100-SXM4-80GB", 400e6, 0.02), b = row("b", "NVIDIA A100-SXM4-80GB", 600e6, 0.1),
+    struct calibration_row a = row("a", "NVIDIA A100-SXM4-80GB", 400e6, 0.02),
+                           b = row("b", "NVIDIA A100-SXM4-80GB", 600e6, 0.1),
                            t = row("t", "Tesla T4 (simulated)", NAN, 0.06);
     calibration_learn(&c, &a);
     calibration_learn(&c, &b);
@@ -146,11 +152,16 @@ static const struct {
     {"{\"kind\": \"gpuspy calibration\", \"schema\": \"1\", \"runs\": []}", "no calibration file"},
     {"{\"kind\": \"gpuspy calibration\", \"schema\": 1}", "no list of runs"},
     {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [7]}", "run 1: it is no object"},
-    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"context_bytes\": -1}]}", "'context_bytes' is no number"},
-    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"context_bytes\": 1e300}]}", "'context_bytes' is no number"},
-    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"fragmentation\": \"1\"}]}", "'fragmentation' is no number"},
-    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"activations_predicted_bytes\": 0}]}", "is no number"},
-    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"family\": \"a word that is much too long\"}]}", "'family' is no text"},
+    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"context_bytes\": -1}]}",
+     "'context_bytes' is no number"},
+    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"context_bytes\": 1e300}]}",
+     "'context_bytes' is no number"},
+    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"fragmentation\": \"1\"}]}",
+     "'fragmentation' is no number"},
+    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"activations_predicted_bytes\": 0}]}",
+     "is no number"},
+    {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [{\"family\": \"a word that is much too long\"}]}",
+     "'family' is no text"},
     {"{\"kind\": \"gpuspy calibration\", \"schema\": 1, \"runs\": [", "damaged"},
     {"{\"kind\": \"gpuspy calibration\", \"kind\": 1}", "damaged"},
     {"{\"kind\": \"something else\"}", "no calibration file"},
@@ -167,8 +178,7 @@ static void test_files(void **state)
         struct calibration c = {0};
         char why[256] = "";
         bool ok = calibration_parse(files[i].text, strlen(files[i].text), &c, why, sizeof why);
-        if (ok != !files[i].why || (files[i].why && !strstr(why, files[i].why)))
-            fail_msg("file %zu: '%s'", i, why);
+        if (ok != !files[i].why || (files[i].why && !strstr(why, files[i].why))) fail_msg("file %zu: '%s'", i, why);
         calibration_free(&c);
     }
 }
@@ -240,10 +250,14 @@ static void test_where(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_least_mean_most), cmocka_unit_test(test_a_run_counts_once),
-        cmocka_unit_test(test_activations_by_their_words), cmocka_unit_test(test_scales_what_it_learned),
-        cmocka_unit_test(test_files), cmocka_unit_test(test_deep_nesting),
-        cmocka_unit_test(test_what_is_written_is_read), cmocka_unit_test(test_where),
+        cmocka_unit_test(test_least_mean_most),
+        cmocka_unit_test(test_a_run_counts_once),
+        cmocka_unit_test(test_activations_by_their_words),
+        cmocka_unit_test(test_scales_what_it_learned),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_deep_nesting),
+        cmocka_unit_test(test_what_is_written_is_read),
+        cmocka_unit_test(test_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,8 +20,7 @@ static const struct gs_sync_site *wait_at(const struct gs_report *r, int line, c
 {
     for (size_t i = 0; i < r->syncs_n; i++) {
         const char *p = r->syncs[i].pattern;
-        if (r->syncs[i].site.line == line &&
-            (p == pattern || (p && pattern && strcmp(p, pattern) == 0))) {
+        if (r->syncs[i].site.line == line && (p == pattern || (p && pattern && strcmp(p, pattern) == 0))) {
             return &r->syncs[i];
         }
     }
@@ -106,8 +105,7 @@ static void test_a_copy_that_nothing_waits_for(void **state)
                                    .blocked = 10,
                                    .stream = 7,
                                    .stack = train});
-    syn_sync(&s, GS_SYNC_STREAM, 300, SYN_MS, 9,
-             train); /* another thread's copy, on another stream */
+    syn_sync(&s, GS_SYNC_STREAM, 300, SYN_MS, 9, train);        /* another thread's copy, on another stream */
     syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 2, SYN_MS, 7, train); /* the first one, later */
     syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 4, SYN_MS, 7, train); /* and no more */
     struct gs_report *r = syn_report(&s, NULL);

@@ -25,8 +25,7 @@ static struct program make(struct syn *s)
     p.step = syn_python(s, p.main, "Adam.step", TORCH "optim/adam.py", 4);
     p.state = syn_python(s, p.step, "Adam._init_group", TORCH "optim/adam.py", 5);
     p.own = syn_python(s, p.main, "Net.__init__", "/home/u/net.py", 3);
-    p.loader = syn_python(s, p.main, "_MultiProcessingDataLoaderIter._next_data",
-                          TORCH "utils/data/dataloader.py", 5);
+    p.loader = syn_python(s, p.main, "_MultiProcessingDataLoaderIter._next_data", TORCH "utils/data/dataloader.py", 5);
     p.object = syn_python(s, p.main, "ReplayBuffer.__init__", "/home/u/net.py", 33);
     p.load = syn_python(s, p.main, "load", TORCH "serialization.py", 3);
     return p;
@@ -36,13 +35,11 @@ static struct program make(struct syn *s)
 static void block(struct syn *s, int at, int64_t bytes, int64_t stack, int end, int64_t free_stack)
 {
     int64_t life = end < 0 ? SYN_LIVE : (end - at) * SYN_MS;
-    int64_t id = syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
-                                                 .bytes = bytes,
-                                                 .at = at * SYN_MS,
-                                                 .life = life,
-                                                 .stack = stack});
-    syn_sql(s, "UPDATE allocation_row SET free_stack_id = nullif(%lld,0) WHERE id = %lld",
-            (long long)free_stack, (long long)id);
+    int64_t id = syn_alloc(
+        s,
+        (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = bytes, .at = at * SYN_MS, .life = life, .stack = stack});
+    syn_sql(s, "UPDATE allocation_row SET free_stack_id = nullif(%lld,0) WHERE id = %lld", (long long)free_stack,
+            (long long)id);
 }
 
 static const struct gs_category_share *share_of(const struct gs_peak *p, const char *evidence)
@@ -71,18 +68,15 @@ static void test_each_rule(void **state)
         const char *evidence;
     } cases[] = {
         {p.step, FREED, p.step, GS_CATEGORY_TEMPORARIES, "made and freed in the optimizer's step"},
-        {p.state, -1, 0, GS_CATEGORY_OPTIMIZER_STATE,
-         "made where the optimizer sets up its state"},
+        {p.state, -1, 0, GS_CATEGORY_OPTIMIZER_STATE, "made where the optimizer sets up its state"},
         {p.step, -1, 0, GS_CATEGORY_OPTIMIZER_STATE, "made in the optimizer and not freed there"},
         {p.moved, FREED, p.moved, GS_CATEGORY_PARAMETERS,
          "made while a module was moved or loaded, and used until a later move"},
         {p.main, FREED, p.moved, GS_CATEGORY_PARAMETERS,
          "a module held it over passes: freed where that was moved or loaded"},
-        {p.load, FREED, p.moved, GS_CATEGORY_PARAMETERS,
-         "a module held it: freed where that was moved or loaded"},
+        {p.load, FREED, p.moved, GS_CATEGORY_PARAMETERS, "a module held it: freed where that was moved or loaded"},
         {p.moved, -1, 0, GS_CATEGORY_PARAMETERS, "made while a module was moved or loaded"},
-        {p.built, FREED, p.built, GS_CATEGORY_TEMPORARIES,
-         "made and freed while a module was built"},
+        {p.built, FREED, p.built, GS_CATEGORY_TEMPORARIES, "made and freed while a module was built"},
         {p.built, FREED, p.moved, GS_CATEGORY_PARAMETERS, "made while a module was built"},
         {p.backward, FREED, p.zero, GS_CATEGORY_GRADIENTS, "made in backward, freed by zero_grad"},
         {p.backward, FREED, p.backward, GS_CATEGORY_TEMPORARIES, "made and freed in backward"},
@@ -91,16 +85,12 @@ static void test_each_rule(void **state)
         {p.forward, FREED, p.forward, GS_CATEGORY_TEMPORARIES, "made and freed in forward"},
         {p.forward, FREED, p.main, GS_CATEGORY_ACTIVATIONS, "made in forward and not freed in it"},
         {p.loader, FREED, p.main, GS_CATEGORY_INPUTS, "made by the data loader"},
-        {0, FREED, p.zero, GS_CATEGORY_GRADIENTS,
-         "made on a thread without Python, freed by zero_grad"},
+        {0, FREED, p.zero, GS_CATEGORY_GRADIENTS, "made on a thread without Python, freed by zero_grad"},
         {0, FREED, AUTOGRAD, GS_CATEGORY_TEMPORARIES, "made and freed on a thread without Python"},
         {0, -1, 0, GS_CATEGORY_GRADIENTS, "made on a thread without Python and kept"},
-        {p.main, FREED, AUTOGRAD, GS_CATEGORY_ACTIVATIONS,
-         "made outside of modules, freed in backward"},
-        {p.own, -1, 0, GS_CATEGORY_PARAMETERS,
-         "made where a module of the program's own was built"},
-        {p.own, FREED, p.own, GS_CATEGORY_TEMPORARIES,
-         "made and freed where a module of the program's own was built"},
+        {p.main, FREED, AUTOGRAD, GS_CATEGORY_ACTIVATIONS, "made outside of modules, freed in backward"},
+        {p.own, -1, 0, GS_CATEGORY_PARAMETERS, "made where a module of the program's own was built"},
+        {p.own, FREED, p.own, GS_CATEGORY_TEMPORARIES, "made and freed where a module of the program's own was built"},
         {p.object, -1, 0, GS_CATEGORY_UNKNOWN, "made while an object was built, kept to the end"},
         {p.main, -1, 0, GS_CATEGORY_UNKNOWN, "made outside of modules, kept to the end"},
         {p.load, FREED, p.main, GS_CATEGORY_UNKNOWN, "loaded from a file"},
@@ -109,8 +99,7 @@ static void test_each_rule(void **state)
     size_t n = sizeof cases / sizeof *cases;
     int64_t all = 0, by_category[GS_CATEGORIES_N] = {0};
     for (size_t i = 0; i < n; i++) {
-        block(&s, (int)i + 1, (int64_t)1 << (20 + i), cases[i].stack, cases[i].end,
-              cases[i].free_stack);
+        block(&s, (int)i + 1, (int64_t)1 << (20 + i), cases[i].stack, cases[i].end, cases[i].free_stack);
         all += (int64_t)1 << (20 + i);
         by_category[cases[i].category] += (int64_t)1 << (20 + i);
     }
@@ -408,10 +397,8 @@ static void test_nothing_known_is_unknown(void **state)
     block(&s, 1, 64, 0, -1, 0);
     syn_alloc(&s, (struct syn_alloc){.bytes = 100, .at = 5 * SYN_MS, .life = SYN_LIVE});
     struct gs_report *r = syn_report(&s, NULL);
-    assert_int_equal(
-        syn_peak(r, GS_SERIES_TENSOR)->by_category.bytes[GS_CATEGORY_UNKNOWN], 64);
-    assert_int_equal(
-        syn_peak(r, GS_SERIES_DEVICE)->by_category.bytes[GS_CATEGORY_UNKNOWN], 100);
+    assert_int_equal(syn_peak(r, GS_SERIES_TENSOR)->by_category.bytes[GS_CATEGORY_UNKNOWN], 64);
+    assert_int_equal(syn_peak(r, GS_SERIES_DEVICE)->by_category.bytes[GS_CATEGORY_UNKNOWN], 100);
     syn_close(r);
     syn_end(&s);
 }

@@ -202,8 +202,8 @@ static void test_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_units),   cmocka_unit_test(test_nonsense), cmocka_unit_test(test_relative),
-        cmocka_unit_test(test_budget),  cmocka_unit_test(test_file),     cmocka_unit_test(test_file_errors),
+        cmocka_unit_test(test_units),  cmocka_unit_test(test_nonsense), cmocka_unit_test(test_relative),
+        cmocka_unit_test(test_budget), cmocka_unit_test(test_file),     cmocka_unit_test(test_file_errors),
         cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,8 @@ static void cpp_names(void **state)
     is("_ZN12_GLOBAL__N_13fooEv", "(anonymous namespace)::foo()");
     is("_ZZ4mainENKUliE_clEi", "main::{lambda(int)#1}::operator()(int) const");
     is("_ZN1AC2ERKS_", "A::A(A const&)");
-    is("_ZNSt6vectorIPvSaIS0_EE9push_backERKS0_", "std::vector<void*, std::allocator<void*> >::push_back(void* const&)");
+    is("_ZNSt6vectorIPvSaIS0_EE9push_backERKS0_",
+       "std::vector<void*, std::allocator<void*> >::push_back(void* const&)");
     is("_Z3foov.cold", "foo() [clone .cold]");
 }
 
@@ -52,12 +53,11 @@ static void rust_names(void **state)
 
 static void what_is_no_mangled_name_stays(void **state)
 {
-    static const char *const names[] = {"", "_", "_Z", "_R", "_ZN", "_RNv", "main", "@", "_Z\xff\xfe", "$x", "_Zzz",
-                                        "_ZN3fooE17", "cudaMalloc"};
+    static const char *const names[] = {"",  "_",          "_Z", "_R",   "_ZN",        "_RNv",      "main",
+                                        "@", "_Z\xff\xfe", "$x", "_Zzz", "_ZN3fooE17", "cudaMalloc"};
 
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        is(names[i], names[i]);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) is(names[i], names[i]);
     is("qsort@@GLIBC_2.2.5", "qsort");
     is("_Znwm@@GLIBCXX_3.4", "operator new(unsigned long)");
 }
@@ -97,8 +97,7 @@ static void names_that_explode_stay(void **state)
     for (int i = 0; i < 37; i++) { /* A<last, last>: S0_, S1_, … SZ_, S10_ */
         n += i < 36 ? (size_t)sprintf(bomb + n, "S_IS%c_S%c_E", digits[i], digits[i])
                     : (size_t)sprintf(bomb + n, "S_IS10_S10_E");
-        if (i == 2)
-            memcpy(few, bomb, n + 1);
+        if (i == 2) memcpy(few, bomb, n + 1);
     }
     plain = symbol_demangle(few);
     assert_memory_equal(plain, "f(A<int, int>, A<A<int, int>, A<int, int> >, A<A<", 48);

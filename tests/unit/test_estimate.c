@@ -40,11 +40,19 @@ static void known_totals(void **state)
         bool master;
         double bytes;
     } rows[] = {
-        {"adamw", "amp", false, 16},     {"adam", "bf16", false, 8},     {"adam", "bf16", true, 16},
-        {"adam", "fp16", true, 16},      {"sgd", "fp32", false, 8},      {"sgd-momentum", "fp32", false, 12},
-        {"adagrad", "fp32", false, 12},  {"rmsprop", "fp32", false, 12}, {"adam-amsgrad", "fp32", false, 20},
-        {"adam8bit", "fp32", false, 10.03125}, {"adamw4bit", "bf16", false, 5.0625},
-        {"lion", "fp32", false, 12},     {"rprop", "fp32", false, 16},
+        {"adamw", "amp", false, 16},
+        {"adam", "bf16", false, 8},
+        {"adam", "bf16", true, 16},
+        {"adam", "fp16", true, 16},
+        {"sgd", "fp32", false, 8},
+        {"sgd-momentum", "fp32", false, 12},
+        {"adagrad", "fp32", false, 12},
+        {"rmsprop", "fp32", false, 12},
+        {"adam-amsgrad", "fp32", false, 20},
+        {"adam8bit", "fp32", false, 10.03125},
+        {"adamw4bit", "bf16", false, 5.0625},
+        {"lion", "fp32", false, 12},
+        {"rprop", "fp32", false, 16},
     };
 
     (void)state;

@@ -53,8 +53,11 @@ static void trace(struct syn *s, bool tensors, int64_t until_ms, struct seen *se
 /* Blocks of 512 bytes. */
 static int64_t row(struct syn *s, int layer, int space, int at, int end, int64_t address, int64_t blocks)
 {
-    return syn_alloc(s, (struct syn_alloc){.layer = layer, .space = space, .address = BASE + 512 * address,
-                                           .bytes = 512 * blocks, .at = at * SYN_MS,
+    return syn_alloc(s, (struct syn_alloc){.layer = layer,
+                                           .space = space,
+                                           .address = BASE + 512 * address,
+                                           .bytes = 512 * blocks,
+                                           .at = at * SYN_MS,
                                            .life = end < 0 ? SYN_LIVE : (end - at) * SYN_MS});
 }
 
@@ -81,7 +84,8 @@ static void test_segments_are_those_with_blocks(void **state)
     TENSOR(20, -1, 8, 4);
     SEGMENT(30, 40, 20 * MIB2, 3); /* too small to be one */
     trace(&s, true, 60, &seen, &now);
-    assert_string_equal(told(&seen), "segment_alloc 0+4096, alloc 0+2, alloc 8+4, free_requested 0+2, free_completed 0+2");
+    assert_string_equal(told(&seen),
+                        "segment_alloc 0+4096, alloc 0+2, alloc 8+4, free_requested 0+2, free_completed 0+2");
     assert_int_equal(now.segments_n, 1);
     assert_int_equal(now.segments[0].n, 1);
     assert_int_equal(now.segments[0].block_bytes, 4 * 512);
@@ -101,7 +105,8 @@ static void test_it_ends_at_the_moment(void **state)
     TENSOR(20, 30, 0, 2);
     TENSOR(30, 40, 4, 2);
     trace(&s, true, 30, &seen, &now); /* what is freed then is gone, what is made then is there */
-    assert_string_equal(told(&seen), "segment_alloc 0+4096, alloc 0+2, free_requested 0+2, free_completed 0+2, alloc 4+2");
+    assert_string_equal(told(&seen),
+                        "segment_alloc 0+4096, alloc 0+2, free_requested 0+2, free_completed 0+2, alloc 4+2");
     assert_int_equal(now.blocks_n, 1);
     assert_int_equal(now.blocks[0].address, BASE + 4 * 512);
     gs_trace_state_free(&now);
@@ -118,8 +123,9 @@ static void test_it_ends_at_the_moment(void **state)
 
 static void map(struct syn *s, int64_t address, int64_t blocks, int at, int end)
 {
-    syn_sql(s, "INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns,unmap_ns) "
-               "VALUES(1,1,0,%lld,%lld,0,%lld,nullif(%lld,-1))",
+    syn_sql(s,
+            "INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns,unmap_ns) "
+            "VALUES(1,1,0,%lld,%lld,0,%lld,nullif(%lld,-1))",
             (long long)(BASE + 512 * address), (long long)(512 * blocks), (long long)(at * SYN_MS),
             (long long)(end < 0 ? -1 : end * SYN_MS));
 }
@@ -166,16 +172,20 @@ static void test_a_free_that_waits(void **state)
     SEGMENT(10, -1, 0, MIB2);
     int64_t waits = TENSOR(20, 30, 0, 2), wrong = TENSOR(21, 31, 4, 2);
     for (int i = 0; i < 2; i++) { /* two events, the later counts */
-        syn_sql(&s, "INSERT INTO pending_free(process_id,allocation_id,event,free_ns,done_ns,event_stack_id,free_stack_id) "
-                    "VALUES(1,%lld,%d,%lld,%lld,%lld,%lld)", (long long)waits, i, 30 * SYN_MS - 900, (50 + 10LL * i) * SYN_MS,
-                (long long)event, (long long)freed);
+        syn_sql(&s,
+                "INSERT INTO pending_free(process_id,allocation_id,event,free_ns,done_ns,event_stack_id,free_stack_id) "
+                "VALUES(1,%lld,%d,%lld,%lld,%lld,%lld)",
+                (long long)waits, i, 30 * SYN_MS - 900, (50 + 10LL * i) * SYN_MS, (long long)event, (long long)freed);
     }
-    syn_sql(&s, "INSERT INTO pending_free(process_id,allocation_id,event,free_ns,done_ns,event_stack_id,free_stack_id) "
-                "VALUES(1,%lld,7,%lld,NULL,%lld,%lld)", (long long)wrong, 31 * SYN_MS, (long long)other, (long long)freed);
+    syn_sql(&s,
+            "INSERT INTO pending_free(process_id,allocation_id,event,free_ns,done_ns,event_stack_id,free_stack_id) "
+            "VALUES(1,%lld,7,%lld,NULL,%lld,%lld)",
+            (long long)wrong, 31 * SYN_MS, (long long)other, (long long)freed);
     TENSOR(70, -1, 0, 2);
     trace(&s, true, 55, &seen, &now);
-    assert_string_equal(told(&seen), "segment_alloc 0+4096, alloc 0+2, alloc 4+2, free_requested 0+2, free_requested 4+2, "
-                                     "free_completed 4+2");
+    assert_string_equal(told(&seen),
+                        "segment_alloc 0+4096, alloc 0+2, alloc 4+2, free_requested 0+2, free_requested 4+2, "
+                        "free_completed 4+2");
     assert_int_equal(now.blocks_n, 1);
     assert_true(now.blocks[0].pending);
     assert_int_equal(now.segments[0].block_bytes, 0);
@@ -202,8 +212,9 @@ static void test_without_pytorch(void **state)
     row(&s, GS_LAYER_DEVICE, GS_SPACE_VMM, 13, -1, 300, 7); /* its address is a handle */
     map(&s, 400, 7, 14, -1);
     trace(&s, false, 60, &seen, &now);
-    assert_string_equal(told(&seen), "segment_alloc 0+3, alloc 0+3, segment_alloc 200+5, alloc 200+5, segment_alloc 400+7, "
-                                     "alloc 400+7, free_requested 0+3, free_completed 0+3, segment_free 0+3");
+    assert_string_equal(told(&seen),
+                        "segment_alloc 0+3, alloc 0+3, segment_alloc 200+5, alloc 200+5, segment_alloc 400+7, "
+                        "alloc 400+7, free_requested 0+3, free_completed 0+3, segment_free 0+3");
     assert_int_equal(now.segments_n, 2);
     assert_int_equal(now.segments[1].block_bytes, 7 * 512);
     gs_trace_state_free(&now);
@@ -248,9 +259,12 @@ static void test_what_makes_no_sense(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_segments_are_those_with_blocks), cmocka_unit_test(test_it_ends_at_the_moment),
-        cmocka_unit_test(test_expandable_segments),            cmocka_unit_test(test_a_free_that_waits),
-        cmocka_unit_test(test_without_pytorch),                cmocka_unit_test(test_what_makes_no_sense),
+        cmocka_unit_test(test_segments_are_those_with_blocks),
+        cmocka_unit_test(test_it_ends_at_the_moment),
+        cmocka_unit_test(test_expandable_segments),
+        cmocka_unit_test(test_a_free_that_waits),
+        cmocka_unit_test(test_without_pytorch),
+        cmocka_unit_test(test_what_makes_no_sense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,8 +85,8 @@ static void test_protobuf(void **state)
     (void)state;
     struct protobuf out = {0}, inner = {0};
     static const uint64_t values[] = {0, 127, 128, UINT64_MAX};
-    static const uint8_t wanted[] = {0x08, 0x96, 0x01, 0x12, 0x02, 'h',  'i',  0x1a, 0x0e, 0x00, 0x7f, 0x80, 0x01,
-                                     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x22, 0x02, 0x28, 0x01};
+    static const uint8_t wanted[] = {0x08, 0x96, 0x01, 0x12, 0x02, 'h',  'i',  0x1a, 0x0e, 0x00, 0x7f, 0x80, 0x01, 0xff,
+                                     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x22, 0x02, 0x28, 0x01};
     protobuf_int(&out, 1, 150);
     protobuf_int(&out, 9, 0); /* is not written */
     protobuf_bytes(&out, 2, "hi", 2);
@@ -129,7 +129,7 @@ static void test_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),   cmocka_unit_test(test_csv),    cmocka_unit_test(test_lines_of_json),
+        cmocka_unit_test(test_json),     cmocka_unit_test(test_csv),    cmocka_unit_test(test_lines_of_json),
         cmocka_unit_test(test_protobuf), cmocka_unit_test(test_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

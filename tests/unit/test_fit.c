@@ -62,8 +62,7 @@ static void totals_are_sums(void **state)
         const struct plan *p = random_plan(&random);
         struct interval parts = {0};
         assert_true(estimate_make(p, &r));
-        for (int part = 0; part < ESTIMATE_PARTS_N; part++)
-            parts = interval_add(parts, r.part[part]);
+        for (int part = 0; part < ESTIMATE_PARTS_N; part++) parts = interval_add(parts, r.part[part]);
         assert_true(fabs(parts.likely - r.peak.likely) <= 1e-9 * r.peak.likely);
         for (size_t l = 0; l < r.lines_n; l++) {
             assert_true(r.lines[l].bytes.low >= 0);
@@ -91,10 +90,8 @@ static void listed_changes_save(void **state)
             assert_true(change->saved.low <= change->saved.likely && change->saved.likely <= change->saved.high);
             assert_true(fabs(r.peak.likely - change->saved.likely - change->peak.likely) <= 1e-6 * r.peak.likely);
             assert_true(*change->what && *change->option && *change->cost);
-            if (c)
-                assert_true(change->saved.likely <= changes.rows[c - 1].saved.likely);
-            for (size_t other = 0; other < c; other++)
-                assert_string_not_equal(change->id, changes.rows[other].id);
+            if (c) assert_true(change->saved.likely <= changes.rows[c - 1].saved.likely);
+            for (size_t other = 0; other < c; other++) assert_string_not_equal(change->id, changes.rows[other].id);
         }
         assert_true(!changes.way_n || changes.needed);
         if (changes.way_n) {
@@ -111,8 +108,7 @@ static void listed_changes_save(void **state)
 static const struct change *row(const char *id)
 {
     for (size_t i = 0; i < changes.n; i++)
-        if (strcmp(changes.rows[i].id, id) == 0)
-            return &changes.rows[i];
+        if (strcmp(changes.rows[i].id, id) == 0) return &changes.rows[i];
     return NULL;
 }
 
@@ -163,16 +159,14 @@ static void the_cheapest_way(void **state)
     assert_string_equal(changes.way[0].id, "optimizer_8bit");
     p.memory = 2e9; /* weights alone are 2 GB in 16 bits */
     changes_find(&p, &r, &changes);
-    if (changes.way_n)
-        assert_int_not_equal(changes.way[changes.way_n - 1].fit.verdict, FIT_NO);
+    if (changes.way_n) assert_int_not_equal(changes.way[changes.way_n - 1].fit.verdict, FIT_NO);
     model_free(&m);
 }
 
 static bool noted(const char *words)
 {
     for (size_t i = 0; i < r.notes_n; i++)
-        if (strstr(r.notes[i], words))
-            return true;
+        if (strstr(r.notes[i], words)) return true;
     return false;
 }
 
@@ -205,8 +199,7 @@ static void deepspeed_and_pipelines(void **state)
                 const char *what = changes.rows[i].what, *at = strstr(what, "DeepSpeed ");
                 bool more = strstr(changes.rows[i].option, "zero2") || strstr(changes.rows[i].option, "zero3");
                 of_it += at && !strstr(what, "DeepSpeed refuses");
-                if (p.pp > 1 && more)
-                    assert_true(!at || strstr(what, "DeepSpeed refuses"));
+                if (p.pp > 1 && more) assert_true(!at || strstr(what, "DeepSpeed refuses"));
                 if (p.pp > 1 && strcmp(changes.rows[i].id, "offload_optimizer") == 0)
                     assert_true(s < 2 && !strstr(what, "DeepSpeed"));
             }
@@ -243,9 +236,9 @@ static void advice_is_accepted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(verdicts),        cmocka_unit_test(verdicts_are_monotone),
-        cmocka_unit_test(totals_are_sums), cmocka_unit_test(listed_changes_save),
-        cmocka_unit_test(eight_bit_states), cmocka_unit_test(the_cheapest_way),
+        cmocka_unit_test(verdicts),           cmocka_unit_test(verdicts_are_monotone),
+        cmocka_unit_test(totals_are_sums),    cmocka_unit_test(listed_changes_save),
+        cmocka_unit_test(eight_bit_states),   cmocka_unit_test(the_cheapest_way),
         cmocka_unit_test(advice_is_accepted), cmocka_unit_test(deepspeed_and_pipelines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

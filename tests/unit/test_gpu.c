@@ -44,8 +44,7 @@ static void names_find_their_gpu(void **state)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct gpu *gpu = gpu_find(rows[i][0]);
-        if (!gpu)
-            fail_msg("%s", rows[i][0]);
+        if (!gpu) fail_msg("%s", rows[i][0]);
         assert_string_equal(gpu->key, rows[i][1]);
     }
     for (size_t i = 0; i < gpus_n; i++) {
@@ -56,25 +55,25 @@ static void names_find_their_gpu(void **state)
 
 static void other_names_find_none(void **state)
 {
-    static const char *const names[] = {"", " ", "-", "nvidia", "80g", "100", "h1000", "rtx", "h100-80", "gb", "\xff\xfe"};
+    static const char *const names[] = {"",      " ",   "-",       "nvidia", "80g",     "100",
+                                        "h1000", "rtx", "h100-80", "gb",     "\xff\xfe"};
     char large[4096];
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        assert_null(gpu_find(names[i]));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_null(gpu_find(names[i]));
     memset(large, 'a', sizeof large);
     large[sizeof large - 1] = 0;
     assert_null(gpu_find(large));
 }
 
-/* The driver gives less than the label in the key, and not much less: 9 % at the most, where ECC takes a part of GDDR6. */
+/* The driver gives less than the label in the key, and not much less: 9 % at the most, where ECC takes a part of GDDR6.
+ */
 static void memory_is_a_little_less_than_the_label(void **state)
 {
     for (size_t i = 0; i < gpus_n; i++) {
         const struct gpu *g = &gpus[i];
         const char *label = strrchr(g->key, '-') + 1;
         double gib = strtod(label, NULL), have = (double)g->total_bytes / (1 << 30);
-        if (have > gib + 0.1 || have < gib * 0.91)
-            fail_msg("%s: %.2f GiB", g->key, have);
+        if (have > gib + 0.1 || have < gib * 0.91) fail_msg("%s: %.2f GiB", g->key, have);
         assert_true(g->total_off > 0 && g->total_off < g->total_bytes / 10);
     }
 }
@@ -86,14 +85,12 @@ static void rates_go_together(void **state)
         const double *t = g->tflops;
         assert_true(t[GPU_FP32] > 0 && g->hbm > 1e11 && g->pcie > 1e10 && g->node >= 1);
         assert_true((g->nvlink > 0) == (g->reach > 0));
-        if (t[GPU_BF16] > 0)
-            assert_true(t[GPU_BF16] == t[GPU_FP16]);
+        if (t[GPU_BF16] > 0) assert_true(t[GPU_BF16] == t[GPU_FP16]);
         /* Tensor cores: half the bits, twice the rate, to what sheets round. 16 bit against TF32 (where no
          * rate of the sparse column slipped in), fp8 against 16 bit. */
         if (t[GPU_TF32] > 0 && t[GPU_FP16] / t[GPU_TF32] > 2.05)
             fail_msg("%s: 16 bit is %.3f of tf32", g->key, t[GPU_FP16] / t[GPU_TF32]);
-        if (t[GPU_TF32] > 0)
-            assert_true(t[GPU_FP16] / t[GPU_TF32] > 1.95);
+        if (t[GPU_TF32] > 0) assert_true(t[GPU_FP16] / t[GPU_TF32] > 1.95);
         if (t[GPU_FP8] > 0 && (t[GPU_FP8] / t[GPU_FP16] > 2.05 || t[GPU_FP8] / t[GPU_FP16] < 1.95))
             fail_msg("%s: fp8 is %.3f of 16 bit", g->key, t[GPU_FP8] / t[GPU_FP16]);
         assert_true(strlen(g->source) > 0 && strlen(g->capability) > 0);

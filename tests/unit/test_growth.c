@@ -27,10 +27,8 @@ static struct gs_report *grown(struct syn *s, size_t n)
 
 static void keep(struct syn *s, int64_t stack, int step, int64_t bytes, int64_t life)
 {
-    syn_alloc(s, (struct syn_alloc){.bytes = bytes,
-                                    .at = (int64_t)step * 10 * SYN_MS + SYN_MS,
-                                    .life = life,
-                                    .stack = stack});
+    syn_alloc(s, (struct syn_alloc){
+                     .bytes = bytes, .at = (int64_t)step * 10 * SYN_MS + SYN_MS, .life = life, .stack = stack});
 }
 
 static void test_a_steady_leak(void **state)
@@ -95,15 +93,13 @@ static void test_what_does_not_grow(void **state)
     }
     for (int i = 0; i < STEPS; i++) {
         int64_t next_clear = 160 - i % 160;
-        keep(&s, saw, i, 10000,
-             next_clear * 10 * SYN_MS);          /* a cache that is emptied now and then */
-        keep(&s, cache, i, 10000, 640 * SYN_MS); /* a window that moves */
+        keep(&s, saw, i, 10000, next_clear * 10 * SYN_MS); /* a cache that is emptied now and then */
+        keep(&s, cache, i, 10000, 640 * SYN_MS);           /* a window that moves */
     }
-    syn_sql(&s,
-            "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id "
-            "FROM "
-            "allocation ORDER BY alloc_ns; DELETE FROM allocation_row; INSERT INTO "
-            "allocation_row(kind, address, bytes, alloc_ns, life_ns, alloc_stack_id) SELECT * FROM t");
+    syn_sql(&s, "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id "
+                "FROM "
+                "allocation ORDER BY alloc_ns; DELETE FROM allocation_row; INSERT INTO "
+                "allocation_row(kind, address, bytes, alloc_ns, life_ns, alloc_stack_id) SELECT * FROM t");
     struct gs_report *r = grown(&s, 0);
     syn_close(r);
     syn_end(&s);
@@ -147,14 +143,17 @@ static struct loop a_loop(struct syn *s)
 static void work(struct syn *s, const struct loop *l, int step)
 {
     keep(s, l->forward, step, 50000, 5 * SYN_MS);
-    syn_alloc(s, (struct syn_alloc){.bytes = 1000, .at = (int64_t)step * 10 * SYN_MS + 3 * SYN_MS, .life = 1000, .stack = l->optimizer});
+    syn_alloc(s,
+              (struct syn_alloc){
+                  .bytes = 1000, .at = (int64_t)step * 10 * SYN_MS + 3 * SYN_MS, .life = 1000, .stack = l->optimizer});
 }
 
 static void in_order(struct syn *s)
 {
-    syn_sql(s, "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id FROM allocation "
-               "ORDER BY alloc_ns; DELETE FROM allocation_row; INSERT INTO allocation_row(kind, address, bytes, alloc_ns, "
-               "life_ns, alloc_stack_id) SELECT * FROM t");
+    syn_sql(s,
+            "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id FROM allocation "
+            "ORDER BY alloc_ns; DELETE FROM allocation_row; INSERT INTO allocation_row(kind, address, bytes, alloc_ns, "
+            "life_ns, alloc_stack_id) SELECT * FROM t");
 }
 
 static void test_every_tenth_step_is_growth_by_step(void **state)
@@ -297,16 +296,13 @@ static void test_churn(void **state)
     int64_t train = begin(&s), pool = syn_python(&s, 0, "pool", "/home/u/train.py", 41);
     for (int i = 0; i < STEPS; i++) {
         keep(&s, train, i, 4096, 2 * SYN_MS);
-        syn_alloc(&s, (struct syn_alloc){.space = GS_SPACE_POOL,
-                                         .bytes = 1,
-                                         .at = i * 10 * SYN_MS + 2 * SYN_MS,
-                                         .life = 5,
-                                         .stack = pool});
-        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
-                                         .bytes = 1,
-                                         .at = i * 10 * SYN_MS + 2 * SYN_MS,
-                                         .life = 5,
-                                         .stack = pool});
+        syn_alloc(
+            &s, (struct syn_alloc){
+                    .space = GS_SPACE_POOL, .bytes = 1, .at = i * 10 * SYN_MS + 2 * SYN_MS, .life = 5, .stack = pool});
+        syn_alloc(
+            &s,
+            (struct syn_alloc){
+                .layer = GS_LAYER_TENSOR, .bytes = 1, .at = i * 10 * SYN_MS + 2 * SYN_MS, .life = 5, .stack = pool});
     }
     struct gs_report *r = grown(&s, 0);
     assert_int_equal(r->churn_n, 1);
@@ -322,12 +318,9 @@ static void test_segments_are_no_leak_under_pytorch(void **state)
     (void)state;
     struct syn s;
     int64_t train = begin(&s);
-    syn_alloc(&s,
-              (struct syn_alloc){.bytes = 20 * SYN_MIB, .at = 1, .life = SYN_LIVE, .stack = train});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 20 * SYN_MIB, .at = 1, .life = SYN_LIVE, .stack = train});
     syn_alloc(
-        &s,
-        (struct syn_alloc){
-            .layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE, .stack = train});
+        &s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE, .stack = train});
     struct gs_report *r = grown(&s, 0);
     assert_int_equal(r->leaks_n, 1);
     assert_int_equal(r->leaks[0].layer, GS_SERIES_TENSOR);
@@ -342,9 +335,8 @@ static void test_what_an_extension_takes_is_a_leak_under_pytorch(void **state)
     struct syn s;
     int64_t train = begin(&s), ours = syn_native(&s, train, "/lib/libffi.so.8", 1),
             torch = syn_native(&s, train, "/lib/libc10_cuda.so", 2);
-    syn_alloc(&s,
-              (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE,
-                                 .stack = train});
+    syn_alloc(
+        &s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE, .stack = train});
     for (int i = 0; i < STEPS; i++) {
         keep(&s, ours, i, SYN_MIB, SYN_LIVE);
         keep(&s, torch, i, 2 * SYN_MIB, SYN_LIVE);

@@ -57,13 +57,15 @@ static void test_graph_memory(void **state)
     syn_start(&s);
     syn_process(&s, "run", 1, SYN_S, 1);
     syn_device(&s, 0, 1000 * SYN_MIB, 900 * SYN_MIB); /* 100 outside from the first */
-    syn_sql(&s, "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes) VALUES"
-                "(1,0,0,300000000,1,%lld),(1,0,0,400000000,1,%lld),(1,0,77,450000000,1,%lld),"
-                "(1,0,0,900000000,0,%lld)",
+    syn_sql(&s,
+            "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes) VALUES"
+            "(1,0,0,300000000,1,%lld),(1,0,0,400000000,1,%lld),(1,0,77,450000000,1,%lld),"
+            "(1,0,0,900000000,0,%lld)",
             30 * SYN_MIB, 64 * SYN_MIB, 5 * SYN_MIB, 32 * SYN_MIB);
     device_level(&s, GS_SPACE_DEVICE, 500 * SYN_MS, 100 * SYN_MS, 200);
-    syn_sql(&s, "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source)"
-                " VALUES(1,0,550000000,%lld,%lld,0)",
+    syn_sql(&s,
+            "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source)"
+            " VALUES(1,0,550000000,%lld,%lld,0)",
             636 * SYN_MIB, 1000 * SYN_MIB);
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->memory_n, 1);
@@ -98,8 +100,7 @@ static void test_holes_by_mapping(void **state)
         syn_sql(&s,
                 "INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns,"
                 "unmap_ns) VALUES(1,%lld,0,%lld,%lld,0,%d,%s)",
-                (long long)id, (long long)(base + i * 2 * SYN_MIB), 2 * SYN_MIB, 20 + i,
-                i == 2 ? "510" : "NULL");
+                (long long)id, (long long)(base + i * 2 * SYN_MIB), 2 * SYN_MIB, 20 + i, i == 2 ? "510" : "NULL");
     }
     struct syn_alloc block = {.layer = GS_LAYER_TENSOR, .life = SYN_LIVE};
     block.address = base + SYN_MIB; /* across the first two */
@@ -110,8 +111,10 @@ static void test_holes_by_mapping(void **state)
     block.bytes = SYN_MIB;
     block.at = 610;
     syn_alloc(&s, block);
-    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_DEVICE, .fatal = 1, .requested = 4 * SYN_MIB, .free = 1,
-                                 .total = SYN_GIB, .at = 700});
+    syn_oom(
+        &s,
+        (struct syn_oom){
+            .layer = GS_LAYER_DEVICE, .fatal = 1, .requested = 4 * SYN_MIB, .free = 1, .total = SYN_GIB, .at = 700});
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->fragmentation_n, 1);
     const struct gs_fragmentation *f = &r->fragmentation[0];
@@ -204,8 +207,9 @@ static void test_version_1(void **state)
     assert_int_equal(sqlite3_exec(s.db, version_1, NULL, NULL, NULL), SQLITE_OK);
     syn_sql(&s, "PRAGMA application_id=%d; PRAGMA user_version=1; BEGIN", GS_APPLICATION_ID);
     syn_process(&s, "run", 1, SYN_S, 1);
-    syn_sql(&s, "INSERT INTO allocation(kind,address,bytes,alloc_ns,life_ns,stream) VALUES"
-                "(%lld,4096,100,10,20,0),(%lld,8192,200,15,NULL,0)",
+    syn_sql(&s,
+            "INSERT INTO allocation(kind,address,bytes,alloc_ns,life_ns,stream) VALUES"
+            "(%lld,4096,100,10,20,0),(%lld,8192,200,15,NULL,0)",
             GS_ALLOCATION_KIND(GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0, 1, 1),
             GS_ALLOCATION_KIND(GS_LAYER_DEVICE, GS_SPACE_POOL, 0, 1, 1));
     syn_sql(&s, "INSERT INTO copy(kind,bytes,start_ns,blocked_ns,stream) VALUES(%lld,50,20,5,0)",

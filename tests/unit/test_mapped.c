@@ -23,8 +23,7 @@ static void a_file_cut_off(void **state)
         mapped_survive();
         assert_int_equal(ftruncate(fd, 2), 0);
         assert_int_equal(*(volatile char *)map, 'a');
-        for (int page = 1; page < PAGES; page++)
-            assert_int_equal(*(volatile char *)(map + page * PAGE), 0);
+        for (int page = 1; page < PAGES; page++) assert_int_equal(*(volatile char *)(map + page * PAGE), 0);
         map[2 * PAGE] = 'c';
         munmap(map, sizeof text);
     }

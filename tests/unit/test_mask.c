@@ -44,17 +44,21 @@ static const struct row options[] = {
     {"python|x.py|--openai-api-key|abc", "python x.py --openai-api-key ***"},
     {"python|x.py|--pinecone-api-key=abc", "python x.py --pinecone-api-key=***"},
     {"vllm|serve|facebook/opt-125m|--api-key|token-abc123", "vllm serve facebook/opt-125m --api-key ***"},
-    {"jupyter|lab|--NotebookApp.token=abc|--ServerApp.password=x", "jupyter lab --NotebookApp.token=*** --ServerApp.password=***"},
+    {"jupyter|lab|--NotebookApp.token=abc|--ServerApp.password=x",
+     "jupyter lab --NotebookApp.token=*** --ServerApp.password=***"},
     {"python|x.py|--use_auth_token|hf_abc", "python x.py --use_auth_token ***"},
     {"python|x.py|--use_auth_token|True", "python x.py --use_auth_token True"},
     {"python|x.py|--use-auth-token|--lr|3", "python x.py --use-auth-token --lr 3"},
     {"python|x.py|--secret|s|--client-secret=t", "python x.py --secret *** --client-secret=***"},
-    {"python|x.py|--aws_secret_access_key|a/b+c|--aws-session-token|d", "python x.py --aws_secret_access_key *** --aws-session-token ***"},
+    {"python|x.py|--aws_secret_access_key|a/b+c|--aws-session-token|d",
+     "python x.py --aws_secret_access_key *** --aws-session-token ***"},
     {"python|x.py|--credentials|{\"a\": \"b\"}|x", "python x.py --credentials *** x"},
     {"python|x.py|--auth|user:pw|--basic-auth=u:p", "python x.py --auth *** --basic-auth=***"},
     {"python|x.py|--private-key|abc|--ssh_key=x", "python x.py --private-key *** --ssh_key=***"},
-    {"python|x.py|--passphrase=x|--encryption-key=y|--license_key|z", "python x.py --passphrase=*** --encryption-key=*** --license_key ***"},
-    {"python|x.py|--secret-value|x|--api-key-value=y|--api_key_2=z", "python x.py --secret-value *** --api-key-value=*** --api_key_2=***"},
+    {"python|x.py|--passphrase=x|--encryption-key=y|--license_key|z",
+     "python x.py --passphrase=*** --encryption-key=*** --license_key ***"},
+    {"python|x.py|--secret-value|x|--api-key-value=y|--api_key_2=z",
+     "python x.py --secret-value *** --api-key-value=*** --api_key_2=***"},
     {"python|x.py|--api_keys|a,b", "python x.py --api_keys ***"},
     {"python|x.py|--jwt|abc|--cookie|a=b; c=d", "python x.py --jwt *** --cookie ***"},
     {"curl|-H|X-Api-Key: abc def|-HX-Auth-Token:abc", "curl -H X-Api-Key: *** -HX-Auth-Token:***"},
@@ -68,7 +72,8 @@ static const struct row assignments[] = {
     {"env|AWS_ACCESS_KEY_ID=AKIAIOSFODNN7EXAMPLE|AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY|x",
      "env AWS_ACCESS_KEY_ID=*** AWS_SECRET_ACCESS_KEY=*** x"},
     {"env|MLFLOW_TRACKING_PASSWORD=a b|KAGGLE_KEY=c|x", "env MLFLOW_TRACKING_PASSWORD=*** KAGGLE_KEY=*** x"},
-    {"docker|run|-e|NGC_API_KEY=abc|--env=DB_PASSWORD=a,b|img", "docker run -e NGC_API_KEY=*** --env=DB_PASSWORD=*** img"},
+    {"docker|run|-e|NGC_API_KEY=abc|--env=DB_PASSWORD=a,b|img",
+     "docker run -e NGC_API_KEY=*** --env=DB_PASSWORD=*** img"},
     {"srun|--export=ALL,HF_TOKEN=abc,LR=3|x", "srun --export=ALL,HF_TOKEN=***,LR=3 x"},
     {"bash|-c|HF_TOKEN=abc python x.py --api-key def --lr 3", "bash -c HF_TOKEN=*** python x.py --api-key *** --lr 3"},
     {"sh|-lc|export TOKEN='a b'; python x.py", "sh -lc export TOKEN='***'; python x.py"},
@@ -76,7 +81,8 @@ static const struct row assignments[] = {
     {"python|x.py|++trainer.logger.api_key=abc|~x", "python x.py ++trainer.logger.api_key=*** ~x"},
     {"python|x.py|db={user:root,password:abc,port:1}", "python x.py db={user:root,password:***,port:1}"},
     {"python|x.py|credentials.openai=abc|secrets.wandb=d", "python x.py credentials.openai=*** secrets.wandb=***"},
-    {"lm_eval|--model_args|pretrained=gpt2,token=abc,dtype=float16", "lm_eval --model_args pretrained=gpt2,token=***,dtype=float16"},
+    {"lm_eval|--model_args|pretrained=gpt2,token=abc,dtype=float16",
+     "lm_eval --model_args pretrained=gpt2,token=***,dtype=float16"},
     {"lm_eval|--model_args|token=abc,pretrained=gpt2", "lm_eval --model_args token=***,pretrained=gpt2"},
     {"x|host=db user=me password=abc dbname=y", "x host=db user=me password=*** dbname=y"},
     {"x|Server=db;Uid=me;Pwd=abc;Database=y", "x Server=db;Uid=me;Pwd=***;Database=y"},
@@ -99,7 +105,8 @@ static const struct row documents[] = {
     {"x|{\"headers\": {\"Authorization\": \"Bearer abc\"}}", "x {\"headers\": {\"Authorization\": \"Bearer ***\"}}"},
     {"x|{\"auth\": {\"api_key\": \"abc\"}}", "x {\"auth\": {\"api_key\": \"***\"}}"},
     {"x|--set|{\"x-api-key\":\"abc\",\"b\":[1]}", "x --set {\"x-api-key\":\"***\",\"b\":[1]}"},
-    {"x|{\"api_keys\": [\"abc\", \"def\"], \"secrets\": {\"openai\": \"abc\"}, \"n\": 1}", "x {\"api_keys\": ***, \"secrets\": ***, \"n\": 1}"},
+    {"x|{\"api_keys\": [\"abc\", \"def\"], \"secrets\": {\"openai\": \"abc\"}, \"n\": 1}",
+     "x {\"api_keys\": ***, \"secrets\": ***, \"n\": 1}"},
     {"x|{\"secret\":null,\"token\":\"\"}", "x {\"secret\":null,\"token\":\"\"}"},
     {"curl|-H|Authorization: Bearer abc.def", "curl -H Authorization: Bearer ***"},
     {"curl|--header=Authorization: Basic dXNlcjpwdw==", "curl --header=Authorization: Basic ***"},
@@ -120,19 +127,22 @@ static const struct row documents[] = {
 
 static const struct row urls[] = {
     {"x|postgres://u:PW@h/db", "x postgres://u:***@h/db"},
-    {"x|--db=postgresql+psycopg2://u:p@ss@h:5432/db?sslmode=require", "x --db=postgresql+psycopg2://u:***@h:5432/db?sslmode=require"},
+    {"x|--db=postgresql+psycopg2://u:p@ss@h:5432/db?sslmode=require",
+     "x --db=postgresql+psycopg2://u:***@h:5432/db?sslmode=require"},
     {"x|mysql://root:p/w@h/db", "x mysql://root:***@h/db"},
     {"x|redis://:pw@h:6379/0", "x redis://:***@h:6379/0"},
     {"x|mongodb+srv://u:pw@c.mongodb.net/?w=majority", "x mongodb+srv://u:***@c.mongodb.net/?w=majority"},
     {"x|amqp://guest:guest@h//", "x amqp://guest:***@h//"},
     {"x|--proxy|http://u:pw@proxy:3128", "x --proxy http://u:***@proxy:3128"},
-    {"git|clone|https://oauth2:glpat-abcdefghij0123456789@gitlab.com/a/b.git", "git clone https://oauth2:***@gitlab.com/a/b.git"},
+    {"git|clone|https://oauth2:glpat-abcdefghij0123456789@gitlab.com/a/b.git",
+     "git clone https://oauth2:***@gitlab.com/a/b.git"},
     {"git|clone|https://ghp_" MIX36 "@github.com/a/b", "git clone https://***@github.com/a/b"},
     {"x|https://0123456789abcdef0123456789abcdef@o1.ingest.sentry.io/2", "x https://***@o1.ingest.sentry.io/2"},
     {"x|jdbc:mysql://h/db?user=me&password=abc&ssl=1", "x jdbc:mysql://h/db?user=me&password=***&ssl=1"},
     {"x|https://h/api?access_token=abc&page=2", "x https://h/api?access_token=***&page=2"},
     {"x|https://h/?key=AIzabc&q=1", "x https://h/?key=***&q=1"},
-    {"x|https://a.blob.core.windows.net/c?sv=2022&sig=ab%2Bc%3D&se=1", "x https://a.blob.core.windows.net/c?sv=2022&sig=***&se=1"},
+    {"x|https://a.blob.core.windows.net/c?sv=2022&sig=ab%2Bc%3D&se=1",
+     "x https://a.blob.core.windows.net/c?sv=2022&sig=***&se=1"},
     {"x|https://b.s3.amazonaws.com/k?X-Amz-Signature=" HEX64 "&X-Amz-Security-Token=abc",
      "x https://b.s3.amazonaws.com/k?X-Amz-Signature=***&X-Amz-Security-Token=***"},
     {"x|https://hooks.slack.com/services/T0000/B0000/abcdef", "x https://hooks.slack.com/services/***"},
@@ -196,8 +206,7 @@ static const char *const alike[] = {
 static void words_of(char *out, const char *text)
 {
     size_t n = strlen(text);
-    for (size_t i = 0; i <= n; i++)
-        out[i] = text[i] == '|' ? 0 : text[i];
+    for (size_t i = 0; i <= n; i++) out[i] = text[i] == '|' ? 0 : text[i];
 }
 
 static size_t check(const struct row *rows, size_t n)
@@ -210,17 +219,16 @@ static size_t check(const struct row *rows, size_t n)
         gs_mask_arguments(again, sizeof again, out);
         if (strcmp(out, rows[i].expected) != 0)
             print_error("%s\n  is       %s\n  expected %s\n", rows[i].words, out, rows[i].expected), wrong++;
-        if (strcmp(again, out) != 0)
-            print_error("%s\n  twice    %s\n", out, again), wrong++;
+        if (strcmp(again, out) != 0) print_error("%s\n  twice    %s\n", out, again), wrong++;
     }
     return wrong;
 }
 
-#define TABLE_TEST(table)                                                                                        \
-    static void masks_##table(void **state)                                                                      \
-    {                                                                                                            \
-        (void)state;                                                                                             \
-        assert_int_equal(check(table, sizeof table / sizeof *table), 0);                                         \
+#define TABLE_TEST(table)                                                \
+    static void masks_##table(void **state)                              \
+    {                                                                    \
+        (void)state;                                                     \
+        assert_int_equal(check(table, sizeof table / sizeof *table), 0); \
     }
 TABLE_TEST(options)
 TABLE_TEST(assignments)
@@ -235,14 +243,11 @@ static void look_alikes_stay(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
         const size_t n = strlen(alike[i]);
-        for (size_t k = 0; k <= n; k++)
-            words[k] = alike[i][k] == ' ' ? 0 : alike[i][k];
+        for (size_t k = 0; k <= n; k++) words[k] = alike[i][k] == ' ' ? 0 : alike[i][k];
         gs_mask_words(out, sizeof out, words, n + 1);
-        if (strcmp(out, alike[i]) != 0)
-            print_error("%s\n  is       %s\n", alike[i], out), wrong++;
+        if (strcmp(out, alike[i]) != 0) print_error("%s\n  is       %s\n", alike[i], out), wrong++;
         gs_mask_arguments(out, sizeof out, alike[i]);
-        if (strcmp(out, alike[i]) != 0)
-            print_error("%s\n  as text  %s\n", alike[i], out), wrong++;
+        if (strcmp(out, alike[i]) != 0) print_error("%s\n  as text  %s\n", alike[i], out), wrong++;
     }
     assert_int_equal(wrong, 0);
 }
@@ -280,13 +285,11 @@ static void every_length_is_safe(void **state)
         const size_t n = gs_mask_words(out, size, words, sizeof words);
         assert_null(size ? strstr(out, "SECRET") : NULL);
         assert_true(size == 0 || (n < size && out[n] == 0));
-        for (size_t i = size; i < sizeof out; i++)
-            assert_int_equal(out[i], 'X');
+        for (size_t i = size; i < sizeof out; i++) assert_int_equal(out[i], 'X');
     }
     for (size_t n = 1; n < sizeof words; n++) { /* a word that is cut is left out: arguments.c */
         memcpy(in, words, n);
-        if (in[n - 1] && in[n - 1] != ' ' && in[n - 1] != '\n')
-            continue;
+        if (in[n - 1] && in[n - 1] != ' ' && in[n - 1] != '\n') continue;
         gs_mask_words(out, sizeof out, in, n);
         assert_null(strstr(out, "SECRET"));
     }

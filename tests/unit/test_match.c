@@ -30,9 +30,13 @@ static void add(struct sites *s, const char *line)
     bool program = file[0] == '!';
     snprintf(s->text[s->n][0], sizeof s->text[0][0], "%s", file + program);
     snprintf(s->text[s->n][1], sizeof s->text[0][1], "%s", function);
-    *site = (struct gs_match_site){.file = s->text[s->n][0], .function = s->text[s->n][1], .line = number,
-                                   .program = program, .calls = s->calls[s->n],
-                                   .weight = (int64_t)(count * size), .count = count};
+    *site = (struct gs_match_site){.file = s->text[s->n][0],
+                                   .function = s->text[s->n][1],
+                                   .line = number,
+                                   .program = program,
+                                   .calls = s->calls[s->n],
+                                   .weight = (int64_t)(count * size),
+                                   .count = count};
     for (char *word = strtok(calls, ","); word && site->calls_n < CALLS; word = strtok(NULL, ",")) {
         uint64_t hash = 1;
         for (const char *p = word; *p; p++) {
@@ -242,8 +246,8 @@ static void scatter(struct sites *s)
             continue;
         }
         seen[file][function][at] = true;
-        snprintf(line, sizeof line, "%sf%u.py g%u %u c%u,c%u %ux%u", file == 0 ? "!/x/" : "/y/", file,
-                 function, at, below(4), below(4), 1 + below(3), 1 + below(3));
+        snprintf(line, sizeof line, "%sf%u.py g%u %u c%u,c%u %ux%u", file == 0 ? "!/x/" : "/y/", file, function, at,
+                 below(4), below(4), 1 + below(3), 1 + below(3));
         add(s, line);
     }
 }

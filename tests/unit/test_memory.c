@@ -16,9 +16,7 @@ static void start(struct syn *s, int64_t first_free)
 
 static void block(struct syn *s, int layer, int64_t mib, int64_t at, int64_t life)
 {
-    syn_alloc(s,
-              (struct syn_alloc){
-                  .layer = layer, .bytes = mib * SYN_MIB, .at = at, .life = life, .address = at});
+    syn_alloc(s, (struct syn_alloc){.layer = layer, .bytes = mib * SYN_MIB, .at = at, .life = life, .address = at});
 }
 
 static void sample(struct syn *s, int64_t at, int64_t free_mib)
@@ -31,9 +29,7 @@ static void sample(struct syn *s, int64_t at, int64_t free_mib)
 
 static void assert_sums(const struct gs_device_memory *m)
 {
-    int64_t own = m->tensor_bytes == GS_UNKNOWN
-                      ? m->direct_bytes
-                      : m->tensor_bytes + m->cached_bytes + m->direct_bytes;
+    int64_t own = m->tensor_bytes == GS_UNKNOWN ? m->direct_bytes : m->tensor_bytes + m->cached_bytes + m->direct_bytes;
     assert_int_equal(own, m->live_bytes);
     assert_int_equal(own + m->outside_bytes + m->free_bytes, m->total_bytes);
 }

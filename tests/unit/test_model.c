@@ -20,32 +20,58 @@ struct count {
 /* Worked out from the configurations by formula: Llama's form V·h·(1 tied | 2) + h + L(h·d(2a + 2kv) + 3hf + 2h),
  * GPT-2's (V + 1024)h + L(12h² + 13h) + 2h; BERT's, ViT's and ResNet's as published. */
 static const struct count by_formula[] = {
-    {"gpt2", 124439808}, {"gpt2-medium", 354823168}, {"gpt2-large", 774030080}, {"gpt2-xl", 1557611200},
-    {"bert-base-uncased", 109482240}, {"bert-base-cased", 108310272}, {"bert-large-uncased", 335141888},
-    {"vit-b-16", 86567656}, {"vit-l-16", 304326632},
-    {"llama-2-7b", 6738415616}, {"llama-2-13b", 13015864320}, {"llama-2-70b", 68976648192},
-    {"llama-3-8b", 8030261248}, {"llama-3-70b", 70553706496}, {"llama-3.1-405b", 405853388800},
-    {"llama-3.2-1b", 1235814400}, {"llama-3.2-3b", 3212749824}, {"mistral-7b", 7241732096},
-    {"mixtral-8x7b", 46702792704}, {"qwen2.5-0.5b", 494032768}, {"qwen2.5-1.5b", 1543714304},
-    {"qwen2.5-3b", 3085938688}, {"qwen2.5-7b", 7615616512}, {"qwen2.5-14b", 14770033664},
-    {"qwen2.5-32b", 32763876352}, {"qwen2.5-72b", 72706203648}, {"gemma-2-2b", 2614341888},
-    {"gemma-2-9b", 9241705984}, {"gemma-2-27b", 27227128320},
+    {"gpt2", 124439808},
+    {"gpt2-medium", 354823168},
+    {"gpt2-large", 774030080},
+    {"gpt2-xl", 1557611200},
+    {"bert-base-uncased", 109482240},
+    {"bert-base-cased", 108310272},
+    {"bert-large-uncased", 335141888},
+    {"vit-b-16", 86567656},
+    {"vit-l-16", 304326632},
+    {"llama-2-7b", 6738415616},
+    {"llama-2-13b", 13015864320},
+    {"llama-2-70b", 68976648192},
+    {"llama-3-8b", 8030261248},
+    {"llama-3-70b", 70553706496},
+    {"llama-3.1-405b", 405853388800},
+    {"llama-3.2-1b", 1235814400},
+    {"llama-3.2-3b", 3212749824},
+    {"mistral-7b", 7241732096},
+    {"mixtral-8x7b", 46702792704},
+    {"qwen2.5-0.5b", 494032768},
+    {"qwen2.5-1.5b", 1543714304},
+    {"qwen2.5-3b", 3085938688},
+    {"qwen2.5-7b", 7615616512},
+    {"qwen2.5-14b", 14770033664},
+    {"qwen2.5-32b", 32763876352},
+    {"qwen2.5-72b", 72706203648},
+    {"gemma-2-2b", 2614341888},
+    {"gemma-2-9b", 9241705984},
+    {"gemma-2-27b", 27227128320},
 };
 
 /* Counted with torchvision 0.26.0 on the meta device: sum(p.numel() for p in model.parameters()). */
 static const struct count by_torchvision[] = {
-    {"resnet-18", 11689512}, {"resnet-34", 21797672}, {"resnet-50", 25557032}, {"resnet-101", 44549160},
-    {"resnet-152", 60192808}, {"resnext-50-32x4d", 25028904}, {"resnext-101-32x8d", 88791336},
-    {"resnext-101-64x4d", 83455272}, {"wide-resnet-50-2", 68883240}, {"wide-resnet-101-2", 126886696},
-    {"alexnet", 61100840}, {"vgg-11", 132863336}, {"vgg-13", 133047848}, {"vgg-16", 138357544},
-    {"vgg-19", 143667240}, {"vgg-11-bn", 132868840}, {"vgg-13-bn", 133053736}, {"vgg-16-bn", 138365992},
-    {"vgg-19-bn", 143678248}, {"densenet-121", 7978856}, {"densenet-161", 28681000},
-    {"densenet-169", 14149480}, {"densenet-201", 20013928}, {"mobilenet-v2", 3504872},
-    {"mobilenet-v3-large", 5483032}, {"mobilenet-v3-small", 2542856}, {"efficientnet-b0", 5288548},
-    {"efficientnet-b1", 7794184}, {"efficientnet-b2", 9109994}, {"efficientnet-b3", 12233232},
-    {"efficientnet-b4", 19341616}, {"efficientnet-b5", 30389784}, {"efficientnet-b6", 43040704},
-    {"efficientnet-b7", 66347960}, {"convnext-tiny", 28589128}, {"convnext-small", 50223688},
-    {"convnext-base", 88591464}, {"convnext-large", 197767336},
+    {"resnet-18", 11689512},         {"resnet-34", 21797672},
+    {"resnet-50", 25557032},         {"resnet-101", 44549160},
+    {"resnet-152", 60192808},        {"resnext-50-32x4d", 25028904},
+    {"resnext-101-32x8d", 88791336}, {"resnext-101-64x4d", 83455272},
+    {"wide-resnet-50-2", 68883240},  {"wide-resnet-101-2", 126886696},
+    {"alexnet", 61100840},           {"vgg-11", 132863336},
+    {"vgg-13", 133047848},           {"vgg-16", 138357544},
+    {"vgg-19", 143667240},           {"vgg-11-bn", 132868840},
+    {"vgg-13-bn", 133053736},        {"vgg-16-bn", 138365992},
+    {"vgg-19-bn", 143678248},        {"densenet-121", 7978856},
+    {"densenet-161", 28681000},      {"densenet-169", 14149480},
+    {"densenet-201", 20013928},      {"mobilenet-v2", 3504872},
+    {"mobilenet-v3-large", 5483032}, {"mobilenet-v3-small", 2542856},
+    {"efficientnet-b0", 5288548},    {"efficientnet-b1", 7794184},
+    {"efficientnet-b2", 9109994},    {"efficientnet-b3", 12233232},
+    {"efficientnet-b4", 19341616},   {"efficientnet-b5", 30389784},
+    {"efficientnet-b6", 43040704},   {"efficientnet-b7", 66347960},
+    {"convnext-tiny", 28589128},     {"convnext-small", 50223688},
+    {"convnext-base", 88591464},     {"convnext-large", 197767336},
 };
 
 /* Counted with transformers 5.23.0 on the meta device, from the published configurations: decoders as
@@ -53,69 +79,208 @@ static const struct count by_torchvision[] = {
  * the embedding, as it is published), ViT as AutoModelForImageClassification with 1000 classes, Whisper as
  * WhisperForConditionalGeneration; the cards of Distil-Whisper say 166M, 394M and 756M. */
 static const struct count by_transformers[] = {
-    {"gpt2", 124439808}, {"gpt2-medium", 354823168}, {"gpt2-large", 774030080}, {"gpt2-xl", 1557611200},
-    {"distilgpt2", 81912576}, {"gpt3-175b", 174604259328}, {"gpt-neo-125m", 125198592},
-    {"gpt-neo-1.3b", 1315575808}, {"gpt-neo-2.7b", 2651307520}, {"gpt-j-6b", 6050882784},
-    {"gpt-neox-20b", 20554567680}, {"pythia-70m", 70426624}, {"pythia-160m", 162322944},
-    {"pythia-410m", 405334016}, {"pythia-1b", 1011781632}, {"pythia-1.4b", 1414647808},
-    {"pythia-2.8b", 2775208960}, {"pythia-6.9b", 6857302016}, {"pythia-12b", 11846072320},
-    {"opt-125m", 125239296}, {"opt-1.3b", 1315758080}, {"opt-2.7b", 2651596800}, {"opt-6.7b", 6658473984},
-    {"opt-13b", 12853473280}, {"opt-30b", 29974540288}, {"opt-66b", 65719701504}, {"opt-175b", 174604468224},
-    {"opt-350m", 331196416}, {"bloom-560m", 559214592}, {"bloom-1b1", 1065314304}, {"bloom-1b7", 1722408960},
-    {"bloom-3b", 3002557440}, {"bloom-7b1", 7069016064}, {"bloom", 176247271424}, {"falcon-7b", 6921720704},
-    {"falcon-40b", 41303293952}, {"falcon-180b", 178557088768}, {"mpt-7b", 6649286656},
-    {"mpt-30b", 29957200896}, {"phi-1.5", 1418270720}, {"phi-2", 2779683840}, {"starcoder", 15517456384},
-    {"starcoder2-3b", 3030371328}, {"starcoder2-7b", 7173923840}, {"llama-7b", 6738415616},
-    {"llama-13b", 13015864320}, {"llama-30b", 32528943616}, {"llama-65b", 65285660672},
-    {"llama-2-7b", 6738415616}, {"llama-2-13b", 13015864320}, {"llama-2-70b", 68976648192},
-    {"llama-3-8b", 8030261248}, {"llama-3-70b", 70553706496}, {"llama-3.1-8b", 8030261248},
-    {"llama-3.1-70b", 70553706496}, {"llama-3.1-405b", 405853388800}, {"llama-3.2-1b", 1235814400},
-    {"llama-3.2-3b", 3212749824}, {"codellama-7b", 6738546688}, {"codellama-13b", 13016028160},
-    {"codellama-34b", 33743970304}, {"codellama-70b", 68976910336}, {"tinyllama-1.1b", 1100048384},
-    {"open-llama-3b", 3426473600}, {"smollm-135m", 134515008}, {"smollm-360m", 361821120},
-    {"smollm-1.7b", 1711376384}, {"smollm2-135m", 134515008}, {"smollm2-360m", 361821120},
-    {"smollm2-1.7b", 1711376384}, {"falcon3-1b", 1669408768}, {"falcon3-3b", 3227655168},
-    {"falcon3-7b", 7455550464}, {"falcon3-10b", 10305653760}, {"yi-6b", 6061035520}, {"yi-9b", 8829407232},
-    {"yi-34b", 34388917248}, {"deepseek-llm-7b", 6910365696}, {"deepseek-llm-67b", 67425001472},
-    {"smollm3-3b", 3075098624}, {"mistral-7b", 7241732096}, {"mistral-7b-v0.2", 7241732096},
-    {"mistral-7b-v0.3", 7248023552}, {"mistral-nemo-12b", 12247782400}, {"mistral-small-24b", 23572403200},
-    {"mistral-large-2407", 122610069504}, {"ministral-8b-2410", 8019808256}, {"codestral-22b", 22247282688},
-    {"mixtral-8x7b", 46702792704}, {"mixtral-8x22b", 140630071296}, {"qwen2.5-0.5b", 494032768},
-    {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688}, {"qwen2.5-7b", 7615616512},
-    {"qwen2.5-14b", 14770033664}, {"qwen2.5-32b", 32763876352}, {"qwen2.5-72b", 72706203648},
-    {"deepseek-r1-distill-qwen-1.5b", 1777088000}, {"qwen3-0.6b", 596049920}, {"qwen3-1.7b", 1720574976}, {"qwen3-4b", 4022468096}, {"qwen3-8b", 8190735360},
-    {"qwen3-14b", 14768307200}, {"qwen3-32b", 32762123264}, {"qwen3-30b-a3b", 30532122624},
-    {"qwen3-235b-a22b", 235093634560}, {"qwen3-coder-480b-a35b", 480154875392},
-    {"qwen1.5-moe-a2.7b", 14315784192}, {"qwen2-57b-a14b", 57408658944}, {"gemma-2b", 2506172416},
-    {"gemma-7b", 8537680896}, {"gemma-2-2b", 2614341888}, {"gemma-2-9b", 9241705984},
-    {"gemma-2-27b", 27227128320}, {"gemma-3-270m", 268098176}, {"gemma-3-1b", 999885952},
-    {"gemma-3-4b-text", 3880263168}, {"gemma-3-12b-text", 11766034176}, {"gemma-3-27b-text", 27009346304},
-    {"phi-3-mini", 3821079552}, {"phi-3-mini-128k", 3821079552}, {"phi-3-medium", 13960238080},
-    {"phi-4", 14659507200}, {"phi-4-mini", 3836021760}, {"phi-3.5-moe", 41873153344}, {"olmo-1b", 1176764416},
-    {"olmo-7b", 6888095744}, {"olmo-2-1b", 1484916736}, {"olmo-2-7b", 7298617344},
-    {"olmo-2-13b", 13716198400}, {"olmo-2-32b", 32234279936}, {"olmoe-1b-7b", 6919161856},
-    {"glm-4-9b", 9399951360}, {"stablelm-3b-4e1t", 2795443200}, {"stablelm-2-1.6b", 1644515328},
-    {"command-r", 34980831232}, {"command-r-plus", 103810674688}, {"gpt-oss-20b", 20914757184},
-    {"gpt-oss-120b", 116829156672}, {"deepseek-v2-lite", 15706484224}, {"deepseek-v2", 235741434880},
-    {"deepseek-v3", 671026404352}, {"kimi-k2", 1026408209408}, {"llama-4-scout-text", 107769861120},
-    {"llama-4-maverick-text", 400711848960}, {"bert-base-uncased", 109482240}, {"bert-base-cased", 108310272},
-    {"bert-base-multilingual-cased", 177853440}, {"bert-large-uncased", 335141888},
-    {"bert-large-cased", 333579264}, {"roberta-base", 124645632}, {"roberta-large", 355359744},
-    {"xlm-roberta-base", 278043648}, {"xlm-roberta-large", 559890432}, {"distilroberta-base", 82118400},
-    {"distilbert-base-uncased", 66362880}, {"distilbert-base-cased", 65190912}, {"minilm-l6", 22713216},
-    {"bge-small-en-v1.5", 33360000}, {"t5-small", 60506624}, {"t5-base", 222903552}, {"t5-large", 737668096},
-    {"t5-3b", 2851598336}, {"t5-11b", 11307321344}, {"flan-t5-small", 76961152}, {"flan-t5-base", 247577856},
-    {"flan-t5-large", 783150080}, {"flan-t5-xl", 2849757184}, {"flan-t5-xxl", 11135332352},
-    {"vit-ti-16", 5717416}, {"vit-s-16", 22050664}, {"vit-b-16", 86567656}, {"vit-b-32", 88224232},
-    {"vit-l-16", 304326632}, {"vit-l-32", 306535400}, {"vit-h-14", 632045800},
-    {"whisper-tiny", 37760640}, {"whisper-base", 72593920}, {"whisper-small", 241734912}, {"whisper-medium", 763857920},
-    {"whisper-large-v2", 1543304960}, {"whisper-large-v3", 1543490560}, {"whisper-large-v3-turbo", 808878080},
-    {"whisper-tiny.en", 37760256}, {"whisper-base.en", 72593408}, {"whisper-small.en", 241734144},
-    {"whisper-medium.en", 763856896}, {"distil-small.en", 166132224}, {"distil-medium.en", 394375168},
-    {"distil-large-v2", 756220160}, {"distil-large-v3", 756405760},
-    {"mamba-130m", 129135360}, {"mamba-370m", 371516416}, {"mamba-790m", 793204224}, {"mamba-1.4b", 1372178432},
-    {"mamba-2.8b", 2768345600}, {"mamba2-130m", 128989632}, {"mamba2-370m", 368346624}, {"mamba2-780m", 780161280},
-    {"mamba2-1.3b", 1343757312}, {"mamba2-2.7b", 2702599680}, {"falcon-mamba-7b", 7272665088},
+    {"gpt2", 124439808},
+    {"gpt2-medium", 354823168},
+    {"gpt2-large", 774030080},
+    {"gpt2-xl", 1557611200},
+    {"distilgpt2", 81912576},
+    {"gpt3-175b", 174604259328},
+    {"gpt-neo-125m", 125198592},
+    {"gpt-neo-1.3b", 1315575808},
+    {"gpt-neo-2.7b", 2651307520},
+    {"gpt-j-6b", 6050882784},
+    {"gpt-neox-20b", 20554567680},
+    {"pythia-70m", 70426624},
+    {"pythia-160m", 162322944},
+    {"pythia-410m", 405334016},
+    {"pythia-1b", 1011781632},
+    {"pythia-1.4b", 1414647808},
+    {"pythia-2.8b", 2775208960},
+    {"pythia-6.9b", 6857302016},
+    {"pythia-12b", 11846072320},
+    {"opt-125m", 125239296},
+    {"opt-1.3b", 1315758080},
+    {"opt-2.7b", 2651596800},
+    {"opt-6.7b", 6658473984},
+    {"opt-13b", 12853473280},
+    {"opt-30b", 29974540288},
+    {"opt-66b", 65719701504},
+    {"opt-175b", 174604468224},
+    {"opt-350m", 331196416},
+    {"bloom-560m", 559214592},
+    {"bloom-1b1", 1065314304},
+    {"bloom-1b7", 1722408960},
+    {"bloom-3b", 3002557440},
+    {"bloom-7b1", 7069016064},
+    {"bloom", 176247271424},
+    {"falcon-7b", 6921720704},
+    {"falcon-40b", 41303293952},
+    {"falcon-180b", 178557088768},
+    {"mpt-7b", 6649286656},
+    {"mpt-30b", 29957200896},
+    {"phi-1.5", 1418270720},
+    {"phi-2", 2779683840},
+    {"starcoder", 15517456384},
+    {"starcoder2-3b", 3030371328},
+    {"starcoder2-7b", 7173923840},
+    {"llama-7b", 6738415616},
+    {"llama-13b", 13015864320},
+    {"llama-30b", 32528943616},
+    {"llama-65b", 65285660672},
+    {"llama-2-7b", 6738415616},
+    {"llama-2-13b", 13015864320},
+    {"llama-2-70b", 68976648192},
+    {"llama-3-8b", 8030261248},
+    {"llama-3-70b", 70553706496},
+    {"llama-3.1-8b", 8030261248},
+    {"llama-3.1-70b", 70553706496},
+    {"llama-3.1-405b", 405853388800},
+    {"llama-3.2-1b", 1235814400},
+    {"llama-3.2-3b", 3212749824},
+    {"codellama-7b", 6738546688},
+    {"codellama-13b", 13016028160},
+    {"codellama-34b", 33743970304},
+    {"codellama-70b", 68976910336},
+    {"tinyllama-1.1b", 1100048384},
+    {"open-llama-3b", 3426473600},
+    {"smollm-135m", 134515008},
+    {"smollm-360m", 361821120},
+    {"smollm-1.7b", 1711376384},
+    {"smollm2-135m", 134515008},
+    {"smollm2-360m", 361821120},
+    {"smollm2-1.7b", 1711376384},
+    {"falcon3-1b", 1669408768},
+    {"falcon3-3b", 3227655168},
+    {"falcon3-7b", 7455550464},
+    {"falcon3-10b", 10305653760},
+    {"yi-6b", 6061035520},
+    {"yi-9b", 8829407232},
+    {"yi-34b", 34388917248},
+    {"deepseek-llm-7b", 6910365696},
+    {"deepseek-llm-67b", 67425001472},
+    {"smollm3-3b", 3075098624},
+    {"mistral-7b", 7241732096},
+    {"mistral-7b-v0.2", 7241732096},
+    {"mistral-7b-v0.3", 7248023552},
+    {"mistral-nemo-12b", 12247782400},
+    {"mistral-small-24b", 23572403200},
+    {"mistral-large-2407", 122610069504},
+    {"ministral-8b-2410", 8019808256},
+    {"codestral-22b", 22247282688},
+    {"mixtral-8x7b", 46702792704},
+    {"mixtral-8x22b", 140630071296},
+    {"qwen2.5-0.5b", 494032768},
+    {"qwen2.5-1.5b", 1543714304},
+    {"qwen2.5-3b", 3085938688},
+    {"qwen2.5-7b", 7615616512},
+    {"qwen2.5-14b", 14770033664},
+    {"qwen2.5-32b", 32763876352},
+    {"qwen2.5-72b", 72706203648},
+    {"deepseek-r1-distill-qwen-1.5b", 1777088000},
+    {"qwen3-0.6b", 596049920},
+    {"qwen3-1.7b", 1720574976},
+    {"qwen3-4b", 4022468096},
+    {"qwen3-8b", 8190735360},
+    {"qwen3-14b", 14768307200},
+    {"qwen3-32b", 32762123264},
+    {"qwen3-30b-a3b", 30532122624},
+    {"qwen3-235b-a22b", 235093634560},
+    {"qwen3-coder-480b-a35b", 480154875392},
+    {"qwen1.5-moe-a2.7b", 14315784192},
+    {"qwen2-57b-a14b", 57408658944},
+    {"gemma-2b", 2506172416},
+    {"gemma-7b", 8537680896},
+    {"gemma-2-2b", 2614341888},
+    {"gemma-2-9b", 9241705984},
+    {"gemma-2-27b", 27227128320},
+    {"gemma-3-270m", 268098176},
+    {"gemma-3-1b", 999885952},
+    {"gemma-3-4b-text", 3880263168},
+    {"gemma-3-12b-text", 11766034176},
+    {"gemma-3-27b-text", 27009346304},
+    {"phi-3-mini", 3821079552},
+    {"phi-3-mini-128k", 3821079552},
+    {"phi-3-medium", 13960238080},
+    {"phi-4", 14659507200},
+    {"phi-4-mini", 3836021760},
+    {"phi-3.5-moe", 41873153344},
+    {"olmo-1b", 1176764416},
+    {"olmo-7b", 6888095744},
+    {"olmo-2-1b", 1484916736},
+    {"olmo-2-7b", 7298617344},
+    {"olmo-2-13b", 13716198400},
+    {"olmo-2-32b", 32234279936},
+    {"olmoe-1b-7b", 6919161856},
+    {"glm-4-9b", 9399951360},
+    {"stablelm-3b-4e1t", 2795443200},
+    {"stablelm-2-1.6b", 1644515328},
+    {"command-r", 34980831232},
+    {"command-r-plus", 103810674688},
+    {"gpt-oss-20b", 20914757184},
+    {"gpt-oss-120b", 116829156672},
+    {"deepseek-v2-lite", 15706484224},
+    {"deepseek-v2", 235741434880},
+    {"deepseek-v3", 671026404352},
+    {"kimi-k2", 1026408209408},
+    {"llama-4-scout-text", 107769861120},
+    {"llama-4-maverick-text", 400711848960},
+    {"bert-base-uncased", 109482240},
+    {"bert-base-cased", 108310272},
+    {"bert-base-multilingual-cased", 177853440},
+    {"bert-large-uncased", 335141888},
+    {"bert-large-cased", 333579264},
+    {"roberta-base", 124645632},
+    {"roberta-large", 355359744},
+    {"xlm-roberta-base", 278043648},
+    {"xlm-roberta-large", 559890432},
+    {"distilroberta-base", 82118400},
+    {"distilbert-base-uncased", 66362880},
+    {"distilbert-base-cased", 65190912},
+    {"minilm-l6", 22713216},
+    {"bge-small-en-v1.5", 33360000},
+    {"t5-small", 60506624},
+    {"t5-base", 222903552},
+    {"t5-large", 737668096},
+    {"t5-3b", 2851598336},
+    {"t5-11b", 11307321344},
+    {"flan-t5-small", 76961152},
+    {"flan-t5-base", 247577856},
+    {"flan-t5-large", 783150080},
+    {"flan-t5-xl", 2849757184},
+    {"flan-t5-xxl", 11135332352},
+    {"vit-ti-16", 5717416},
+    {"vit-s-16", 22050664},
+    {"vit-b-16", 86567656},
+    {"vit-b-32", 88224232},
+    {"vit-l-16", 304326632},
+    {"vit-l-32", 306535400},
+    {"vit-h-14", 632045800},
+    {"whisper-tiny", 37760640},
+    {"whisper-base", 72593920},
+    {"whisper-small", 241734912},
+    {"whisper-medium", 763857920},
+    {"whisper-large-v2", 1543304960},
+    {"whisper-large-v3", 1543490560},
+    {"whisper-large-v3-turbo", 808878080},
+    {"whisper-tiny.en", 37760256},
+    {"whisper-base.en", 72593408},
+    {"whisper-small.en", 241734144},
+    {"whisper-medium.en", 763856896},
+    {"distil-small.en", 166132224},
+    {"distil-medium.en", 394375168},
+    {"distil-large-v2", 756220160},
+    {"distil-large-v3", 756405760},
+    {"mamba-130m", 129135360},
+    {"mamba-370m", 371516416},
+    {"mamba-790m", 793204224},
+    {"mamba-1.4b", 1372178432},
+    {"mamba-2.8b", 2768345600},
+    {"mamba2-130m", 128989632},
+    {"mamba2-370m", 368346624},
+    {"mamba2-780m", 780161280},
+    {"mamba2-1.3b", 1343757312},
+    {"mamba2-2.7b", 2702599680},
+    {"falcon-mamba-7b", 7272665088},
     {"mamba-codestral-7b", 7285403648}, /* so says its card, too */
 };
 
@@ -140,8 +305,7 @@ static void presets_have_the_published_counts(void **state)
 static bool counted(const char *name, const struct count *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].name, name) == 0)
-            return true;
+        if (strcmp(rows[i].name, name) == 0) return true;
     return false;
 }
 
@@ -164,8 +328,7 @@ static struct model made(const char *name)
     struct model m = {0};
     int exit_code = -1;
 
-    if (!model_named("test", name, &m, &exit_code))
-        fail_msg("%s is not known (%d)", name, exit_code);
+    if (!model_named("test", name, &m, &exit_code)) fail_msg("%s is not known (%d)", name, exit_code);
     return m;
 }
 
@@ -192,8 +355,7 @@ static uint64_t in_place(const struct model *m, enum tensor_place place)
     uint64_t params = 0;
 
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (m->tensors[i].place == place)
-            params += m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count;
+        if (m->tensors[i].place == place) params += m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count;
     return params;
 }
 
@@ -205,12 +367,10 @@ static uint64_t layer_by_layer(const struct model *m)
     for (size_t i = 0; i < m->tensors_n; i++) {
         const struct model_tensor *t = &m->tensors[i];
 
-        if (t->place != TENSOR_IN_LAYER)
-            continue;
+        if (t->place != TENSOR_IN_LAYER) continue;
         assert_true(t->layers >= 1 && t->layers <= m->shape.layers);
         assert_int_equal(t->count % t->layers, 0);
-        if (t->kind == 0)
-            assert_int_equal(t->layers, m->shape.layers);
+        if (t->kind == 0) assert_int_equal(t->layers, m->shape.layers);
         params += t->rows * t->cols * (t->count / t->layers) * t->layers;
     }
     return params;
@@ -227,8 +387,7 @@ static void adds_up(const char *name)
     assert_true(m.shape.layers > 0 && layer > 0 && layer * m.shape.layers >= in_layers && layer <= in_layers);
     assert_true(model_active_params(&m) <= m.params && model_active_params(&m) > 0);
     assert_true(model_expert_params(&m) < m.params);
-    if (m.shape.experts == 0)
-        assert_int_equal(model_active_params(&m), m.params);
+    if (m.shape.experts == 0) assert_int_equal(model_active_params(&m), m.params);
     for (size_t i = 0; i < m.tensors_n; i++) {
         assert_true(strlen(m.tensors[i].name) > 0);
         assert_true(m.tensors[i].dims == 1 || m.tensors[i].dims == 2 || m.tensors[i].dims == 4);
@@ -250,16 +409,15 @@ static void tokens_use_what_the_papers_say(void **state)
         const char *name;
         double low, high;
     } rows[] = {
-        {"mixtral-8x7b", 12.8, 13.0},   /* "uses 13B active parameters", Jiang et al. 2024 */
-        {"mixtral-8x22b", 38.5, 39.5},  /* "39B active" */
-        {"deepseek-v2", 20.5, 21.5},    /* "21B are activated", DeepSeek-AI 2024 */
-        {"deepseek-v3", 36.5, 37.6},    /* "37B activated" */
-        {"qwen3-30b-a3b", 3.25, 3.4},   /* 3.3B activated */
-        {"qwen3-235b-a22b", 21.5, 22.5},
-        {"qwen1.5-moe-a2.7b", 2.6, 2.75},
-        {"olmoe-1b-7b", 1.25, 1.35},    /* "1.3B active", Muennighoff et al. 2024 */
-        {"kimi-k2", 31.5, 33.0},        /* "32 billion activated" */
-        {"phi-3.5-moe", 6.5, 6.7},      /* "6.6B active" */
+        {"mixtral-8x7b", 12.8, 13.0},  /* "uses 13B active parameters", Jiang et al. 2024 */
+        {"mixtral-8x22b", 38.5, 39.5}, /* "39B active" */
+        {"deepseek-v2", 20.5, 21.5},   /* "21B are activated", DeepSeek-AI 2024 */
+        {"deepseek-v3", 36.5, 37.6},   /* "37B activated" */
+        {"qwen3-30b-a3b", 3.25, 3.4},  /* 3.3B activated */
+        {"qwen3-235b-a22b", 21.5, 22.5}, {"qwen1.5-moe-a2.7b", 2.6, 2.75},
+        {"olmoe-1b-7b", 1.25, 1.35}, /* "1.3B active", Muennighoff et al. 2024 */
+        {"kimi-k2", 31.5, 33.0},     /* "32 billion activated" */
+        {"phi-3.5-moe", 6.5, 6.7},   /* "6.6B active" */
     };
 
     (void)state;
@@ -267,8 +425,7 @@ static void tokens_use_what_the_papers_say(void **state)
         struct model m = made(rows[i].name);
         double active = (double)model_active_params(&m) / 1e9;
 
-        if (active < rows[i].low || active > rows[i].high)
-            fail_msg("%s: %f", rows[i].name, active);
+        if (active < rows[i].low || active > rows[i].high) fail_msg("%s: %f", rows[i].name, active);
         model_free(&m);
     }
 }
@@ -276,8 +433,7 @@ static void tokens_use_what_the_papers_say(void **state)
 static const struct model_tensor *tensor_of(const struct model *m, const char *name, enum tensor_role role)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (strcmp(m->tensors[i].name, name) == 0 && m->tensors[i].role == role)
-            return &m->tensors[i];
+        if (strcmp(m->tensors[i].name, name) == 0 && m->tensors[i].role == role) return &m->tensors[i];
     fail_msg("%s has no %s", m->name, name);
     return NULL;
 }
@@ -335,8 +491,7 @@ static void tensors_are_those_of_the_published_files(void **state)
     is(&m, "encoder embed_positions", TENSOR_EMBEDDING, 1500, 1280, 1);
     assert_true(tensor_of(&m, "encoder embed_positions", TENSOR_EMBEDDING)->fixed);
     assert_false(tensor_of(&m, "embed_positions", TENSOR_EMBEDDING)->fixed);
-    for (size_t i = 0; i < m.tensors_n; i++)
-        assert_string_not_equal(m.tensors[i].name, "k_proj bias");
+    for (size_t i = 0; i < m.tensors_n; i++) assert_string_not_equal(m.tensors[i].name, "k_proj bias");
     model_free(&m);
 }
 
@@ -376,10 +531,8 @@ static struct model_shape small(enum model_family family)
     s.heads = 4;
     s.vocab = 100;
     s.context = 32;
-    if (family == MODEL_LLAMA || family == MODEL_T5)
-        s.ffn = 128;
-    if (family == MODEL_MAMBA)
-        s.heads = 0;
+    if (family == MODEL_LLAMA || family == MODEL_T5) s.ffn = 128;
+    if (family == MODEL_MAMBA) s.heads = 0;
     return s;
 }
 
@@ -388,8 +541,7 @@ static bool taken(const struct model_shape *s, struct model *m)
     int exit_code = -1;
     bool ok = model_shaped("test", "--layers", s, m, &exit_code);
 
-    if (!ok)
-        assert_int_equal(exit_code, 2);
+    if (!ok) assert_int_equal(exit_code, 2);
     return ok;
 }
 
@@ -406,25 +558,27 @@ static uint64_t params_of(const struct model_shape *s)
 
 static void families_have_defaults(void **state)
 {
-    struct model_shape gpt = small(MODEL_GPT), bert = small(MODEL_BERT), vit = small(MODEL_VIT), llama = small(MODEL_LLAMA), whisper = small(MODEL_WHISPER);
+    struct model_shape gpt = small(MODEL_GPT), bert = small(MODEL_BERT), vit = small(MODEL_VIT),
+                       llama = small(MODEL_LLAMA), whisper = small(MODEL_WHISPER);
 
     (void)state;
     assert_int_equal(params_of(&gpt), (100 + 32) * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
-    assert_int_equal(params_of(&bert),
-                     (100 + 32 + 2) * 64 + 2 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 64 * 64 + 64);
+    assert_int_equal(params_of(&bert), (100 + 32 + 2) * 64 + 2 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 64 * 64 + 64);
     vit.vocab = 0;
-    assert_int_equal(params_of(&vit), 3 * 16 * 16 * 64 + 64 + 64 + 197 * 64 + 2 * (12 * 64 * 64 + 13 * 64) +
-                                          2 * 64 + 1000 * 64 + 1000);
+    assert_int_equal(params_of(&vit),
+                     3 * 16 * 16 * 64 + 64 + 64 + 197 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64 + 1000 * 64 + 1000);
     assert_int_equal(params_of(&llama), 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 128 * 64 + 2 * 64) + 64);
     /* h²(3·80/h + 3) of the convolutions and 2h of their biases; sinusoids; words and places; in each layer
      * attention of 4h² + 3h, the decoder's twice, an MLP of 8h² + 5h, norms of 2h; the last norms */
     assert_int_equal(params_of(&whisper), 3 * 80 * 64 + 3 * 64 * 64 + 2 * 64 + 1500 * 64 + (100 + 32) * 64 +
-                                              3 * (4 * 64 * 64 + 3 * 64) + 2 * (8 * 64 * 64 + 5 * 64) + 5 * 2 * 64 + 2 * 2 * 64);
+                                              3 * (4 * 64 * 64 + 3 * 64) + 2 * (8 * 64 * 64 + 5 * 64) + 5 * 2 * 64 +
+                                              2 * 2 * 64);
     llama.kv_heads = 1;
     assert_int_equal(params_of(&llama), 2 * 100 * 64 + 2 * (2 * 64 * 64 + 2 * 16 * 64 + 3 * 128 * 64 + 2 * 64) + 64);
     llama.experts = 4;
     llama.experts_used = 2;
-    assert_int_equal(params_of(&llama), 2 * 100 * 64 + 2 * (2 * 64 * 64 + 2 * 16 * 64 + 4 * 3 * 128 * 64 + 4 * 64 + 2 * 64) + 64);
+    assert_int_equal(params_of(&llama),
+                     2 * 100 * 64 + 2 * (2 * 64 * 64 + 2 * 16 * 64 + 4 * 3 * 128 * 64 + 4 * 64 + 2 * 64) + 64);
 }
 
 #define REFUSES(family, field, value)          \
@@ -502,15 +656,26 @@ static void a_patch_does_not_overflow(void **state)
 /* Every number in turn is everything that 64 bits can hold: refused, or in bounds, never wrapped. */
 static void no_number_overflows(void **state)
 {
-    static const uint64_t values[] = {1, 2, 3, 1000000000, 1000000001, UINT32_MAX, 1000000000000,
-                                      INT64_MAX, UINT64_MAX - 1, UINT64_MAX, UINT64_MAX / 2 + 1, UINT64_MAX / 64};
+    static const uint64_t values[] = {1,
+                                      2,
+                                      3,
+                                      1000000000,
+                                      1000000001,
+                                      UINT32_MAX,
+                                      1000000000000,
+                                      INT64_MAX,
+                                      UINT64_MAX - 1,
+                                      UINT64_MAX,
+                                      UINT64_MAX / 2 + 1,
+                                      UINT64_MAX / 64};
     static const size_t at[] = {
 #define AT(field) offsetof(struct model_shape, field)
-        AT(layers), AT(hidden), AT(heads), AT(kv_heads), AT(head_dim), AT(ffn), AT(encoder_layers), AT(vocab),
-        AT(embedding), AT(context), AT(positions), AT(buckets), AT(token_types), AT(experts), AT(experts_used),
-        AT(shared_experts), AT(expert_ffn), AT(shared_ffn), AT(moe_layers), AT(q_rank), AT(kv_rank), AT(rope_dim),
-        AT(nope_dim), AT(v_dim), AT(window), AT(window_layers), AT(image), AT(patch), AT(channels), AT(classes),
-        AT(sound), AT(inner), AT(state), AT(taps), AT(step_rank), AT(groups),
+        AT(layers),         AT(hidden),        AT(heads),        AT(kv_heads),       AT(head_dim),   AT(ffn),
+        AT(encoder_layers), AT(vocab),         AT(embedding),    AT(context),        AT(positions),  AT(buckets),
+        AT(token_types),    AT(experts),       AT(experts_used), AT(shared_experts), AT(expert_ffn), AT(shared_ffn),
+        AT(moe_layers),     AT(q_rank),        AT(kv_rank),      AT(rope_dim),       AT(nope_dim),   AT(v_dim),
+        AT(window),         AT(window_layers), AT(image),        AT(patch),          AT(channels),   AT(classes),
+        AT(sound),          AT(inner),         AT(state),        AT(taps),           AT(step_rank),  AT(groups),
 #undef AT
     };
     const size_t n = sizeof at / sizeof *at, each = sizeof values / sizeof *values;
@@ -546,19 +711,34 @@ static void published_names_are_found(void **state)
     static const struct {
         const char *published, *name;
     } rows[] = {
-        {"meta-llama/Llama-3.1-8B", "llama-3.1-8b"}, {"meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"},
-        {"meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"}, {"meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"},
-        {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"}, {"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
-        {"mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"}, {"Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"},
-        {"Qwen/Qwen3-8B-Base", "qwen3-8b"}, {"google/gemma-2-9b-it", "gemma-2-9b"},
-        {"google/gemma-3-1b-pt", "gemma-3-1b"}, {"microsoft/Phi-3-mini-4k-instruct", "phi-3-mini"},
-        {"deepseek-ai/DeepSeek-R1", "deepseek-v3"}, {"openai-community/gpt2", "gpt2"},
-        {"HuggingFaceTB/SmolLM2-360M-Instruct", "smollm2-360m"}, {"facebook/opt-125m", "opt-125m"},
-        {"bigscience/bloom-560m", "bloom-560m"}, {"EleutherAI/pythia-1.4b", "pythia-1.4b"},
-        {"tiiuae/falcon-7b-instruct", "falcon-7b"}, {"google/flan-t5-base", "flan-t5-base"},
-        {"google/vit-base-patch16-224", "vit-b-16"}, {"FacebookAI/roberta-base", "roberta-base"},
-        {"BERT-base-uncased", "bert-base-uncased"}, {"vit_b_16", "vit-b-16"}, {"resnet50", "resnet-50"},
-        {"wide_resnet50_2", "wide-resnet-50-2"}, {"vgg16_bn", "vgg-16-bn"}, {"efficientnet_b0", "efficientnet-b0"},
+        {"meta-llama/Llama-3.1-8B", "llama-3.1-8b"},
+        {"meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"},
+        {"meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"},
+        {"meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"},
+        {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"},
+        {"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
+        {"mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"},
+        {"Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"},
+        {"Qwen/Qwen3-8B-Base", "qwen3-8b"},
+        {"google/gemma-2-9b-it", "gemma-2-9b"},
+        {"google/gemma-3-1b-pt", "gemma-3-1b"},
+        {"microsoft/Phi-3-mini-4k-instruct", "phi-3-mini"},
+        {"deepseek-ai/DeepSeek-R1", "deepseek-v3"},
+        {"openai-community/gpt2", "gpt2"},
+        {"HuggingFaceTB/SmolLM2-360M-Instruct", "smollm2-360m"},
+        {"facebook/opt-125m", "opt-125m"},
+        {"bigscience/bloom-560m", "bloom-560m"},
+        {"EleutherAI/pythia-1.4b", "pythia-1.4b"},
+        {"tiiuae/falcon-7b-instruct", "falcon-7b"},
+        {"google/flan-t5-base", "flan-t5-base"},
+        {"google/vit-base-patch16-224", "vit-b-16"},
+        {"FacebookAI/roberta-base", "roberta-base"},
+        {"BERT-base-uncased", "bert-base-uncased"},
+        {"vit_b_16", "vit-b-16"},
+        {"resnet50", "resnet-50"},
+        {"wide_resnet50_2", "wide-resnet-50-2"},
+        {"vgg16_bn", "vgg-16-bn"},
+        {"efficientnet_b0", "efficientnet-b0"},
     };
 
     (void)state;
@@ -574,7 +754,19 @@ static void published_names_are_found(void **state)
 static void unknown_names_are_refused(void **state)
 {
     static const char *const names[] = {
-        "gpt3", "llama", "", "-", "---", "_", "llama-3-9b", "nobody/nothing", "instruct", "a/b/c", "/", "\x1b[31m", "gpt2\n",
+        "gpt3",
+        "llama",
+        "",
+        "-",
+        "---",
+        "_",
+        "llama-3-9b",
+        "nobody/nothing",
+        "instruct",
+        "a/b/c",
+        "/",
+        "\x1b[31m",
+        "gpt2\n",
         "llama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8b",
     };
 
@@ -583,8 +775,7 @@ static void unknown_names_are_refused(void **state)
         struct model m = {0};
         int exit_code = -1;
 
-        if (model_named("test", names[i], &m, &exit_code))
-            fail_msg("'%s' is taken for %s", names[i], m.name);
+        if (model_named("test", names[i], &m, &exit_code)) fail_msg("'%s' is taken for %s", names[i], m.name);
         assert_true(exit_code == 2 || exit_code == 3);
         model_free(&m);
         assert_int_equal(model_preset_params(names[i]), 0);
@@ -603,9 +794,8 @@ static uint64_t outputs_of(const char *name, uint64_t height, uint64_t width, si
     *n = model_conv_maps(&m, height, width, maps, CONV_MAPS_MAX);
     for (size_t i = 0; i < *n; i++) {
         assert_int_equal(maps[i].elements, maps[i].channels * maps[i].height * maps[i].width);
-        elements += maps[i].op == CONV_ADD || maps[i].op == CONV_MULTIPLY || maps[i].op == CONV_JOIN
-                        ? 0
-                        : maps[i].elements;
+        elements +=
+            maps[i].op == CONV_ADD || maps[i].op == CONV_MULTIPLY || maps[i].op == CONV_JOIN ? 0 : maps[i].elements;
     }
     model_free(&m);
     return elements;
@@ -618,42 +808,82 @@ static void outputs_are_those_of_torchvision(void **state)
         const char *name;
         uint64_t height, width, elements;
     } rows[] = {
-        {"resnet-18", 224, 224, 7477736}, {"resnet-18", 301, 263, 12051688},
-        {"resnet-34", 224, 224, 11240936}, {"resnet-34", 301, 263, 18164968},
-        {"resnet-50", 224, 224, 32040424}, {"resnet-50", 301, 263, 51861736},
-        {"resnet-101", 224, 224, 47394280}, {"resnet-101", 301, 263, 77164264},
-        {"resnet-152", 224, 224, 66360808}, {"resnet-152", 301, 263, 108070120},
-        {"resnext-50-32x4d", 224, 224, 41900008}, {"resnext-50-32x4d", 301, 263, 67816168},
-        {"resnext-101-32x8d", 224, 224, 92326888}, {"resnext-101-32x8d", 301, 263, 150330088},
-        {"resnext-101-64x4d", 224, 224, 92326888}, {"resnext-101-64x4d", 301, 263, 150330088},
-        {"wide-resnet-50-2", 224, 224, 41900008}, {"wide-resnet-50-2", 301, 263, 67816168},
-        {"wide-resnet-101-2", 224, 224, 62371816}, {"wide-resnet-101-2", 301, 263, 101552872},
-        {"alexnet", 224, 224, 1098216}, {"alexnet", 301, 263, 1691944}, {"vgg-11", 224, 224, 16433128},
-        {"vgg-11", 301, 263, 25589608}, {"vgg-13", 224, 224, 26066920}, {"vgg-13", 301, 263, 40752872},
-        {"vgg-16", 224, 224, 28676072}, {"vgg-16", 301, 263, 44756200}, {"vgg-19", 224, 224, 31285224},
-        {"vgg-19", 301, 263, 48759528}, {"vgg-11-bn", 224, 224, 23859176}, {"vgg-11-bn", 301, 263, 37174568},
-        {"vgg-13-bn", 224, 224, 38309864}, {"vgg-13-bn", 301, 263, 59919464},
-        {"vgg-16-bn", 224, 224, 42223592}, {"vgg-16-bn", 301, 263, 65924456},
-        {"vgg-19-bn", 224, 224, 46137320}, {"vgg-19-bn", 301, 263, 71929448},
-        {"densenet-121", 224, 224, 38612456}, {"densenet-121", 301, 263, 61115368},
-        {"densenet-161", 224, 224, 70473832}, {"densenet-161", 301, 263, 110955400},
-        {"densenet-169", 224, 224, 45731816}, {"densenet-169", 301, 263, 71930472},
-        {"densenet-201", 224, 224, 57661416}, {"densenet-201", 301, 263, 90364776},
-        {"mobilenet-v2", 224, 224, 19465576}, {"mobilenet-v2", 301, 263, 31534920},
-        {"mobilenet-v3-large", 224, 224, 12643984}, {"mobilenet-v3-large", 301, 263, 20506048},
-        {"mobilenet-v3-small", 224, 224, 4106768}, {"mobilenet-v3-small", 301, 263, 6729408},
-        {"efficientnet-b0", 224, 224, 19874240}, {"efficientnet-b0", 301, 263, 32323104},
-        {"efficientnet-b1", 224, 224, 27697144}, {"efficientnet-b1", 301, 263, 45117800},
-        {"efficientnet-b2", 224, 224, 29044092}, {"efficientnet-b2", 301, 263, 47350892},
-        {"efficientnet-b3", 224, 224, 38507328}, {"efficientnet-b3", 301, 263, 62745944},
-        {"efficientnet-b4", 224, 224, 50604432}, {"efficientnet-b4", 301, 263, 82643792},
-        {"efficientnet-b5", 224, 224, 69687176}, {"efficientnet-b5", 301, 263, 113837640},
-        {"efficientnet-b6", 224, 224, 89202512}, {"efficientnet-b6", 301, 263, 145766216},
-        {"efficientnet-b7", 224, 224, 119538152}, {"efficientnet-b7", 301, 263, 195530056},
-        {"convnext-tiny", 224, 224, 26834152}, {"convnext-tiny", 301, 263, 40636072},
-        {"convnext-small", 224, 224, 43091176}, {"convnext-small", 301, 263, 64523944},
-        {"convnext-base", 224, 224, 57454568}, {"convnext-base", 301, 263, 86031592},
-        {"convnext-large", 224, 224, 86181352}, {"convnext-large", 301, 263, 129046888},
+        {"resnet-18", 224, 224, 7477736},
+        {"resnet-18", 301, 263, 12051688},
+        {"resnet-34", 224, 224, 11240936},
+        {"resnet-34", 301, 263, 18164968},
+        {"resnet-50", 224, 224, 32040424},
+        {"resnet-50", 301, 263, 51861736},
+        {"resnet-101", 224, 224, 47394280},
+        {"resnet-101", 301, 263, 77164264},
+        {"resnet-152", 224, 224, 66360808},
+        {"resnet-152", 301, 263, 108070120},
+        {"resnext-50-32x4d", 224, 224, 41900008},
+        {"resnext-50-32x4d", 301, 263, 67816168},
+        {"resnext-101-32x8d", 224, 224, 92326888},
+        {"resnext-101-32x8d", 301, 263, 150330088},
+        {"resnext-101-64x4d", 224, 224, 92326888},
+        {"resnext-101-64x4d", 301, 263, 150330088},
+        {"wide-resnet-50-2", 224, 224, 41900008},
+        {"wide-resnet-50-2", 301, 263, 67816168},
+        {"wide-resnet-101-2", 224, 224, 62371816},
+        {"wide-resnet-101-2", 301, 263, 101552872},
+        {"alexnet", 224, 224, 1098216},
+        {"alexnet", 301, 263, 1691944},
+        {"vgg-11", 224, 224, 16433128},
+        {"vgg-11", 301, 263, 25589608},
+        {"vgg-13", 224, 224, 26066920},
+        {"vgg-13", 301, 263, 40752872},
+        {"vgg-16", 224, 224, 28676072},
+        {"vgg-16", 301, 263, 44756200},
+        {"vgg-19", 224, 224, 31285224},
+        {"vgg-19", 301, 263, 48759528},
+        {"vgg-11-bn", 224, 224, 23859176},
+        {"vgg-11-bn", 301, 263, 37174568},
+        {"vgg-13-bn", 224, 224, 38309864},
+        {"vgg-13-bn", 301, 263, 59919464},
+        {"vgg-16-bn", 224, 224, 42223592},
+        {"vgg-16-bn", 301, 263, 65924456},
+        {"vgg-19-bn", 224, 224, 46137320},
+        {"vgg-19-bn", 301, 263, 71929448},
+        {"densenet-121", 224, 224, 38612456},
+        {"densenet-121", 301, 263, 61115368},
+        {"densenet-161", 224, 224, 70473832},
+        {"densenet-161", 301, 263, 110955400},
+        {"densenet-169", 224, 224, 45731816},
+        {"densenet-169", 301, 263, 71930472},
+        {"densenet-201", 224, 224, 57661416},
+        {"densenet-201", 301, 263, 90364776},
+        {"mobilenet-v2", 224, 224, 19465576},
+        {"mobilenet-v2", 301, 263, 31534920},
+        {"mobilenet-v3-large", 224, 224, 12643984},
+        {"mobilenet-v3-large", 301, 263, 20506048},
+        {"mobilenet-v3-small", 224, 224, 4106768},
+        {"mobilenet-v3-small", 301, 263, 6729408},
+        {"efficientnet-b0", 224, 224, 19874240},
+        {"efficientnet-b0", 301, 263, 32323104},
+        {"efficientnet-b1", 224, 224, 27697144},
+        {"efficientnet-b1", 301, 263, 45117800},
+        {"efficientnet-b2", 224, 224, 29044092},
+        {"efficientnet-b2", 301, 263, 47350892},
+        {"efficientnet-b3", 224, 224, 38507328},
+        {"efficientnet-b3", 301, 263, 62745944},
+        {"efficientnet-b4", 224, 224, 50604432},
+        {"efficientnet-b4", 301, 263, 82643792},
+        {"efficientnet-b5", 224, 224, 69687176},
+        {"efficientnet-b5", 301, 263, 113837640},
+        {"efficientnet-b6", 224, 224, 89202512},
+        {"efficientnet-b6", 301, 263, 145766216},
+        {"efficientnet-b7", 224, 224, 119538152},
+        {"efficientnet-b7", 301, 263, 195530056},
+        {"convnext-tiny", 224, 224, 26834152},
+        {"convnext-tiny", 301, 263, 40636072},
+        {"convnext-small", 224, 224, 43091176},
+        {"convnext-small", 301, 263, 64523944},
+        {"convnext-base", 224, 224, 57454568},
+        {"convnext-base", 301, 263, 86031592},
+        {"convnext-large", 224, 224, 86181352},
+        {"convnext-large", 301, 263, 129046888},
     };
 
     (void)state;

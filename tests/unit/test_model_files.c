@@ -26,16 +26,57 @@ static bool skips(const char *text)
 static void json_is_what_jansson_takes(void **state)
 {
     static const char *const texts[] = {
-        "{}", "[]", "[1,2]", "{\"a\":1}", " { \"a\" : [ true , false , null , -1.5e+9 , \"x\" ] } ", "[1,]", "[,1]", "{\"a\"}",
-        "{\"a\":}", "{a:1}", "{\"a\":1,}", "{\"a\":1 \"b\":2}", "[1 2]", "\"x\"", "\"\\u00e4\\n\\\"\\\\\\/\"", "\"\\x\"", "\"\\ud83d\\ude00\"",
-        "\"\\ud83d\"", "\"\\ude00\"", "\"a", "[", "{", "tru", "true", "nul", "", " ", "[[[[[]]]]]", "[]]", "{}{}", "\"\x01\"", "\"\\u00\"",
-        "[--1]", "[.]", "[1.]", "[1e]", "[01]", "[-]", "[-0]", "[0.5e-3]", "[1E+2]", "[+1]", "[1e+]", "[-0.0]", "[0x1]", "[NaN]",
+        "{}",
+        "[]",
+        "[1,2]",
+        "{\"a\":1}",
+        " { \"a\" : [ true , false , null , -1.5e+9 , \"x\" ] } ",
+        "[1,]",
+        "[,1]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{a:1}",
+        "{\"a\":1,}",
+        "{\"a\":1 \"b\":2}",
+        "[1 2]",
+        "\"x\"",
+        "\"\\u00e4\\n\\\"\\\\\\/\"",
+        "\"\\x\"",
+        "\"\\ud83d\\ude00\"",
+        "\"\\ud83d\"",
+        "\"\\ude00\"",
+        "\"a",
+        "[",
+        "{",
+        "tru",
+        "true",
+        "nul",
+        "",
+        " ",
+        "[[[[[]]]]]",
+        "[]]",
+        "{}{}",
+        "\"\x01\"",
+        "\"\\u00\"",
+        "[--1]",
+        "[.]",
+        "[1.]",
+        "[1e]",
+        "[01]",
+        "[-]",
+        "[-0]",
+        "[0.5e-3]",
+        "[1E+2]",
+        "[+1]",
+        "[1e+]",
+        "[-0.0]",
+        "[0x1]",
+        "[NaN]",
     };
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         json_t *json = json_loads(texts[i], JSON_DECODE_ANY, NULL);
-        if (skips(texts[i]) != (json != NULL))
-            fail_msg("%s", texts[i]);
+        if (skips(texts[i]) != (json != NULL)) fail_msg("%s", texts[i]);
         json_decref(json);
     }
     (void)state;
@@ -64,8 +105,16 @@ static void numbers_are_whole(void **state)
         bool ok;
         uint64_t n;
     } rows[] = {
-        {"0", true, 0}, {"18446744073709551615", true, UINT64_MAX}, {"18446744073709551616", false, 0}, {"-1", false, 0},
-        {"1.0", false, 0}, {"1e3", false, 0}, {"01", false, 0}, {"", false, 0}, {"x", false, 0}, {"99999999999999999999999", false, 0},
+        {"0", true, 0},
+        {"18446744073709551615", true, UINT64_MAX},
+        {"18446744073709551616", false, 0},
+        {"-1", false, 0},
+        {"1.0", false, 0},
+        {"1e3", false, 0},
+        {"01", false, 0},
+        {"", false, 0},
+        {"x", false, 0},
+        {"99999999999999999999999", false, 0},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -75,8 +124,7 @@ static void numbers_are_whole(void **state)
         uint64_t n;
         assert_int_equal(json_scan_number(&s, &n), rows[i].ok);
         assert_int_equal(s.problem == NULL, rows[i].ok);
-        if (rows[i].ok)
-            assert_int_equal(n, rows[i].n);
+        if (rows[i].ok) assert_int_equal(n, rows[i].n);
     }
     (void)state;
 }
@@ -85,9 +133,9 @@ static void utf8_is_strict(void **state)
 {
     assert_true(json_scan_utf8("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 10));
     assert_true(json_scan_utf8("", 0));
-    static const char *const wrong[] = {"\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_false(json_scan_utf8(wrong[i], strlen(wrong[i])));
+    static const char *const wrong[] = {
+        "\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_false(json_scan_utf8(wrong[i], strlen(wrong[i])));
     (void)state;
 }
 
@@ -95,17 +143,18 @@ static void utf8_is_strict(void **state)
 
 static const struct model_file file = {"estimate", "here", NULL, -1, 0};
 
-static bool add(struct stored *s, const char *name, const char *type, unsigned bits, unsigned rank, uint64_t first, uint64_t second, uint64_t rest)
+static bool add(struct stored *s, const char *name, const char *type, unsigned bits, unsigned rank, uint64_t first,
+                uint64_t second, uint64_t rest)
 {
-    const struct stored_tensor t = {name, strlen(name), type, bits, rank, first, second, first * second * rest, first * second * rest * bits / 8};
+    const struct stored_tensor t = {
+        name, strlen(name), type, bits, rank, first, second, first * second * rest, first * second * rest * bits / 8};
     return stored_add(s, &file, &t);
 }
 
 static const struct model_tensor *row(const struct model *m, const char *name)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (strcmp(m->tensors[i].name, name) == 0)
-            return &m->tensors[i];
+        if (strcmp(m->tensors[i].name, name) == 0) return &m->tensors[i];
     fail_msg("no %s", name);
     return NULL;
 }
@@ -163,22 +212,33 @@ static void roles_come_from_names(void **state)
         enum tensor_role role;
         const char *called; /* NULL: as in the file */
     } rows[] = {
-        {"transformer.h.0.attn.c_attn.weight", 2, TENSOR_ATTENTION, "qkv_proj"}, {"transformer.h.0.mlp.c_proj.weight", 2, TENSOR_MLP, "down_proj"},
-        {"transformer.h.0.attn.c_attn.bias", 1, TENSOR_BIAS, "qkv_proj bias"}, {"transformer.h.0.ln_1.bias", 1, TENSOR_BIAS, "norm bias"},
-        {"transformer.wpe.weight", 2, TENSOR_EMBEDDING, "embed_positions"}, {"lm_head.weight", 2, TENSOR_HEAD, "lm_head"},
-        {"encoder.layer.0.attention.output.dense.weight", 2, TENSOR_ATTENTION, "o_proj"}, {"encoder.layer.0.output.dense.weight", 2, TENSOR_MLP, "down_proj"},
-        {"embeddings.LayerNorm.weight", 1, TENSOR_NORM, NULL}, {"blk.0.ffn_gate_inp.weight", 2, TENSOR_ROUTER, NULL},
-        {"blk.0.ffn_down_exps.weight", 3, TENSOR_EXPERT, "down_proj"}, {"blk.0.ffn_up_shexp.weight", 2, TENSOR_MLP, "up_proj"},
-        {"output.weight", 2, TENSOR_HEAD, "lm_head"}, {"layer1.0.conv1.weight", 4, TENSOR_CONV, NULL}, {"bn1.weight", 1, TENSOR_NORM, NULL},
-        {"model.layers.0.mlp.shared_experts.down_proj.weight", 2, TENSOR_MLP, "down_proj"}, {"x.y", 2, TENSOR_OTHER, NULL},
-        {"model.layers.0.mlp.gate.weight", 2, TENSOR_ROUTER, NULL}, {"model.layers.0.mlp.gate_proj.weight", 2, TENSOR_MLP, "gate_proj"},
+        {"transformer.h.0.attn.c_attn.weight", 2, TENSOR_ATTENTION, "qkv_proj"},
+        {"transformer.h.0.mlp.c_proj.weight", 2, TENSOR_MLP, "down_proj"},
+        {"transformer.h.0.attn.c_attn.bias", 1, TENSOR_BIAS, "qkv_proj bias"},
+        {"transformer.h.0.ln_1.bias", 1, TENSOR_BIAS, "norm bias"},
+        {"transformer.wpe.weight", 2, TENSOR_EMBEDDING, "embed_positions"},
+        {"lm_head.weight", 2, TENSOR_HEAD, "lm_head"},
+        {"encoder.layer.0.attention.output.dense.weight", 2, TENSOR_ATTENTION, "o_proj"},
+        {"encoder.layer.0.output.dense.weight", 2, TENSOR_MLP, "down_proj"},
+        {"embeddings.LayerNorm.weight", 1, TENSOR_NORM, NULL},
+        {"blk.0.ffn_gate_inp.weight", 2, TENSOR_ROUTER, NULL},
+        {"blk.0.ffn_down_exps.weight", 3, TENSOR_EXPERT, "down_proj"},
+        {"blk.0.ffn_up_shexp.weight", 2, TENSOR_MLP, "up_proj"},
+        {"output.weight", 2, TENSOR_HEAD, "lm_head"},
+        {"layer1.0.conv1.weight", 4, TENSOR_CONV, NULL},
+        {"bn1.weight", 1, TENSOR_NORM, NULL},
+        {"model.layers.0.mlp.shared_experts.down_proj.weight", 2, TENSOR_MLP, "down_proj"},
+        {"x.y", 2, TENSOR_OTHER, NULL},
+        {"model.layers.0.mlp.gate.weight", 2, TENSOR_ROUTER, NULL},
+        {"model.layers.0.mlp.gate_proj.weight", 2, TENSOR_MLP, "gate_proj"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct stored *s = stored_new();
         struct model m = {.source = "test"};
         struct stored_hints hints = {NULL, 0};
-        assert_true(add(s, rows[i].name, "F32", 32, rows[i].rank, 4, rows[i].rank > 1 ? 6 : 1, rows[i].rank > 2 ? 2 : 1));
+        assert_true(
+            add(s, rows[i].name, "F32", 32, rows[i].rank, 4, rows[i].rank > 1 ? 6 : 1, rows[i].rank > 2 ? 2 : 1));
         assert_true(stored_model(s, &file, &hints, &m));
         if (m.tensors[0].role != rows[i].role || (rows[i].called && strcmp(m.tensors[0].name, rows[i].called) != 0))
             fail_msg("%s: %d, %s", rows[i].name, m.tensors[0].role, m.tensors[0].name);
@@ -191,12 +251,21 @@ static void roles_come_from_names(void **state)
 static void names_are_those_of_folders(void **state)
 {
     static const char *const rows[][2] = {
-        {"a/b/config.json", "b"}, {"config.json", "config.json"}, {"./config.json", "config.json"}, {"/config.json", "config.json"},
-        {"a/model.safetensors", "a"}, {"x.gguf", "x.gguf"}, {"a/x.gguf", "x.gguf"}, {"a/../config.json", "config.json"},
+        {"a/b/config.json", "b"},
+        {"config.json", "config.json"},
+        {"./config.json", "config.json"},
+        {"/config.json", "config.json"},
+        {"a/model.safetensors", "a"},
+        {"x.gguf", "x.gguf"},
+        {"a/x.gguf", "x.gguf"},
+        {"a/../config.json", "config.json"},
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
-        {"h/models--a--b-c/snapshots/" COMMIT "/config.json", "a/b-c"}, {"models--gpt2/snapshots/" COMMIT "/model.safetensors", "gpt2"},
-        {"h/models--/snapshots/" COMMIT "/config.json", COMMIT}, {"/snapshots/" COMMIT "/config.json", COMMIT},
-        {"snapshots/" COMMIT "/config.json", COMMIT}, {"models--a--/snapshots/" COMMIT "/config.json", "a/"},
+        {"h/models--a--b-c/snapshots/" COMMIT "/config.json", "a/b-c"},
+        {"models--gpt2/snapshots/" COMMIT "/model.safetensors", "gpt2"},
+        {"h/models--/snapshots/" COMMIT "/config.json", COMMIT},
+        {"/snapshots/" COMMIT "/config.json", COMMIT},
+        {"snapshots/" COMMIT "/config.json", COMMIT},
+        {"models--a--/snapshots/" COMMIT "/config.json", "a/"},
 #undef COMMIT
         {"a/\x1b[1m.gguf", "?[1m.gguf"},
     };
@@ -216,8 +285,7 @@ static void headers_have_an_end(void **state)
     const struct model_file f = {"test", "a.safetensors", &exit_code, -1, 0};
     struct stored *s = stored_new();
 
-    for (int i = 0; i < 10; i++)
-        assert_true(stored_header(s, &f, 100000000));
+    for (int i = 0; i < 10; i++) assert_true(stored_header(s, &f, 100000000));
     assert_false(stored_header(s, &f, 1));
     assert_int_equal(exit_code, EXIT_INPUT);
     stored_free(s);
@@ -236,7 +304,8 @@ static void stacks_do_not_overflow(void **state)
 
     for (int i = 0; i < 16; i++) {
         int n = snprintf(name, sizeof name, "layers.%d.experts.w1", i);
-        const struct stored_tensor t = {name, (size_t)n, "F4", 4, 3, (uint64_t)1 << 60, 1, (uint64_t)1 << 60, (uint64_t)1 << 59};
+        const struct stored_tensor t = {
+            name, (size_t)n, "F4", 4, 3, (uint64_t)1 << 60, 1, (uint64_t)1 << 60, (uint64_t)1 << 59};
         assert_true(stored_add(s, &f, &t));
     }
     assert_false(stored_model(s, &f, &hints, &m));
@@ -249,9 +318,14 @@ static void stacks_do_not_overflow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_is_what_jansson_takes), cmocka_unit_test(strings_are_decoded), cmocka_unit_test(numbers_are_whole),
-        cmocka_unit_test(utf8_is_strict), cmocka_unit_test(tensors_are_gathered_by_form), cmocka_unit_test(roles_come_from_names),
-        cmocka_unit_test(names_are_those_of_folders), cmocka_unit_test(headers_have_an_end),
+        cmocka_unit_test(json_is_what_jansson_takes),
+        cmocka_unit_test(strings_are_decoded),
+        cmocka_unit_test(numbers_are_whole),
+        cmocka_unit_test(utf8_is_strict),
+        cmocka_unit_test(tensors_are_gathered_by_form),
+        cmocka_unit_test(roles_come_from_names),
+        cmocka_unit_test(names_are_those_of_folders),
+        cmocka_unit_test(headers_have_an_end),
         cmocka_unit_test(stacks_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,17 +35,13 @@ static void train(struct syn *s, struct shape shape)
                                     .stack = load});
     for (int i = 0; i < STEPS; i++) {
         int64_t at = 10 * SYN_MS * i + SYN_MS;
-        syn_alloc(s, (struct syn_alloc){.layer = shape.layer,
-                                        .bytes = shape.activations,
-                                        .at = at,
-                                        .life = 8 * SYN_MS,
-                                        .stack = forward});
+        syn_alloc(
+            s, (struct syn_alloc){
+                   .layer = shape.layer, .bytes = shape.activations, .at = at, .life = 8 * SYN_MS, .stack = forward});
         if (shape.kept) {
-            syn_alloc(s, (struct syn_alloc){.layer = shape.layer,
-                                            .bytes = shape.kept,
-                                            .at = at + SYN_MS,
-                                            .life = SYN_LIVE,
-                                            .stack = keep});
+            syn_alloc(
+                s, (struct syn_alloc){
+                       .layer = shape.layer, .bytes = shape.kept, .at = at + SYN_MS, .life = SYN_LIVE, .stack = keep});
         }
     }
 }
@@ -63,8 +59,7 @@ static struct gs_report *report_of(struct syn *s, enum gs_cause cause)
     return r;
 }
 
-static struct gs_report *judge(struct syn *s, struct shape shape, struct syn_oom oom,
-                               enum gs_cause cause)
+static struct gs_report *judge(struct syn *s, struct shape shape, struct syn_oom oom, enum gs_cause cause)
 {
     syn_start(s);
     train(s, shape);
@@ -86,8 +81,7 @@ static void test_leak(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = 2 * SYN_GIB, .activations = SYN_GIB, .kept = 64 * SYN_MIB};
-    struct gs_report *r = judge(
-        &s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, GS_CAUSE_LEAK);
+    struct gs_report *r = judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, GS_CAUSE_LEAK);
     assert_non_null(strstr(r->ooms[0].verdict, "train.py:33"));
     assert_int_equal(r->growth_n, 1);
     assert_int_equal(r->growth[0].steps, STEPS);
@@ -111,11 +105,8 @@ static void test_a_list_emptied_by_the_tear_down_leaked_all_the_same(void **stat
     train(&s, shape);
     syn_sql(&s, "UPDATE allocation_row SET life_ns = %lld - alloc_ns WHERE life_ns IS NULL",
             (long long)(end_of() + 100 * SYN_MS));
-    syn_oom(&s, (struct syn_oom){.requested = SYN_GIB,
-                                 .free = SYN_MIB,
-                                 .total = 16 * SYN_GIB,
-                                 .fatal = 1,
-                                 .at = end_of()});
+    syn_oom(&s,
+            (struct syn_oom){.requested = SYN_GIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1, .at = end_of()});
     struct gs_report *r = report_of(&s, GS_CAUSE_LEAK);
     assert_int_equal(r->growth[0].steps, STEPS);
     finish(&s, r);
@@ -126,8 +117,8 @@ static void test_capacity(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = 12 * SYN_GIB, .activations = 3 * SYN_GIB};
-    struct gs_report *r = judge(
-        &s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, GS_CAUSE_CAPACITY);
+    struct gs_report *r =
+        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, GS_CAUSE_CAPACITY);
     assert_int_equal(r->growth_n, 0);
     assert_non_null(strstr(r->ooms[0].verdict, "model.py:5"));
     finish(&s, r);
@@ -155,18 +146,12 @@ static void test_loading_is_no_leak(void **state)
     syn_start(&s);
     syn_process(&s, "r", 7, 300 * SYN_MS, 0);
     int64_t main = syn_python(&s, 0, "<module>", "/home/u/train.py", 50);
-    int64_t apply =
-        syn_python(&s, main, "Module._apply", "/x/site-packages/torch/nn/modules/module.py", 900);
+    int64_t apply = syn_python(&s, main, "Module._apply", "/x/site-packages/torch/nn/modules/module.py", 900);
     for (int i = 0; i < 290; i++) {
-        syn_alloc(&s,
-                  (struct syn_alloc){
-                      .bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = apply});
+        syn_alloc(&s, (struct syn_alloc){.bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = apply});
     }
-    syn_oom(&s, (struct syn_oom){.requested = 50 * SYN_MIB,
-                                 .free = SYN_MIB,
-                                 .total = 16 * SYN_GIB,
-                                 .fatal = 1,
-                                 .at = 291 * SYN_MS});
+    syn_oom(&s, (struct syn_oom){
+                    .requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1, .at = 291 * SYN_MS});
     finish(&s, report_of(&s, GS_CAUSE_CAPACITY));
 }
 
@@ -175,21 +160,14 @@ static void forward_passes(struct syn *s, int64_t temporary)
     syn_start(s);
     syn_process(s, "r", 7, 300 * SYN_MS, 0);
     int64_t main = syn_python(s, 0, "<module>", "/home/u/train.py", 50);
-    int64_t call = syn_python(s, main, "Module._call_impl",
-                              "/x/site-packages/torch/nn/modules/module.py", 900);
+    int64_t call = syn_python(s, main, "Module._call_impl", "/x/site-packages/torch/nn/modules/module.py", 900);
     int64_t forward = syn_python(s, call, "Block.forward", "/home/u/model.py", 9);
     for (int i = 0; i < 290; i++) {
-        syn_alloc(s,
-                  (struct syn_alloc){
-                      .bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = forward});
-        syn_alloc(s, (struct syn_alloc){
-                         .bytes = temporary, .at = i * SYN_MS + 5, .life = 9, .stack = call});
+        syn_alloc(s, (struct syn_alloc){.bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = forward});
+        syn_alloc(s, (struct syn_alloc){.bytes = temporary, .at = i * SYN_MS + 5, .life = 9, .stack = call});
     }
-    syn_oom(s, (struct syn_oom){.requested = 50 * SYN_MIB,
-                                .free = SYN_MIB,
-                                .total = 15 * SYN_GIB,
-                                .fatal = 1,
-                                .at = 291 * SYN_MS});
+    syn_oom(s, (struct syn_oom){
+                   .requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 15 * SYN_GIB, .fatal = 1, .at = 291 * SYN_MS});
 }
 
 static void test_one_forward_pass_is_no_leak(void **state)
@@ -216,8 +194,8 @@ static void test_driver_fragmentation(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
-    finish(&s, judge(&s, shape, (struct syn_oom){.requested = 4 * SYN_GIB, .free = 8 * SYN_GIB},
-                     GS_CAUSE_FRAGMENTATION));
+    finish(&s,
+           judge(&s, shape, (struct syn_oom){.requested = 4 * SYN_GIB, .free = 8 * SYN_GIB}, GS_CAUSE_FRAGMENTATION));
 }
 
 static void test_other_process_holds_it(void **state)
@@ -226,8 +204,7 @@ static void test_other_process_holds_it(void **state)
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
     struct gs_report *r =
-        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 100 * SYN_MIB},
-              GS_CAUSE_OTHER_PROCESS);
+        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 100 * SYN_MIB}, GS_CAUSE_OTHER_PROCESS);
     finish(&s, r);
 }
 
@@ -250,10 +227,8 @@ static void test_pinned_host(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
-    finish(&s,
-           judge(&s, shape,
-                 (struct syn_oom){.space = GS_SPACE_PINNED, .requested = 4 * SYN_GIB, .free = -1},
-                 GS_CAUSE_PINNED_HOST));
+    finish(&s, judge(&s, shape, (struct syn_oom){.space = GS_SPACE_PINNED, .requested = 4 * SYN_GIB, .free = -1},
+                     GS_CAUSE_PINNED_HOST));
 }
 
 static void test_preallocation(void **state)
@@ -264,13 +239,10 @@ static void test_preallocation(void **state)
     syn_process(&s, "r", 7, 100 * SYN_MS, 1);
     int64_t main = syn_python(&s, 0, "<module>", "/home/u/train.py", 50);
     int64_t xla = syn_native(&s, main, "/x/site-packages/jaxlib/xla_extension.so", 4096);
-    syn_alloc(&s,
-              (struct syn_alloc){.bytes = 12 * SYN_GIB, .at = 1, .life = SYN_LIVE, .stack = xla});
-    syn_oom(&s, (struct syn_oom){.requested = 4 * SYN_GIB,
-                                 .free = 3 * SYN_GIB,
-                                 .total = 16 * SYN_GIB,
-                                 .fatal = 1,
-                                 .at = 50 * SYN_MS});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 12 * SYN_GIB, .at = 1, .life = SYN_LIVE, .stack = xla});
+    syn_oom(&s,
+            (struct syn_oom){
+                .requested = 4 * SYN_GIB, .free = 3 * SYN_GIB, .total = 16 * SYN_GIB, .fatal = 1, .at = 50 * SYN_MS});
     finish(&s, report_of(&s, GS_CAUSE_PREALLOCATION));
 }
 
@@ -286,10 +258,8 @@ static void test_one_oom_of_three_rows_and_its_holes(void **state)
     int64_t segment = 1000 * SYN_MIB;
     for (int i = 0; i < 15; i++) {
         int64_t base = (int64_t)(i + 1) << 32;
-        syn_alloc(
-            &s,
-            (struct syn_alloc){
-                .address = base, .bytes = segment, .at = 2 * i + 1, .life = SYN_LIVE, .stack = f});
+        syn_alloc(&s,
+                  (struct syn_alloc){.address = base, .bytes = segment, .at = 2 * i + 1, .life = SYN_LIVE, .stack = f});
         for (int j = 0; j < 10; j += 2) { /* every other 100 MiB */
             syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
                                              .address = base + j * (segment / 10),
@@ -301,11 +271,9 @@ static void test_one_oom_of_three_rows_and_its_holes(void **state)
     }
     syn_reserved(&s, 32, 15 * segment);
     for (int i = 0; i < 2; i++) {
-        syn_oom(&s, (struct syn_oom){.requested = 302 * SYN_MIB,
-                                     .free = 50 * SYN_MIB,
-                                     .total = 16 * SYN_GIB,
-                                     .fatal = 1,
-                                     .at = 40 + i});
+        syn_oom(&s,
+                (struct syn_oom){
+                    .requested = 302 * SYN_MIB, .free = 50 * SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1, .at = 40 + i});
     }
     syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
                                  .requested = 300 * SYN_MIB,
@@ -336,8 +304,7 @@ static void test_a_retry_is_not_fatal(void **state)
     struct syn s;
     syn_start(&s);
     train(&s, (struct shape){.weights = 12 * SYN_GIB, .activations = SYN_GIB});
-    syn_oom(&s, (struct syn_oom){
-                    .requested = SYN_GIB, .free = 1, .total = 16 * SYN_GIB, .at = 100 * SYN_MS});
+    syn_oom(&s, (struct syn_oom){.requested = SYN_GIB, .free = 1, .total = 16 * SYN_GIB, .at = 100 * SYN_MS});
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->retries_n, 1);
     assert_int_equal(r->retries[0].requested_bytes, SYN_GIB);
@@ -408,11 +375,8 @@ static void test_a_program_that_goes_on_has_handled_it(void **state)
         syn_start(&s);
         train(&s, (struct shape){.weights = 4 * SYN_GIB, .activations = SYN_GIB});
         syn_sql(&s, "UPDATE process SET complete=1");
-        syn_oom(&s, (struct syn_oom){.requested = 13 * SYN_GIB,
-                                     .free = 10 * SYN_GIB,
-                                     .total = 16 * SYN_GIB,
-                                     .fatal = 1,
-                                     .at = at});
+        syn_oom(&s, (struct syn_oom){
+                        .requested = 13 * SYN_GIB, .free = 10 * SYN_GIB, .total = 16 * SYN_GIB, .fatal = 1, .at = at});
         struct gs_report *r = syn_report(&s, NULL);
         assert_int_equal(r->ooms_n, 1);
         assert_int_equal(r->ooms[0].fatal, at == end_of());
@@ -442,16 +406,25 @@ static enum gs_oom_outcome outcome_of(int exit_status, enum came came, bool serv
     int64_t save = syn_python(&s, main, "save", "/u/a.py", 20);
     for (int i = 0; i < 50; i++) {
         bool after = i >= 20;
-        struct syn_alloc a = {.layer = GS_LAYER_TENSOR, .bytes = SYN_GIB, .at = i * SYN_S / 10 + 1,
-                              .life = SYN_MS, .stack = !after || came == LOOP ? loop : save};
+        struct syn_alloc a = {.layer = GS_LAYER_TENSOR,
+                              .bytes = SYN_GIB,
+                              .at = i * SYN_S / 10 + 1,
+                              .life = SYN_MS,
+                              .stack = !after || came == LOOP ? loop : save};
         a.bytes = after && came == SMALL ? 512 : a.bytes;
         if (!after || came == LOOP || came == LARGE || (came == SMALL && i == 20)) {
             syn_alloc(&s, a);
         }
     }
-    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR, .requested = 3 * SYN_GIB, .free = SYN_MIB,
-                                 .total = 16 * SYN_GIB, .fatal = !served, .at = 2 * SYN_S, .stack = fails,
-                                 .allocated = SYN_GIB, .reserved = 15 * SYN_GIB});
+    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
+                                 .requested = 3 * SYN_GIB,
+                                 .free = SYN_MIB,
+                                 .total = 16 * SYN_GIB,
+                                 .fatal = !served,
+                                 .at = 2 * SYN_S,
+                                 .stack = fails,
+                                 .allocated = SYN_GIB,
+                                 .reserved = 15 * SYN_GIB});
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->ooms_n, 1);
     enum gs_oom_outcome outcome = r->ooms[0].outcome;
@@ -472,27 +445,26 @@ static void test_how_it_ended(void **state)
         const char *thread;
         enum gs_oom_outcome outcome;
     } cases[] = {
-        {0, NOTHING, false, NULL, GS_OUTCOME_HANDLED},       /* nobody else caught it */
+        {0, NOTHING, false, NULL, GS_OUTCOME_HANDLED}, /* nobody else caught it */
         {0, SMALL, false, NULL, GS_OUTCOME_HANDLED},
         {0, LOOP, true, NULL, GS_OUTCOME_HANDLED},
         {1, NOTHING, false, NULL, GS_OUTCOME_ENDED},
         {1, SMALL, false, NULL, GS_OUTCOME_ENDED},
-        {1, LARGE, true, NULL, GS_OUTCOME_UNKNOWN},          /* an emergency checkpoint, or a way around */
-        {1, LOOP, true, NULL, GS_OUTCOME_HANDLED},           /* another error ended it */
+        {1, LARGE, true, NULL, GS_OUTCOME_UNKNOWN}, /* an emergency checkpoint, or a way around */
+        {1, LOOP, true, NULL, GS_OUTCOME_HANDLED},  /* another error ended it */
         {1, LOOP, false, NULL, GS_OUTCOME_HANDLED},
         {0, NOTHING, false, "_bootstrap", GS_OUTCOME_UNKNOWN}, /* it alone may have died of it */
         {0, LOOP, false, "_bootstrap", GS_OUTCOME_HANDLED},
         {1, NOTHING, false, "_bootstrap", GS_OUTCOME_ENDED},
-        {-1, NOTHING, false, NULL, GS_OUTCOME_ENDED},        /* an older recording */
+        {-1, NOTHING, false, NULL, GS_OUTCOME_ENDED}, /* an older recording */
         {-1, SMALL, false, NULL, GS_OUTCOME_ENDED},
         {-1, LARGE, true, NULL, GS_OUTCOME_HANDLED},
-        {256, NOTHING, false, NULL, GS_OUTCOME_ENDED},       /* no status */
+        {256, NOTHING, false, NULL, GS_OUTCOME_ENDED}, /* no status */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum gs_oom_outcome got = outcome_of(cases[i].exit_status, cases[i].came, cases[i].served, cases[i].thread);
         if (got != cases[i].outcome) {
-            fail_msg("case %zu: %s instead of %s", i, gs_outcome_word(got),
-                     gs_outcome_word(cases[i].outcome));
+            fail_msg("case %zu: %s instead of %s", i, gs_outcome_word(got), gs_outcome_word(cases[i].outcome));
         }
     }
 }
@@ -526,13 +498,23 @@ static void test_what_does_not_fit_does_not(void **state)
         syn_process(&s, "r", 7, 10 * SYN_S, 1);
         syn_device(&s, 0, total, total - 500 * mib);
         int64_t main = syn_python(&s, 0, "<module>", "/u/a.py", 1);
-        syn_alloc(&s, (struct syn_alloc){.address = 1 << 20, .bytes = live + cached + 512, .at = 1,
-                                         .life = SYN_LIVE, .stack = main});
-        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .address = 1 << 20, .bytes = live + 512,
-                                         .at = 2, .life = SYN_LIVE, .stack = main});
-        syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR, .requested = asked, .free = free,
-                                     .total = total, .fatal = 1, .at = SYN_S, .stack = main,
-                                     .allocated = live + 512, .reserved = live + cached + 512});
+        syn_alloc(&s, (struct syn_alloc){
+                          .address = 1 << 20, .bytes = live + cached + 512, .at = 1, .life = SYN_LIVE, .stack = main});
+        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                         .address = 1 << 20,
+                                         .bytes = live + 512,
+                                         .at = 2,
+                                         .life = SYN_LIVE,
+                                         .stack = main});
+        syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
+                                     .requested = asked,
+                                     .free = free,
+                                     .total = total,
+                                     .fatal = 1,
+                                     .at = SYN_S,
+                                     .stack = main,
+                                     .allocated = live + 512,
+                                     .reserved = live + cached + 512});
         struct gs_report *r = syn_report(&s, NULL);
         const char *said = r->ooms[0].verdict;
         if (r->ooms[0].cause == GS_CAUSE_CAPACITY && strncmp(said, "what is live does not fit", 25) == 0) {
@@ -560,11 +542,9 @@ static void test_the_fatal_one_comes_first(void **state)
     syn_start(&s);
     train(&s, (struct shape){.weights = 12 * SYN_GIB, .activations = SYN_GIB});
     for (int i = 0; i < 300; i++) {
-        syn_oom(&s, (struct syn_oom){.requested = SYN_GIB + i,
-                                     .free = 1,
-                                     .total = 16 * SYN_GIB,
-                                     .at = i * SYN_MS,
-                                     .fatal = i == 222});
+        syn_oom(&s,
+                (struct syn_oom){
+                    .requested = SYN_GIB + i, .free = 1, .total = 16 * SYN_GIB, .at = i * SYN_MS, .fatal = i == 222});
     }
     struct gs_options defaults = {0};
     struct gs_report *r = syn_report(&s, &defaults);

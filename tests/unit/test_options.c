@@ -36,7 +36,8 @@ static const struct example no_examples[] = {{0}};
 static const struct command_text text = {rows, "About.", no_examples, false};
 static const struct command_text text_program = {rows, "About.", no_examples, true};
 static const struct command plain = {"test", GROUP_READ, "", "", OPERAND_NONE, &text, NULL, help_command, NULL};
-static const struct command program = {"test", GROUP_READ, "", "", OPERAND_PROGRAM, &text_program, NULL, help_command, NULL};
+static const struct command program = {"test",        GROUP_READ, "",           "",  OPERAND_PROGRAM,
+                                       &text_program, NULL,       help_command, NULL};
 
 static char said[4096];
 
@@ -53,8 +54,7 @@ static int parse(const struct command *c, const char *line, struct settings *s, 
     for (char *p = copy; p; argc++) {
         argv[argc] = strsep(&p, "|");
     }
-    if (!*line)
-        argc = 0;
+    if (!*line) argc = 0;
     dup2(fileno(file), 2);
     *s = (struct settings){0};
     int n = options_parse(c, argc, argv, s);
@@ -64,8 +64,7 @@ static int parse(const struct command *c, const char *line, struct settings *s, 
     rewind(file);
     said[fread(said, 1, sizeof said - 1, file)] = 0;
     fclose(file);
-    for (int i = 0; operands && i < n; i++)
-        operands[i] = argv[i];
+    for (int i = 0; operands && i < n; i++) operands[i] = argv[i];
     return n;
 }
 
@@ -146,13 +145,16 @@ static void mistakes_get_one_line(void **state)
         {"--flag=1", "gpuspy: test: --flag takes no value; write it without '=1'\n"},
         {"--output", "gpuspy: test: --output needs a value; write --output=FILE\n"},
         {"--output=", "gpuspy: test: --output: '' is empty; give a name\n"},
-        {"--stacks=pyhton", "gpuspy: test: --stacks: 'pyhton' is not known; did you mean 'python'? one of python, native\n"},
+        {"--stacks=pyhton",
+         "gpuspy: test: --stacks: 'pyhton' is not known; did you mean 'python'? one of python, native\n"},
         {"--top=0", "gpuspy: test: --top: '0' is out of range; give a number from 1 to 50\n"},
-        {"--top=99999999999999999999", "gpuspy: test: --top: '99999999999999999999' is out of range; give a number from 1 to 50\n"},
+        {"--top=99999999999999999999",
+         "gpuspy: test: --top: '99999999999999999999' is out of range; give a number from 1 to 50\n"},
         {"--top=5x", "gpuspy: test: --top: '5x' is not a whole number; give digits\n"},
         {"--top=", "gpuspy: test: --top: '' is not a whole number; give digits\n"},
         {"--only=oom,paek", "gpuspy: test: --only: 'paek' is not known; did you mean 'peak'? one of oom, peak, sync\n"},
-        {"--only=oom,oomx,sync", "gpuspy: test: --only: 'oomx' is not known; did you mean 'oom'? one of oom, peak, sync\n"},
+        {"--only=oom,oomx,sync",
+         "gpuspy: test: --only: 'oomx' is not known; did you mean 'oom'? one of oom, peak, sync\n"},
         {"--only=", "gpuspy: test: --only: '' names nothing; give words, separated by commas\n"},
         {"--only=,", "gpuspy: test: --only: ',' names nothing; give words, separated by commas\n"},
         {"--params=1e16", "gpuspy: test: --params: '1e16' is out of range; give a number from 1 to 1e15\n"},
@@ -213,16 +215,13 @@ static void option_is_told(const struct command *c, const struct option_row *r, 
     size_t at = 0;
 
     help_option_name(r, name, sizeof name);
-    if (!strstr(help, name))
-        fail_msg("help of %s lacks %s", c->name, name);
+    if (!strstr(help, name)) fail_msg("help of %s lacks %s", c->name, name);
     for (const char *p = name; *p; p++)
         at += (size_t)snprintf(roff + at, sizeof roff - at, *p == '-' ? "\\-" : "%c", *p);
-    if (!strstr(man, roff))
-        fail_msg("the man page of %s lacks %s", c->name, name);
+    if (!strstr(man, roff)) fail_msg("the man page of %s lacks %s", c->name, name);
     for (int shell = 0; shell < 3; shell++) {
         snprintf(name, sizeof name, form[shell], r->name);
-        if (!strstr(completions[shell], name))
-            fail_msg("completion %d lacks %s of %s", shell, name, c->name);
+        if (!strstr(completions[shell], name)) fail_msg("completion %d lacks %s of %s", shell, name, c->name);
     }
     free(help);
     free(man);
@@ -241,8 +240,7 @@ static void every_option_is_in_help_man_and_completion(void **state)
         for (const struct option_row *r = (*c)->text->options; r->name; r++)
             option_is_told(*c, r, (const char *const *)completions);
     }
-    for (int shell = 0; shell < 3; shell++)
-        free(completions[shell]);
+    for (int shell = 0; shell < 3; shell++) free(completions[shell]);
     free(overview);
     free(man);
 }
@@ -260,8 +258,7 @@ static void help_fits_80_columns(void **state)
             help_command(commands[i], f);
         fclose(f);
         for (const char *line = help; *line; line += strcspn(line, "\n") + 1)
-            if (strcspn(line, "\n") > 80)
-                fail_msg("too wide: %.*s", (int)strcspn(line, "\n"), line);
+            if (strcspn(line, "\n") > 80) fail_msg("too wide: %.*s", (int)strcspn(line, "\n"), line);
         free(help);
     }
 }
@@ -272,8 +269,7 @@ static void no_option_is_there_twice(void **state)
     (void)state;
     for (const struct command *const *c = commands; *c; c++) {
         for (const struct option_row *r = (*c)->text->options; r->name; r++) {
-            if (r->kind == OPTION_HEADING)
-                continue;
+            if (r->kind == OPTION_HEADING) continue;
             assert_int_not_equal(r->letter, 'h');
             assert_string_not_equal(r->name, "help");
             assert_true((r->kind == OPTION_FLAG) == (r->argument == NULL));

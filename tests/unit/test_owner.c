@@ -11,8 +11,8 @@
 #define RUNTIME LIB "nvidia/cuda_runtime/lib/libcudart.so.12"
 
 /* What stands at an address of a module, for the test's symbols. */
-static bool symbol(void *data, const char *module, const char *build_id, uint64_t offset,
-                   const char **function, const char **file, int *line)
+static bool symbol(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
+                   const char **file, int *line)
 {
     static const struct {
         uint64_t offset;
@@ -57,52 +57,88 @@ static const struct gs_by_owner *one_owner(struct gs_report *r)
     return p->by_owner;
 }
 
-#define SCRIPT {"/home/u/train.py", 9, 0}, {"/usr/bin/python3.11", 0, 99}
-#define CTYPES {"/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so", 0, 99}, \
-               {"/usr/lib/libffi.so.8", 0, 99}
-#define END {RUNTIME, 0, 99}, {NULL, 0, 0}
+#define SCRIPT                       \
+    {"/home/u/train.py", 9, 0},      \
+    {                                \
+        "/usr/bin/python3.11", 0, 99 \
+    }
+#define CTYPES                                                                          \
+    {"/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so", 0, 99}, \
+    {                                                                                   \
+        "/usr/lib/libffi.so.8", 0, 99                                                   \
+    }
+#define END           \
+    {RUNTIME, 0, 99}, \
+    {                 \
+        NULL, 0, 0    \
+    }
 
 static const struct {
     const char *owner;
     enum gs_owner_kind kind;
     struct frame frames[10];
 } cases[] = {
-    {"PyTorch's allocator", GS_OWNER_TORCH,
+    {"PyTorch's allocator",
+     GS_OWNER_TORCH,
      {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "torch/lib/libc10_cuda.so", 0, 99}, END}},
-    {"NCCL", GS_OWNER_COMMUNICATION,
+    {"NCCL",
+     GS_OWNER_COMMUNICATION,
      {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "nvidia/nccl/lib/libnccl.so.2", 0, 99}, END}},
-    {"cuBLAS", GS_OWNER_LIBRARY,
-     {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "nvidia/cublas/lib/libcublas.so.12", 0, 99},
-      {LIB "nvidia/cublas/lib/libcublasLt.so.12", 0, 99}, END}},
+    {"cuBLAS",
+     GS_OWNER_LIBRARY,
+     {SCRIPT,
+      {LIB "torch/lib/libtorch_cuda.so", 0, 99},
+      {LIB "nvidia/cublas/lib/libcublas.so.12", 0, 99},
+      {LIB "nvidia/cublas/lib/libcublasLt.so.12", 0, 99},
+      END}},
     {"cuSPARSELt", GS_OWNER_LIBRARY, {SCRIPT, {"/usr/lib/libcusparseLt.so.0", 0, 99}, END}},
     /* linked into PyTorch */
-    {"NCCL", GS_OWNER_COMMUNICATION,
+    {"NCCL",
+     GS_OWNER_COMMUNICATION,
      {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "torch/lib/libtorch_cuda.so", 0, 3}, END}},
-    {"PyTorch's symmetric memory", GS_OWNER_COMMUNICATION,
+    {"PyTorch's symmetric memory",
+     GS_OWNER_COMMUNICATION,
      {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 2}, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, END}},
-    {"PyTorch", GS_OWNER_FRAMEWORK,
+    {"PyTorch",
+     GS_OWNER_FRAMEWORK,
      {SCRIPT, {LIB "torch/lib/libtorch_python.so", 0, 6}, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, END}},
-    {"CuPy", GS_OWNER_POOL,
-     {SCRIPT, {LIB "cupy/_creation/basic.py", 31, 0}, {"/usr/bin/python3.11", 0, 99},
+    {"CuPy",
+     GS_OWNER_POOL,
+     {SCRIPT,
+      {LIB "cupy/_creation/basic.py", 31, 0},
+      {"/usr/bin/python3.11", 0, 99},
       {LIB "cupy/cuda/memory.cpython-311-x86_64-linux-gnu.so", 0, 99},
-      {LIB "cupy_backends/cuda/api/runtime.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
+      {LIB "cupy_backends/cuda/api/runtime.cpython-311-x86_64-linux-gnu.so", 0, 99},
+      END}},
     {"RMM", GS_OWNER_POOL, {{"/home/u/etl", 0, 5}, {"/usr/lib/libcudf.so", 0, 99}, {"/usr/lib/librmm.so", 0, 99}, END}},
     {"RMM", GS_OWNER_POOL, {SCRIPT, {LIB "cudf/lib/libcudf.so", 0, 99}, {LIB "cudf/lib/libcudf.so", 0, 1}, END}},
     {"cuDF", GS_OWNER_FRAMEWORK, {SCRIPT, {LIB "libcudf/lib64/libcudf.so", 0, 7}, END}},
-    {"JAX", GS_OWNER_FRAMEWORK,
-     {SCRIPT, {LIB "jax/_src/api.py", 3, 0}, {"/usr/bin/python3.11", 0, 99},
-      {LIB "jax_plugins/xla_cuda12/xla_cuda_plugin.so", 0, 99}, {"/usr/lib/x86_64-linux-gnu/libcuda.so.1", 0, 99},
+    {"JAX",
+     GS_OWNER_FRAMEWORK,
+     {SCRIPT,
+      {LIB "jax/_src/api.py", 3, 0},
+      {"/usr/bin/python3.11", 0, 99},
+      {LIB "jax_plugins/xla_cuda12/xla_cuda_plugin.so", 0, 99},
+      {"/usr/lib/x86_64-linux-gnu/libcuda.so.1", 0, 99},
       {NULL, 0, 0}}},
     {"TensorFlow", GS_OWNER_FRAMEWORK, {SCRIPT, {LIB "tensorflow/libtensorflow_cc.so.2", 0, 99}, END}},
-    {"Numba", GS_OWNER_FRAMEWORK,
-     {{"/home/u/train.py", 9, 0}, {LIB "numba/cuda/cudadrv/driver.py", 300, 0},
-      {"/usr/lib/python3.11/ctypes/__init__.py", 12, 0}, {"/usr/bin/python3.11", 0, 99}, CTYPES, END}},
+    {"Numba",
+     GS_OWNER_FRAMEWORK,
+     {{"/home/u/train.py", 9, 0},
+      {LIB "numba/cuda/cudadrv/driver.py", 300, 0},
+      {"/usr/lib/python3.11/ctypes/__init__.py", 12, 0},
+      {"/usr/bin/python3.11", 0, 99},
+      CTYPES,
+      END}},
     /* a binding is whoever uses it, */
-    {"Numba", GS_OWNER_FRAMEWORK,
-     {{"/home/u/train.py", 9, 0}, {LIB "numba_cuda/numba/cuda/cudadrv/driver.py", 300, 0},
-      {"/usr/bin/python3.11", 0, 99}, {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
-    {"train.py", GS_OWNER_USER,
-     {SCRIPT, {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
+    {"Numba",
+     GS_OWNER_FRAMEWORK,
+     {{"/home/u/train.py", 9, 0},
+      {LIB "numba_cuda/numba/cuda/cudadrv/driver.py", 300, 0},
+      {"/usr/bin/python3.11", 0, 99},
+      {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99},
+      END}},
+    {"train.py", GS_OWNER_USER, {SCRIPT, {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
     /* and only if there is nobody, itself */
     {"cuda", GS_OWNER_LIBRARY, {{LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
     {"train.py", GS_OWNER_USER, {SCRIPT, CTYPES, END}},
@@ -117,9 +153,9 @@ static const struct {
     /* Python frames alone: a library's C code may stand between them and CUDA */
     {"CuPy", GS_OWNER_POOL, {{"/home/u/train.py", 9, 0}, {LIB "cupy/_creation/basic.py", 31, 0}, {NULL, 0, 0}}},
     {"unknown", GS_OWNER_UNKNOWN, {{"/home/u/train.py", 9, 0}, {NULL, 0, 0}}},
-    {"unknown", GS_OWNER_UNKNOWN,
-     {{"/home/u/train.py", 9, 0}, {LIB "torch/nn/modules/linear.py", 5, 0}, {NULL, 0, 0}}},
-    {"torch.distributed", GS_OWNER_COMMUNICATION,
+    {"unknown", GS_OWNER_UNKNOWN, {{"/home/u/train.py", 9, 0}, {LIB "torch/nn/modules/linear.py", 5, 0}, {NULL, 0, 0}}},
+    {"torch.distributed",
+     GS_OWNER_COMMUNICATION,
      {{"/home/u/train.py", 9, 0}, {LIB "torch/distributed/distributed_c10d.py", 5, 0}, {NULL, 0, 0}}},
     {"unknown", GS_OWNER_UNKNOWN, {{"/usr/lib/libc.so.6", 0, 99}, {NULL, 0, 0}}},
 };
@@ -132,8 +168,8 @@ static void test_by_frames(void **state)
         struct gs_options options = {.all = true, .symbol = symbol};
         syn_start(&s);
         syn_process(&s, "r", 1, SYN_S, 1);
-        syn_alloc(&s, (struct syn_alloc){
-                          .bytes = 100, .at = 1, .life = SYN_LIVE, .stack = stack_of(&s, cases[i].frames)});
+        syn_alloc(&s,
+                  (struct syn_alloc){.bytes = 100, .at = 1, .life = SYN_LIVE, .stack = stack_of(&s, cases[i].frames)});
         struct gs_report *r = syn_report(&s, &options);
         const struct gs_by_owner *o = one_owner(r);
         if (strcmp(o->owner, cases[i].owner) != 0 || o->kind != cases[i].kind) {
@@ -169,8 +205,8 @@ static void test_sums(void **state)
     int64_t t = stack_of(&s, torch), n = stack_of(&s, nccl), v = stack_of(&s, nccl_vmm);
     syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 50, .at = 1, .life = 9, .stack = n});
     syn_alloc(&s, (struct syn_alloc){.address = 2, .bytes = 60, .at = 2, .life = SYN_LIVE, .stack = t});
-    syn_alloc(&s, (struct syn_alloc){
-                      .address = 3, .bytes = 7, .at = 3, .life = SYN_LIVE, .space = GS_SPACE_VMM, .stack = v});
+    syn_alloc(
+        &s, (struct syn_alloc){.address = 3, .bytes = 7, .at = 3, .life = SYN_LIVE, .space = GS_SPACE_VMM, .stack = v});
     syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 20, .at = 20, .life = SYN_LIVE, .stack = t});
     syn_oom(&s, (struct syn_oom){.requested = 1000, .free = 10, .total = 200, .at = 5, .stack = t});
     struct gs_report *r = syn_report(&s, &options);
@@ -199,8 +235,7 @@ static void test_by_totals(void **state)
     struct syn s;
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
-    int64_t line = syn_python(&s, 0, "f", "/home/u/train.py", 3),
-            other = syn_python(&s, 0, "f", "/home/u/train.py", 4),
+    int64_t line = syn_python(&s, 0, "f", "/home/u/train.py", 3), other = syn_python(&s, 0, "f", "/home/u/train.py", 4),
             layer = syn_python(&s, line, "forward", LIB "torch/nn/modules/linear.py", 5);
     syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 64, .at = 1, .life = 9, .stack = line});
     syn_reserved(&s, 2, 64);
@@ -224,7 +259,10 @@ static void test_by_totals(void **state)
 static const struct frame jax[] = {SCRIPT, {LIB "jax_plugins/xla_cuda12/xla_cuda_plugin.so", 0, 99}, {NULL, 0, 0}},
                           tensorflow[] = {SCRIPT, {LIB "tensorflow/libtensorflow_cc.so.2", 0, 99}, END},
                           cupy[] = {SCRIPT, {LIB "cupy_backends/cuda/api/runtime.so", 0, 99}, END},
-                          rmm[] = {SCRIPT, {LIB "librmm/lib64/librmm.so", 0, 8}, {LIB "librmm/lib64/librmm.so", 0, 1}, END},
+                          rmm[] = {SCRIPT,
+                                   {LIB "librmm/lib64/librmm.so", 0, 8},
+                                   {LIB "librmm/lib64/librmm.so", 0, 1},
+                                   END},
                           rmm_plain[] = {SCRIPT, {LIB "librmm/lib64/librmm.so", 0, 1}, END},
                           program[] = {{"/home/u/build/solver", 0, 5}, END};
 
@@ -245,8 +283,11 @@ static struct gs_report *taken(struct syn *s, const char *set, const struct piec
         syn_sql(s, "INSERT INTO meta VALUES('env.%.*s', %Q)", (int)strcspn(set, "="), set, strchr(set, '=') + 1);
     }
     for (int64_t i = 0; pieces[i].by; i++) {
-        syn_alloc(s, (struct syn_alloc){.address = i, .bytes = pieces[i].gib * SYN_GIB, .at = 1 + i,
-                                        .life = SYN_LIVE, .stack = stack_of(s, pieces[i].by)});
+        syn_alloc(s, (struct syn_alloc){.address = i,
+                                        .bytes = pieces[i].gib * SYN_GIB,
+                                        .at = 1 + i,
+                                        .life = SYN_LIVE,
+                                        .stack = stack_of(s, pieces[i].by)});
     }
     return syn_report(s, &options);
 }
@@ -260,8 +301,11 @@ static void test_in_advance(void **state)
         struct piece pieces[3];
     } table[] = {
         {NULL, "JAX", "JAX took 70 % of GPU 0 in advance, 7.00 GiB in one piece (its default", true, {{jax, 7}}},
-        {"XLA_PYTHON_CLIENT_MEM_FRACTION=.70", "JAX", "(as it was told by XLA_PYTHON_CLIENT_MEM_FRACTION=.70)",
-         true, {{jax, 7}}},
+        {"XLA_PYTHON_CLIENT_MEM_FRACTION=.70",
+         "JAX",
+         "(as it was told by XLA_PYTHON_CLIENT_MEM_FRACTION=.70)",
+         true,
+         {{jax, 7}}},
         {"XLA_PYTHON_CLIENT_PREALLOCATE=true", "JAX", "in advance", true, {{jax, 7}}},
         /* then it was asked for so much */
         {"XLA_PYTHON_CLIENT_PREALLOCATE=false", "JAX", "JAX held up to 7.00 GiB", false, {{jax, 7}}},
@@ -331,8 +375,12 @@ static void test_within_tensors(void **state)
                                LIB "vllm/v1/worker/gpu_model_runner.py", 4000),
             weights = syn_python(&s, serve, "Worker.load_model", LIB "vllm/v1/worker/gpu_worker.py", 300);
     for (int i = 0; i < 6; i++) {
-        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .address = i, .bytes = SYN_GIB, .at = 1 + i,
-                                         .life = SYN_LIVE, .stack = i < 2 ? weights : cache});
+        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                         .address = i,
+                                         .bytes = SYN_GIB,
+                                         .at = 1 + i,
+                                         .life = SYN_LIVE,
+                                         .stack = i < 2 ? weights : cache});
     }
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->preallocations_n, 1);
@@ -348,12 +396,9 @@ static void test_within_tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_frames),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_by_totals),
-        cmocka_unit_test(test_in_advance),
-        cmocka_unit_test(test_a_bound_that_is_set),
-        cmocka_unit_test(test_within_tensors),
+        cmocka_unit_test(test_by_frames),           cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_by_totals),           cmocka_unit_test(test_in_advance),
+        cmocka_unit_test(test_a_bound_that_is_set), cmocka_unit_test(test_within_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

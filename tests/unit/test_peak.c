@@ -24,8 +24,7 @@ static struct oracle oracle_of(const struct life *lives, size_t n)
     for (size_t i = 0; i < n; i++) {
         struct oracle now = {.time = lives[i].at};
         for (size_t j = 0; j <= i; j++) {
-            bool live =
-                lives[j].life == SYN_LIVE || lives[j].at + lives[j].life > lives[i].at || j == i;
+            bool live = lives[j].life == SYN_LIVE || lives[j].at + lives[j].life > lives[i].at || j == i;
             if (live) {
                 now.bytes += lives[j].bytes;
                 now.by_stack[lives[j].stack] += lives[j].bytes;
@@ -83,10 +82,8 @@ static void check_round(unsigned seed)
     assert_int_equal(sum, want.bytes);
     int64_t highest = 0;
     for (size_t i = 0; i < r->timelines[0].n; i++) {
-        assert_true(i == 0 ||
-                    r->timelines[0].points[i].time_s >= r->timelines[0].points[i - 1].time_s);
-        highest =
-            r->timelines[0].points[i].bytes > highest ? r->timelines[0].points[i].bytes : highest;
+        assert_true(i == 0 || r->timelines[0].points[i].time_s >= r->timelines[0].points[i - 1].time_s);
+        highest = r->timelines[0].points[i].bytes > highest ? r->timelines[0].points[i].bytes : highest;
     }
     assert_int_equal(highest, want.bytes);
     syn_close(r);
@@ -109,15 +106,10 @@ static void test_layers_do_not_mix(void **state)
     syn_process(&s, "r", 1, 100, 1);
     int64_t f = syn_python(&s, 0, "f", "/home/u/a.py", 1);
     syn_alloc(&s, (struct syn_alloc){.bytes = 100, .at = 1, .life = 5, .stack = f});
-    syn_alloc(&s, (struct syn_alloc){
-                      .bytes = 30, .at = 2, .life = 5, .stack = f, .layer = GS_LAYER_TENSOR});
-    syn_alloc(&s, (struct syn_alloc){
-                      .bytes = 7, .at = 3, .life = 5, .stack = f, .space = GS_SPACE_PINNED});
-    syn_alloc(
-        &s, (struct syn_alloc){
-                .bytes = 9, .at = 3, .life = 5, .stack = f, .layer = GS_LAYER_HOST, .device = -1});
-    syn_alloc(&s, (struct syn_alloc){
-                      .bytes = 11, .at = 4, .life = 5, .stack = f, .space = GS_SPACE_MANAGED});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 30, .at = 2, .life = 5, .stack = f, .layer = GS_LAYER_TENSOR});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 7, .at = 3, .life = 5, .stack = f, .space = GS_SPACE_PINNED});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 9, .at = 3, .life = 5, .stack = f, .layer = GS_LAYER_HOST, .device = -1});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 11, .at = 4, .life = 5, .stack = f, .space = GS_SPACE_MANAGED});
     syn_alloc(&s, (struct syn_alloc){.bytes = 13, .at = 4, .life = 5, .stack = f, .device = 3});
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks_n, 5);
@@ -161,17 +153,15 @@ static void test_the_timeline_is_bounded(void **state)
     syn_start(&s);
     syn_process(&s, "r", 1, 0, 1);
     for (int i = 0; i < 20000; i++) {
-        syn_alloc(&s, (struct syn_alloc){.bytes = i == 12345 ? 1000 : 1 + i % 7,
-                                         .at = (int64_t)i * 1000003,
-                                         .life = 500000});
+        syn_alloc(
+            &s, (struct syn_alloc){.bytes = i == 12345 ? 1000 : 1 + i % 7, .at = (int64_t)i * 1000003, .life = 500000});
     }
     struct gs_report *r = syn_report(&s, NULL);
     const struct gs_timeline *t = &r->timelines[0];
     bool seen = false;
     assert_in_range(t->n, 500, 2000);
     for (size_t i = 0; i < t->n; i++) {
-        seen = seen || (t->points[i].bytes == 1000 &&
-                        (int64_t)(t->points[i].time_s * 1e9 + 0.5) == 12345LL * 1000003);
+        seen = seen || (t->points[i].bytes == 1000 && (int64_t)(t->points[i].time_s * 1e9 + 0.5) == 12345LL * 1000003);
     }
     assert_true(seen);
     assert_int_equal(t->points[t->n - 1].bytes, 0);

@@ -45,10 +45,25 @@ static void reads_as(struct pickle *p, const char *expression)
 static void test_numbers(void **state)
 {
     (void)state;
-    static const int64_t numbers[] = {0,       1,      255,        256,           65535,      65536,
-                                      -1,      -128,   -129,       INT32_MAX,     INT32_MIN,  (int64_t)INT32_MAX + 1,
-                                      (int64_t)INT32_MIN - 1,      0x7fffffffffff, 0x800000000000,
-                                      0xffffffffffff,  -0x800000000000,           INT64_MAX,  INT64_MIN};
+    static const int64_t numbers[] = {0,
+                                      1,
+                                      255,
+                                      256,
+                                      65535,
+                                      65536,
+                                      -1,
+                                      -128,
+                                      -129,
+                                      INT32_MAX,
+                                      INT32_MIN,
+                                      (int64_t)INT32_MAX + 1,
+                                      (int64_t)INT32_MIN - 1,
+                                      0x7fffffffffff,
+                                      0x800000000000,
+                                      0xffffffffffff,
+                                      -0x800000000000,
+                                      INT64_MAX,
+                                      INT64_MIN};
     struct pickle p;
     char expression[1024] = "assert got == [";
     size_t at = strlen(expression);
@@ -56,8 +71,7 @@ static void test_numbers(void **state)
     pickle_list(&p);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         pickle_int(&p, numbers[i]);
-        at += (size_t)snprintf(expression + at, sizeof expression - at, "%lld, ",
-                               (long long)numbers[i]);
+        at += (size_t)snprintf(expression + at, sizeof expression - at, "%lld, ", (long long)numbers[i]);
     }
     pickle_address(&p, UINT64_MAX);
     pickle_address(&p, (uint64_t)1 << 63);
@@ -65,8 +79,7 @@ static void test_numbers(void **state)
     pickle_bool(&p, true);
     pickle_bool(&p, false);
     pickle_end(&p);
-    snprintf(expression + at, sizeof expression - at,
-             "2**64 - 1, 2**63, 0x7f0000000000, True, False], got");
+    snprintf(expression + at, sizeof expression - at, "2**64 - 1, 2**63, 0x7f0000000000, True, False], got");
     reads_as(&p, expression);
 }
 
@@ -83,11 +96,15 @@ static void test_texts(void **state)
     pickle_text(&p, same_again);
     pickle_text(&p, NULL);
     pickle_text(&p, "ä€𝄞");
-    pickle_text(&p, "\xff" "a\xc3" "b\xed\xa0\x80" "c\xc0\x80\xf4\x90\x80\x80");
+    pickle_text(&p, "\xff"
+                    "a\xc3"
+                    "b\xed\xa0\x80"
+                    "c\xc0\x80\xf4\x90\x80\x80");
     pickle_text(&p, large);
     pickle_text(&p, large);
     pickle_end(&p);
-    reads_as(&p, "assert got == ['the same'] * 3 + ['', 'ä€𝄞', 'QaQbQQQcQQQQQQ'.replace('Q', chr(63))] + ['x' * 69999] * 2, got\n"
+    reads_as(&p, "assert got == ['the same'] * 3 + ['', 'ä€𝄞', 'QaQbQQQcQQQQQQ'.replace('Q', chr(63))] + ['x' * 69999] "
+                 "* 2, got\n"
                  "assert got[0] is got[2] and got[-1] is got[-2]\n"
                  "assert len(data) < 70200, len(data)");
 }

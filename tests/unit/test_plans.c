@@ -21,11 +21,9 @@ static void random_word(struct random_plans *r, const char *words, char *out, si
 {
     size_t n = 0, which;
 
-    for (const char *at = words; *at; at++)
-        n += *at == '|';
+    for (const char *at = words; *at; at++) n += *at == '|';
     which = random_below(r, n);
-    for (; which; which--)
-        words = strchr(words, '|') + 1;
+    for (; which; which--) words = strchr(words, '|') + 1;
     snprintf(out, size, "%.*s", (int)strcspn(words, "|"), words);
 }
 
@@ -50,13 +48,11 @@ static void odd_shape(struct random_plans *r, struct model_shape *s)
     s->heads = s->kv_heads * random_size(r, 8);
     s->head_dim = random_size(r, 256);
     s->hidden = s->heads * (random_yes(r) ? s->head_dim : random_size(r, 64));
-    if (s->family != MODEL_LLAMA)
-        s->kv_heads = s->heads, s->hidden = s->heads * s->head_dim;
+    if (s->family != MODEL_LLAMA) s->kv_heads = s->heads, s->hidden = s->heads * s->head_dim;
     s->ffn = random_size(r, 16384);
     s->vocab = random_size(r, 300000);
     s->context = 1 << 20;
-    if (s->family != MODEL_LLAMA)
-        return;
+    if (s->family != MODEL_LLAMA) return;
     if (random_below(r, 3) == 0) {
         s->experts = random_size(r, 64);
         s->experts_used = 1 + random_below(r, s->experts);
@@ -123,12 +119,10 @@ static const struct plan *odd_plan(struct random_plans *r)
     model_free(&r->model);
     if (random_below(r, 3)) {
         random_word(r, model_names, word, sizeof word);
-        if (!model_named("test", word, &r->model, &exit_code))
-            fail_msg("%s", word);
+        if (!model_named("test", word, &r->model, &exit_code)) fail_msg("%s", word);
     } else {
         odd_shape(r, &shape);
-        if (!model_shaped("test", "test", &shape, &r->model, &exit_code))
-            fail_msg("a shape was refused");
+        if (!model_shaped("test", "test", &shape, &r->model, &exit_code)) fail_msg("a shape was refused");
     }
     do {
         r->plan = (struct plan)PLAN_DEFAULT;
@@ -143,17 +137,18 @@ static void told(const struct plan *p, char *out, size_t size)
 {
     const struct model_shape *s = &p->model->shape;
 
-    snprintf(out, size,
-             "%s (layers %ju hidden %ju heads %ju/%ju of %ju ffn %ju vocab %ju experts %ju) %s %s inference %d batch %ju "
-             "seq %ju attention %d checkpoint %d accumulation %ju fused %d chunked %d gpus %ju tp %ju pp %ju cp %ju ep %ju "
-             "interleave %ju sp %d sharding %d offload %d adapter %d weights %s block %ju master %d",
-             p->model->name, (uintmax_t)s->layers, (uintmax_t)s->hidden, (uintmax_t)s->heads, (uintmax_t)s->kv_heads,
-             (uintmax_t)s->head_dim, (uintmax_t)s->ffn, (uintmax_t)s->vocab, (uintmax_t)s->experts, p->precision->name,
-             p->optimizer->name, p->inference, (uintmax_t)p->batch, (uintmax_t)p->seq, (int)p->attention,
-             (int)p->checkpoint, (uintmax_t)p->accumulation, p->fused_layers, p->chunked_loss, (uintmax_t)p->gpus,
-             (uintmax_t)p->tp, (uintmax_t)p->pp, (uintmax_t)p->cp, (uintmax_t)p->ep, (uintmax_t)p->interleave,
-             p->sequence_parallel, (int)p->sharding, (int)p->offload, (int)p->adapter, p->weights ? p->weights->word : "-",
-             (uintmax_t)p->cache_block, p->master_weights);
+    snprintf(
+        out, size,
+        "%s (layers %ju hidden %ju heads %ju/%ju of %ju ffn %ju vocab %ju experts %ju) %s %s inference %d batch %ju "
+        "seq %ju attention %d checkpoint %d accumulation %ju fused %d chunked %d gpus %ju tp %ju pp %ju cp %ju ep %ju "
+        "interleave %ju sp %d sharding %d offload %d adapter %d weights %s block %ju master %d",
+        p->model->name, (uintmax_t)s->layers, (uintmax_t)s->hidden, (uintmax_t)s->heads, (uintmax_t)s->kv_heads,
+        (uintmax_t)s->head_dim, (uintmax_t)s->ffn, (uintmax_t)s->vocab, (uintmax_t)s->experts, p->precision->name,
+        p->optimizer->name, p->inference, (uintmax_t)p->batch, (uintmax_t)p->seq, (int)p->attention, (int)p->checkpoint,
+        (uintmax_t)p->accumulation, p->fused_layers, p->chunked_loss, (uintmax_t)p->gpus, (uintmax_t)p->tp,
+        (uintmax_t)p->pp, (uintmax_t)p->cp, (uintmax_t)p->ep, (uintmax_t)p->interleave, p->sequence_parallel,
+        (int)p->sharding, (int)p->offload, (int)p->adapter, p->weights ? p->weights->word : "-",
+        (uintmax_t)p->cache_block, p->master_weights);
 }
 
 /* ---------------------------------------------------------------- lines, phases, peak */
@@ -164,22 +159,19 @@ static const char *wrong_with(const struct plan *p, const struct estimate_result
 
     for (size_t i = 0; i < r->lines_n; i++) {
         const struct estimate_line *l = &r->lines[i];
-        if (!(l->bytes.low >= 0 && l->bytes.low <= l->bytes.likely && l->bytes.likely <= l->bytes.high && isfinite(l->bytes.high)))
+        if (!(l->bytes.low >= 0 && l->bytes.low <= l->bytes.likely && l->bytes.likely <= l->bytes.high &&
+              isfinite(l->bytes.high)))
             return l->name;
-        if (!l->source || !*l->formula || !*l->name)
-            return "a line without a formula or source";
-        if ((l->why != NULL) != (l->bytes.low < l->bytes.high))
-            return l->name;
-        if (!l->host && l->phases & (p->inference ? IN_TRAINING : IN_INFERENCE))
-            return "a phase that does not occur";
+        if (!l->source || !*l->formula || !*l->name) return "a line without a formula or source";
+        if ((l->why != NULL) != (l->bytes.low < l->bytes.high)) return l->name;
+        if (!l->host && l->phases & (p->inference ? IN_TRAINING : IN_INFERENCE)) return "a phase that does not occur";
         if (strlen(l->formula) + 1 == sizeof l->formula || strlen(l->name) + 1 == sizeof l->name)
             return "a text that was cut";
     }
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         struct interval sum = {0}, is = r->phase[phase];
         for (size_t i = 0; i < r->lines_n; i++)
-            if (!r->lines[i].host && r->lines[i].phases & 1u << phase)
-                sum = interval_add(sum, r->lines[i].bytes);
+            if (!r->lines[i].host && r->lines[i].phases & 1u << phase) sum = interval_add(sum, r->lines[i].bytes);
         if (fabs(sum.low - is.low) > 1e-9 * sum.high || fabs(sum.likely - is.likely) > 1e-9 * sum.high ||
             fabs(sum.high - is.high) > 1e-9 * sum.high)
             return "a phase is not the sum of its lines";
@@ -220,16 +212,16 @@ static bool few_layers(const struct plan *p)
 
 /* none >= operations >= full. Attention's core alone is on neither side of the last two: a layer that is made again
  * holds the scores of all its attentions, and products are kept of each. Where tensors are divided, what is kept of
- * operations before their sums are reduced, undivided, may be more than what they spare; so may results where weights are
- * frozen, which need no inputs. */
+ * operations before their sums are reduced, undivided, may be more than what they spare; so may results where weights
+ * are frozen, which need no inputs. */
 static bool less_checkpointing(struct plan *p)
 {
-    if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP && (p->tp > 1 || p->adapter != PLAN_ADAPTER_NONE))
-        return false;
+    if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP && (p->tp > 1 || p->adapter != PLAN_ADAPTER_NONE)) return false;
     p->checkpoint = p->checkpoint == PLAN_CHECKPOINT_FULL ? PLAN_CHECKPOINT_SELECTIVE_OP : PLAN_CHECKPOINT_NONE;
     return true;
 }
 
+/* clang-format off */
 #define MORE(MOVE)                                                                    \
     MOVE(batch, p->batch *= 2)                                                        \
     MOVE(one_more_sequence, p->batch += 1)                                            \
@@ -243,12 +235,13 @@ static bool less_checkpointing(struct plan *p)
     MOVE(rank, if (p->inference || !p->adapter) return false; p->rank *= 2)           \
     MOVE(cache, if (!p->cache) return false; p->cache = NULL)                         \
     MOVE(whole_norms, if (!p->sequence_parallel || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP) return false; p->sequence_parallel = false)
+/* clang-format on */
 
-#define MOVE(name, how)                      \
-    static bool more_##name(struct plan *p)  \
-    {                                        \
-        how;                                 \
-        return true;                         \
+#define MOVE(name, how)                     \
+    static bool more_##name(struct plan *p) \
+    {                                       \
+        how;                                \
+        return true;                        \
     }
 MORE(MOVE)
 #undef MOVE
@@ -282,8 +275,7 @@ static struct interval peak_of(const struct estimate_result *r)
  * that is likely fullest is told of, whose low and high need not be the largest. */
 static bool at_least(const struct plan *p, struct interval a, struct interval b)
 {
-    if (p->pp > 1)
-        return a.likely >= b.likely * 0.9;
+    if (p->pp > 1) return a.likely >= b.likely * 0.9;
     return a.low >= b.low * 0.9 && a.likely >= b.likely * 0.995 && a.high >= b.high * 0.9;
 }
 
@@ -299,26 +291,22 @@ static void more_needs_more(void **state)
         for (size_t m = 0; m < LENGTH(moves); m++) {
             struct plan more = *p;
             char text[1024];
-            if (!moves[m].move(&more) || !plan_possible(&more))
-                continue;
+            if (!moves[m].move(&more) || !plan_possible(&more)) continue;
             tried[m]++;
             struct interval less, now;
-            if (!estimate_make(&more, &other))
-                continue;
+            if (!estimate_make(&more, &other)) continue;
             less = peak_of(&one), now = peak_of(&other);
-            if (at_least(p, now, less))
-                continue;
+            if (at_least(p, now, less)) continue;
             all++;
             if (bad[m]++ < 3) {
                 told(p, text, sizeof text);
-                print_error("plan %d, %s: from %.0f %.0f %.0f to %.0f %.0f %.0f: %s\n", i, moves[m].name, less.low, less.likely,
-                            less.high, now.low, now.likely, now.high, text);
+                print_error("plan %d, %s: from %.0f %.0f %.0f to %.0f %.0f %.0f: %s\n", i, moves[m].name, less.low,
+                            less.likely, less.high, now.low, now.likely, now.high, text);
             }
         }
     }
     for (size_t m = 0; m < LENGTH(moves); m++) {
-        if (bad[m])
-            print_error("%s: %d of %d\n", moves[m].name, bad[m], tried[m]);
+        if (bad[m]) print_error("%s: %d of %d\n", moves[m].name, bad[m], tried[m]);
         assert_true(tried[m] > 20);
     }
     assert_int_equal(all, 0);

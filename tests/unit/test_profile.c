@@ -30,15 +30,14 @@ static void fill(struct syn *s, const char *run_id, int pid, unsigned seed)
         now += rand() % 3;
         int64_t at = now * SYN_MS, stack = stacks[rand() % (STACKS + 1)];
         int device = rand() % 2;
-        int64_t id = syn_alloc(
-            s, (struct syn_alloc){.layer = device ? GS_LAYER_DEVICE : rand() % 2,
-                                  .space = rand() % 9 == 0 ? GS_SPACE_PINNED : GS_SPACE_DEVICE,
-                                  .device = device,
-                                  .address = 4096 + i,
-                                  .bytes = 1 + rand() % 50,
-                                  .at = at,
-                                  .life = rand() % 6 == 0 ? SYN_LIVE : (1 + rand() % 60) * SYN_MS,
-                                  .stack = stack});
+        int64_t id = syn_alloc(s, (struct syn_alloc){.layer = device ? GS_LAYER_DEVICE : rand() % 2,
+                                                     .space = rand() % 9 == 0 ? GS_SPACE_PINNED : GS_SPACE_DEVICE,
+                                                     .device = device,
+                                                     .address = 4096 + i,
+                                                     .bytes = 1 + rand() % 50,
+                                                     .at = at,
+                                                     .life = rand() % 6 == 0 ? SYN_LIVE : (1 + rand() % 60) * SYN_MS,
+                                                     .stack = stack});
         syn_sql(s, "UPDATE allocation_row SET free_stack_id = nullif(%lld,0) WHERE id = %lld",
                 (long long)stacks[rand() % (STACKS + 1)], (long long)id);
         if (i % 3 == 0) {
@@ -221,8 +220,7 @@ static void check_calls(struct gs_report *r)
     p = build(r->run, of(GS_PROFILE_WAITS));
     assert_string_equal(p->unit, "ns");
     assert_int_equal(p->count, waits);
-    assert_true((double)p->total / 1e9 - r->sync_blocked_s < 1e-9 &&
-                r->sync_blocked_s - (double)p->total / 1e9 < 1e-9);
+    assert_true((double)p->total / 1e9 - r->sync_blocked_s < 1e-9 && r->sync_blocked_s - (double)p->total / 1e9 < 1e-9);
     gs_profile_free(p);
 }
 
@@ -361,10 +359,8 @@ static void test_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_segments_before_the_first_tensor),
+        cmocka_unit_test(test_sums),    cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_frames),  cmocka_unit_test(test_segments_before_the_first_tensor),
         cmocka_unit_test(test_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,21 +44,17 @@ static void random_changes(void **state)
                 const struct gs_range *old = owner[x->start];
                 bool there = old && old->start == x->start;
                 assert_int_equal(gs_ranges_remove(&r, x->start), there);
-                for (uint64_t a = x->start; there && a < old->start + old->bytes; a++)
-                    owner[a] = NULL;
+                for (uint64_t a = x->start; there && a < old->start + old->bytes; a++) owner[a] = NULL;
             } else {
                 assert_true(gs_ranges_add(&r, x));
                 for (uint64_t a = x->start; a < x->start + x->bytes; a++) {
                     const struct gs_range *old = owner[a];
                     for (uint64_t o = 0; old && o < SPACE; o++)
-                        if (owner[o] == old)
-                            owner[o] = NULL;
+                        if (owner[o] == old) owner[o] = NULL;
                 }
-                for (uint64_t a = x->start; a < x->start + x->bytes; a++)
-                    owner[a] = x;
+                for (uint64_t a = x->start; a < x->start + x->bytes; a++) owner[a] = x;
             }
-            if (i % 16 == 0)
-                check_all(&r, owner);
+            if (i % 16 == 0) check_all(&r, owner);
         }
         check_all(&r, owner);
         gs_ranges_free(&r);
@@ -74,10 +70,8 @@ static void many(void **state)
         assert_true(gs_ranges_add(&r, &x));
     }
     assert_int_equal(r.count, N);
-    for (uint64_t i = 0; i < N; i++)
-        assert_int_equal(gs_ranges_find(&r, i * 64 + 63)->start, i * 64);
-    for (uint64_t i = 0; i < N; i++)
-        assert_true(gs_ranges_remove(&r, i * 64));
+    for (uint64_t i = 0; i < N; i++) assert_int_equal(gs_ranges_find(&r, i * 64 + 63)->start, i * 64);
+    for (uint64_t i = 0; i < N; i++) assert_true(gs_ranges_remove(&r, i * 64));
     assert_null(gs_ranges_find(&r, 0));
     gs_ranges_free(&r);
 }
@@ -113,8 +107,7 @@ static void live_map(void **state)
             gs_live_remove(&m, live);
             count--;
         } else {
-            struct gs_live new = {
-                .address = (uint64_t)slot << 21, .id = 1, .bytes = slot, .layer = layer};
+            struct gs_live new = {.address = (uint64_t)slot << 21, .id = 1, .bytes = slot, .layer = layer};
             assert_true(gs_live_add(&m, &new));
             count++;
         }
@@ -123,8 +116,7 @@ static void live_map(void **state)
     }
     for (uint8_t layer = 0; layer < 3; layer++)
         for (uint32_t slot = 0; slot < 4096; slot++)
-            assert_int_equal(gs_live_find(&m, layer, (uint64_t)slot << 21) != NULL,
-                             there[layer][slot]);
+            assert_int_equal(gs_live_find(&m, layer, (uint64_t)slot << 21) != NULL, there[layer][slot]);
     gs_live_free(&m);
 }
 

@@ -9,7 +9,7 @@
 #define TORCH "/v/lib/python3.11/site-packages/torch/"
 
 enum how { PLAIN, LOADED, CONTEXT }; /* LOADED: below torch.load; CONTEXT: no memory, a context alone */
-struct held { /* MiB, by line of train.py */
+struct held {                        /* MiB, by line of train.py */
     int device, line;
     int64_t mib;
     enum how how;
@@ -27,8 +27,13 @@ static void tensors(struct syn *s, int device)
 {
     int64_t stack = syn_python(s, 0, "step", "/home/u/train.py", 40);
     for (int i = 0; i < 20; i++) {
-        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .device = device, .address = 0x1000,
-                                        .bytes = SYN_MIB, .at = 100 + i * 10, .life = 5, .stack = stack});
+        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                        .device = device,
+                                        .address = 0x1000,
+                                        .bytes = SYN_MIB,
+                                        .at = 100 + i * 10,
+                                        .life = 5,
+                                        .stack = stack});
     }
 }
 
@@ -56,11 +61,17 @@ static void record(struct syn *s, int number, const struct process *p)
             int64_t at = syn_python(s, 0, "main", "/home/u/train.py", h->line);
             at = h->how == LOADED ? syn_python(s, at, "load", TORCH "serialization.py", 1000) : at;
             if (h->how == CONTEXT) {
-                syn_sql(s, "INSERT INTO handle(process_id,kind,handle,device,create_ns,stack_id) "
-                           "VALUES(1,1,7,%d,1,%lld)", device, (long long)at);
+                syn_sql(s,
+                        "INSERT INTO handle(process_id,kind,handle,device,create_ns,stack_id) "
+                        "VALUES(1,1,7,%d,1,%lld)",
+                        device, (long long)at);
             } else {
-                syn_alloc(s, (struct syn_alloc){.device = device, .address = i, .bytes = h->mib * SYN_MIB, .at = 1 + i,
-                                                .life = SYN_LIVE, .stack = at});
+                syn_alloc(s, (struct syn_alloc){.device = device,
+                                                .address = i,
+                                                .bytes = h->mib * SYN_MIB,
+                                                .at = 1 + i,
+                                                .life = SYN_LIVE,
+                                                .stack = at});
             }
             used = true;
         }
@@ -94,30 +105,57 @@ static const struct {
     struct process p[MOST];
 } cases[] = {
     {"each on its own", NULL, NULL, 2, {{.rank = 0, WORK(0)}, {.rank = 1, WORK(1)}}},
-    {"before set_device", "rank 1 also has up to 2.00 MiB and a context on GPU 0, where rank 0 works, first at train.py:12",
-     "set_device", 2, {{.rank = 0, WORK(0)}, {.rank = 1, .held = {{0, 12, 2, PLAIN}, {1, 30, 1000, PLAIN}}, .works = 1}}},
+    {"before set_device",
+     "rank 1 also has up to 2.00 MiB and a context on GPU 0, where rank 0 works, first at train.py:12",
+     "set_device",
+     2,
+     {{.rank = 0, WORK(0)}, {.rank = 1, .held = {{0, 12, 2, PLAIN}, {1, 30, 1000, PLAIN}}, .works = 1}}},
     /* what was loaded there is more than what it works on */
-    {"a checkpoint", "rank 1 also has up to 3.00 GiB and a context on GPU 0", "map_location", 2,
+    {"a checkpoint",
+     "rank 1 also has up to 3.00 GiB and a context on GPU 0",
+     "map_location",
+     2,
      {{.rank = 0, WORK(0)}, {.rank = 1, .held = {{0, 12, 3072, LOADED}, {1, 30, 1000, PLAIN}}, .works = 1}}},
-    {"a context alone", "rank 1 also has a context on GPU 0, where rank 0 works, first at train.py:12", "set_device", 2,
+    {"a context alone",
+     "rank 1 also has a context on GPU 0, where rank 0 works, first at train.py:12",
+     "set_device",
+     2,
      {{.rank = 0, WORK(0)}, {.rank = 1, .held = {{0, 12, 0, CONTEXT}, {1, 30, 1000, PLAIN}}, .works = 1}}},
-    {"several from one line", "rank 1, rank 2 and rank 3 also have up to 6.00 MiB in all and a context each on GPU 0",
-     "set_device", 4,
+    {"several from one line",
+     "rank 1, rank 2 and rank 3 also have up to 6.00 MiB in all and a context each on GPU 0",
+     "set_device",
+     4,
      {{.rank = 0, WORK(0)},
       {.rank = 1, .held = {{0, 12, 2, PLAIN}, {1, 30, 1000, PLAIN}}, .works = 1},
       {.rank = 2, .held = {{0, 12, 2, PLAIN}, {2, 30, 1000, PLAIN}}, .works = 2},
       {.rank = 3, .held = {{0, 12, 2, PLAIN}, {3, 30, 1000, PLAIN}}, .works = 3}}},
-    {"ranks unknown", "process 101 also has up to 2.00 MiB", "set_device", 2,
+    {"ranks unknown",
+     "process 101 also has up to 2.00 MiB",
+     "set_device",
+     2,
      {{.rank = -1, WORK(0)}, {.rank = -1, .held = {{0, 12, 2, PLAIN}, {1, 30, 1000, PLAIN}}, .works = 1}}},
     /* nobody else works there: a model over two GPUs */
-    {"two GPUs each", NULL, NULL, 2,
+    {"two GPUs each",
+     NULL,
+     NULL,
+     2,
      {{.rank = 0, .held = {{0, 30, 1000, PLAIN}, {1, 31, 900, PLAIN}}, .works = 0},
       {.rank = 1, .held = {{2, 30, 1000, PLAIN}, {3, 31, 900, PLAIN}}, .works = 2}}},
-    {"all on one", "rank 0 and rank 1 both work on GPU 0: their peaks sum to 1.95 GiB", "set_device", 2,
+    {"all on one",
+     "rank 0 and rank 1 both work on GPU 0: their peaks sum to 1.95 GiB",
+     "set_device",
+     2,
      {{.rank = 0, WORK(0)}, {.rank = 1, WORK(0)}}},
     /* the same number, another GPU */
-    {"each sees its own only", NULL, NULL, 2, {{.rank = 0, .visible = "0", WORK(0)}, {.rank = 1, .visible = "1", WORK(0)}}},
-    {"the same by another number", "rank 0 and rank 1 both work on GPU 3", "set_device", 2,
+    {"each sees its own only",
+     NULL,
+     NULL,
+     2,
+     {{.rank = 0, .visible = "0", WORK(0)}, {.rank = 1, .visible = "1", WORK(0)}}},
+    {"the same by another number",
+     "rank 0 and rank 1 both work on GPU 3",
+     "set_device",
+     2,
      {{.rank = 0, .visible = "3", WORK(0)}, {.rank = 1, .visible = "0,3", WORK(1)}}},
     {"two hosts", NULL, NULL, 2, {{.rank = 0, .host = "a", WORK(0)}, {.rank = 1, .host = "b", WORK(0)}}},
     {"one after the other", NULL, NULL, 2, {{.rank = 0, WORK(0)}, {.rank = 1, .start_s = 20, WORK(0)}}},
@@ -181,8 +219,9 @@ static void test_imbalance(void **state)
     assert_int_equal(f->kind, GS_RANK_IMBALANCE);
     assert_int_equal(f->bytes, (600 - 104) * SYN_MIB);
     assert_int_equal(f->site.line, 31);
-    assert_non_null(strstr(f->text, "rank 0 holds 496.00 MiB (45 %) more than the rank in the middle, foremost 496.00 MiB "
-                                    "at train.py:31"));
+    assert_non_null(strstr(f->text,
+                           "rank 0 holds 496.00 MiB (45 %) more than the rank in the middle, foremost 496.00 MiB "
+                           "at train.py:31"));
     syn_close(r);
     syn_end(&s);
     r = balance(&s, 150, 100, 100); /* 4 % */

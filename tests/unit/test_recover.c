@@ -74,8 +74,7 @@ static void *write_events(void *unused)
     for (uint64_t i = 1;; i++) {
         if (i % 50 == 1) {
             uint32_t frames[] = {1, 0};
-            if (i % 5000 == 1)
-                ev_reset(&w);
+            if (i % 5000 == 1) ev_reset(&w);
             ev_python(&w, 1, "f", "x.py", (int)(i / 50 % 100) + 1);
             ev_stack(&w, 1, frames);
         }
@@ -84,8 +83,7 @@ static void *write_events(void *unused)
         ev_copy(&w, now, 1, 2, i, 0, GS_DIR_H2D, 0, 1);
         gs_spool_count(&spool, gs_counter_key(10, 0, w.thread, false));
         atomic_store(&shared->published[w.thread], i);
-        if (i % 64 == 0)
-            usleep(1);
+        if (i % 64 == 0) usleep(1);
     }
     return NULL;
 }
@@ -93,21 +91,17 @@ static void *write_events(void *unused)
 static void victim(bool with_store)
 {
     pthread_t t;
-    if (gs_spool_create(&spool, spool_path, "run", "python train.py", 0, 5))
-        _exit(1);
+    if (gs_spool_create(&spool, spool_path, "run", "python train.py", 0, 5)) _exit(1);
     atomic_store(&spool.drain_alive, 1);
     atomic_store(&shared->ready, 1);
-    for (int i = 0; i < WRITERS; i++)
-        pthread_create(&t, NULL, write_events, NULL);
-    if (!with_store)
-        pause();
+    for (int i = 0; i < WRITERS; i++) pthread_create(&t, NULL, write_events, NULL);
+    if (!with_store) pause();
     struct gs_store *s = ev_store(db);
     struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
     for (;;) {
         gs_reader_poll(r, clock_ns(), false);
         ev_drain(r, s);
-        if (gs_store_commit(s, r))
-            _exit(1);
+        if (gs_store_commit(s, r)) _exit(1);
         gs_reader_release(r);
     }
 }
@@ -125,8 +119,7 @@ static pid_t start(void (*fn)(bool), bool with_store)
 
 static void until_ready(void) /* on a busy machine that can take a while */
 {
-    while (!shared->ready)
-        usleep(1000);
+    while (!shared->ready) usleep(1000);
 }
 
 static void check_complete(void)
@@ -138,24 +131,21 @@ static void check_complete(void)
         int64_t count = db_number(db, sql);
         /* It may have died between publishing and telling us. */
         if (count != published && count != published + 1)
-            fail_msg("thread %d: %lld events, %lld published", t, (long long)count,
-                     (long long)published);
+            fail_msg("thread %d: %lld events, %lld published", t, (long long)count, (long long)published);
         snprintf(sql, sizeof sql, "SELECT total(count) FROM call_count WHERE stream=%d", t);
         count = db_number(db, sql);
         if (count != published && count != published + 1)
-            fail_msg("thread %d: %lld counted, %lld published", t, (long long)count,
-                     (long long)published);
+            fail_msg("thread %d: %lld counted, %lld published", t, (long long)count, (long long)published);
         snprintf(sql, sizeof sql,
                  "SELECT count(DISTINCT bytes)=count(*) AND coalesce(max(bytes),0)=count(*)"
                  " FROM copy WHERE thread_id=%d",
                  t);
         assert_int_equal(db_number(db, sql), 1);
         /* the innermost line tells which definitions were in force */
-        snprintf(
-            sql, sizeof sql,
-            "SELECT count(*) FROM copy c LEFT JOIN stack s ON s.id=c.stack_id LEFT JOIN frame f ON "
-            "f.id=s.frame_id WHERE thread_id=%d AND line IS NOT (bytes-1)/50%%100+1",
-            t);
+        snprintf(sql, sizeof sql,
+                 "SELECT count(*) FROM copy c LEFT JOIN stack s ON s.id=c.stack_id LEFT JOIN frame f ON "
+                 "f.id=s.frame_id WHERE thread_id=%d AND line IS NOT (bytes-1)/50%%100+1",
+                 t);
         assert_int_equal(db_number(db, sql), 0);
     }
     db_assert_text(db, "SELECT complete,lost_events,run_id FROM process", "0 0 run\n");
@@ -177,14 +167,11 @@ static void killed_at_random(void **state)
         waitpid(pid, NULL, 0);
         char error[256];
         int rc = recover(error);
-        if (!shared->ready && rc == 0)
-            continue; /* before its spool was there */
-        if (rc != 1)
-            fail_msg("%d: %s", rc, error);
+        if (!shared->ready && rc == 0) continue; /* before its spool was there */
+        if (rc != 1) fail_msg("%d: %s", rc, error);
         check_complete();
         assert_int_equal(recover(error), 0); /* nothing left to do */
-        for (int t = 1; t <= WRITERS; t++)
-            events += shared->published[t];
+        for (int t = 1; t <= WRITERS; t++) events += shared->published[t];
     }
     print_message("%llu events survived\n", (unsigned long long)events);
 }
@@ -214,8 +201,7 @@ static void killed_while_recovering(void **state)
         }
         char error[256];
         int rc = recover(error);
-        if (rc < 0)
-            fail_msg("%s", error);
+        if (rc < 0) fail_msg("%s", error);
         check_complete();
     }
 }
@@ -255,8 +241,7 @@ static void still_recording(void **state)
     uint32_t owner = 0;
     clean();
     pid_t pid = start(victim, true);
-    while (!shared->published[1])
-        usleep(1000);
+    while (!shared->published[1]) usleep(1000);
     assert_int_equal(gs_recover(db, &owner, error, sizeof error), 2);
     assert_int_equal(owner, pid);
     assert_int_equal(access(spool_path, F_OK), 0);
@@ -274,10 +259,8 @@ static void leave_three(bool with_store)
     struct gs_writer w;
     gs_spool_create(&spool, spool_path, "run", "python train.py", 0, 5);
     gs_writer_open(&w, &spool);
-    if (with_store)
-        gs_store_close(ev_store(db));
-    for (uint64_t i = 1; i <= 3; i++)
-        ev_alloc(&w, i * 10, i << 12, 100, 0, GS_SPACE_DEVICE, 0);
+    if (with_store) gs_store_close(ev_store(db));
+    for (uint64_t i = 1; i <= 3; i++) ev_alloc(&w, i * 10, i << 12, 100, 0, GS_SPACE_DEVICE, 0);
     gs_spool_exit(&spool, 0x107); /* killed by what comes after exit */
     _exit(0);
 }
@@ -295,8 +278,7 @@ static void no_database(void **state)
     remains(false);
     assert_int_equal(recover(error), 1);
     db_assert_text(db, "SELECT alloc_ns,free_ns FROM allocation", "10 -\n20 -\n30 -\n");
-    db_assert_text(db, "SELECT complete,end_ns,command,start_real_ns FROM process",
-                   "0 30 python train.py 5\n");
+    db_assert_text(db, "SELECT complete,end_ns,command,start_real_ns FROM process", "0 30 python train.py 5\n");
     db_assert_text(db, "SELECT value FROM meta WHERE key='exit_status'", "7\n");
     remains(false);
     close(open(db, O_CREAT | O_RDWR, 0666)); /* made, but empty */
@@ -329,8 +311,7 @@ static void no_gpuspy_database(void **state)
     char error[256];
     remains(false);
     FILE *f = fopen(db, "w");
-    for (int i = 0; i < 100; i++)
-        fputs("something that somebody wrote\n", f);
+    for (int i = 0; i < 100; i++) fputs("something that somebody wrote\n", f);
     fclose(f);
     assert_int_equal(recover(error), -1);
     assert_non_null(strstr(error, "not a database"));
@@ -411,8 +392,7 @@ static void read_only(void **state)
             chmod(db, 0444);
             chmod(spool_path, 0444);
             chmod(folder, 0555);
-            if (setuid(65534))
-                _exit(2);
+            if (setuid(65534)) _exit(2);
             int rc = recover(error);
             _exit(rc == -1 && strstr(error, "denied") ? 0 : 1);
         }
@@ -426,12 +406,12 @@ static void read_only(void **state)
 
 /* ---------------------------------------------------------------- a disk that fills up */
 
-/* Records until the limit on file sizes stops the database (only it: the spool is memory), then dies. What was committed must be whole, the rest still in the spool. */
+/* Records until the limit on file sizes stops the database (only it: the spool is memory), then dies. What was
+ * committed must be whole, the rest still in the spool. */
 static void fill_up(bool unused)
 {
     struct gs_writer w;
-    if (gs_spool_create(&spool, spool_path, "run", "python train.py", 0, 5))
-        _exit(1);
+    if (gs_spool_create(&spool, spool_path, "run", "python train.py", 0, 5)) _exit(1);
     struct gs_store *s = ev_store(db);
     struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
     gs_writer_open(&w, &spool);
@@ -440,13 +420,11 @@ static void fill_up(bool unused)
     for (uint64_t i = 1; i < 200000; i++) {
         ev_alloc(&w, i * 1000, i << 12, i, 0, GS_SPACE_DEVICE, 0);
         atomic_store(&shared->published[1], i);
-        if (i % 500)
-            continue;
+        if (i % 500) continue;
         gs_reader_poll(r, UINT64_MAX / 2, false);
         ev_drain(r, s);
         if (gs_store_commit(s, r)) {
-            if (!*gs_store_error(s))
-                _exit(3);
+            if (!*gs_store_error(s)) _exit(3);
             fprintf(stderr, "(%s)\n", gs_store_error(s));
             gs_store_close(s);
             _exit(0);
@@ -468,11 +446,9 @@ static void disk_full(void **state)
     assert_true(before > 500 && before < (int64_t)shared->published[1]);
     db_assert_text(db, "PRAGMA integrity_check", "ok\n");
     int rc = recover(error);
-    if (rc != 1)
-        fail_msg("%d: %s", rc, error);
+    if (rc != 1) fail_msg("%d: %s", rc, error);
     assert_int_equal(db_number(db, "SELECT count(*) FROM allocation"), shared->published[1]);
-    assert_int_equal(db_number(db, "SELECT count(DISTINCT bytes) FROM allocation"),
-                     shared->published[1]);
+    assert_int_equal(db_number(db, "SELECT count(DISTINCT bytes) FROM allocation"), shared->published[1]);
 }
 
 /* The application closes every descriptor that it doesn't know, ours included, and opens its own
@@ -485,18 +461,14 @@ static void closed_by_application(void **state)
         struct gs_store *s = ev_store(db);
         char own[320], text[] = "precious";
         snprintf(own, sizeof own, "%s/own", folder);
-        for (int fd = 3; fd < 1024; fd++)
-            close(fd);
+        for (int fd = 3; fd < 1024; fd++) close(fd);
         for (int fd = 3; fd < 1024; fd++) {
             int n = open(own, O_CREAT | O_RDWR, 0666);
-            if (n < 0 || write(n, n == 3 ? text : "", n == 3 ? sizeof text : 0) < 0)
-                break;
+            if (n < 0 || write(n, n == 3 ? text : "", n == 3 ? sizeof text : 0) < 0) break;
         }
-        struct gs_rec_alloc a = {
-            .rec = {.size = sizeof a, .type = GS_REC_ALLOC}, .address = 1, .bytes = 1};
+        struct gs_rec_alloc a = {.rec = {.size = sizeof a, .type = GS_REC_ALLOC}, .address = 1, .bytes = 1};
         gs_store_add(s, 1, &a.rec);
-        if (gs_store_commit(s, NULL) != -1 || !strstr(gs_store_error(s), "closed"))
-            _exit(1);
+        if (gs_store_commit(s, NULL) != -1 || !strstr(gs_store_error(s), "closed")) _exit(1);
         struct stat st;
         _exit(stat(own, &st) || st.st_size != sizeof text ? 2 : 0);
     }
@@ -510,31 +482,26 @@ static void closed_by_application(void **state)
 static void write_lives(bool unused)
 {
     struct gs_writer w;
-    if (gs_spool_create(&spool, spool_path, "run", "python train.py", 0, 5))
-        _exit(1);
+    if (gs_spool_create(&spool, spool_path, "run", "python train.py", 0, 5)) _exit(1);
     struct gs_store *s = ev_store(db);
     struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
     gs_writer_open(&w, &spool);
     for (uint32_t i = 1;; i++) {
         uint32_t frames[] = {1, 0};
-        if (w.chunk)
-            gs_writer_adopt(&w);
+        if (w.chunk) gs_writer_adopt(&w);
         ev_thread(&w, i, "short");
         if (i == 1) { /* those after it use what this one defined */
             ev_python(&w, 1, "f", "x.py", 7);
             ev_stack(&w, 1, frames);
         }
-        for (int k = 0; k < 3; k++)
-            ev_copy(&w, clock_ns(), 1, 2, i, 0, GS_DIR_H2D, 0, 1);
+        for (int k = 0; k < 3; k++) ev_copy(&w, clock_ns(), 1, 2, i, 0, GS_DIR_H2D, 0, 1);
         ev_alloc(&w, clock_ns(), (uint64_t)i << 12, i, 0, GS_SPACE_DEVICE, 1);
         atomic_store(&shared->published[1], i);
         gs_writer_park(&w);
-        if (i % 50)
-            continue;
+        if (i % 50) continue;
         gs_reader_poll(r, clock_ns(), false);
         ev_drain(r, s);
-        if (gs_store_commit(s, r))
-            _exit(1);
+        if (gs_store_commit(s, r)) _exit(1);
         gs_reader_release(r);
     }
 }
@@ -546,21 +513,23 @@ static void many_lives(void **state)
     for (int round = 0; round < 10; round++) {
         clean();
         pid_t pid = start(write_lives, false);
-        while (!shared->published[1])
-            usleep(100);
+        while (!shared->published[1]) usleep(100);
         usleep(ev_below(&random, 60000));
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
-        if (recover(error) != 1)
-            fail_msg("%s", error);
+        if (recover(error) != 1) fail_msg("%s", error);
         const int64_t n = (int64_t)shared->published[1];
         const int64_t threads = db_number(db, "SELECT count(*) FROM thread");
         assert_true(threads == n || threads == n + 1);
         db_assert_text(db, "SELECT count(*)=max(tid) AND count(DISTINCT tid)=count(*) FROM thread", "1\n");
-        db_assert_text(db, "SELECT count(*) FROM copy c LEFT JOIN thread t ON t.id=c.thread_id "
-                           "WHERE t.tid IS NOT c.bytes OR c.stack_id IS NULL", "0\n");
-        db_assert_text(db, "SELECT count(*) FROM allocation a LEFT JOIN thread t ON t.id=a.alloc_thread_id "
-                           "WHERE t.tid IS NOT a.bytes OR a.alloc_stack_id IS NULL", "0\n");
+        db_assert_text(db,
+                       "SELECT count(*) FROM copy c LEFT JOIN thread t ON t.id=c.thread_id "
+                       "WHERE t.tid IS NOT c.bytes OR c.stack_id IS NULL",
+                       "0\n");
+        db_assert_text(db,
+                       "SELECT count(*) FROM allocation a LEFT JOIN thread t ON t.id=a.alloc_thread_id "
+                       "WHERE t.tid IS NOT a.bytes OR a.alloc_stack_id IS NULL",
+                       "0\n");
         const int64_t copies = db_number(db, "SELECT count(*) FROM copy");
         assert_in_range(copies, 3 * n, 3 * n + 3);
     }
@@ -585,22 +554,14 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_there),
-        cmocka_unit_test(no_database),
-        cmocka_unit_test(killed_at_random),
-        cmocka_unit_test(killed_while_recovering),
-        cmocka_unit_test(two_at_once),
-        cmocka_unit_test(still_recording),
-        cmocka_unit_test(another_recording),
-        cmocka_unit_test(no_gpuspy_database),
-        cmocka_unit_test(finished_already),
-        cmocka_unit_test(damaged_spool),
-        cmocka_unit_test(lost_memory),
-        cmocka_unit_test(into_a_copy),
-        cmocka_unit_test(many_lives),
-        cmocka_unit_test(read_only),
-        cmocka_unit_test(disk_full),
-        cmocka_unit_test(closed_by_application),
+        cmocka_unit_test(nothing_there),     cmocka_unit_test(no_database),
+        cmocka_unit_test(killed_at_random),  cmocka_unit_test(killed_while_recovering),
+        cmocka_unit_test(two_at_once),       cmocka_unit_test(still_recording),
+        cmocka_unit_test(another_recording), cmocka_unit_test(no_gpuspy_database),
+        cmocka_unit_test(finished_already),  cmocka_unit_test(damaged_spool),
+        cmocka_unit_test(lost_memory),       cmocka_unit_test(into_a_copy),
+        cmocka_unit_test(many_lives),        cmocka_unit_test(read_only),
+        cmocka_unit_test(disk_full),         cmocka_unit_test(closed_by_application),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

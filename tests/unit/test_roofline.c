@@ -13,8 +13,7 @@
 
 static void near(double is, double should)
 {
-    if (!(fabs(is - should) <= 1e-12 * fabs(should)))
-        fail_msg("%.15g is not %.15g", is, should);
+    if (!(fabs(is - should) <= 1e-12 * fabs(should))) fail_msg("%.15g is not %.15g", is, should);
 }
 
 static size_t ways(const char *op, struct roof_shape s, double element, struct roof_way out[ROOF_WAYS_MAX])
@@ -23,8 +22,7 @@ static size_t ways(const char *op, struct roof_shape s, double element, struct r
     char why[128] = "";
 
     assert_non_null(o);
-    if (!roof_check(o, &s, why, sizeof why))
-        fail_msg("%s %s", op, why);
+    if (!roof_check(o, &s, why, sizeof why)) fail_msg("%s %s", op, why);
     return roof_ways(o, &s, element, out);
 }
 
@@ -48,10 +46,12 @@ static void matmul_of_4096(void **state)
     n = ways("matmul", (struct roof_shape){.of = {[ROOF_m] = 8192, [ROOF_n] = 1, [ROOF_k] = 8192}}, 2, w);
     assert_true(w[n - 1].flops / w[n - 1].bytes < 1);
     /* Tiles of t read each matrix n/t times: of 1, as without; of the whole, once. */
-    n = ways("matmul", (struct roof_shape){.of = {[ROOF_m] = 64, [ROOF_n] = 64, [ROOF_k] = 64, [ROOF_tile] = 64}}, 4, w);
+    n = ways("matmul", (struct roof_shape){.of = {[ROOF_m] = 64, [ROOF_n] = 64, [ROOF_k] = 64, [ROOF_tile] = 64}}, 4,
+             w);
     assert_int_equal(n, 3);
     near(w[1].bytes, w[2].bytes);
-    n = ways("matmul", (struct roof_shape){.of = {[ROOF_m] = 64, [ROOF_n] = 64, [ROOF_k] = 64, [ROOF_tile] = 16}}, 4, w);
+    n = ways("matmul", (struct roof_shape){.of = {[ROOF_m] = 64, [ROOF_n] = 64, [ROOF_k] = 64, [ROOF_tile] = 16}}, 4,
+             w);
     near(w[1].bytes, 4 * (4 * 4096. + 4 * 4096. + 4096));
 }
 
@@ -79,8 +79,8 @@ static void attention_naive_and_flash(void **state)
  * that share it. */
 static void decode_is_bound_by_memory(void **state)
 {
-    struct roof_shape s = {.of = {[ROOF_heads] = 32, [ROOF_kv_heads] = 8, [ROOF_seq] = 1, [ROOF_kv_seq] = 32768,
-                                  [ROOF_head_dim] = 128}};
+    struct roof_shape s = {
+        .of = {[ROOF_heads] = 32, [ROOF_kv_heads] = 8, [ROOF_seq] = 1, [ROOF_kv_seq] = 32768, [ROOF_head_dim] = 128}};
     struct roof_way w[ROOF_WAYS_MAX];
 
     assert_int_equal(ways("attention", s, 2, w), 2);
@@ -105,7 +105,9 @@ static void rows_and_elements(void **state)
     /* c = a + b in float32: an operation for twelve bytes. */
     assert_int_equal(ways("elementwise", (struct roof_shape){.of = {[ROOF_size] = 1000000}}, 4, w), 1);
     near(w[0].flops / w[0].bytes, 1. / 12);
-    assert_int_equal(ways("elementwise", (struct roof_shape){.of = {[ROOF_size] = 10, [ROOF_steps] = 4, [ROOF_inputs] = 1}}, 4, w), 2);
+    assert_int_equal(
+        ways("elementwise", (struct roof_shape){.of = {[ROOF_size] = 10, [ROOF_steps] = 4, [ROOF_inputs] = 1}}, 4, w),
+        2);
     near(w[0].bytes, 4 * 10. * 8);
     near(w[1].bytes, 4 * 10. * 2);
     assert_int_equal(ways("reduce", (struct roof_shape){.of = {[ROOF_size] = 7}}, 2, w), 1);
@@ -115,8 +117,12 @@ static void rows_and_elements(void **state)
 /* ResNet-50's first convolution, 7x7/2 over 224x224: 118,013,952 multiply-adds an image (torchvision, fvcore). */
 static void convolutions(void **state)
 {
-    struct roof_shape s = {.of = {[ROOF_in_channels] = 3, [ROOF_out_channels] = 64, [ROOF_height] = 224, [ROOF_kernel] = 7,
-                                  [ROOF_stride] = 2, [ROOF_padding] = 3}};
+    struct roof_shape s = {.of = {[ROOF_in_channels] = 3,
+                                  [ROOF_out_channels] = 64,
+                                  [ROOF_height] = 224,
+                                  [ROOF_kernel] = 7,
+                                  [ROOF_stride] = 2,
+                                  [ROOF_padding] = 3}};
     struct roof_way w[ROOF_WAYS_MAX];
 
     assert_int_equal(ways("conv2d", s, 4, w), 2);
@@ -124,7 +130,8 @@ static void convolutions(void **state)
     near(w[1].bytes, 4. * (3 * 224 * 224 + 64 * 3 * 49 + 64 * 112 * 112));
     near(w[0].bytes - w[1].bytes, 4. * 2 * 112 * 112 * 3 * 49);
     /* 1x1: the matrix product of its channels. */
-    s = (struct roof_shape){.of = {[ROOF_in_channels] = 256, [ROOF_out_channels] = 64, [ROOF_height] = 56, [ROOF_kernel] = 1}};
+    s = (struct roof_shape){
+        .of = {[ROOF_in_channels] = 256, [ROOF_out_channels] = 64, [ROOF_height] = 56, [ROOF_kernel] = 1}};
     assert_int_equal(ways("conv2d", s, 2, w), 1);
     struct roof_way m[ROOF_WAYS_MAX];
     ways("matmul", (struct roof_shape){.of = {[ROOF_m] = 56 * 56, [ROOF_n] = 64, [ROOF_k] = 256}}, 2, m);
@@ -145,27 +152,41 @@ static void shapes_that_make_no_sense(void **state)
         {"matmul", {.of = {[ROOF_m] = 1, [ROOF_n] = 1}}, "needs --k"},
         {"matmul", {.of = {[ROOF_m] = 1, [ROOF_n] = 1, [ROOF_k] = 1, [ROOF_seq] = 1}}, "has no --seq"},
         {"matmul", {.of = {[ROOF_m] = 1, [ROOF_n] = 1, [ROOF_k] = 1}, .causal = true}, "has no --causal"},
-        {"matmul", {.of = {[ROOF_m] = 1000000000000, [ROOF_n] = 1000000000000, [ROOF_k] = 1000000000000}}, "is too large"},
-        {"attention", {.of = {[ROOF_heads] = 30, [ROOF_kv_heads] = 4, [ROOF_seq] = 1, [ROOF_head_dim] = 1}}, "--kv-heads"},
-        {"attention", {.of = {[ROOF_heads] = 1, [ROOF_seq] = 9, [ROOF_kv_seq] = 8, [ROOF_head_dim] = 1}, .causal = true},
+        {"matmul",
+         {.of = {[ROOF_m] = 1000000000000, [ROOF_n] = 1000000000000, [ROOF_k] = 1000000000000}},
+         "is too large"},
+        {"attention",
+         {.of = {[ROOF_heads] = 30, [ROOF_kv_heads] = 4, [ROOF_seq] = 1, [ROOF_head_dim] = 1}},
+         "--kv-heads"},
+        {"attention",
+         {.of = {[ROOF_heads] = 1, [ROOF_seq] = 9, [ROOF_kv_seq] = 8, [ROOF_head_dim] = 1}, .causal = true},
          "--causal"},
-        {"conv2d", {.of = {[ROOF_in_channels] = 4, [ROOF_out_channels] = 6, [ROOF_height] = 9, [ROOF_kernel] = 1, [ROOF_groups] = 4}},
+        {"conv2d",
+         {.of = {[ROOF_in_channels] = 4,
+                 [ROOF_out_channels] = 6,
+                 [ROOF_height] = 9,
+                 [ROOF_kernel] = 1,
+                 [ROOF_groups] = 4}},
          "--groups"},
-        {"conv2d", {.of = {[ROOF_in_channels] = 4, [ROOF_out_channels] = 6, [ROOF_height] = 2, [ROOF_kernel] = 3}}, "--kernel"},
-        {"conv2d", {.of = {[ROOF_in_channels] = 4, [ROOF_out_channels] = 6, [ROOF_height] = 9, [ROOF_width] = 2, [ROOF_kernel] = 3}},
+        {"conv2d",
+         {.of = {[ROOF_in_channels] = 4, [ROOF_out_channels] = 6, [ROOF_height] = 2, [ROOF_kernel] = 3}},
+         "--kernel"},
+        {"conv2d",
+         {.of = {[ROOF_in_channels] = 4,
+                 [ROOF_out_channels] = 6,
+                 [ROOF_height] = 9,
+                 [ROOF_width] = 2,
+                 [ROOF_kernel] = 3}},
          "--kernel"},
     };
     char why[128];
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (roof_check(roof_op_find(rows[i].op), &rows[i].s, why, sizeof why))
-            fail_msg("row %zu was taken", i);
-        if (strncmp(why, rows[i].why, strlen(rows[i].why)) != 0)
-            fail_msg("row %zu: '%s'", i, why);
+        if (roof_check(roof_op_find(rows[i].op), &rows[i].s, why, sizeof why)) fail_msg("row %zu was taken", i);
+        if (strncmp(why, rows[i].why, strlen(rows[i].why)) != 0) fail_msg("row %zu: '%s'", i, why);
     }
     assert_null(roof_op_find("matmull"));
-    for (size_t i = 0; i < roof_ops_n; i++)
-        assert_non_null(strstr(roof_op_words, roof_ops[i].word));
+    for (size_t i = 0; i < roof_ops_n; i++) assert_non_null(strstr(roof_op_words, roof_ops[i].word));
 }
 
 /* A100: 312 TFLOPS over 2039 GB/s is a ridge of 153; H100 989.4 over 3350 is 295. */
@@ -211,11 +232,9 @@ static void the_chart_stays_in_its_lines(void **state)
             roof_chart_print(&c, &term, out);
             fclose(out);
             assert_true(size > 0);
-            if (!strchr(text, 'A') || !strchr(text, 'B'))
-                fail_msg("no mark at %d, %g:\n%s", width, intensity, text);
+            if (!strchr(text, 'A') || !strchr(text, 'B')) fail_msg("no mark at %d, %g:\n%s", width, intensity, text);
             for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-                if (term_columns(line) > width)
-                    fail_msg("%d columns of %d: %s", term_columns(line), width, line);
+                if (term_columns(line) > width) fail_msg("%d columns of %d: %s", term_columns(line), width, line);
             free(text);
         }
     }

@@ -19,8 +19,8 @@ static void refuse(const char *path, const char *because)
         fail_msg("%s was read", path);
     }
     gs_run_close(run);
-    if (!strstr(error, because) || strncmp(error, "cannot read '", 13) != 0 ||
-        !strstr(error, "; ") || strchr(error, '\n')) {
+    if (!strstr(error, because) || strncmp(error, "cannot read '", 13) != 0 || !strstr(error, "; ") ||
+        strchr(error, '\n')) {
         fail_msg("'%s' does not say '%s'", error, because);
     }
 }
@@ -54,11 +54,10 @@ static void test_what_is_no_recording(void **state)
     refuse(path, "No such file");
     write_file(path, "", 0);
     refuse(path, "empty");
-    write_file(
-        path,
-        "hello, this is a text that is long enough to be something, but it is no database at all: "
-        "a hundred and more bytes",
-        110);
+    write_file(path,
+               "hello, this is a text that is long enough to be something, but it is no database at all: "
+               "a hundred and more bytes",
+               110);
     refuse(path, "not a SQLite database");
     write_file(path, "SQLite format 3", 16);
     refuse(path, "truncated");
@@ -127,8 +126,7 @@ static void test_scribbled(void **state)
         free(copy);
         const char *path = s.path;
         struct gs_run *run = gs_run_open(&path, 1, &defaults, error, sizeof error);
-        struct gs_report *report =
-            run ? gs_report_build(run, &defaults, error, sizeof error) : NULL;
+        struct gs_report *report = run ? gs_report_build(run, &defaults, error, sizeof error) : NULL;
         FILE *null = fopen("/dev/null", "w");
         if (report) {
             gs_view_json(report, null);
@@ -186,8 +184,7 @@ static void test_siblings(void **state)
     assert_int_equal(r->peaks_n, 2);
     assert_int_equal(r->peaks[1].process, 1);
     assert_int_equal(r->peaks[1].bytes, 500);
-    assert_ptr_equal(r->peaks[0].by_stack[0].stack.frames[0],
-                     r->peaks[1].by_stack[0].stack.frames[0]);
+    assert_ptr_equal(r->peaks[0].by_stack[0].stack.frames[0], r->peaks[1].by_stack[0].stack.frames[0]);
     syn_close(r);
     struct gs_options alone = {.alone = true};
     r = syn_report(&s, &alone);
@@ -216,9 +213,7 @@ static void test_hostile_rows(void **state)
     (void)state;
     struct syn s;
     syn_start(&s);
-    syn_sql(
-        &s,
-        "INSERT INTO process(id,run_id,pid,end_ns,complete,lost_events) VALUES(1,'r',-5,-7,2,-1)");
+    syn_sql(&s, "INSERT INTO process(id,run_id,pid,end_ns,complete,lost_events) VALUES(1,'r',-5,-7,2,-1)");
     syn_sql(&s, "INSERT INTO frame(id,kind,function,file,line) "
                 "VALUES(1,0,hex(zeroblob(3000000)),x'ff00fe',-9),"
                 "(9223372036854775807,7,NULL,NULL,1e300)");
@@ -227,8 +222,7 @@ static void test_hostile_rows(void **state)
                 "(-8,4,1,1),(9000000000000000000,-8,1,1)");
     syn_sql(&s, "INSERT INTO device(process_id,device,total_bytes,free_bytes) "
                 "VALUES(1,0,-1,-2),(1,1e9,5,5),(2,0,1,1)");
-    const char *numbers[] = {"NULL", "-1",    "0",    "9223372036854775807", "-9223372036854775808",
-                             "'x'",  "1e300", "x'00'"};
+    const char *numbers[] = {"NULL", "-1", "0", "9223372036854775807", "-9223372036854775808", "'x'", "1e300", "x'00'"};
     for (size_t i = 0; i < 8; i++) {
         for (size_t j = 0; j < 8; j++) {
             sqlite3_exec(s.db, "SAVEPOINT a", NULL, NULL, NULL);
@@ -250,19 +244,17 @@ static void test_hostile_rows(void **state)
                 "(1,0,coalesce(%s,1),%s,%s,1);"
                 "INSERT OR IGNORE INTO reserved(process_id,device,time_ns,bytes) "
                 "VALUES(1,0,coalesce(%s,1),coalesce(%s,1))",
-                i == 0 ? "1" : numbers[i], numbers[j], numbers[j], numbers[i], numbers[j],
-                numbers[i], numbers[j], i == 0 ? "1" : numbers[i], numbers[j], numbers[i],
-                numbers[j], numbers[j], numbers[i], numbers[j], numbers[i], numbers[i], numbers[j],
-                numbers[j], numbers[i], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j],
-                numbers[i], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j], numbers[i],
-                numbers[j], numbers[i], numbers[j]);
+                i == 0 ? "1" : numbers[i], numbers[j], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j],
+                i == 0 ? "1" : numbers[i], numbers[j], numbers[i], numbers[j], numbers[j], numbers[i], numbers[j],
+                numbers[i], numbers[i], numbers[j], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j],
+                numbers[i], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j],
+                numbers[i], numbers[j], numbers[i], numbers[j]);
             sqlite3_exec(s.db, sql, NULL, NULL, NULL);
             sqlite3_free(sql);
         }
     }
     for (int i = 1; i <= 5; i++) {
-        syn_alloc(&s,
-                  (struct syn_alloc){.bytes = 1LL << 59, .at = i, .life = SYN_LIVE, .stack = i});
+        syn_alloc(&s, (struct syn_alloc){.bytes = 1LL << 59, .at = i, .life = SYN_LIVE, .stack = i});
     }
     struct gs_report *r = syn_report(&s, NULL);
     FILE *null = fopen("/dev/null", "w");
@@ -284,13 +276,10 @@ static void test_deep_and_circular_stacks_end(void **state)
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     syn_sql(&s, "INSERT INTO frame(id,kind,function,file,line) VALUES(1,0,'f','/home/u/a.py',3)");
-    syn_sql(&s,
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) "
-            "INSERT INTO stack SELECT i, nullif(i - 1, 0), 1, i FROM n"); /* one of 20,000 frames */
-    syn_sql(
-        &s,
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
-        "INSERT INTO stack SELECT 30000 + i, 30000 + i %% 5000 + 1, 1, i FROM n"); /* a circle */
+    syn_sql(&s, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) "
+                "INSERT INTO stack SELECT i, nullif(i - 1, 0), 1, i FROM n"); /* one of 20,000 frames */
+    syn_sql(&s, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
+                "INSERT INTO stack SELECT 30000 + i, 30000 + i %% 5000 + 1, 1, i FROM n"); /* a circle */
     syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 1, .life = SYN_LIVE, .stack = 20000});
     syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 2, .life = SYN_LIVE, .stack = 30001});
     struct gs_report *r = syn_report(&s, NULL);
@@ -309,8 +298,7 @@ static void test_rows_out_of_order(void **state)
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 100, .life = 10});
-    syn_alloc(&s, (struct syn_alloc){
-                      .bytes = 2, .at = 50, .life = 10}); /* taken to live at 100, for no time */
+    syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 50, .life = 10}); /* taken to live at 100, for no time */
     syn_alloc(&s, (struct syn_alloc){.bytes = 4, .at = 105, .life = 100});
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks[0].bytes, 5);
@@ -319,8 +307,8 @@ static void test_rows_out_of_order(void **state)
     syn_end(&s);
 }
 
-static bool name_it(void *data, const char *module, const char *build_id, uint64_t offset,
-                    const char **function, const char **file, int *line)
+static bool name_it(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
+                    const char **file, int *line)
 {
     (*(int *)data)++;
     assert_string_equal(module, "/opt/app");

@@ -13,9 +13,17 @@
 
 static struct model shaped(uint64_t layers, uint64_t hidden, uint64_t heads, uint64_t kv, uint64_t ffn, uint64_t vocab)
 {
-    struct model_shape s = {.family = MODEL_LLAMA, .layers = layers, .hidden = hidden, .heads = heads,
-                            .kv_heads = kv, .head_dim = hidden / heads, .ffn = ffn, .vocab = vocab,
-                            .gated = true, .norms = 2, .final_norm = true};
+    struct model_shape s = {.family = MODEL_LLAMA,
+                            .layers = layers,
+                            .hidden = hidden,
+                            .heads = heads,
+                            .kv_heads = kv,
+                            .head_dim = hidden / heads,
+                            .ffn = ffn,
+                            .vocab = vocab,
+                            .gated = true,
+                            .norms = 2,
+                            .final_norm = true};
     struct model m;
     int exit_code;
 
@@ -30,9 +38,9 @@ static void gguf_mixtures(void **state)
         const char *word;
         double bits;
     } rows[] = {
-        {"q2_k_s", 2.9697}, {"q2_k", 3.1593}, {"q3_k_s", 3.6429}, {"q3_k_l", 4.2979}, {"q4_k_s", 4.6672},
-        {"q4_k_m", 4.8944}, {"q5_k_s", 5.5704}, {"q5_k_m", 5.7036}, {"q6_k", 6.5633}, {"q8_0", 8.5008},
-        {"iq4_xs", 4.4597}, {"iq4_nl", 4.6818},
+        {"q2_k_s", 2.9697}, {"q2_k", 3.1593},   {"q3_k_s", 3.6429}, {"q3_k_l", 4.2979},
+        {"q4_k_s", 4.6672}, {"q4_k_m", 4.8944}, {"q5_k_s", 5.5704}, {"q5_k_m", 5.7036},
+        {"q6_k", 6.5633},   {"q8_0", 8.5008},   {"iq4_xs", 4.4597}, {"iq4_nl", 4.6818},
     };
     struct model m = shaped(32, 4096, 32, 8, 14336, 128256);
 
@@ -80,10 +88,10 @@ static void caches_of_known_models(void **state)
         uint64_t layers, hidden, heads, kv, seq;
         double mib;
     } rows[] = {
-        {"Llama-2-7B", 32, 4096, 32, 32, 4096, 2048},       {"Llama-3-8B", 32, 4096, 32, 8, 8192, 1024},
-        {"Llama-2-70B", 80, 8192, 64, 8, 4096, 1280},       {"Mistral-7B", 32, 4096, 32, 8, 32768, 4096},
-        {"Qwen2.5-72B", 80, 8192, 64, 8, 32768, 10240},     {"Llama-3.1-405B", 126, 16384, 128, 8, 131072, 64512},
-        {"GPT-2", 12, 768, 12, 12, 1024, 36},               {"OPT-13B", 40, 5120, 40, 40, 2048, 1600},
+        {"Llama-2-7B", 32, 4096, 32, 32, 4096, 2048},   {"Llama-3-8B", 32, 4096, 32, 8, 8192, 1024},
+        {"Llama-2-70B", 80, 8192, 64, 8, 4096, 1280},   {"Mistral-7B", 32, 4096, 32, 8, 32768, 4096},
+        {"Qwen2.5-72B", 80, 8192, 64, 8, 32768, 10240}, {"Llama-3.1-405B", 126, 16384, 128, 8, 131072, 64512},
+        {"GPT-2", 12, 768, 12, 12, 1024, 36},           {"OPT-13B", 40, 5120, 40, 40, 2048, 1600},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -242,7 +250,8 @@ static void published_files(void **state)
     static const struct {
         const char *word;
         double gb;
-    } mixtral[] = { /* the model card of bartowski/Mixtral-8x22B-v0.1-GGUF */
+    } mixtral[] = {
+        /* the model card of bartowski/Mixtral-8x22B-v0.1-GGUF */
         {"q5_k_m", 99.96}, {"q5_k_s", 96.97}, {"q4_k_m", 85.58}, {"q4_k_s", 80.47}, {"iq4_nl", 80.47},
         {"iq4_xs", 76.35}, {"q3_k_l", 72.57}, {"q3_k_m", 67.78}, {"q3_k_s", 61.49}, {"q2_k", 52.10},
     };
@@ -271,8 +280,8 @@ static void encoder_and_decoder(void **state)
 }
 
 /* torchvision 0.26 on PyTorch 2.11, model.eval() under inference_mode() on the simulated H100, whose cuDNN is the real
- * one: max_memory_allocated() less what was allocated before the second call, and the images. PyTorch's blocks are up to
- * 1 MiB larger than what is asked for. */
+ * one: max_memory_allocated() less what was allocated before the second call, and the images. PyTorch's blocks are up
+ * to 1 MiB larger than what is asked for. */
 static void convolutional_nets(void **state)
 {
     static const struct {

@@ -20,10 +20,9 @@ static void conf_values(void **state)
         {"", "backend", NULL},
         {",,:,", "", ""},
         {" expandable_segments : True ,x:1", "expandable_segments", "True"},
-        {"roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:64",
-         "roundup_power2_divisions", "[256:1,512:2,>:8]"},
-        {"roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:64", "max_split_size_mb",
-         "64"},
+        {"roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:64", "roundup_power2_divisions",
+         "[256:1,512:2,>:8]"},
+        {"roundup_power2_divisions:[256:1,512:2,>:8],max_split_size_mb:64", "max_split_size_mb", "64"},
         {"roundup_power2_divisions:[256:1,512:2", "512", NULL}, /* brackets left open */
         {"a:1],b:2", "b", "2"},
         {"a:1,a:2", "a", "2"}, /* the last one counts */
@@ -195,9 +194,8 @@ static void no_caching(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conf_values),   cmocka_unit_test(nothing_set),
-        cmocka_unit_test(old_recording), cmocka_unit_test(all_set),
-        cmocka_unit_test(seen_wins),     cmocka_unit_test(mapped_by_others),
+        cmocka_unit_test(conf_values),    cmocka_unit_test(nothing_set), cmocka_unit_test(old_recording),
+        cmocka_unit_test(all_set),        cmocka_unit_test(seen_wins),   cmocka_unit_test(mapped_by_others),
         cmocka_unit_test(both_variables), cmocka_unit_test(no_caching),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,8 +39,8 @@ static void memory_that_comes_later_is_none(void **state)
 
 static void channels_say_their_bits(void **state)
 {
-    const struct cudaChannelFormatDesc rgba = {8, 8, 8, 8, 1}, half = {16, 0, 0, 0, 2},
-                                       bc1 = {8, 8, 8, 8, 17}, bc7 = {8, 8, 8, 8, 30}, nv12 = {8, 8, 8, 0, 4};
+    const struct cudaChannelFormatDesc rgba = {8, 8, 8, 8, 1}, half = {16, 0, 0, 0, 2}, bc1 = {8, 8, 8, 8, 17},
+                                       bc7 = {8, 8, 8, 8, 30}, nv12 = {8, 8, 8, 0, 4};
     assert_int_equal(gs_channel_array(&rgba, 10, 10, 0, 0, 1), 400);
     assert_int_equal(gs_channel_array(&half, 10, 10, 2, 0, 1), 400);
     assert_int_equal(gs_channel_array(&bc1, 16, 16, 0, 0, 1), 128);
@@ -74,8 +74,8 @@ static void a_batch_without_its_arrays_is_empty(void **state)
     const size_t size = 1, first = 0;
     const struct cudaMemLocation here = {cudaMemLocationTypeDevice, 0};
     void *p = &p;
-    struct gs_batch b[] = {gs_batch_linear(NULL, &p, &size, 1), gs_batch_linear(&p, &p, NULL, 1),
-                           gs_batch_3d(NULL, 1), gs_batch_prefetch(&p, &size, 1, NULL, &first, 1),
+    struct gs_batch b[] = {gs_batch_linear(NULL, &p, &size, 1), gs_batch_linear(&p, &p, NULL, 1), gs_batch_3d(NULL, 1),
+                           gs_batch_prefetch(&p, &size, 1, NULL, &first, 1),
                            gs_batch_prefetch(&p, &size, 1, &here, &first, 0)};
     for (size_t i = 0; i < sizeof b / sizeof *b; i++)
         for (int way = 0; way <= GS_DIR_H2H; way++) assert_int_equal(b[i].way[way].bytes, 0);
@@ -85,9 +85,8 @@ static void a_batch_of_migrations_goes_where_its_locations_say(void **state)
 {
     uint64_t at[] = {0x1000, 0x2000, 0x3000, 0x4000};
     const size_t size[] = {1, 20, 300, 4000}, first[] = {0, 1, 3};
-    const struct cudaMemLocation to[] = {{cudaMemLocationTypeDevice, 0},
-                                         {(enum cudaMemLocationType)2, 0},
-                                         {cudaMemLocationTypeDevice, 1}};
+    const struct cudaMemLocation to[] = {
+        {cudaMemLocationTypeDevice, 0}, {(enum cudaMemLocationType)2, 0}, {cudaMemLocationTypeDevice, 1}};
     struct gs_batch b = gs_batch_prefetch(at, size, 4, to, first, 3);
     assert_int_equal(b.way[GS_DIR_H2D].bytes, 4001);
     assert_int_equal(b.way[GS_DIR_H2D].src, 0x1000);

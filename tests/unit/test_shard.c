@@ -45,17 +45,55 @@ static void deepspeed(void **state)
 static void megatron(void **state)
 {
     const double mib = 1 << 20;
-    struct megatron_weights gpt3 = {.layers = 96, .hidden = 12288, .heads = 96, .ffn = 4 * 12288, .vocab = 51200,
-                                    .tp = 8, .pp = 8, .dp = 1, .ep = 1};
-    struct megatron_weights llama3 = {.layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8, .ffn = 14336,
-                                      .vocab = 128256, .gated = true, .rms_norm = true, .untied = true, .tp = 1,
-                                      .pp = 1, .dp = 8, .ep = 1, .distributed_optimizer = true};
-    struct megatron_weights llama2 = {.layers = 32, .hidden = 4096, .heads = 32, .ffn = 11008, .vocab = 32000,
-                                      .gated = true, .rms_norm = true, .untied = true, .tp = 2, .pp = 1, .dp = 4,
+    struct megatron_weights gpt3 = {.layers = 96,
+                                    .hidden = 12288,
+                                    .heads = 96,
+                                    .ffn = 4 * 12288,
+                                    .vocab = 51200,
+                                    .tp = 8,
+                                    .pp = 8,
+                                    .dp = 1,
+                                    .ep = 1};
+    struct megatron_weights llama3 = {.layers = 32,
+                                      .hidden = 4096,
+                                      .heads = 32,
+                                      .kv_heads = 8,
+                                      .ffn = 14336,
+                                      .vocab = 128256,
+                                      .gated = true,
+                                      .rms_norm = true,
+                                      .untied = true,
+                                      .tp = 1,
+                                      .pp = 1,
+                                      .dp = 8,
+                                      .ep = 1,
+                                      .distributed_optimizer = true};
+    struct megatron_weights llama2 = {.layers = 32,
+                                      .hidden = 4096,
+                                      .heads = 32,
+                                      .ffn = 11008,
+                                      .vocab = 32000,
+                                      .gated = true,
+                                      .rms_norm = true,
+                                      .untied = true,
+                                      .tp = 2,
+                                      .pp = 1,
+                                      .dp = 4,
                                       .ep = 1};
-    struct megatron_weights mixtral = {.layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8, .vocab = 32000,
-                                       .gated = true, .rms_norm = true, .untied = true, .experts = 8,
-                                       .expert_ffn = 14336, .tp = 1, .pp = 1, .dp = 8, .ep = 8,
+    struct megatron_weights mixtral = {.layers = 32,
+                                       .hidden = 4096,
+                                       .heads = 32,
+                                       .kv_heads = 8,
+                                       .vocab = 32000,
+                                       .gated = true,
+                                       .rms_norm = true,
+                                       .untied = true,
+                                       .experts = 8,
+                                       .expert_ffn = 14336,
+                                       .tp = 1,
+                                       .pp = 1,
+                                       .dp = 8,
+                                       .ep = 8,
                                        .distributed_optimizer = true};
 
     (void)state;
@@ -136,8 +174,7 @@ static void check_sums(const struct estimate_result *r)
             assert_true(l->bytes.low >= 0 && l->bytes.low <= l->bytes.likely && l->bytes.likely <= l->bytes.high);
             assert_true(l->source && *l->formula);
             assert_true((l->why != NULL) == (l->bytes.low < l->bytes.high));
-            if (l->host || !(l->phases & 1u << phase))
-                continue;
+            if (l->host || !(l->phases & 1u << phase)) continue;
             low += l->bytes.low;
             likely += l->bytes.likely;
             high += l->bytes.high;
@@ -196,8 +233,7 @@ static void parts_are_the_whole(void **state)
     a.plan.gpus = 32;
     a.plan.tp = 4;
     a.plan.pp = 8;
-    for (uint64_t stage = 0; stage < 8; stage++)
-        sum += 4 * shard_sum(&a.plan, stage, NULL).all;
+    for (uint64_t stage = 0; stage < 8; stage++) sum += 4 * shard_sum(&a.plan, stage, NULL).all;
     norms = (32 * 2 + 1) * 4096;
     assert_true(sum == 8030261248.0 + 3 * norms);
     assert_true(estimate_local_params(&a.plan, 0).dense == (128256 * 4096.0 + 4 * (218103808.0)) / 4 + 4 * 2 * 4096);
@@ -230,12 +266,12 @@ static void contradictions(void **state)
 
     (void)state;
     ask(&a, "llama-3-8b", 0);
-#define REFUSED(...)                                           \
-    do {                                                       \
-        struct plan p = a.plan;                                \
-        assert_true(plan_check("test", &p));                   \
-        __VA_ARGS__;                                           \
-        assert_false(plan_check("test", &p));                  \
+#define REFUSED(...)                          \
+    do {                                      \
+        struct plan p = a.plan;               \
+        assert_true(plan_check("test", &p));  \
+        __VA_ARGS__;                          \
+        assert_false(plan_check("test", &p)); \
     } while (0)
     REFUSED(p.gpus = 6, p.tp = 4);
     REFUSED(p.gpus = 3, p.tp = 3);
@@ -262,8 +298,9 @@ static void longest_sequences(void **state)
     static const struct {
         const char *model;
         uint64_t most; /* 0: any */
-    } lengths[] = {{"gpt2", 1024}, {"opt-125m", 2048}, {"bert-base-uncased", 512}, {"roberta-base", 512},
-                  {"llama-3-8b", 0}, {"bloom-560m", 0}, {"t5-small", 0}, {"vit-b-16", 0}};
+    } lengths[] = {{"gpt2", 1024},        {"opt-125m", 2048}, {"bert-base-uncased", 512},
+                   {"roberta-base", 512}, {"llama-3-8b", 0},  {"bloom-560m", 0},
+                   {"t5-small", 0},       {"vit-b-16", 0}};
     static struct asked a;
     struct plan_assumed assumed;
 
@@ -282,8 +319,7 @@ static void longest_sequences(void **state)
         a.plan.cp = a.plan.gpus = 3; /* what is assumed is divisible */
         plan_assume(&a.plan, &assumed);
         assert_true(plan_possible(&a.plan));
-        if (lengths[i].most)
-            assert_int_equal(a.plan.seq, most / 3 * 3);
+        if (lengths[i].most) assert_int_equal(a.plan.seq, most / 3 * 3);
         model_free(&a.model);
     }
     ask(&a, "llama-3-8b", 0);
@@ -300,14 +336,10 @@ static void longest_sequences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deepspeed),
-        cmocka_unit_test(megatron),
-        cmocka_unit_test(the_paper_of_zero),
-        cmocka_unit_test(more_is_never_more),
-        cmocka_unit_test(parts_are_the_whole),
-        cmocka_unit_test(experts_are_spread),
-        cmocka_unit_test(contradictions),
-        cmocka_unit_test(longest_sequences),
+        cmocka_unit_test(deepspeed),           cmocka_unit_test(megatron),
+        cmocka_unit_test(the_paper_of_zero),   cmocka_unit_test(more_is_never_more),
+        cmocka_unit_test(parts_are_the_whole), cmocka_unit_test(experts_are_spread),
+        cmocka_unit_test(contradictions),      cmocka_unit_test(longest_sequences),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

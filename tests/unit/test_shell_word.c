@@ -28,16 +28,23 @@ static const struct {
     {"*?[a]", "'*?[a]'"},
     {"{a,b}", "'{a,b}'"},
     {"#a!b", "'#a!b'"},
-    {"gr\xc3\xbc\xc3\x9f" "e", "'gr\xc3\xbc\xc3\x9f" "e'"},
+    {"gr\xc3\xbc\xc3\x9f"
+     "e",
+     "'gr\xc3\xbc\xc3\x9f"
+     "e'"},
     {"a\nb", "\"$(printf 'a\\012b')\""},
     {"a\n", "\"$(printf 'a')\"'\n'"}, /* only a newline at the end costs a second line */
     {"\xff\xfe", "\"$(printf '\\377\\376')\""},
     {"\033[31m", "\"$(printf '\\033[31m')\""},
     {"a%s'\\\"!$`\t", "\"$(printf 'a\\045s\\047\\134\\042\\041\\044\\140\\011')\""},
-    {"\xe2\x80\xae" "evil", "\"$(printf '\\342\\200\\256evil')\""},
+    {"\xe2\x80\xae"
+     "evil",
+     "\"$(printf '\\342\\200\\256evil')\""},
     {"\xed\xa0\x80", "\"$(printf '\\355\\240\\200')\""},
     {"\xc0\xaf", "\"$(printf '\\300\\257')\""},
-    {"\xc2\x9b" "31m", "\"$(printf '\\302\\23331m')\""},
+    {"\xc2\x9b"
+     "31m",
+     "\"$(printf '\\302\\23331m')\""},
 };
 
 static void words_are_as_plain_as_they_can_be(void **state)
@@ -76,8 +83,7 @@ static void shells_give_them_back(void **state)
     for (size_t s = 0; s < sizeof shells / sizeof *shells; s++) {
         char known[64];
         snprintf(known, sizeof known, "command -v %s > /dev/null", shells[s]);
-        if (system(known) != 0)
-            continue;
+        if (system(known) != 0) continue;
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
             ask(shells[s], rows[i].text, gs_shell_word(out, sizeof out, rows[i].text));
         for (int c = 1; c < 256 && s == 0; c++) {

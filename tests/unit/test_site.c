@@ -167,8 +167,7 @@ static void test_callers_of_a_helper_are_told_apart(void **state)
             int64_t at = syn_python(&s, 0, "main", "/home/u/train.py", 90 + twice);
             at = syn_python(&s, at, "model", "/home/u/model.py", line);
             at = syn_python(&s, at, "buffer", "/home/u/helper.py", 7);
-            syn_alloc(&s, (struct syn_alloc){
-                              .bytes = 10 * line, .at = line, .life = SYN_LIVE, .stack = at});
+            syn_alloc(&s, (struct syn_alloc){.bytes = 10 * line, .at = line, .life = SYN_LIVE, .stack = at});
         }
     }
     struct gs_report *r = syn_report(&s, NULL);
@@ -208,8 +207,8 @@ static void test_a_function_that_few_call_is_the_place(void **state)
     syn_end(&s);
 }
 
-static bool finalize(void *data, const char *module, const char *build_id, uint64_t offset,
-                     const char **function, const char **file, int *line)
+static bool finalize(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
+                     const char **file, int *line)
 {
     (void)data;
     (void)module;
@@ -232,8 +231,7 @@ static void test_finalisers(void **state)
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t torn_down = syn_python(&s, 0, "Tensor.__del__", "/home/u/tensor.py", 42);
     assert_true(site_of(&s, &r, torn_down).exit);
-    assert_string_equal(gs_site_text(&r->peaks[0].by_stack[0].stack.site, text, sizeof text),
-                        "at interpreter exit");
+    assert_string_equal(gs_site_text(&r->peaks[0].by_stack[0].stack.site, text, sizeof text), "at interpreter exit");
     syn_close(r);
     syn_end(&s);
     syn_start(&s);
@@ -268,8 +266,8 @@ static void test_interpreter_exit(void **state)
     syn_end(&s);
 }
 
-static bool autograd(void *data, const char *module, const char *build_id, uint64_t offset,
-                     const char **function, const char **file, int *line)
+static bool autograd(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
+                     const char **file, int *line)
 {
     (void)data;
     (void)module;
@@ -306,8 +304,8 @@ static void test_autograd(void **state)
 }
 
 /* With debugging information: what was inlined there stands for the frame. */
-static bool innermost(void *data, const char *module, const char *build_id, uint64_t offset,
-                      const char **function, const char **file, int *line)
+static bool innermost(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
+                      const char **file, int *line)
 {
     (void)autograd(data, module, build_id, offset, function, file, line);
     *function = "c10::intrusive_ptr::release()";
@@ -337,10 +335,13 @@ static void test_what_is_inlined_hides_no_function(void **state)
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t at = syn_native(&s, 0, "/v/site-packages/torch/lib/libtorch_cpu.so", 21);
-    syn_sync(&s, GS_SYNC_IMPLICIT, SYN_MS, 500 * SYN_MS, 0, syn_native(&s, at, "/v/site-packages/torch/lib/libc10_cuda.so", 30));
+    syn_sync(&s, GS_SYNC_IMPLICIT, SYN_MS, 500 * SYN_MS, 0,
+             syn_native(&s, at, "/v/site-packages/torch/lib/libc10_cuda.so", 30));
     at = syn_native(&s, 0, "/usr/bin/python3.11", 11);
     syn_sync(&s, GS_SYNC_IMPLICIT, 2 * SYN_MS, 400 * SYN_MS, 0, syn_native(&s, at, "/usr/lib/libffi.so.8", 13));
-    syn_alloc(&s, (struct syn_alloc){.bytes = 100, .at = 1, .life = SYN_LIVE,
+    syn_alloc(&s, (struct syn_alloc){.bytes = 100,
+                                     .at = 1,
+                                     .life = SYN_LIVE,
                                      .stack = syn_native(&s, 0, "/v/site-packages/torch/lib/libtorch_cpu.so", 21)});
     struct gs_options options = {.all = true, .symbol = innermost, .symbol_more = &more};
     struct gs_report *r = syn_report(&s, &options);
@@ -360,14 +361,11 @@ static void test_holes(void **state)
 {
     (void)state;
     enum { M = 1 << 20 };
-    struct gs_range segments[] = {
-        {0x40000000, 20 * M}, {0x10000000, 20 * M}, {0x70000000, 4 * M}, {0x90000000, 3 * M}};
-    struct gs_range blocks[] = {
-        {0x10000000 + 5 * M, 5 * M}, {0x10000000, 2 * M}, {0x40000000, 20 * M}, {0x1000, M}};
+    struct gs_range segments[] = {{0x40000000, 20 * M}, {0x10000000, 20 * M}, {0x70000000, 4 * M}, {0x90000000, 3 * M}};
+    struct gs_range blocks[] = {{0x10000000 + 5 * M, 5 * M}, {0x10000000, 2 * M}, {0x40000000, 20 * M}, {0x1000, M}};
     struct gs_heap_map m = gs_heap_map_of(segments, 4, blocks, 4, 44 * M);
     assert_int_equal(m.segments, 3);
-    assert_int_equal(m.segment_bytes,
-                     44 * M); /* with the empty one of 4 MiB: the total has room for it */
+    assert_int_equal(m.segment_bytes, 44 * M); /* with the empty one of 4 MiB: the total has room for it */
     assert_int_equal(m.block_bytes, 27 * M);
     assert_int_equal(m.free_bytes, 17 * M);
     assert_int_equal(m.largest_free_bytes, 10 * M);
@@ -384,7 +382,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_library_files),
         cmocka_unit_test(test_the_users_line),
-        cmocka_unit_test(test_a_packages_line), cmocka_unit_test(test_generated_methods),
+        cmocka_unit_test(test_a_packages_line),
+        cmocka_unit_test(test_generated_methods),
         cmocka_unit_test(test_only_a_library),
         cmocka_unit_test(test_native_only),
         cmocka_unit_test(test_callers_of_a_helper_are_told_apart),

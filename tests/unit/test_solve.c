@@ -40,8 +40,7 @@ static void check(const struct plan *p, enum solve_what what, const struct solve
     }
     assert_true(a->value >= 1);
     assert_true(with(p, what, a->value, surely) <= p->memory);
-    if (a->limited)
-        return;
+    if (a->limited) return;
     ++*answered;
     assert_true(with(p, what, a->value + step, surely) > p->memory);
     assert_true((surely ? a->next.high : a->next.likely) > p->memory);
@@ -56,15 +55,12 @@ static void one_more_does_not_fit(void **state)
         const struct plan *p = random_plan(&random);
         enum solve_what what = i % 2 ? SOLVE_BATCH : SOLVE_SEQ;
         uint64_t step = what == SOLVE_SEQ && p->sequence_parallel ? p->tp : 1;
-        if (p->model->shape.positions && what == SOLVE_SEQ)
-            continue;
-        if (with(p, what, step, false) == with(p, what, 1 << 20, false))
-            continue; /* nothing grows */
+        if (p->model->shape.positions && what == SOLVE_SEQ) continue;
+        if (with(p, what, step, false) == with(p, what, 1 << 20, false)) continue; /* nothing grows */
         assert_true(solve("test", p, what, &s));
         check(p, what, &s.surely, true, step, &answered);
         check(p, what, &s.likely, false, step, &answered);
-        if (s.surely.any)
-            assert_true(s.likely.any && s.likely.value >= s.surely.value);
+        if (s.surely.any) assert_true(s.likely.any && s.likely.value >= s.surely.value);
     }
     assert_true(answered > 40); /* the plans were worth it */
     random_done(&random);
@@ -77,8 +73,7 @@ static void fewest_gpus(void **state)
 
     for (int i = 0; i < 400; i++) {
         struct plan p = *random_plan(&random), fewer;
-        if (p.inference || p.sharding == PLAN_SHARDING_DDP)
-            continue;
+        if (p.inference || p.sharding == PLAN_SHARDING_DDP) continue;
         fewer = p;
         fewer.gpus = p.tp * (1 + (uint64_t)i % 9);
         p.memory = peak(&fewer).likely; /* so many are enough, perhaps fewer */
@@ -87,8 +82,7 @@ static void fewest_gpus(void **state)
         assert_true(s.likely.value % p.tp == 0);
         fewer.gpus = s.likely.value;
         assert_true(peak(&fewer).likely <= p.memory);
-        if (s.likely.value == p.tp)
-            continue;
+        if (s.likely.value == p.tp) continue;
         answered++;
         fewer.gpus -= p.tp;
         assert_true(peak(&fewer).likely > p.memory);
@@ -108,8 +102,7 @@ static void fewest_gpus_of_all(void **state)
         struct plan p = *random_plan(&random), tried;
         bool surely = i % 2;
         uint64_t n = 1;
-        if (p.inference || p.sharding == PLAN_SHARDING_DDP)
-            continue;
+        if (p.inference || p.sharding == PLAN_SHARDING_DDP) continue;
         p.ep = 1;
         tried = p;
         tried.gpus = p.tp * p.pp * p.cp * (1 + (uint64_t)i * 7 % 700);
@@ -117,8 +110,7 @@ static void fewest_gpus_of_all(void **state)
         assert_true(solve("test", &p, SOLVE_GPUS, &s));
         for (;; n++) {
             tried.gpus = p.tp * p.pp * p.cp * n;
-            if ((surely ? peak(&tried).high : peak(&tried).likely) <= p.memory)
-                break;
+            if ((surely ? peak(&tried).high : peak(&tried).likely) <= p.memory) break;
         }
         assert_true((surely ? s.surely : s.likely).value == tried.gpus);
         answered += n > 64;
@@ -160,11 +152,9 @@ static void gpus_of_a_server(void **state)
     for (int i = 0; i < 200; i++) {
         const struct plan *p = random_plan(&random);
         struct plan fewer;
-        if (!p->inference)
-            continue;
+        if (!p->inference) continue;
         assert_true(solve("test", p, SOLVE_GPUS, &s));
-        if (!s.surely.any)
-            continue;
+        if (!s.surely.any) continue;
         answered++;
         for (uint64_t tp = 1; tp < s.surely.value && tp <= 8 && tp <= (uint64_t)p->gpu->node; tp *= 2) {
             fewer = *p;
@@ -178,8 +168,16 @@ static void gpus_of_a_server(void **state)
 
 static void most_layers(void **state)
 {
-    struct model_shape shape = {.family = MODEL_LLAMA, .layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8,
-                                .head_dim = 128, .ffn = 14336, .vocab = 32000, .gated = true, .norms = 2,
+    struct model_shape shape = {.family = MODEL_LLAMA,
+                                .layers = 32,
+                                .hidden = 4096,
+                                .heads = 32,
+                                .kv_heads = 8,
+                                .head_dim = 128,
+                                .ffn = 14336,
+                                .vocab = 32000,
+                                .gated = true,
+                                .norms = 2,
                                 .final_norm = true};
     struct model m, more;
     struct plan p = PLAN_DEFAULT;
@@ -211,8 +209,7 @@ static void no_answer_and_no_question(void **state)
     struct plan p;
     struct model m;
 
-    do
-        p = *random_plan(&random);
+    do p = *random_plan(&random);
     while (p.inference || p.model->shape.positions);
     p.memory = 1e6; /* not even one */
     if (with(&p, SOLVE_BATCH, 1, false) != with(&p, SOLVE_BATCH, 64, false)) {
@@ -236,8 +233,7 @@ static double in_flight(void)
     double sum = 0;
 
     for (size_t i = 0; i < r.lines_n; i++)
-        if (strcmp(r.lines[i].name, "first gradients being reduced") == 0)
-            sum += r.lines[i].bytes.likely;
+        if (strcmp(r.lines[i].name, "first gradients being reduced") == 0) sum += r.lines[i].bytes.likely;
     return sum;
 }
 
@@ -250,13 +246,13 @@ static void more_sharding_never_needs_more(void **state)
     for (int i = 0; i < 500; i++) {
         struct plan p = *random_plan(&random);
         struct interval last = EXACTLY(INFINITY);
-        if (p.inference)
-            continue;
+        if (p.inference) continue;
         for (int sharding = PLAN_SHARDING_ZERO1; sharding <= PLAN_SHARDING_ZERO3; sharding++) {
             struct interval now;
             p.sharding = (enum plan_sharding)sharding;
             now = peak(&p);
-            if (sharding == (p.master_weights || p.adapter != PLAN_ADAPTER_NONE ? PLAN_SHARDING_ZERO3 : PLAN_SHARDING_ZERO2))
+            if (sharding ==
+                (p.master_weights || p.adapter != PLAN_ADAPTER_NONE ? PLAN_SHARDING_ZERO3 : PLAN_SHARDING_ZERO2))
                 last.likely += r.part[ESTIMATE_WEIGHTS].likely + in_flight();
             if (now.likely > last.likely)
                 fail_msg("plan %d: zero%d needs %.0f, one less %.0f", i, sharding, now.likely, last.likely);
@@ -274,8 +270,7 @@ static void more_gpus_never_need_more(void **state)
     for (int i = 0; i < 500; i++) {
         struct plan p = *random_plan(&random);
         double last = INFINITY;
-        if (p.inference || p.sharding == PLAN_SHARDING_DDP)
-            continue;
+        if (p.inference || p.sharding == PLAN_SHARDING_DDP) continue;
         for (uint64_t n = 2; n <= 1024; n *= 2) {
             double now;
             p.gpus = p.tp * n;

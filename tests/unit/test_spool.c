@@ -16,8 +16,7 @@ static uint64_t clock_ns(void)
 static uint32_t taken(const struct gs_spool *s)
 {
     uint32_t n = 0;
-    for (int i = 0; i < GS_SPOOL_MAP_WORDS; i++)
-        n += (uint32_t)__builtin_popcountll(s->header->taken[i]);
+    for (int i = 0; i < GS_SPOOL_MAP_WORDS; i++) n += (uint32_t)__builtin_popcountll(s->header->taken[i]);
     return n;
 }
 
@@ -42,8 +41,7 @@ static void in_and_out(void **state)
     assert_null(gs_reader_next(r, &thread));
     for (uint32_t i = 0; i < 200000; i++) { /* 6 MiB through a few chunks */
         assert_true(put(&w, i, i, 32 + i % 5 * 8));
-        if (i % 1000)
-            continue;
+        if (i % 1000) continue;
         gs_reader_poll(r, (uint64_t)i + 2000000, false);
         for (const struct gs_rec *rec; (rec = gs_reader_next(r, &thread)); next++)
             assert_int_equal(number_of(rec), next);
@@ -57,8 +55,7 @@ static void in_and_out(void **state)
     assert_int_equal(gs_reader_damaged(r), 0);
     gs_writer_close(&w);
     gs_reader_poll(r, 0, true);
-    while (gs_reader_next(r, &thread))
-        next++;
+    while (gs_reader_next(r, &thread)) next++;
     assert_int_equal(next, 200000 + 1); /* and the reset at its end */
     gs_reader_release(r);
     assert_int_equal(taken(&s), 0);
@@ -74,8 +71,7 @@ static void too_large(void **state)
     gs_writer_open(&w, &s);
     assert_null(gs_writer_reserve(&w, GS_CHUNK_BYTES / 2 + 8));
     assert_null(gs_writer_reserve(&w, GS_CHUNK_BYTES + 4));
-    for (int i = 0; i < 10; i++)
-        assert_true(put(&w, 1, 1, GS_CHUNK_BYTES / 2));
+    for (int i = 0; i < 10; i++) assert_true(put(&w, 1, 1, GS_CHUNK_BYTES / 2));
     assert_int_equal(taken(&s), 10);
     gs_spool_close(&s);
 }
@@ -104,8 +100,7 @@ static void order(void **state)
     assert_null(gs_reader_next(r, &thread));
     assert_true(put(&a, 25 * ms, 3, 32));
     gs_reader_poll(r, 40 * ms, false);
-    for (uint32_t i = 3; i <= 5; i++)
-        assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
+    for (uint32_t i = 3; i <= 5; i++) assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
     gs_writer_busy(&a);
     gs_writer_idle(&a); /* no event came of it */
     put(&b, 50 * ms, 6, 32);
@@ -181,8 +176,7 @@ static void many_threads_one_after_another(void **state)
         if (i % 512 == 0) {
             gs_reader_poll(r, 2000000 + i, false);
             for (const struct gs_rec *rec; (rec = gs_reader_next(r, &thread)); count++)
-                if (rec->type == GS_REC_MARK)
-                    assert_int_equal(number_of(rec), count / 2 + 1);
+                if (rec->type == GS_REC_MARK) assert_int_equal(number_of(rec), count / 2 + 1);
             gs_reader_release(r);
             assert_int_equal(taken(&s), 0);
         }
@@ -214,17 +208,14 @@ static void full(void **state)
     struct gs_reader *r = gs_reader_open(&s, NULL, 0);
     assert_true(gs_reader_fill(r) == 1.0);
     gs_reader_poll(r, 10000000, false);
-    for (uint32_t i = 0; i < written; i++)
-        assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
+    for (uint32_t i = 0; i < written; i++) assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
     gs_reader_release(r);
     assert_true(put(&w, written, written, 32));
     /* a drain that hangs costs one wait, not one an event */
     atomic_store(&s.drain_alive, 1);
-    while (!s.stuck)
-        put(&w, written, written, GS_CHUNK_BYTES / 2);
+    while (!s.stuck) put(&w, written, written, GS_CHUNK_BYTES / 2);
     uint64_t begin = clock_ns();
-    for (int i = 0; i < 100; i++)
-        assert_false(put(&w, 1, 1, GS_CHUNK_BYTES / 2));
+    for (int i = 0; i < 100; i++) assert_false(put(&w, 1, 1, GS_CHUNK_BYTES / 2));
     assert_true(clock_ns() - begin < 50000000);
     gs_reader_poll(r, 10000000, false);
     while (gs_reader_next(r, &thread))
@@ -263,8 +254,7 @@ static void a_chunk_given_up(void **state)
     for (uint32_t i = 2; w.chunk == old; i++) {
         old->busy = 77;
         assert_true(gs_writer_reserve(&w, GS_CHUNK_BYTES / 2) != NULL);
-        if (w.chunk == old)
-            gs_writer_idle(&w), assert_true(put(&w, i, i, 8192));
+        if (w.chunk == old) gs_writer_idle(&w), assert_true(put(&w, i, i, 8192));
     }
     assert_int_equal(old->state, GS_CHUNK_FULL);
     assert_int_equal(old->busy, 77);
@@ -306,16 +296,14 @@ static void together(uint32_t events, uint32_t bytes, const char *where)
     shared.running = THREADS;
     atomic_store(&shared.spool.drain_alive, 1);
     struct gs_reader *r = gs_reader_open(&shared.spool, NULL, 0);
-    for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, writing, NULL), 0);
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, writing, NULL), 0);
     uint64_t total = 0, last = 0;
     for (bool final = false; !final;) {
         final = shared.running == 0;
         gs_reader_poll(r, clock_ns(), final);
         uint32_t thread;
         for (const struct gs_rec *rec; (rec = gs_reader_next(r, &thread));) {
-            if (rec->type != GS_REC_MARK)
-                continue;
+            if (rec->type != GS_REC_MARK) continue;
             if (next[thread] == events) /* the next thread has its number */
                 next[thread] = 0;
             assert_int_equal(number_of(rec), next[thread]++);
@@ -326,23 +314,19 @@ static void together(uint32_t events, uint32_t bytes, const char *where)
         gs_reader_release(r);
         usleep(200);
     }
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     assert_int_equal(total, (uint64_t)events * THREADS);
     assert_int_equal(gs_reader_damaged(r), 0);
     /* Threads that waited for room may come late (see spool_read.c); else none does. */
-    if (events * bytes < GS_CHUNK_BYTES * 50)
-        assert_int_equal(late, 0);
-    print_message("%u threads, %u records of %u bytes each: %u late\n", THREADS, events, bytes,
-                  late);
+    if (events * bytes < GS_CHUNK_BYTES * 50) assert_int_equal(late, 0);
+    print_message("%u threads, %u records of %u bytes each: %u late\n", THREADS, events, bytes, late);
     gs_reader_close(r);
     drop(&shared.spool, where);
 }
 
 static void threads_at_once(void **state)
 {
-    for (int i = 0; i < 10; i++)
-        together(20000, 80, NULL);
+    for (int i = 0; i < 10; i++) together(20000, 80, NULL);
     together(300000, 64, path);
     together(10000, 8192, path); /* ten times the spool: they wait for the drain */
 }
@@ -353,12 +337,10 @@ static void read_damaged(uint64_t *random)
 {
     struct gs_spool s;
     char error[200];
-    if (gs_spool_open(&s, path, error, sizeof error))
-        return;
+    if (gs_spool_open(&s, path, error, sizeof error)) return;
     struct gs_progress start[4] = {{0}};
     for (int i = 0; i < 4 && ev_below(random, 2); i++)
-        start[i] =
-            (struct gs_progress){ev_below(random, 10), ev_below(random, 40000), ev_random(random)};
+        start[i] = (struct gs_progress){ev_below(random, 10), ev_below(random, 40000), ev_random(random)};
     struct gs_reader *r = gs_reader_open(&s, start, 4);
     struct gs_store *store = ev_below(random, 4) ? NULL : ev_store(":memory:");
     for (int i = 0; i < 3; i++) {
@@ -367,14 +349,11 @@ static void read_damaged(uint64_t *random)
         uint32_t thread, n = 0;
         while ((rec = gs_reader_next(r, &thread)) && n++ < 1000000) {
             assert_true(rec->size >= sizeof *rec && thread > 0);
-            if (store)
-                assert_int_equal(gs_store_add(store, thread, rec), 0);
+            if (store) assert_int_equal(gs_store_add(store, thread, rec), 0);
         }
         assert_true(n < 1000000);
-        if (store && gs_store_commit(store, r))
-            fail_msg("%s", gs_store_error(store));
-        if (i)
-            gs_reader_release(r);
+        if (store && gs_store_commit(store, r)) fail_msg("%s", gs_store_error(store));
+        if (i) gs_reader_release(r);
     }
     gs_store_close(store);
     gs_reader_close(r);
@@ -389,8 +368,7 @@ static void damage(void **state)
     uint64_t random = 99;
     create(&s, path);
     ev_start(&p, &s, 3);
-    for (int i = 0; i < 3000; i++)
-        ev_step(&p);
+    for (int i = 0; i < 3000; i++) ev_step(&p);
     size_t size = gs_spool_chunk_offset(12);
     uint8_t *good = malloc(size), *bad = malloc(size);
     memcpy(good, s.map, size);
@@ -400,11 +378,9 @@ static void damage(void **state)
         for (uint32_t flips = 1 + ev_below(&random, 40); flips; flips--) {
             uint32_t chunk = ev_below(&random, 12);
             size_t at = ev_below(&random, 3) == 0 ? ev_below(&random, 192) + 8 /* header */
-                        : ev_below(&random, 2)
-                            ? gs_spool_chunk_offset(chunk) + ev_below(&random, 64)
-                            : gs_spool_chunk_offset(chunk) + ev_below(&random, GS_CHUNK_BYTES);
-            bad[at] = ev_below(&random, 2) ? (uint8_t)ev_random(&random)
-                                           : bad[at] ^ 1 << ev_below(&random, 8);
+                        : ev_below(&random, 2)    ? gs_spool_chunk_offset(chunk) + ev_below(&random, 64)
+                                                  : gs_spool_chunk_offset(chunk) + ev_below(&random, GS_CHUNK_BYTES);
+            bad[at] = ev_below(&random, 2) ? (uint8_t)ev_random(&random) : bad[at] ^ 1 << ev_below(&random, 8);
         }
         memcpy(s.map, bad, size);
         read_damaged(&random);
@@ -431,8 +407,7 @@ static void one_damaged_record(void **state)
     rec->size = 0;
     struct gs_reader *r = gs_reader_open(&s, NULL, 0);
     gs_reader_poll(r, 0, true);
-    while (gs_reader_next(r, &thread))
-        n++;
+    while (gs_reader_next(r, &thread)) n++;
     assert_int_equal(gs_reader_damaged(r), 1);
     assert_int_equal(n, 6000 - ((GS_CHUNK_BYTES - 64) / 32 - 100));
     gs_reader_close(r);
@@ -461,8 +436,7 @@ static void a_number_twice(void **state)
         (struct gs_rec){.size = 8 * 13, .type = GS_REC_MARK, .time_ns = 3};
     struct gs_reader *r = gs_reader_open(&s, NULL, 0);
     gs_reader_poll(r, 0, true);
-    for (n = 0; gs_reader_next(r, &thread); n++)
-        assert_true(n < 10);
+    for (n = 0; gs_reader_next(r, &thread); n++) assert_true(n < 10);
     assert_int_equal(n, 4);
     assert_int_equal(gs_reader_damaged(r), 1);
     gs_reader_close(r);
@@ -488,15 +462,14 @@ static void cost(void **state)
         }
         uint64_t middle = clock_ns();
         gs_reader_poll(r, 1ull << 40, false);
-        while (gs_reader_next(r, &thread))
-            n++;
+        while (gs_reader_next(r, &thread)) n++;
         gs_reader_release(r);
         write_ns += middle - begin;
         read_ns += clock_ns() - middle;
     }
     assert_int_equal(n, 2000000);
-    print_message("a record of 56 bytes: %.1f ns to write, %.1f ns to read\n",
-                  (double)write_ns / (double)n, (double)read_ns / (double)n);
+    print_message("a record of 56 bytes: %.1f ns to write, %.1f ns to read\n", (double)write_ns / (double)n,
+                  (double)read_ns / (double)n);
     gs_reader_close(r);
     drop(&s, path);
 }
@@ -509,8 +482,7 @@ static void *write_and_vanish(void *spool)
 {
     struct gs_writer w;
     gs_writer_open(&w, spool);
-    if (!put(&w, 5, w.thread, 32))
-        abort();
+    if (!put(&w, 5, w.thread, 32)) abort();
     gs_writer_busy(&w); /* as if it had been on its way into the next event */
     pthread_barrier_wait(&all_wrote);
     return NULL; /* no gs_writer_close */
@@ -527,25 +499,20 @@ static void buried(void **state)
     assert_true(put(&mine, 5, mine.thread, 32));
     struct gs_reader *r = gs_reader_open(&s, NULL, 0);
     pthread_barrier_init(&all_wrote, NULL, 21);
-    for (int i = 0; i < 20; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, write_and_vanish, &s), 0);
-    while (taken(&s) < 21)
-        usleep(100);
+    for (int i = 0; i < 20; i++) assert_int_equal(pthread_create(&thread[i], NULL, write_and_vanish, &s), 0);
+    while (taken(&s) < 21) usleep(100);
     gs_reader_bury(r); /* they live: nothing happens */
     gs_reader_poll(r, 1000000000, false);
-    while (gs_reader_next(r, &from))
-        seen++;
+    while (gs_reader_next(r, &from)) seen++;
     gs_reader_release(r);
     assert_int_equal(taken(&s), 21);
     pthread_barrier_wait(&all_wrote);
-    for (int i = 0; i < 20; i++)
-        pthread_join(thread[i], NULL);
+    for (int i = 0; i < 20; i++) pthread_join(thread[i], NULL);
     for (int tries = 0; tries < 1000 && taken(&s) > 1; tries++) {
         usleep(1000); /* joined is a moment before gone */
         gs_reader_bury(r);
         gs_reader_poll(r, 2000000000, false);
-        while (gs_reader_next(r, &from))
-            seen++;
+        while (gs_reader_next(r, &from)) seen++;
         gs_reader_release(r);
     }
     assert_int_equal(taken(&s), 1); /* what is left is this thread's */
@@ -562,10 +529,8 @@ static void buried(void **state)
 static void *put_and_park(void *at)
 {
     struct gs_writer *w = at;
-    if (w->chunk)
-        gs_writer_adopt(w);
-    if (!put(w, 5, 1, 32) || !gs_writer_park(w))
-        abort();
+    if (w->chunk) gs_writer_adopt(w);
+    if (!put(w, 5, 1, 32) || !gs_writer_park(w)) abort();
     return NULL;
 }
 
@@ -597,8 +562,7 @@ static void parked_is_not_buried(void **state)
     struct gs_reader *r = gs_reader_open(&s, NULL, 0);
     for (int i = 0; i < 2000; i++) {
         assert_int_equal(pthread_create(&thread, NULL, put_and_park, &w), 0);
-        for (int k = 0; k < i % 8; k++)
-            gs_reader_bury(r);
+        for (int k = 0; k < i % 8; k++) gs_reader_bury(r);
         pthread_join(thread, NULL);
         gs_reader_bury(r);
         assert_int_equal(w.chunk->state, GS_CHUNK_TAKEN);

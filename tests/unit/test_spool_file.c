@@ -80,9 +80,9 @@ static void edit(size_t at, const void *bytes, size_t n)
     close(fd);
 }
 
-#define EDIT(member, ...)                                                                          \
-    edit(offsetof(struct gs_spool_control, member),                                                \
-         &(__typeof__(((struct gs_spool_control *)0)->member)){__VA_ARGS__},                       \
+#define EDIT(member, ...)                                                    \
+    edit(offsetof(struct gs_spool_control, member),                          \
+         &(__typeof__(((struct gs_spool_control *)0)->member)){__VA_ARGS__}, \
          sizeof((struct gs_spool_control *)0)->member)
 
 static void header(void **state)
@@ -121,8 +121,7 @@ static void header(void **state)
     EDIT(shmid, -7);
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EIDRM);
     EDIT(shmid, s.shmid);
-    for (size_t i = 0; i < 256; i++)
-        edit(offsetof(struct gs_spool_control, host) + i, "x", 1);
+    for (size_t i = 0; i < 256; i++) edit(offsetof(struct gs_spool_control, host) + i, "x", 1);
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
     EDIT(magic[0], 'x');
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
@@ -157,8 +156,7 @@ static pid_t child(void (*fn)(void), int *leave)
     if (pid == 0) {
         close(go[1]);
         fn();
-        if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) < 0)
-            _exit(1);
+        if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) < 0) _exit(1);
         _exit(0);
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);
@@ -178,8 +176,7 @@ static void let_go(pid_t pid, int leave)
 static struct gs_spool of_child;
 static void create_in_child(void)
 {
-    if (gs_spool_create(&of_child, path, "run", "", 0, 0))
-        _exit(9);
+    if (gs_spool_create(&of_child, path, "run", "", 0, 0)) _exit(9);
 }
 static void create_and_fork(void)
 {
@@ -229,8 +226,7 @@ static void remove_left(void)
 {
     struct gs_spool s;
     char error[200];
-    if (gs_spool_open(&s, path, error, sizeof error))
-        fail_msg("%s", error);
+    if (gs_spool_open(&s, path, error, sizeof error)) fail_msg("%s", error);
     drop(&s, path);
 }
 
@@ -260,8 +256,7 @@ static void owner(void **state)
     pid = child(create_and_leave_by_thread, &leave);
     assert_int_equal(state_now(), GS_SPOOL_RECORDING);
     let_go(pid, leave);
-    while (state_now() == GS_SPOOL_RECORDING)
-        usleep(100000);
+    while (state_now() == GS_SPOOL_RECORDING) usleep(100000);
     remove_left();
 }
 
@@ -338,8 +333,7 @@ static void limit_on_file_size(void **state)
             struct gs_spool s;
             setrlimit(RLIMIT_FSIZE, &limit);
             int error = gs_spool_create(&s, path, "", "", 0, 0);
-            if (!error)
-                gs_spool_unlink(&s, path);
+            if (!error) gs_spool_unlink(&s, path);
             _exit(error == (bytes ? 0 : EFBIG) ? 0 : 1);
         }
         int status;
@@ -367,16 +361,14 @@ static void full_disk(void **state)
     struct gs_writer w;
     create(&s, where);
     int fd = open(filler, O_WRONLY | O_CREAT, 0600);
-    while (write(fd, block, sizeof block) > 0)
-        continue;
+    while (write(fd, block, sizeof block) > 0) continue;
     close(fd);
     gs_writer_open(&w, &s);
     for (uint32_t i = 0; i < 1000; i++) /* 8 MiB */
         assert_true(put(&w, i, i, 8192));
     drop(&s, where);
     fd = open(filler, O_WRONLY | O_APPEND, 0600);
-    while (write(fd, block, sizeof block) > 0)
-        continue;
+    while (write(fd, block, sizeof block) > 0) continue;
     close(fd);
     assert_int_equal(gs_spool_create(&s, where, "", "", 0, 0), ENOSPC);
     assert_int_not_equal(access(where, F_OK), 0);
@@ -398,14 +390,11 @@ static void refused(void **state)
         struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
         struct gs_writer w;
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-            _exit(2);
+        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) _exit(2);
         create_in_child();
         gs_writer_open(&w, &of_child);
-        if (of_child.private_error != EPERM || of_child.shmid >= 0 || !put(&w, 1, 1, 32))
-            _exit(3);
-        if (fork() == 0)
-            _exit(gs_spool_owner(path) == (uint32_t)getppid() ? 0 : 1);
+        if (of_child.private_error != EPERM || of_child.shmid >= 0 || !put(&w, 1, 1, 32)) _exit(3);
+        if (fork() == 0) _exit(gs_spool_owner(path) == (uint32_t)getppid() ? 0 : 1);
         int status;
         wait(&status);
         _exit(status ? 4 : 0);
@@ -447,24 +436,18 @@ static void orphans(void **state)
     drop(&s, path);
     for (int i = 0; i < 4096; i++) {
         int shmid = shmctl(i, SHM_STAT, &ds);
-        if (shmid >= 0 && ds.shm_segsz == GS_SPOOL_BYTES && !ds.shm_nattch)
-            shmctl(shmid, IPC_RMID, NULL);
+        if (shmid >= 0 && ds.shm_segsz == GS_SPOOL_BYTES && !ds.shm_nattch) shmctl(shmid, IPC_RMID, NULL);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(creation),
-        cmocka_unit_test(header),
-        cmocka_unit_test(unlinking_another),
-        cmocka_unit_test(owner),
-        cmocka_unit_test(a_zombie),
-        cmocka_unit_test(gone_segment),
-        cmocka_unit_test(a_forked_child),
-        cmocka_unit_test(limit_on_file_size),
-        cmocka_unit_test(full_disk),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(creation),          cmocka_unit_test(header),
+        cmocka_unit_test(unlinking_another), cmocka_unit_test(owner),
+        cmocka_unit_test(a_zombie),          cmocka_unit_test(gone_segment),
+        cmocka_unit_test(a_forked_child),    cmocka_unit_test(limit_on_file_size),
+        cmocka_unit_test(full_disk),         cmocka_unit_test(refused),
         cmocka_unit_test(orphans),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -33,8 +33,7 @@ void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes)
 {
     assert_int_equal(bytes % 8, 0);
     assert_true(bytes <= sizeof buffer);
-    if (room == 0)
-        return NULL;
+    if (room == 0) return NULL;
     room -= room > 0;
     memset(buffer, 0xa5, sizeof buffer);
     return buffer;
@@ -60,8 +59,8 @@ void gs_writer_commit(struct gs_writer *w, uint32_t bytes)
         last_build_id_len = f->build_id_len;
         memcpy(last_text, f + 1, f->path_len);
         last_text[f->path_len] = '\0';
-        for (const char *c = (const char *)(f + 1) + f->path_len + f->build_id_len;
-             c < (const char *)buffer + bytes; c++)
+        for (const char *c = (const char *)(f + 1) + f->path_len + f->build_id_len; c < (const char *)buffer + bytes;
+             c++)
             assert_int_equal(*c, 0);
     } else if (r->type == GS_REC_FRAME_PYTHON) {
         const struct gs_rec_frame_python *f = (const void *)r;
@@ -72,8 +71,7 @@ void gs_writer_commit(struct gs_writer *w, uint32_t bytes)
         const struct gs_rec_stack *k = (const void *)r;
         assert_in_range(r->stack, 1, GS_CACHE_STACKS);
         assert_in_range(k->depth, 1, GS_STACK_MAX_FRAMES);
-        for (uint32_t i = 0; i < k->depth; i++)
-            assert_int_not_equal(frame_offset[k->frames[i]], 0);
+        for (uint32_t i = 0; i < k->depth; i++) assert_int_not_equal(frame_offset[k->frames[i]], 0);
         seen.redefined += stack_frames[r->stack][0] != 0;
         stack_frames[r->stack][0] = k->depth;
         memcpy(stack_frames[r->stack] + 1, k->frames, k->depth * sizeof *k->frames);
@@ -96,8 +94,7 @@ uint32_t gs_unwind(struct gs_unwinder *u, struct gs_frame from, struct gs_elf_ra
     uint32_t n = 0;
     while (n < max && (int)n < made_up_n) {
         u->address[n] = made_up[n];
-        if (u->address[n++] - stop.lo < stop.hi - stop.lo)
-            break;
+        if (u->address[n++] - stop.lo < stop.hi - stop.lo) break;
     }
     unwound += (int)n;
     return n;
@@ -134,8 +131,7 @@ static void assert_stack(uint32_t number, int n, const uintptr_t *frames)
 {
     assert_int_equal(stack_frames[number][0], n + 1);
     assert_int_equal(frame_offset[stack_frames[number][1]], CALLER - 1);
-    for (int i = 0; i < n; i++)
-        assert_int_equal(frame_offset[stack_frames[number][i + 2]], frames[i] - 1);
+    for (int i = 0; i < n; i++) assert_int_equal(frame_offset[stack_frames[number][i + 2]], frames[i] - 1);
 }
 
 static int setup(void **state)
@@ -166,8 +162,7 @@ static void definitions_once(void **state)
     assert_int_equal(seen.frames, 4);
     assert_int_equal(seen.stacks, 1);
     assert_stack(first, 3, a);
-    for (int i = 0; i < 100; i++)
-        assert_int_equal(capture(), first);
+    for (int i = 0; i < 100; i++) assert_int_equal(capture(), first);
     assert_int_equal(seen.stacks, 1);
     stack_of(3, b);
     uint32_t second = capture();
@@ -296,8 +291,7 @@ static void no_room_for_the_reset(void **state)
 static void depth_of_native(void **state)
 {
     uintptr_t frames[500];
-    for (int i = 0; i < 500; i++)
-        frames[i] = 0x100u * (unsigned)(i + 1);
+    for (int i = 0; i < 500; i++) frames[i] = 0x100u * (unsigned)(i + 1);
     stack_of(GS_NATIVE_DEPTH - 1, frames);
     uint32_t n = capture();
     assert_stack(n, GS_NATIVE_DEPTH - 1, frames);
@@ -306,8 +300,7 @@ static void depth_of_native(void **state)
     n = capture();
     assert_int_equal(stack_frames[n][0], GS_NATIVE_DEPTH + 1);
     assert_string_equal(last_text, "(deeper frames cut)");
-    assert_int_equal(frame_offset[stack_frames[n][GS_NATIVE_DEPTH]],
-                     frames[GS_NATIVE_DEPTH - 2] - 1);
+    assert_int_equal(frame_offset[stack_frames[n][GS_NATIVE_DEPTH]], frames[GS_NATIVE_DEPTH - 2] - 1);
 
     gs_stack_init(GS_STACK_NATIVE, 5);
     stack_of(4, frames);
@@ -390,8 +383,7 @@ static void only_above_the_interpreter(void **state)
 {
     make_python(3);
     uintptr_t frames[100];
-    for (int i = 0; i < 100; i++)
-        frames[i] = 0x3000u + 0x10u * (unsigned)i;
+    for (int i = 0; i < 100; i++) frames[i] = 0x3000u + 0x10u * (unsigned)i;
     frames[6] = frames[8] = 0x123456;
     frames[20] = 0x1fffff;
     stack_of(100, frames);
@@ -451,8 +443,7 @@ static void what_is_missing(void **state)
     gs_stack_lacks("no horns");
     gs_stack_lacks("no tail");
     assert_string_equal(gs_stack_missing(), "no horns; no tail");
-    for (int i = 0; i < 100; i++)
-        gs_stack_lacks("%d more things that nobody has", i);
+    for (int i = 0; i < 100; i++) gs_stack_lacks("%d more things that nobody has", i);
     assert_true(strlen(gs_stack_missing()) < 512);
 }
 
@@ -460,18 +451,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(definitions_once),
-        TEST(a_new_epoch_forgets_stacks),
-        TEST(an_unloaded_module_voids_addresses),
-        TEST(slots_are_defined_again),
-        TEST(full_frames_reset),
-        TEST(no_room),
-        TEST(no_room_for_the_stack),
-        TEST(no_room_for_the_reset),
-        TEST(depth_of_native),
-        TEST(the_callers_place),
-        TEST(only_above_the_interpreter),
-        TEST(endless_recursion),
+        TEST(definitions_once),        TEST(a_new_epoch_forgets_stacks), TEST(an_unloaded_module_voids_addresses),
+        TEST(slots_are_defined_again), TEST(full_frames_reset),          TEST(no_room),
+        TEST(no_room_for_the_stack),   TEST(no_room_for_the_reset),      TEST(depth_of_native),
+        TEST(the_callers_place),       TEST(only_above_the_interpreter), TEST(endless_recursion),
         TEST(what_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

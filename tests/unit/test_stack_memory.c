@@ -34,10 +34,8 @@ static void try_table(uint8_t *bytes, size_t size, uintptr_t header, uintptr_t p
     struct gs_memory memory = {0};
     uintptr_t place;
     gs_memory_begin(&memory, (uintptr_t)__builtin_frame_address(0));
-    for (unsigned i = 0; i < GS_REGS; i++)
-        r.value[i] = (uintptr_t)&r;
-    if (gs_cfi_find(&image, (uintptr_t)bytes + pc, &work) == GS_CFI_OK)
-        gs_cfi_apply(&work.row, &r, &memory, &place);
+    for (unsigned i = 0; i < GS_REGS; i++) r.value[i] = (uintptr_t)&r;
+    if (gs_cfi_find(&image, (uintptr_t)bytes + pc, &work) == GS_CFI_OK) gs_cfi_apply(&work.row, &r, &memory, &place);
 }
 
 static uint32_t random_number(void)
@@ -56,11 +54,9 @@ struct own_table {
 };
 
 /* Past the red zones of an instrumented program's constants. */
-static __attribute__((no_sanitize("address"))) void copy_bytes(volatile uint8_t *to, const uint8_t *from,
-                                                               size_t bytes)
+static __attribute__((no_sanitize("address"))) void copy_bytes(volatile uint8_t *to, const uint8_t *from, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++)
-        to[i] = from[i];
+    for (size_t i = 0; i < bytes; i++) to[i] = from[i];
 }
 
 /* This program's own table, its segment and a place in the code that it is about. */
@@ -71,9 +67,7 @@ static int copy_table(struct dl_phdr_info *info, size_t size, void *to)
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         struct gs_segment segment;
         const uintptr_t header = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-        if (info->dlpi_phdr[i].p_type != PT_GNU_EH_FRAME ||
-            !gs_image_segment(&image, header, PF_R, &segment))
-            continue;
+        if (info->dlpi_phdr[i].p_type != PT_GNU_EH_FRAME || !gs_image_segment(&image, header, PF_R, &segment)) continue;
         /* ends where no memory follows */
         t->size = segment.hi - segment.lo;
         const size_t room = (t->size + 4095) / 4096 * 4096;
@@ -99,19 +93,16 @@ static void damaged(void **state)
     const size_t table = t.size - t.header;
     for (int i = 0; i < 60000; i++) {
         const uint32_t hits = 1 + random_number() % 40;
-        for (uint32_t k = 0; k < hits; k++)
-            t.bytes[t.header + random_number() % table] = (uint8_t)random_number();
+        for (uint32_t k = 0; k < hits; k++) t.bytes[t.header + random_number() % table] = (uint8_t)random_number();
         try_table(t.bytes, t.size, t.header, random_number() % (2 * t.pc));
         try_table(t.bytes, t.size, t.header, t.pc);
-        if (i % 8 == 7)
-            memcpy(t.bytes, good, t.size);
+        if (i % 8 == 7) memcpy(t.bytes, good, t.size);
     }
     for (size_t cut = 0; cut < table && cut < 4000; cut++) /* its segment ends too early */
         try_table(t.bytes, t.size - cut, t.header, t.pc);
     for (int i = 0; i < 20000; i++) { /* noise */
         static uint8_t noise[256];
-        for (size_t k = 0; k < sizeof noise; k++)
-            noise[k] = (uint8_t)random_number();
+        for (size_t k = 0; k < sizeof noise; k++) noise[k] = (uint8_t)random_number();
         memcpy(noise, (uint8_t[]){1, 0x1b, 0x03, i % 2 ? 0x3b : 0xff, 12, 0, 0, 0, 2, 0, 0, 0}, 12);
         try_table(noise, sizeof noise, 0, random_number() % 256);
     }
@@ -140,7 +131,8 @@ static void unmapped_neighbours(void)
             gs_memory_begin(&u->memory, (uintptr_t)__builtin_frame_address(0));
             gs_unwind(u, (struct gs_frame){.ip = ip, .sp = fp, .fp = fp}, (struct gs_elf_range){0, 0}, GS_UNWIND_MAX);
             gs_memory_begin(&u->memory, fp);
-            gs_unwind(u, (struct gs_frame){.ip = ip, .sp = fp - 8, .fp = fp - 3}, (struct gs_elf_range){0, 0}, GS_UNWIND_MAX);
+            gs_unwind(u, (struct gs_frame){.ip = ip, .sp = fp - 8, .fp = fp - 3}, (struct gs_elf_range){0, 0},
+                      GS_UNWIND_MAX);
         }
     }
     uintptr_t word;
@@ -181,8 +173,7 @@ static void a_stack_beside_the_threads_descriptor(void **state)
 static void *beside_guard(void *room)
 {
     struct gs_memory m = {0};
-    char *const other = mmap(room, 8 * 4096, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    char *const other = mmap(room, 8 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     mprotect(other + 7 * 4096, 4096, PROT_NONE);
     for (int i = 0; i < 2; i++) {
         gs_memory_begin(&m, (uintptr_t)other + 4096 + 16);

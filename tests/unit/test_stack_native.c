@@ -118,8 +118,7 @@ static void own_stack(void **state)
                 assert_string_equal(frames[numbers[i]].path, program);
                 assert_in_range(frames[numbers[i]].offset, here - bias, here - bias + 200);
             }
-            for (int i = 1; i < n; i++)
-                assert_int_equal(numbers[i], numbers[1]);
+            for (int i = 1; i < n; i++) assert_int_equal(numbers[i], numbers[1]);
         }
     }
     assert_int_equal(frames[numbers[0]].build_id_len, 20);
@@ -152,8 +151,7 @@ static __attribute__((noinline)) void arrive(void)
     uint64_t way = 1;
     gs_memory_begin(&unwinder.memory, (uintptr_t)own);
     const uint32_t n = gs_unwind(&unwinder, from, (struct gs_elf_range){0, 0}, 64);
-    for (uint32_t i = 0; i < n; i++)
-        way = gs_stack_mix(way, unwinder.address[i], 0);
+    for (uint32_t i = 0; i < n; i++) way = gs_stack_mix(way, unwinder.address[i], 0);
     uint32_t number = wrapper();
     assert_int_not_equal(number, 0);
     for (size_t i = 0; i < WAYS; i++) {
@@ -179,13 +177,13 @@ static __attribute__((noinline)) void use(volatile char *room)
     room[0] = 0;
 }
 
-#define WAY(name, size)                                 \
+#define WAY(name, size)                                  \
     static __attribute__((noinline)) void name(int left) \
-    {                                                   \
-        volatile char room[size];                       \
-        use(room);                                      \
-        go_on(left - 1);                                \
-        use(room);                                      \
+    {                                                    \
+        volatile char room[size];                        \
+        use(room);                                       \
+        go_on(left - 1);                                 \
+        use(room);                                       \
     }
 WAY(narrow, 16)
 WAY(as_narrow, 16)
@@ -211,11 +209,9 @@ static __attribute__((noinline)) void fork_off(int left)
 
 static void ways_alike(void **state)
 {
-    for (int i = 0; i < 200000; i++)
-        fork_off(2 + (int)below(3));
+    for (int i = 0; i < 200000; i++) fork_off(2 + (int)below(3));
     uint32_t taken = 0;
-    for (uint32_t i = 0; i < GS_WALKS; i++)
-        taken += stacks->walks[i].count != 0;
+    for (uint32_t i = 0; i < GS_WALKS; i++) taken += stacks->walks[i].count != 0;
     assert_in_range(taken, 1, GS_WALKS);
 }
 
@@ -225,8 +221,7 @@ static void *first_owner(void *unused)
 {
     for (int n = 0; n < 20; n++)
         for (int i = 0; i < 10; i++)
-            if (!down(n))
-                return NULL;
+            if (!down(n)) return NULL;
     return stacks;
 }
 
@@ -279,8 +274,7 @@ static void objects_come_and_go(void **state)
     assert_false(gs_module_find(&modules, UINTPTR_MAX, &m));
 
     void *lib = dlopen("libresolv.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        skip();
+    if (!lib) skip();
     struct link_map *map;
     assert_int_equal(dlinfo(lib, RTLD_DI_LINKMAP, &map), 0);
     uintptr_t at = (uintptr_t)map->l_ld;
@@ -300,8 +294,7 @@ static void *in_thread(void *unused)
     struct gs_writer own = {0};
     struct gs_stacks *s = gs_stacks_open(&own);
     struct gs_module m;
-    for (int i = 0; s && i < 2000; i++)
-        gs_module_find(&s->unwinder.modules, (uintptr_t)&in_thread, &m);
+    for (int i = 0; s && i < 2000; i++) gs_module_find(&s->unwinder.modules, (uintptr_t)&in_thread, &m);
     gs_stacks_close(s);
     return NULL;
 }
@@ -309,15 +302,12 @@ static void *in_thread(void *unused)
 static void threads_and_loads(void **state)
 {
     pthread_t t[4];
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&t[i], NULL, in_thread, NULL), 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&t[i], NULL, in_thread, NULL), 0);
     for (int i = 0; i < 50; i++) {
         void *lib = dlopen("libresolv.so.2", RTLD_NOW | RTLD_LOCAL);
-        if (lib)
-            dlclose(lib);
+        if (lib) dlclose(lib);
     }
-    for (int i = 0; i < 4; i++)
-        pthread_join(t[i], NULL);
+    for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
     struct gs_module m;
     assert_true(gs_module_find(&modules, (uintptr_t)&in_thread, &m));
 }
@@ -336,8 +326,7 @@ static int compare_symbols(struct dl_phdr_info *info, size_t size, void *to)
         {"dlinfo", (const void *)&dlinfo},
         {"no_such_function", NULL},
     };
-    if (!strstr(info->dlpi_name, "libc.so"))
-        return 0;
+    if (!strstr(info->dlpi_name, "libc.so")) return 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_ptr_equal(gs_elf_symbol(info, known[i].name), known[i].at);
         (*(int *)to)++;
@@ -355,10 +344,9 @@ static void symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_stack),         cmocka_unit_test(ways_alike),
-        cmocka_unit_test(another_thread),    cmocka_unit_test(no_python_here),    cmocka_unit_test(errno_is_kept),
-        cmocka_unit_test(objects_come_and_go), cmocka_unit_test(threads_and_loads),
-        cmocka_unit_test(symbols),
+        cmocka_unit_test(own_stack),         cmocka_unit_test(ways_alike),    cmocka_unit_test(another_thread),
+        cmocka_unit_test(no_python_here),    cmocka_unit_test(errno_is_kept), cmocka_unit_test(objects_come_and_go),
+        cmocka_unit_test(threads_and_loads), cmocka_unit_test(symbols),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -20,11 +20,9 @@ static void lines_lnotab(void **state)
     const struct {
         int64_t offset;
         int line;
-    } want[] = {{-1, 10}, {0, 10},  {1, 10},  {2, 11},  {7, 11},
-                {8, 8},   {307, 8}, {308, 9}, {9999, 9}};
+    } want[] = {{-1, 10}, {0, 10}, {1, 10}, {2, 11}, {7, 11}, {8, 8}, {307, 8}, {308, 9}, {9999, 9}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-        assert_int_equal(gs_python_line_at(GS_LINES_LNOTAB, t, sizeof t, 10, want[i].offset),
-                         want[i].line);
+        assert_int_equal(gs_python_line_at(GS_LINES_LNOTAB, t, sizeof t, 10, want[i].offset), want[i].line);
     assert_int_equal(gs_python_line_at(GS_LINES_LNOTAB, t, 0, 10, 4), 10);
 }
 
@@ -37,8 +35,7 @@ static void lines_linetable(void **state)
         int line;
     } want[] = {{-2, 10}, {0, 11}, {3, 11}, {4, 0}, {9, 0}, {10, 9}, {12, 210}, {13, 210}, {14, 0}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-        assert_int_equal(gs_python_line_at(GS_LINES_LINETABLE, t, sizeof t, 10, want[i].offset),
-                         want[i].line);
+        assert_int_equal(gs_python_line_at(GS_LINES_LINETABLE, t, sizeof t, 10, want[i].offset), want[i].line);
 }
 
 static uint8_t head(unsigned code, unsigned units)
@@ -49,15 +46,14 @@ static uint8_t head(unsigned code, unsigned units)
 static void lines_locations(void **state)
 {
     const uint8_t t[] = {
-        head(0, 1),  0x11,                           /* 0–1: 10 */
-        head(11, 2), 1,           2,                 /* 2–5: 11 */
-        head(12, 1), 1,           2,                 /* 6–7: 13 */
-        head(13, 1), 0x43,        0x01,              /* 8–9: svarint 67 → -33 → -20 */
-        head(13, 1), 0x40 | 0x38, 0x40 | 0x0f, 0x03, /* 0x3 0x0f 0x38 → 13304/2 = +6652 */
-        head(15, 8),                                 /* 12–27: none */
-        head(14, 1), 2,           0x41,        1,
-        3,           4,              /* 28–29: +1, three varints, the first of two bytes */
-        head(10, 1), 0,           0, /* 30–31: the same */
+        head(0, 1),  0x11,                                 /* 0–1: 10 */
+        head(11, 2), 1,           2,                       /* 2–5: 11 */
+        head(12, 1), 1,           2,                       /* 6–7: 13 */
+        head(13, 1), 0x43,        0x01,                    /* 8–9: svarint 67 → -33 → -20 */
+        head(13, 1), 0x40 | 0x38, 0x40 | 0x0f, 0x03,       /* 0x3 0x0f 0x38 → 13304/2 = +6652 */
+        head(15, 8),                                       /* 12–27: none */
+        head(14, 1), 2,           0x41,        1,    3, 4, /* 28–29: +1, three varints, the first of two bytes */
+        head(10, 1), 0,           0,                       /* 30–31: the same */
     };
     const struct {
         int64_t offset;
@@ -65,11 +61,9 @@ static void lines_locations(void **state)
     } want[] = {{-1, 10},   {0, 10}, {2, 11}, {5, 11},    {6, 13},    {8, -20},
                 {10, 6632}, {12, 0}, {27, 0}, {28, 6633}, {30, 6633}, {32, 0}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-        assert_int_equal(gs_python_line_at(GS_LINES_LOCATIONS, t, sizeof t, 10, want[i].offset),
-                         want[i].line);
+        assert_int_equal(gs_python_line_at(GS_LINES_LOCATIONS, t, sizeof t, 10, want[i].offset), want[i].line);
     /* cut off inside an entry: an answer, and nothing read beyond */
-    for (int64_t n = 0; n < (int64_t)sizeof t; n++)
-        gs_python_line_at(GS_LINES_LOCATIONS, t, n, 10, 31);
+    for (int64_t n = 0; n < (int64_t)sizeof t; n++) gs_python_line_at(GS_LINES_LOCATIONS, t, n, 10, 31);
 }
 
 /* --- texts ------------------------------------------------------------------------------------ */
@@ -114,14 +108,12 @@ static char *make(size_t bytes)
 
 static void set(char *base, int offset, const void *value)
 {
-    if (offset >= 0)
-        memcpy(base + offset, &value, sizeof value);
+    if (offset >= 0) memcpy(base + offset, &value, sizeof value);
 }
 
 static void set_int(char *base, int offset, int value)
 {
-    if (offset >= 0)
-        memcpy(base + offset, &value, sizeof value);
+    if (offset >= 0) memcpy(base + offset, &value, sizeof value);
 }
 
 static const char *make_str(const struct gs_python_layout *at, const char *text)
@@ -138,8 +130,7 @@ static const char *make_str(const struct gs_python_layout *at, const char *text)
 static const char *make_line_table(const struct gs_python_layout *at)
 {
     /* one line more from the second instruction on, in each format */
-    static const uint8_t tables[][6] = {
-        {2, 1, 100, 0}, {2, 0, 100, 1}, {0x80 | 10 << 3, 0, 0, 0x87 | 11 << 3, 0, 0}};
+    static const uint8_t tables[][6] = {{2, 1, 100, 0}, {2, 0, 100, 1}, {0x80 | 10 << 3, 0, 0, 0x87 | 11 << 3, 0, 0}};
     char *b = make(256);
     set(b, at->type, bytes_type);
     int64_t length = at->lines == GS_LINES_LOCATIONS ? 6 : 4;
@@ -176,8 +167,8 @@ static struct function make_code(const struct gs_python_layout *at, const char *
     return f;
 }
 
-static char *make_frame(const struct gs_python_layout *at, const char *previous, struct function f,
-                        int offset, int owner)
+static char *make_frame(const struct gs_python_layout *at, const char *previous, struct function f, int offset,
+                        int owner)
 {
     char *frame = make(256);
     set(frame, at->previous, previous);
@@ -186,8 +177,7 @@ static char *make_frame(const struct gs_python_layout *at, const char *previous,
         set_int(frame, at->ip, at->lines == GS_LINES_LINETABLE ? offset / 2 : offset);
     else
         set(frame, at->ip, f.bytecode + offset);
-    if (at->owner >= 0)
-        frame[at->owner] = (char)owner;
+    if (at->owner >= 0) frame[at->owner] = (char)owner;
     set_int(frame, at->tlbc_index, 2);
     return frame;
 }
@@ -229,8 +219,7 @@ static struct gs_python interpreter_of(const char *version)
     return p;
 }
 
-static void assert_frame(const struct gs_python *p, const char *frame, const char *function,
-                         int line)
+static void assert_frame(const struct gs_python *p, const char *frame, const char *function, int line)
 {
     int64_t offset;
     char text[64];
@@ -251,8 +240,7 @@ static void one_version(const char *version)
     bool shims = p.at.owner >= 0;
     struct function outer = make_code(&p.at, "outer", 5), inner = make_code(&p.at, "A.inner", 20);
     char *frame = make_frame(&p.at, NULL, outer, 4, 0);
-    if (shims)
-        frame = make_frame(&p.at, frame, (struct function){make(64), arena}, 0, 3);
+    if (shims) frame = make_frame(&p.at, frame, (struct function){make(64), arena}, 0, 3);
     frame = make_frame(&p.at, frame, inner, 2, 1);
     char *unbegun = shims ? make_frame(&p.at, frame, inner, 0, 0) : frame;
     enter_frame(&p.at, unbegun);
@@ -264,8 +252,7 @@ static void one_version(const char *version)
     assert_int_equal(n, shims ? 3 : 2);
     assert_false(cut);
     int64_t offset;
-    if (shims)
-        assert_null(gs_python_frame(&p, frames[0], &offset));
+    if (shims) assert_null(gs_python_frame(&p, frames[0], &offset));
     assert_frame(&p, frames[n - 2], "A.inner", 21);
     assert_frame(&p, frames[n - 1], "outer", 6);
 
@@ -293,17 +280,15 @@ static void layouts(void **state)
                                            "3.13.0 experimental free-threading build (main, …)",
                                            "3.14.0 free-threading build (main, …)",
                                            "3.15.0 free-threading build (main, …)"};
-    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
-        one_version(versions[i]);
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) one_version(versions[i]);
 }
 
 static void unknown_versions(void **state)
 {
-    static const char *const versions[] = {
-        "2.7.18", "3.7.16", "3.16.0", "3.12.0 free-threading build", "4.8.0", "", "3", "3.", "x.y"};
+    static const char *const versions[] = {"2.7.18", "3.7.16", "3.16.0", "3.12.0 free-threading build", "4.8.0", "",
+                                           "3",      "3.",     "x.y"};
     struct gs_python_layout at;
-    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
-        assert_false(gs_python_layout_of(versions[i], &at));
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) assert_false(gs_python_layout_of(versions[i], &at));
 }
 
 static void hash_tells_frames_apart(void **state)
@@ -323,8 +308,7 @@ static void hash_tells_frames_apart(void **state)
         enter_frame(&p.at, stacks[i]);
         hashes[i] = 7;
         gs_python_walk(&p, frames, 4, &cut, &hashes[i]);
-        for (int k = 0; k < i; k++)
-            assert_int_not_equal(hashes[i], hashes[k]);
+        for (int k = 0; k < i; k++) assert_int_not_equal(hashes[i], hashes[k]);
     }
 }
 
@@ -387,27 +371,20 @@ static void identity_of_code(void **state)
 
     /* many at once, dying in another order: nobody is lost or mistaken */
     static uint64_t numbers[20000 + CODES];
+    for (int i = 0; i < 20000; i++) numbers[i] = gs_code_identity(code[i]);
+    for (int i = 0; i < 20000; i += 3) slot(code[i * 7 % 20000 / 3 * 3]);
     for (int i = 0; i < 20000; i++)
-        numbers[i] = gs_code_identity(code[i]);
-    for (int i = 0; i < 20000; i += 3)
-        slot(code[i * 7 % 20000 / 3 * 3]);
-    for (int i = 0; i < 20000; i++)
-        if (i % 3)
-            assert_int_equal(gs_code_identity(code[i]), numbers[i]);
-    for (int i = 0; i < 20000; i++)
-        slot(code[i]);
+        if (i % 3) assert_int_equal(gs_code_identity(code[i]), numbers[i]);
+    for (int i = 0; i < 20000; i++) slot(code[i]);
     epoch = gs_stack_epoch;
-    for (int i = 0; i < 20000; i++)
-        slot(code[i]);
+    for (int i = 0; i < 20000; i++) slot(code[i]);
     assert_int_equal(gs_stack_epoch, epoch);
 
     /* more living ones than there is room for: some begin anew, with numbers never used before */
-    for (int i = 0; i < CODES; i++)
-        numbers[20000 + i] = gs_code_identity(code[i]);
+    for (int i = 0; i < CODES; i++) numbers[20000 + i] = gs_code_identity(code[i]);
     assert_true(gs_stack_epoch > epoch);
     qsort(numbers, 20000 + CODES, sizeof *numbers, by_number);
-    for (int i = 1; i < 20000 + CODES; i++)
-        assert_true(numbers[i] > numbers[i - 1]);
+    for (int i = 1; i < 20000 + CODES; i++) assert_true(numbers[i] > numbers[i - 1]);
 }
 
 /* Threads record and code dies at the same time; each thread owns its code objects, as the
@@ -421,15 +398,12 @@ static void *live_and_die(void *arg)
     for (int round = 0; round < 300; round++) {
         for (int i = 0; i < 64; i++) {
             uint64_t n = gs_code_identity(code[i]);
-            if (n == last[i] || gs_code_identity(code[i]) != n)
-                return arg;
+            if (n == last[i] || gs_code_identity(code[i]) != n) return arg;
             last[i] = n;
         }
         uint32_t epoch = gs_stack_epoch;
-        for (int i = 0; i < 64; i++)
-            watched(code[i]);
-        if (gs_stack_epoch - epoch < 64)
-            return arg;
+        for (int i = 0; i < 64; i++) watched(code[i]);
+        if (gs_stack_epoch - epoch < 64) return arg;
     }
     return NULL;
 }
@@ -438,8 +412,7 @@ static void identity_in_threads(void **state)
 {
     gs_code_watch(&watched);
     pthread_t t[4];
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&t[i], NULL, live_and_die, owned[i]), 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&t[i], NULL, live_and_die, owned[i]), 0);
     for (int i = 0; i < 4; i++) {
         void *failed;
         pthread_join(t[i], &failed);

@@ -57,8 +57,7 @@ static _Unwind_Reason_Code next(struct _Unwind_Context *context, void *to)
     struct trace *t = to;
     int interrupted = 0;
     const uintptr_t ip = _Unwind_GetIPInfo(context, &interrupted);
-    if (!ip || t->count == MOST)
-        return _URC_END_OF_STACK;
+    if (!ip || t->count == MOST) return _URC_END_OF_STACK;
     t->address[t->count++] = ip + (interrupted != 0);
     return _URC_NO_REASON;
 }
@@ -74,8 +73,7 @@ static ALONE void by_libunwind(struct trace *t)
     void *at[MOST];
     const int n = unw_backtrace ? unw_backtrace(at, MOST) : 0;
     t->count = n > 0 ? (uint32_t)n : 0;
-    for (uint32_t i = 0; i < t->count; i++)
-        t->address[i] = (uintptr_t)at[i];
+    for (uint32_t i = 0; i < t->count; i++) t->address[i] = (uintptr_t)at[i];
 }
 
 static void show(const char *who, const struct trace *t)
@@ -84,8 +82,8 @@ static void show(const char *who, const struct trace *t)
     for (uint32_t i = 0; i < t->count; i++) {
         Dl_info info = {0};
         dladdr((void *)(t->address[i] - 1), &info);
-        fprintf(stderr, "  %#lx %s+%#lx %s\n", t->address[i], info.dli_fname,
-                t->address[i] - (uintptr_t)info.dli_fbase, info.dli_sname ? info.dli_sname : "?");
+        fprintf(stderr, "  %#lx %s+%#lx %s\n", t->address[i], info.dli_fname, t->address[i] - (uintptr_t)info.dli_fbase,
+                info.dli_sname ? info.dli_sname : "?");
     }
 }
 
@@ -95,10 +93,10 @@ static ALONE void by_us(struct trace *t)
 {
     uintptr_t *const own = __builtin_frame_address(0);
     gs_memory_begin(&unwinder.memory, (uintptr_t)own);
-    t->count = gs_unwind(&unwinder,
-                         (struct gs_frame){.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0],
-                                           .place = (uintptr_t)(own + 1)},
-                         (struct gs_elf_range){0, 0}, MOST);
+    t->count = gs_unwind(
+        &unwinder,
+        (struct gs_frame){.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0], .place = (uintptr_t)(own + 1)},
+        (struct gs_elf_range){0, 0}, MOST);
     memcpy(t->address, unwinder.address, t->count * sizeof *t->address);
     for (uint32_t i = 0; i < t->count; i++)
         assert_true(!unwinder.place[i] || *(uintptr_t *)unwinder.place[i] == t->address[i]);
@@ -112,8 +110,7 @@ static _Atomic uint32_t compared, differences;
 static bool alike(const struct trace *a, uint32_t skip_a, const struct trace *b, uint32_t skip_b, bool marked)
 {
     const bool cut = a->count == MOST || b->count == MOST;
-    if (a->count - skip_a != b->count - skip_b && !cut)
-        return false;
+    if (a->count - skip_a != b->count - skip_b && !cut) return false;
     for (uint32_t i = skip_a + 1; i < a->count && i - skip_a + skip_b < b->count; i++) {
         const uintptr_t x = a->address[i], y = b->address[i - skip_a + skip_b];
         if (x != y && (marked || x != y + 1)) /* libunwind does not mark what was interrupted */
@@ -126,8 +123,7 @@ static bool alike(const struct trace *a, uint32_t skip_a, const struct trace *b,
 static uint32_t own_index(const struct trace *t, uintptr_t returns_to)
 {
     for (uint32_t i = 1; i < t->count && i < 6; i++)
-        if (t->address[i] == returns_to)
-            return i - 1;
+        if (t->address[i] == returns_to) return i - 1;
     return UINT32_MAX;
 }
 
@@ -136,8 +132,7 @@ static volatile sig_atomic_t stepping; /* only the trap's handler compares */
 static ALONE uint32_t compare(void)
 {
     const uintptr_t back = (uintptr_t)__builtin_return_address(0);
-    if (stepping)
-        return 0;
+    if (stepping) return 0;
     static __thread struct trace ours, gcc, unw;
     by_us(&ours);
     by_libgcc(&gcc);
@@ -189,10 +184,8 @@ static ALONE uint32_t down(int n)
 
 static void depths(void **state)
 {
-    for (int n = 1; n <= 200; n++)
-        assert_true(down(n) > (uint32_t)n);
-    for (int n = 200; n > 0; n--)
-        down(n);
+    for (int n = 1; n <= 200; n++) assert_true(down(n) > (uint32_t)n);
+    for (int n = 200; n > 0; n--) down(n);
     assert_alike();
 }
 
@@ -270,8 +263,7 @@ static int in_order(const void *a, const void *b)
 static void called_back(void **state)
 {
     int numbers[40];
-    for (int i = 0; i < 40; i++)
-        numbers[i] = i * 17 % 40;
+    for (int i = 0; i < 40; i++) numbers[i] = i * 17 % 40;
     qsort(numbers, 40, sizeof *numbers, in_order);
     int key = 7;
     bsearch(&key, numbers, 40, sizeof *numbers, in_order);
@@ -335,8 +327,7 @@ static void raised(void **state)
 {
     handled = 0;
     on_signal(SIGUSR1, 0, handler);
-    for (int n = 0; n < 20; n++)
-        raise_below(n);
+    for (int n = 0; n < 20; n++) raise_below(n);
     assert_int_equal(handled, 20);
     assert_alike();
 }
@@ -353,8 +344,7 @@ static void raised_on_another_stack(void **state)
     handled = 0;
     use_other_stack(true);
     on_signal(SIGUSR1, SA_ONSTACK, handler);
-    for (int n = 0; n < 20; n++)
-        raise_below(n);
+    for (int n = 0; n < 20; n++) raise_below(n);
     use_other_stack(false);
     assert_int_equal(handled, 20);
     assert_alike();
@@ -404,8 +394,7 @@ static void interrupted_anywhere(void **state)
     on_signal(SIGALRM, SA_RESTART, handler);
     const struct itimerval every = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
     setitimer(ITIMER_REAL, &every, NULL);
-    for (int i = 0; i < 4000 && handled < 1500; i++)
-        busy(200, a, b, (size_t)(i % 5000));
+    for (int i = 0; i < 4000 && handled < 1500; i++) busy(200, a, b, (size_t)(i % 5000));
     setitimer(ITIMER_REAL, &never, NULL);
     assert_true(handled > 100);
     assert_alike();
@@ -421,8 +410,7 @@ static void trap(int sig)
     stepping = 1;
 }
 
-#define STEP(on) \
-    __asm__ volatile("pushfq\n\t" on "\n\tpopfq" ::: "memory", "cc")
+#define STEP(on) __asm__ volatile("pushfq\n\t" on "\n\tpopfq" ::: "memory", "cc")
 
 static void every_instruction(void **state)
 {
@@ -448,18 +436,15 @@ static void every_instruction(void **state)
 
 static void *in_thread(void *depth)
 {
-    for (int i = 0; i < 50; i++)
-        down((int)(intptr_t)depth + i);
+    for (int i = 0; i < 50; i++) down((int)(intptr_t)depth + i);
     return NULL;
 }
 
 static void threads(void **state)
 {
     pthread_t t[8];
-    for (int i = 0; i < 8; i++)
-        pthread_create(&t[i], NULL, in_thread, (void *)(intptr_t)(i * 10));
-    for (int i = 0; i < 8; i++)
-        pthread_join(t[i], NULL);
+    for (int i = 0; i < 8; i++) pthread_create(&t[i], NULL, in_thread, (void *)(intptr_t)(i * 10));
+    for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
     assert_alike();
 }
 
@@ -504,8 +489,7 @@ static void clones(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(in_child > 6);
     pid = fork();
-    if (pid == 0)
-        _exit(down(5) == in_child && !differences ? 0 : 1);
+    if (pid == 0) _exit(down(5) == in_child && !differences ? 0 : 1);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_alike();
@@ -545,8 +529,7 @@ static void on_stack(size_t size)
 
 static void coroutines(void **state)
 {
-    for (int i = 0; i < 20; i++)
-        on_stack((size_t)(64 - i) << 12);
+    for (int i = 0; i < 20; i++) on_stack((size_t)(64 - i) << 12);
     assert_alike();
 }
 
@@ -554,8 +537,10 @@ static void coroutines(void **state)
 
 static const char *const library[] = {
     "int enter(int (*f)(void)); int enter(int (*f)(void)) { return f() + 1; }",
-    "int enter(int (*f)(void)); int enter(int (*f)(void)) { volatile char room[999]; room[5] = 1; return f() + room[5]; }",
-    "int enter(int (*f)(void)); int enter(int (*f)(void)) { _Alignas(64) volatile char room[64]; room[5] = 1; return f() + room[5]; }",
+    "int enter(int (*f)(void)); int enter(int (*f)(void)) { volatile char room[999]; room[5] = 1; return f() + "
+    "room[5]; }",
+    "int enter(int (*f)(void)); int enter(int (*f)(void)) { _Alignas(64) volatile char room[64]; room[5] = 1; return "
+    "f() + room[5]; }",
 };
 
 static int compare_as_int(void)
@@ -570,10 +555,9 @@ static void loaded_anew(void **state)
     assert_non_null(mkdtemp(folder));
     for (int i = 0; i < 3; i++) {
         snprintf(path[i], sizeof path[i], "%s/%d.so", folder, i);
-        snprintf(command, sizeof command, "echo '%s' | cc -O2 -shared -fPIC -x c -o %s - 2>/dev/null",
-                 library[i], path[i]);
-        if (system(command))
-            skip();
+        snprintf(command, sizeof command, "echo '%s' | cc -O2 -shared -fPIC -x c -o %s - 2>/dev/null", library[i],
+                 path[i]);
+        if (system(command)) skip();
     }
     void *last = NULL;
     int again_there = 0;
@@ -610,10 +594,9 @@ static void during_lazy_binding(void **state)
     const int fd = mkstemps(path, 3);
     assert_true(fd >= 0);
     close(fd);
-    snprintf(command, sizeof command, "echo '%s' | cc -O2 -shared -fPIC -Wl,-z,lazy -x c -o %s - 2>/dev/null",
-             text, path);
-    if (system(command))
-        skip();
+    snprintf(command, sizeof command, "echo '%s' | cc -O2 -shared -fPIC -Wl,-z,lazy -x c -o %s - 2>/dev/null", text,
+             path);
+    if (system(command)) skip();
     void *l = dlopen(path, RTLD_LAZY);
     assert_non_null(l);
     unlink(path);
@@ -644,8 +627,7 @@ static void see(void)
 static ALONE void generated(const uint8_t *code, size_t bytes)
 {
     static uint8_t *page;
-    if (!page)
-        page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!page) page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(page, code, bytes);
     void (*run)(void (*)(void));
     *(void **)&run = page;
@@ -670,8 +652,7 @@ static int descriptors(void)
 {
     int n = 0;
     DIR *d = opendir("/proc/self/fd");
-    while (readdir(d))
-        n++;
+    while (readdir(d)) n++;
     closedir(d);
     return n;
 }
@@ -697,8 +678,7 @@ static void nothing_is_left(void **state)
 int main(void)
 {
     void *lib = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
-    if (lib)
-        *(void **)&unw_backtrace = dlsym(lib, "unw_backtrace");
+    if (lib) *(void **)&unw_backtrace = dlsym(lib, "unw_backtrace");
 #define TEST(f) cmocka_unit_test_setup(f, begin)
     const struct CMUnitTest tests[] = {
         TEST(depths),

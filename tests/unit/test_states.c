@@ -30,8 +30,7 @@ static const struct estimate_line *line(const struct plan *p, enum estimate_part
     assert_true(plan_check("test", p));
     assert_true(estimate_make(p, &r));
     for (size_t i = 0; i < r.lines_n; i++)
-        if (r.lines[i].part == part && strstr(r.lines[i].name, name))
-            return &r.lines[i];
+        if (r.lines[i].part == part && strstr(r.lines[i].name, name)) return &r.lines[i];
     return NULL;
 }
 
@@ -95,8 +94,8 @@ static void frozen_weights_are_quantised_but_for_what_loaders_leave(void **state
 /* Bytes of one tensor's states. */
 static double of(const char *optimizer, enum tensor_role role, unsigned dims, double rows, double cols)
 {
-    struct model_tensor t = {.role = role, .place = role == TENSOR_EMBEDDING ? TENSOR_BEFORE : TENSOR_IN_LAYER,
-                             .dims = dims};
+    struct model_tensor t = {
+        .role = role, .place = role == TENSOR_EMBEDDING ? TENSOR_BEFORE : TENSOR_IN_LAYER, .dims = dims};
 
     return optimizer_tensor(estimate_any_optimizer(optimizer), &t, rows, cols, 4, 128).likely;
 }
@@ -105,7 +104,7 @@ static void states_follow_the_form_of_tensors(void **state)
 {
     (void)state;
     assert_true(of("adam8bit", TENSOR_MLP, 2, 4096, 4096) == 4096.0 * 4096 * 2.03125);
-    assert_true(of("adam8bit", TENSOR_NORM, 1, 4095, 1) == 4095 * 8.0);      /* too small: float32 */
+    assert_true(of("adam8bit", TENSOR_NORM, 1, 4095, 1) == 4095 * 8.0);            /* too small: float32 */
     assert_true(of("adam8bit", TENSOR_NORM, 1, 4097, 1) == 2 * (4097 + 17 * 4.0)); /* 17 blocks */
     assert_true(of("adamw4bit", TENSOR_MLP, 2, 4096, 128) == 4096.0 * 128 * 1.0625);
     assert_true(of("adamw4bit", TENSOR_NORM, 1, 5000, 1) == 5000 * 8.0); /* no whole blocks of 128 */
@@ -251,8 +250,9 @@ static void offloaded_weights_come_to_one_gpu_too(void **state)
     model_free(&m);
 }
 
-/* FSDP's SHARD_GRAD_OP gathers what it has a shard of until backward is over; DeepSpeed's ZeRO 2, with master weights, has
- * weights whole. FULL_SHARD has the root whole while the loss is computed, and layers on top where they need more. */
+/* FSDP's SHARD_GRAD_OP gathers what it has a shard of until backward is over; DeepSpeed's ZeRO 2, with master weights,
+ * has weights whole. FULL_SHARD has the root whole while the loss is computed, and layers on top where they need more.
+ */
 static void units_are_gathered_when_they_run(void **state)
 {
     struct model m;

@@ -11,7 +11,8 @@
 
 static int64_t tensor(struct syn *s, int64_t stack, int64_t at, int64_t life)
 {
-    return syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 512, .at = at, .life = life, .stack = stack});
+    return syn_alloc(
+        s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 512, .at = at, .life = life, .stack = stack});
 }
 
 /* The calls of a training script whose loop is in `train`, called at line 90. */
@@ -22,8 +23,10 @@ struct script {
 static int64_t step_at_line(struct syn *s, int64_t main, int line)
 {
     int64_t train = syn_python(s, main, "train", "/home/u/train.py", line);
-    int64_t wrapper = syn_python(s, train, "Optimizer.profile_hook_step.<locals>.wrapper", TORCH "optim/optimizer.py", 500);
-    return syn_python(s, syn_python(s, wrapper, "Adam.step", TORCH "optim/adam.py", 240), "_multi_tensor_adam", TORCH "optim/adam.py", 700);
+    int64_t wrapper =
+        syn_python(s, train, "Optimizer.profile_hook_step.<locals>.wrapper", TORCH "optim/optimizer.py", 500);
+    return syn_python(s, syn_python(s, wrapper, "Adam.step", TORCH "optim/adam.py", 240), "_multi_tensor_adam",
+                      TORCH "optim/adam.py", 700);
 }
 
 static int64_t backward_at_line(struct syn *s, int64_t main, int line)
@@ -176,14 +179,19 @@ static void test_zero_grad_ends_a_step(void **state)
         for (int i = 0; i < 25; i++) {
             int64_t end = step(&s, &c, at, 4, 0), freed = end - SYN_MS / 2 + (late ? 0 : SYN_MS);
             for (int k = 0; k < 3; k++) { /* gradients, of the first pass */
-                int64_t id = syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 4096, .thread = 2,
-                                                              .at = at + SYN_MS + 1000 + k, .life = freed + k - (at + SYN_MS + 1000 + k)});
-                syn_sql(&s, "UPDATE allocation_row SET free_stack_id = %lld WHERE id = %lld", (long long)zero, (long long)id);
+                int64_t id = syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                                              .bytes = 4096,
+                                                              .thread = 2,
+                                                              .at = at + SYN_MS + 1000 + k,
+                                                              .life = freed + k - (at + SYN_MS + 1000 + k)});
+                syn_sql(&s, "UPDATE allocation_row SET free_stack_id = %lld WHERE id = %lld", (long long)zero,
+                        (long long)id);
             }
             at = end + SYN_MS;
         }
-        syn_sql(&s, "CREATE TEMP TABLE t AS SELECT * FROM allocation_row ORDER BY alloc_ns; DELETE FROM allocation_row; "
-                    "UPDATE t SET id = rowid; INSERT INTO allocation_row SELECT * FROM t");
+        syn_sql(&s,
+                "CREATE TEMP TABLE t AS SELECT * FROM allocation_row ORDER BY alloc_ns; DELETE FROM allocation_row; "
+                "UPDATE t SET id = rowid; INSERT INTO allocation_row SELECT * FROM t");
         struct gs_report *r = found(&s, GS_STEP_BACKWARD, 25);
         assert_int_equal(gs_step_start(r->steps[0], 0), SYN_S);
         finish(&s, r);
@@ -237,8 +245,9 @@ static void test_a_closure_is_not_its_optimizer(void **state)
 static void mark(struct syn *s, const char *name, int64_t at, int64_t life, int thread)
 {
     syn_sql(s, "INSERT INTO mark_name(name) VALUES(%Q)", name);
-    syn_sql(s, "INSERT INTO mark(kind, name, start_ns, life_ns, thread_id) VALUES(%d, last_insert_rowid(), %lld, %lld, %d)",
-            GS_MARK_PUSH, (long long)at, (long long)life, thread);
+    syn_sql(
+        s, "INSERT INTO mark(kind, name, start_ns, life_ns, thread_id) VALUES(%d, last_insert_rowid(), %lld, %lld, %d)",
+        GS_MARK_PUSH, (long long)at, (long long)life, thread);
 }
 
 static void test_ranges_that_repeat_are_steps(void **state)
@@ -256,7 +265,8 @@ static void test_ranges_that_repeat_are_steps(void **state)
             tensor(&s, c.forward, SYN_S + i * 10 * SYN_MS + 2000, SYN_MS);
         }
         struct gs_report *r = found(&s, GS_STEP_MARK, 20);
-        assert_string_equal(r->steps[0]->evidence, named ? "range \"iteration #\", 20 times" : "range \"frame\", 20 times");
+        assert_string_equal(r->steps[0]->evidence,
+                            named ? "range \"iteration #\", 20 times" : "range \"frame\", 20 times");
         assert_int_equal(gs_step_start(r->steps[0], 7), SYN_S + 70 * SYN_MS);
         assert_false(r->steps[0]->site.known);
         finish(&s, r);
@@ -306,7 +316,8 @@ static void test_a_loop_that_only_copies(void **state)
     (void)state;
     struct syn s;
     struct script c = begin(&s);
-    int64_t in = syn_python(&s, c.main, "run", "/home/u/jax.py", 7), out = syn_python(&s, c.main, "run", "/home/u/jax.py", 9);
+    int64_t in = syn_python(&s, c.main, "run", "/home/u/jax.py", 7),
+            out = syn_python(&s, c.main, "run", "/home/u/jax.py", 9);
     for (int i = 0; i < 40; i++) {
         syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .bytes = 4096, .at = SYN_S + i * SYN_MS, .stack = in});
         syn_sync(&s, GS_SYNC_STREAM, SYN_S + i * SYN_MS + 500, 100, 0, out);

@@ -28,16 +28,14 @@ static void commit(struct bench *b)
 {
     gs_reader_poll(b->r, 0, true);
     ev_drain(b->r, b->s);
-    if (gs_store_commit(b->s, b->r))
-        fail_msg("%s", gs_store_error(b->s));
+    if (gs_store_commit(b->s, b->r)) fail_msg("%s", gs_store_error(b->s));
     gs_reader_release(b->r);
 }
 
 static void end(struct bench *b)
 {
     commit(b);
-    if (gs_store_finish(b->s, 1000000, true, 0, 0, 0))
-        fail_msg("%s", gs_store_error(b->s));
+    if (gs_store_finish(b->s, 1000000, true, 0, 0, 0)) fail_msg("%s", gs_store_error(b->s));
     gs_store_close(b->s);
     gs_reader_close(b->r);
     gs_spool_close(&b->spool);
@@ -75,7 +73,6 @@ static void ranges(void **state)
     db_assert_text(db, "SELECT value FROM meta WHERE key='unmatched_range_ends'", "2\n");
 }
 
-
 static void lifetimes(void **state)
 {
     struct bench b;
@@ -92,17 +89,15 @@ static void lifetimes(void **state)
     ev_free(&b.w, 400, 0, 0);                               /* NULL: nothing */
     ev_alloc(&b.w, 400, 0, 0, 0, GS_SPACE_DEVICE, 0);
     end(&b);
-    db_assert_text(
-        db,
-        "SELECT id,process_id,device,layer,space,api,address,bytes,alloc_ns,free_ns,stream,"
-        "alloc_stack_id,alloc_thread_id FROM allocation",
-        "1 1 0 0 0 7 4096 10 100 150 0 - 1\n"
-        "2 1 1 0 1 7 8192 20 160 200 0 - 1\n"
-        "3 1 -1 0 2 7 12288 30 170 - 0 - 1\n"
-        "4 1 0 0 0 7 4096 40 180 300 0 - 1\n"
-        "5 1 0 0 0 7 4096 50 300 - 0 - 1\n");
     db_assert_text(db,
-                   "SELECT key,value FROM meta WHERE key LIKE '%frees' AND value>0 ORDER BY key",
+                   "SELECT id,process_id,device,layer,space,api,address,bytes,alloc_ns,free_ns,stream,"
+                   "alloc_stack_id,alloc_thread_id FROM allocation",
+                   "1 1 0 0 0 7 4096 10 100 150 0 - 1\n"
+                   "2 1 1 0 1 7 8192 20 160 200 0 - 1\n"
+                   "3 1 -1 0 2 7 12288 30 170 - 0 - 1\n"
+                   "4 1 0 0 0 7 4096 40 180 300 0 - 1\n"
+                   "5 1 0 0 0 7 4096 50 300 - 0 - 1\n");
+    db_assert_text(db, "SELECT key,value FROM meta WHERE key LIKE '%frees' AND value>0 ORDER BY key",
                    "implied_frees 1\nunknown_frees 1\n");
 }
 
@@ -126,8 +121,7 @@ static void failed_frees(void **state)
     ev_free(&b.w, 370, 0x1000, 0); /* in the end it works */
     end(&b);
     db_assert_text(db, "SELECT alloc_ns,free_ns FROM allocation", "100 370\n");
-    db_assert_text(db, "SELECT key,value FROM meta WHERE key LIKE '%frees' ORDER BY key",
-                   "failed_frees 4\n");
+    db_assert_text(db, "SELECT key,value FROM meta WHERE key LIKE '%frees' ORDER BY key", "failed_frees 4\n");
 }
 
 static void copies(void **state)
@@ -135,8 +129,7 @@ static void copies(void **state)
     struct bench b;
     begin(&b);
     enum { H2D, D2H, D2D, P2P, H2H, DEFAULT = 255 };
-    uint64_t gpu0 = 0x100000, gpu1 = 0x200000, pinned = 0x300000, managed = 0x400000,
-             heap = 0x500000;
+    uint64_t gpu0 = 0x100000, gpu1 = 0x200000, pinned = 0x300000, managed = 0x400000, heap = 0x500000;
     ev_alloc(&b.w, 1, gpu0, 4096, 0, GS_SPACE_DEVICE, 0);
     ev_alloc(&b.w, 1, gpu1, 4096, 1, GS_SPACE_POOL, 0);
     ev_alloc(&b.w, 1, pinned, 4096, -1, GS_SPACE_PINNED, 0);
@@ -165,8 +158,7 @@ static void copies(void **state)
         {pinned + 4096, gpu0, DEFAULT},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
-        ev_copy(&b.w, 10 + i, c[i].dst, c[i].src, 100 + i, 3, c[i].direction,
-                i % 2 ? GS_FLAG_ASYNC : 0, 0);
+        ev_copy(&b.w, 10 + i, c[i].dst, c[i].src, 100 + i, 3, c[i].direction, i % 2 ? GS_FLAG_ASYNC : 0, 0);
     ev_free(&b.w, 90, pinned, 0);
     ev_copy(&b.w, 95, gpu0, pinned, 1, 3, H2D, 0, 0);
     end(&b);
@@ -175,11 +167,10 @@ static void copies(void **state)
                    "p2p none\np2p none\nh2h pageable\nh2d pageable\nd2h pinned\np2p none\n"
                    "h2h pageable\nh2h pinned\nd2h managed\nh2d pinned\nd2d managed\nd2h pageable\n"
                    "h2d pageable\n");
-    db_assert_text(
-        db,
-        "SELECT id,process_id,device,bytes,async,api,start_ns,blocked_ns,thread_id FROM copy"
-        " WHERE id<3",
-        "1 1 0 100 0 10 10 3 1\n2 1 0 101 1 10 11 3 1\n");
+    db_assert_text(db,
+                   "SELECT id,process_id,device,bytes,async,api,start_ns,blocked_ns,thread_id FROM copy"
+                   " WHERE id<3",
+                   "1 1 0 100 0 10 10 3 1\n2 1 0 101 1 10 11 3 1\n");
 }
 
 static void ooms(void **state)
@@ -188,11 +179,10 @@ static void ooms(void **state)
     begin(&b);
     struct gs_writer second;
     gs_writer_open(&second, &b.spool);
-    ev_oom(&b.w, 10, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 1: recovered by 60 */
-    ev_oom(&second, 11, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE,
-           0);                                                    /* 2: another thread's success */
-    ev_oom(&b.w, 12, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 1);  /* 3: another device */
-    ev_oom(&b.w, 13, 1000, GS_LAYER_DEVICE, GS_SPACE_PINNED, -1); /* 4: another kind */
+    ev_oom(&b.w, 10, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0);    /* 1: recovered by 60 */
+    ev_oom(&second, 11, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 2: another thread's success */
+    ev_oom(&b.w, 12, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 1);    /* 3: another device */
+    ev_oom(&b.w, 13, 1000, GS_LAYER_DEVICE, GS_SPACE_PINNED, -1);   /* 4: another kind */
     commit(&b);
     ev_alloc(&b.w, 50, 0x1000, 999, 0, GS_SPACE_DEVICE, 0); /* too small */
     commit(&b);
@@ -279,8 +269,7 @@ static void stacks(void **state)
                    "4 0 caf\xef\xbf\xbd - - - -\n");
     db_assert_text(db, "SELECT * FROM module", "1 /lib/libtorch.so abcd\n");
     db_assert_text(db, "SELECT * FROM stack", "1 - 1 1\n2 1 2 2\n3 2 3 3\n4 - 4 1\n");
-    db_assert_text(db, "SELECT alloc_stack_id,free_stack_id FROM allocation",
-                   "3 -\n2 -\n- -\n2 -\n4 -\n");
+    db_assert_text(db, "SELECT alloc_stack_id,free_stack_id FROM allocation", "3 -\n2 -\n- -\n2 -\n4 -\n");
     db_assert_text(db, "SELECT value FROM meta WHERE key='undefined_numbers'", "2\n");
     db_assert_text(db, "SELECT stack_id,function,line FROM sites WHERE stack_id=3", "3 step 20\n");
 }
@@ -305,18 +294,15 @@ static void the_rest(void **state)
     end(&b);
     db_assert_text(db, "SELECT id,tid,name FROM thread", "1 4242 main\n");
     db_assert_text(db, "SELECT id,name FROM api", "10 cudaMemcpy\n");
-    db_assert_text(db, "SELECT device,name,free_bytes,seen_ns FROM device",
-                   "1 H100 first 24696061952 3\n");
-    db_assert_text(db, "SELECT device,bytes,async,start_ns,blocked_ns,api FROM memset",
-                   "0 64 0 10 5 11\n");
+    db_assert_text(db, "SELECT device,name,free_bytes,seen_ns FROM device", "1 H100 first 24696061952 3\n");
+    db_assert_text(db, "SELECT device,bytes,async,start_ns,blocked_ns,api FROM memset", "0 64 0 10 5 11\n");
     db_assert_text(db, "SELECT kind,start_ns,blocked_ns,handle FROM syncs", "event 20 30 85\n");
     db_assert_text(db,
                    "SELECT time_ns,free_bytes,source,utilisation,memory_utilisation,own_bytes,"
                    "other_bytes,other_pid,other_name FROM sample",
                    "60 1000 0 - - - - - -\n99 300 2 42 - 300 - - -\n");
     db_assert_text(db, "SELECT handle,create_ns,destroy_ns FROM handle", "170 70 80\n187 - 90\n");
-    db_assert_text(db, "SELECT kind,name,domain,start_ns,end_ns,thread_id FROM marks",
-                   "moment epoch 1 - 99 99 1\n");
+    db_assert_text(db, "SELECT kind,name,domain,start_ns,end_ns,thread_id FROM marks", "moment epoch 1 - 99 99 1\n");
     db_assert_text(db, "SELECT run_id,command,host,end_ns,complete,lost_events FROM process",
                    "run python train.py host 1000000 1 0\n");
     db_assert_text(db, "SELECT word FROM space ORDER BY id",
@@ -402,8 +388,7 @@ static void size_and_speed(void **state)
     uint64_t random = 11, time = 3000000000, total = 0;
     for (uint32_t i = 1; i <= STACKS; i++) {
         uint32_t frames[] = {i, i > 5 ? i - 5 : 0, 0};
-        ev_python(&b.w, i, "forward", "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py",
-                  (int)i);
+        ev_python(&b.w, i, "forward", "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", (int)i);
         ev_stack(&b.w, i, frames);
     }
     double start = 0, taken = 0;
@@ -417,8 +402,7 @@ static void size_and_speed(void **state)
         total += (uint64_t)bytes[slot];
         ev_tensor(&b.w, time, address, bytes[slot], total, 0, -1, stack);
         bytes[slot] = bytes[slot] < 0 ? 0 : bytes[slot];
-        if (i % 5000)
-            continue;
+        if (i % 5000) continue;
         start = seconds();
         gs_reader_poll(b.r, UINT64_MAX / 2, false);
         ev_drain(b.r, b.s);
@@ -434,8 +418,7 @@ static void size_and_speed(void **state)
     struct stat st;
     assert_int_equal(stat(db, &st), 0);
     double each = (double)st.st_size / (2 * LIFETIMES);
-    print_message("%.1f bytes an event; %.2f million events a second\n", each,
-                  2e-6 * LIFETIMES / taken);
+    print_message("%.1f bytes an event; %.2f million events a second\n", each, 2e-6 * LIFETIMES / taken);
     assert_true(each <= 20);
     assert_int_equal(db_number(db, "SELECT sum(mismatches) FROM tensor_check"), 0);
 }
@@ -452,8 +435,7 @@ static void record_whole(const char *path, uint64_t seed, struct gs_summary *sum
     assert_int_equal(gs_spool_create(&spool, NULL, "run", "", 0, 0), 0);
     struct gs_store *s = ev_store(path);
     ev_start(&p, &spool, seed);
-    for (int i = 0; i < STEPS; i++)
-        ev_step(&p);
+    for (int i = 0; i < STEPS; i++) ev_step(&p);
     struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
     gs_reader_poll(r, 0, true);
     ev_drain(r, s);
@@ -497,8 +479,7 @@ static void record_interrupted(const char *path, uint64_t seed, struct gs_summar
             struct gs_progress *progress = NULL;
             uint32_t threads = 0;
             s = gs_store_resume(path, &progress, &threads, error, sizeof error);
-            if (!s)
-                fail_msg("%s", error);
+            if (!s) fail_msg("%s", error);
             r = gs_reader_open(&spool, progress, threads);
             free(progress);
             resumed++;
@@ -527,8 +508,7 @@ static void interruptions_leave_no_trace(void **state)
         unlink(other_db);
         record_whole(db, seed, &whole);
         record_interrupted(other_db, seed, &pieces);
-        print_message("seed %llu: %lld allocations, %lld stacks, %lld mismatches\n",
-                      (unsigned long long)seed,
+        print_message("seed %llu: %lld allocations, %lld stacks, %lld mismatches\n", (unsigned long long)seed,
                       (long long)db_number(db, "SELECT count(*) FROM allocation"),
                       (long long)db_number(db, "SELECT count(*) FROM stack"),
                       (long long)db_number(db, "SELECT sum(mismatches) FROM tensor_check"));
@@ -553,18 +533,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lifetimes),
-        cmocka_unit_test(failed_frees),
-        cmocka_unit_test(copies),
-        cmocka_unit_test(ooms),
-        cmocka_unit_test(tensor_totals),
-        cmocka_unit_test(stacks),
-        cmocka_unit_test(the_rest),
-        cmocka_unit_test(ranges),
-        cmocka_unit_test(summary),
-        cmocka_unit_test(creation),
-        cmocka_unit_test(size_and_speed),
-        cmocka_unit_test(interruptions_leave_no_trace),
+        cmocka_unit_test(lifetimes), cmocka_unit_test(failed_frees),   cmocka_unit_test(copies),
+        cmocka_unit_test(ooms),      cmocka_unit_test(tensor_totals),  cmocka_unit_test(stacks),
+        cmocka_unit_test(the_rest),  cmocka_unit_test(ranges),         cmocka_unit_test(summary),
+        cmocka_unit_test(creation),  cmocka_unit_test(size_and_speed), cmocka_unit_test(interruptions_leave_no_trace),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

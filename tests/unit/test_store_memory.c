@@ -30,8 +30,7 @@ static void commit(struct bench *b)
 {
     gs_reader_poll(b->r, 0, true);
     ev_drain(b->r, b->s);
-    if (gs_store_commit(b->s, b->r))
-        fail_msg("%s", gs_store_error(b->s));
+    if (gs_store_commit(b->s, b->r)) fail_msg("%s", gs_store_error(b->s));
     gs_reader_release(b->r);
 }
 
@@ -44,8 +43,7 @@ static void die_and_resume(struct bench *b)
     gs_store_close(b->s);
     gs_reader_close(b->r);
     b->s = gs_store_resume(db, &progress, &threads, error, sizeof error);
-    if (!b->s)
-        fail_msg("%s", error);
+    if (!b->s) fail_msg("%s", error);
     b->r = gs_reader_open(&b->spool, progress, threads);
     free(progress);
 }
@@ -53,8 +51,7 @@ static void die_and_resume(struct bench *b)
 static void end(struct bench *b)
 {
     commit(b);
-    if (gs_store_finish(b->s, 1000000, true, 0, 0, 0))
-        fail_msg("%s", gs_store_error(b->s));
+    if (gs_store_finish(b->s, 1000000, true, 0, 0, 0)) fail_msg("%s", gs_store_error(b->s));
     gs_store_close(b->s);
     gs_reader_close(b->r);
     gs_spool_close(&b->spool);
@@ -128,16 +125,14 @@ static void failures_are_taken_back(void **state)
         vmm(&b, GS_VMM_RELEASE, 0x10, 0, 0);
         vmm(&b, GS_VMM_RELEASE, 0x20, 0, 0); /* the last that holds it */
         assert_live(&b, 4 * MIB, 4 * MIB);
-        if (dies)
-            die_and_resume(&b);
+        if (dies) die_and_resume(&b);
         fails(&b, GS_VMM_RELEASE, 0x20, 0, 0);
         assert_live(&b, 6 * MIB, 4 * MIB);
         vmm(&b, GS_VMM_MAP, 0x20, 0x7000000000 + 4 * MIB, 2 * MIB);
         vmm(&b, GS_VMM_RELEASE, 0x20, 0, 0);
         vmm(&b, GS_VMM_UNMAP, 0, 0x7000000000, 8 * MIB); /* both, and both objects go */
         assert_live(&b, 0, 0);
-        if (dies)
-            die_and_resume(&b);
+        if (dies) die_and_resume(&b);
         fails(&b, GS_VMM_UNMAP, 0, 0x7000000000, 8 * MIB);
         assert_live(&b, 6 * MIB, 6 * MIB);
         fails(&b, GS_VMM_UNMAP, 0, 0x7000000000, 8 * MIB); /* once is enough */
@@ -164,7 +159,7 @@ static void imported_and_unknown(void **state)
     commit(&b);
     die_and_resume(&b);
     vmm(&b, GS_VMM_MAP, 0x10, 0x7000000000, 4 * MIB);
-    vmm(&b, GS_VMM_MAP, 0x20, 0x7100000000, 2 * MIB); /* made before the recording */
+    vmm(&b, GS_VMM_MAP, 0x20, 0x7100000000, 2 * MIB);                  /* made before the recording */
     ev_alloc(&b.w, ++b.now, 0x7200000000, MIB, 0, GS_SPACE_SHARED, 0); /* cudaIpcOpenMemHandle */
     commit(&b);
     die_and_resume(&b);
@@ -222,8 +217,7 @@ static void expandable_segment(void **state)
             vmm(&b, GS_VMM_CREATE, handle, 0, piece);
             vmm(&b, GS_VMM_MAP, handle, base + i * piece, piece);
             vmm(&b, GS_VMM_RELEASE, handle, 0, 0);
-            if (i % 13 == 5)
-                die_and_resume(&b);
+            if (i % 13 == 5) die_and_resume(&b);
             assert_live(&b, (i + 1) * piece, (i + 1) * piece);
         }
         ev_tensor(&b.w, ++b.now, base + piece - 512, 1024, 1024, PIECES * piece, 0, 0);
@@ -268,8 +262,7 @@ static void model_step(struct bench *b, struct model *m, uint64_t *random)
     bool held = o >= 0 && m->objects[o].refs;
     switch (ev_below(random, 7)) {
     case 0:
-        if (held)
-            break;
+        if (held) break;
         o = m->named[v] = m->objects_n++;
         assert_true(o < OBJECTS);
         m->objects[o].bytes = MIB << ev_below(random, 3);
@@ -277,23 +270,20 @@ static void model_step(struct bench *b, struct model *m, uint64_t *random)
         vmm(b, GS_VMM_CREATE, handle, 0, m->objects[o].bytes);
         break;
     case 1:
-        if (!alive(m, o))
-            break;
+        if (!alive(m, o)) break;
         m->objects[o].refs++;
         vmm(b, GS_VMM_RETAIN, handle, 0, 0);
         break;
     case 2:
     case 3:
-        if (!held || m->mapped[at] >= 0)
-            break;
+        if (!held || m->mapped[at] >= 0) break;
         m->mapped[at] = o;
         m->objects[o].maps++;
         vmm(b, GS_VMM_MAP, handle, address, m->objects[o].bytes);
         break;
     case 4:
     case 5:
-        if (!held)
-            break;
+        if (!held) break;
         vmm(b, GS_VMM_RELEASE, handle, 0, 0);
         if (ev_below(random, 4) == 0)
             fails(b, GS_VMM_RELEASE, handle, 0, 0);
@@ -313,8 +303,7 @@ static void model_step(struct bench *b, struct model *m, uint64_t *random)
             break;
         }
         for (int i = at; i < at + n; i++) {
-            if (m->mapped[i] >= 0)
-                m->objects[m->mapped[i]].maps--;
+            if (m->mapped[i] >= 0) m->objects[m->mapped[i]].maps--;
             m->mapped[i] = -1;
         }
     }
@@ -336,15 +325,11 @@ static void any_sequence(void **state)
         for (int step = 0; step < 1500; step++) {
             model_step(&b, &m, &random);
             uint64_t physical = 0, mapped = 0;
-            for (int i = 0; i < m.objects_n; i++)
-                physical += alive(&m, i) ? m.objects[i].bytes : 0;
-            for (int i = 0; i < PLACES; i++)
-                mapped += m.mapped[i] >= 0 ? m.objects[m.mapped[i]].bytes : 0;
+            for (int i = 0; i < m.objects_n; i++) physical += alive(&m, i) ? m.objects[i].bytes : 0;
+            for (int i = 0; i < PLACES; i++) mapped += m.mapped[i] >= 0 ? m.objects[m.mapped[i]].bytes : 0;
             highest = physical > highest ? physical : highest;
-            if (step % 5 == 0)
-                assert_live(&b, physical, mapped);
-            if (ev_below(&random, 30) == 0)
-                die_and_resume(&b);
+            if (step % 5 == 0) assert_live(&b, physical, mapped);
+            if (ev_below(&random, 30) == 0) die_and_resume(&b);
         }
         commit(&b);
         assert_int_equal(gs_store_summary(b.s)->device[0].device_peak, highest);
@@ -373,13 +358,11 @@ static void contexts(void **state)
         ev_vmm(&b.w, 11, GS_VMM_CREATE, 0x20, 0, 10, 0, 0);
         ev_tensor(&b.w, 12, 0x1000, 10, 10, 10, 0, 0);
         commit(&b);
-        if (dies)
-            die_and_resume(&b);
+        if (dies) die_and_resume(&b);
         ev_context(&b.w, 20, 0x99, -1, 3, true); /* with it what has its number */
         commit(&b);
         db_assert_text(db, "SELECT group_concat(id) FROM allocation WHERE free_ns IS NOT NULL", "2,5\n");
-        if (dies)
-            die_and_resume(&b);
+        if (dies) die_and_resume(&b);
         ev_context(&b.w, 30, 0x98, 0, 0, true); /* cudaDeviceReset */
         ev_free(&b.w, 31, 0x4000, 0);
         end(&b);
@@ -404,12 +387,10 @@ static void graphs(void **state)
         ev_free_node(&b.w, 4, 0x9000); /* another process's graph, say: nothing known */
         ev_pool(&b.w, 5, 0, 4096, 2 * MIB);
         commit(&b);
-        if (dies)
-            die_and_resume(&b);
+        if (dies) die_and_resume(&b);
         ev_free(&b.w, 6, 0x2000, 0); /* outside of the graph */
         commit(&b);
-        if (dies)
-            die_and_resume(&b);
+        if (dies) die_and_resume(&b);
         ev_free_failed(&b.w, 7, 0x2000);
         commit(&b);
         db_assert_text(db, "SELECT freed_ns FROM graph_memory", "3\n-\n");
@@ -453,8 +434,7 @@ static void no_such_graph_memory(void **state)
 
 static void count(struct bench *b, uint16_t api, uint64_t stream, bool not_ready, int times)
 {
-    while (times--)
-        assert_true(gs_spool_count(&b->spool, gs_counter_key(api, 0, stream, not_ready)));
+    while (times--) assert_true(gs_spool_count(&b->spool, gs_counter_key(api, 0, stream, not_ready)));
 }
 
 static void counted(void **state)
@@ -495,14 +475,11 @@ static void more_streams_than_counters(void **state)
     enum { STREAMS = 8 * GS_SPOOL_COUNTERS, APIS = 60 };
     struct bench b;
     begin(&b);
-    for (uint64_t stream = 1; stream <= STREAMS; stream++)
-        count(&b, 30, stream * 0x110, false, 2);
-    for (uint16_t api = 100; api < 100 + APIS; api++)
-        count(&b, api, 0, api % 2, 3);
+    for (uint64_t stream = 1; stream <= STREAMS; stream++) count(&b, 30, stream * 0x110, false, 2);
+    for (uint16_t api = 100; api < 100 + APIS; api++) count(&b, api, 0, api % 2, 3);
     end(&b);
     assert_int_equal(db_number(db, "SELECT sum(count) FROM call_count WHERE api=30"), 2 * STREAMS);
-    assert_true(db_number(db, "SELECT count(*) FROM call_count WHERE api=30 AND stream<>-1") >
-                GS_SPOOL_COUNTERS / 2);
+    assert_true(db_number(db, "SELECT count(*) FROM call_count WHERE api=30 AND stream<>-1") > GS_SPOOL_COUNTERS / 2);
     assert_int_equal(db_number(db, "SELECT sum(count) FROM call_count WHERE api>=100"), 3 * APIS);
 }
 
@@ -510,11 +487,9 @@ static void no_counter_left(void **state)
 {
     struct bench b;
     begin(&b);
-    for (uint32_t slot = 0; slot < GS_SPOOL_COUNTERS; slot++)
-        b.spool.counters[slot].key = 1;
+    for (uint32_t slot = 0; slot < GS_SPOOL_COUNTERS; slot++) b.spool.counters[slot].key = 1;
     assert_false(gs_spool_count(&b.spool, gs_counter_key(30, 0, 0x10, false)));
-    for (uint32_t slot = 0; slot < GS_SPOOL_COUNTERS; slot++)
-        b.spool.counters[slot].key = 0;
+    for (uint32_t slot = 0; slot < GS_SPOOL_COUNTERS; slot++) b.spool.counters[slot].key = 0;
     assert_true(gs_spool_count(&b.spool, gs_counter_key(30, 0, 0x10, false)));
     end(&b);
 }
@@ -528,8 +503,8 @@ static void damaged_counters(void **state)
     uint64_t good = gs_counter_key(30, 0, 0x10, false);
     uint32_t at = gs_counter_slot(good);
     assert_true(b.spool.counters[at].key == good);
-    b.spool.counters[at].count = 3;                               /* backwards */
-    b.spool.counters[(at + 100) % GS_SPOOL_COUNTERS].key = good;  /* where it cannot be */
+    b.spool.counters[at].count = 3;                              /* backwards */
+    b.spool.counters[(at + 100) % GS_SPOOL_COUNTERS].key = good; /* where it cannot be */
     b.spool.counters[(at + 100) % GS_SPOOL_COUNTERS].count = 7;
     uint64_t huge = gs_counter_key(31, 0, 0x20, false);
     b.spool.counters[gs_counter_slot(huge)].key = huge;
@@ -558,8 +533,7 @@ static void pending_frees(void **state)
 {
     struct bench b;
     begin(&b);
-    for (uint64_t i = 1; i <= 4; i++)
-        ev_tensor(&b.w, ++b.now, i << 20, 512, i * 512, 2 * MIB, 0, 0);
+    for (uint64_t i = 1; i <= 4; i++) ev_tensor(&b.w, ++b.now, i << 20, 512, i * 512, 2 * MIB, 0, 0);
     ev_pending(&b.w, ++b.now, 1 << 20, 0xe0, 2, 0, 0);
     ev_tensor(&b.w, ++b.now, 1 << 20, -512, 3 * 512, 2 * MIB, 0, 0);
     ev_pending(&b.w, ++b.now, 2 << 20, 0x55, 1, 0, 0);

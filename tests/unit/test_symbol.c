@@ -19,17 +19,16 @@
 
 static char folder[64];
 
-static const char source[] =
-    "namespace deep {\n"                                               /* 1 */
-    "static inline __attribute__((always_inline)) int inner(int x) {\n" /* 2 */
-    "    volatile int y = x * 3;\n"                                     /* 3 */
-    "    return y;\n"                                                   /* 4 */
-    "}\n"                                                               /* 5 */
-    "template <typename T> __attribute__((noinline)) T outer(T x) {\n"  /* 6 */
-    "    return inner(x) + 1;\n"                                        /* 7 */
-    "}\n"                                                               /* 8 */
-    "}\n"
-    "extern \"C\" int entry(int x) { return deep::outer<int>(x); }\n";  /* 10 */
+static const char source[] = "namespace deep {\n"                                                /* 1 */
+                             "static inline __attribute__((always_inline)) int inner(int x) {\n" /* 2 */
+                             "    volatile int y = x * 3;\n"                                     /* 3 */
+                             "    return y;\n"                                                   /* 4 */
+                             "}\n"                                                               /* 5 */
+                             "template <typename T> __attribute__((noinline)) T outer(T x) {\n"  /* 6 */
+                             "    return inner(x) + 1;\n"                                        /* 7 */
+                             "}\n"                                                               /* 8 */
+                             "}\n"
+                             "extern \"C\" int entry(int x) { return deep::outer<int>(x); }\n"; /* 10 */
 
 static void sh(const char *format, ...)
 {
@@ -39,8 +38,7 @@ static void sh(const char *format, ...)
     va_start(args, format);
     vsnprintf(command, sizeof command, format, args);
     va_end(args);
-    if (system(command) != 0)
-        fail_msg("failed: %s", command);
+    if (system(command) != 0) fail_msg("failed: %s", command);
 }
 
 /* Address and size of a dynamic symbol, and the build id, read with libelf: independent of what is
@@ -87,8 +85,7 @@ static int setup(void **state)
 
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/gpuspy-symbol-XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/code.cc", folder);
     FILE *f = fopen(path, "w");
     fputs(source, f);
@@ -99,7 +96,8 @@ static int setup(void **state)
     sh("cd %s && g++ -g -O2 -shared -fPIC -Wl,--build-id=sha1 -o lib.so code.cc", folder);
     sh("cd %s && strip -o stripped.so lib.so", folder);
     sh("cd %s && objcopy --only-keep-debug lib.so split.debug && "
-       "objcopy --strip-all --add-gnu-debuglink=split.debug lib.so split.so", folder);
+       "objcopy --strip-all --add-gnu-debuglink=split.debug lib.so split.so",
+       folder);
     entry = symbol_of(lib, "entry", &entry_size, build_id);
     outer = symbol_of(lib, "_ZN4deep5outerIiEET_S1_", &outer_size, NULL);
     return entry && outer ? 0 : -1;
@@ -152,7 +150,7 @@ static void symbols_are_enough_for_the_function(void **state)
     assert_null(file);
     assert_int_equal(line, 0);
     assert_true(symbolizer_name(s, stripped, build_id, outer + 1, &again, &file, &line));
-    assert_ptr_equal(function, again); /* from the cache */
+    assert_ptr_equal(function, again);                                                /* from the cache */
     assert_false(symbolizer_name(s, stripped, build_id, 8, &function, &file, &line)); /* the ELF header */
     assert_null(function);
     assert_false(symbolizer_name(s, stripped, build_id, UINT64_MAX, &function, &file, &line));
@@ -204,9 +202,9 @@ static const char nested[] =
     ".globl deep\n.type deep, @function\n"
     ".text\ndeep: .skip 16\n.Lend: .size deep, .Lend - deep\n"
     ".section .debug_abbrev\n"
-    ".uleb128 1, 0x11\n.byte 1\n.uleb128 0x11, 1, 0x12, 7, 0, 0\n" /* compile unit: low, high pc */
+    ".uleb128 1, 0x11\n.byte 1\n.uleb128 0x11, 1, 0x12, 7, 0, 0\n"       /* compile unit: low, high pc */
     ".uleb128 2, 0x2e\n.byte 1\n.uleb128 3, 8, 0x11, 1, 0x12, 7, 0, 0\n" /* subprogram: name, low, high pc */
-    ".uleb128 3, 0x0b\n.byte 1\n.uleb128 0, 0\n.byte 0\n" /* lexical block, with children */
+    ".uleb128 3, 0x0b\n.byte 1\n.uleb128 0, 0\n.byte 0\n"                /* lexical block, with children */
     ".section .debug_info\n.long .Lover - .Lunit\n.Lunit: .short 4\n.long .debug_abbrev\n.byte 8\n"
     ".byte 1\n.quad deep, 16\n.byte 2\n.asciz \"deep\"\n.quad deep, 16\n"
     ".rept 200000\n.byte 3\n.endr\n.zero 200002\n.Lover:\n";

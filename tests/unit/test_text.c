@@ -18,13 +18,20 @@ static void what_could_drive_a_terminal_is_gone(void **state)
         {"plain", "plain"},
         {"a\033[31mb", "a?[31mb"},
         {"a\r\n\tb", "a???b"},
-        {"\xc2\x9b" "31m", "?31m"},       /* CSI as one character */
-        {"\xe2\x80\xae" "evil", "?evil"}, /* right-to-left override */
-        {"gr\xc3\xbc\xc3\x9f" "e", "gr\xc3\xbc\xc3\x9f" "e"},
+        {"\xc2\x9b"
+         "31m",
+         "?31m"}, /* CSI as one character */
+        {"\xe2\x80\xae"
+         "evil",
+         "?evil"}, /* right-to-left override */
+        {"gr\xc3\xbc\xc3\x9f"
+         "e",
+         "gr\xc3\xbc\xc3\x9f"
+         "e"},
         {"\xff\xfe", "??"},
-        {"\xc0\xaf", "??"},               /* an overlong slash */
-        {"\xed\xa0\x80", "???"},          /* half a surrogate pair */
-        {"\xe2\x82", "??"},               /* cut in the middle */
+        {"\xc0\xaf", "??"},      /* an overlong slash */
+        {"\xed\xa0\x80", "???"}, /* half a surrogate pair */
+        {"\xe2\x82", "??"},      /* cut in the middle */
     };
     char out[64];
 
@@ -77,7 +84,8 @@ static void functions_lose_what_nobody_reads(void **state)
         {"f() [clone .isra.0]", "f"},
         {"main", "main"},
         {"main::{lambda(int)#1}::operator()(int) const", "main::{lambda#1}::operator()"},
-        {"void f<int>(int) const::{lambda(std::function<void (int)>)#2}::operator()() const", "f::{lambda#2}::operator()"},
+        {"void f<int>(int) const::{lambda(std::function<void (int)>)#2}::operator()() const",
+         "f::{lambda#2}::operator()"},
         {"bool operator==<int>(A, B)", "operator=="},
         {"std::ostream& operator<< <char>(std::ostream&, char)", "operator<<"},
         {"unsigned long f<int>(int)", "f"},
@@ -92,7 +100,10 @@ static void functions_lose_what_nobody_reads(void **state)
         {"core::slice::<impl [T]>::iter", "core::slice::iter"},
         {"mycrate::main::{closure#0}", "mycrate::main::{closure#0}"},
         {"<[u8]>::len", "<[u8]>::len"},
-        {"f(", "f"}, {"{", "{"}, {"<a>::", "<a>::"}, {"decltype(", "decltype"},
+        {"f(", "f"},
+        {"{", "{"},
+        {"<a>::", "<a>::"},
+        {"decltype(", "decltype"},
         {"<module>", "<module>"},
         {"Model.f.<locals>.<lambda>", "Model.f.<locals>.<lambda>"},
     };

@@ -48,12 +48,17 @@ static void put(struct bench *b, uint32_t at, int64_t bytes)
 {
     b->time += 1000000; /* a millisecond */
     if (bytes > 0) {
-        struct gs_rec_alloc a = {.rec = EV_REC(GS_REC_ALLOC, 0, b->time), .address = (at + 1) * 65536ull,
-                                 .bytes = (uint64_t)bytes, .layer = GS_LAYER_DEVICE, .space = GS_SPACE_DEVICE};
+        struct gs_rec_alloc a = {.rec = EV_REC(GS_REC_ALLOC, 0, b->time),
+                                 .address = (at + 1) * 65536ull,
+                                 .bytes = (uint64_t)bytes,
+                                 .layer = GS_LAYER_DEVICE,
+                                 .space = GS_SPACE_DEVICE};
         EV_PUT(&b->w, a);
     } else {
-        struct gs_rec_free f = {.rec = EV_REC(GS_REC_FREE, 0, b->time), .address = (at + 1) * 65536ull,
-                                .layer = GS_LAYER_DEVICE, .space = GS_SPACE_DEVICE};
+        struct gs_rec_free f = {.rec = EV_REC(GS_REC_FREE, 0, b->time),
+                                .address = (at + 1) * 65536ull,
+                                .layer = GS_LAYER_DEVICE,
+                                .space = GS_SPACE_DEVICE};
         EV_PUT(&b->w, f);
     }
     b->live[at] = bytes;
@@ -95,8 +100,8 @@ static void check(struct bench *b)
     const struct top_series *series = top_series_find(b->m, 0, 0, TOP_DEVICE);
     assert_int_equal(s->state, TOP_RECORDING);
     assert_non_null(series);
-    assert_int_equal(series->known, sum);                      /* the recorder says it … */
-    assert_int_equal(series->bytes - s->unfound_bytes, sum);   /* … and what differs is said */
+    assert_int_equal(series->known, sum);                    /* the recorder says it … */
+    assert_int_equal(series->bytes - s->unfound_bytes, sum); /* … and what differs is said */
     assert_true(s->unfound_bytes >= 0);
     assert_int_equal(s->alive_n, series->count);
     int64_t places = 0;
@@ -145,8 +150,10 @@ static void taken_back(void **state)
     commit(&b);
     top_model_look(b.m, 0);
     check(&b);
-    struct gs_rec_free f = {.rec = EV_REC(GS_REC_FREE_FAILED, 0, b.time), .address = 2 * 65536,
-                            .layer = GS_LAYER_DEVICE, .space = GS_SPACE_DEVICE};
+    struct gs_rec_free f = {.rec = EV_REC(GS_REC_FREE_FAILED, 0, b.time),
+                            .address = 2 * 65536,
+                            .layer = GS_LAYER_DEVICE,
+                            .space = GS_SPACE_DEVICE};
     EV_PUT(&b.w, f);
     b.live[1] = 4096;
     commit(&b);
@@ -208,7 +215,8 @@ static void rings(void **state)
     for (int i = 0; i < 200; i++) {
         top_ring_add(&r, i * SECOND, 10, 1);
     }
-    struct top_sum minute = top_ring_sum(&r, 199 * SECOND + SECOND / 2, 60), late = top_ring_sum(&r, 199 * SECOND + SECOND / 2, 10);
+    struct top_sum minute = top_ring_sum(&r, 199 * SECOND + SECOND / 2, 60),
+                   late = top_ring_sum(&r, 199 * SECOND + SECOND / 2, 10);
     assert_int_equal(minute.amount, 650); /* 13 slots of five */
     assert_int_equal(minute.count, 65);
     assert_true(minute.seconds > 64 && minute.seconds < 65);
@@ -225,8 +233,11 @@ int main(void)
 {
     char name[] = "/tmp/gpuspy-top-XXXXXX", command[400];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(found_from_row_to_row), cmocka_unit_test(taken_back), cmocka_unit_test(what_waits),
-        cmocka_unit_test(ended), cmocka_unit_test(rings),
+        cmocka_unit_test(found_from_row_to_row),
+        cmocka_unit_test(taken_back),
+        cmocka_unit_test(what_waits),
+        cmocka_unit_test(ended),
+        cmocka_unit_test(rings),
     };
     folder = mkdtemp(name);
     int failed = folder ? cmocka_run_group_tests(tests, NULL, NULL) : 1;

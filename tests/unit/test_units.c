@@ -42,10 +42,22 @@ static void times_have_three_figures(void **state)
         double s;
         const char *text;
     } rows[] = {
-        {0, "0 s"},          {1e-10, "<1 ns"},      {830e-9, "830 ns"},        {12.5e-6, "12.5 us"},
-        {0.875, "875 ms"},   {0.9996, "1.00 s"},    {1.534, "1.53 s"},         {59.9, "59.9 s"},
-        {59.96, "1 min 00 s"}, {123, "2 min 03 s"}, {3599.6, "1 h 00 min"},    {3720, "1 h 02 min"},
-        {1e9, "277777 h 47 min"}, {-1, "?"},        {NAN, "?"},                {INFINITY, "?"},
+        {0, "0 s"},
+        {1e-10, "<1 ns"},
+        {830e-9, "830 ns"},
+        {12.5e-6, "12.5 us"},
+        {0.875, "875 ms"},
+        {0.9996, "1.00 s"},
+        {1.534, "1.53 s"},
+        {59.9, "59.9 s"},
+        {59.96, "1 min 00 s"},
+        {123, "2 min 03 s"},
+        {3599.6, "1 h 00 min"},
+        {3720, "1 h 02 min"},
+        {1e9, "277777 h 47 min"},
+        {-1, "?"},
+        {NAN, "?"},
+        {INFINITY, "?"},
     };
     char out[UNITS_TEXT];
 
@@ -96,21 +108,37 @@ static void counts_are_read_exactly(void **state)
         const char *text;
         uint64_t n;
     } rows[] = {
-        {"0", 0}, {"1", 1}, {"1000000", 1000000}, {"1_000_000", 1000000}, {"1e9", 1000000000},
-        {"1E9", 1000000000}, {"1e+9", 1000000000}, {"1.5e3", 1500}, {"7B", UINT64_C(7000000000)},
-        {"6.7B", UINT64_C(6700000000)}, {"0.1k", 100}, {"350M", 350000000}, {"350m", 350000000}, {"7b", UINT64_C(7000000000)}, {"125k", 125000}, {"2T", UINT64_C(2000000000000)},
-        {"1500e-1", 150}, {"1.0", 1}, {"0e400", 0}, {"000007", 7},
-        {"18446744073709551615", UINT64_MAX}, {".5k", 500}, {"5.", 5},
+        {"0", 0},
+        {"1", 1},
+        {"1000000", 1000000},
+        {"1_000_000", 1000000},
+        {"1e9", 1000000000},
+        {"1E9", 1000000000},
+        {"1e+9", 1000000000},
+        {"1.5e3", 1500},
+        {"7B", UINT64_C(7000000000)},
+        {"6.7B", UINT64_C(6700000000)},
+        {"0.1k", 100},
+        {"350M", 350000000},
+        {"350m", 350000000},
+        {"7b", UINT64_C(7000000000)},
+        {"125k", 125000},
+        {"2T", UINT64_C(2000000000000)},
+        {"1500e-1", 150},
+        {"1.0", 1},
+        {"0e400", 0},
+        {"000007", 7},
+        {"18446744073709551615", UINT64_MAX},
+        {".5k", 500},
+        {"5.", 5},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char why[UNITS_WHY] = "";
         uint64_t n = 42;
-        if (!parse_count(rows[i].text, &n, why))
-            fail_msg("'%s' %s", rows[i].text, why);
-        if (n != rows[i].n)
-            fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
+        if (!parse_count(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
+        if (n != rows[i].n) fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
     }
 }
 
@@ -147,8 +175,7 @@ static void what_is_no_count_is_refused(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char why[UNITS_WHY] = "";
         uint64_t n = 42;
-        if (parse_count(rows[i][0], &n, why))
-            fail_msg("'%s' was read as %" PRIu64, rows[i][0], n);
+        if (parse_count(rows[i][0], &n, why)) fail_msg("'%s' was read as %" PRIu64, rows[i][0], n);
         assert_string_equal(why, rows[i][1]);
         assert_int_equal(n, 42);
     }
@@ -160,9 +187,21 @@ static void sizes_know_both_kinds_of_units(void **state)
         const char *text;
         uint64_t bytes;
     } rows[] = {
-        {"0", 0}, {"0.0", 0}, {"1024B", 1024}, {"1024b", 1024}, {"1gib", 1 << 30}, {"1gB", 1000000000}, {"1KiB", 1024}, {"1kB", 1000}, {"24GiB", UINT64_C(24) << 30},
-        {"24G", UINT64_C(24) << 30}, {"24GB", UINT64_C(24000000000)}, {"1.5MiB", 1572864},
-        {"0.3KiB", 307}, {"1e3B", 1000}, {"16777215TiB", UINT64_C(16777215) << 40},
+        {"0", 0},
+        {"0.0", 0},
+        {"1024B", 1024},
+        {"1024b", 1024},
+        {"1gib", 1 << 30},
+        {"1gB", 1000000000},
+        {"1KiB", 1024},
+        {"1kB", 1000},
+        {"24GiB", UINT64_C(24) << 30},
+        {"24G", UINT64_C(24) << 30},
+        {"24GB", UINT64_C(24000000000)},
+        {"1.5MiB", 1572864},
+        {"0.3KiB", 307},
+        {"1e3B", 1000},
+        {"16777215TiB", UINT64_C(16777215) << 40},
     };
     static const char *const bad[] = {"", "-1GiB", "GiB", "10", "1e3", "1 GiB", "16777216TiB", "1e30GiB", "1GiBx"};
     char why[UNITS_WHY];
@@ -170,14 +209,11 @@ static void sizes_know_both_kinds_of_units(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!parse_bytes(rows[i].text, &n, why))
-            fail_msg("'%s' %s", rows[i].text, why);
-        if (n != rows[i].bytes)
-            fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
+        if (!parse_bytes(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
+        if (n != rows[i].bytes) fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (parse_bytes(bad[i], &n, why))
-            fail_msg("'%s' was read as %" PRIu64, bad[i], n);
+        if (parse_bytes(bad[i], &n, why)) fail_msg("'%s' was read as %" PRIu64, bad[i], n);
 }
 
 static void rates_know_bits_and_bytes(void **state)
@@ -186,24 +222,32 @@ static void rates_know_bits_and_bytes(void **state)
         const char *text;
         uint64_t bytes;
     } rows[] = {
-        {"300GB/s", 300000000000}, {"300G", 300000000000}, {"32e9", 32000000000},   {"400Gb/s", 50000000000},
-        {"400Gbit/s", 50000000000}, {"400Gbps", 50000000000}, {"25GBps", 25000000000}, {"1GiB/s", 1 << 30},
-        {"8b/s", 1},               {"1.8TB/s", 1800000000000}, {"2039GB/s", 2039000000000}, {"5", 5},
+        {"300GB/s", 300000000000},  {"300G", 300000000000},      {"32e9", 32000000000},
+        {"400Gb/s", 50000000000},   {"400Gbit/s", 50000000000},  {"400Gbps", 50000000000},
+        {"25GBps", 25000000000},    {"1GiB/s", 1 << 30},         {"8b/s", 1},
+        {"1.8TB/s", 1800000000000}, {"2039GB/s", 2039000000000}, {"5", 5},
     };
-    const char *const bad[] = {"", "-1GB/s", "GB/s", "300 GB/s", "3GB/h", "nan", "inf", "1e30TB/s", "3GBs", "3B/s/s",
-                               "1aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "0x10"};
+    const char *const bad[] = {"",
+                               "-1GB/s",
+                               "GB/s",
+                               "300 GB/s",
+                               "3GB/h",
+                               "nan",
+                               "inf",
+                               "1e30TB/s",
+                               "3GBs",
+                               "3B/s/s",
+                               "1aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                               "0x10"};
     char why[UNITS_WHY];
     uint64_t n = 0;
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!parse_rate(rows[i].text, &n, why))
-            fail_msg("'%s' %s", rows[i].text, why);
-        if (n != rows[i].bytes)
-            fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
+        if (!parse_rate(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
+        if (n != rows[i].bytes) fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (parse_rate(bad[i], &n, why))
-            fail_msg("'%s' was read as %" PRIu64, bad[i], n);
+        if (parse_rate(bad[i], &n, why)) fail_msg("'%s' was read as %" PRIu64, bad[i], n);
 }
 
 static void times_have_a_unit(void **state)

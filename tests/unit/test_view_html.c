@@ -219,10 +219,18 @@ static void test_map(void **state)
     syn_alloc(&s, (struct syn_alloc){.address = base, .bytes = 20 * SYN_MIB, .life = SYN_LIVE, .stack = a});
     syn_alloc(&s, (struct syn_alloc){.address = base + SYN_GIB, .bytes = 1000, .at = 1, .life = SYN_LIVE, .stack = a});
     syn_alloc(&s, (struct syn_alloc){.address = base + 2 * SYN_GIB, .bytes = 2 * SYN_MIB, .at = 2, .life = SYN_LIVE});
-    syn_alloc(&s, (struct syn_alloc){
-                      .layer = GS_LAYER_TENSOR, .address = base + SYN_MIB, .bytes = SYN_MIB, .at = 3, .life = SYN_LIVE, .stack = a});
-    syn_alloc(&s, (struct syn_alloc){
-                      .layer = GS_LAYER_TENSOR, .address = base + 4 * SYN_MIB, .bytes = 512, .at = 4, .life = SYN_LIVE, .stack = a});
+    syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                     .address = base + SYN_MIB,
+                                     .bytes = SYN_MIB,
+                                     .at = 3,
+                                     .life = SYN_LIVE,
+                                     .stack = a});
+    syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                     .address = base + 4 * SYN_MIB,
+                                     .bytes = 512,
+                                     .at = 4,
+                                     .life = SYN_LIVE,
+                                     .stack = a});
     json_t *data = page_of(&s, NULL), *map = json_array_get(json_object_get(data, "maps"), 0);
     json_t *segments = json_object_get(map, "segments");
     enum { OWNER = 3, TORCH = 1, DIRECT = 2 };

@@ -21,15 +21,13 @@ static const struct {
     {"peak[].by_stack[]", "bytes count frames"},
     {"peak[].by_stack[].frames[]", "kind function file line"},
     {"timeline[]", "device layer points"},
-    {"oom[]",
-     "time_s device requested_bytes free_bytes total_bytes fatal cause evidence advice stack"},
+    {"oom[]", "time_s device requested_bytes free_bytes total_bytes fatal cause evidence advice stack"},
     {"leaks[]", "bytes count stack"},
     {"growth[]", "bytes_per_step steps stack"},
     {"sync[]", "kind count blocked_s share site advice"},
     {"sync[].site", "file line function"},
     {"transfers[]", "direction pinned count bytes bytes_per_s site advice"},
-    {"fragmentation[]",
-     "device reserved_bytes active_bytes free_bytes largest_free_bytes external utilisation"},
+    {"fragmentation[]", "device reserved_bytes active_bytes free_bytes largest_free_bytes external utilisation"},
     {"budget", "estimate measured difference categories parameter_bytes"},
     {"advice[]", "text topic"},
 };
@@ -56,9 +54,7 @@ static void full_run(struct syn *s)
     syn_device(s, 0, 16 * SYN_GIB, 15 * SYN_GIB);
     int64_t f = syn_python(s, 0, "f", "/home/u/a \"quoted\".py", 4);
     for (int i = 0; i < 200; i++) {
-        syn_alloc(s,
-                  (struct syn_alloc){
-                      .bytes = 64 * SYN_MIB, .at = i * 10 * SYN_MS, .life = SYN_LIVE, .stack = f});
+        syn_alloc(s, (struct syn_alloc){.bytes = 64 * SYN_MIB, .at = i * 10 * SYN_MS, .life = SYN_LIVE, .stack = f});
         syn_sync(s, GS_SYNC_DEVICE, i * 10 * SYN_MS, SYN_MS, 0, f);
         syn_copy(s, (struct syn_copy){.direction = GS_DIR_H2D,
                                       .host_memory = GS_HOSTMEM_PAGEABLE,
@@ -91,25 +87,21 @@ static void test_contract(void **state)
             fail_msg("no %s", contract[i].where);
         }
         snprintf(fields, sizeof fields, "%s", contract[i].fields);
-        for (char *field = strtok_r(fields, " ", &save); field;
-             field = strtok_r(NULL, " ", &save)) {
+        for (char *field = strtok_r(fields, " ", &save); field; field = strtok_r(NULL, " ", &save)) {
             if (!json_object_get(o, field)) {
                 fail_msg("%s has no %s", contract[i].where, field);
             }
         }
     }
-    assert_string_equal(json_string_value(json_object_get(find(root, "peak[]"), "layer")),
-                        "device");
+    assert_string_equal(json_string_value(json_object_get(find(root, "peak[]"), "layer")), "device");
     assert_string_equal(json_string_value(json_object_get(find(root, "oom[]"), "cause")), "leak");
     assert_string_equal(json_string_value(json_object_get(find(root, "sync[]"), "kind")), "device");
-    assert_string_equal(json_string_value(json_object_get(find(root, "transfers[]"), "direction")),
-                        "h2d");
+    assert_string_equal(json_string_value(json_object_get(find(root, "transfers[]"), "direction")), "h2d");
     assert_true(json_is_false(json_object_get(find(root, "transfers[]"), "pinned")));
     assert_true(json_is_null(json_object_get(find(root, "fragmentation[]"), "utilisation")));
     assert_true(json_is_null(json_object_get(find(root, "run.processes[]"), "rank")));
-    assert_int_equal(
-        json_integer_value(json_object_get(find(root, "peak[].by_category"), "unknown")),
-        200 * 64 * SYN_MIB);
+    assert_int_equal(json_integer_value(json_object_get(find(root, "peak[].by_category"), "unknown")),
+                     200 * 64 * SYN_MIB);
     assert_true(json_real_value(json_object_get(find(root, "budget.difference"), "share")) < 0);
     json_decref(root);
     syn_close(r);

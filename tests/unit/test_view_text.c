@@ -16,19 +16,19 @@
 #define MIB (INT64_C(1) << 20)
 #define LONG_PATH "/home/someone/with/a/very/long/path/to/the/projects/folder/experiments/2025/train.py"
 
-static const struct gs_frame leak_frame = {.kind = GS_FRAME_PYTHON, .function = "train", .line = 46,
-                                           .file = "/job/train_leak.py"};
-static const struct gs_frame main_frame = {.kind = GS_FRAME_PYTHON, .function = "<module>", .line = 58,
-                                           .file = "/job/train_leak.py"};
-static const struct gs_frame native_frame = {.kind = GS_FRAME_NATIVE, .offset = 0x1234,
+static const struct gs_frame leak_frame = {
+    .kind = GS_FRAME_PYTHON, .function = "train", .line = 46, .file = "/job/train_leak.py"};
+static const struct gs_frame main_frame = {
+    .kind = GS_FRAME_PYTHON, .function = "<module>", .line = 58, .file = "/job/train_leak.py"};
+static const struct gs_frame native_frame = {.kind = GS_FRAME_NATIVE,
+                                             .offset = 0x1234,
                                              .function = "at::native::empty_cuda(c10::ArrayRef<long>, int)",
                                              .module = "/usr/lib/libtorch_cuda.so"};
 static const struct gs_frame *frames[] = {&native_frame, &leak_frame, &main_frame};
 
 static struct gs_site site(const char *file, int line, const char *function)
 {
-    return (struct gs_site){.kind = GS_FRAME_PYTHON, .known = true, .file = file, .line = line,
-                            .function = function};
+    return (struct gs_site){.kind = GS_FRAME_PYTHON, .known = true, .file = file, .line = line, .function = function};
 }
 
 static struct gs_trace trace(void)
@@ -36,12 +36,17 @@ static struct gs_trace trace(void)
     return (struct gs_trace){.n = 3, .frames = frames, .site = site("/job/train_leak.py", 46, "train")};
 }
 
-static struct gs_process process = {.pid = 4711, .rank = GS_UNKNOWN, .ppid = GS_UNKNOWN, .cwd = "/job",
-                                    .command = "python3 train_leak.py", .python_version = "3.11.2",
-                                    .end_ns = 3420000000, .complete = true,
-                                    .start_real_ns = 1732148000000000000, .lost_first_ns = GS_UNKNOWN};
-static struct gs_device device = {.device = 0, .name = "Simulated GPU", .total_bytes = 2 * GIB,
-                                  .free_bytes = 2 * GIB};
+static struct gs_process process = {.pid = 4711,
+                                    .rank = GS_UNKNOWN,
+                                    .ppid = GS_UNKNOWN,
+                                    .cwd = "/job",
+                                    .command = "python3 train_leak.py",
+                                    .python_version = "3.11.2",
+                                    .end_ns = 3420000000,
+                                    .complete = true,
+                                    .start_real_ns = 1732148000000000000,
+                                    .lost_first_ns = GS_UNKNOWN};
+static struct gs_device device = {.device = 0, .name = "Simulated GPU", .total_bytes = 2 * GIB, .free_bytes = 2 * GIB};
 
 static struct gs_by_site sites[3];
 static struct gs_by_stack stacks[1];
@@ -66,99 +71,207 @@ static struct gs_transfer transfer;
 static struct gs_fragmentation fragmentation;
 static struct gs_advice advice[] = {
     {1, "oom", "this one stands with the verdict"},
-    {0.35, "sync", "Read the loss every 50 steps instead of every step: output.item() at train_leak.py:48 "
-                     "waits for the GPU each time."},
+    {0.35, "sync",
+     "Read the loss every 50 steps instead of every step: output.item() at train_leak.py:48 "
+     "waits for the GPU each time."},
 };
 
 static void fill_memory(void)
 {
-    sites[0] = (struct gs_by_site){.bytes = 1200 * MIB, .count = 200, .stacks = 1, .site = site("/job/train_leak.py", 46, "train")};
-    sites[1] = (struct gs_by_site){.bytes = 384 * MIB, .count = 16, .stacks = 2, .site = site(LONG_PATH, 17, "Model.__init__.<locals>.<listcomp>")};
-    sites[2] = (struct gs_by_site){.bytes = 96 * MIB, .count = 8, .stacks = 1, .site =
-                                   site("/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", 114,
-                                        "Linear.forward")};
+    sites[0] = (struct gs_by_site){
+        .bytes = 1200 * MIB, .count = 200, .stacks = 1, .site = site("/job/train_leak.py", 46, "train")};
+    sites[1] = (struct gs_by_site){.bytes = 384 * MIB,
+                                   .count = 16,
+                                   .stacks = 2,
+                                   .site = site(LONG_PATH, 17, "Model.__init__.<locals>.<listcomp>")};
+    sites[2] = (struct gs_by_site){
+        .bytes = 96 * MIB,
+        .count = 8,
+        .stacks = 1,
+        .site = site("/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", 114, "Linear.forward")};
     stacks[0] = (struct gs_by_stack){.bytes = 1200 * MIB, .count = 200, .stack = trace()};
     for (int layer = 0; layer < 2; layer++) {
         for (int i = 0; i < 200; i++)
-            points[layer][i] = (struct gs_point){i * 3.4 / 200,
-                                                 layer ? (400 + 7 * i + (i % 9) * 30) * MIB
-                                                       : (500 + 7 * (i / 10 * 10 + 10)) * MIB};
+            points[layer][i] = (struct gs_point){i * 3.4 / 200, layer ? (400 + 7 * i + (i % 9) * 30) * MIB
+                                                                      : (500 + 7 * (i / 10 * 10 + 10)) * MIB};
         enum gs_series_layer word = layer ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
-        peaks[layer] = (struct gs_peak){.device = 0, .layer = word, .bytes = (layer ? 1780 : 1900) * MIB,
-                                        .time_s = 3.3, .count = 240, .end_bytes = 1700 * MIB,
-                                        .by_stack = stacks, .by_stack_n = 1, .by_stack_total = 30,
-                                        .by_site = sites, .by_site_n = 3, .by_site_total = 12,
-                                        .by_line = sites, .by_line_n = 3, .by_line_total = 12};
+        peaks[layer] = (struct gs_peak){.device = 0,
+                                        .layer = word,
+                                        .bytes = (layer ? 1780 : 1900) * MIB,
+                                        .time_s = 3.3,
+                                        .count = 240,
+                                        .end_bytes = 1700 * MIB,
+                                        .by_stack = stacks,
+                                        .by_stack_n = 1,
+                                        .by_stack_total = 30,
+                                        .by_site = sites,
+                                        .by_site_n = 3,
+                                        .by_site_total = 12,
+                                        .by_line = sites,
+                                        .by_line_n = 3,
+                                        .by_line_total = 12};
         timelines[layer] = (struct gs_timeline){.device = 0, .layer = word, .points = points[layer], .n = 200};
     }
-    memory = (struct gs_device_memory){.device = 0, .total_bytes = 2 * GIB, .live_bytes = 1900 * MIB,
-                                       .tensor_bytes = 1780 * MIB, .cached_bytes = 120 * MIB,
-                                       .direct_bytes = 0, .outside_bytes = 100 * MIB, .free_bytes = 48 * MIB,
+    memory = (struct gs_device_memory){.device = 0,
+                                       .total_bytes = 2 * GIB,
+                                       .live_bytes = 1900 * MIB,
+                                       .tensor_bytes = 1780 * MIB,
+                                       .cached_bytes = 120 * MIB,
+                                       .direct_bytes = 0,
+                                       .outside_bytes = 100 * MIB,
+                                       .free_bytes = 48 * MIB,
                                        .outside_first_bytes = GS_UNKNOWN};
 }
 
 static void fill_calls(void)
 {
     oom = (struct gs_oom_verdict){
-        .time_s = 3.4, .device = 0, .requested_bytes = 64 * MIB, .free_bytes = 48 * MIB,
-        .total_bytes = 2 * GIB, .tensor_allocated = 1780 * MIB, .tensor_reserved = 1900 * MIB, .fatal = true,
-        .device_live = 1900 * MIB, .outside = 100 * MIB,
-        .failures = 2, .cause = GS_CAUSE_LEAK, .evidence = evidence, .evidence_n = 3,
+        .time_s = 3.4,
+        .device = 0,
+        .requested_bytes = 64 * MIB,
+        .free_bytes = 48 * MIB,
+        .total_bytes = 2 * GIB,
+        .tensor_allocated = 1780 * MIB,
+        .tensor_reserved = 1900 * MIB,
+        .fatal = true,
+        .device_live = 1900 * MIB,
+        .outside = 100 * MIB,
+        .failures = 2,
+        .cause = GS_CAUSE_LEAK,
+        .evidence = evidence,
+        .evidence_n = 3,
         .verdict = "1.17 GiB of the 1.86 GiB in use came from one line that keeps every block that it makes.",
-        .advice = oom_advice, .advice_n = 1, .stack = trace(), .live = sites, .live_n = 3, .live_total = 12, .live_lines = sites, .live_lines_n = 3, .live_lines_total = 12,
+        .advice = oom_advice,
+        .advice_n = 1,
+        .stack = trace(),
+        .live = sites,
+        .live_n = 3,
+        .live_total = 12,
+        .live_lines = sites,
+        .live_lines_n = 3,
+        .live_lines_total = 12,
         .live_layer = GS_SERIES_TENSOR};
-    leak = (struct gs_leak){.device = 0, .layer = GS_SERIES_TENSOR, .bytes = 1200 * MIB, .count = 200,
-                            .growing = true, .stack = trace()};
-    growth = (struct gs_growth){.device = 0, .layer = GS_SERIES_TENSOR, .bytes = 1200 * MIB,
-                                .bytes_per_step = 6.0 * MIB, .steps = 200, .fit = 0.998, .stack = trace()};
+    leak = (struct gs_leak){
+        .device = 0, .layer = GS_SERIES_TENSOR, .bytes = 1200 * MIB, .count = 200, .growing = true, .stack = trace()};
+    growth = (struct gs_growth){.device = 0,
+                                .layer = GS_SERIES_TENSOR,
+                                .bytes = 1200 * MIB,
+                                .bytes_per_step = 6.0 * MIB,
+                                .steps = 200,
+                                .fit = 0.998,
+                                .stack = trace()};
     churn = (struct gs_churn){.count = 2000, .bytes = 8 * GIB, .per_s = 600, .mean_life_s = 0.001, .stack = trace()};
     retry = (struct gs_retry){.time_s = 2.5, .requested_bytes = 32 * MIB, .failures = 1, .stack = trace()};
-    sync_site = (struct gs_sync_site){.kind = GS_SYNC_STREAM, .count = 200, .blocked_s = 1.2, .share = 0.35,
-                                      .matters = true, .pattern = ".item()", .api = "cudaMemcpy",
+    sync_site = (struct gs_sync_site){.kind = GS_SYNC_STREAM,
+                                      .count = 200,
+                                      .blocked_s = 1.2,
+                                      .share = 0.35,
+                                      .matters = true,
+                                      .pattern = ".item()",
+                                      .api = "cudaMemcpy",
                                       .site = site("/job/train_leak.py", 48, "train")};
-    transfer = (struct gs_transfer){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE, .count = 200,
-                                    .bytes = 800 * MIB, .bytes_per_s = 6.1e9,
+    transfer = (struct gs_transfer){.direction = GS_DIR_H2D,
+                                    .host_memory = GS_HOSTMEM_PAGEABLE,
+                                    .count = 200,
+                                    .bytes = 800 * MIB,
+                                    .bytes_per_s = 6.1e9,
                                     .site = site("/job/train_leak.py", 33, "load_batch")};
-    fragmentation = (struct gs_fragmentation){.reserved_bytes = 1900 * MIB, .active_bytes = 1500 * MIB,
-                                              .largest_free_bytes = 20 * MIB, .utilisation = 0.79};
+    fragmentation = (struct gs_fragmentation){
+        .reserved_bytes = 1900 * MIB, .active_bytes = 1500 * MIB, .largest_free_bytes = 20 * MIB, .utilisation = 0.79};
 }
 
 static struct gs_report full(void)
 {
     fill_memory();
     fill_calls();
-    return (struct gs_report){
-        .command = "python3 train_leak.py", .duration_s = 3.42, .complete = true, .events = 12345,
-        .lost_first_s = NAN, .processes = &process, .processes_n = 1, .devices = &device, .devices_n = 1,
-        .peaks = peaks, .peaks_n = 2, .timelines = timelines, .timelines_n = 2, .memory = &memory,
-        .memory_n = 1, .ooms = &oom, .ooms_n = 1, .ooms_total = 3, .leaks = &leak, .leaks_n = 1,
-        .leaks_total = 1, .leak_lines = &leak, .leak_lines_n = 1, .leak_lines_total = 1, .leaks_at_end = true, .growth = &growth, .growth_n = 1, .growth_total = 1,
-        .syncs = &sync_site, .syncs_n = 1, .syncs_total = 1, .sync_lines = &sync_site, .sync_lines_n = 1, .sync_lines_total = 1, .sync_blocked_s = 1.2, .sync_share = 0.35,
-        .transfers = &transfer, .transfers_n = 1, .transfers_total = 1, .transfer_lines = &transfer, .transfer_lines_n = 1, .transfer_lines_total = 1,
-        .fragmentation = &fragmentation,
-        .fragmentation_n = 1, .churn = &churn, .churn_n = 1, .churn_total = 1, .churn_lines = &churn, .churn_lines_n = 1, .churn_lines_total = 1,
-        .retries = &retry,
-        .retries_n = 1, .retries_total = 1, .advice = advice, .advice_n = 2,
-        .budget = {.present = true,
-                   .estimate = {4e8, 4e8, 8e8, 1.6e9, 1e8, 0},
-                   .rows = {{.category = GS_CATEGORY_PARAMETERS, .estimate_bytes = 4e8, .peak_bytes = 400000000,
-                             .most_bytes = 400000000},
-                            {.category = GS_CATEGORY_GRADIENTS, .estimate_bytes = 4e8, .most_bytes = 200000000,
-                             .difference_bytes = -4e8, .why = "none at the peak: up to 190.73 MiB were there later"},
-                            {.category = GS_CATEGORY_UNKNOWN, .estimate_bytes = NAN, .peak_bytes = 5 * MIB,
-                             .most_bytes = GS_UNKNOWN, .difference_bytes = NAN, .why = "not explained"}},
-                   .rows_n = 3,
-                   .measured_bytes = 1780 * MIB,
-                   .measured_layer = GS_SERIES_TENSOR,
-                   .difference_bytes = 2.7e8,
-                   .difference_share = 0.17}};
+    return (struct gs_report){.command = "python3 train_leak.py",
+                              .duration_s = 3.42,
+                              .complete = true,
+                              .events = 12345,
+                              .lost_first_s = NAN,
+                              .processes = &process,
+                              .processes_n = 1,
+                              .devices = &device,
+                              .devices_n = 1,
+                              .peaks = peaks,
+                              .peaks_n = 2,
+                              .timelines = timelines,
+                              .timelines_n = 2,
+                              .memory = &memory,
+                              .memory_n = 1,
+                              .ooms = &oom,
+                              .ooms_n = 1,
+                              .ooms_total = 3,
+                              .leaks = &leak,
+                              .leaks_n = 1,
+                              .leaks_total = 1,
+                              .leak_lines = &leak,
+                              .leak_lines_n = 1,
+                              .leak_lines_total = 1,
+                              .leaks_at_end = true,
+                              .growth = &growth,
+                              .growth_n = 1,
+                              .growth_total = 1,
+                              .syncs = &sync_site,
+                              .syncs_n = 1,
+                              .syncs_total = 1,
+                              .sync_lines = &sync_site,
+                              .sync_lines_n = 1,
+                              .sync_lines_total = 1,
+                              .sync_blocked_s = 1.2,
+                              .sync_share = 0.35,
+                              .transfers = &transfer,
+                              .transfers_n = 1,
+                              .transfers_total = 1,
+                              .transfer_lines = &transfer,
+                              .transfer_lines_n = 1,
+                              .transfer_lines_total = 1,
+                              .fragmentation = &fragmentation,
+                              .fragmentation_n = 1,
+                              .churn = &churn,
+                              .churn_n = 1,
+                              .churn_total = 1,
+                              .churn_lines = &churn,
+                              .churn_lines_n = 1,
+                              .churn_lines_total = 1,
+                              .retries = &retry,
+                              .retries_n = 1,
+                              .retries_total = 1,
+                              .advice = advice,
+                              .advice_n = 2,
+                              .budget = {.present = true,
+                                         .estimate = {4e8, 4e8, 8e8, 1.6e9, 1e8, 0},
+                                         .rows = {{.category = GS_CATEGORY_PARAMETERS,
+                                                   .estimate_bytes = 4e8,
+                                                   .peak_bytes = 400000000,
+                                                   .most_bytes = 400000000},
+                                                  {.category = GS_CATEGORY_GRADIENTS,
+                                                   .estimate_bytes = 4e8,
+                                                   .most_bytes = 200000000,
+                                                   .difference_bytes = -4e8,
+                                                   .why = "none at the peak: up to 190.73 MiB were there later"},
+                                                  {.category = GS_CATEGORY_UNKNOWN,
+                                                   .estimate_bytes = NAN,
+                                                   .peak_bytes = 5 * MIB,
+                                                   .most_bytes = GS_UNKNOWN,
+                                                   .difference_bytes = NAN,
+                                                   .why = "not explained"}},
+                                         .rows_n = 3,
+                                         .measured_bytes = 1780 * MIB,
+                                         .measured_layer = GS_SERIES_TENSOR,
+                                         .difference_bytes = 2.7e8,
+                                         .difference_share = 0.17}};
 }
 
 static char *print(const struct gs_report *r, struct term term, bool native)
 {
     char *text = NULL;
     size_t size;
-    struct view_text v = {.report = r, .term = term, .top = 8, .native = native, .database = "run.db",
+    struct view_text v = {.report = r,
+                          .term = term,
+                          .top = 8,
+                          .native = native,
+                          .database = "run.db",
                           .out = open_memstream(&text, &size)};
 
     assert_non_null(v.out);
@@ -177,8 +290,7 @@ static int widest(const char *text)
         char one[4096];
         snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
         int w = term_columns(one);
-        if (w > most)
-            most = w;
+        if (w > most) most = w;
     }
     return most;
 }
@@ -198,8 +310,10 @@ static void fits_every_width(void **state)
         for (int utf8 = 0; utf8 < 2; utf8++) {
             for (int native = 0; native < 2; native++) {
                 char *text = print(&r, (struct term){.utf8 = utf8, .width = width}, native);
-                if (widest(text) > width)
-                    {fputs(text, stderr); fail_msg("%d columns at width %d", widest(text), width);}
+                if (widest(text) > width) {
+                    fputs(text, stderr);
+                    fail_msg("%d columns at width %d", widest(text), width);
+                }
                 assert_plain(text);
                 free(text);
             }
@@ -249,8 +363,11 @@ static void the_next_command_has_the_measured_parameters(void **state)
     static const struct {
         int64_t bytes;
         const char *option;
-    } cases[] = {{0, NULL}, {33587200, "--params 8.397M "}, {497759232, "--params 124.4M "},
-                 {28000000000, "--params 7B "}, {40000, "--params 10k "}};
+    } cases[] = {{0, NULL},
+                 {33587200, "--params 8.397M "},
+                 {497759232, "--params 124.4M "},
+                 {28000000000, "--params 7B "},
+                 {40000, "--params 10k "}};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

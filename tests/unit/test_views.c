@@ -40,12 +40,14 @@ static struct gs_call_node *node(struct gs_call_node *parent, int frame, int64_t
 {
     struct gs_call_node *n = &nodes[nodes_n];
 
-    *n = (struct gs_call_node){.frame = frame < 0 ? NULL : &frames[frame], .parent = parent,
-                               .children = children[nodes_n], .self = self,
-                               .depth = parent ? parent->depth + 1 : 0, .self_count = self != 0};
+    *n = (struct gs_call_node){.frame = frame < 0 ? NULL : &frames[frame],
+                               .parent = parent,
+                               .children = children[nodes_n],
+                               .self = self,
+                               .depth = parent ? parent->depth + 1 : 0,
+                               .self_count = self != 0};
     nodes_n++;
-    if (parent)
-        parent->children[parent->children_n++] = n;
+    if (parent) parent->children[parent->children_n++] = n;
     for (struct gs_call_node *p = n; p; p = p->parent) {
         p->total += self;
         p->total_count += self != 0;
@@ -57,8 +59,7 @@ static struct gs_call_node *node(struct gs_call_node *parent, int frame, int64_t
 static struct gs_call_tree tree(void)
 {
     nodes_n = 0;
-    struct gs_call_node *root = node(NULL, -1, 0), *module = node(root, MODULE, 0),
-                        *step = node(module, STEP, 0);
+    struct gs_call_node *root = node(NULL, -1, 0), *module = node(root, MODULE, 0), *step = node(module, STEP, 0);
     struct gs_call_node *first = node(node(node(step, CALL, 0), BLOCK, 0), CALL2, 0);
     struct gs_call_node *second = node(node(step, CALL2, 0), BLOCK, 5);
     node(first, LINEAR, 100);
@@ -103,13 +104,11 @@ static void a_program_of_cpp_is_named_by_its_lines(void **state)
     nodes_n = 0;
     struct gs_call_node *root = node(NULL, -1, 0), *last = root;
     for (int frame = START; frame <= GRID; frame++) /* solve calls itself */
-        for (int i = 0; i < (frame == SOLVE ? 3 : 1); i++)
-            last = node(last, frame, frame == GRID ? 64 : 0);
+        for (int i = 0; i < (frame == SOLVE ? 3 : 1); i++) last = node(last, frame, frame == GRID ? 64 : 0);
     struct gs_call_tree t = {.root = root, .nodes = nodes_n, .depth = (unsigned)last->depth};
     const struct branch *top = branch_build(&arena, &t, false)->children[0];
     assert_int_equal(top->n, 0);
-    assert_string_equal(branch_label(&v, top, text, sizeof text, 80),
-                        "solver.cpp:9 main → :5 solve → grid.cpp:3 grid");
+    assert_string_equal(branch_label(&v, top, text, sizeof text, 80), "solver.cpp:9 main → :5 solve → grid.cpp:3 grid");
     assert_string_equal(branch_label(&v, top, text, sizeof text, 20), "… → grid.cpp:3 grid");
     gs_arena_free(&arena);
 }
@@ -125,8 +124,7 @@ static void all_of_it_where_it_is_asked_for(void **state)
     for (const struct branch *b = root; b; b = b->n ? b->children[0] : NULL, n++) {
         int64_t sum = b->self;
         assert_ptr_equal(b->first, b->end);
-        for (size_t i = 0; i < b->n; i++)
-            sum += b->children[i]->total;
+        for (size_t i = 0; i < b->n; i++) sum += b->children[i]->total;
         assert_int_equal(sum, b->total);
     }
     assert_int_equal(n, 7);
@@ -278,14 +276,10 @@ static void a_table_fits_whatever_the_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_only_passes_on_is_left_out),
-        cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
-        cmocka_unit_test(all_of_it_where_it_is_asked_for),
-        cmocka_unit_test(a_chain_is_named_by_ones_own_code),
-        cmocka_unit_test(small_branches_are_summed_up),
-        cmocka_unit_test(modules_have_the_names_that_import_has),
-        cmocka_unit_test(classes_meet_without_a_gap),
-        cmocka_unit_test(each_moment_has_its_column),
+        cmocka_unit_test(what_only_passes_on_is_left_out), cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
+        cmocka_unit_test(all_of_it_where_it_is_asked_for), cmocka_unit_test(a_chain_is_named_by_ones_own_code),
+        cmocka_unit_test(small_branches_are_summed_up),    cmocka_unit_test(modules_have_the_names_that_import_has),
+        cmocka_unit_test(classes_meet_without_a_gap),      cmocka_unit_test(each_moment_has_its_column),
         cmocka_unit_test(a_table_fits_whatever_the_width),
     };
 

@@ -80,9 +80,8 @@ static void test_who_holds_what(void **state)
     assert_int_equal(p[GS_HELD_DIRECT], 70);
     assert_int_equal(p[GS_HELD_GRAPHS], 20);
     assert_int_equal(p[GS_HELD_OTHERS], 240);
-    assert_int_equal(p[GS_HELD_UNACCOUNTED],
-                     10);                     /* 950 used, 690 + 240 of it owned, 10 the driver's */
-    assert_int_equal(p[GS_HELD_CONTEXT], 80); /* 330 in use beside ours, 250 of it told */
+    assert_int_equal(p[GS_HELD_UNACCOUNTED], 10); /* 950 used, 690 + 240 of it owned, 10 the driver's */
+    assert_int_equal(p[GS_HELD_CONTEXT], 80);     /* 330 in use beside ours, 250 of it told */
     f.said_own = f.said_others = GS_UNKNOWN;
     assert_true(gs_waterfall_parts(&f, p));
     assert_int_equal(p[GS_HELD_FIRST], 60);
@@ -111,8 +110,8 @@ static void nvml(struct syn *s, int64_t at, int64_t own, int64_t others, int pid
     syn_sql(s,
             "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source,own_bytes,"
             "other_bytes,other_pid) VALUES(1,0,%lld,%lld,%lld,2,%lld,%lld,%d)",
-            (long long)at, (long long)(16 * SYN_GIB - own - others), (long long)(16 * SYN_GIB),
-            (long long)own, (long long)others, pid);
+            (long long)at, (long long)(16 * SYN_GIB - own - others), (long long)(16 * SYN_GIB), (long long)own,
+            (long long)others, pid);
 }
 
 /* Rank 1 fails on the device that rank 0 uses as well. */
@@ -124,20 +123,16 @@ static void test_a_rank_of_the_same_run_is_named(void **state)
     syn_process(&s, "r", 700, SYN_S, 1);
     syn_sql(&s, "UPDATE process SET rank=0");
     syn_device(&s, 0, 16 * SYN_GIB, 15 * SYN_GIB);
-    syn_alloc(&s,
-              (struct syn_alloc){.address = 1, .bytes = 6 * SYN_GIB, .at = 5, .life = SYN_LIVE});
-    syn_alloc(&s, (struct syn_alloc){
-                      .address = 2, .bytes = SYN_GIB, .at = 300 * SYN_MS, .life = SYN_LIVE});
+    syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 6 * SYN_GIB, .at = 5, .life = SYN_LIVE});
+    syn_alloc(&s, (struct syn_alloc){.address = 2, .bytes = SYN_GIB, .at = 300 * SYN_MS, .life = SYN_LIVE});
     syn_done(&s);
     syn_open(&s, "run.701.db");
     syn_process(&s, "r", 701, SYN_S, 1);
-    syn_sql(&s, "UPDATE process SET rank=1, start_real_ns=start_real_ns+%lld",
-            (long long)(100 * SYN_MS));
+    syn_sql(&s, "UPDATE process SET rank=1, start_real_ns=start_real_ns+%lld", (long long)(100 * SYN_MS));
     syn_device(&s, 0, 16 * SYN_GIB, 9 * SYN_GIB);
     int64_t line = syn_python(&s, 0, "load", "/home/u/train.py", 12);
-    syn_alloc(
-        &s, (struct syn_alloc){
-                .address = 1, .bytes = 8 * SYN_GIB, .at = SYN_MS, .life = SYN_LIVE, .stack = line});
+    syn_alloc(&s,
+              (struct syn_alloc){.address = 1, .bytes = 8 * SYN_GIB, .at = SYN_MS, .life = SYN_LIVE, .stack = line});
     syn_oom(&s, (struct syn_oom){.requested = 2 * SYN_GIB,
                                  .free = 640 * SYN_MIB,
                                  .total = 16 * SYN_GIB,

@@ -13,8 +13,7 @@
 
 static void near(double is, double should)
 {
-    if (!(fabs(is - should) <= 1e-9 * fabs(should)))
-        fail_msg("%.12g is not %.12g", is, should);
+    if (!(fabs(is - should) <= 1e-9 * fabs(should))) fail_msg("%.12g is not %.12g", is, should);
 }
 
 static struct wire one(enum wire_kind kind, double bytes, uint64_t n, double rate, uint64_t per_node, double network)
@@ -58,7 +57,7 @@ static void across_machines_each_gpu_sends_its_part(void **state)
 
     assert_int_equal(w.nodes, 2);
     near(w.ring_s, 2 * (7. / 8 * 16e9 / 400e9 + 0.5 * 2e9 / 50e9));
-    near(w.one_pass_s, 16e9 / 50e9); /* over the slowest link */
+    near(w.one_pass_s, 16e9 / 50e9);                    /* over the slowest link */
     w = one(WIRE_ALL_REDUCE, 16e9, 16, 400e9, 1, 50e9); /* a GPU a machine: a ring over the network */
     near(w.ring_s, 2 * 15. / 16 * 16e9 / 50e9);
     w = one(WIRE_ALL_TO_ALL, 16e9, 16, 400e9, 8, 50e9); /* half goes out */
@@ -134,8 +133,14 @@ static struct model llama_8b(void)
     struct model m;
 
     model_counted(8030261248, &m);
-    m.shape = (struct model_shape){.family = MODEL_LLAMA, .layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8,
-                                   .head_dim = 128, .ffn = 14336, .vocab = 128256};
+    m.shape = (struct model_shape){.family = MODEL_LLAMA,
+                                   .layers = 32,
+                                   .hidden = 4096,
+                                   .heads = 32,
+                                   .kv_heads = 8,
+                                   .head_dim = 128,
+                                   .ffn = 14336,
+                                   .vocab = 128256};
     return m;
 }
 
@@ -153,8 +158,7 @@ static struct plan plan_of(const struct model *m, const char *precision)
 static const struct wire *named(const struct wires *w, enum wire_kind kind, const char *part)
 {
     for (size_t i = 0; i < w->n; i++)
-        if (w->rows[i].kind == kind && strstr(w->rows[i].name, part))
-            return &w->rows[i];
+        if (w->rows[i].kind == kind && strstr(w->rows[i].name, part)) return &w->rows[i];
     return NULL;
 }
 
@@ -334,8 +338,7 @@ static void images_are_patches(void **state)
     near(named(&w, WIRE_ALL_REDUCE, "tensor parallel")->bytes, 64. * 197 * 768 * 2);
     /* forward and backward, three times forward, on two GPUs */
     double forward = w.compute_s * 2 / 3 * 312e12 / 64 / 2;
-    if (fabs(forward - 17.56e9) > 0.03 * 17.56e9)
-        fail_msg("%.4g multiply-adds", forward);
+    if (fabs(forward - 17.56e9) > 0.03 * 17.56e9) fail_msg("%.4g multiply-adds", forward);
     model_free(&m);
 }
 
@@ -361,9 +364,9 @@ static void what_is_computed_and_in_what(void **state)
     /* 6·(params - embedding) + 6·L·s·h a token */
     double weights = 6738415616. - 32000 * 4096., attention = 32. * 4096 * 4096;
     double all = w.compute_s;
-    if (fabs(all - 6 * (weights + attention) * 4096 / 125e12) > 1e-3 * all)
-        fail_msg("%.6g s", all);
-    p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP; /* k, the output's and the MLP's second product once more; attention is kept */
+    if (fabs(all - 6 * (weights + attention) * 4096 / 125e12) > 1e-3 * all) fail_msg("%.6g s", all);
+    p.checkpoint =
+        PLAN_CHECKPOINT_SELECTIVE_OP; /* k, the output's and the MLP's second product once more; attention is kept */
     wires_make(&p, 0, &w);
     double again = 32. * 4096 * (4096 + 4096 + 11008);
     if (fabs(w.compute_s - (6 * (weights + attention) + 2 * again) * 4096 / 125e12) > 1e-3 * all)
@@ -411,7 +414,8 @@ static uint64_t draw(uint64_t n)
  * no longer, and ZeRO's third stage moves no less than its first. */
 static void any_plan(void **state)
 {
-    static const char *const names[] = {"gpt2", "llama-3-8b", "mixtral-8x7b", "bert-base-uncased", "vit-b-16", "resnet-50"};
+    static const char *const names[] = {"gpt2",     "llama-3-8b", "mixtral-8x7b", "bert-base-uncased",
+                                        "vit-b-16", "resnet-50"};
     static const char *const precisions[] = {"fp32", "amp-bf16", "bf16"};
 
     for (int i = 0; i < 3000; i++) {
@@ -444,8 +448,7 @@ static void any_plan(void **state)
         assert_true(fabs(w.sum_s - (p.inference ? prompt : sum)) <= 1e-9 * sum);
         wires_make(&p, 2 * WIRES_NETWORK, &faster);
         assert_true(faster.sum_s <= w.sum_s && faster.n == w.n);
-        if (p.gpus == 1 && p.offload == PLAN_OFFLOAD_NONE)
-            assert_int_equal(w.n, 0);
+        if (p.gpus == 1 && p.offload == PLAN_OFFLOAD_NONE) assert_int_equal(w.n, 0);
         if (!p.inference && strcmp(p.precision->name, "bf16") == 0) {
             p.sharding = PLAN_SHARDING_ZERO1;
             wires_make(&p, 0, &w);
