@@ -217,7 +217,8 @@ def reading(folder, events):
     database, pairs = folder / "reading.db", events // 2
     recorded([BENCH / "bench_run", "cuda", pairs], database)
     views = {"report": ["report"], "report --html": ["report", "--html", folder / "reading.html"],
-             "tree": ["tree"], "diff with itself": ["diff", database],
+             "tree": ["tree"], "leaks": ["leaks"], "timeline": ["timeline"], "stats": ["stats"],
+             "diff with itself": ["diff", database],
              "export chrome-trace": ["export", "--format", "chrome-trace", "-o", folder / "reading.out"],
              "export pprof": ["export", "--format", "pprof", "-o", folder / "reading.out"],
              "export torch-snapshot": ["export", "-o", folder / "reading.out"]}
@@ -232,7 +233,13 @@ def reading(folder, events):
         capture = next(folder.glob("reading-heaptrack*"))
         seconds, memory = spent(["heaptrack_print", capture])
         row("heaptrack_print", f"{seconds:.2f}", "s", f"{events / seconds / 1e6:.1f} M events/s in {memory:.0f} MiB")
-        row("gpuspy report / heaptrack_print", f"{figures['report'][0] / seconds:.2f}", "×")
+        for name, budget in {"report": 1.0, "tree": 0.5, "leaks": 0.5, "timeline": 0.5, "stats": 0.5}.items():
+            ratio = figures[name][0] / seconds
+            row(f"gpuspy {name} / heaptrack_print", f"{ratio:.2f}", "×", f"≤ {budget}", ratio <= budget)
+    for name, budget in {"report --html": 1.5, "diff with itself": 2.2}.items():
+        ratio = figures[name][0] / figures["report"][0]
+        row(f"gpuspy {name} / report", f"{ratio:.2f}", "×", f"≤ {budget}", ratio <= budget)
+    row("the report's memory", f"{figures['report'][1]:.0f}", "MiB", "≤ 64", figures["report"][1] <= 64)
     for old in folder.glob("reading*"):
         old.unlink()
 
