@@ -4,7 +4,7 @@
 /* Scripts depend on these. `run` ends as the recorded program did instead. */
 enum exit_code {
     EXIT_YES = 0,
-    EXIT_NO = 1,    /* it worked, and the answer is no: a check failed */
+    EXIT_NO = 1,    /* the command worked, and a check failed */
     EXIT_USAGE = 2, /* wrong words on the command line */
     EXIT_INPUT = 3, /* a file that cannot be read, or output that cannot be written */
 };

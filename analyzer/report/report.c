@@ -26,7 +26,6 @@ struct owner { /* the report comes first, so that a pointer to it is one to this
 
 struct asked { /* what is asked of one run */
     struct gs_builder *b;
-    uint64_t wanted; /* bits GS_ASK(…) */
     unsigned order[GS_QUESTIONS_N], n;
     void *state[GS_QUESTIONS_N];
     uint64_t calls; /* copies and waits read */
@@ -197,16 +196,17 @@ static void order_question(struct asked *a, unsigned question, uint64_t *seen)
     a->order[a->n++] = question;
 }
 
-/* Where a loop on a simulated GPU ended the run, that changes the other answers. */
+/* All, where a loop on a simulated GPU ended the run: that changes the other answers. Peaks and steps always: the
+ * number of events may rest on the first, and every view names the second. */
 static struct asked ask(struct gs_builder *b)
 {
     struct asked a = {.b = b};
     uint64_t seen = 0;
-    a.wanted = b->options->questions && !gs_run_loop(b->run)
-                   ? b->options->questions | GS_ASK(WATCH) | GS_ASK(PEAKS) | GS_ASK(STEPS)
-                   : ~(uint64_t)0;
+    uint64_t wanted = b->options->questions && !gs_run_loop(b->run)
+                          ? b->options->questions | GS_ASK(WATCH) | GS_ASK(PEAKS) | GS_ASK(STEPS)
+                          : ~(uint64_t)0;
     for (unsigned i = 0; i < GS_QUESTIONS_N; i++) {
-        if (a.wanted & (uint64_t)1 << i) {
+        if (wanted & (uint64_t)1 << i) {
             order_question(&a, i, &seen);
         }
     }

@@ -42,7 +42,8 @@ static bool check_header(const char *path, char *error, size_t error_size)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
     if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
         close(fd);
-        return gs_fail(error, error_size, "cannot read '%s': it is no file; name the run.db that gpuspy wrote", path);
+        return gs_fail(error, error_size,
+                       "cannot read '%s': it is not a regular file; name the run.db that gpuspy wrote", path);
     }
     if (fd < 0) {
         return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, strerror(errno),

@@ -196,7 +196,7 @@ def test_a_fifo_is_no_recording(recording):
     os.mkfifo(recording.folder / "run.db")
     for at in recording.folder, recording.database:
         done = recording.gpuspy("report", at)
-        assert done.returncode == 3 and "it is no file" in done.stderr
+        assert done.returncode == 3 and "it is not a regular file" in done.stderr
 
 
 def test_many_stacks(recording):
