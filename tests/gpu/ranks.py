@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 RANKS = 2
 
@@ -14,7 +15,7 @@ def worker():
     rank = int(os.environ["RANK"])
     backend = "nccl" if torch.cuda.device_count() >= RANKS else "gloo"
     torch.cuda.set_device(rank % torch.cuda.device_count())
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, init_method=os.environ["RENDEZVOUS"], rank=rank, world_size=RANKS)
     held = torch.ones((rank + 1) * (8 << 20), device="cuda")
     total = torch.ones(1, device="cuda" if backend == "nccl" else "cpu")
     dist.all_reduce(total)
@@ -29,10 +30,11 @@ def worker():
 def main():
     if "RANK" in os.environ:
         return worker()
-    env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT="29533", WORLD_SIZE=str(RANKS))
-    ranks = [subprocess.Popen([sys.executable, __file__], env=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
-             for r in range(RANKS)]
-    return max(r.wait() for r in ranks)
+    with tempfile.TemporaryDirectory() as folder:  # a file: a port may be another run's
+        env = dict(os.environ, RENDEZVOUS=f"file://{folder}/ranks", WORLD_SIZE=str(RANKS))
+        ranks = [subprocess.Popen([sys.executable, __file__], env=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
+                 for r in range(RANKS)]
+        return max(r.wait() for r in ranks)
 
 
 sys.exit(main())
