@@ -398,6 +398,7 @@ void gs_database_close(struct gs_database *db)
     gs_ids_free(&db->processes);
     gs_ids_free(&db->stacks);
     gs_ids_free(&db->apis);
+    free(db->zones);
     *db = (struct gs_database){0};
 }
 

@@ -4,9 +4,8 @@
  * to come gives the other half. So memory is bounded by what is live at once, whatever the length.
  * The small tables (failures, samples, PyTorch's reserved total) are merged in.
  */
-#include "analyzer/run/run_internal.h"
+#include "analyzer/run/rows.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -300,96 +299,82 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life, uint32_t f
 /* --- rows --------------------------------------------------------------------------------------
  */
 
-/* An aggregate function that is called for each row, in order of id as the table is scanned: no
- * trip through sqlite3_step and its locks for each row and column, which is three times as fast.
- * Addresses are needed only where a heap map may be asked for, and where there are segments. */
-enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK };
-static const char rows[] = "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id%s) FROM %s NOT INDEXED";
-
-/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as
- * much. */
-static bool read_row(struct gs_replay *r, const struct gs_database *db, int n, sqlite3_value **v,
-                     struct gs_lifetime *life)
-{
-    int64_t kind = sqlite3_value_int64(v[KIND]);
-    gs_progress(r->run, r->rows_total ? "allocations" : "allocations again", ++r->rows, r->rows_total);
-    *life = (struct gs_lifetime){
-        .series = GS_NONE,
-        .location = GS_NONE,
-        .stack = gs_ids_get(&db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
-        .thread = (uint32_t)((kind >> 23) + 2),
-        .api = kind >> 12 & 2047,
-        .device = (int16_t)((kind >> 5 & 127) - 1),
-        .layer = kind & 3,
-        .space = kind >> 2 & 7,
-        .bytes = sqlite3_value_int64(v[BYTES]),
-        .alloc_ns = sqlite3_value_int64(v[ALLOC_NS]),
-        .free_ns = GS_NEVER,
-        .address = n > ADDRESS ? (uint64_t)sqlite3_value_int64(v[ADDRESS]) : 0,
-        .stream = n > STREAM ? (uint64_t)sqlite3_value_int64(v[STREAM]) : 0,
-    };
-    if (life->bytes < 0 || life->bytes > GS_BYTES_MAX) {
-        r->damaged++;
-        return false;
-    }
-    if (sqlite3_value_type(v[LIFE_NS]) != SQLITE_NULL) {
-        int64_t age = sqlite3_value_int64(v[LIFE_NS]);
-        r->damaged += age < 0;
-        life->free_ns = gs_add(life->alloc_ns, age < 0 ? 0 : age);
-    }
-    if (life->alloc_ns < r->now) { /* out of order or negative: time does not run backwards */
-        r->damaged += life->alloc_ns < 0;
-        life->alloc_ns = r->now;
-        life->free_ns = life->free_ns < r->now ? r->now : life->free_ns;
-    }
-    return true;
-}
-
 static bool wanted(const struct gs_run *run, const struct gs_lifetime *life)
 {
     return !run->options.by_device || life->device < 0 || life->device == run->options.device;
 }
 
-static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
+/* What a row says, made fit for the replay; false where it makes no sense. */
+static bool check_row(struct gs_replay *r, const struct gs_stored *row, struct gs_lifetime *life)
 {
-    struct gs_replay *r = sqlite3_user_data(context);
+    gs_progress(r->run, r->rows_total ? "allocations" : "allocations again", ++r->rows, r->rows_total);
+    *life = row->life;
+    if (life->bytes < 0 || life->bytes > GS_BYTES_MAX) {
+        r->damaged++;
+        return false;
+    }
+    r->damaged += row->backwards;
+    if (life->alloc_ns < r->now) { /* out of order or negative: time does not run backwards */
+        r->damaged += life->alloc_ns < 0;
+        life->alloc_ns = r->now;
+        life->free_ns = life->free_ns < r->now ? r->now : life->free_ns;
+    }
+    return wanted(r->run, life) || r->run->backward.any;
+}
+
+static void replay_row(struct gs_replay *r, const struct gs_stored *row)
+{
     struct gs_run *run = r->run;
     struct gs_lifetime life;
-    const struct gs_database *db = &run->databases[run->processes[r->process].database];
-    if (!read_row(r, db, n, v, &life)) {
+    if (!check_row(r, row, &life)) {
         return;
     }
     if (run->backward.any) {
         gs_backward_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
         life.stack = gs_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
-    }
-    if (!wanted(run, &life)) {
-        return;
+        if (!wanted(run, &life)) {
+            return;
+        }
     }
     if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) {
         advance(r, life.alloc_ns);
     }
-    begin_life(r, &life, n > FREE_STACK ? gs_ids_get(&db->stacks, sqlite3_value_int64(v[FREE_STACK])) : GS_NONE);
+    begin_life(r, &life, row->free_stack);
+}
+
+static void replay_batch(void *self, const struct gs_stored *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        replay_row(self, &rows[i]);
+    }
+}
+
+/* Addresses are needed only where a heap map may be asked for, and where there are segments. */
+static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error, size_t error_size)
+{
+    return gs_rows_scan(db,
+                        r->detailed      ? GS_ROWS_WHOLE
+                        : r->run->ooms_n ? GS_ROWS_ADDRESSES
+                                         : GS_ROWS_SHORT,
+                        r->run->processes[r->process].allocations, replay_batch, r, error, error_size);
 }
 
 /* --- what was live at some moments -------------------------------------------------------------
  *
  * The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
 struct live_at {
-    struct gs_replay replay; /* only what read_row needs */
-    const struct gs_database *db;
+    struct gs_replay replay; /* only what check_row needs */
     const int64_t *moments;
     size_t moments_n, next; /* next: the first moment that is not before the last allocation */
     gs_live_at_fn each;
     void *self;
 };
 
-static void on_live_row(sqlite3_context *context, int n, sqlite3_value **v)
+static void live_row(struct live_at *l, const struct gs_stored *row)
 {
-    struct live_at *l = sqlite3_user_data(context);
     struct gs_run *run = l->replay.run;
     struct gs_lifetime life;
-    if (!read_row(&l->replay, l->db, n, v, &life) || !wanted(run, &life)) {
+    if (!check_row(&l->replay, row, &life) || !wanted(run, &life)) {
         return;
     }
     l->replay.now = life.alloc_ns;
@@ -402,107 +387,54 @@ static void on_live_row(sqlite3_context *context, int n, sqlite3_value **v)
     life.series = series_at(run, l->replay.process, life.device, layer_of(&life));
     life.stack = gs_backward_stack(run, l->replay.process, life.thread, life.stack, life.alloc_ns);
     life.location = location_at(run, life.series, life.stack);
-    uint32_t free_stack = gs_ids_get(&l->db->stacks, sqlite3_value_int64(v[FREE_STACK]));
     for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++) {
-        l->each(l->self, i, &life, free_stack);
+        l->each(l->self, i, &life, row->free_stack);
     }
 }
 
-static void on_rows_end(sqlite3_context *context)
+static void live_batch(void *self, const struct gs_stored *rows, size_t n)
 {
-    sqlite3_result_null(context);
-}
-
-static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error, size_t error_size)
-{
-    sqlite3_stmt *st = NULL;
-    if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, on_row, on_rows_end) ==
-        SQLITE_OK) {
-        char sql[256];
-        snprintf(sql, sizeof sql, rows,
-                 r->detailed      ? ", address, stream, free_stack_id"
-                 : r->run->ooms_n ? ", address, stream"
-                                  : "",
-                 db->allocations);
-        st = gs_prepare(db, sql);
+    for (size_t i = 0; i < n; i++) {
+        live_row(self, &rows[i]);
     }
-    if (!st) {
-        return gs_database_bad(db, error, error_size);
-    }
-    int rc = sqlite3_step(st);
-    bool ok = rc == SQLITE_ROW || gs_database_bad(db, error, error_size);
-    sqlite3_finalize(st);
-    return ok;
 }
 
 bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_live_at_fn each,
                     void *self, char *error, size_t error_size)
 {
+    struct live_at l = {
+        .replay = {.run = run, .process = process}, .moments = moments, .moments_n = n, .each = each, .self = self};
     struct gs_database *db = &run->databases[run->processes[process].database];
-    struct live_at l = {.replay = {.run = run, .process = process},
-                        .db = db,
-                        .moments = moments,
-                        .moments_n = n,
-                        .each = each,
-                        .self = self};
-    char sql[256];
-    if (!n) {
-        return true;
-    }
-    snprintf(sql, sizeof sql,
-             "SELECT gs_live(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, "
-             "free_stack_id) FROM %s "
-             "NOT INDEXED WHERE (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
-             db->allocations, (long long)moments[0], (long long)moments[n - 1]);
-    sqlite3_stmt *st = NULL;
-    if (sqlite3_create_function(db->db, "gs_live", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &l, NULL, on_live_row,
-                                on_rows_end) == SQLITE_OK) {
-        st = gs_prepare(db, sql);
-    }
-    bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);
-    sqlite3_finalize(st);
-    return ok;
+    return !n || gs_rows_live(db, moments[0], moments[n - 1], live_batch, &l, error, error_size);
 }
 
 /* --- what became of the last ones -------------------------------------------------------------
  */
 
 struct last {
-    struct gs_replay replay; /* only what read_row needs */
-    const struct gs_database *db;
+    struct gs_replay replay; /* only what check_row needs */
     gs_last_fn each;
     void *self;
 };
 
-static void on_last_row(sqlite3_context *context, int n, sqlite3_value **v)
+static void last_batch(void *self, const struct gs_stored *rows, size_t n)
 {
-    struct last *e = sqlite3_user_data(context);
+    struct last *e = self;
+    struct gs_run *run = e->replay.run;
     struct gs_lifetime life;
-    if (read_row(&e->replay, e->db, n, v, &life) && wanted(e->replay.run, &life)) {
-        life.stack = gs_backward_stack(e->replay.run, e->replay.process, life.thread, life.stack, life.alloc_ns);
-        e->each(e->self, &life, gs_ids_get(&e->db->stacks, sqlite3_value_int64(v[FREE_STACK])));
+    for (size_t i = 0; i < n; i++) {
+        if (check_row(&e->replay, &rows[i], &life) && wanted(run, &life)) {
+            life.stack = gs_backward_stack(run, e->replay.process, life.thread, life.stack, life.alloc_ns);
+            e->each(e->self, &life, rows[i].free_stack);
+        }
     }
 }
 
 bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows_n, gs_last_fn each, void *self, char *error,
                  size_t error_size)
 {
-    struct gs_database *db = &run->databases[run->processes[process].database];
-    struct last e = {.replay = {.run = run, .process = process}, .db = db, .each = each, .self = self};
-    char sql[320];
-    snprintf(sql, sizeof sql,
-             "SELECT gs_last(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, "
-             "free_stack_id) FROM %s "
-             "NOT INDEXED WHERE id > (SELECT max(id) FROM %s) - %lld",
-             db->allocations, db->allocations, (long long)rows_n);
-    sqlite3_stmt *st = NULL;
-    if (sqlite3_create_function(db->db, "gs_last", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &e, NULL, on_last_row,
-                                on_rows_end) == SQLITE_OK) {
-        st = gs_prepare(db, sql);
-    }
-    bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);
-    sqlite3_finalize(st);
-    return ok;
+    struct last e = {.replay = {.run = run, .process = process}, .each = each, .self = self};
+    return gs_rows_last(&run->databases[run->processes[process].database], rows_n, last_batch, &e, error, error_size);
 }
 
 static void forget_live(struct gs_replay *r)

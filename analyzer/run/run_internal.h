@@ -24,6 +24,11 @@ static inline uint32_t gs_ids_get(const struct gs_ids *ids, int64_t id) /* GS_NO
     return (uint64_t)id < ids->n && ids->dense[id] != GS_NONE ? ids->dense[id] : gs_ids_get_sparse(ids, id);
 }
 
+/* Ids of neighbouring rows, and from when to when any of their lifetimes lasts. */
+struct gs_rows_zone {
+    int64_t first, last, begin_ns, end_ns; /* end_ns: GS_NEVER where one was not freed */
+};
+
 struct gs_database {
     char *path;            /* as the person named it */
     char *opened;          /* what is really open: path, or a private copy */
@@ -35,6 +40,9 @@ struct gs_database {
     /* where the packed rows are: tables of their own from schema version 2 on */
     const char *allocations, *copies;
     struct gs_ids processes, stacks, apis; /* apis: → index into run->api_names */
+    struct gs_rows_zone *zones;            /* of the table of allocations, in order of id (rows.c) */
+    size_t zones_n, zones_cap;
+    bool zoned; /* they cover all of it */
 };
 
 struct gs_run {
