@@ -118,7 +118,7 @@
 #define GS_ACT_EVENT_RECORD(event, stream) (false, , after_event_record(call, NUMBER(event), STREAM(stream)))
 #define GS_ACT_EVENT_QUERY(event) (false, , after_event_query(call, NUMBER(event)))
 
-#define GS_ACT_FIND(name, pointer) (false, , gs_hand_out(name, pointer))
+#define GS_ACT_FIND(name, pointer) (false, , gs_hand_out(gs_wrappers, name, pointer))
 #define GS_ACT_TELL(total, device) (false, , cap_total(OUT(total), device))
 
 #endif
