@@ -37,7 +37,7 @@ void gs_say(const char *format, ...)
 void gs_deactivate(const char *format, ...)
 {
     int saved = errno;
-    atomic_store(&gs_session_state, GS_SESSION_OVER); /* in this order: see go_live */
+    atomic_store(&gs_session_state, GS_SESSION_OVER); /* in this order: see go_live in session.c */
     atomic_store(&gs_session_live, 0);
     if (!atomic_exchange(&said_failure, true)) {
         va_list arguments;

@@ -2,16 +2,11 @@
 #include "interpose/session.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "interpose/api.h"
@@ -19,19 +14,16 @@
 #include "interpose/before.h"
 #include "interpose/clock.h"
 #include "interpose/config.h"
-#include "interpose/device.h"
 #include "interpose/unseen.h"
 #include "interpose/drain.h"
 #include "interpose/nvml.h"
 #include "interpose/host.h"
-#include "interpose/inherit.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 #include "interpose/run_path.h"
 #include "interpose/shield.h"
 #include "interpose/summary.h"
 #include "interpose/watcher.h"
-#include "interpose/weak.h"
 #include "schema/store.h"
 #include "schema/store_files.h"
 
