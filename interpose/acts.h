@@ -1,11 +1,10 @@
-/* The acts of cuda_api.def: what a call does to memory or time. An act is a pair of macros,
- * GS_BEFORE_<act> and GS_AFTER_<act>, which door_plt.c puts around the real call; in scope are
- * t (may be NULL), result (after), default_stream, at_driver (whether the row is one of the driver's),
- * withheld (before: set to have no real call made, and "out of memory" returned) and the row's parameters.
- * GS_MEMORY_<act> says whether it gives, takes or maps memory. */
+/* The acts of cuda_api.def: what a call does to memory or time. An act is a function before_<act>, one
+ * after_<act>, or both, which a row's wrapper (door_plt.c) calls around the real call. Which of a row's
+ * expressions its functions take: act_signatures.h. */
 #ifndef GPUSPY_ACTS_H
 #define GPUSPY_ACTS_H
 
+#include <string.h>
 #include "interpose/cuda_abi.h"
 #include "interpose/device.h"
 #include "interpose/graph.h"
@@ -13,10 +12,201 @@
 #include "interpose/recorder.h"
 #include "interpose/shape.h"
 
-/* In acts: pointers, handles and integers as numbers; stream 0 means the row's default stream. */
-#define NUMBER(x) ((uint64_t)(uintptr_t)(x))
-#define STREAM(s) (NUMBER(s) ? NUMBER(s) : default_stream)
-#define KIND(k) direction_of(k)
+#define GS_OOM 2         /* cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY */
+#define GS_NOT_READY 600 /* cudaErrorNotReady, CUDA_ERROR_NOT_READY */
+
+/* A call on its way through a wrapper. */
+struct gs_hooked {
+    struct gs_thread *t;     /* NULL: nothing is recorded */
+    uint64_t default_stream; /* what stream 0 means in this row */
+    bool at_driver;          /* the row is one of the driver's */
+    bool withheld;           /* set before: the real call is not made, "out of memory" is returned */
+    int result;              /* set after */
+};
+
+/* Where a call stores a size, of 4 or 8 bytes. */
+struct gs_out {
+    void *at; /* may be NULL */
+    size_t bytes;
+};
+
+static inline uint64_t read_out(struct gs_out out)
+{
+    uint64_t value = 0;
+    if (out.at) memcpy(&value, out.at, out.bytes);
+    return value;
+}
+
+static inline void write_out(struct gs_out out, uint64_t value)
+{
+    if (out.at) memcpy(out.at, &value, out.bytes);
+}
+
+static inline void start_clock(struct gs_hooked *call)
+{
+    if (call->t) call->t->call.start_ns = gs_now();
+}
+
+/* --- GPUSPY_LIMIT ---------------------------------------------------------------------------- */
+
+/* Only in the driver's rows: the runtime allocates through them. An array's size is not known yet: 0 bytes. */
+static inline void begin_cap(struct gs_hooked *call, struct gs_limit_call *cap, enum gs_limit_kind kind, int device,
+                             uint64_t bytes, uint64_t pool, uint64_t stream)
+{
+    if (call->at_driver && gs_limited()) call->withheld = gs_limit_refuses(cap, kind, device, bytes, pool, stream);
+}
+
+/* Whether what the call allocated exceeded the cap and has been freed: for the program, the call has failed. */
+static inline bool end_cap(struct gs_hooked *call, struct gs_limit_call *cap, uint64_t address)
+{
+    if (!call->at_driver || !cap->capped) return false;
+    const bool made = call->result == 0;
+    call->result = gs_limit_end(cap, call->result, address);
+    return made && call->result != 0;
+}
+
+static inline void cap_total(struct gs_out total, int device)
+{
+    if (!total.at || !gs_limited()) return;
+    uint64_t bytes = read_out(total);
+    gs_limit_view(device, NULL, &bytes);
+    write_out(total, bytes);
+}
+
+/* --- allocations ----------------------------------------------------------------------------- */
+
+static inline void record_alloc(struct gs_hooked *call, uint8_t space, uint64_t address, uint64_t bytes,
+                                uint64_t stream, uint8_t flags)
+{
+    gs_record_alloc(call->t, address, bytes, GS_LAYER_DEVICE, space, GS_DEVICE_CURRENT, stream, flags);
+}
+
+static inline void before_alloc(struct gs_hooked *call, struct gs_limit_call *cap, uint8_t space, uint64_t bytes)
+{
+    if (space == GS_SPACE_DEVICE) begin_cap(call, cap, GS_LIMIT_LINEAR, GS_DEVICE_CURRENT, bytes, 0, 0);
+}
+
+/* Pinned host memory belongs to no device, but it goes with the context in which it was allocated. */
+static inline void after_alloc(struct gs_hooked *call, uint8_t space, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+    if (call->result == 0)
+        record_alloc(call, space, address, bytes, stream, 0);
+    else if (call->result == GS_OOM)
+        gs_record_cuda_oom(call->t, bytes, space);
+}
+
+static inline void after_alloc_pitched(struct gs_hooked *call, uint64_t address, uint64_t bytes, uint64_t requested)
+{
+    if (call->result == 0)
+        record_alloc(call, GS_SPACE_DEVICE, address, bytes, call->default_stream, 0);
+    else if (call->result == GS_OOM)
+        gs_record_cuda_oom(call->t, requested, GS_SPACE_DEVICE);
+}
+
+/* A node of a graph while the stream is captured. A pool of 0 is the device's current one. */
+static inline void after_alloc_ordered(struct gs_hooked *call, uint64_t address, uint64_t bytes, uint64_t pool,
+                                       uint64_t stream)
+{
+    if (call->result == 0) {
+        record_alloc(call, GS_SPACE_POOL, address, bytes, stream, call->t ? gs_capture_flags(stream) : 0);
+    } else if (call->result == GS_OOM) {
+        gs_record_cuda_oom(call->t, bytes, GS_SPACE_POOL);
+        gs_record_pool_now(call->t, pool);
+    }
+}
+
+/* Memory that another process, or another API, owns: opened here. */
+static inline void after_shared(struct gs_hooked *call, uint64_t address, uint64_t bytes)
+{
+    if (call->result == 0) record_alloc(call, GS_SPACE_SHARED, address, bytes, 0, 0);
+}
+
+static inline void after_pin(struct gs_hooked *call, uint64_t address, uint64_t bytes)
+{
+    if (call->result == 0)
+        gs_record_alloc(call->t, address, bytes, GS_LAYER_DEVICE, GS_SPACE_PINNED, GS_DEVICE_CURRENT, 0,
+                        GS_FLAG_PINNED_REGISTERED);
+    else if (call->result == GS_OOM)
+        gs_record_cuda_oom(call->t, bytes, GS_SPACE_PINNED);
+}
+
+/* --- frees: recorded before the real call, because during it another thread may get the address ---- */
+
+static inline void before_free(struct gs_hooked *call, uint8_t space, uint64_t address, uint64_t stream)
+{
+    gs_record_free(call->t, address, GS_LAYER_DEVICE, space, GS_DEVICE_CURRENT, stream, 0);
+}
+
+static inline void after_free(struct gs_hooked *call, uint8_t space, uint64_t address)
+{
+    if (call->result != 0) gs_record_free_failed(call->t, address, GS_LAYER_DEVICE, space);
+    gs_record_implicit_sync(call->t);
+}
+
+static inline void before_free_ordered(struct gs_hooked *call, uint64_t address, uint64_t stream)
+{
+    gs_record_free(call->t, address, GS_LAYER_DEVICE, GS_SPACE_DEVICE, GS_DEVICE_CURRENT, stream,
+                   call->t ? gs_capture_flags(stream) : 0);
+}
+
+static inline void before_unpin(struct gs_hooked *call, uint64_t address)
+{
+    gs_record_free(call->t, address, GS_LAYER_DEVICE, GS_SPACE_PINNED, GS_DEVICE_NONE, 0, GS_FLAG_PINNED_REGISTERED);
+}
+
+/* --- physical memory and its mappings; what takes away is recorded before, as a free is ------------ */
+
+static inline void after_vmm_create(struct gs_hooked *call, uint64_t handle, uint64_t bytes, int device)
+{
+    if (call->result == 0)
+        gs_record_vmm(call->t, GS_VMM_CREATE, handle, 0, bytes, 0, device, 0);
+    else if (call->result == GS_OOM)
+        gs_record_cuda_oom_on(call->t, bytes, GS_SPACE_VMM, device);
+}
+
+static inline void after_vmm_import(struct gs_hooked *call, uint64_t handle)
+{
+    if (call->result == 0) gs_record_vmm(call->t, GS_VMM_IMPORT, handle, 0, 0, 0, GS_DEVICE_CURRENT, 0);
+}
+
+static inline void after_vmm_retain(struct gs_hooked *call, uint64_t handle, uint64_t address)
+{
+    if (call->result == 0) gs_record_vmm(call->t, GS_VMM_RETAIN, handle, address, 0, 0, GS_DEVICE_CURRENT, 0);
+}
+
+static inline void after_vmm_map(struct gs_hooked *call, uint64_t handle, uint64_t address, uint64_t bytes,
+                                 uint64_t offset)
+{
+    if (call->result == 0)
+        gs_record_vmm(call->t, GS_VMM_MAP, handle, address, bytes, offset, GS_DEVICE_CURRENT, 0);
+    else if (call->result == GS_OOM)
+        gs_record_cuda_oom(call->t, bytes, GS_SPACE_VMM);
+}
+
+static inline void before_vmm_unmap(struct gs_hooked *call, uint64_t address, uint64_t bytes)
+{
+    gs_record_vmm(call->t, GS_VMM_UNMAP, 0, address, bytes, 0, GS_DEVICE_CURRENT, 0);
+}
+
+static inline void after_vmm_unmap(struct gs_hooked *call, uint64_t address, uint64_t bytes)
+{
+    gs_record_implicit_sync(call->t);
+    if (call->result != 0)
+        gs_record_vmm(call->t, GS_VMM_UNMAP, 0, address, bytes, 0, GS_DEVICE_CURRENT, GS_FLAG_FAILED);
+}
+
+static inline void before_vmm_release(struct gs_hooked *call, uint64_t handle)
+{
+    gs_record_vmm(call->t, GS_VMM_RELEASE, handle, 0, 0, 0, GS_DEVICE_CURRENT, 0);
+}
+
+static inline void after_vmm_release(struct gs_hooked *call, uint64_t handle)
+{
+    gs_record_implicit_sync(call->t);
+    if (call->result != 0) gs_record_vmm(call->t, GS_VMM_RELEASE, handle, 0, 0, 0, GS_DEVICE_CURRENT, GS_FLAG_FAILED);
+}
+
+/* --- copies, fills and waits ------------------------------------------------------------------- */
 
 static inline uint8_t direction_of(enum cudaMemcpyKind kind)
 {
@@ -28,408 +218,280 @@ static inline uint8_t direction_of(enum cudaMemcpyKind kind)
     return (unsigned)kind < sizeof direction ? direction[kind] : GS_DIR_UNKNOWN;
 }
 
-/* To or from what is on the device for certain, while only the other side's address tells of itself. */
+/* One side is certainly on the device; the driver knows where the other side's address is. */
 static inline uint8_t into_device(enum cudaMemcpyKind kind, uint64_t src)
 {
     if (kind != cudaMemcpyDefault) return direction_of(kind);
     return gs_on_device(src) ? GS_DIR_D2D : GS_DIR_H2D;
 }
+
 static inline uint8_t from_device(enum cudaMemcpyKind kind, uint64_t dst)
 {
     if (kind != cudaMemcpyDefault) return direction_of(kind);
     return gs_on_device(dst) ? GS_DIR_D2D : GS_DIR_D2H;
 }
-#define INTO_DEVICE(kind, src) into_device(kind, NUMBER(src))
-#define FROM_DEVICE(kind, dst) from_device(kind, NUMBER(dst))
 
-static inline void before(struct gs_thread *t)
+static inline void after_copy(struct gs_hooked *call, uint8_t direction, uint64_t dst, uint64_t src, uint64_t bytes)
 {
-    if (t) t->call.start_ns = gs_now();
+    if (call->result == 0) gs_record_copy(call->t, dst, src, bytes, call->default_stream, direction, false);
 }
 
-#define GS_OOM 2 /* cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY */
-
-/* GPUSPY_LIMIT. The driver's rows alone: the runtime's come to them. */
-#define GS_CAP(kind, device, bytes, pool, stream) \
-    struct gs_limit_call cap;                     \
-    cap.capped = false;                           \
-    if (at_driver && gs_limited())                \
-        withheld = gs_limit_refuses(&cap, GS_LIMIT_##kind, device, bytes, NUMBER(pool), stream);
-#define GS_CAP_END(address)                                              \
-    if (at_driver && cap.capped) {                                       \
-        const bool made = result == 0;                                   \
-        result = gs_limit_end(&cap, result, made ? NUMBER(address) : 0); \
-        if (made && result != 0) (address) = 0;                          \
-    }
-/* By space of ALLOC: an array's size is not looked at before the driver has accepted its description. */
-#define GS_CAP_DEVICE(address, bytes) GS_CAP(LINEAR, GS_DEVICE_CURRENT, bytes, 0, 0)
-#define GS_CAP_END_DEVICE(address) GS_CAP_END(address)
-#define GS_CAP_ARRAY(address, bytes) \
-    struct gs_limit_call cap;        \
-    cap.capped = false;              \
-    if (at_driver && gs_limited()) gs_limit_refuses(&cap, GS_LIMIT_OF_ARRAY(address), GS_DEVICE_CURRENT, 0, 0, 0);
-#define GS_LIMIT_OF_ARRAY(address) \
-    __builtin_types_compatible_p(__typeof__(address), CUmipmappedArray) ? GS_LIMIT_MIPMAPPED : GS_LIMIT_ARRAY
-#define GS_CAP_END_ARRAY(address) GS_CAP_END(address)
-#define GS_CAP_MANAGED(address, bytes)
-#define GS_CAP_END_MANAGED(address)
-#define GS_CAP_PINNED(address, bytes)
-#define GS_CAP_END_PINNED(address)
-
-#define GS_MEMORY_ALLOC(...) 1
-#define GS_BEFORE_ALLOC(space, address, bytes, stream) GS_CAP_##space(address, bytes)
-#define GS_AFTER_ALLOC(space, address, bytes, stream)                                                           \
-    GS_CAP_END_##space(address) if (result == 0) gs_record_alloc(                                               \
-        t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_##space, GS_DEVICE_OF_##space, STREAM(stream), 0); \
-    else if (result == GS_OOM) gs_record_cuda_oom(t, bytes, GS_SPACE_##space);
-/* Pinned host memory belongs to no device, but goes with the context in which it was asked for. */
-#define GS_DEVICE_OF_DEVICE GS_DEVICE_CURRENT
-#define GS_DEVICE_OF_MANAGED GS_DEVICE_CURRENT
-#define GS_DEVICE_OF_POOL GS_DEVICE_CURRENT
-#define GS_DEVICE_OF_ARRAY GS_DEVICE_CURRENT
-#define GS_DEVICE_OF_SHARED GS_DEVICE_CURRENT
-#define GS_DEVICE_OF_PINNED GS_DEVICE_CURRENT
-
-#define GS_MEMORY_ALLOC_PITCHED(...) 1
-#define GS_BEFORE_ALLOC_PITCHED(address, bytes, asked) GS_CAP(PITCHED, GS_DEVICE_CURRENT, asked, 0, 0)
-#define GS_AFTER_ALLOC_PITCHED(address, bytes, asked)                                                   \
-    GS_CAP_END(address)                                                                                 \
-    if (result == 0)                                                                                    \
-        gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_DEVICE, GS_DEVICE_CURRENT, \
-                        default_stream, 0);                                                             \
-    else if (result == GS_OOM)                                                                          \
-        gs_record_cuda_oom(t, asked, GS_SPACE_DEVICE);
-
-/* The free comes first: once the real call has begun, another thread may be given the address. */
-#define GS_MEMORY_FREE(...) 1
-#define GS_BEFORE_FREE(space, address, stream) \
-    gs_record_free(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_##space, GS_DEVICE_OF_##space, STREAM(stream), 0);
-#define GS_AFTER_FREE(space, address, stream)                                                      \
-    if (result != 0) gs_record_free_failed(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_##space); \
-    gs_record_implicit_sync(t);
-
-/* Stream-ordered memory: a node of a graph where the stream is being captured. A pool of 0 is the
- * device's current one. */
-#define GS_MEMORY_ALLOC_ORDERED(...) 1
-#define GS_BEFORE_ALLOC_ORDERED(address, bytes, pool, stream) \
-    GS_CAP(POOL, GS_DEVICE_CURRENT, bytes, pool, STREAM(stream))
-#define GS_AFTER_ALLOC_ORDERED(address, bytes, pool, stream)                                                          \
-    GS_CAP_END(address)                                                                                               \
-    if (result == 0)                                                                                                  \
-        gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_POOL, GS_DEVICE_CURRENT, STREAM(stream), \
-                        t ? gs_capture_flags(STREAM(stream)) : 0);                                                    \
-    else if (result == GS_OOM) {                                                                                      \
-        gs_record_cuda_oom(t, bytes, GS_SPACE_POOL);                                                                  \
-        gs_record_pool_now(t, NUMBER(pool));                                                                          \
-    }
-#define GS_MEMORY_FREE_ORDERED(...) 1
-#define GS_BEFORE_FREE_ORDERED(address, stream)                                                             \
-    gs_record_free(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_DEVICE, GS_DEVICE_CURRENT, STREAM(stream), \
-                   t ? gs_capture_flags(STREAM(stream)) : 0);
-#define GS_AFTER_FREE_ORDERED(address, stream) GS_AFTER_FREE(DEVICE, address, stream)
-
-/* Memory that another process, or another API, owns: opened here. */
-#define GS_MEMORY_SHARED(...) 1
-#define GS_BEFORE_SHARED(address, bytes)
-#define GS_AFTER_SHARED(address, bytes) \
-    if (result == 0)                    \
-        gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_SHARED, GS_DEVICE_CURRENT, 0, 0);
-
-/* Physical memory and its mappings. What takes away comes first, as a free does. */
-#define GS_MEMORY_VMM_CREATE(...) 1
-#define GS_BEFORE_VMM_CREATE(handle, bytes, device) GS_CAP(VMM, prop ? (device) : GS_DEVICE_NONE, bytes, 0, 0)
-#define GS_AFTER_VMM_CREATE(handle, bytes, device)                       \
-    GS_CAP_END(handle)                                                   \
-    if (result == 0)                                                     \
-        gs_record_vmm(t, GS_VMM_CREATE, handle, 0, bytes, 0, device, 0); \
-    else if (result == GS_OOM)                                           \
-        gs_record_cuda_oom_on(t, bytes, GS_SPACE_VMM, device);
-#define GS_MEMORY_VMM_IMPORT(...) 1
-#define GS_BEFORE_VMM_IMPORT(handle)
-#define GS_AFTER_VMM_IMPORT(handle) \
-    if (result == 0) gs_record_vmm(t, GS_VMM_IMPORT, handle, 0, 0, 0, GS_DEVICE_CURRENT, 0);
-#define GS_MEMORY_VMM_RETAIN(...) 1
-#define GS_BEFORE_VMM_RETAIN(handle, address)
-#define GS_AFTER_VMM_RETAIN(handle, address) \
-    if (result == 0) gs_record_vmm(t, GS_VMM_RETAIN, handle, NUMBER(address), 0, 0, GS_DEVICE_CURRENT, 0);
-#define GS_MEMORY_VMM_MAP(...) 1
-#define GS_BEFORE_VMM_MAP(handle, address, bytes, offset)
-#define GS_AFTER_VMM_MAP(handle, address, bytes, offset)                                    \
-    if (result == 0)                                                                        \
-        gs_record_vmm(t, GS_VMM_MAP, handle, address, bytes, offset, GS_DEVICE_CURRENT, 0); \
-    else if (result == GS_OOM)                                                              \
-        gs_record_cuda_oom(t, bytes, GS_SPACE_VMM);
-#define GS_MEMORY_VMM_UNMAP(...) 1
-#define GS_BEFORE_VMM_UNMAP(address, bytes) gs_record_vmm(t, GS_VMM_UNMAP, 0, address, bytes, 0, GS_DEVICE_CURRENT, 0);
-#define GS_AFTER_VMM_UNMAP(address, bytes) \
-    gs_record_implicit_sync(t);            \
-    if (result != 0) gs_record_vmm(t, GS_VMM_UNMAP, 0, address, bytes, 0, GS_DEVICE_CURRENT, GS_FLAG_FAILED);
-#define GS_MEMORY_VMM_RELEASE(...) 1
-#define GS_BEFORE_VMM_RELEASE(handle) gs_record_vmm(t, GS_VMM_RELEASE, handle, 0, 0, 0, GS_DEVICE_CURRENT, 0);
-#define GS_AFTER_VMM_RELEASE(handle) \
-    gs_record_implicit_sync(t);      \
-    if (result != 0) gs_record_vmm(t, GS_VMM_RELEASE, handle, 0, 0, 0, GS_DEVICE_CURRENT, GS_FLAG_FAILED);
-
-#define GS_MEMORY_PIN(...) 1
-#define GS_BEFORE_PIN(address, bytes)
-#define GS_AFTER_PIN(address, bytes)                                                                       \
-    if (result == 0)                                                                                       \
-        gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_PINNED, GS_DEVICE_CURRENT, 0, \
-                        GS_FLAG_PINNED_REGISTERED);                                                        \
-    else if (result == GS_OOM)                                                                             \
-        gs_record_cuda_oom(t, bytes, GS_SPACE_PINNED);
-#define GS_MEMORY_UNPIN(...) 1
-#define GS_BEFORE_UNPIN(address) \
-    gs_record_free(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_PINNED, GS_DEVICE_NONE, 0, GS_FLAG_PINNED_REGISTERED);
-#define GS_AFTER_UNPIN(address) GS_AFTER_FREE(PINNED, address, 0)
-
-#define GS_MEMORY_FIND(...) 0 /* of a finder: door_procaddress.c */
-#define GS_MEMORY_TELL(...) 0 /* of a teller: limit.c */
-
-#define GS_MEMORY_COPY(...) 0
-#define GS_BEFORE_COPY(direction, dst, src, bytes) before(t);
-#define GS_AFTER_COPY(direction, dst, src, bytes) \
-    if (result == 0) gs_record_copy(t, NUMBER(dst), NUMBER(src), bytes, default_stream, direction, false);
-#define GS_MEMORY_COPY_ASYNC(...) 0
-#define GS_BEFORE_COPY_ASYNC(direction, dst, src, bytes, stream) before(t);
-#define GS_AFTER_COPY_ASYNC(direction, dst, src, bytes, stream) \
-    if (result == 0) gs_record_copy(t, NUMBER(dst), NUMBER(src), bytes, STREAM(stream), direction, true);
-
-/* Where the sizes, and perhaps the direction, lie in a structure. */
-#define GS_MEMORY_COPY_OF(...) 0
-#define GS_BEFORE_COPY_OF(route) before(t);
-#define GS_AFTER_COPY_OF(route)                                                       \
-    if (result == 0 && t) {                                                           \
-        const struct gs_route r = route;                                              \
-        gs_record_copy(t, r.dst, r.src, r.bytes, default_stream, r.direction, false); \
-    }
-#define GS_MEMORY_COPY_OF_ASYNC(...) 0
-#define GS_BEFORE_COPY_OF_ASYNC(route, stream) before(t);
-#define GS_AFTER_COPY_OF_ASYNC(route, stream)                                        \
-    if (result == 0 && t) {                                                          \
-        const struct gs_route r = route;                                             \
-        gs_record_copy(t, r.dst, r.src, r.bytes, STREAM(stream), r.direction, true); \
-    }
-/* One row for each direction. */
-static inline void record_batch(struct gs_thread *t, const struct gs_batch *b, uint64_t stream)
+static inline void after_copy_async(struct gs_hooked *call, uint8_t direction, uint64_t dst, uint64_t src,
+                                    uint64_t bytes, uint64_t stream)
 {
-    for (int i = 0; t && i <= GS_DIR_H2H; i++) {
-        const struct gs_route *r = &b->way[i];
-        if (!r->bytes) continue;
-        gs_record_copy(t, r->dst, r->src, r->bytes, stream, r->direction, true);
-        before(t); /* the call's time is the first row's */
+    if (call->result == 0) gs_record_copy(call->t, dst, src, bytes, stream, direction, true);
+}
+
+/* The sizes, and perhaps the direction, are in a structure. */
+static inline void after_copy_of(struct gs_hooked *call, struct gs_route route)
+{
+    after_copy(call, route.direction, route.dst, route.src, route.bytes);
+}
+
+static inline void after_copy_of_async(struct gs_hooked *call, struct gs_route route, uint64_t stream)
+{
+    after_copy_async(call, route.direction, route.dst, route.src, route.bytes, stream);
+}
+
+/* One row for each direction; the call's time is the first row's. */
+static inline void after_copy_batch(struct gs_hooked *call, const struct gs_batch *batch, uint64_t stream)
+{
+    if (call->result != 0 || !call->t) return;
+    for (int i = 0; i <= GS_DIR_H2H; i++) {
+        if (!batch->way[i].bytes) continue;
+        after_copy_of_async(call, batch->way[i], stream);
+        start_clock(call);
     }
 }
-#define GS_MEMORY_COPY_BATCH(...) 0
-#define GS_BEFORE_COPY_BATCH(batch, stream) \
-    struct gs_batch moved = {0};            \
-    if (t) moved = batch;                   \
-    before(t);
-#define GS_AFTER_COPY_BATCH(batch, stream) \
-    if (result == 0) record_batch(t, &moved, STREAM(stream));
-/* Managed memory goes to a device or, not `there`, to the host. */
-#define GS_MEMORY_PREFETCH(...) 0
-#define GS_BEFORE_PREFETCH(there, address, bytes, stream) before(t);
-#define GS_AFTER_PREFETCH(there, address, bytes, stream) \
-    GS_AFTER_COPY_ASYNC((there) ? GS_DIR_H2D : GS_DIR_D2H, address, address, bytes, stream)
 
-#define GS_MEMORY_SET(...) 0
-#define GS_BEFORE_SET(dst, bytes) before(t);
-#define GS_AFTER_SET(dst, bytes) \
-    if (result == 0) gs_record_set(t, NUMBER(dst), bytes, default_stream, false);
-#define GS_MEMORY_SET_ASYNC(...) 0
-#define GS_BEFORE_SET_ASYNC(dst, bytes, stream) before(t);
-#define GS_AFTER_SET_ASYNC(dst, bytes, stream) \
-    if (result == 0) gs_record_set(t, NUMBER(dst), bytes, STREAM(stream), true);
+/* Managed memory moves to a device, or to the host. */
+static inline void after_prefetch(struct gs_hooked *call, bool to_device, uint64_t address, uint64_t bytes,
+                                  uint64_t stream)
+{
+    after_copy_async(call, to_device ? GS_DIR_H2D : GS_DIR_D2H, address, address, bytes, stream);
+}
 
-#define GS_MEMORY_SYNC(...) 0
-#define GS_BEFORE_SYNC(kind, handle) before(t);
-#define GS_AFTER_SYNC(kind, handle) \
-    if (result == 0) gs_record_sync(t, GS_SYNC_##kind, NUMBER(handle));
+static inline void after_set(struct gs_hooked *call, uint64_t dst, uint64_t bytes)
+{
+    if (call->result == 0) gs_record_set(call->t, dst, bytes, call->default_stream, false);
+}
 
-/* cuMemGetInfo(NULL, …) happens. */
-#define GS_MEMORY_MEMORY_INFO(...) 0
-#define GS_BEFORE_MEMORY_INFO(free, total)
-#define GS_AFTER_MEMORY_INFO(free, total)                                               \
-    if (result == 0 && gs_limited()) {                                                  \
-        uint64_t seen_free = (free) ? *(free) : 0, seen_total = (total) ? *(total) : 0; \
-        gs_limit_view(GS_DEVICE_CURRENT, &seen_free, &seen_total);                      \
-        if (free) *(free) = (__typeof__(*(free)))seen_free;                             \
-        if (total) *(total) = (__typeof__(*(total)))seen_total;                         \
-    }                                                                                   \
-    if (result == 0 && (free) && (total))                                               \
-        gs_record_sample(t, *(free), *(total), GS_DEVICE_CURRENT, GS_SAMPLE_MEMGETINFO);
+static inline void after_set_async(struct gs_hooked *call, uint64_t dst, uint64_t bytes, uint64_t stream)
+{
+    if (call->result == 0) gs_record_set(call->t, dst, bytes, stream, true);
+}
 
-#define GS_MEMORY_DEVICE_IS(...) 0
-#define GS_BEFORE_DEVICE_IS(device)
-#define GS_AFTER_DEVICE_IS(device) gs_device_set(t, result == 0 ? (device) : GS_DEVICE_UNKNOWN);
-#define GS_MEMORY_CONTEXT_SWITCH(...) 0
-#define GS_BEFORE_CONTEXT_SWITCH()
-#define GS_AFTER_CONTEXT_SWITCH() gs_device_set(t, GS_DEVICE_UNKNOWN);
+static inline void after_sync(struct gs_hooked *call, uint8_t kind, uint64_t handle)
+{
+    if (call->result == 0) gs_record_sync(call->t, kind, handle);
+}
 
-#define GS_MEMORY_CONTEXT_NEW(...) 0
-#define GS_BEFORE_CONTEXT_NEW(context, device)
-#define GS_AFTER_CONTEXT_NEW(context, device) \
-    if (result == 0) gs_record_context(t, NUMBER(context), device);
+/* --- devices and contexts ---------------------------------------------------------------------- */
+
+/* Programs call cuMemGetInfo(NULL, …) too. Inlined because the compiler then knows the sizes. */
+static inline __attribute__((always_inline)) void after_memory_info(struct gs_hooked *call, struct gs_out free,
+                                                                    struct gs_out total)
+{
+    if (call->result != 0) return;
+    if (gs_limited()) {
+        uint64_t free_bytes = read_out(free), total_bytes = read_out(total);
+        gs_limit_view(GS_DEVICE_CURRENT, &free_bytes, &total_bytes);
+        write_out(free, free_bytes);
+        write_out(total, total_bytes);
+    }
+    if (free.at && total.at)
+        gs_record_sample(call->t, read_out(free), read_out(total), GS_DEVICE_CURRENT, GS_SAMPLE_MEMGETINFO);
+}
+
+static inline void after_device_is(struct gs_hooked *call, int device)
+{
+    gs_device_set(call->t, call->result == 0 ? device : GS_DEVICE_UNKNOWN);
+}
+
+static inline void after_context_switch(struct gs_hooked *call)
+{
+    gs_device_set(call->t, GS_DEVICE_UNKNOWN);
+}
+
+static inline void after_context_new(struct gs_hooked *call, uint64_t context, int device)
+{
+    if (call->result == 0) gs_record_context(call->t, context, device);
+}
+
 /* What a context owned goes with it; the store sees that by this record. */
-#define GS_MEMORY_CONTEXT_GONE(...) 0
-#define GS_BEFORE_CONTEXT_GONE(context) before(t);
-#define GS_AFTER_CONTEXT_GONE(context)                           \
-    if (result == 0) gs_record_context_gone(t, NUMBER(context)); \
-    gs_record_implicit_sync(t);
-#define GS_MEMORY_PRIMARY_NEW(...) 0
-#define GS_BEFORE_PRIMARY_NEW(context, device)
-#define GS_AFTER_PRIMARY_NEW(context, device) \
-    if (result == 0) gs_record_primary(t, NUMBER(context), device);
-#define GS_MEMORY_PRIMARY_RELEASED(...) 0
-#define GS_BEFORE_PRIMARY_RELEASED(device) before(t);
-#define GS_AFTER_PRIMARY_RELEASED(device)                   \
-    if (result == 0) gs_record_primary_released(t, device); \
-    gs_device_set(t, GS_DEVICE_UNKNOWN);                    \
-    gs_record_implicit_sync(t);
-#define GS_MEMORY_PRIMARY_RESET(...) 0
-#define GS_BEFORE_PRIMARY_RESET(device) before(t);
-#define GS_AFTER_PRIMARY_RESET(device)                  \
-    if (result == 0) gs_record_primary_gone(t, device); \
-    gs_device_set(t, GS_DEVICE_UNKNOWN);                \
-    gs_record_implicit_sync(t);
-#define GS_MEMORY_DEVICE_RESET(...) 0
-#define GS_BEFORE_DEVICE_RESET() before(t);
-#define GS_AFTER_DEVICE_RESET()                                    \
-    if (result == 0) gs_record_primary_gone(t, GS_DEVICE_CURRENT); \
-    gs_record_implicit_sync(t);
+static inline void after_context_gone(struct gs_hooked *call, uint64_t context)
+{
+    if (call->result == 0) gs_record_context_gone(call->t, context);
+    gs_record_implicit_sync(call->t);
+}
 
-/* A green context is a share of a device's primary one: what is allocated while it is current stays
- * when it goes. */
-#define GS_MEMORY_GREEN_NEW(...) 0
-#define GS_BEFORE_GREEN_NEW(context, device)
-#define GS_AFTER_GREEN_NEW(context, device) \
-    if (result == 0) gs_record_green(t, NUMBER(context), device);
-#define GS_MEMORY_GREEN_GONE(...) 0
-#define GS_BEFORE_GREEN_GONE(context) before(t);
-#define GS_AFTER_GREEN_GONE(context)                             \
-    if (result == 0) gs_record_context_gone(t, NUMBER(context)); \
-    gs_record_implicit_sync(t);
 /* The last who detaches destroys it, and it is current no more. */
-#define GS_MEMORY_CONTEXT_DETACHED(...) 0
-#define GS_BEFORE_CONTEXT_DETACHED(context) before(t);
-#define GS_AFTER_CONTEXT_DETACHED(context)                                                                  \
-    if (result == 0 && t && gs_context_popped(NUMBER(context))) gs_record_context_gone(t, NUMBER(context)); \
-    gs_record_implicit_sync(t);
+static inline void after_context_detached(struct gs_hooked *call, uint64_t context)
+{
+    if (call->result == 0 && call->t && gs_context_popped(context)) gs_record_context_gone(call->t, context);
+    gs_record_implicit_sync(call->t);
+}
 
-#define GS_MEMORY_STREAM_NEW(...) 0
-#define GS_BEFORE_STREAM_NEW(stream)
-#define GS_AFTER_STREAM_NEW(stream) \
-    if (result == 0) gs_record_handle(t, GS_HANDLE_STREAM, NUMBER(stream), GS_DEVICE_CURRENT, false);
-#define GS_MEMORY_STREAM_GONE(...) 0
-#define GS_BEFORE_STREAM_GONE(stream) before(t);
-#define GS_AFTER_STREAM_GONE(stream)                                                                 \
-    if (result == 0) gs_record_handle(t, GS_HANDLE_STREAM, NUMBER(stream), GS_DEVICE_CURRENT, true); \
-    gs_record_implicit_sync(t);
+/* A green context is a share of a device's primary one: what is allocated while it is current stays when it goes. */
+static inline void after_green_new(struct gs_hooked *call, uint64_t context, int device)
+{
+    if (call->result == 0) gs_record_green(call->t, context, device);
+}
 
-/* Other handles: POOL, GRAPH, GRAPH_EXEC. */
-#define GS_MEMORY_HANDLE_NEW(...) 0
-#define GS_BEFORE_HANDLE_NEW(kind, handle, device)
-#define GS_AFTER_HANDLE_NEW(kind, handle, device)                                               \
-    if (result == 0) {                                                                          \
-        if (at_driver && gs_limited()) gs_limit_pool(GS_HANDLE_##kind, NUMBER(handle), device); \
-        gs_record_handle(t, GS_HANDLE_##kind, NUMBER(handle), device, false);                   \
-    }
-#define GS_MEMORY_HANDLE_GONE(...) 0
-#define GS_BEFORE_HANDLE_GONE(kind, handle)                                              \
-    if (at_driver && gs_limited()) gs_limit_pool_gone(GS_HANDLE_##kind, NUMBER(handle)); \
-    before(t);
-#define GS_AFTER_HANDLE_GONE(kind, handle)                                                        \
-    if (result == 0) gs_record_handle(t, GS_HANDLE_##kind, NUMBER(handle), GS_DEVICE_NONE, true); \
-    gs_record_implicit_sync(t);
+static inline void after_primary_new(struct gs_hooked *call, uint64_t context, int device)
+{
+    if (call->result == 0) gs_record_primary(call->t, context, device);
+}
 
-#define GS_MEMORY_POOL_TRIM(...) 0
-#define GS_BEFORE_POOL_TRIM(pool) before(t);
-#define GS_AFTER_POOL_TRIM(pool)                          \
-    if (result == 0) gs_record_pool_now(t, NUMBER(pool)); \
-    gs_record_implicit_sync(t);
+static inline void after_primary_released(struct gs_hooked *call, int device)
+{
+    if (call->result == 0) gs_record_primary_released(call->t, device);
+    gs_device_set(call->t, GS_DEVICE_UNKNOWN);
+    gs_record_implicit_sync(call->t);
+}
 
-/* Nodes that allocate and free. Nothing is allocated before the graph runs, but the address is
- * given. */
-#define GS_MEMORY_GRAPH_ALLOC(...) 1
-#define GS_BEFORE_GRAPH_ALLOC(address, bytes, device)
-#define GS_AFTER_GRAPH_ALLOC(address, bytes, device)                                                          \
-    if (result == 0) {                                                                                        \
-        gs_graph_allocates();                                                                                 \
-        gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_POOL, device, 0, GS_FLAG_GRAPH); \
-    }
-#define GS_MEMORY_GRAPH_FREE(...) 1
-#define GS_BEFORE_GRAPH_FREE(address) \
-    gs_record_free(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_DEVICE, GS_DEVICE_CURRENT, 0, GS_FLAG_GRAPH);
-#define GS_AFTER_GRAPH_FREE(address) \
-    if (result != 0) gs_record_free_failed(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_DEVICE);
-/* A node of any type. */
-#define GS_MEMORY_GRAPH_NODE(...) 1
-#define GS_BEFORE_GRAPH_NODE(params)                               \
-    const bool frees = params && params->type == GS_NODE_MEM_FREE; \
-    if (frees) {                                                   \
-        GS_BEFORE_GRAPH_FREE(params->free.dptr)                    \
-    }
-#define GS_AFTER_GRAPH_NODE(params)                                                                         \
-    if (frees) {                                                                                            \
-        GS_AFTER_GRAPH_FREE(params->free.dptr)                                                              \
-    } else if (result == 0 && params->type == GS_NODE_MEM_ALLOC) {                                          \
-        GS_AFTER_GRAPH_ALLOC(params->alloc.dptr, params->alloc.bytesize, LOCATION(params->alloc.poolProps)) \
-    }
-#define LOCATION(p) gs_location_device(&(p).location)
+static inline void after_primary_reset(struct gs_hooked *call, int device)
+{
+    if (call->result == 0) gs_record_primary_gone(call->t, device);
+    gs_device_set(call->t, GS_DEVICE_UNKNOWN);
+    gs_record_implicit_sync(call->t);
+}
 
-#define GS_MEMORY_GRAPH_LAUNCH(...) 0
-#define GS_BEFORE_GRAPH_LAUNCH(stream)
-#define GS_AFTER_GRAPH_LAUNCH(stream)                 \
-    if (result == 0) {                                \
-        gs_count(t, STREAM(stream), false);           \
-        gs_record_graph_memory(t, GS_DEVICE_CURRENT); \
-    }
-#define GS_MEMORY_GRAPH_TRIM(...) 0
-#define GS_BEFORE_GRAPH_TRIM(device) before(t);
-#define GS_AFTER_GRAPH_TRIM(device)                     \
-    if (result == 0) gs_record_graph_memory(t, device); \
-    gs_record_implicit_sync(t);
+static inline void after_device_reset(struct gs_hooked *call)
+{
+    if (call->result == 0) gs_record_primary_gone(call->t, GS_DEVICE_CURRENT);
+    gs_record_implicit_sync(call->t);
+}
 
-#define GS_MEMORY_CAPTURE_BEGIN(...) 0
-#define GS_BEFORE_CAPTURE_BEGIN(stream, graph)
-#define GS_AFTER_CAPTURE_BEGIN(stream, graph) \
-    if (result == 0 && t) {                   \
-        gs_capture_begun(NUMBER(graph));      \
-        gs_count(t, STREAM(stream), false);   \
-    }
-#define GS_MEMORY_CAPTURE_END(...) 0
-#define GS_BEFORE_CAPTURE_END(graph)
-#define GS_AFTER_CAPTURE_END(graph)                         \
-    if (result == 0 && t && gs_capture_made(NUMBER(graph))) \
-        gs_record_handle(t, GS_HANDLE_GRAPH, NUMBER(graph), GS_DEVICE_NONE, false);
+/* --- streams, pools and graphs ----------------------------------------------------------------- */
 
-#define GS_MEMORY_MARK(...) 0
-#define GS_BEFORE_MARK(kind)
-#define GS_AFTER_MARK(kind) \
-    if (result == 0) gs_record_mark(t, GS_MARK_##kind, 0, NULL, NULL, 0);
+static inline void after_stream_new(struct gs_hooked *call, uint64_t stream)
+{
+    if (call->result == 0) gs_record_handle(call->t, GS_HANDLE_STREAM, stream, GS_DEVICE_CURRENT, false);
+}
 
-/* Too frequent, or too little, for a row each. */
-#define GS_MEMORY_COUNT(...) 0
-#define GS_BEFORE_COUNT(stream)
-#define GS_AFTER_COUNT(stream) \
-    if (result == 0) gs_count(t, STREAM(stream), false);
-#define GS_MEMORY_EVENT_RECORD(...) 0
-#define GS_BEFORE_EVENT_RECORD(event, stream)
-#define GS_AFTER_EVENT_RECORD(event, stream) \
-    if (result == 0) {                       \
-        gs_count(t, STREAM(stream), false);  \
-        gs_record_event(t, NUMBER(event));   \
-    }
-#define GS_MEMORY_EVENT_QUERY(...) 0
-#define GS_BEFORE_EVENT_QUERY(event)
-#define GS_AFTER_EVENT_QUERY(event) \
-    GS_AFTER_QUERY(0)               \
-    if (result == 0) gs_record_event_done(t, NUMBER(event));
-#define GS_NOT_READY 600 /* cudaErrorNotReady, CUDA_ERROR_NOT_READY */
-#define GS_MEMORY_QUERY(...) 0
-#define GS_BEFORE_QUERY(stream)
-#define GS_AFTER_QUERY(stream) \
-    if (result == 0 || result == GS_NOT_READY) gs_count(t, STREAM(stream), result != 0);
+static inline void after_stream_gone(struct gs_hooked *call, uint64_t stream)
+{
+    if (call->result == 0) gs_record_handle(call->t, GS_HANDLE_STREAM, stream, GS_DEVICE_CURRENT, true);
+    gs_record_implicit_sync(call->t);
+}
+
+static inline void after_handle_new(struct gs_hooked *call, uint8_t kind, uint64_t handle, int device)
+{
+    if (call->result != 0) return;
+    if (call->at_driver && gs_limited()) gs_limit_pool(kind, handle, device);
+    gs_record_handle(call->t, kind, handle, device, false);
+}
+
+static inline void before_handle_gone(struct gs_hooked *call, uint8_t kind, uint64_t handle)
+{
+    if (call->at_driver && gs_limited()) gs_limit_pool_gone(kind, handle);
+    start_clock(call);
+}
+
+static inline void after_handle_gone(struct gs_hooked *call, uint8_t kind, uint64_t handle)
+{
+    if (call->result == 0) gs_record_handle(call->t, kind, handle, GS_DEVICE_NONE, true);
+    gs_record_implicit_sync(call->t);
+}
+
+static inline void after_pool_trim(struct gs_hooked *call, uint64_t pool)
+{
+    if (call->result == 0) gs_record_pool_now(call->t, pool);
+    gs_record_implicit_sync(call->t);
+}
+
+/* Nothing is allocated before the graph runs, but the address is known. */
+static inline void after_graph_alloc(struct gs_hooked *call, uint64_t address, uint64_t bytes, int device)
+{
+    if (call->result != 0) return;
+    gs_graph_allocates();
+    gs_record_alloc(call->t, address, bytes, GS_LAYER_DEVICE, GS_SPACE_POOL, device, 0, GS_FLAG_GRAPH);
+}
+
+static inline void before_graph_free(struct gs_hooked *call, uint64_t address)
+{
+    gs_record_free(call->t, address, GS_LAYER_DEVICE, GS_SPACE_DEVICE, GS_DEVICE_CURRENT, 0, GS_FLAG_GRAPH);
+}
+
+static inline void after_graph_free(struct gs_hooked *call, uint64_t address)
+{
+    if (call->result != 0) gs_record_free_failed(call->t, address, GS_LAYER_DEVICE, GS_SPACE_DEVICE);
+}
+
+static inline bool frees(const struct cudaGraphNodeParams *node)
+{
+    return node && node->type == GS_NODE_MEM_FREE;
+}
+
+static inline void before_graph_node(struct gs_hooked *call, const struct cudaGraphNodeParams *node)
+{
+    if (frees(node)) before_graph_free(call, (uintptr_t)node->free.dptr);
+}
+
+static inline void after_graph_node(struct gs_hooked *call, const struct cudaGraphNodeParams *node)
+{
+    if (frees(node))
+        after_graph_free(call, (uintptr_t)node->free.dptr);
+    else if (call->result == 0 && node->type == GS_NODE_MEM_ALLOC)
+        after_graph_alloc(call, (uintptr_t)node->alloc.dptr, node->alloc.bytesize,
+                          gs_location_device(&node->alloc.poolProps.location));
+}
+
+static inline void after_graph_launch(struct gs_hooked *call, uint64_t stream)
+{
+    if (call->result != 0) return;
+    gs_count(call->t, stream, false);
+    gs_record_graph_memory(call->t, GS_DEVICE_CURRENT);
+}
+
+static inline void after_graph_trim(struct gs_hooked *call, int device)
+{
+    if (call->result == 0) gs_record_graph_memory(call->t, device);
+    gs_record_implicit_sync(call->t);
+}
+
+static inline void after_capture_begin(struct gs_hooked *call, uint64_t stream, uint64_t graph)
+{
+    if (call->result != 0 || !call->t) return;
+    gs_capture_begun(graph);
+    gs_count(call->t, stream, false);
+}
+
+static inline void after_capture_end(struct gs_hooked *call, uint64_t graph)
+{
+    if (call->result == 0 && call->t && gs_capture_made(graph))
+        gs_record_handle(call->t, GS_HANDLE_GRAPH, graph, GS_DEVICE_NONE, false);
+}
+
+/* --- moments, and calls that are only counted -------------------------------------------------- */
+
+static inline void after_mark(struct gs_hooked *call, uint8_t kind)
+{
+    if (call->result == 0) gs_record_mark(call->t, kind, 0, NULL, NULL, 0);
+}
+
+static inline void after_count(struct gs_hooked *call, uint64_t stream)
+{
+    if (call->result == 0) gs_count(call->t, stream, false);
+}
+
+static inline void after_query(struct gs_hooked *call, uint64_t stream)
+{
+    if (call->result == 0 || call->result == GS_NOT_READY) gs_count(call->t, stream, call->result != 0);
+}
+
+static inline void after_event_record(struct gs_hooked *call, uint64_t event, uint64_t stream)
+{
+    if (call->result != 0) return;
+    gs_count(call->t, stream, false);
+    gs_record_event(call->t, event);
+}
+
+static inline void after_event_query(struct gs_hooked *call, uint64_t event)
+{
+    after_query(call, call->default_stream);
+    if (call->result == 0) gs_record_event_done(call->t, event);
+}
 
 #endif

@@ -1,13 +1,13 @@
 #include "interpose/api.h"
 
-#include "interpose/acts.h"
+#include "interpose/act_signatures.h"
 
 #include <stddef.h>
 #include <string.h>
 
 const struct gs_api gs_apis[GS_API_COUNT] = {
 #define GS_ROW(layer, symbol, name, versions, stream, params, args, act) \
-    [GS_API_##symbol] = {#name, GS_LIBRARY_##layer, GS_IN_##versions, GS_MEMORY_##act},
+    [GS_API_##symbol] = {#name, GS_LIBRARY_##layer, GS_IN_##versions, GS_MEMORY(act)},
 #include "interpose/cuda_api.def"
 #define GS_TORCH_ROW(symbol, name) [GS_API_##symbol] = {name, GS_LIBRARY_TORCH, 0, false},
     GS_TORCH_APIS(GS_TORCH_ROW)

@@ -48,7 +48,7 @@ struct gs_api {
     const char *name; /* NULL for GS_API_NONE */
     uint8_t library;  /* enum gs_library */
     uint8_t versions; /* GS_IN_… */
-    bool memory;      /* its act gives, takes or maps memory (GS_MEMORY_<act>) */
+    bool memory;      /* its act gives, takes or maps memory (true in act_signatures.h) */
 };
 extern const struct gs_api gs_apis[GS_API_COUNT];
 

@@ -4,14 +4,12 @@
 #include <stdatomic.h>
 #include <string.h>
 #include "interpose/ask.h"
-#include "interpose/graph.h"
 #include "interpose/limit.h"
 
 GS_ASK(RT, cudaError_t, cudaGetDevice, int *)
 GS_ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
 GS_ASK(DRV, CUresult, cuCtxGetCurrent, CUcontext *)
 GS_ASK(DRV, CUresult, cuDeviceGetName, char *, int, CUdevice)
-GS_ASK(DRV, CUresult, cuDeviceGetPCIBusId, char *, int, CUdevice)
 GS_ASK(DRV, CUresult, cuDeviceTotalMem_v2, size_t *, CUdevice)
 GS_ASK(DRV, CUresult, cuMemGetInfo_v2, size_t *, size_t *)
 GS_ASK(DRV, CUresult, cuDevicePrimaryCtxGetState, CUdevice, unsigned int *, int *)
@@ -54,28 +52,6 @@ void gs_device_memory(uint64_t *free_bytes, uint64_t *total_bytes)
 #define DEVICES 64
 static _Atomic uint64_t seen; /* one bit a device */
 static _Atomic uint64_t primary[DEVICES];
-
-/* Where a device is: NVML knows nothing of CUDA's numbers, which CUDA_VISIBLE_DEVICES changes. */
-static char bus[DEVICES][16];
-static _Atomic uint64_t located;
-
-void gs_device_locate(int device)
-{
-    if (atomic_load_explicit(&located, memory_order_acquire) >> device & 1) return;
-    CUresult (*get)(char *, int, CUdevice) = real_cuDeviceGetPCIBusId();
-    if (get && get(bus[device], sizeof bus[device], device) == CUDA_SUCCESS)
-        atomic_fetch_or_explicit(&located, 1ull << device, memory_order_release);
-}
-
-uint64_t gs_device_located(void)
-{
-    return atomic_load_explicit(&located, memory_order_acquire);
-}
-
-const char *gs_device_bus(int device)
-{
-    return bus[device];
-}
 
 static bool first_seen(int device)
 {
@@ -203,10 +179,8 @@ bool gs_device_primary_inactive(int device)
 void gs_device_forget(void)
 {
     atomic_store(&seen, 0);
-    atomic_store(&located, 0);
+    gs_device_bus_forget();
     for (int i = 0; i < DEVICES; i++) atomic_store(&primary[i], 0);
     atomic_store(&last_context, 0);
-    gs_graph_forget();
-    gs_limit_forget();
     for (int i = 0; i < CONTEXTS; i++) atomic_store(&contexts[i], 0);
 }

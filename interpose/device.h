@@ -28,6 +28,7 @@ bool gs_context_popped(uint64_t context);
 uint64_t gs_device_located(void);
 void gs_device_locate(int device);
 const char *gs_device_bus(int device);
+void gs_device_bus_forget(void);
 
 /* A new session knows no device. */
 void gs_device_forget(void);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include "interpose/config.h"
 #include "interpose/resolve.h"
+#include "interpose/say.h"
 #include "interpose/session.h"
 
 int gs_dlopen_filter(const char *file, int mode);

@@ -8,6 +8,7 @@
  * The exported name is an alias of a static function, so that the addresses in gs_wrappers are the
  * wrappers themselves: by its exported name a function's address may be a PLT entry of a
  * non-PIE program. */
+#include "interpose/act_signatures.h"
 #include "interpose/acts.h"
 #include "interpose/door_procaddress.h"
 #include "interpose/recorder.h"
@@ -23,20 +24,23 @@
 /* --- wrappers -------------------------------------------------------------------------------- */
 
 /* One wrapper: of the row `symbol`, for `version`, as the C function gs_do_<where>_<symbol>. */
-#define GS_WRAPPER(layer, where, version, symbol, stream, params, args, act)          \
-    static GS_RESULT_##layer gs_do_##where##_##symbol params                          \
-    {                                                                                 \
-        typedef GS_RESULT_##layer real_function params;                               \
-        real_function *real = (real_function *)gs_real(GS_API_##symbol, version);     \
-        if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer; \
-        const uint64_t default_stream = stream;                                       \
-        const bool at_driver = GS_IS_DRIVER_##layer;                                  \
-        bool withheld = false;                                                        \
-        (void)default_stream, (void)at_driver;                                        \
-        struct gs_thread *t = gs_enter(GS_API_##symbol, __builtin_return_address(0)); \
-        GS_BEFORE_##act GS_RESULT_##layer result = withheld ? GS_OOM : real args;     \
-        GS_AFTER_##act gs_leave(t);                                                   \
-        return result;                                                                \
+#define GS_WRAPPER(layer, where, version, symbol, stream, params, args, act)                                       \
+    static GS_RESULT_##layer gs_do_##where##_##symbol params                                                       \
+    {                                                                                                              \
+        typedef GS_RESULT_##layer real_function params;                                                            \
+        real_function *real = (real_function *)gs_real(GS_API_##symbol, version);                                  \
+        if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer;                              \
+        struct gs_hooked *call = &(struct gs_hooked){.default_stream = stream, .at_driver = GS_IS_DRIVER_##layer}; \
+        struct gs_limit_call cap;                                                                                  \
+        struct gs_batch batch;                                                                                     \
+        (void)&cap, (void)&batch;                                                                                  \
+        cap.capped = false;                                                                                        \
+        call->t = gs_enter(GS_API_##symbol, __builtin_return_address(0));                                          \
+        GS_BEFORE(act);                                                                                            \
+        call->result = call->withheld ? GS_OOM : (int)real args;                                                   \
+        GS_AFTER(act);                                                                                             \
+        gs_leave(call->t);                                                                                         \
+        return (GS_RESULT_##layer)call->result;                                                                    \
     }
 
 /* The same of a finder: nothing is entered, nothing recorded. */
@@ -46,16 +50,9 @@
         typedef GS_RESULT_##layer real_function params;                               \
         real_function *real = (real_function *)gs_real(GS_API_##symbol, version);     \
         if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer; \
-        GS_RESULT_##layer result = real args;                                         \
-        if (result == 0) GS_HAND_OUT_##act;                                           \
+        const GS_RESULT_##layer result = real args;                                   \
+        if (result == 0) GS_AFTER(act);                                               \
         return result;                                                                \
-    }
-#define GS_HAND_OUT_FIND(asked, pointer) gs_hand_out(asked, pointer)
-#define GS_HAND_OUT_TELL(total, device)        \
-    if ((total) && gs_limited()) {             \
-        uint64_t told = *(total);              \
-        gs_limit_view(device, NULL, &told);    \
-        *(total) = (__typeof__(*(total)))told; \
     }
 
 /* gs_at_… is there to carry the version; libgpuspy.map keeps it local. */

@@ -2,12 +2,12 @@
 #ifndef GPUSPY_DOOR_PROCADDRESS_H
 #define GPUSPY_DOOR_PROCADDRESS_H
 
+#include "interpose/api.h"
+
+/* gs_wrappers, which its only caller owns. */
+typedef void *const (*gs_wrapper_table)[GS_VERSIONS];
 /* `*pointer` is what CUDA answered to `asked`. Where it is an export that has a wrapper, the wrapper
  * is put in its place. errno is kept. */
-void gs_hand_out(const char *asked, void **pointer);
-
-/* Writes the names that were handed out without a wrapper to the live session's spool, each once a
- * session. Safe in any thread; no lock, no malloc. */
-void gs_unseen_write(void);
+void gs_hand_out(gs_wrapper_table wrappers, const char *asked, void **pointer);
 
 #endif

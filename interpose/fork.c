@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include "interpose/device.h"
 #include "interpose/drain.h"
+#include "interpose/graph.h"
+#include "interpose/limit.h"
 #include "interpose/nvml.h"
 #include "interpose/resolve.h"
 #include "interpose/session.h"
@@ -93,6 +95,8 @@ static void after_in_child(void)
     gs_watcher_forget();
     gs_nvml_forget();
     gs_device_forget();
+    gs_graph_forget();
+    gs_limit_forget();
     depth = 0;
     locked = at_rest = false;
     if (usable)

@@ -5,73 +5,19 @@
 #include "interpose/ask.h"
 #include "interpose/device.h"
 
-GS_ASK(DRV, CUresult, cuStreamIsCapturing, CUstream, int *)
 GS_ASK(DRV, CUresult, cuDeviceGetGraphMemAttribute, CUdevice, int, void *)
 GS_ASK(DRV, CUresult, cuDeviceGetMemPool, CUmemoryPool *, CUdevice)
 GS_ASK(DRV, CUresult, cuDeviceGetDefaultMemPool, CUmemoryPool *, CUdevice)
 GS_ASK(DRV, CUresult, cuMemPoolGetAttribute, CUmemoryPool, int, void *)
-
-static _Atomic bool captures, allocates;
-
-/* --- captures -------------------------------------------------------------------------------- */
-
-/* Captures into graphs that exist: when they end, nothing has come into being. */
-#define INTO 64
-static _Atomic uint64_t into[INTO];
-
-static bool replace(uint64_t from, uint64_t to)
-{
-    for (int i = 0; i < INTO; i++) {
-        uint64_t expected = from;
-        if (atomic_compare_exchange_strong(&into[i], &expected, to)) return true;
-    }
-    return false;
-}
-
-void gs_capture_begun(uint64_t graph)
-{
-    atomic_store_explicit(&captures, true, memory_order_relaxed);
-    if (graph) replace(0, graph);
-}
-
-bool gs_capture_made(uint64_t graph)
-{
-    return graph && !replace(graph, 0);
-}
-
-bool gs_captured(uint64_t stream)
-{
-    if (!atomic_load_explicit(&captures, memory_order_relaxed)) return false;
-    /* the legacy stream cannot be captured, and must not be asked while another is */
-    if (!stream || stream == GS_STREAM_LEGACY) return false;
-    const int saved = errno;
-    CUresult (*ask)(CUstream, int *) = real_cuStreamIsCapturing();
-    int status = 0;
-    const bool capturing = ask && ask((CUstream)(uintptr_t)stream, &status) == CUDA_SUCCESS && status != 0;
-    errno = saved;
-    return capturing;
-}
-
-uint8_t gs_capture_flags(uint64_t stream)
-{
-    if (!gs_captured(stream)) return 0;
-    gs_graph_allocates();
-    return GS_FLAG_GRAPH;
-}
 
 /* --- memory of graphs ------------------------------------------------------------------------ */
 
 #define DEVICES 64
 static _Atomic uint64_t last_used[DEVICES], last_reserved[DEVICES];
 
-void gs_graph_allocates(void)
-{
-    atomic_store_explicit(&allocates, true, memory_order_relaxed);
-}
-
 void gs_record_graph_memory(struct gs_thread *t, int device)
 {
-    if (!t || !atomic_load_explicit(&allocates, memory_order_relaxed)) return;
+    if (!t || !gs_graph_has_allocated()) return;
     const int saved = errno;
     const int on = gs_device_resolve(t, device);
     CUresult (*get)(CUdevice, int, void *) = real_cuDeviceGetGraphMemAttribute();
@@ -118,5 +64,5 @@ void gs_graph_forget(void)
         atomic_store(&last_used[i], 0);
         atomic_store(&last_reserved[i], 0);
     }
-    for (int i = 0; i < INTO; i++) atomic_store(&into[i], 0);
+    gs_capture_forget();
 }

@@ -1,12 +1,11 @@
 #include "interpose/limit.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "interpose/ask.h"
-#include "interpose/device.h"
-#include "interpose/graph.h"
+#include "interpose/recorder.h"
+#include "interpose/capture.h"
 #include "interpose/nvml.h"
 
 GS_ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
@@ -27,7 +26,7 @@ GS_ASK(DRV, CUresult, cuMemRelease, CUmemGenericAllocationHandle)
 GS_ASK(DRV, CUresult, cuArrayDestroy, CUarray)
 GS_ASK(DRV, CUresult, cuMipmappedArrayDestroy, CUmipmappedArray)
 
-#define DEVICES 64
+#define DEVICES GS_LIMIT_DEVICES
 #define POOLS 64
 #define PAGE (2ull << 20)   /* of physical memory */
 #define CHUNK (32ull << 20) /* what a pool reserves at a time */
@@ -35,89 +34,7 @@ GS_ASK(DRV, CUresult, cuMipmappedArrayDestroy, CUmipmappedArray)
 #define TRY_NS 50000        /* … so long each: 10 ms in all */
 #define UNKNOWN UINT64_MAX
 
-_Atomic bool gs_limit_set;
-static uint64_t all, one[DEVICES];       /* written once, before gs_limit_set */
 static _Atomic uint64_t flight[DEVICES]; /* reserved by calls that have not come back */
-static _Atomic uint64_t others[DEVICES]; /* plus 1; 0: not asked yet */
-
-/* --- the variable ---------------------------------------------------------------------------- */
-
-/* By hand: strncasecmp asks the program's locale. `lower` has letters only. */
-static bool equal_ignoring_case(const char *lower, const char *text, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        if (lower[i] != (text[i] | 0x20)) return false;
-    return true;
-}
-
-static double factor_of(const char *unit, size_t len)
-{
-    static const struct {
-        const char *unit;
-        double factor;
-    } units[] = {{"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40},
-                 {"kb", 1e3},   {"mb", 1e6},     {"gb", 1e9},     {"tb", 1e12},    {"k", 0x1p10},
-                 {"m", 0x1p20}, {"g", 0x1p30},   {"t", 0x1p40}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strlen(units[i].unit) == len && equal_ignoring_case(units[i].unit, unit, len)) return units[i].factor;
-    return 0;
-}
-
-/* A size; where it ends: at a comma or the end. */
-static bool read_size(const char **at, uint64_t *bytes)
-{
-    const char *p = *at;
-    double number = 0, scale = 1;
-    if (*p < '0' || *p > '9') return false;
-    for (; *p >= '0' && *p <= '9'; p++) number = number * 10 + (*p - '0');
-    if (*p == '.') /* by hand: strtod asks the program's locale what a point is */
-        for (p++; *p >= '0' && *p <= '9'; p++) number += (*p - '0') * (scale /= 10);
-    while (*p == ' ') p++;
-    const size_t len = strcspn(p, ", ");
-    const double size = number * factor_of(p, len);
-    for (p += len; *p == ' ';) p++;
-    if (!(size >= 1) || size > 0x1p60 || (*p && *p != ',')) return false;
-    *bytes = (uint64_t)size;
-    *at = p;
-    return true;
-}
-
-static bool read_entry(const char **at, uint64_t *everywhere, uint64_t *each)
-{
-    const char *p = *at;
-    uint64_t *to = everywhere;
-    while (*p == ' ') p++;
-    const size_t digits = strspn(p, "0123456789");
-    if (digits && digits <= 2 && p[digits] == ':') {
-        const int device = atoi(p);
-        if (device >= DEVICES) return false;
-        to = &each[device];
-        p += digits + 1;
-    }
-    if (*to || !read_size(&p, to)) return false; /* said twice */
-    *at = p;
-    return true;
-}
-
-bool gs_limit_read(const char *value)
-{
-    uint64_t everywhere = 0, each[DEVICES] = {0};
-    const char *p = value;
-    for (bool more = true; more; p += more) {
-        if (!read_entry(&p, &everywhere, each)) return false;
-        more = *p == ',';
-    }
-    all = everywhere;
-    memcpy(one, each, sizeof one);
-    atomic_store(&gs_limit_set, true);
-    return true;
-}
-
-uint64_t gs_limit_of(int device)
-{
-    if (device < 0 || device >= DEVICES || !gs_limited()) return 0;
-    return one[device] ? one[device] : all;
-}
 
 /* --- what a device holds --------------------------------------------------------------------- */
 
@@ -164,19 +81,11 @@ static bool ask_elsewhere(int device, size_t *free_bytes, size_t *total)
 
 static uint64_t held_by_others(int device)
 {
-    uint64_t known = atomic_load_explicit(&others[device], memory_order_relaxed);
-    if (!known) {
-        gs_nvml_ask(device); /* a sample tells gs_limit_others */
-        known = atomic_load_explicit(&others[device], memory_order_relaxed);
-        if (!known) gs_limit_others(device, UNKNOWN);
-    }
-    return known ? known - 1 : 0;
-}
-
-void gs_limit_others(int device, uint64_t bytes)
-{
-    if (device < 0 || device >= DEVICES || !gs_limited()) return;
-    atomic_store_explicit(&others[device], bytes == UNKNOWN ? 1 : bytes + 1, memory_order_relaxed);
+    uint64_t bytes = 0;
+    if (gs_limit_others_known(device, &bytes)) return bytes;
+    gs_nvml_ask(device); /* a sample tells gs_limit_others */
+    if (!gs_limit_others_known(device, &bytes)) gs_limit_others(device, UNKNOWN);
+    return bytes;
 }
 
 /* False: it has no cap, or none that means anything, or it can't be asked. */
@@ -441,9 +350,7 @@ int gs_limit_end(struct gs_limit_call *c, int result, uint64_t address)
 
 void gs_limit_forget(void)
 {
-    for (int i = 0; i < DEVICES; i++) {
-        atomic_store(&flight[i], 0);
-        atomic_store(&others[i], 0);
-    }
+    for (int i = 0; i < DEVICES; i++) atomic_store(&flight[i], 0);
+    gs_limit_value_forget();
     for (int i = 0; i < POOLS; i++) atomic_store(&made[i].pool, 0);
 }

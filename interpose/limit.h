@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include "schema/event.h"
 
+#define GS_LIMIT_DEVICES 64 /* of more, the others have no cap */
+
 /* Whether any device is capped. */
 extern _Atomic bool gs_limit_set;
 static inline bool gs_limited(void)
@@ -67,8 +69,11 @@ void gs_limit_pool_gone(int kind, uint64_t pool);
 
 /* What NVML says that other processes hold (UINT64_MAX: it does not know). */
 void gs_limit_others(int device, uint64_t bytes);
+/* False: not asked yet. What NVML does not know counts as 0. */
+bool gs_limit_others_known(int device, uint64_t *bytes);
 
 /* A forked child, which starts anew. */
 void gs_limit_forget(void);
+void gs_limit_value_forget(void);
 
 #endif

@@ -11,26 +11,17 @@
 #include <unistd.h>
 #include "interpose/api.h"
 #include "interpose/device.h"
-#include "interpose/graph.h"
+#include "interpose/capture.h"
 #include "interpose/mark.h"
 #include "interpose/nvml.h"
+#include "interpose/record_write.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
 #include "interpose/slots.h"
 
-/* A preloaded library's thread-locals lie in the static block: no call to find them. */
-static __thread struct gs_thread self __attribute__((tls_model("initial-exec")));
-
 #define EVERYTHING (GS_STACK_PYTHON | GS_STACK_NATIVE)
 /* A free that took longer than this waited for the device; less is the call itself. */
 #define WAITED_NS 20000
-
-uint64_t gs_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - gs_session_start_ns;
-}
 
 /* --- threads --------------------------------------------------------------------------------- */
 
@@ -43,7 +34,7 @@ static void define_thread(struct gs_thread *t)
     struct gs_rec_thread *r = gs_writer_reserve(&t->writer, bytes);
     if (!r) return;
     memset(r, 0, bytes);
-    r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_THREAD, .time_ns = gs_now()};
+    r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_THREAD, .time_ns = gs_record_now()};
     r->tid = (uint32_t)t->writer.owner;
     r->name_len = len;
     memcpy(r + 1, name, len);
@@ -67,30 +58,6 @@ static void open_thread(struct gs_thread *t, uint32_t session)
     if (!adopted) gs_stack_find_python();
     gs_session_watch_thread(t);
     t->session = session;
-}
-
-void gs_thread_end(void *thread)
-{
-    struct gs_thread *t = thread;
-    struct gs_shield shield;
-    gs_shield_begin(&shield);
-    const bool live = t->session && t->session == atomic_load(&gs_session_live);
-    if (live && !gs_slot_park(&t->writer, t->stacks, t->session)) {
-        gs_stacks_close(t->stacks);
-        gs_writer_close(&t->writer);
-    }
-    /* a later destructor of this thread may still call CUDA: it opens the thread anew */
-    const uint8_t ended = t->ended;
-    memset(t, 0, sizeof *t);
-    t->ended = (uint8_t)(ended + 1);
-    gs_shield_end(&shield);
-}
-
-void gs_thread_forked(void)
-{
-    if (self.stacks) gs_stacks_close(self.stacks); /* private memory, copied from the parent */
-    gs_slots_forget();
-    memset(&self, 0, sizeof self);
 }
 
 /* --- entering a wrapper ---------------------------------------------------------------------- */
@@ -154,7 +121,7 @@ static __attribute__((noinline, cold, no_sanitize("address"))) void lose_handler
     if (t->lost_slot && slot < t->lost_slot && *t->lost_slot == t->lost_returns) return;
     t->lost_slot = slot;
     t->lost_returns = *slot;
-    gs_spool_lost(t->writer.spool, gs_now());
+    gs_spool_lost(t->writer.spool, gs_record_now());
 }
 
 /* Inside another wrapper. Only a call about memory inside one that is not makes an event here. */
@@ -175,7 +142,7 @@ static __attribute__((noinline)) struct gs_thread *enter_nested(struct gs_thread
 
 struct gs_thread *gs_enter(uint16_t api, const void *caller)
 {
-    struct gs_thread *t = &self;
+    struct gs_thread *t = &gs_self;
     void *const *frame = __builtin_frame_address(0); /* the wrapper's frame, our return address */
     if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame))
         return enter_nested(t, api, caller, frame);
@@ -194,7 +161,7 @@ struct gs_thread *gs_enter(uint16_t api, const void *caller)
 void gs_leave(struct gs_thread *t)
 {
     if (!t) {
-        if (self.lost_depth) self.lost_depth--;
+        if (gs_self.lost_depth) gs_self.lost_depth--;
         return;
     }
     if (t->depth == 2) t->call = t->outer;
@@ -203,10 +170,10 @@ void gs_leave(struct gs_thread *t)
 
 struct gs_thread *gs_enter_mark(void)
 {
-    struct gs_thread *t = &self;
+    struct gs_thread *t = &gs_self;
     void *const *frame = __builtin_frame_address(0);
     if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame)) {
-        if (t->writing) gs_spool_lost(t->writer.spool, gs_now()); /* as in enter_nested */
+        if (t->writing) gs_spool_lost(t->writer.spool, gs_record_now()); /* as in enter_nested */
         return NULL;
     }
     const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
@@ -230,7 +197,7 @@ void gs_leave_mark(struct gs_thread *t)
 /* An allocation of the driver's inside a wrapper about memory: that one makes the event. */
 static void note(uint64_t address, uint64_t bytes)
 {
-    struct gs_thread *t = &self;
+    struct gs_thread *t = &gs_self;
     if (!t->depth || !gs_apis[t->call.api].memory) return;
     t->call.noted_address = address;
     t->call.noted_bytes = bytes;
@@ -239,51 +206,10 @@ static void note(uint64_t address, uint64_t bytes)
 
 /* --- writing --------------------------------------------------------------------------------- */
 
-static void lose(struct gs_thread *t)
-{
-    struct gs_spool *spool = t->writer.spool;
-    if (!spool) return; /* a forked child comes back out of its parent's call */
-    /* the process was ending when this call came back: it is behind the recording's end */
-    if (atomic_load(&spool->header->closed)) return;
-    gs_spool_lost(spool, gs_now());
-}
-
-/* Room for an event, its header filled; its time is taken after the room, which marks the writer
- * busy, so that no reader passes this moment before the event is there. */
-static void *begin(struct gs_thread *t, uint16_t bytes, uint8_t type, uint8_t flags)
-{
-    t->writing = true;
-    struct gs_rec *r = gs_writer_reserve(&t->writer, bytes);
-    if (!r) {
-        t->writing = false;
-        lose(t);
-        return NULL;
-    }
-    *r = (struct gs_rec){.size = bytes, .type = type, .flags = flags, .stack = t->call.stack, .time_ns = gs_now()};
-    return r;
-}
-#define BEGIN(t, type, kind, flags) ((struct type *)begin(t, sizeof(struct type), kind, flags))
-
-static void end(struct gs_thread *t, const void *record)
-{
-    gs_writer_commit(&t->writer, ((const struct gs_rec *)record)->size);
-    t->writing = false;
-}
-
 static void capture(struct gs_thread *t, unsigned what)
 {
     t->writing = true; /* until the event that it is for has been written */
     t->call.stack = t->stacks ? gs_stack_capture(t->stacks, what, t->call.caller) : 0;
-}
-
-void *gs_record_begin(struct gs_thread *t, uint16_t bytes, uint8_t type)
-{
-    return begin(t, bytes, type, 0);
-}
-
-void gs_record_end(struct gs_thread *t, const void *record)
-{
-    end(t, record);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -316,7 +242,7 @@ static uint64_t write_free(struct gs_thread *t, uint8_t type, uint64_t address, 
                            int device, uint64_t stream, uint8_t flags)
 {
     struct gs_rec_free *r = BEGIN(t, gs_rec_free, type, flags);
-    if (!r) return gs_now();
+    if (!r) return gs_record_now();
     r->address = address;
     r->stream = stream;
     r->api = t->call.api;
@@ -433,7 +359,7 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
 static uint64_t returned_at(struct gs_thread *t)
 {
     gs_writer_busy(&t->writer);
-    return gs_now();
+    return gs_record_now();
 }
 
 static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t src, uint64_t bytes, uint64_t stream,
@@ -502,7 +428,7 @@ void gs_record_sync(struct gs_thread *t, uint8_t kind, uint64_t handle)
 void gs_record_implicit_sync(struct gs_thread *t)
 {
     if (!t || !t->call.start_ns) return;
-    if (gs_now() - t->call.start_ns < WAITED_NS) return;
+    if (gs_record_now() - t->call.start_ns < WAITED_NS) return;
     int saved = errno;
     write_sync(t, GS_SYNC_IMPLICIT, 0, returned_at(t) - t->call.start_ns);
     errno = saved;
@@ -535,11 +461,6 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
         end(t, r);
     }
     errno = saved;
-}
-
-void gs_record_capped(bool capped)
-{
-    self.capped = capped;
 }
 
 void gs_record_cuda_oom_on(struct gs_thread *t, uint64_t requested, uint8_t space, int device)

@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include "interpose/stack.h"
 #include "interpose/allocator.h"
+#include "interpose/say.h"
 #include "schema/event.h"
 #include "schema/spool.h"
 
@@ -131,9 +132,5 @@ void gs_record_end(struct gs_thread *t, const void *record);
 
 /* What is now known of the thread's current device. */
 void gs_device_set(struct gs_thread *t, int device);
-
-/* Anything that goes wrong inside gpuspy ends here: one line on stderr (once per process), no
- * further recording, the application untouched. */
-void gs_deactivate(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

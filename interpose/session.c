@@ -2,16 +2,11 @@
 #include "interpose/session.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "interpose/api.h"
@@ -19,39 +14,26 @@
 #include "interpose/before.h"
 #include "interpose/clock.h"
 #include "interpose/config.h"
-#include "interpose/door_nvtx.h"
-#include "interpose/device.h"
-#include "interpose/door_procaddress.h"
+#include "interpose/unseen.h"
 #include "interpose/drain.h"
-#include "interpose/fork.h"
 #include "interpose/nvml.h"
-#include "interpose/python_failure.h"
 #include "interpose/host.h"
-#include "interpose/inherit.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 #include "interpose/run_path.h"
 #include "interpose/shield.h"
 #include "interpose/summary.h"
 #include "interpose/watcher.h"
-#include "interpose/weak.h"
 #include "schema/store.h"
 #include "schema/store_files.h"
 
-union gs_session_page gs_session_page __attribute__((aligned(4096)));
-uint64_t gs_session_start_ns;
-
-enum { NOT_YET, LIVE, OVER };
-
 static struct {
-    pthread_mutex_t lock; /* held while a session starts, and while the process is copied */
-    _Atomic int state;
+    pthread_mutex_t lock;  /* held while a session starts, and while the process is copied */
     _Atomic bool spooling; /* the spool is mapped: what comes after a failure is counted in it */
     _Atomic bool ended;    /* the database is finished: what comes now is counted there */
     pthread_t ender;       /* the thread that did it */
     uint32_t number;
     pid_t pid;
-    struct gs_spool spool;
     struct gs_run_path path;
     pthread_key_t thread_key;
     bool has_key; /* the program may have used all keys up: threads then end unseen */
@@ -60,89 +42,6 @@ static struct {
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
-#define START_MS 5000   /* longer than a start ever takes */
-#define PATIENCE_MS 200 /* for whoever should read stderr */
-
-static _Atomic bool said_failure;
-static struct stat stderr_at_load;
-
-/* --- saying ---------------------------------------------------------------------------------- */
-
-/* A daemon that closed its descriptors may have a data file of its own at number 2 now. */
-static bool stderr_is_ours(void)
-{
-    struct stat now;
-    if (fstat(STDERR_FILENO, &now) != 0) return false;
-    if (!S_ISREG(now.st_mode) && !S_ISSOCK(now.st_mode)) return true;
-    return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;
-}
-
-/* A reader that is gone must not kill the program (SIGPIPE), one that does not read must not hold it
- * up: a pipe that can be written to takes a whole line of this length. */
-static void write_line(const char *line, size_t len)
-{
-    struct pollfd stderr_now = {.fd = STDERR_FILENO, .events = POLLOUT};
-    for (size_t done = 0; done < len;) {
-        if (poll(&stderr_now, 1, PATIENCE_MS) != 1) return;
-        ssize_t wrote = write(STDERR_FILENO, line + done, len - done);
-        if (wrote < 0 && errno != EINTR) return;
-        if (wrote > 0) done += (size_t)wrote;
-    }
-}
-
-void gs_write_line(const char *line, size_t len)
-{
-    const struct timespec now = {0, 0};
-    sigset_t ours, pending;
-    struct gs_shield shield;
-    if (!stderr_is_ours()) return;
-    gs_shield_begin(&shield);
-    sigpending(&pending);
-    write_line(line, len);
-    sigemptyset(&ours);
-    if (!sigismember(&pending, SIGPIPE)) sigaddset(&ours, SIGPIPE);
-    if (!sigismember(&pending, SIGXFSZ)) sigaddset(&ours, SIGXFSZ); /* stderr is a file at its limit */
-    while (sigtimedwait(&ours, NULL, &now) > 0 || errno == EINTR) continue;
-    gs_shield_end(&shield);
-}
-
-static void say(const char *format, va_list arguments)
-{
-    char line[2048] = "gpuspy: "; /* the thread that has something to say may have a small stack */
-    size_t len = strlen(line);
-    int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
-    if (more < 0) return;
-    len += (size_t)more < sizeof line - len - 1 ? (size_t)more : sizeof line - len - 2;
-    line[len++] = '\n';
-    if (gs_has_own_files())
-        gs_watcher_print(line, len);
-    else
-        gs_write_line(line, len);
-}
-
-void gs_say(const char *format, ...)
-{
-    va_list arguments;
-    int saved = errno;
-    va_start(arguments, format);
-    say(format, arguments);
-    va_end(arguments);
-    errno = saved;
-}
-
-void gs_deactivate(const char *format, ...)
-{
-    int saved = errno;
-    atomic_store(&session.state, OVER); /* in this order: see go_live */
-    atomic_store(&gs_session_live, 0);
-    if (!atomic_exchange(&said_failure, true)) {
-        va_list arguments;
-        va_start(arguments, format);
-        say(format, arguments);
-        va_end(arguments);
-    }
-    errno = saved;
-}
 
 /* --- start ----------------------------------------------------------------------------------- */
 
@@ -258,7 +157,7 @@ static void define_settings(struct gs_writer *w)
 static void define_process(void)
 {
     struct gs_writer w = {0};
-    gs_writer_open(&w, &session.spool);
+    gs_writer_open(&w, gs_session_spool());
     define_apis(&w);
     define_settings(&w);
     w.keeps_number = true;
@@ -272,31 +171,31 @@ static bool open_files(struct gs_store **store)
     gs_session_start_ns = clock_ns(CLOCK_MONOTONIC);
     gs_store_files_guest();
     gs_arguments_read(command, sizeof command);
-    if (!gs_run_path_claim(&session.path, gs_config(), &session.spool, command, gs_session_start_ns, real_ns, error,
+    if (!gs_run_path_claim(&session.path, gs_config(), gs_session_spool(), command, gs_session_start_ns, real_ns, error,
                            sizeof error)) {
         gs_deactivate("not recording: %s", error);
         return false;
     }
     *store = create_store(command, real_ns, error, sizeof error);
-    if (*store && session.spool.private_error)
+    if (*store && gs_session_spool()->private_error)
         gs_say("no shared memory (shmget: %s): if this process is killed, up to %d ms before its end are not "
                "recorded; allow shmget, or raise kernel.shmmni, shmall or shmmax",
-               strerror(session.spool.private_error), GS_SPOOL_COMMIT_MS);
+               strerror(gs_session_spool()->private_error), GS_SPOOL_COMMIT_MS);
     if (*store) return true;
     gs_deactivate("not recording: %s", error);
-    gs_spool_unlink(&session.spool, session.path.spool);
-    gs_spool_close(&session.spool);
+    gs_spool_unlink(gs_session_spool(), session.path.spool);
+    gs_spool_close(gs_session_spool());
     return false;
 }
 
-static bool unprepared_child(void)
+bool gs_session_unprepared(void)
 {
     return session.wiped && !atomic_load_explicit(&gs_session_page.here, memory_order_relaxed);
 }
 
 static bool spool_is_ours(void)
 {
-    return atomic_load(&session.spooling) && session.pid == getpid() && !unprepared_child();
+    return atomic_load(&session.spooling) && session.pid == getpid() && !gs_session_unprepared();
 }
 
 /* Whether a program that ran out of memory ended well is told by nothing else that can be seen in it. */
@@ -304,12 +203,12 @@ static void note_exit(int status, void *unused)
 {
     (void)unused;
     gs_resolve_end();
-    if (spool_is_ours()) gs_spool_exit(&session.spool, status);
+    if (spool_is_ours()) gs_spool_exit(gs_session_spool(), status);
 }
 
 void gs_session_exception(const char *exception, const char *place, bool collector_off)
 {
-    if (spool_is_ours()) gs_spool_exception(&session.spool, exception, place, collector_off);
+    if (spool_is_ours()) gs_spool_exception(gs_session_spool(), exception, place, collector_off);
 }
 
 /* Not when the library is loaded: handlers run last in, first out, and destructors, of which ours ends the
@@ -334,7 +233,7 @@ static void *open_and_drain(void *unused)
     session.pid = getpid();
     define_process();
     gs_before_start(&session.path);
-    int failed = gs_drain_start(&session.spool, store);
+    int failed = gs_drain_start(gs_session_spool(), store);
     if (!failed) return &session;
     gs_store_close(store);
     gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
@@ -346,7 +245,7 @@ static bool open_and_drain_elsewhere(void)
 {
     pthread_t thread;
     void *done = NULL;
-    int failed = gs_watcher_start();
+    int failed = gs_watcher_start(gs_session_end);
     if (!failed) failed = gs_start_thread(&thread, START_STACK, open_and_drain, NULL);
     if (failed)
         gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
@@ -359,23 +258,24 @@ static bool open_and_drain_elsewhere(void)
  * drain may have failed meanwhile: what gs_deactivate stores comes last, whatever the order. */
 static void go_live(void)
 {
-    int expected = NOT_YET;
+    int expected = GS_SESSION_NOT_YET;
     atomic_store(&gs_session_live, ++session.number);
-    if (!atomic_compare_exchange_strong(&session.state, &expected, LIVE)) atomic_store(&gs_session_live, 0);
+    if (!atomic_compare_exchange_strong(&gs_session_state, &expected, GS_SESSION_LIVE))
+        atomic_store(&gs_session_live, 0);
     gs_unseen_write();
 }
 
 static void start(void)
 {
     if (!gs_session_wanted()) {
-        atomic_store(&session.state, OVER);
+        atomic_store(&gs_session_state, GS_SESSION_OVER);
         return;
     }
     if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
     if (!host_allows(true)) return;
     prepare_once();
     if (open_and_drain_elsewhere()) go_live();
-    if (atomic_load(&session.state) != LIVE) gs_watcher_stop();
+    if (atomic_load(&gs_session_state) != GS_SESSION_LIVE) gs_watcher_stop();
 }
 
 /* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so
@@ -398,7 +298,7 @@ static void leave_unprepared_child(void)
     const bool recorded = atomic_exchange(&session.spooling, false) || session.started;
     atomic_store(&gs_session_page.here, true);
     atomic_store(&session.ended, false);
-    atomic_store(&said_failure, false);
+    gs_say_forget();
     if (!recorded && !pthread_mutex_trylock(&session.lock)) { /* it has nothing of another's yet */
         pthread_mutex_unlock(&session.lock);
         return;
@@ -408,27 +308,27 @@ static void leave_unprepared_child(void)
 
 bool gs_session_begin(void)
 {
-    int state = atomic_load(&session.state);
-    if (state == NOT_YET) {
+    int state = atomic_load(&gs_session_state);
+    if (state == GS_SESSION_NOT_YET) {
         /* Before the lock is taken: these read the list of loaded objects, under the loader's lock for it. */
         gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
         gs_host_look();
         pthread_mutex_lock(&session.lock);
-        const bool first = atomic_load(&session.state) == NOT_YET;
+        const bool first = atomic_load(&gs_session_state) == GS_SESSION_NOT_YET;
         if (first) start();
         pthread_mutex_unlock(&session.lock);
-        state = atomic_load(&session.state);
-        if (first && state == LIVE) gs_nvml_begin(&session.spool);
+        state = atomic_load(&gs_session_state);
+        if (first && state == GS_SESSION_LIVE) gs_nvml_begin(gs_session_spool());
     }
-    return state == LIVE;
+    return state == GS_SESSION_LIVE;
 }
 
 bool gs_session_over(void)
 {
-    if (unprepared_child()) leave_unprepared_child();
-    if (atomic_load(&session.state) != OVER) return false;
+    if (gs_session_unprepared()) leave_unprepared_child();
+    if (atomic_load(&gs_session_state) != GS_SESSION_OVER) return false;
     if (atomic_load(&session.spooling))
-        gs_spool_lost(&session.spool, gs_now());
+        gs_spool_lost(gs_session_spool(), gs_now());
     else if (atomic_load(&session.ended))
         lose_late();
     return true;
@@ -436,7 +336,8 @@ bool gs_session_over(void)
 
 void gs_session_missed(void)
 {
-    if (atomic_load(&session.state) == OVER && atomic_load(&session.spooling)) gs_spool_lost(&session.spool, gs_now());
+    if (atomic_load(&gs_session_state) == GS_SESSION_OVER && atomic_load(&session.spooling))
+        gs_spool_lost(gs_session_spool(), gs_now());
 }
 
 bool gs_session_wanted(void)
@@ -447,12 +348,8 @@ bool gs_session_wanted(void)
 bool gs_session_torch_cpu(void)
 {
     /* after a failure they are still asked for, to be counted as lost */
-    return gs_config()->torch_cpu && (atomic_load(&session.state) != OVER || atomic_load(&session.spooling));
-}
-
-struct gs_spool *gs_session_spool(void)
-{
-    return &session.spool;
+    return gs_config()->torch_cpu &&
+           (atomic_load(&gs_session_state) != GS_SESSION_OVER || atomic_load(&session.spooling));
 }
 
 void gs_session_watch_thread(void *thread)
@@ -479,13 +376,13 @@ void gs_session_forked(void)
 {
     atomic_store(&gs_session_live, 0);
     atomic_store(&gs_session_page.here, true);
-    if (atomic_exchange(&session.spooling, false)) gs_spool_close(&session.spool);
+    if (atomic_exchange(&session.spooling, false)) gs_spool_close(gs_session_spool());
     atomic_store(&session.ended, false);
-    memset(&session.spool, 0, sizeof session.spool);
+    memset(gs_session_spool(), 0, sizeof *gs_session_spool());
     gs_thread_forked();
     pthread_mutex_init(&session.lock, NULL);
-    atomic_store(&said_failure, false);
-    atomic_store(&session.state, NOT_YET);
+    gs_say_forget();
+    atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
 }
 
 void gs_session_forked_at_work(void)
@@ -498,60 +395,31 @@ void gs_session_forked_at_work(void)
 
 /* --- load and exit --------------------------------------------------------------------------- */
 
-static void __attribute__((constructor)) load(void)
+void gs_session_load(void)
 {
-    int saved = errno;
-    fstat(STDERR_FILENO, &stderr_at_load);
-    gs_config();
-    /* Before there is a thread: one that forks while another starts the session is to wait for it. */
-    if (gs_session_wanted()) {
-        gs_inherit(gs_config());
-        atomic_store(&gs_session_page.here, true);
-        session.wiped = !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
-        gs_fork_load();
-        gs_resolve_load();
-        gs_weak_load();
-        gs_shield_load();
-        gs_host_load();
-        gs_python_failure_load();
-    }
-    gs_nvtx_announce();
-    errno = saved;
+    atomic_store(&gs_session_page.here, true);
+    session.wiped = !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
 }
 
 void gs_session_end(void)
 {
     struct gs_summary summary;
-    const int state = atomic_load(&session.state);
+    const int state = atomic_load(&gs_session_state);
     /* a child made by a bare clone has the parent's memory and no fork handler */
     if (!atomic_load(&session.spooling) || session.pid != getpid()) return;
     /* What other threads still do while the process ends comes after the recording's end: it is not lost. */
     atomic_store(&session.spooling, false);
-    atomic_store(&session.state, OVER);
+    atomic_store(&gs_session_state, GS_SESSION_OVER);
     atomic_store(&gs_session_live, 0);
     if (!gs_drain_stop(&summary)) {
         gs_watcher_stop();
-        gs_spool_end(&session.spool, gs_now()); /* whoever completes it sees that nobody died */
-        if (gs_drain_vanished()) gs_spool_unlink(&session.spool, session.path.spool);
+        gs_spool_end(gs_session_spool(), gs_now()); /* whoever completes it sees that nobody died */
+        if (gs_drain_vanished()) gs_spool_unlink(gs_session_spool(), session.path.spool);
         return;
     }
     gs_watcher_stop();
-    gs_spool_unlink(&session.spool, session.path.spool);
+    gs_spool_unlink(gs_session_spool(), session.path.spool);
     session.ender = pthread_self();
     atomic_store(&session.ended, true);
-    if (state == LIVE && !gs_config()->quiet) gs_summary_say(&summary, &session.path, gs_config());
-}
-
-static void __attribute__((destructor)) unload(void)
-{
-    int saved = errno, cancel;
-    gs_resolve_end();
-    if (unprepared_child()) return;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    /* another thread may be starting the session: what it has begun is to be finished */
-    const struct timespec until = gs_deadline(CLOCK_REALTIME, START_MS);
-    if (!pthread_mutex_timedlock(&session.lock, &until)) pthread_mutex_unlock(&session.lock);
-    gs_session_end();
-    pthread_setcancelstate(cancel, NULL);
-    errno = saved;
+    if (state == GS_SESSION_LIVE && !gs_config()->quiet) gs_summary_say(&summary, &session.path, gs_config());
 }

@@ -1,48 +1,12 @@
 /* Capturing: both kinds of frames → one hash → a stack number; definitions for what is new. */
 #include "interpose/stack.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include "interpose/stack_cache.h"
 #include "interpose/stack_python.h"
 
 static unsigned enabled;
 static uint32_t native_depth = GS_NATIVE_DEPTH;
-
-/* --- what is missing -------------------------------------------------------------------------- */
-
-static char lacks[512];
-static atomic_flag adding = ATOMIC_FLAG_INIT;
-static const char *_Atomic missing;
-
-void gs_stack_lacks(const char *format, ...)
-{
-    char line[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (atomic_flag_test_and_set(&adding)) return; /* two threads at once: one of the two is enough to be told */
-    size_t n = strlen(lacks);
-    if (strstr(lacks, line) || n + 2 + sizeof line > sizeof lacks) {
-        atomic_flag_clear(&adding);
-        return;
-    }
-    /* Readers may hold the text already: what follows first, then what joins. */
-    strcpy(lacks + (n ? n + 2 : 0), line);
-    if (n) {
-        lacks[n + 1] = ' ';
-        lacks[n] = ';';
-    }
-    atomic_store_explicit(&missing, lacks, memory_order_release);
-    atomic_flag_clear(&adding);
-}
-
-const char *gs_stack_missing(void)
-{
-    return atomic_load_explicit(&missing, memory_order_acquire);
-}
 
 void gs_stack_init(unsigned what, unsigned depth)
 {
@@ -57,7 +21,7 @@ void gs_stack_init(unsigned what, unsigned depth)
 
 void gs_stack_forked(void)
 {
-    atomic_flag_clear(&adding);
+    gs_stack_missing_forked();
     gs_python_forked();
 }
 

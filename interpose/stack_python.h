@@ -71,6 +71,7 @@ void gs_code_watch(void (**dealloc)(void *));
 
 /* One line for gs_stack_missing. */
 void gs_stack_lacks(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void gs_stack_missing_forked(void);
 
 static inline uint64_t gs_stack_mix(uint64_t hash, uint64_t a, uint64_t b)
 {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -11,9 +12,9 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include "interpose/resolve.h"
-#include "interpose/session.h"
 #include "interpose/shield.h"
 #include "schema/open_high.h"
 
@@ -24,11 +25,60 @@ enum { EMPTY, FILLING, FULL };
 static struct {
     sem_t wake;
     _Atomic bool running, stop;
+    void (*end_session)(void);
     _Atomic int end;
     _Atomic int line_state;
     char line[2048];
     size_t line_len;
 } watcher = {.end = GOES_ON};
+
+/* --- stderr ----------------------------------------------------------------------------------- */
+
+#define PATIENCE_MS 200 /* for whoever should read it */
+static struct stat stderr_at_load;
+
+void gs_stderr_load(void)
+{
+    fstat(STDERR_FILENO, &stderr_at_load);
+}
+
+/* A daemon that closed its descriptors may have a data file of its own at number 2 now. */
+static bool stderr_is_ours(void)
+{
+    struct stat now;
+    if (fstat(STDERR_FILENO, &now) != 0) return false;
+    if (!S_ISREG(now.st_mode) && !S_ISSOCK(now.st_mode)) return true;
+    return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;
+}
+
+/* A reader that is gone must not kill the program (SIGPIPE), one that does not read must not hold it
+ * up: a pipe that can be written to takes a whole line of this length. */
+static void write_line(const char *line, size_t len)
+{
+    struct pollfd stderr_now = {.fd = STDERR_FILENO, .events = POLLOUT};
+    for (size_t done = 0; done < len;) {
+        if (poll(&stderr_now, 1, PATIENCE_MS) != 1) return;
+        ssize_t wrote = write(STDERR_FILENO, line + done, len - done);
+        if (wrote < 0 && errno != EINTR) return;
+        if (wrote > 0) done += (size_t)wrote;
+    }
+}
+
+void gs_write_line(const char *line, size_t len)
+{
+    const struct timespec now = {0, 0};
+    sigset_t ours, pending;
+    struct gs_shield shield;
+    if (!stderr_is_ours()) return;
+    gs_shield_begin(&shield);
+    sigpending(&pending);
+    write_line(line, len);
+    sigemptyset(&ours);
+    if (!sigismember(&pending, SIGPIPE)) sigaddset(&ours, SIGPIPE);
+    if (!sigismember(&pending, SIGXFSZ)) sigaddset(&ours, SIGXFSZ); /* stderr is a file at its limit */
+    while (sigtimedwait(&ours, NULL, &now) > 0 || errno == EINTR) continue;
+    gs_shield_end(&shield);
+}
 
 /* --- printing --------------------------------------------------------------------------------- */
 
@@ -57,12 +107,12 @@ static void print_line(void)
 static void end_process(int number)
 {
     if (number > 0xff) { /* that of a thread that left by the system call itself: no handlers run */
-        gs_session_end();
+        watcher.end_session();
         _exit(number >> 8);
     }
     if (number) {
         sigset_t set;
-        gs_session_end(); /* no destructor runs */
+        watcher.end_session(); /* no destructor runs */
         const struct sigaction by_default = {.sa_handler = SIG_DFL};
         sigaction(number, &by_default, NULL);
         sigemptyset(&set);
@@ -173,9 +223,10 @@ static void *run(void *unused)
     return NULL;
 }
 
-int gs_watcher_start(void)
+int gs_watcher_start(void (*end_session)(void))
 {
     pthread_t thread;
+    watcher.end_session = end_session;
     if (sem_init(&watcher.wake, 0, 0)) return errno;
     atomic_store(&watcher.running, true);
     const int failed = gs_start_thread(&thread, STACK_BYTES, run, NULL);

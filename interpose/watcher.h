@@ -6,12 +6,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In the thread that starts the session. 0 or an errno. */
-int gs_watcher_start(void);
+/* In the thread that starts the session; `end_session` before it ends a process. 0 or an errno. */
+int gs_watcher_start(void (*end_session)(void));
 /* The session is over: prints what is still to be printed; the thread ends. */
 void gs_watcher_stop(void);
 /* In a forked child, which has no such thread. */
 void gs_watcher_forget(void);
+
+/* The library is loaded: notes what stderr is. */
+void gs_stderr_load(void);
+/* Writes to stderr what a thread without the program's descriptors had to say. */
+void gs_write_line(const char *line, size_t len);
 
 /* Queues one line for stderr; the watcher prints it, or gs_watcher_stop at the latest. For threads that have
  * no stderr. While a line is queued, further lines are dropped. */

@@ -22,33 +22,9 @@ static const char schema_sql[] =
     "PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF;PRAGMA journal_size_limit=8388608"
 #define BUSY_MS 5000
 
-/* ---------------------------------------------------------------- errors */
-
-int gs_store_fail(struct gs_store *s, const char *what)
-{
-    int error = sqlite3_system_errno(s->db);
-    int code = sqlite3_extended_errcode(s->db);
-    const char *reason = sqlite3_errmsg(s->db);
-    if ((code & 255) == SQLITE_FULL) reason = "the disk is full";
-    snprintf(s->error, sizeof s->error, "%s: %s%s%s", what, reason, (code & 255) == SQLITE_IOERR && error ? ": " : "",
-             (code & 255) == SQLITE_IOERR && error ? strerror(error) : "");
-    return -1;
-}
-
-int gs_store_no_memory(struct gs_store *s)
-{
-    snprintf(s->error, sizeof s->error, "out of memory");
-    return -1;
-}
-
 const char *gs_store_error(const struct gs_store *s)
 {
     return s->error;
-}
-
-int gs_store_sql(struct gs_store *s, const char *sql)
-{
-    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : gs_store_fail(s, "write");
 }
 
 /* ---------------------------------------------------------------- opening */

@@ -12,115 +12,7 @@ static int64_t whole_or_null(uint64_t n)
     return n == UINT64_MAX ? -1 : gs_whole(n);
 }
 
-struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread)
-{
-    while (thread >= s->threads.count) {
-        struct gs_store_thread *t = GS_ARRAY_ADD(&s->threads);
-        if (!t) {
-            gs_store_no_memory(s);
-            return NULL;
-        }
-        memset(t, 0, sizeof *t);
-    }
-    return &s->threads.at[thread];
-}
-
-uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot)
-{
-    const uint32_t row = slot < s->threads.count ? s->threads.at[slot].row : 0;
-    return row ? row : slot;
-}
-
-/* ---------------------------------------------------------------- totals */
-
-static void raise_peak(uint64_t *peak, uint64_t now)
-{
-    if (now > *peak) *peak = now;
-}
-
-static void track_device_level(struct gs_store *s, const struct gs_live *live, int64_t bytes)
-{
-    if (live->space == GS_SPACE_SHARED) bytes = 0; /* its owner counts it */
-    if (gs_on_host(live->space, live->device)) {
-        s->pinned_now += (uint64_t)bytes;
-        raise_peak(&s->summary.pinned_peak, s->pinned_now);
-    } else if (live->device >= 0 && live->device < GS_DEVICES_MAX) {
-        s->device_now[live->device] += (uint64_t)bytes;
-        raise_peak(&s->summary.device[live->device].device_peak, s->device_now[live->device]);
-        s->summary.device[live->device].used = 1;
-    }
-}
-
-static struct gs_check *check_of(struct gs_store *s, uint8_t layer, int device)
-{
-    if (layer == GS_LAYER_HOST) return &s->checks[GS_CPU_CHECK];
-    return device >= 0 && device < GS_DEVICES_MAX ? &s->checks[device] : NULL;
-}
-
-static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t bytes)
-{
-    struct gs_check *check = check_of(s, live->layer, live->device);
-    if (!check) return;
-    if (live->space != GS_SPACE_SHARED)
-        check->running = (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* may wrap, if damaged */
-    uint64_t now = check->running > 0 ? (uint64_t)check->running : 0;
-    if (live->layer == GS_LAYER_HOST) {
-        s->host_now += (uint64_t)bytes;
-        raise_peak(&s->summary.host_peak, s->host_now);
-    } else {
-        raise_peak(&s->summary.device[live->device].tensor_peak, now);
-        s->summary.device[live->device].used = 1;
-    }
-}
-
-/* A lifetime begins (+1) or ends (-1). */
-void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign)
-{
-    int64_t bytes = sign * (int64_t)live->bytes;
-    if (live->layer != GS_LAYER_DEVICE)
-        track_tensor(s, live, bytes);
-    else
-        track_device_level(s, live, bytes);
-}
-
-void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign)
-{
-    gs_store_track_bytes(s, live, sign);
-    if (live->layer != GS_LAYER_DEVICE) return;
-    if (sign < 0) {
-        gs_ranges_remove(&s->ranges, live->address);
-    } else {
-        /* the address of an array is its handle, and host memory may lie right behind it */
-        uint64_t bytes = live->space == GS_SPACE_ARRAY ? 1 : live->bytes;
-        struct gs_range range = {live->address, bytes, live->device, live->space, 0};
-        gs_ranges_add(&s->ranges, &range); /* without memory: copies would count as pageable */
-    }
-}
-
 /* ---------------------------------------------------------------- lifetimes */
-
-int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t free_stack)
-{
-    if ((int64_t)id >= s->first_allocation) { /* begun in this batch: one row with everything */
-        struct gs_row_allocation *row = &s->allocations.at[(int64_t)id - s->first_allocation];
-        row->life_ns = life_ns;
-        row->free_stack = free_stack;
-        return 0;
-    }
-    struct gs_row_end *row = GS_ARRAY_ADD(&s->ends);
-    if (!row) return gs_store_no_memory(s);
-    *row = (struct gs_row_end){(int64_t)id, life_ns, free_stack, (uint32_t)s->ends.count};
-    return 0;
-}
-
-int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns, uint32_t stack)
-{
-    int64_t life = gs_whole(time_ns > live->alloc_ns ? time_ns - live->alloc_ns : 0);
-    gs_store_track(s, live, -1);
-    int rc = gs_store_end_row(s, live->id, life, stack);
-    gs_live_remove(&s->live, live);
-    return rc;
-}
 
 /* Only where the row itself doesn't tell. */
 static int note_owner(struct gs_store *s, const struct gs_live *live)
@@ -129,25 +21,6 @@ static int note_owner(struct gs_store *s, const struct gs_live *live)
     struct gs_row_owner *row = GS_ARRAY_ADD(&s->owners);
     if (!row) return gs_store_no_memory(s);
     *row = (struct gs_row_owner){(int64_t)live->id, live->context, live->home};
-    return 0;
-}
-
-int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
-                       uint64_t stream, uint16_t api)
-{
-    struct gs_row_allocation *row = GS_ARRAY_ADD(&s->allocations);
-    if (!row) return gs_store_no_memory(s);
-    begin->id = (uint64_t)(s->first_allocation + (int64_t)s->allocations.count - 1);
-    int device = begin->device > 126 || begin->device < -1 ? -1 : begin->device;
-    *row = (struct gs_row_allocation){
-        .kind = GS_ALLOCATION_KIND(begin->layer, begin->space, device, api, gs_store_thread_row(s, thread)),
-        .address = (int64_t)begin->address,
-        .bytes = (int64_t)begin->bytes,
-        .alloc_ns = (int64_t)begin->alloc_ns,
-        .life_ns = GS_OPEN,
-        .stream = (int64_t)stream,
-        .alloc_stack = gs_store_stack_id(s, thread, rec->stack),
-    };
     return 0;
 }
 
@@ -254,7 +127,7 @@ static void note_inherited(struct gs_check *check, const struct gs_rec_tensor *r
 
 static void check_total(struct gs_store *s, const struct gs_rec_tensor *rec, bool unknown)
 {
-    struct gs_check *check = check_of(s, rec->layer, rec->device);
+    struct gs_check *check = gs_store_check(s, rec->layer, rec->device);
     if (!check) return;
     note_inherited(check, rec, unknown);
     int64_t difference = (int64_t)((uint64_t)check->running + (uint64_t)check->inherited - rec->total_allocated);

@@ -6,20 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn)
-{
-    sqlite3_stmt *st;
-    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK) return gs_store_fail(s, "read");
-    int rc;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW)
-        if (fn(s, st)) {
-            sqlite3_finalize(st);
-            return -1;
-        }
-    sqlite3_finalize(st);
-    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "read");
-}
-
 static const char *text_at(sqlite3_stmt *row, int column, size_t *length)
 {
     const char *text = (const char *)sqlite3_column_text(row, column);

@@ -8,6 +8,27 @@
  * make us allocate for what lies between. */
 #define NUMBER_JUMP 65536
 
+/* ---------------------------------------------------------------- threads */
+
+struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread)
+{
+    while (thread >= s->threads.count) {
+        struct gs_store_thread *t = GS_ARRAY_ADD(&s->threads);
+        if (!t) {
+            gs_store_no_memory(s);
+            return NULL;
+        }
+        memset(t, 0, sizeof *t);
+    }
+    return &s->threads.at[thread];
+}
+
+uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot)
+{
+    const uint32_t row = slot < s->threads.count ? s->threads.at[slot].row : 0;
+    return row ? row : slot;
+}
+
 /* ---------------------------------------------------------------- strings */
 
 /* Length of the valid UTF-8 sequence at p, 0 if there is none. */

@@ -4,122 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define P "1," /* process_id: a database holds one process */
-
-static const char *const sql[GS_SQL_COUNT] = {
-    /* From feed_…: see store_feed.c. The ids are those that come next: an allocation's is known to
-     * be first_allocation + its index, as no other writes here and no row is ever deleted. */
-    [GS_SQL_ALLOCATION] = "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,"
-                          "alloc_stack_id,free_stack_id) SELECT * FROM feed_allocation",
-    [GS_SQL_ALLOCATION_END] = "UPDATE allocation_row SET life_ns=?,free_stack_id=? WHERE id=?",
-    [GS_SQL_COPY] = "INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id)"
-                    " SELECT * FROM feed_copy",
-    [GS_SQL_MEMSET] = "INSERT INTO memset(process_id,device,bytes,async,start_ns,blocked_ns,stream,"
-                      "stack_id,thread_id,api) SELECT " P "* FROM feed_memset",
-    [GS_SQL_SYNC] = "INSERT INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,"
-                    "thread_id) SELECT " P "* FROM feed_sync",
-    [GS_SQL_OOM] = "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
-                   "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id,capped)"
-                   " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    [GS_SQL_OOM_RECOVERED] = "UPDATE oom SET fatal=0 WHERE id=?",
-    [GS_SQL_SAMPLE] = "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source)"
-                      " VALUES(" P "?,?,?,?,?)",
-    [GS_SQL_RESERVED] = "INSERT INTO reserved(process_id,device,time_ns,bytes) VALUES(" P "?,?,?)",
-    [GS_SQL_CHECK] = "INSERT OR REPLACE INTO tensor_check(process_id,layer,device,events,mismatches,"
-                     "first_mismatch_ns,first_difference,last_difference) VALUES(" P "?,?,?,?,?,?,?)",
-    [GS_SQL_HANDLE] = "INSERT INTO handle(id,process_id,kind,handle,device,create_ns,destroy_ns,api,"
-                      "stack_id) VALUES(?," P "?,?,?,?,?,?,?)",
-    [GS_SQL_HANDLE_END] = "UPDATE handle SET destroy_ns=? WHERE id=?",
-    [GS_SQL_MARK] = "INSERT INTO mark(kind,name,domain,start_ns,life_ns,thread_id)"
-                    " SELECT * FROM feed_mark",
-    [GS_SQL_MARK_END] = "UPDATE mark SET life_ns=? WHERE id=?",
-    [GS_SQL_MARK_NAME] = "INSERT INTO mark_name(id,name) VALUES(?,?)",
-    [GS_SQL_MARK_OPEN] = "INSERT INTO recovery_mark(mark_id,kind,key) VALUES(?,?,?)",
-    [GS_SQL_MARK_CLOSED] = "DELETE FROM recovery_mark WHERE mark_id=?",
-    [GS_SQL_DEVICE_SAMPLE] = "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source,utilisation,"
-                             "memory_utilisation,own_bytes,other_bytes,other_pid,other_name)"
-                             " VALUES(" P "?,?,?,?,?,?,?,?,?,?,?)",
-    [GS_SQL_MAPPING] = "INSERT INTO mapping(id,process_id,allocation_id,device,address,bytes,offset,"
-                       "map_ns,unmap_ns,stack_id) VALUES(?," P "?,?,?,?,?,?,?,?)",
-    [GS_SQL_MAPPING_END] = "UPDATE mapping SET unmap_ns=? WHERE id=?",
-    [GS_SQL_BYTES] = "UPDATE allocation_row SET bytes=? WHERE id=?",
-    [GS_SQL_GRAPH] = "INSERT INTO graph_memory(id,process_id,device,api,address,bytes,time_ns,"
-                     "freed_ns,stream,stack_id,thread_id) VALUES(?," P "?,?,?,?,?,?,?,?,?)",
-    [GS_SQL_GRAPH_END] = "UPDATE graph_memory SET freed_ns=? WHERE id=?",
-    [GS_SQL_POOL] = "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes,api)"
-                    " VALUES(" P "?,?,?,?,?,?)",
-    [GS_SQL_PENDING] = "INSERT INTO pending_free(id,process_id,allocation_id,event,free_ns,done_ns,"
-                       "event_stack_id,free_stack_id) VALUES(?," P "?,?,?,?,?,?)",
-    [GS_SQL_PENDING_END] = "UPDATE pending_free SET done_ns=? WHERE id=?",
-    [GS_SQL_CALLS] = "INSERT INTO call_count(process_id,second,device,stream,api,not_ready,count)"
-                     " VALUES(" P "?,?,?,?,?,?) ON CONFLICT DO UPDATE SET count=count+excluded.count",
-    [GS_SQL_FRAME] = "INSERT INTO frame(id,kind,function,file,line,module_id,offset)"
-                     " VALUES(?,?,?,?,?,?,?)",
-    [GS_SQL_STACK] = "INSERT INTO stack(id,parent_id,frame_id,depth) VALUES(?,?,?,?)",
-    [GS_SQL_MODULE] = "INSERT INTO module(id,path,build_id) VALUES(?,?,?)",
-    [GS_SQL_THREAD] = "INSERT OR REPLACE INTO thread(id,process_id,tid,name) VALUES(?," P "?,?)",
-    [GS_SQL_API] = "INSERT OR REPLACE INTO api(id,name) VALUES(?,?)",
-    /* Several threads may meet a device; whichever record comes last here, the first seen stays. */
-    [GS_SQL_DEVICE] = "INSERT INTO device(id,process_id,device,name,total_bytes,free_bytes,seen_ns,"
-                      "physical_bytes) VALUES(?1+1," P "?1,?2,?3,?4,?5,?6) ON CONFLICT(id) DO UPDATE SET name=?2,"
-                      "total_bytes=?3,free_bytes=?4,seen_ns=?5,physical_bytes=?6 WHERE ?5<seen_ns",
-    [GS_SQL_META] = "INSERT OR REPLACE INTO meta(key,value) VALUES(?,?)",
-    [GS_SQL_NUMBER] = "INSERT OR REPLACE INTO recovery_number(thread,what,number,id)"
-                      " VALUES(?,?,?,?)",
-    [GS_SQL_NUMBER_RESET] = "DELETE FROM recovery_number WHERE thread=?",
-    [GS_SQL_PROGRESS] = "INSERT INTO recovery_thread(thread,seq,offset,time_ns,row) VALUES(?1,?2,?3,?4,?5)"
-                        " ON CONFLICT(thread) DO UPDATE SET seq=?2,offset=?3,time_ns=?4,row=?5",
-    [GS_SQL_LAST_FREE] = "INSERT INTO recovery_thread(thread,free_layer,free_address,free_id)"
-                         " VALUES(?1,?2,?3,?4) ON CONFLICT(thread) DO UPDATE SET"
-                         " free_layer=?2,free_address=?3,free_id=?4",
-    [GS_SQL_VALUE] = "INSERT OR REPLACE INTO recovery_value(name,number,value) VALUES(?,?,?)",
-    [GS_SQL_OWNER] = "INSERT INTO recovery_owner(allocation_id,context,home) VALUES(?,?,?)",
-    [GS_SQL_OBJECT] = "INSERT OR REPLACE INTO recovery_object(allocation_id,refs,named) VALUES(?,?,?)",
-    [GS_SQL_UNDO] = "INSERT OR REPLACE INTO recovery_undo(thread,op,handle,address,bytes,time_ns,"
-                    "allocation_id) VALUES(?,?,?,?,?,?,?)",
-    [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",
-};
-
-const char *const gs_count_names[GS_COUNTS] = {
-    [GS_COUNT_EVENTS] = "events",
-    [GS_COUNT_UNKNOWN_FREES] = "unknown_frees",
-    [GS_COUNT_IMPLIED_FREES] = "implied_frees",
-    [GS_COUNT_FAILED_FREES] = "failed_frees",
-    [GS_COUNT_FREE_SIZE_DIFFERS] = "free_size_differs",
-    [GS_COUNT_UNDEFINED] = "undefined_numbers",
-    [GS_COUNT_UNMATCHED_ENDS] = "unmatched_range_ends",
-};
-
-/* ---------------------------------------------------------------- one statement */
-
-/* Ready to be bound, or NULL. */
-static sqlite3_stmt *statement(struct gs_store *s, enum gs_statement which)
-{
-    if (!s->statements[which] &&
-        sqlite3_prepare_v3(s->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &s->statements[which], NULL) != SQLITE_OK)
-        gs_store_fail(s, "prepare");
-    return s->statements[which];
-}
-
-static int run(struct gs_store *s, sqlite3_stmt *st)
-{
-    int rc = sqlite3_step(st);
-    sqlite3_reset(st);
-    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "write");
-}
+/* ---------------------------------------------------------------- binding */
 
 static void bind_id(sqlite3_stmt *st, int at, uint32_t id) /* 0: NULL */
 {
     if (id)
         sqlite3_bind_int64(st, at, id);
-    else
-        sqlite3_bind_null(st, at);
-}
-
-static void bind_known(sqlite3_stmt *st, int at, int64_t n) /* negative: NULL */
-{
-    if (n >= 0)
-        sqlite3_bind_int64(st, at, n);
     else
         sqlite3_bind_null(st, at);
 }
@@ -138,44 +28,16 @@ static void bind_text_or_null(struct gs_store *s, sqlite3_stmt *st, int at, stru
 }
 
 /* for each row of an array: `body` binds *row to st, then the statement runs */
-#define WRITE(array, which, type, body)                                \
-    do {                                                               \
-        sqlite3_stmt *st = (array).count ? statement(s, which) : NULL; \
-        if ((array).count && !st) return -1;                           \
-        for (size_t i = 0; i < (array).count; i++) {                   \
-            const type *row = &(array).at[i];                          \
-            body;                                                      \
-            if (run(s, st)) return -1;                                 \
-        }                                                              \
+#define WRITE(array, which, type, body)                                         \
+    do {                                                                        \
+        sqlite3_stmt *st = (array).count ? gs_store_statement(s, which) : NULL; \
+        if ((array).count && !st) return -1;                                    \
+        for (size_t i = 0; i < (array).count; i++) {                            \
+            const type *row = &(array).at[i];                                   \
+            body;                                                               \
+            if (gs_store_run(s, st)) return -1;                                 \
+        }                                                                       \
     } while (0)
-
-/* The rows of an array that SQLite reads by itself. */
-static int take(struct gs_store *s, enum gs_statement which, size_t count)
-{
-    sqlite3_stmt *st = count ? statement(s, which) : NULL;
-    if (!st) return count ? -1 : 0;
-    return run(s, st);
-}
-
-sqlite3_stmt *gs_store_statement(struct gs_store *s, enum gs_statement which)
-{
-    return statement(s, which);
-}
-
-int gs_store_run(struct gs_store *s, sqlite3_stmt *st)
-{
-    return run(s, st);
-}
-
-int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count)
-{
-    return take(s, which, count);
-}
-
-void gs_bind_known(sqlite3_stmt *st, int at, int64_t n)
-{
-    bind_known(st, at, n);
-}
 
 /* ---------------------------------------------------------------- definitions */
 
@@ -218,9 +80,9 @@ static int write_definitions(struct gs_store *s)
         sqlite3_bind_int(st, 1, row->device);
         bind_text_or_null(s, st, 2, row->name);
         sqlite3_bind_int64(st, 3, row->total);
-        bind_known(st, 4, row->free);
+        gs_bind_known(st, 4, row->free);
         sqlite3_bind_int64(st, 5, row->seen_ns);
-        bind_known(st, 6, row->physical ? row->physical : -1);
+        gs_bind_known(st, 6, row->physical ? row->physical : -1);
     });
     WRITE(s->settings, GS_SQL_META, struct gs_row_setting, {
         bind_text(s, st, 1, row->key);
@@ -244,7 +106,7 @@ static int write_ends(struct gs_store *s)
         qsort(s->ends.at, s->ends.count, sizeof *s->ends.at, by_id);
     WRITE(s->ends, GS_SQL_ALLOCATION_END, struct gs_row_end, {
         if (i + 1 < s->ends.count && row[1].id == row->id) continue; /* freed and reopened: the last word counts */
-        bind_known(st, 1, row->life_ns);
+        gs_bind_known(st, 1, row->life_ns);
         bind_id(st, 2, row->free_stack);
         sqlite3_bind_int64(st, 3, row->id);
     });
@@ -263,10 +125,10 @@ static int write_ooms(struct gs_store *s)
         sqlite3_bind_int(st, 4, row->space);
         sqlite3_bind_int(st, 5, row->api);
         sqlite3_bind_int64(st, 6, row->requested);
-        bind_known(st, 7, row->free);
-        bind_known(st, 8, row->total);
-        bind_known(st, 9, row->tensor_allocated);
-        bind_known(st, 10, row->tensor_reserved);
+        gs_bind_known(st, 7, row->free);
+        gs_bind_known(st, 8, row->total);
+        gs_bind_known(st, 9, row->tensor_allocated);
+        gs_bind_known(st, 10, row->tensor_reserved);
         sqlite3_bind_int64(st, 11, row->time_ns);
         sqlite3_bind_int(st, 12, row->fatal);
         bind_id(st, 13, row->stack);
@@ -282,8 +144,8 @@ static int write_moments(struct gs_store *s)
     WRITE(s->samples, GS_SQL_SAMPLE, struct gs_row_sample, {
         sqlite3_bind_int(st, 1, row->device);
         sqlite3_bind_int64(st, 2, row->time_ns);
-        bind_known(st, 3, row->free);
-        bind_known(st, 4, row->total);
+        gs_bind_known(st, 3, row->free);
+        gs_bind_known(st, 4, row->total);
         sqlite3_bind_int(st, 5, row->source);
     });
     WRITE(s->reserved, GS_SQL_RESERVED, struct gs_row_reserved, {
@@ -297,8 +159,8 @@ static int write_moments(struct gs_store *s)
         sqlite3_bind_int(st, 2, row->kind);
         sqlite3_bind_int64(st, 3, row->handle);
         sqlite3_bind_int(st, 4, row->device);
-        bind_known(st, 5, row->create_ns);
-        bind_known(st, 6, row->destroy_ns);
+        gs_bind_known(st, 5, row->create_ns);
+        gs_bind_known(st, 6, row->destroy_ns);
         sqlite3_bind_int(st, 7, row->api);
         bind_id(st, 8, row->stack);
     });
@@ -317,7 +179,7 @@ static int write_pendings(struct gs_store *s)
         sqlite3_bind_int64(st, 2, row->allocation);
         sqlite3_bind_int64(st, 3, row->event);
         sqlite3_bind_int64(st, 4, row->free_ns);
-        bind_known(st, 5, row->done_ns);
+        gs_bind_known(st, 5, row->done_ns);
         bind_id(st, 6, row->event_stack);
         bind_id(st, 7, row->free_stack);
     });
@@ -338,13 +200,13 @@ static int write_graphs(struct gs_store *s)
         sqlite3_bind_int64(st, 4, row->address);
         sqlite3_bind_int64(st, 5, row->bytes);
         sqlite3_bind_int64(st, 6, row->time_ns);
-        bind_known(st, 7, row->freed_ns);
+        gs_bind_known(st, 7, row->freed_ns);
         sqlite3_bind_int64(st, 8, row->stream);
         bind_id(st, 9, row->stack);
         bind_id(st, 10, row->thread);
     });
     WRITE(s->graph_ends, GS_SQL_GRAPH_END, struct gs_row_moment, {
-        bind_known(st, 1, row->time_ns);
+        gs_bind_known(st, 1, row->time_ns);
         sqlite3_bind_int64(st, 2, row->id);
     });
     WRITE(s->pools, GS_SQL_POOL, struct gs_row_pool, {
@@ -369,11 +231,11 @@ static int write_mappings(struct gs_store *s)
         sqlite3_bind_int64(st, 5, row->bytes);
         sqlite3_bind_int64(st, 6, row->offset);
         sqlite3_bind_int64(st, 7, row->map_ns);
-        bind_known(st, 8, row->unmap_ns);
+        gs_bind_known(st, 8, row->unmap_ns);
         bind_id(st, 9, row->stack);
     });
     WRITE(s->mapping_ends, GS_SQL_MAPPING_END, struct gs_row_moment, {
-        bind_known(st, 1, row->time_ns);
+        gs_bind_known(st, 1, row->time_ns);
         sqlite3_bind_int64(st, 2, row->id);
     });
     WRITE(s->sizes, GS_SQL_BYTES, struct gs_row_bytes, {
@@ -394,7 +256,7 @@ static int write_counters(struct gs_store *s)
     for (size_t i = 0; i < s->counters.count; i++) {
         const struct gs_row_counter *row = &s->counters.at[i];
         const uint64_t stream = row->key & GS_COUNTER_ANY;
-        sqlite3_stmt *st = statement(s, GS_SQL_CALLS);
+        sqlite3_stmt *st = gs_store_statement(s, GS_SQL_CALLS);
         if (!st) return -1;
         sqlite3_bind_int64(st, 1, s->counted_second);
         sqlite3_bind_int(st, 2, (int)(row->key >> 59 & 15) - 1);
@@ -402,11 +264,11 @@ static int write_counters(struct gs_store *s)
         sqlite3_bind_int(st, 4, (int)(row->key >> 48 & 2047));
         sqlite3_bind_int(st, 5, (int)(row->key >> 63));
         sqlite3_bind_int64(st, 6, (int64_t)row->more);
-        if (run(s, st) || !(st = statement(s, GS_SQL_COUNTER))) return -1;
+        if (gs_store_run(s, st) || !(st = gs_store_statement(s, GS_SQL_COUNTER))) return -1;
         sqlite3_bind_int64(st, 1, row->slot);
         sqlite3_bind_int64(st, 2, (int64_t)row->key);
         sqlite3_bind_int64(st, 3, (int64_t)row->count);
-        if (run(s, st)) return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
@@ -418,7 +280,7 @@ static int write_checks(struct gs_store *s)
     for (int device = 0; device <= GS_CPU_CHECK; device++) {
         const struct gs_check *check = &s->checks[device];
         if (!check->dirty) continue;
-        sqlite3_stmt *st = statement(s, GS_SQL_CHECK);
+        sqlite3_stmt *st = gs_store_statement(s, GS_SQL_CHECK);
         if (!st) return -1;
         sqlite3_bind_int(st, 1, device == GS_CPU_CHECK ? GS_LAYER_HOST : GS_LAYER_TENSOR);
         sqlite3_bind_int(st, 2, device == GS_CPU_CHECK ? -1 : device);
@@ -431,7 +293,7 @@ static int write_checks(struct gs_store *s)
             sqlite3_bind_int64(st, 6, check->first_difference);
         }
         sqlite3_bind_int64(st, 7, check->last_difference);
-        if (run(s, st)) return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
@@ -440,11 +302,11 @@ static int write_counts(struct gs_store *s)
 {
     for (int i = 0; i < GS_COUNTS; i++) {
         if (s->counts[i] == s->saved_counts[i]) continue;
-        sqlite3_stmt *st = statement(s, GS_SQL_META);
+        sqlite3_stmt *st = gs_store_statement(s, GS_SQL_META);
         if (!st) return -1;
         sqlite3_bind_text(st, 1, gs_count_names[i], -1, SQLITE_STATIC);
         sqlite3_bind_int64(st, 2, (int64_t)s->counts[i]);
-        if (run(s, st)) return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
@@ -454,12 +316,12 @@ static int write_counts(struct gs_store *s)
 static int write_value(struct gs_store *s, const char *name, int64_t number, uint64_t now, uint64_t saved)
 {
     if (now == saved) return 0;
-    sqlite3_stmt *st = statement(s, GS_SQL_VALUE);
+    sqlite3_stmt *st = gs_store_statement(s, GS_SQL_VALUE);
     if (!st) return -1;
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     sqlite3_bind_int64(st, 2, number);
     sqlite3_bind_int64(st, 3, (int64_t)now);
-    return run(s, st);
+    return gs_store_run(s, st);
 }
 
 static struct gs_live_bytes live_bytes(const struct gs_store *s)
@@ -513,7 +375,7 @@ static int write_numbers(struct gs_store *s)
     for (size_t i = 0; i < s->numbers.count; i++) {
         const struct gs_row_number *row = &s->numbers.at[i];
         bool reset = row->what == GS_NUMBER_RESET;
-        sqlite3_stmt *st = statement(s, reset ? GS_SQL_NUMBER_RESET : GS_SQL_NUMBER);
+        sqlite3_stmt *st = gs_store_statement(s, reset ? GS_SQL_NUMBER_RESET : GS_SQL_NUMBER);
         if (!st) return -1;
         sqlite3_bind_int64(st, 1, row->thread);
         if (!reset) {
@@ -521,7 +383,7 @@ static int write_numbers(struct gs_store *s)
             sqlite3_bind_int64(st, 3, row->number);
             sqlite3_bind_int64(st, 4, row->id);
         }
-        if (run(s, st)) return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
@@ -534,14 +396,14 @@ static int write_progress(struct gs_store *s, const struct gs_reader *r)
         if (!thread) return -1;
         struct gs_progress at = gs_reader_progress(r, t);
         if (at.seq == thread->saved.seq && at.offset == thread->saved.offset) continue;
-        sqlite3_stmt *st = statement(s, GS_SQL_PROGRESS);
+        sqlite3_stmt *st = gs_store_statement(s, GS_SQL_PROGRESS);
         if (!st) return -1;
         sqlite3_bind_int64(st, 1, t);
         sqlite3_bind_int64(st, 2, (int64_t)at.seq);
         sqlite3_bind_int64(st, 3, at.offset);
         sqlite3_bind_int64(st, 4, (int64_t)at.time_ns);
         sqlite3_bind_int64(st, 5, thread->row);
-        if (run(s, st)) return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
@@ -551,14 +413,14 @@ static int write_last_frees(struct gs_store *s)
     for (size_t t = 0; t < s->threads.count; t++) {
         const struct gs_store_thread *thread = &s->threads.at[t];
         if (!thread->last_free_dirty) continue;
-        sqlite3_stmt *st = statement(s, GS_SQL_LAST_FREE);
+        sqlite3_stmt *st = gs_store_statement(s, GS_SQL_LAST_FREE);
         if (!st) return -1;
         sqlite3_bind_int64(st, 1, (int64_t)t);
         sqlite3_bind_int(st, 2, thread->last_free.layer | (thread->last_free_graph ? 4 : 0));
         sqlite3_bind_int64(st, 3, (int64_t)thread->last_free.address);
         sqlite3_bind_int64(st, 4, (int64_t)thread->last_free.id);
         if (!thread->last_free_set) sqlite3_bind_null(st, 2);
-        if (run(s, st)) return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     return 0;
 }
@@ -568,7 +430,7 @@ static int write_undos(struct gs_store *s)
     for (size_t t = 0; t < s->threads.count; t++) {
         const struct gs_undo *undo = s->threads.at[t].undo;
         if (!undo || !undo->dirty) continue;
-        sqlite3_stmt *st = statement(s, GS_SQL_UNDO);
+        sqlite3_stmt *st = gs_store_statement(s, GS_SQL_UNDO);
         if (!st) return -1;
         sqlite3_bind_int64(st, 1, (int64_t)t);
         sqlite3_bind_int(st, 2, undo->op);
@@ -578,7 +440,7 @@ static int write_undos(struct gs_store *s)
         sqlite3_bind_int64(st, 5, (int64_t)undo->bytes);
         sqlite3_bind_int64(st, 6, (int64_t)undo->time_ns);
         sqlite3_bind_int64(st, 7, (int64_t)undo->object);
-        if (run(s, st)) return -1;
+        if (gs_store_run(s, st)) return -1;
     }
     WRITE(s->owners, GS_SQL_OWNER, struct gs_row_owner, {
         sqlite3_bind_int64(st, 1, row->id);
@@ -592,9 +454,9 @@ static int write_undos(struct gs_store *s)
 
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
 {
-    if (write_definitions(s) || take(s, GS_SQL_ALLOCATION, s->allocations.count) || write_ends(s) ||
-        take(s, GS_SQL_COPY, s->copies.count) || take(s, GS_SQL_MEMSET, s->memsets.count) ||
-        take(s, GS_SQL_SYNC, s->syncs.count) || write_ooms(s) || write_moments(s) || write_mappings(s) ||
+    if (write_definitions(s) || gs_store_take(s, GS_SQL_ALLOCATION, s->allocations.count) || write_ends(s) ||
+        gs_store_take(s, GS_SQL_COPY, s->copies.count) || gs_store_take(s, GS_SQL_MEMSET, s->memsets.count) ||
+        gs_store_take(s, GS_SQL_SYNC, s->syncs.count) || write_ooms(s) || write_moments(s) || write_mappings(s) ||
         write_graphs(s) || write_pendings(s) || write_counters(s) || write_checks(s) || write_counts(s))
         return -1;
     return write_values(s) || write_live(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ||

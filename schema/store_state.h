@@ -358,18 +358,30 @@ struct gs_store {
     } saved_live;
 };
 
-extern const char *const gs_count_names[GS_COUNTS];
-
 /* store.c: opens an existing database; `finished` where its recording is complete. */
 struct gs_store *gs_store_open(const char *path, char *error, size_t error_size);
+
+/* store_sql.c */
+extern const char *const gs_count_names[GS_COUNTS];
 int gs_store_fail(struct gs_store *s, const char *what); /* -1, with SQLite's reason */
 int gs_store_no_memory(struct gs_store *s);              /* -1 */
 int gs_store_sql(struct gs_store *s, const char *sql);   /* runs it: 0 or -1 */
+typedef int (*gs_row_fn)(struct gs_store *s, sqlite3_stmt *row);
+int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn); /* fn for each row, until -1 */
+/* One statement, ready to be bound, or NULL; run to its end: 0 or -1 */
+sqlite3_stmt *gs_store_statement(struct gs_store *s, enum gs_statement which);
+int gs_store_run(struct gs_store *s, sqlite3_stmt *st);
+int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count); /* from feed_… */
+void gs_bind_known(sqlite3_stmt *st, int at, int64_t n);                      /* negative: NULL */
 
-/* store_add.c */
+/* store_names.c */
 struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread);
 /* The thread_id of rows: the thread that uses the writer's slot now. */
 uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot);
+
+/* store_life.c */
+/* What checks the totals of a layer on a device, or NULL. */
+struct gs_check *gs_store_check(struct gs_store *s, uint8_t layer, int device);
 void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign);       /* totals, ranges */
 void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign); /* totals only */
 /* A row of `allocation` for a lifetime that begins; gives begin->id. */
@@ -449,19 +461,12 @@ void gs_store_free_marks(struct gs_store *s);
 /* store_sample.c */
 int gs_store_add_device_sample(struct gs_store *s, const struct gs_rec_device_sample *rec);
 int gs_store_write_device_samples(struct gs_store *s); /* within a transaction */
-/* store_rows.c: one statement, ready to be bound, or NULL; run to its end, 0 or -1 */
-sqlite3_stmt *gs_store_statement(struct gs_store *s, enum gs_statement which);
-int gs_store_run(struct gs_store *s, sqlite3_stmt *st);
-int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count); /* from feed_… */
-void gs_bind_known(sqlite3_stmt *st, int at, int64_t n);                      /* negative: NULL */
 /* store_rows.c: within a transaction */
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r);
 void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r); /* they are committed */
 /* store_feed.c: the tables feed_…, for the life of the connection */
 int gs_store_open_feeds(struct gs_store *s);
 /* store_load.c */
-typedef int (*gs_row_fn)(struct gs_store *s, sqlite3_stmt *row);
-int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn); /* fn for each row, until -1 */
 int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads);
 
 #endif

@@ -38,6 +38,12 @@ ADDED = {
     "a CUDA call": [
         ("interpose/cuda_api.def", "GS_CALL(RT, cudaMalloc, ",
          "GS_CALL(RT, cudaMadeUp, (void **devPtr, size_t size), (devPtr, size), ALLOC(DEVICE, *devPtr, size, 0))\nGS_CALL(RT, cudaMalloc, ")],
+    "a kind of effect that CUDA calls have": [
+        ("interpose/acts.h", "static inline void after_mark(",
+         "static inline void after_novelty(struct gs_hooked *call, uint64_t bytes)\n{\n"
+         "    if (call->result == 0) gs_count(call->t, bytes, false);\n}\n\nstatic inline void after_mark("),
+        ("interpose/act_signatures.h", "#define GS_ACT_MARK(", "#define GS_ACT_NOVELTY(bytes) (false, , after_novelty(call, bytes))\n#define GS_ACT_MARK("),
+        ("interpose/cuda_api.def", "GS_CALL(RT, cudaMalloc, ", "GS_CALL(RT, cudaNovelty, (size_t size), (size), NOVELTY(size))\nGS_CALL(RT, cudaMalloc, ")],
 }
 
 
@@ -73,4 +79,4 @@ def test_one_of_each_is_added_and_built(tmp_path):
     assert answer("estimate", "--params", "1e6", "--gpu", "tesla-zero")
     assert "--max-new" in answer("check", "--help") and "novelty" in answer("report", "--help")
     names = subprocess.run(["nm", "-D", tmp_path / "build/libgpuspy.so"], text=True, stdout=subprocess.PIPE, check=True).stdout
-    assert " T cudaMadeUp" in names
+    assert " T cudaMadeUp" in names and " T cudaNovelty" in names

@@ -1,0 +1,49 @@
+/* The library is loaded, and unloaded with the process. */
+#include <errno.h>
+#include <pthread.h>
+#include "interpose/config.h"
+#include "interpose/door_nvtx.h"
+#include "interpose/fork.h"
+#include "interpose/host.h"
+#include "interpose/inherit.h"
+#include "interpose/python_failure.h"
+#include "interpose/resolve.h"
+#include "interpose/session.h"
+#include "interpose/shield.h"
+#include "interpose/watcher.h"
+#include "interpose/weak.h"
+
+#define START_MS 5000 /* longer than a start ever takes */
+
+static void __attribute__((constructor)) load(void)
+{
+    int saved = errno;
+    gs_stderr_load();
+    gs_config();
+    /* Before there is a thread: one that forks while another starts the session is to wait for it. */
+    if (gs_session_wanted()) {
+        gs_inherit(gs_config());
+        gs_session_load();
+        gs_fork_load();
+        gs_resolve_load();
+        gs_weak_load();
+        gs_shield_load();
+        gs_host_load();
+        gs_python_failure_load();
+    }
+    gs_nvtx_announce();
+    errno = saved;
+}
+
+static void __attribute__((destructor)) unload(void)
+{
+    int saved = errno, cancel;
+    gs_resolve_end();
+    if (gs_session_unprepared()) return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    /* another thread may be starting the session: what it has begun is to be finished */
+    if (gs_session_lock(START_MS)) gs_session_unlock();
+    gs_session_end();
+    pthread_setcancelstate(cancel, NULL);
+    errno = saved;
+}

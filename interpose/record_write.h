@@ -1,0 +1,51 @@
+/* Writing an event into the thread's part of the spool. Inlined: every event passes here. */
+#ifndef GPUSPY_RECORD_WRITE_H
+#define GPUSPY_RECORD_WRITE_H
+
+#include <time.h>
+#include "interpose/recorder.h"
+#include "interpose/state.h"
+
+/* A preloaded library's thread-locals lie in the static block: no call to find them. */
+extern __thread struct gs_thread gs_self __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+static inline uint64_t gs_record_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - gs_session_start_ns;
+}
+
+static inline void lose(struct gs_thread *t)
+{
+    struct gs_spool *spool = t->writer.spool;
+    if (!spool) return; /* a forked child comes back out of its parent's call */
+    /* the process was ending when this call came back: it is behind the recording's end */
+    if (atomic_load(&spool->header->closed)) return;
+    gs_spool_lost(spool, gs_record_now());
+}
+
+/* Room for an event, its header filled; its time is taken after the room, which marks the writer
+ * busy, so that no reader passes this moment before the event is there. */
+static inline void *begin(struct gs_thread *t, uint16_t bytes, uint8_t type, uint8_t flags)
+{
+    t->writing = true;
+    struct gs_rec *r = gs_writer_reserve(&t->writer, bytes);
+    if (!r) {
+        t->writing = false;
+        lose(t);
+        return NULL;
+    }
+    *r = (struct gs_rec){
+        .size = bytes, .type = type, .flags = flags, .stack = t->call.stack, .time_ns = gs_record_now()};
+    return r;
+}
+#define BEGIN(t, type, kind, flags) ((struct type *)begin(t, sizeof(struct type), kind, flags))
+
+static inline void end(struct gs_thread *t, const void *record)
+{
+    gs_writer_commit(&t->writer, ((const struct gs_rec *)record)->size);
+    t->writing = false;
+}
+
+#endif

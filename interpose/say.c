@@ -1,0 +1,54 @@
+#include "interpose/say.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "interpose/state.h"
+#include "interpose/watcher.h"
+#include "interpose/shield.h"
+
+static _Atomic bool said_failure;
+
+static void say(const char *format, va_list arguments)
+{
+    char line[2048] = "gpuspy: "; /* the thread that has something to say may have a small stack */
+    size_t len = strlen(line);
+    int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
+    if (more < 0) return;
+    len += (size_t)more < sizeof line - len - 1 ? (size_t)more : sizeof line - len - 2;
+    line[len++] = '\n';
+    if (gs_has_own_files())
+        gs_watcher_print(line, len);
+    else
+        gs_write_line(line, len);
+}
+
+void gs_say(const char *format, ...)
+{
+    va_list arguments;
+    int saved = errno;
+    va_start(arguments, format);
+    say(format, arguments);
+    va_end(arguments);
+    errno = saved;
+}
+
+void gs_deactivate(const char *format, ...)
+{
+    int saved = errno;
+    atomic_store(&gs_session_state, GS_SESSION_OVER); /* in this order: see go_live in session.c */
+    atomic_store(&gs_session_live, 0);
+    if (!atomic_exchange(&said_failure, true)) {
+        va_list arguments;
+        va_start(arguments, format);
+        say(format, arguments);
+        va_end(arguments);
+    }
+    errno = saved;
+}
+
+void gs_say_forget(void)
+{
+    atomic_store(&said_failure, false);
+}

@@ -1,0 +1,14 @@
+/* What gpuspy says on stderr. */
+#ifndef GPUSPY_SAY_H
+#define GPUSPY_SAY_H
+
+/* One line on stderr, unless the program has put something else in stderr's place. */
+void gs_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Anything that goes wrong inside gpuspy ends here: one line on stderr (once per process), no
+ * further recording, the application untouched. */
+void gs_deactivate(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* In a child that starts anew: its first failure is said again. */
+void gs_say_forget(void);
+
+#endif

@@ -1,0 +1,27 @@
+/* What every file may ask of the session: whether it records, where, and since when. */
+#ifndef GPUSPY_STATE_H
+#define GPUSPY_STATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "schema/spool.h"
+
+/* Number of the session that records now, 0 if none does. Grows with every fork, so that a thread
+ * sees that what it holds belongs to its parent. It lies in a page that the kernel zeroes in a child,
+ * also in one that no fork handler knows of (a bare clone, _Fork). */
+#define gs_session_live (gs_session_page.live)
+extern union gs_session_page {
+    struct {
+        _Atomic uint32_t live;
+        _Atomic bool here; /* this process is the one that looked last whether it is recorded */
+    };
+    char page[4096];
+} gs_session_page;
+extern uint64_t gs_session_start_ns; /* CLOCK_MONOTONIC at time 0 */
+
+enum { GS_SESSION_NOT_YET, GS_SESSION_LIVE, GS_SESSION_OVER };
+extern _Atomic int gs_session_state;
+struct gs_spool *gs_session_spool(void);
+
+#endif
