@@ -117,6 +117,47 @@ def test_the_files_of_a_room_form_no_cycle(top):
     graphlib.TopologicalSorter(uses_by_symbol(top)).prepare()
 
 
+def accepted_words():
+    """CONTRIBUTING's list of a second word, by room or by file of base/"""
+    layout = (ROOT / "CONTRIBUTING.md").read_text().split("## Source layout")[1].split("\n#")[0]
+    words = dict(re.findall(r"^    ([\w/]+?)/? +(\w+)$", layout.split("It also accepts")[1], re.M))
+    assert words and [where for where in words if not list((ROOT / "analyzer").glob(where + "*"))] == []
+    return words
+
+
+def public_names():
+    """(file, name) of what object files define for others, and of the types in headers"""
+    sources = sorted(p.relative_to(ROOT) for p in (ROOT / "analyzer").glob("*/*.c"))
+    objects = {str(BUILD / "obj" / s.with_suffix(".o")): str(s) for s in sources}
+    for line in output("nm", "-A", "--defined-only", "--extern-only", *objects).splitlines():
+        path, rest = line.split(":", 1)
+        if not rest.split()[-1].startswith("__"):
+            yield objects[path], rest.split()[-1]
+    for header in sorted((ROOT / "analyzer").glob("*/*.h")):
+        for name in re.findall(r"\b(?:struct|union|enum) (\w+) \{|^typedef [^;{]*?(\w+)\)?\(", header.read_text(), re.M):
+            yield str(header.relative_to(ROOT)), "".join(name)
+
+
+def test_a_public_name_begins_with_its_rooms_word():
+    also, wrong = accepted_words(), []
+    for file, name in public_names():
+        own = Path(file).stem if room(file) == "base" else room(file)
+        words = [own, *(also[where] for where in (room(file), f"{room(file)}/{Path(file).stem}") if where in also)]
+        if not name.startswith(tuple(words)):
+            wrong.append(f"{file}: {name} does not begin with {' or '.join(words)} (CONTRIBUTING.md, Source layout)")
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_the_analyzer_leaves_the_schemas_prefix_alone():
+    """What begins with gs_ or GS_ is a name of schema/. A macro there puts some together: GS_SYNC_##name."""
+    schema = {w for p in (ROOT / "schema").iterdir() if p.is_file() for w in re.findall(r"\b(?:gs|GS)_\w*", p.read_text())}
+    made = tuple(w for w in schema if w.endswith("_") and len(w) > 3)
+    wrong = {f"{p.relative_to(ROOT)}: {w}" for p in (ROOT / "analyzer").glob("*/*.[chd]*")
+             for w in re.findall(r"\b(?:gs|GS)_\w*", re.sub(r'"(?:\\.|[^"\\\n])*"', "", p.read_text()))
+             if w not in schema and not w.startswith(made)}
+    assert wrong == set(), "\n".join(sorted(wrong))
+
+
 FORMATTER = shutil.which("clang-format")
 
 
