@@ -110,9 +110,9 @@ $(O)/gen/estimate_page.html: $(WEB)/assemble.sh $(ESTIMATE_PAGE)
 	$(call say,GEN,$@)
 	@mkdir -p $(@D)
 	$(Q)$(WEB)/assemble.sh $(ESTIMATE_PAGE) > $@
-$(O)/gen/%.S: $(O)/gen/%.html
-	$(Q)printf '%s\n' '.section .rodata' '.global gs_$*_html, gs_$*_html_end' 'gs_$*_html:' \
-	    '.incbin "$<"' 'gs_$*_html_end: .byte 0' '.section .note.GNU-stack,"",@progbits' > $@
+$(O)/gen/%.S: $(O)/gen/%.html Makefile
+	$(Q)printf '%s\n' '.section .rodata' '.global page_html_$*, page_html_$*_end' 'page_html_$*:' \
+	    '.incbin "$<"' 'page_html_$*_end: .byte 0' '.section .note.GNU-stack,"",@progbits' > $@
 $(O)/obj/page.o $(O)/obj/estimate_page.o: $(O)/obj/%.o: $(O)/gen/%.S
 	$(call say,AS,$<)
 	@mkdir -p $(@D)

@@ -50,7 +50,7 @@ static int close_output(int code)
         failed = true;
         why = strerror(errno);
     }
-    if (quiet && pager_runs()) failed = false; /* who leaves a pager has seen enough */
+    if (quiet && pager_is_running()) failed = false; /* who leaves a pager has seen enough */
     pager_wait();
     if (failed && !quiet) complain("cannot write the output: %s; what was printed is not complete", why);
     return failed && !code ? EXIT_INPUT : code;
@@ -71,11 +71,11 @@ int main(int argc, char **argv)
     else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         puts("gpuspy " GPUSPY_VERSION);
     else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-        help_overview(commands, stdout);
+        command_help_overview(commands, stdout);
     else if (*name)
         code = command_unknown(name);
     else {
-        help_overview(commands, stderr);
+        command_help_overview(commands, stderr);
         code = EXIT_USAGE;
     }
     return close_output(code);

@@ -9,67 +9,67 @@ enum { UNTOLD = 64 };
 static const int64_t small_block = 1 << 20; /* larger blocks lie in the pool of large ones */
 
 static const char *const moment_words[] = {
-#define WORD(s, w) [GS_MOMENT_##s] = w,
-    GS_MOMENTS(WORD)
+#define WORD(s, w) [ALLOCATOR_MOMENT_##s] = w,
+    ALLOCATOR_MOMENTS(WORD)
 #undef WORD
 };
 static const char *const pool_words[] = {
-#define WORD(s, w) [GS_POOL_##s] = w,
-    GS_POOLS(WORD)
+#define WORD(s, w) [ALLOCATOR_POOL_##s] = w,
+    ALLOCATOR_POOLS(WORD)
 #undef WORD
 };
 static const char *const flush_words[] = {
-#define WORD(s, w) [GS_FLUSH_##s] = w,
-    GS_FLUSHES(WORD)
+#define WORD(s, w) [ALLOCATOR_FLUSH_##s] = w,
+    ALLOCATOR_FLUSHES(WORD)
 #undef WORD
 };
-const char *gs_moment_word(enum gs_moment_kind moment)
+const char *allocator_moment_word(enum allocator_moment_kind moment)
 {
     return moment_words[moment];
 }
-const char *gs_pool_word(enum gs_pool_kind pool)
+const char *allocator_pool_word(enum allocator_pool_kind pool)
 {
     return pool_words[pool];
 }
-const char *gs_flush_word(enum gs_flush_kind kind)
+const char *allocator_flush_word(enum allocator_flush_kind kind)
 {
     return flush_words[kind];
 }
 
 /* --- segments ------------------------------------------------------------------------------------ */
 
-static enum gs_known torchs(const struct gs_builder *b, uint32_t owner)
+static enum run_known torchs(const struct site_builder *b, uint32_t owner)
 {
-    return !owner ? GS_UNSURE : gs_owner_kind(b, owner) == GS_OWNER_TORCH ? GS_YES : GS_NO;
+    return !owner ? RUN_UNSURE : site_owner_kind(b, owner) == RESULT_OWNER_TORCH ? RUN_YES : RUN_NO;
 }
 
-enum gs_known gs_allocators_own(struct gs_builder *b, uint32_t location)
+enum run_known allocator_owns(struct site_builder *b, uint32_t location)
 {
-    return torchs(b, gs_owner_of_location(b, location));
+    return torchs(b, site_owner_of_location(b, location));
 }
 
-enum gs_known gs_allocators_maps(struct gs_builder *b, uint32_t stack)
+enum run_known allocator_maps(struct site_builder *b, uint32_t stack)
 {
-    return torchs(b, stack == GS_NONE ? 0 : gs_owner_of(b, stack));
+    return torchs(b, stack == RUN_NONE ? 0 : site_owner_of(b, stack));
 }
 
 static uint64_t moment_key(uint64_t address, int64_t alloc_ns)
 {
-    return gs_hash64(address) ^ (uint64_t)alloc_ns;
+    return map_hash(address) ^ (uint64_t)alloc_ns;
 }
 
-static void segment_add(struct gs_allocators *a, const struct gs_lifetime *life)
+static void segment_add(struct allocator_replay *a, const struct run_lifetime *life)
 {
     uint32_t at = a->spare_n ? a->spare[--a->spare_n] : (uint32_t)a->segments_n;
     if (at == a->segments_n) {
-        (void)GS_PUSH(a->segments, a->segments_n, a->segments_cap);
+        (void)ARENA_PUSH(a->segments, a->segments_n, a->segments_cap);
     }
-    a->segments[at] = (struct gs_segment){.address = life->address,
-                                          .bytes = life->bytes,
-                                          .alloc_ns = life->alloc_ns,
-                                          .location = life->location,
-                                          .device = life->device};
-    *gs_map_at(&a->of_address, life->address) = at;
+    a->segments[at] = (struct allocator_segment){.address = life->address,
+                                                 .bytes = life->bytes,
+                                                 .alloc_ns = life->alloc_ns,
+                                                 .location = life->location,
+                                                 .device = life->device};
+    *map_at(&a->of_address, life->address) = at;
     if (a->untold_n == UNTOLD) {
         memmove(a->untold, a->untold + 1, --a->untold_n * sizeof *a->untold);
     }
@@ -78,19 +78,19 @@ static void segment_add(struct gs_allocators *a, const struct gs_lifetime *life)
 
 /* Kept where it was live at the highest total so far, or at a failure: if the total rises later, it was
  * kept in vain, but few are. */
-static void segment_gone(struct gs_allocators *a, const struct gs_lifetime *life)
+static void segment_gone(struct allocator_replay *a, const struct run_lifetime *life)
 {
-    uint32_t at = gs_map_get(&a->of_address, life->address);
-    if (at == GS_MAP_NEW || at >= a->segments_n || a->segments[at].address != life->address ||
+    uint32_t at = map_get(&a->of_address, life->address);
+    if (at == MAP_NEW || at >= a->segments_n || a->segments[at].address != life->address ||
         a->segments[at].alloc_ns != life->alloc_ns) {
         return;
     }
-    struct gs_segment *s = &a->segments[at];
+    struct allocator_segment *s = &a->segments[at];
     const int64_t peak = s->device >= 0 && s->device < 128 ? a->peak[s->device].ns : -1;
     const bool at_end = a->end_ns >= s->alloc_ns && life->free_ns > a->end_ns;
     if (peak >= s->alloc_ns || a->last_oom_ns >= s->alloc_ns || at_end) {
-        *gs_map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
-        *GS_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;
+        *map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
+        *ARENA_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;
     }
     for (size_t i = 0; i < a->untold_n; i++) {
         if (a->untold[i] == at) {
@@ -99,39 +99,42 @@ static void segment_gone(struct gs_allocators *a, const struct gs_lifetime *life
     }
     s->address = 0;
     s->alloc_ns = -1;
-    *GS_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
+    *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
 }
 
-struct gs_told gs_allocators_told(const struct gs_allocators *a, uint64_t address, int64_t alloc_ns)
+struct allocator_affinity allocator_segment_affinity(const struct allocator_replay *a, uint64_t address,
+                                                     int64_t alloc_ns)
 {
-    static const struct gs_told nothing;
-    uint32_t at = gs_map_get(&a->kept, moment_key(address, alloc_ns));
-    const struct gs_segment *s = at == GS_MAP_NEW ? NULL : &a->kept_list[at];
+    static const struct allocator_affinity nothing;
+    uint32_t at = map_get(&a->kept, moment_key(address, alloc_ns));
+    const struct allocator_segment *s = at == MAP_NEW ? NULL : &a->kept_list[at];
     return s && s->address == address && s->alloc_ns == alloc_ns ? s->told : nothing;
 }
 
 /* --- what a block tells -------------------------------------------------------------------------- */
 
-struct gs_told gs_told_by(const struct gs_allocators *a, int64_t bytes, uint64_t stream, bool captured)
+struct allocator_affinity allocator_block_affinity(const struct allocator_replay *a, int64_t bytes, uint64_t stream,
+                                                   bool captured)
 {
     const bool small = bytes <= small_block;
-    return (struct gs_told){.stream = stream,
-                            .stream_known = a->streams_known && stream != GS_STREAM_UNKNOWN,
-                            .pool = captured ? (small ? GS_POOL_PRIVATE_SMALL : GS_POOL_PRIVATE_LARGE)
-                                             : (small ? GS_POOL_SMALL : GS_POOL_LARGE)};
+    return (struct allocator_affinity){
+        .stream = stream,
+        .stream_known = a->streams_known && stream != GS_STREAM_UNKNOWN,
+        .pool = captured ? (small ? ALLOCATOR_POOL_PRIVATE_SMALL : ALLOCATOR_POOL_PRIVATE_LARGE)
+                         : (small ? ALLOCATOR_POOL_SMALL : ALLOCATOR_POOL_LARGE)};
 }
 
-static struct gs_told told_by(const struct gs_allocators *a, const struct gs_lifetime *block)
+static struct allocator_affinity affinity_of(const struct allocator_replay *a, const struct run_lifetime *block)
 {
-    return gs_told_by(a, block->bytes, block->stream, block->space == GS_SPACE_POOL);
+    return allocator_block_affinity(a, block->bytes, block->stream, block->space == GS_SPACE_POOL);
 }
 
-static void tell_segments(struct gs_allocators *a, const struct gs_lifetime *block)
+static void set_segment_affinity(struct allocator_replay *a, const struct run_lifetime *block)
 {
     for (size_t i = 0; i < a->untold_n;) {
-        struct gs_segment *s = &a->segments[a->untold[i]];
+        struct allocator_segment *s = &a->segments[a->untold[i]];
         if (block->address - s->address < (uint64_t)s->bytes) {
-            s->told = told_by(a, block);
+            s->told = affinity_of(a, block);
             a->untold[i] = a->untold[--a->untold_n];
         } else {
             i++;
@@ -140,20 +143,20 @@ static void tell_segments(struct gs_allocators *a, const struct gs_lifetime *blo
 }
 
 /* Whether a piece has been mapped by then that was not looked at. */
-static inline bool mapping_waits(const struct gs_allocators *a, int64_t ns)
+static inline bool mapping_waits(const struct allocator_replay *a, int64_t ns)
 {
     if (a->mapping_next >= a->mappings_n) {
         return false;
     }
-    const struct gs_mapping *m = &a->mappings[a->mapping_next];
+    const struct run_mapping *m = &a->mappings[a->mapping_next];
     return m->process == a->process && m->map_ns <= ns;
 }
 
 /* Pieces wait for the block that they were mapped for; a large one is mapped in many. */
-static void mapped_until(struct gs_allocators *a, int64_t ns)
+static void mapped_until(struct allocator_replay *a, int64_t ns)
 {
     for (; mapping_waits(a, ns) && a->untold_mappings_n < UNTOLD; a->mapping_next++) {
-        if (gs_allocators_maps(a->b, a->mappings[a->mapping_next].stack) != GS_NO) {
+        if (allocator_maps(a->b, a->mappings[a->mapping_next].stack) != RUN_NO) {
             a->untold_mappings[a->untold_mappings_n++] = a->mapping_next;
         }
     }
@@ -164,20 +167,20 @@ static bool overlap(uint64_t a, int64_t a_bytes, uint64_t b, int64_t b_bytes)
     return a < b + (uint64_t)b_bytes && b < a + (uint64_t)a_bytes;
 }
 
-static void tell_mappings(struct gs_allocators *a, const struct gs_lifetime *block)
+static void set_mapping_affinity(struct allocator_replay *a, const struct run_lifetime *block)
 {
     do {
         mapped_until(a, block->alloc_ns);
         for (size_t i = 0; i < a->untold_mappings_n;) {
             const size_t at = a->untold_mappings[i];
-            const struct gs_mapping *m = &a->mappings[at];
+            const struct run_mapping *m = &a->mappings[at];
             const bool gone = m->unmap_ns <= block->alloc_ns;
             if (!gone && !overlap(m->address, m->bytes, block->address, block->bytes)) {
                 i++;
                 continue;
             }
             if (!gone) {
-                a->mapping_told[at] = told_by(a, block);
+                a->mapping_told[at] = affinity_of(a, block);
             }
             a->untold_mappings[i] = a->untold_mappings[--a->untold_mappings_n];
         }
@@ -189,109 +192,109 @@ static void tell_mappings(struct gs_allocators *a, const struct gs_lifetime *blo
 
 /* --- the replay ------------------------------------------------------------------------------------ */
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void segments_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_allocators *a = self;
+    struct allocator_replay *a = self;
     if (life->layer == GS_LAYER_TENSOR) {
         if (life->device >= 0 && life->device < 128 && series->live_bytes > a->peak[life->device].bytes) {
-            a->peak[life->device] = (struct gs_peak_now){series->live_bytes, life->alloc_ns};
+            a->peak[life->device] = (struct allocator_peak_now){series->live_bytes, life->alloc_ns};
         }
         if (a->untold_n) {
-            tell_segments(a, life);
+            set_segment_affinity(a, life);
         }
         if (a->untold_mappings_n || mapping_waits(a, life->alloc_ns)) {
-            tell_mappings(a, life);
+            set_mapping_affinity(a, life);
         }
         a->blocks_made++;
         return;
     }
-    if (series->layer != GS_SERIES_DEVICE) {
+    if (series->layer != RUN_SERIES_DEVICE) {
         return;
     }
-    const enum gs_known own = gs_allocators_own(a->b, life->location);
-    if (own != GS_NO && life->space == GS_SPACE_DEVICE) {
+    const enum run_known own = allocator_owns(a->b, life->location);
+    if (own != RUN_NO && life->space == GS_SPACE_DEVICE) {
         segment_add(a, life);
     }
-    gs_flushes_alloc(a->flushes, life, own == GS_YES);
+    allocator_flushes_alloc(a->flushes, life, own == RUN_YES);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void segments_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_allocators *a = self;
-    if (series->layer != GS_SERIES_DEVICE) {
+    struct allocator_replay *a = self;
+    if (series->layer != RUN_SERIES_DEVICE) {
         return;
     }
-    if (gs_allocators_own(a->b, life->location) == GS_YES) {
-        gs_flushes_free(a->flushes, life);
+    if (allocator_owns(a->b, life->location) == RUN_YES) {
+        allocator_flushes_free(a->flushes, life);
     }
     if (life->space == GS_SPACE_DEVICE) {
         segment_gone(a, life);
     }
 }
 
-static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+static void segments_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
-    struct gs_allocators *a = self;
+    struct allocator_replay *a = self;
     (void)index;
     a->last_oom_ns = oom->time_ns;
-    gs_flushes_oom(a->flushes, oom);
+    allocator_flushes_oom(a->flushes, oom);
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void segments_on_process_start(void *self, uint32_t process)
 {
-    struct gs_allocators *a = self;
+    struct allocator_replay *a = self;
     a->process = process;
-    a->streams_known = gs_run_settings_known(a->b->run, process);
+    a->streams_known = run_settings_are_known(a->b->run, process);
     a->segments_n = a->spare_n = a->untold_n = a->untold_mappings_n = 0;
-    gs_map_free(&a->of_address);
-    a->of_address = (struct gs_map){0};
+    map_free(&a->of_address);
+    a->of_address = (struct map){0};
     a->mapping_next = 0;
     while (a->mapping_next < a->mappings_n && a->mappings[a->mapping_next].process < process) {
         a->mapping_next++;
     }
     for (size_t i = 0; i < 128; i++) {
-        a->peak[i] = (struct gs_peak_now){0, -1};
+        a->peak[i] = (struct allocator_peak_now){0, -1};
     }
     a->last_oom_ns = -1;
     size_t n;
-    a->end_ns = gs_run_processes(a->b->run, &n)[process].last_alloc_ns;
-    gs_flushes_process(a->flushes, process);
+    a->end_ns = run_processes(a->b->run, &n)[process].last_alloc_ns;
+    allocator_flushes_process(a->flushes, process);
 }
 
 /* What is live at the end may be asked for, too. */
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void segments_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
-    struct gs_allocators *a = self;
+    struct allocator_replay *a = self;
     (void)process;
     (void)end_ns;
     for (size_t i = 0; i < a->segments_n; i++) {
-        const struct gs_segment *s = &a->segments[i];
+        const struct allocator_segment *s = &a->segments[i];
         if (s->alloc_ns >= 0) {
-            *gs_map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
-            *GS_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;
+            *map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
+            *ARENA_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;
         }
     }
 }
 
-void gs_allocators_start(struct gs_builder *b, struct gs_observer *observer)
+void allocator_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_allocators *a = gs_realloc(NULL, 1, sizeof *a);
+    struct allocator_replay *a = arena_realloc(NULL, 1, sizeof *a);
     memset(a, 0, sizeof *a);
     a->b = b;
-    a->mappings = gs_run_mappings(b->run, &a->mappings_n);
-    a->mapping_told = gs_realloc(NULL, a->mappings_n + 1, sizeof *a->mapping_told);
+    a->mappings = run_mappings(b->run, &a->mappings_n);
+    a->mapping_told = arena_realloc(NULL, a->mappings_n + 1, sizeof *a->mapping_told);
     memset(a->mapping_told, 0, a->mappings_n * sizeof *a->mapping_told);
-    a->flushes = gs_flushes_new(a);
+    a->flushes = allocator_flushes_new(a);
     b->allocators = a;
-    *observer = (struct gs_observer){.self = a,
-                                     .process_start = on_process_start,
-                                     .alloc = on_alloc,
-                                     .free = on_free,
-                                     .oom = on_oom,
-                                     .process_end = on_process_end};
+    *observer = (struct run_observer){.self = a,
+                                      .process_start = segments_on_process_start,
+                                      .alloc = segments_on_alloc,
+                                      .free = segments_on_free,
+                                      .oom = segments_on_oom,
+                                      .process_end = segments_on_process_end};
 }
 
-void gs_allocators_call(struct gs_builder *b, const struct gs_sync *sync)
+void allocator_add_sync(struct site_builder *b, const struct run_sync *sync)
 {
-    gs_flushes_sync(b->allocators->flushes, sync);
+    allocator_flushes_sync(b->allocators->flushes, sync);
 }

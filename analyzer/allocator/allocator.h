@@ -17,55 +17,55 @@
 #include "analyzer/result/result.h"
 #include "analyzer/run/settings.h"
 
-#define GS_MOMENTS(X) X(PEAK, "peak") X(OOM, "oom") X(END, "end")
-#define GS_ENUM_MOMENT(s, w) GS_MOMENT_##s,
-enum gs_moment_kind { GS_MOMENTS(GS_ENUM_MOMENT) };
+#define ALLOCATOR_MOMENTS(X) X(PEAK, "peak") X(OOM, "oom") X(END, "end")
+#define ALLOCATOR_ENUM_MOMENT(s, w) ALLOCATOR_MOMENT_##s,
+enum allocator_moment_kind { ALLOCATOR_MOMENTS(ALLOCATOR_ENUM_MOMENT) };
 
 /* clang-format off */
-#define GS_POOLS(X)                                                                                \
+#define ALLOCATOR_POOLS(X)                                                                                \
     X(UNKNOWN, "unknown")                                                                          \
     X(SMALL, "small")                 /* of blocks up to 1 MiB */                                  \
     X(LARGE, "large")                                                                              \
     X(PRIVATE_SMALL, "private small") /* of a CUDA graph: for as long as the graph is there */     \
     X(PRIVATE_LARGE, "private large")
 /* clang-format on */
-#define GS_ENUM_POOL(s, w) GS_POOL_##s,
-enum gs_pool_kind { GS_POOLS(GS_ENUM_POOL) GS_POOLS_N };
+#define ALLOCATOR_ENUM_POOL(s, w) ALLOCATOR_POOL_##s,
+enum allocator_pool_kind { ALLOCATOR_POOLS(ALLOCATOR_ENUM_POOL) ALLOCATOR_POOLS_N };
 
-struct gs_pool_share { /* by one pool, or one stream */
-    enum gs_pool_kind pool;
+struct allocator_pool_share { /* by one pool, or one stream */
+    enum allocator_pool_kind pool;
     uint64_t stream; /* CUDA's handle, 0 the default stream */
     bool stream_known;
     int64_t reserved, allocated, active;
     uint64_t segments, blocks;
 };
 
-struct gs_allocator_state {
+struct allocator_state {
     uint32_t process;
     int device;
-    enum gs_moment_kind moment; /* word: gs_moment_word() */
+    enum allocator_moment_kind moment; /* word: allocator_moment_word() */
     int64_t time_ns;
-    enum gs_backend backend;
-    enum gs_known expandable; /* whether any segment is */
-    int64_t reserved;         /* GS_UNKNOWN: of the backend cudaMallocAsync */
+    enum run_backend backend;
+    enum run_known expandable; /* whether any segment is */
+    int64_t reserved;          /* RUN_UNKNOWN: of the backend cudaMallocAsync */
     int64_t allocated;
-    int64_t pending; /* GS_UNKNOWN where native frames were not recorded and something may be */
+    int64_t pending; /* RUN_UNKNOWN where native frames were not recorded and something may be */
     int64_t active, cached, inactive_split, largest_free; /* likewise */
     uint64_t segments, blocks;
-    uint64_t strays;                           /* blocks in no segment that was seen: the picture is incomplete */
-    struct gs_pool_share *by_pool, *by_stream; /* heaviest first; they sum to the above */
+    uint64_t strays; /* blocks in no segment that was seen: the picture is incomplete */
+    struct allocator_pool_share *by_pool, *by_stream; /* heaviest first; they sum to the above */
     size_t by_pool_n, by_stream_n;
 };
 
-#define GS_FLUSHES(X) X(EMPTY_CACHE, "empty_cache") X(COLLECTION, "garbage_collection")
-#define GS_ENUM_FLUSH(s, w) GS_FLUSH_##s,
-enum gs_flush_kind { GS_FLUSHES(GS_ENUM_FLUSH) };
+#define ALLOCATOR_FLUSHES(X) X(EMPTY_CACHE, "empty_cache") X(COLLECTION, "garbage_collection")
+#define ALLOCATOR_ENUM_FLUSH(s, w) ALLOCATOR_FLUSH_##s,
+enum allocator_flush_kind { ALLOCATOR_FLUSHES(ALLOCATOR_ENUM_FLUSH) };
 
 /* Segments given back to CUDA with no allocation that had failed, by line. */
-struct gs_cache_flush {
+struct allocator_cache_flush {
     uint32_t process;
     int device;
-    enum gs_flush_kind kind; /* word: gs_flush_word() */
+    enum allocator_flush_kind kind; /* word: allocator_flush_word() */
     uint64_t count, segments;
     int64_t bytes;    /* given back */
     int64_t again;    /* of it taken anew afterwards, as far as seen */
@@ -75,28 +75,28 @@ struct gs_cache_flush {
     double first_s, last_s;
     const int64_t *times_ns; /* of the first so many */
     size_t times_n;
-    struct gs_site site;
+    struct result_site site;
     const char *advice; /* NULL none */
 };
 
-const char *gs_moment_word(enum gs_moment_kind moment);
-const char *gs_pool_word(enum gs_pool_kind pool);
-const char *gs_flush_word(enum gs_flush_kind kind);
+const char *allocator_moment_word(enum allocator_moment_kind moment);
+const char *allocator_pool_word(enum allocator_pool_kind pool);
+const char *allocator_flush_word(enum allocator_flush_kind kind);
 
-struct gs_builder;
-struct gs_observer;
-struct gs_sync;
-/* b->allocators from here to gs_allocators_free. Stands behind the owners and the steps. */
-void gs_allocators_start(struct gs_builder *b, struct gs_observer *observer);
+struct site_builder;
+struct run_observer;
+struct run_sync;
+/* b->allocators from here to allocator_free. Stands behind the owners and the steps. */
+void allocator_start(struct site_builder *b, struct run_observer *observer);
 /* A wait, of the pass over calls: for the time that flushes took. */
-void gs_allocators_call(struct gs_builder *b, const struct gs_sync *sync);
+void allocator_add_sync(struct site_builder *b, const struct run_sync *sync);
 /* After peaks and OOMs: the moments of a process, ascending, to be looked at; NULL none. The array is
- * valid until gs_allocators_close. Then each block then live; then the answer. */
-const int64_t *gs_allocators_moments(struct gs_builder *b, uint32_t process, size_t *n);
-void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lifetime *life);
-void gs_allocators_close(struct gs_builder *b, uint32_t process);
+ * valid until allocator_close_process. Then each block then live; then the answer. */
+const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_t *n);
+void allocator_add_live(struct site_builder *b, size_t moment, const struct run_lifetime *life);
+void allocator_close_process(struct site_builder *b, uint32_t process);
 /* After all passes: allocator[], cache_flushes[], and what retries[] lost. */
-void gs_allocators_build(struct gs_builder *b);
-void gs_allocators_free(struct gs_builder *b);
+void allocator_build(struct site_builder *b);
+void allocator_free(struct site_builder *b);
 
 #endif

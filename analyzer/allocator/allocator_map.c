@@ -10,7 +10,7 @@ enum { FAILURES = 8 }; /* of a process, fatal ones first */
 struct piece { /* a segment, or a piece of an expandable one */
     uint64_t address;
     int64_t bytes, active;
-    struct gs_told told;
+    struct allocator_affinity told;
     bool expandable;
 };
 
@@ -18,11 +18,11 @@ struct block {
     uint64_t address;
     int64_t bytes;
     bool pending;
-    struct gs_told told;
+    struct allocator_affinity told;
 };
 
 struct moment {
-    struct gs_allocator_state state;
+    struct allocator_state state;
     struct piece *pieces;
     size_t pieces_n, pieces_cap;
     struct block *blocks;
@@ -32,19 +32,20 @@ struct moment {
     bool unsure; /* something may be pending */
 };
 
-struct gs_map_work {
+struct allocator_map_work {
     struct moment *moments;
     int64_t *times;
     size_t n, cap;
-    struct gs_allocator_state *states; /* of all processes */
+    struct allocator_state *states; /* of all processes */
     size_t states_n, states_cap;
 };
 
 /* --- which moments -------------------------------------------------------------------------------- */
 
-static void moment_add(struct gs_map_work *w, uint32_t process, int device, enum gs_moment_kind kind, int64_t ns)
+static void moment_add(struct allocator_map_work *w, uint32_t process, int device, enum allocator_moment_kind kind,
+                       int64_t ns)
 {
-    *GS_PUSH(w->moments, w->n, w->cap) =
+    *ARENA_PUSH(w->moments, w->n, w->cap) =
         (struct moment){.state = {.process = process, .device = device, .moment = kind, .time_ns = ns}};
 }
 
@@ -55,60 +56,60 @@ static int earlier(const void *a, const void *b)
 }
 
 /* A device counts where PyTorch told of blocks there, or took memory from CUDA's pool. */
-static bool uses_pool(const struct gs_builder *b, uint32_t process, int device)
+static bool uses_pool(const struct site_builder *b, uint32_t process, int device)
 {
     size_t n;
-    const struct gs_torch_settings s = gs_torch_settings(b->run, process);
-    if (s.backend != GS_BACKEND_ASYNC) {
+    const struct run_torch_settings s = run_torch_settings(b->run, process);
+    if (s.backend != RUN_BACKEND_ASYNC) {
         return false;
     }
     for (size_t i = 0; i < b->report->peaks_n; i++) {
-        const struct gs_peak *p = &b->report->peaks[i];
-        if (p->process == process && p->device == device && p->layer == GS_SERIES_TENSOR) {
+        const struct result_peak *p = &b->report->peaks[i];
+        if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR) {
             return false;
         }
     }
-    gs_run_devices(b->run, &n);
+    run_devices(b->run, &n);
     return n > 0;
 }
 
-static void list_moments(struct gs_builder *b, struct gs_map_work *w, uint32_t process)
+static void list_moments(struct site_builder *b, struct allocator_map_work *w, uint32_t process)
 {
     size_t n, failures = 0;
-    const int64_t end = gs_run_processes(b->run, &n)[process].last_alloc_ns;
+    const int64_t end = run_processes(b->run, &n)[process].last_alloc_ns;
     for (size_t i = 0; i < b->report->peaks_n; i++) {
-        const struct gs_peak *p = &b->report->peaks[i];
+        const struct result_peak *p = &b->report->peaks[i];
         const bool async =
-            p->layer == GS_SERIES_DEVICE && p->by_space[GS_SPACE_POOL] > 0 && uses_pool(b, process, p->device);
-        if (p->process == process && p->device >= 0 && p->bytes > 0 && (p->layer == GS_SERIES_TENSOR || async)) {
-            moment_add(w, process, p->device, GS_MOMENT_PEAK, p->time_ns);
-            moment_add(w, process, p->device, GS_MOMENT_END, end);
+            p->layer == RUN_SERIES_DEVICE && p->by_space[GS_SPACE_POOL] > 0 && uses_pool(b, process, p->device);
+        if (p->process == process && p->device >= 0 && p->bytes > 0 && (p->layer == RUN_SERIES_TENSOR || async)) {
+            moment_add(w, process, p->device, ALLOCATOR_MOMENT_PEAK, p->time_ns);
+            moment_add(w, process, p->device, ALLOCATOR_MOMENT_END, end);
         }
     }
     for (size_t i = 0; i < b->report->ooms_n && failures < FAILURES && w->n; i++) {
-        const struct gs_oom_verdict *v = &b->report->ooms[i];
+        const struct result_oom_verdict *v = &b->report->ooms[i];
         if (v->process == process && v->device >= 0 && v->space != GS_SPACE_PINNED) {
-            moment_add(w, process, v->device, GS_MOMENT_OOM, v->time_ns);
+            moment_add(w, process, v->device, ALLOCATOR_MOMENT_OOM, v->time_ns);
             failures++;
         }
     }
 }
 
-const int64_t *gs_allocators_moments(struct gs_builder *b, uint32_t process, size_t *n)
+const int64_t *allocator_moments(struct site_builder *b, uint32_t process, size_t *n)
 {
-    struct gs_allocators *a = b->allocators;
+    struct allocator_replay *a = b->allocators;
     if (!a->map) {
-        a->map = gs_realloc(NULL, 1, sizeof *a->map);
-        *a->map = (struct gs_map_work){0};
+        a->map = arena_realloc(NULL, 1, sizeof *a->map);
+        *a->map = (struct allocator_map_work){0};
     }
-    struct gs_map_work *w = a->map;
+    struct allocator_map_work *w = a->map;
     w->n = 0;
-    a->streams_known = gs_run_settings_known(b->run, process);
+    a->streams_known = run_settings_are_known(b->run, process);
     list_moments(b, w, process);
     if (w->n > 1) {
         qsort(w->moments, w->n, sizeof *w->moments, earlier);
     }
-    w->times = gs_realloc(w->times, w->n + 1, sizeof *w->times);
+    w->times = arena_realloc(w->times, w->n + 1, sizeof *w->times);
     for (size_t i = 0; i < w->n; i++) {
         w->times[i] = w->moments[i].state.time_ns;
     }
@@ -118,73 +119,74 @@ const int64_t *gs_allocators_moments(struct gs_builder *b, uint32_t process, siz
 
 /* --- what was live --------------------------------------------------------------------------------- */
 
-static struct block block_of(const struct gs_allocators *a, uint64_t address, int64_t bytes, uint64_t stream,
+static struct block block_of(const struct allocator_replay *a, uint64_t address, int64_t bytes, uint64_t stream,
                              bool captured)
 {
-    return (struct block){.address = address, .bytes = bytes, .told = gs_told_by(a, bytes, stream, captured)};
+    return (struct block){
+        .address = address, .bytes = bytes, .told = allocator_block_affinity(a, bytes, stream, captured)};
 }
 
-void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lifetime *life)
+void allocator_add_live(struct site_builder *b, size_t moment, const struct run_lifetime *life)
 {
-    struct gs_allocators *a = b->allocators;
+    struct allocator_replay *a = b->allocators;
     struct moment *m = &a->map->moments[moment];
     if (life->device != m->state.device) {
         return;
     }
     if (life->layer == GS_LAYER_TENSOR) {
-        *GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap) =
+        *ARENA_PUSH(m->blocks, m->blocks_n, m->blocks_cap) =
             block_of(a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
         return;
     }
     if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_POOL)) {
         return;
     }
-    const enum gs_known own = gs_allocators_own(b, life->location);
+    const enum run_known own = allocator_owns(b, life->location);
     if (life->space == GS_SPACE_POOL) {
-        if (own != GS_NO) {
-            struct block *block = GS_PUSH(m->pooled, m->pooled_n, m->pooled_cap);
+        if (own != RUN_NO) {
+            struct block *block = ARENA_PUSH(m->pooled, m->pooled_n, m->pooled_cap);
             *block = block_of(a, life->address, life->bytes, life->stream, false);
-            block->told.pool = GS_POOL_UNKNOWN;
+            block->told.pool = ALLOCATOR_POOL_UNKNOWN;
         }
         return;
     }
-    const struct gs_told told = gs_allocators_told(a, life->address, life->alloc_ns);
-    if (own == GS_YES || (own == GS_UNSURE && told.pool != GS_POOL_UNKNOWN)) {
-        *GS_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
+    const struct allocator_affinity told = allocator_segment_affinity(a, life->address, life->alloc_ns);
+    if (own == RUN_YES || (own == RUN_UNSURE && told.pool != ALLOCATOR_POOL_UNKNOWN)) {
+        *ARENA_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
             (struct piece){.address = life->address, .bytes = life->bytes, .told = told};
     }
 }
 
 /* Physical memory lies where it was mapped. */
-static void mapped(struct gs_allocators *a, struct moment *m)
+static void mapped(struct allocator_replay *a, struct moment *m)
 {
     for (size_t i = 0; i < a->mappings_n; i++) {
-        const struct gs_mapping *x = &a->mappings[i];
+        const struct run_mapping *x = &a->mappings[i];
         if (x->process != m->state.process || x->device != m->state.device || x->map_ns > m->state.time_ns ||
             x->unmap_ns <= m->state.time_ns) {
             continue;
         }
-        const enum gs_known own = gs_allocators_maps(a->b, x->stack);
-        const struct gs_told told = a->mapping_told[i];
-        if (own == GS_YES || (own == GS_UNSURE && told.pool != GS_POOL_UNKNOWN)) {
-            *GS_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
+        const enum run_known own = allocator_maps(a->b, x->stack);
+        const struct allocator_affinity told = a->mapping_told[i];
+        if (own == RUN_YES || (own == RUN_UNSURE && told.pool != ALLOCATOR_POOL_UNKNOWN)) {
+            *ARENA_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
                 (struct piece){.address = x->address, .bytes = x->bytes, .told = told, .expandable = true};
-            m->state.expandable = GS_YES;
+            m->state.expandable = RUN_YES;
         }
     }
 }
 
-static void on_pending(void *self, size_t moment, const struct gs_pending *p)
+static void holes_on_pending(void *self, size_t moment, const struct run_pending *p)
 {
-    const struct gs_allocators *a = self;
+    const struct allocator_replay *a = self;
     struct moment *m = &a->map->moments[moment];
     if (p->device != m->state.device) {
         return;
     }
-    if (p->known == GS_UNSURE) {
+    if (p->known == RUN_UNSURE) {
         m->unsure = true;
     } else {
-        struct block *block = GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap);
+        struct block *block = ARENA_PUSH(m->blocks, m->blocks_n, m->blocks_cap);
         *block = block_of(a, p->address, p->bytes, p->stream, p->captured);
         block->pending = true;
     }
@@ -219,37 +221,37 @@ static void once(struct moment *m)
     m->blocks_n = kept;
 }
 
-static struct gs_pool_share *held(struct gs_pool_share **list, size_t *n, size_t *cap, bool by_stream,
-                                  const struct gs_told *told)
+static struct allocator_pool_share *held(struct allocator_pool_share **list, size_t *n, size_t *cap, bool by_stream,
+                                         const struct allocator_affinity *told)
 {
-    static const struct gs_told other; /* more streams than any program has are not told apart */
+    static const struct allocator_affinity other; /* more streams than any program has are not told apart */
     if (by_stream && *n >= STREAMS) {
         told = &other;
     }
     for (size_t i = 0; i < *n; i++) {
-        struct gs_pool_share *h = &(*list)[i];
+        struct allocator_pool_share *h = &(*list)[i];
         if (by_stream ? h->stream_known == told->stream_known && (!told->stream_known || h->stream == told->stream)
-                      : h->pool == (enum gs_pool_kind)told->pool) {
+                      : h->pool == (enum allocator_pool_kind)told->pool) {
             return h;
         }
     }
-    *list = gs_grow(*list, *n, cap, sizeof **list);
-    (*list)[*n] = (struct gs_pool_share){.pool = (enum gs_pool_kind)told->pool,
-                                         .stream = told->stream_known ? told->stream : 0,
-                                         .stream_known = told->stream_known};
+    *list = arena_grow(*list, *n, cap, sizeof **list);
+    (*list)[*n] = (struct allocator_pool_share){.pool = (enum allocator_pool_kind)told->pool,
+                                                .stream = told->stream_known ? told->stream : 0,
+                                                .stream_known = told->stream_known};
     return &(*list)[(*n)++];
 }
 
 struct sums { /* by pool and by stream */
-    struct gs_pool_share *list[2];
+    struct allocator_pool_share *list[2];
     size_t n[2], cap[2];
 };
 
 static void count_piece(struct sums *s, const struct piece *p, bool begins)
 {
     for (int by = 0; by < 2; by++) {
-        struct gs_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, &p->told);
-        h->reserved = gs_add(h->reserved, p->bytes);
+        struct allocator_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, &p->told);
+        h->reserved = arena_add_capped(h->reserved, p->bytes);
         h->segments += begins;
     }
 }
@@ -257,11 +259,11 @@ static void count_piece(struct sums *s, const struct piece *p, bool begins)
 /* A block in a segment that nothing was told of has only its own word. */
 static void count_block(struct sums *s, const struct block *b, const struct piece *in)
 {
-    const struct gs_told *told = in && in->told.pool != GS_POOL_UNKNOWN ? &in->told : &b->told;
+    const struct allocator_affinity *told = in && in->told.pool != ALLOCATOR_POOL_UNKNOWN ? &in->told : &b->told;
     for (int by = 0; by < 2; by++) {
-        struct gs_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, told);
-        h->allocated = gs_add(h->allocated, b->pending ? 0 : b->bytes);
-        h->active = gs_add(h->active, b->bytes);
+        struct allocator_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, told);
+        h->allocated = arena_add_capped(h->allocated, b->pending ? 0 : b->bytes);
+        h->active = arena_add_capped(h->active, b->bytes);
         h->blocks++;
     }
 }
@@ -270,7 +272,7 @@ struct hole { /* free memory that goes on from one piece into the next one of a 
     int64_t bytes;
 };
 
-static void hole_ends(struct gs_allocator_state *s, struct hole *h)
+static void hole_ends(struct allocator_state *s, struct hole *h)
 {
     s->largest_free = h->bytes > s->largest_free ? h->bytes : s->largest_free;
     h->bytes = 0;
@@ -280,7 +282,7 @@ static void hole_ends(struct gs_allocator_state *s, struct hole *h)
 static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *at, uint64_t *taken_to,
                   struct hole *hole)
 {
-    struct gs_allocator_state *s = &m->state;
+    struct allocator_state *s = &m->state;
     const uint64_t end = p->address + (uint64_t)p->bytes;
     uint64_t from = *taken_to > p->address ? *taken_to : p->address;
     from = from < end ? from : end;
@@ -292,7 +294,7 @@ static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *
         const struct block *b = &m->blocks[*at];
         const uint64_t block_end = b->address + (uint64_t)b->bytes;
         if (b->address > from) {
-            hole->bytes = gs_add(hole->bytes, (int64_t)(b->address - from));
+            hole->bytes = arena_add_capped(hole->bytes, (int64_t)(b->address - from));
         }
         hole_ends(s, hole);
         count_block(sums, b, p);
@@ -302,7 +304,7 @@ static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *
         from = to > from ? to : from;
         *taken_to = block_end > *taken_to ? block_end : *taken_to;
     }
-    hole->bytes = gs_add(hole->bytes, (int64_t)(end - from));
+    hole->bytes = arena_add_capped(hole->bytes, (int64_t)(end - from));
 }
 
 /* All blocks of a segment are of one stream: where they do not agree (a program asked for one on another
@@ -325,7 +327,7 @@ static void doubt_streams(struct moment *m)
 
 static void place_all(struct moment *m, struct sums *sums)
 {
-    struct gs_allocator_state *s = &m->state;
+    struct allocator_state *s = &m->state;
     struct hole hole = {0};
     uint64_t taken_to = 0;
     size_t at = 0;
@@ -344,9 +346,9 @@ static void place_all(struct moment *m, struct sums *sums)
         place(m, sums, p, &at, &taken_to, &hole);
         count_piece(sums, p, !goes_on);
         s->segments += !goes_on;
-        s->reserved = gs_add(s->reserved, p->bytes);
+        s->reserved = arena_add_capped(s->reserved, p->bytes);
         if (p->active && !p->expandable) {
-            s->inactive_split = gs_add(s->inactive_split, p->bytes - p->active);
+            s->inactive_split = arena_add_capped(s->inactive_split, p->bytes - p->active);
         }
     }
     hole_ends(s, &hole);
@@ -358,9 +360,9 @@ static void place_all(struct moment *m, struct sums *sums)
 
 /* --- answers --------------------------------------------------------------------------------------- */
 
-static int heavier(const void *a, const void *b)
+static int compare_pool_shares(const void *a, const void *b)
 {
-    const struct gs_pool_share *x = a, *y = b;
+    const struct allocator_pool_share *x = a, *y = b;
     if (x->reserved != y->reserved) {
         return x->reserved > y->reserved ? -1 : 1;
     }
@@ -370,55 +372,55 @@ static int heavier(const void *a, const void *b)
     return x->pool != y->pool ? (int)x->pool - (int)y->pool : (x->stream > y->stream) - (x->stream < y->stream);
 }
 
-static struct gs_pool_share *sorted(struct gs_builder *b, struct gs_pool_share *list, size_t n)
+static struct allocator_pool_share *sorted(struct site_builder *b, struct allocator_pool_share *list, size_t n)
 {
-    struct gs_pool_share *kept = gs_arena_alloc(b->arena, (n ? n : 1) * sizeof *kept);
+    struct allocator_pool_share *kept = arena_alloc(b->arena, (n ? n : 1) * sizeof *kept);
     if (n) {
-        qsort(list, n, sizeof *list, heavier);
+        qsort(list, n, sizeof *list, compare_pool_shares);
         memcpy(kept, list, n * sizeof *kept);
     }
     free(list);
     return kept;
 }
 
-static void unknown_pending(struct gs_allocator_state *s)
+static void unknown_pending(struct allocator_state *s)
 {
-    s->pending = s->active = s->cached = s->inactive_split = s->largest_free = GS_UNKNOWN;
+    s->pending = s->active = s->cached = s->inactive_split = s->largest_free = RUN_UNKNOWN;
 }
 
 /* CUDA's pool tells neither what it caches nor which frees wait. */
-static void close_pooled(struct gs_allocators *a, struct moment *m)
+static void close_pooled(struct allocator_replay *a, struct moment *m)
 {
-    struct gs_allocator_state *s = &m->state;
+    struct allocator_state *s = &m->state;
     struct sums sums = {0};
-    s->backend = GS_BACKEND_ASYNC;
+    s->backend = RUN_BACKEND_ASYNC;
     for (size_t i = 0; i < m->pooled_n; i++) {
-        s->allocated = gs_add(s->allocated, m->pooled[i].bytes);
+        s->allocated = arena_add_capped(s->allocated, m->pooled[i].bytes);
         count_block(&sums, &m->pooled[i], NULL);
     }
     for (size_t i = 0; i < sums.n[1]; i++) {
-        sums.list[1][i].reserved = sums.list[1][i].active = GS_UNKNOWN;
+        sums.list[1][i].reserved = sums.list[1][i].active = RUN_UNKNOWN;
     }
     free(sums.list[0]);
     s->blocks = m->pooled_n;
     s->by_stream = sorted(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
-    s->expandable = GS_NO;
-    s->reserved = GS_UNKNOWN;
+    s->expandable = RUN_NO;
+    s->reserved = RUN_UNKNOWN;
     unknown_pending(s);
 }
 
-static void close_moment(struct gs_allocators *a, struct moment *m)
+static void close_moment(struct allocator_replay *a, struct moment *m)
 {
-    struct gs_allocator_state *s = &m->state;
+    struct allocator_state *s = &m->state;
     struct sums sums = {0};
     if (m->pooled_n && !m->blocks_n && !m->pieces_n) {
         close_pooled(a, m);
         return;
     }
-    const struct gs_torch_settings settings = gs_torch_settings(a->b->run, s->process);
+    const struct run_torch_settings settings = run_torch_settings(a->b->run, s->process);
     s->backend = settings.backend;
     mapped(a, m);
-    s->expandable = s->expandable == GS_YES ? GS_YES : m->pieces_n ? GS_NO : GS_UNSURE;
+    s->expandable = s->expandable == RUN_YES ? RUN_YES : m->pieces_n ? RUN_NO : RUN_UNSURE;
     if (m->pieces_n > 1) {
         qsort(m->pieces, m->pieces_n, sizeof *m->pieces, piece_order);
     }
@@ -430,34 +432,34 @@ static void close_moment(struct gs_allocators *a, struct moment *m)
     place_all(m, &sums);
     for (size_t i = 0; i < m->blocks_n; i++) {
         int64_t *to = m->blocks[i].pending ? &s->pending : &s->allocated;
-        *to = gs_add(*to, m->blocks[i].bytes);
+        *to = arena_add_capped(*to, m->blocks[i].bytes);
     }
     s->blocks = m->blocks_n;
-    s->active = gs_add(s->allocated, s->pending);
+    s->active = arena_add_capped(s->allocated, s->pending);
     s->cached = s->reserved > s->active ? s->reserved - s->active : 0;
     if (m->unsure) {
         unknown_pending(s);
     }
     if (s->strays) { /* segments were not seen, or not known for PyTorch's */
-        s->reserved = s->cached = s->inactive_split = s->largest_free = GS_UNKNOWN;
+        s->reserved = s->cached = s->inactive_split = s->largest_free = RUN_UNKNOWN;
     }
     s->by_pool = sorted(a->b, sums.list[0], s->by_pool_n = sums.n[0]);
     s->by_stream = sorted(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
 }
 
-void gs_allocators_close(struct gs_builder *b, uint32_t process)
+void allocator_close_process(struct site_builder *b, uint32_t process)
 {
-    struct gs_allocators *a = b->allocators;
-    struct gs_map_work *w = a->map;
+    struct allocator_replay *a = b->allocators;
+    struct allocator_map_work *w = a->map;
     if (!w->n) {
         return;
     }
-    gs_run_pending_at(b->run, process, w->times, w->n, on_pending, a);
+    allocator_each_pending_at(b->run, process, w->times, w->n, holes_on_pending, a);
     for (size_t i = 0; i < w->n; i++) {
         struct moment *m = &w->moments[i];
         close_moment(a, m);
-        if (m->state.allocated || m->state.segments || m->state.moment == GS_MOMENT_OOM) {
-            *GS_PUSH(w->states, w->states_n, w->states_cap) = m->state;
+        if (m->state.allocated || m->state.segments || m->state.moment == ALLOCATOR_MOMENT_OOM) {
+            *ARENA_PUSH(w->states, w->states_n, w->states_cap) = m->state;
         }
         free(m->pieces);
         free(m->blocks);
@@ -468,7 +470,7 @@ void gs_allocators_close(struct gs_builder *b, uint32_t process)
 
 static int in_order(const void *a, const void *b)
 {
-    const struct gs_allocator_state *x = a, *y = b;
+    const struct allocator_state *x = a, *y = b;
     if (x->process != y->process) {
         return x->process < y->process ? -1 : 1;
     }
@@ -478,22 +480,22 @@ static int in_order(const void *a, const void *b)
     return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1) : (int)x->moment - (int)y->moment;
 }
 
-void gs_map_work_build(struct gs_allocators *a)
+void allocator_map_work_build(struct allocator_replay *a)
 {
-    struct gs_map_work *w = a->map;
-    struct gs_report *report = a->b->report;
+    struct allocator_map_work *w = a->map;
+    struct result_report *report = a->b->report;
     if (!w || !w->states_n) {
         return;
     }
     qsort(w->states, w->states_n, sizeof *w->states, in_order);
-    report->allocator = gs_arena_alloc(a->b->arena, w->states_n * sizeof *report->allocator);
+    report->allocator = arena_alloc(a->b->arena, w->states_n * sizeof *report->allocator);
     memcpy(report->allocator, w->states, w->states_n * sizeof *w->states);
     report->allocator_n = w->states_n;
 }
 
-void gs_map_work_free(struct gs_allocators *a)
+void allocator_map_work_free(struct allocator_replay *a)
 {
-    struct gs_map_work *w = a->map;
+    struct allocator_map_work *w = a->map;
     if (!w) {
         return;
     }
@@ -508,26 +510,26 @@ void gs_map_work_free(struct gs_allocators *a)
     free(w);
 }
 
-void gs_allocators_build(struct gs_builder *b)
+void allocator_build(struct site_builder *b)
 {
-    gs_map_work_build(b->allocators);
-    gs_flushes_build(b->allocators->flushes);
+    allocator_map_work_build(b->allocators);
+    allocator_flushes_build(b->allocators->flushes);
 }
 
-void gs_allocators_free(struct gs_builder *b)
+void allocator_free(struct site_builder *b)
 {
-    struct gs_allocators *a = b->allocators;
+    struct allocator_replay *a = b->allocators;
     if (!a) {
         return;
     }
-    gs_map_work_free(a);
-    gs_flushes_end(a->flushes);
+    allocator_map_work_free(a);
+    allocator_flushes_end(a->flushes);
     free(a->segments);
     free(a->spare);
     free(a->kept_list);
     free(a->mapping_told);
-    gs_map_free(&a->of_address);
-    gs_map_free(&a->kept);
+    map_free(&a->of_address);
+    map_free(&a->kept);
     free(a);
     b->allocators = NULL;
 }

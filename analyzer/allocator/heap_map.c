@@ -15,7 +15,7 @@ enum {
 
 static int by_address(const void *a, const void *b)
 {
-    const struct gs_range *x = a, *y = b;
+    const struct allocator_range *x = a, *y = b;
     return x->address < y->address ? -1 : x->address > y->address;
 }
 
@@ -25,30 +25,30 @@ static int larger(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-static void hole(struct gs_heap_map *map, int64_t bytes)
+static void hole(struct allocator_heap_map *map, int64_t bytes)
 {
     if (bytes > 0) {
         map->holes++;
-        map->page_bytes = gs_add(map->page_bytes, bytes > PAGE ? bytes - PAGE : 0);
-        map->free_bytes = gs_add(map->free_bytes, bytes);
+        map->page_bytes = arena_add_capped(map->page_bytes, bytes > PAGE ? bytes - PAGE : 0);
+        map->free_bytes = arena_add_capped(map->free_bytes, bytes);
         map->largest_free_bytes = bytes > map->largest_free_bytes ? bytes : map->largest_free_bytes;
     }
 }
 
 /* The blocks of one segment from blocks[*at] on; false where it has none. */
-static bool walk_segment(struct gs_heap_map *map, const struct gs_range *s, const struct gs_range *blocks, size_t n,
-                         size_t *at)
+static bool walk_segment(struct allocator_heap_map *map, const struct allocator_range *s,
+                         const struct allocator_range *blocks, size_t n, size_t *at)
 {
     uint64_t end = s->address + (uint64_t)s->bytes, free_from = s->address;
     size_t first = *at;
     for (; *at < n && blocks[*at].address < end; (*at)++) {
-        const struct gs_range *block = &blocks[*at];
+        const struct allocator_range *block = &blocks[*at];
         if (block->address >= free_from) { /* overlapping ones: a hostile file, no holes between them */
             hole(map, (int64_t)(block->address - free_from));
         }
         uint64_t block_end = block->address + (uint64_t)block->bytes;
         free_from = block_end > free_from ? block_end : free_from;
-        map->block_bytes = gs_add(map->block_bytes, block->bytes);
+        map->block_bytes = arena_add_capped(map->block_bytes, block->bytes);
         map->blocks++;
     }
     if (*at == first) {
@@ -56,24 +56,24 @@ static bool walk_segment(struct gs_heap_map *map, const struct gs_range *s, cons
     }
     int64_t tail = end > free_from ? (int64_t)(end - free_from) : 0;
     hole(map, tail);
-    map->page_bytes = gs_add(map->page_bytes, tail > PAGE ? PAGE : tail);
-    map->segment_bytes = gs_add(map->segment_bytes, s->bytes);
+    map->page_bytes = arena_add_capped(map->page_bytes, tail > PAGE ? PAGE : tail);
+    map->segment_bytes = arena_add_capped(map->segment_bytes, s->bytes);
     map->segments++;
     return true;
 }
 
 /* A segment without blocks may be PyTorch's, cached, or somebody's direct allocation. PyTorch's own
  * total decides: the largest of its grain, as many as the total has room for. */
-static void add_empty(struct gs_heap_map *map, int64_t *empty, size_t n, int64_t reserved)
+static void add_empty(struct allocator_heap_map *map, int64_t *empty, size_t n, int64_t reserved)
 {
-    if (reserved == GS_UNKNOWN) {
+    if (reserved == RUN_UNKNOWN) {
         return;
     }
     if (n > 1) {
         qsort(empty, n, sizeof *empty, larger);
     }
     for (size_t i = 0; i < n; i++) {
-        if (empty[i] % SEGMENT_GRAIN == 0 && gs_add(map->segment_bytes, empty[i]) <= reserved) {
+        if (empty[i] % SEGMENT_GRAIN == 0 && arena_add_capped(map->segment_bytes, empty[i]) <= reserved) {
             map->segment_bytes += empty[i];
             map->segments++;
             hole(map, empty[i]);
@@ -81,11 +81,11 @@ static void add_empty(struct gs_heap_map *map, int64_t *empty, size_t n, int64_t
     }
 }
 
-struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n, struct gs_range *blocks,
-                                  size_t blocks_n, int64_t reserved)
+struct allocator_heap_map allocator_heap_map(struct allocator_range *segments, size_t segments_n,
+                                             struct allocator_range *blocks, size_t blocks_n, int64_t reserved)
 {
-    struct gs_heap_map map = {0};
-    int64_t *empty = gs_realloc(NULL, segments_n, sizeof *empty);
+    struct allocator_heap_map map = {0};
+    int64_t *empty = arena_realloc(NULL, segments_n, sizeof *empty);
     size_t empty_n = 0, at = 0;
     if (segments_n > 1) {
         qsort(segments, segments_n, sizeof *segments, by_address);

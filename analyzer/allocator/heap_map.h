@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct gs_range {
+struct allocator_range {
     uint64_t address;
     int64_t bytes;
 };
-struct gs_heap_map {
+struct allocator_heap_map {
     int64_t segment_bytes; /* of segments that hold a block, and empty ones as far as `reserved`
                               accounts */
     int64_t block_bytes, free_bytes, largest_free_bytes;
@@ -19,8 +19,8 @@ struct gs_heap_map {
     int64_t page_bytes; /* of the holes, about what segments that grow would have given back: these are
                            mapped by pages of 20 MiB */
 };
-/* Sorts both arrays. `reserved` is the allocator's own total, GS_UNKNOWN if it never said. */
-struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n, struct gs_range *blocks,
-                                  size_t blocks_n, int64_t reserved);
+/* Sorts both arrays. `reserved` is the allocator's own total, RUN_UNKNOWN if it never said. */
+struct allocator_heap_map allocator_heap_map(struct allocator_range *segments, size_t segments_n,
+                                             struct allocator_range *blocks, size_t blocks_n, int64_t reserved);
 
 #endif

@@ -8,50 +8,51 @@ enum { NEAR = 4 };
 
 /* The event is the free's where both come out of one call: the caller of the function that reported the
  * free is in the event's stack, right above where it was recorded. */
-static enum gs_known belongs(const struct gs_run *run, uint32_t event, uint32_t free_stack)
+static enum run_known belongs(const struct run *run, uint32_t event, uint32_t free_stack)
 {
-    const struct gs_frame *leaf = event == GS_NONE || free_stack == GS_NONE ? NULL : gs_stack_frame(run, free_stack);
+    const struct run_frame *leaf =
+        event == RUN_NONE || free_stack == RUN_NONE ? NULL : run_stack_frame(run, free_stack);
     if (!leaf || leaf->kind != GS_FRAME_NATIVE) {
-        return GS_UNSURE;
+        return RUN_UNSURE;
     }
-    const uint32_t caller = gs_stack_parent(run, free_stack);
-    if (caller == GS_NONE) {
-        return GS_UNSURE;
+    const uint32_t caller = run_stack_parent(run, free_stack);
+    if (caller == RUN_NONE) {
+        return RUN_UNSURE;
     }
-    for (int i = 0; i < NEAR && event != GS_NONE; i++) {
-        event = gs_stack_parent(run, event);
+    for (int i = 0; i < NEAR && event != RUN_NONE; i++) {
+        event = run_stack_parent(run, event);
         if (event == caller) {
-            return GS_YES;
+            return RUN_YES;
         }
     }
-    return GS_NO;
+    return RUN_NO;
 }
 
 /* Rows of one free come one after another, and may wait for several events. The free is told a little
  * after what it will wait for: until then the tensor is live, and not both. */
-void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, void *self)
+void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn each, void *self)
 {
-    struct gs_database *db = &run->databases[run->processes[process].database];
+    struct run_database *db = &run->databases[run->processes[process].database];
     char sql[512];
     snprintf(sql, sizeof sql,
              "SELECT a.kind, a.address, a.bytes, a.stream, coalesce(a.alloc_ns + a.life_ns, p.free_ns), "
              "p.done_ns, p.event_stack_id, "
              "p.free_stack_id FROM pending_free p JOIN %s a ON a.id = p.allocation_id ORDER BY p.id",
              db->allocations);
-    sqlite3_stmt *st = gs_prepare(db, sql);
+    sqlite3_stmt *st = run_database_prepare(db, sql);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
-        const int64_t kind = sqlite3_column_int64(st, 0), done = gs_column_int(st, 5);
-        struct gs_pending p = {.process = process,
-                               .device = (int)(kind >> 5 & 127) - 1,
-                               .address = (uint64_t)sqlite3_column_int64(st, 1),
-                               .bytes = sqlite3_column_int64(st, 2),
-                               .stream = (uint64_t)sqlite3_column_int64(st, 3),
-                               .free_ns = sqlite3_column_int64(st, 4),
-                               .done_ns = done == GS_UNKNOWN ? GS_NEVER : done,
-                               .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
-                               .known = belongs(run, gs_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
-                                                gs_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
-        if (p.known != GS_NO && p.bytes > 0 && p.bytes <= GS_BYTES_MAX) {
+        const int64_t kind = sqlite3_column_int64(st, 0), done = run_column_int(st, 5);
+        struct run_pending p = {.process = process,
+                                .device = (int)(kind >> 5 & 127) - 1,
+                                .address = (uint64_t)sqlite3_column_int64(st, 1),
+                                .bytes = sqlite3_column_int64(st, 2),
+                                .stream = (uint64_t)sqlite3_column_int64(st, 3),
+                                .free_ns = sqlite3_column_int64(st, 4),
+                                .done_ns = done == RUN_UNKNOWN ? RUN_NEVER : done,
+                                .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
+                                .known = belongs(run, run_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
+                                                 run_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
+        if (p.known != RUN_NO && p.bytes > 0 && p.bytes <= RUN_BYTES_MAX) {
             each(self, &p);
         }
     }
@@ -61,11 +62,11 @@ void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, v
 struct at {
     const int64_t *moments;
     size_t n;
-    gs_pending_at_fn each;
+    run_pending_at_fn each;
     void *self;
 };
 
-static void on_pending(void *self, const struct gs_pending *p)
+static void moments_on_pending(void *self, const struct run_pending *p)
 {
     const struct at *at = self;
     for (size_t i = 0; i < at->n && at->moments[i] < p->done_ns; i++) {
@@ -75,11 +76,11 @@ static void on_pending(void *self, const struct gs_pending *p)
     }
 }
 
-void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_pending_at_fn each,
-                       void *self)
+void allocator_each_pending_at(struct run *run, uint32_t process, const int64_t *moments, size_t n,
+                               run_pending_at_fn each, void *self)
 {
     struct at at = {moments, n, each, self};
     if (n) {
-        gs_run_pendings(run, process, on_pending, &at);
+        allocator_each_pending(run, process, moments_on_pending, &at);
     }
 }

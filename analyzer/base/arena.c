@@ -7,8 +7,8 @@
 
 enum { CHUNK = 256 << 10, ALIGN = 16 };
 
-struct gs_arena_chunk {
-    struct gs_arena_chunk *next;
+struct arena_chunk {
+    struct arena_chunk *next;
     _Alignas(ALIGN) char data[];
 };
 
@@ -18,7 +18,7 @@ static _Noreturn void out_of_memory(size_t size)
     exit(3);
 }
 
-void *gs_realloc(void *p, size_t count, size_t size)
+void *arena_realloc(void *p, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) {
@@ -31,21 +31,21 @@ void *gs_realloc(void *p, size_t count, size_t size)
     return grown;
 }
 
-void *gs_grow(void *p, size_t n, size_t *cap, size_t size)
+void *arena_grow(void *p, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap) {
         return p;
     }
     *cap = *cap ? *cap * 2 : 16;
-    return gs_realloc(p, *cap, size);
+    return arena_realloc(p, *cap, size);
 }
 
-void *gs_arena_alloc(struct gs_arena *arena, size_t size)
+void *arena_alloc(struct arena *arena, size_t size)
 {
     size = ((size ? size : 1) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     if (size > arena->left) {
         size_t room = size > CHUNK ? size : CHUNK;
-        struct gs_arena_chunk *chunk = gs_realloc(NULL, 1, sizeof *chunk + room);
+        struct arena_chunk *chunk = arena_realloc(NULL, 1, sizeof *chunk + room);
         chunk->next = arena->chunks;
         arena->chunks = chunk;
         arena->at = chunk->data;
@@ -57,14 +57,14 @@ void *gs_arena_alloc(struct gs_arena *arena, size_t size)
     return memset(p, 0, size);
 }
 
-char *gs_arena_printf(struct gs_arena *arena, const char *format, ...)
+char *arena_printf(struct arena *arena, const char *format, ...)
 {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
     int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    char *text = gs_arena_alloc(arena, (size_t)(length < 0 ? 0 : length) + 1);
+    char *text = arena_alloc(arena, (size_t)(length < 0 ? 0 : length) + 1);
     if (length >= 0) {
         vsnprintf(text, (size_t)length + 1, format, again);
     }
@@ -72,37 +72,37 @@ char *gs_arena_printf(struct gs_arena *arena, const char *format, ...)
     return text;
 }
 
-void gs_arena_free(struct gs_arena *arena)
+void arena_free(struct arena *arena)
 {
-    for (struct gs_arena_chunk *chunk = arena->chunks; chunk;) {
-        struct gs_arena_chunk *next = chunk->next;
+    for (struct arena_chunk *chunk = arena->chunks; chunk;) {
+        struct arena_chunk *next = chunk->next;
         free(chunk);
         chunk = next;
     }
-    *arena = (struct gs_arena){0};
+    *arena = (struct arena){0};
 }
 
-/* Linear probing; a slot is empty while its value is GS_MAP_NEW. */
-struct gs_map_slot {
+/* Linear probing; a slot is empty while its value is MAP_NEW. */
+struct map_slot {
     uint64_t key;
     uint32_t value;
 };
 
-static void map_resize(struct gs_map *map, size_t size)
+static void map_resize(struct map *map, size_t size)
 {
-    struct gs_map_slot *old = map->slots;
+    struct map_slot *old = map->slots;
     size_t old_size = old ? map->mask + 1 : 0;
-    map->slots = gs_realloc(NULL, size, sizeof *map->slots);
+    map->slots = arena_realloc(NULL, size, sizeof *map->slots);
     map->mask = size - 1;
     for (size_t i = 0; i < size; i++) {
-        map->slots[i].value = GS_MAP_NEW;
+        map->slots[i].value = MAP_NEW;
     }
     for (size_t i = 0; i < old_size; i++) {
-        if (old[i].value == GS_MAP_NEW) {
+        if (old[i].value == MAP_NEW) {
             continue;
         }
-        size_t at = gs_hash64(old[i].key) & map->mask;
-        while (map->slots[at].value != GS_MAP_NEW) {
+        size_t at = map_hash(old[i].key) & map->mask;
+        while (map->slots[at].value != MAP_NEW) {
             at = (at + 1) & map->mask;
         }
         map->slots[at] = old[i];
@@ -111,13 +111,13 @@ static void map_resize(struct gs_map *map, size_t size)
 }
 
 /* The caller sets the value of a new key at once; until then the slot counts as empty. */
-uint32_t *gs_map_at(struct gs_map *map, uint64_t key)
+uint32_t *map_at(struct map *map, uint64_t key)
 {
     if (!map->slots || map->n * 2 > map->mask) {
         map_resize(map, map->slots ? (map->mask + 1) * 2 : 64);
     }
-    size_t at = gs_hash64(key) & map->mask;
-    while (map->slots[at].value != GS_MAP_NEW) {
+    size_t at = map_hash(key) & map->mask;
+    while (map->slots[at].value != MAP_NEW) {
         if (map->slots[at].key == key) {
             return &map->slots[at].value;
         }
@@ -128,23 +128,23 @@ uint32_t *gs_map_at(struct gs_map *map, uint64_t key)
     return &map->slots[at].value;
 }
 
-uint32_t gs_map_get(const struct gs_map *map, uint64_t key)
+uint32_t map_get(const struct map *map, uint64_t key)
 {
     if (!map->slots) {
-        return GS_MAP_NEW;
+        return MAP_NEW;
     }
-    size_t at = gs_hash64(key) & map->mask;
-    while (map->slots[at].value != GS_MAP_NEW) {
+    size_t at = map_hash(key) & map->mask;
+    while (map->slots[at].value != MAP_NEW) {
         if (map->slots[at].key == key) {
             return map->slots[at].value;
         }
         at = (at + 1) & map->mask;
     }
-    return GS_MAP_NEW;
+    return MAP_NEW;
 }
 
-void gs_map_free(struct gs_map *map)
+void map_free(struct map *map)
 {
     free(map->slots);
-    *map = (struct gs_map){0};
+    *map = (struct map){0};
 }

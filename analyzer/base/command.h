@@ -19,18 +19,18 @@ enum command_group { COMMAND_GROUPS(COMMAND_GROUP) COMMAND_GROUPS_N };
 #undef COMMAND_GROUP
 
 /* What the operands are: for completion. */
-enum operand_kind { OPERAND_NONE, OPERAND_FILE, OPERAND_PROGRAM, OPERAND_COMMAND };
+enum command_operand_kind { OPERAND_NONE, OPERAND_FILE, OPERAND_PROGRAM, OPERAND_COMMAND };
 
-struct example {
+struct command_example {
     const char *line;    /* what to type */
     const char *meaning; /* what it does; NULL ends the list where line is NULL too */
 };
 
 struct command_text {
-    const struct option_row *options; /* ends with a row without name */
-    const char *about;                /* paragraphs separated by blank lines; wrapped when shown */
-    const struct example *examples;   /* ends with {0} */
-    bool program_follows;             /* options end at the first operand */
+    const struct option_row *options;       /* ends with a row without name */
+    const char *about;                      /* paragraphs separated by blank lines; wrapped when shown */
+    const struct command_example *examples; /* ends with {0} */
+    bool program_follows;                   /* options end at the first operand */
 };
 
 struct command {
@@ -38,7 +38,7 @@ struct command {
     enum command_group group;
     const char *synopsis; /* what follows the name */
     const char *summary;  /* one line */
-    enum operand_kind operands;
+    enum command_operand_kind operands;
     const struct command_text *text;
     int (*run)(const struct command *self, int argc, char **argv);
     void (*print_help)(const struct command *self, FILE *stream); /* of --help */

@@ -25,10 +25,10 @@ void complain(const char *format, ...)
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     if (complaints.out) {
-        if (!*complaints.out) term_clean(complaints.out, complaints.size, raw, true);
+        if (!*complaints.out) terminal_clean(complaints.out, complaints.size, raw, true);
         return;
     }
     progress_clear();
     /* Paths are shown in UTF-8 whatever the locale: it is what the file is called. */
-    fprintf(stderr, "gpuspy: %s\n", term_clean(clean, sizeof clean, raw, true));
+    fprintf(stderr, "gpuspy: %s\n", terminal_clean(clean, sizeof clean, raw, true));
 }

@@ -8,7 +8,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 
-bool input_openable(const char *who, char **paths, size_t n)
+bool input_check_paths(const char *who, char **paths, size_t n)
 {
     struct stat st;
 
@@ -38,15 +38,15 @@ char **input_siblings(const char *path, size_t *n)
 
     *n = 0;
     if (length <= 3 || strcmp(base + length - 3, ".db") != 0) return NULL;
-    char *name = gs_realloc(NULL, folder + 512, 1);
+    char *name = arena_realloc(NULL, folder + 512, 1);
     snprintf(name, folder + 1, "%s", path);
     DIR *dir = opendir(folder ? name : ".");
     for (struct dirent *e; dir && (e = readdir(dir));) {
         if (sibling(e->d_name, base, length - 3)) {
-            char *one = gs_realloc(NULL, folder + strlen(e->d_name) + 1, 1);
+            char *one = arena_realloc(NULL, folder + strlen(e->d_name) + 1, 1);
             memcpy(one, path, folder);
             strcpy(one + folder, e->d_name);
-            *GS_PUSH(list, *n, cap) = one;
+            *ARENA_PUSH(list, *n, cap) = one;
         }
     }
     if (dir) closedir(dir);

@@ -7,7 +7,7 @@
 
 /* False after a line on stderr, which begins with `who`, where one of them is neither file nor folder:
  * opening a FIFO would wait for its writer for ever. What is missing is said where it is opened. */
-bool input_openable(const char *who, char **paths, size_t n);
+bool input_check_paths(const char *who, char **paths, size_t n);
 
 /* Databases beside a file that are named as those of the other processes of its run are: run.<pid>.db
  * beside run.db. In no order; paths and list to be freed. */

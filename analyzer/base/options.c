@@ -237,22 +237,22 @@ static bool take_units(const struct value *v, bool (*parse)(const char *, uint64
 
 static bool take_count(const struct value *v)
 {
-    return take_units(v, parse_count, "give a number such as 7B, 350M or 1e9");
+    return take_units(v, units_parse_count, "give a number such as 7B, 350M or 1e9");
 }
 
 static bool take_bytes(const struct value *v)
 {
-    return take_units(v, parse_bytes, "give a size such as 24GiB");
+    return take_units(v, units_parse_bytes, "give a size such as 24GiB");
 }
 
 static bool take_rate(const struct value *v)
 {
-    return take_units(v, parse_rate, "give a rate such as 300GB/s or 400Gb/s");
+    return take_units(v, units_parse_rate, "give a rate such as 300GB/s or 400Gb/s");
 }
 
 static bool take_time(const struct value *v)
 {
-    return take_units(v, parse_duration, "give a time such as 1.2ms");
+    return take_units(v, units_parse_duration, "give a time such as 1.2ms");
 }
 
 static bool (*const take[])(const struct value *) = {

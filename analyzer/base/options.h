@@ -18,12 +18,12 @@ enum option_kind {
                               each time the option is given adds some */
     OPTION_LIST,           /* struct option_list: texts separated by commas, and each time adds some */
     OPTION_NUMBER,         /* int, min..max */
-    OPTION_COUNT,          /* uint64_t, parse_count; min..max */
+    OPTION_COUNT,          /* uint64_t, units_parse_count; min..max */
     OPTION_COUNT_OR_ALONE, /* the same; without a value (the next word is an option, or there is none)
                       it is OPTION_ALONE */
-    OPTION_BYTES,          /* uint64_t, parse_bytes; min..max */
-    OPTION_RATE,           /* uint64_t, bytes a second, parse_rate; min..max */
-    OPTION_TIME,           /* uint64_t, nanoseconds, parse_duration; min..max */
+    OPTION_BYTES,          /* uint64_t, units_parse_bytes; min..max */
+    OPTION_RATE,           /* uint64_t, bytes a second, units_parse_rate; min..max */
+    OPTION_TIME,           /* uint64_t, nanoseconds, units_parse_duration; min..max */
     OPTION_HEADING,        /* no option: `help` is a heading over those that follow */
 };
 

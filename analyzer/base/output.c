@@ -62,7 +62,7 @@ static void usual_mode(int fd)
 static int make_beside(const char *path, char **name)
 {
     size_t size = strlen(path) + sizeof ".XXXXXX";
-    char *temporary = gs_realloc(NULL, size, 1);
+    char *temporary = arena_realloc(NULL, size, 1);
     snprintf(temporary, size, "%s.XXXXXX", path);
     sigset_t all, before; /* no signal comes between the file and its removal */
     sigfillset(&all);
@@ -193,7 +193,7 @@ char *output_beside(const char *path)
     return temporary;
 }
 
-void output_beside_end(char *temporary)
+void output_beside_remove(char *temporary)
 {
     if (temporary) {
         unlink(temporary);

@@ -26,6 +26,6 @@ void output_drop(struct output *o);
  * Its name, or NULL with errno. One at a time. */
 char *output_beside(const char *path);
 /* Removes and frees it; NULL is none. What should stay has another name by then. */
-void output_beside_end(char *temporary);
+void output_beside_remove(char *temporary);
 
 #endif

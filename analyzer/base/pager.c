@@ -92,7 +92,7 @@ void pager_start(void)
     int ends[2];
     const char *kind = getenv("TERM"), *command;
 
-    if (pager || !isatty(STDOUT_FILENO) || !kind || term_dumb() || !(command = choose())) return;
+    if (pager || !isatty(STDOUT_FILENO) || !kind || terminal_is_dumb() || !(command = choose())) return;
     if (pipe(ends) != 0) return;
     fflush(stdout);
     fflush(stderr);
@@ -110,7 +110,7 @@ void pager_start(void)
     close(ends[1]);
 }
 
-bool pager_runs(void)
+bool pager_is_running(void)
 {
     return pager != 0;
 }

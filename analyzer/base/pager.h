@@ -5,10 +5,10 @@
 
 #include <stdbool.h>
 
-/* What is written to stdout from here on is paged, where it is to be. Ask term_of(stdout) before. */
+/* What is written to stdout from here on is paged, where it is to be. Ask terminal_of(stdout) before. */
 void pager_start(void);
 /* Was it started? Then a reader that leaves is one that has seen enough, and no error. */
-bool pager_runs(void);
+bool pager_is_running(void);
 /* After stdout was closed: until the person has left it. */
 void pager_wait(void);
 

@@ -27,12 +27,12 @@ static void draw(const char *what, uint64_t done, uint64_t total, int width)
 
     /* What a file says of its length is about right, and never less than what was read of it. */
     if (total > 0)
-        snprintf(text, sizeof text, "gpuspy: reading %s of %s %s (%d %%)", format_count(n, done),
-                 format_count(of, total > done ? total : done), what,
+        snprintf(text, sizeof text, "gpuspy: reading %s of %s %s (%d %%)", units_format_count(n, done),
+                 units_format_count(of, total > done ? total : done), what,
                  total > done ? (int)((double)done / (double)total * 100) : 100);
     else
-        snprintf(text, sizeof text, "gpuspy: reading %s %s", format_count(n, done), what);
-    int length = snprintf(line, sizeof line, "\r%.*s\033[K", (int)term_fit(text, width - 1), text);
+        snprintf(text, sizeof text, "gpuspy: reading %s %s", units_format_count(n, done), what);
+    int length = snprintf(line, sizeof line, "\r%.*s\033[K", (int)terminal_fit(text, width - 1), text);
     if (write(STDERR_FILENO, line, (size_t)length) == length) shown = 1;
 }
 
@@ -43,14 +43,14 @@ void progress_show(void *unused, const char *what, uint64_t done, uint64_t total
 
     (void)unused;
     if (visible < 0) {
-        visible = isatty(STDERR_FILENO) && !term_dumb();
+        visible = isatty(STDERR_FILENO) && !terminal_is_dumb();
         next_ms = now_ms() + FIRST_MS;
     }
     if (!visible) return;
     int64_t now = now_ms();
     if (now < next_ms) return;
     next_ms = now + EACH_MS;
-    draw(what, done, total, term_of(stderr).width);
+    draw(what, done, total, terminal_of(stderr).width);
 }
 
 void progress_clear(void)

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* "gpuspy: reading 3,400,000 of 10,000,000 allocations"; total 0: not known. Fits gs_progress_fn (run.h).
+/* "gpuspy: reading 3,400,000 of 10,000,000 allocations"; total 0: not known. Fits run_progress_fn (run.h).
  * Cheap enough for every few thousand events. */
 void progress_show(void *unused, const char *what, uint64_t done, uint64_t total);
 /* Before anything else is written where it may stand. Async-signal-safe. */

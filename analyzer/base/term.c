@@ -31,14 +31,14 @@ static int width_of(FILE *f, bool terminal)
     return width < WIDTH_MIN ? WIDTH_MIN : width > WIDTH_MAX ? WIDTH_MAX : width;
 }
 
-bool term_dumb(void)
+bool terminal_is_dumb(void)
 {
     const char *kind = getenv("TERM");
 
     return kind && strcmp(kind, "dumb") == 0;
 }
 
-void term_choose_colour(const char *when)
+void terminal_choose_colour(const char *when)
 {
     colour_when = when && strcmp(when, "auto") != 0 ? when : NULL;
 }
@@ -52,11 +52,12 @@ static bool rich(void)
                                          strstr(kind, "alacritty") || strstr(kind, "direct")));
 }
 
-struct term term_of(FILE *f)
+struct terminal terminal_of(FILE *f)
 {
     bool terminal = isatty(fileno(f));
-    bool colour = colour_when ? strcmp(colour_when, "always") == 0 : terminal && !set("NO_COLOR") && !term_dumb();
-    struct term t = {
+    bool colour =
+        colour_when ? strcmp(colour_when, "always") == 0 : terminal && !set("NO_COLOR") && !terminal_is_dumb();
+    struct terminal t = {
         .terminal = terminal,
         .colour = colour,
         .rich = colour && rich(),
@@ -66,20 +67,21 @@ struct term term_of(FILE *f)
     return t;
 }
 
-const char *term_style(const struct term *t, enum term_style style)
+const char *terminal_style(const struct terminal *t, enum terminal_style style)
 {
     static const char *const sequence[] = {
-        [TERM_PLAIN] = "\033[0m",   [TERM_BOLD] = "\033[1m",   [TERM_DIM] = "\033[2m",   [TERM_RED] = "\033[1;31m",
-        [TERM_YELLOW] = "\033[33m", [TERM_GREEN] = "\033[32m", [TERM_CYAN] = "\033[36m",
+        [TERMINAL_PLAIN] = "\033[0m",  [TERMINAL_BOLD] = "\033[1m",    [TERMINAL_DIM] = "\033[2m",
+        [TERMINAL_RED] = "\033[1;31m", [TERMINAL_YELLOW] = "\033[33m", [TERMINAL_GREEN] = "\033[32m",
+        [TERMINAL_CYAN] = "\033[36m",
     };
 
     return t->colour ? sequence[style] : "";
 }
 
-const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE])
+const char *terminal_background(const struct terminal *t, int colour, char out[TERMINAL_SEQUENCE])
 {
     out[0] = 0;
-    if (t->rich) snprintf(out, TERM_SEQUENCE, "\033[48;5;%dm\033[38;5;16m", colour & 255);
+    if (t->rich) snprintf(out, TERMINAL_SEQUENCE, "\033[48;5;%dm\033[38;5;16m", colour & 255);
     return out;
 }
 
@@ -129,7 +131,7 @@ static char plain_of(uint32_t code)
     return '?';
 }
 
-char *term_clean(char *out, size_t size, const char *text, bool utf8)
+char *terminal_clean(char *out, size_t size, const char *text, bool utf8)
 {
     const unsigned char *p = (const unsigned char *)(text ? text : "");
     size_t at = 0;
@@ -159,7 +161,7 @@ static int columns_of(uint32_t code, size_t length)
     return w < 0 ? 1 : w;
 }
 
-size_t term_fit(const char *text, int columns)
+size_t terminal_fit(const char *text, int columns)
 {
     const unsigned char *p = (const unsigned char *)text;
 
@@ -173,7 +175,7 @@ size_t term_fit(const char *text, int columns)
     return (size_t)((const char *)p - text);
 }
 
-int term_columns(const char *text)
+int terminal_columns(const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;
     int columns = 0;

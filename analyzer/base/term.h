@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-struct term {
+struct terminal {
     bool terminal; /* somebody looks at it */
     bool colour;   /* a terminal, NO_COLOR not set (no-color.org), TERM not "dumb"; or as was chosen */
     bool rich;     /* 256 colours */
@@ -14,30 +14,38 @@ struct term {
     int width;     /* columns: $COLUMNS, else the terminal's, else 100; 40 … 300 */
 };
 
-struct term term_of(FILE *f);
-/* "always", "never", "auto" or NULL: what --color says, for every term_of from then on. */
-void term_choose_colour(const char *when);
+struct terminal terminal_of(FILE *f);
+/* "always", "never", "auto" or NULL: what --color says, for every terminal_of from then on. */
+void terminal_choose_colour(const char *when);
 /* TERM says that it cannot even go back to the start of a line. */
-bool term_dumb(void);
+bool terminal_is_dumb(void);
 
 /* Escape sequences, empty where colour is off. */
-enum term_style { TERM_PLAIN, TERM_BOLD, TERM_DIM, TERM_RED, TERM_YELLOW, TERM_GREEN, TERM_CYAN };
-const char *term_style(const struct term *t, enum term_style style);
+enum terminal_style {
+    TERMINAL_PLAIN,
+    TERMINAL_BOLD,
+    TERMINAL_DIM,
+    TERMINAL_RED,
+    TERMINAL_YELLOW,
+    TERMINAL_GREEN,
+    TERMINAL_CYAN
+};
+const char *terminal_style(const struct terminal *t, enum terminal_style style);
 /* One of the 256 colours as the background of dark text; "" where there are none. */
-#define TERM_SEQUENCE 32
-const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE]);
+#define TERMINAL_SEQUENCE 32
+const char *terminal_background(const struct terminal *t, int colour, char out[TERMINAL_SEQUENCE]);
 
 /* Copies `text` for display: control characters, escape sequences' introducers, invalid UTF-8 and
  * marks that reorder text become '?', and so does everything that is not ASCII where `utf8` is
  * false (or what ASCII has for it: '*' for a dot, 'x', '-'). NULL reads as "". At most size-1 bytes, never half a
  * character. Returns out. */
-char *term_clean(char *out, size_t size, const char *text, bool utf8);
+char *terminal_clean(char *out, size_t size, const char *text, bool utf8);
 
 /* Columns that cleaned text takes: characters, counting wide ones as two and combining ones as
  * none. Invalid bytes count one each. */
-int term_columns(const char *text);
+int terminal_columns(const char *text);
 /* Bytes of `text` that fit into `columns`. */
-size_t term_fit(const char *text, int columns);
+size_t terminal_fit(const char *text, int columns);
 
 /* One line "gpuspy: …" on stderr, cleaned. The only way in which the analyzer complains. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

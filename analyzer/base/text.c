@@ -46,7 +46,7 @@ static const char *tail(const char *text, int columns)
     while (p > text) {
         const char *before = p - 1;
         while (before > text && ((unsigned char)*before & 0xc0) == 0x80) before--;
-        if (term_columns(before) > columns) break;
+        if (terminal_columns(before) > columns) break;
         p = before;
     }
     return p;
@@ -57,12 +57,12 @@ char *text_elide(char *out, size_t size, const char *text, int columns, bool utf
     const char *mark = utf8 ? "…" : "...";
     int room = columns - (utf8 ? 1 : 3);
 
-    if (term_columns(text) <= columns || room < 2) {
-        snprintf(out, size, "%.*s", (int)term_fit(text, columns < 0 ? 0 : columns), text);
+    if (terminal_columns(text) <= columns || room < 2) {
+        snprintf(out, size, "%.*s", (int)terminal_fit(text, columns < 0 ? 0 : columns), text);
         return out;
     }
     int head = room / 3; /* the end says more: of a path the file, of a function its own name */
-    snprintf(out, size, "%.*s%s%s", (int)term_fit(text, head), text, mark, tail(text, room - head));
+    snprintf(out, size, "%.*s%s%s", (int)terminal_fit(text, head), text, mark, tail(text, room - head));
     return out;
 }
 
@@ -83,13 +83,13 @@ static const char *library_name(const char *path)
 static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark, int mark_columns)
 {
     for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
-        if (term_columns(slash) + mark_columns <= columns) {
+        if (terminal_columns(slash) + mark_columns <= columns) {
             snprintf(out, size, "%s%s", mark, slash);
             return true;
         }
     }
     const char *file = strrchr(path, '/');
-    if (!file || term_columns(file + 1) > columns) return false;
+    if (!file || terminal_columns(file + 1) > columns) return false;
     snprintf(out, size, "%s", file + 1);
     return true;
 }
@@ -99,8 +99,9 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
     char clean[TEXT_MAX];
     const char *shown = below(path, cwd), *library = library_name(shown ? shown : path);
 
-    term_clean(clean, sizeof clean, library ? library : shown ? shown : path, utf8);
-    if (term_columns(clean) <= columns || !elide_folders(out, size, clean, columns, utf8 ? "…" : "...", utf8 ? 1 : 3))
+    terminal_clean(clean, sizeof clean, library ? library : shown ? shown : path, utf8);
+    if (terminal_columns(clean) <= columns ||
+        !elide_folders(out, size, clean, columns, utf8 ? "…" : "...", utf8 ? 1 : 3))
         text_elide(out, size, clean, columns, utf8);
     return out;
 }
@@ -235,7 +236,7 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
 {
     char clean[TEXT_MAX], *name = clean;
 
-    term_clean(clean, sizeof clean, function, utf8);
+    terminal_clean(clean, sizeof clean, function, utf8);
     /* Python's own names ("<module>", "f.<locals>.<lambda>") are no templates. */
     bool rust = clean[0] == '<' && strstr(clean, ">::");
     if (rust || (clean[0] != '<' && !strstr(clean, ".<"))) {

@@ -1,4 +1,4 @@
-/* Names of files and functions, short enough to read. All write cleaned text (term_clean). */
+/* Names of files and functions, short enough to read. All write cleaned text (terminal_clean). */
 #ifndef GPUSPY_TEXT_H
 #define GPUSPY_TEXT_H
 

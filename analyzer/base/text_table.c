@@ -6,49 +6,49 @@
 #define GAP 2
 #define LEAST 20 /* columns for the last cell; where there are fewer, it has a line of its own */
 
-static int columns_of(const struct table *t)
+static int columns_of(const struct text_table *t)
 {
     int n = 0;
 
-    while (n < TABLE_COLUMNS && t->head[n]) n++;
+    while (n < TEXT_TABLE_COLUMNS && t->head[n]) n++;
     return n;
 }
 
-struct table_row *table_add(struct table *t, const char *const *cells, const void *item)
+struct text_table_row *text_table_add(struct text_table *t, const char *const *cells, const void *item)
 {
     int n = columns_of(t) - (item != NULL);
 
     if (t->n == t->capacity) {
         size_t capacity = t->capacity ? 2 * t->capacity : 16;
-        struct table_row *rows = realloc(t->rows, capacity * sizeof *rows);
+        struct text_table_row *rows = realloc(t->rows, capacity * sizeof *rows);
         if (!rows) return NULL;
         t->rows = rows;
         t->capacity = capacity;
     }
-    struct table_row *row = &t->rows[t->n++];
-    *row = (struct table_row){.item = item};
+    struct text_table_row *row = &t->rows[t->n++];
+    *row = (struct text_table_row){.item = item};
     for (int c = 0; c < n; c++) row->cell[c] = strdup(cells[c] ? cells[c] : "");
     return row;
 }
 
-static const char *cell_of(const struct table_row *row, int column)
+static const char *cell_of(const struct text_table_row *row, int column)
 {
     return row->cell[column] ? row->cell[column] : "";
 }
 
-static int width_of(const struct table *t, int column)
+static int width_of(const struct text_table *t, int column)
 {
-    int width = term_columns(t->head[column]);
+    int width = terminal_columns(t->head[column]);
 
     for (size_t i = 0; i < t->n; i++) {
-        int w = term_columns(cell_of(&t->rows[i], column));
+        int w = terminal_columns(cell_of(&t->rows[i], column));
         if (w > width) width = w;
     }
     return width;
 }
 
 /* Columns that are left for the last cell. */
-static int room_of(const int *width, int n, const struct term *term, int indent)
+static int room_of(const int *width, int n, const struct terminal *term, int indent)
 {
     int room = term->width - indent;
 
@@ -59,14 +59,15 @@ static int room_of(const int *width, int n, const struct term *term, int indent)
 /* Bytes of `text` that make a line: up to a blank, or cut where a word alone is too long. */
 static size_t line_of(const char *text, int room)
 {
-    size_t fits = term_fit(text, room), at = fits;
+    size_t fits = terminal_fit(text, room), at = fits;
 
     if (!text[fits]) return fits;
     while (at > 0 && text[at] != ' ') at--;
     return at ? at : fits;
 }
 
-static void print_last(const struct table *t, const struct table_row *row, int n, int room, int start, FILE *out)
+static void print_last(const struct text_table *t, const struct text_table_row *row, int n, int room, int start,
+                       FILE *out)
 {
     char text[1024];
 
@@ -86,14 +87,14 @@ static void print_last(const struct table *t, const struct table_row *row, int n
 
 /* The cells before the last: beside one another, or on several lines where the terminal is too narrow
  * for that. `ends`: nothing follows on the line. */
-static void print_cells(const struct table *t, const char *const *cell, const int *width, const struct term *term,
-                        int indent, bool ends, FILE *out)
+static void print_cells(const struct text_table *t, const char *const *cell, const int *width,
+                        const struct terminal *term, int indent, bool ends, FILE *out)
 {
     int n = columns_of(t), at = indent;
 
     fprintf(out, "%*s", indent, "");
     for (int c = 0; c < n - 1; c++) {
-        int pad = width[c] - term_columns(cell[c]);
+        int pad = width[c] - terminal_columns(cell[c]);
         bool last = ends && c == n - 2;
         if (at > indent && at + width[c] > term->width) {
             fprintf(out, "\n%*s", indent + GAP, "");
@@ -106,28 +107,28 @@ static void print_cells(const struct table *t, const char *const *cell, const in
     }
 }
 
-static void print_head(const struct table *t, const struct term *term, int indent, const int *width, bool below,
-                       FILE *out)
+static void print_head(const struct text_table *t, const struct terminal *term, int indent, const int *width,
+                       bool below, FILE *out)
 {
     int n = columns_of(t);
     bool any = false;
 
     for (int c = 0; c < n; c++) any = any || *t->head[c];
     if (!any) return;
-    fputs(term_style(term, TERM_DIM), out);
+    fputs(terminal_style(term, TERMINAL_DIM), out);
     print_cells(t, t->head, width, term, indent, below || !*t->head[n - 1], out);
-    fprintf(out, "%s%s\n", below ? "" : t->head[n - 1], term_style(term, TERM_PLAIN));
+    fprintf(out, "%s%s\n", below ? "" : t->head[n - 1], terminal_style(term, TERMINAL_PLAIN));
 }
 
-static void free_row(struct table_row *row)
+static void free_row(struct text_table_row *row)
 {
-    for (int c = 0; c < TABLE_COLUMNS; c++) free(row->cell[c]);
+    for (int c = 0; c < TEXT_TABLE_COLUMNS; c++) free(row->cell[c]);
     free(row->below);
 }
 
-void table_print(struct table *t, const struct term *term, int indent, FILE *out)
+void text_table_print(struct text_table *t, const struct terminal *term, int indent, FILE *out)
 {
-    int width[TABLE_COLUMNS] = {0}, n = columns_of(t);
+    int width[TEXT_TABLE_COLUMNS] = {0}, n = columns_of(t);
 
     for (int c = 0; c < n; c++) width[c] = width_of(t, c);
     int room = room_of(width, n, term, indent), start = indent;
@@ -139,8 +140,8 @@ void table_print(struct table *t, const struct term *term, int indent, FILE *out
     }
     if (t->n) print_head(t, term, indent, width, below, out);
     for (size_t i = 0; i < t->n; i++) {
-        struct table_row *row = &t->rows[i];
-        const char *cells[TABLE_COLUMNS] = {NULL};
+        struct text_table_row *row = &t->rows[i];
+        const char *cells[TEXT_TABLE_COLUMNS] = {NULL};
         bool empty = !row->item && !*cell_of(row, n - 1);
         for (int c = 0; c < n; c++) cells[c] = cell_of(row, c);
         print_cells(t, cells, width, term, indent, below || empty, out);

@@ -5,31 +5,31 @@
 #include <stdio.h>
 #include "analyzer/base/term.h"
 
-#define TABLE_COLUMNS 8
+#define TEXT_TABLE_COLUMNS 8
 
-struct table_row {
-    char *cell[TABLE_COLUMNS];
+struct text_table_row {
+    char *cell[TEXT_TABLE_COLUMNS];
     const void *item; /* what `last` makes the last cell of, NULL: the cell's text is there */
     char *below;      /* lines under the row, each ends with a newline; NULL none */
 };
 
-/* Cells are cleaned text (term_clean) or this program's own. All but the last column are aligned to
+/* Cells are cleaned text (terminal_clean) or this program's own. All but the last column are aligned to
  * the right, except those marked in `left`. */
-struct table {
+struct text_table {
     /* Writes the last cell of a row, at most `columns` wide: how much that is, is known only when all
      * rows are there. NULL: the last cells are texts, wrapped where they are too long. */
     void (*last)(const void *self, const void *item, char *out, size_t size, int columns);
     const void *self;
-    const char *head[TABLE_COLUMNS]; /* NULL ends the columns; "" no heading */
-    bool left[TABLE_COLUMNS];
-    struct table_row *rows;
+    const char *head[TEXT_TABLE_COLUMNS]; /* NULL ends the columns; "" no heading */
+    bool left[TEXT_TABLE_COLUMNS];
+    struct text_table_row *rows;
     size_t n, capacity;
 };
 
 /* Adds a row; `cells` are copied, NULL is empty; where `item` is given, the last cell is not among
  * them. Where memory runs out the row is left out and NULL returned. */
-struct table_row *table_add(struct table *t, const char *const *cells, const void *item);
+struct text_table_row *text_table_add(struct text_table *t, const char *const *cells, const void *item);
 /* Prints with `indent` blanks in front, and frees the rows. */
-void table_print(struct table *t, const struct term *term, int indent, FILE *out);
+void text_table_print(struct text_table *t, const struct terminal *term, int indent, FILE *out);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-char *format_bytes(char out[UNITS_TEXT], uint64_t bytes)
+char *units_format_bytes(char out[UNITS_TEXT], uint64_t bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = (double)bytes;
@@ -22,12 +22,12 @@ char *format_bytes(char out[UNITS_TEXT], uint64_t bytes)
     return out;
 }
 
-char *format_bytes_signed(char out[UNITS_TEXT], int64_t bytes)
+char *units_format_bytes_signed(char out[UNITS_TEXT], int64_t bytes)
 {
     char size[UNITS_TEXT];
     uint64_t magnitude = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
 
-    format_bytes(size, magnitude);
+    units_format_bytes(size, magnitude);
     snprintf(out, UNITS_TEXT, "%s%.*s", bytes < 0 ? "-" : bytes > 0 ? "+" : "", UNITS_TEXT - 2, size);
     return out;
 }
@@ -40,7 +40,7 @@ static void three_figures(char *out, size_t size, double value, const char *unit
     snprintf(out, size, "%.*f %s", decimals, value, unit);
 }
 
-char *format_rate(char out[UNITS_TEXT], double rate)
+char *units_format_rate(char out[UNITS_TEXT], double rate)
 {
     static const char *const unit[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
     size_t u = 0;
@@ -57,7 +57,7 @@ char *format_rate(char out[UNITS_TEXT], double rate)
     return out;
 }
 
-char *format_seconds(char out[UNITS_TEXT], double s)
+char *units_format_seconds(char out[UNITS_TEXT], double s)
 {
     if (!(s >= 0) || s > 1e12) {
         snprintf(out, UNITS_TEXT, "?");
@@ -89,7 +89,7 @@ uint64_t units_whole(double n)
     return n < 0x1p64 ? (uint64_t)n : UINT64_MAX;
 }
 
-char *format_count(char out[UNITS_TEXT], uint64_t n)
+char *units_format_count(char out[UNITS_TEXT], uint64_t n)
 {
     char digits[UNITS_TEXT];
     int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
@@ -103,17 +103,17 @@ char *format_count(char out[UNITS_TEXT], uint64_t n)
     return out;
 }
 
-char *format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many)
+char *units_format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many)
 {
     char count[UNITS_TEXT];
     bool plain = n == 1 || !many;
 
-    format_count(count, n);
+    units_format_count(count, n);
     snprintf(out, UNITS_TEXT, "%.26s %.11s%s", count, plain ? one : many, n != 1 && !many ? "s" : "");
     return out;
 }
 
-char *format_share(char out[UNITS_TEXT], double share)
+char *units_format_share(char out[UNITS_TEXT], double share)
 {
     double percent = share * 100;
 
@@ -271,12 +271,12 @@ static bool parse(const char *text, const struct suffix *suffixes, bool whole, u
     return false;
 }
 
-bool parse_count(const char *text, uint64_t *out, char why[UNITS_WHY])
+bool units_parse_count(const char *text, uint64_t *out, char why[UNITS_WHY])
 {
     return parse(text, count_suffixes, true, out, why);
 }
 
-bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
+bool units_parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
 {
     struct decimal d;
     const char *rest = text;
@@ -289,7 +289,7 @@ bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
     return parse(text, byte_suffixes, false, out, why);
 }
 
-bool parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY])
+bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY])
 {
     struct decimal d;
     const char *rest = text;
@@ -298,7 +298,7 @@ bool parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY])
     return parse(text, time_suffixes, false, out, why);
 }
 
-bool parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
+bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
 {
     char unit[16];
     struct decimal d;
@@ -327,7 +327,7 @@ bool parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
     return false;
 }
 
-bool parse_seconds(const char *text, int64_t *ns)
+bool units_parse_seconds(const char *text, int64_t *ns)
 {
     char *end;
     double s;

@@ -13,38 +13,38 @@
 #define UNITS_WHY 96
 
 /* "512 B", "1.50 KiB", "14.90 GiB": binary units, two decimals from KiB upward. */
-char *format_bytes(char out[UNITS_TEXT], uint64_t bytes);
+char *units_format_bytes(char out[UNITS_TEXT], uint64_t bytes);
 /* The same with a sign in front: "+1.50 KiB", "-512 B", "0 B". */
-char *format_bytes_signed(char out[UNITS_TEXT], int64_t bytes);
+char *units_format_bytes_signed(char out[UNITS_TEXT], int64_t bytes);
 /* Decimal, as link speeds are given: "12.4 GB/s". */
-char *format_rate(char out[UNITS_TEXT], double bytes_per_s);
+char *units_format_rate(char out[UNITS_TEXT], double bytes_per_s);
 /* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min"; three significant figures
  * below a minute. Never negative; not a number prints as "?". */
-char *format_seconds(char out[UNITS_TEXT], double seconds);
+char *units_format_seconds(char out[UNITS_TEXT], double seconds);
 /* The whole part; 0 of what is negative or not a number, UINT64_MAX of what is too large. */
 uint64_t units_whole(double n);
 /* "1,234,567". */
-char *format_count(char out[UNITS_TEXT], uint64_t n);
+char *units_format_count(char out[UNITS_TEXT], uint64_t n);
 /* "1 event", "1,234 events": `many` NULL is `one` and an s. */
-char *format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many);
+char *units_format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many);
 /* A share of 1 as per cent: "0 %", "<0.1 %", "4.2 %", "37 %". */
-char *format_share(char out[UNITS_TEXT], double share);
+char *units_format_share(char out[UNITS_TEXT], double share);
 
 /* A whole number of things: "1000000", "1_000_000", "1e9", "7B", "1.5B", "350M", "125k" (k, M, G, B,
  * T are powers of 1000, in either case). The arithmetic is exact:
  * "0.1k" is 100, "1.5" is refused. Without a sign, a blank or anything behind it. On failure false,
  * `*out` untouched and the reason in `why` ("is negative"), to be put behind the text. */
-bool parse_count(const char *text, uint64_t *out, char why[UNITS_WHY]);
+bool units_parse_count(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Bytes: "1024B", "24GiB", "1.5mib", "24GB"; KiB … TiB are powers of 1024, kB … TB powers of 1000,
  * "24G" is 24 GiB as nvidia-smi and Slurm mean it. Only 0 needs no unit; units ignore case. A fraction of a
  * byte is rounded down. */
-bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY]);
+bool units_parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Bytes a second: "300GB/s", "32e9", "400Gb/s" and "400Gbit/s" (bits), "25GBps"; "300G" is 300 GB/s, as
  * links are sold. */
-bool parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY]);
+bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Nanoseconds: "1.2ms", "830us", "3s"; a unit has to be there. */
-bool parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY]);
+bool units_parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Seconds since the recording began, without a unit: "12.5". */
-bool parse_seconds(const char *text, int64_t *ns);
+bool units_parse_seconds(const char *text, int64_t *ns);
 
 #endif

@@ -20,18 +20,18 @@ enum {
 
 struct place { /* a peak, or a failure; ordered by time */
     int64_t time_ns;
-    struct gs_by_category *to;
-    int64_t bytes; /* all that was live; GS_UNKNOWN: what is found */
+    struct result_by_category *to;
+    int64_t bytes; /* all that was live; RUN_UNKNOWN: what is found */
     int device;
-    enum gs_series_layer layer;
-    struct gs_peak *peak; /* NULL: a failure */
-    size_t moment;        /* of allocator.h's, which is looked at in the same pass; NO_MOMENT */
+    enum run_series_layer layer;
+    struct result_peak *peak; /* NULL: a failure */
+    size_t moment;            /* of allocator.h's, which is looked at in the same pass; NO_MOMENT */
     int64_t *by_rule;
     uint64_t *count_by_rule;
-    bool stated;         /* an optimizer set up state of what was live */
-    struct gs_map sizes; /* size and category → blocks */
-    struct gs_map index; /* by stack and rule */
-    struct gs_category_line *by_stack;
+    bool stated;      /* an optimizer set up state of what was live */
+    struct map sizes; /* size and category → blocks */
+    struct map index; /* by stack and rule */
+    struct result_category_line *by_stack;
     size_t by_stack_n, by_stack_cap;
 };
 
@@ -42,16 +42,16 @@ struct place { /* a peak, or a failure; ordered by time */
 struct late {
     uint32_t place, stack;
     int64_t bytes, alloc_ns, free_ns;
-    struct gs_category_block block;
+    struct category_block block;
     int64_t like; /* of what size it was found to be */
     unsigned rule;
     uint8_t round;
 };
 
 struct work {
-    struct gs_builder *b;
-    struct gs_categorizer *categorizer;
-    const struct gs_steps *steps; /* NULL none */
+    struct site_builder *b;
+    struct category_finder *categorizer;
+    const struct step_list *steps; /* NULL none */
     struct place *places;
     size_t n, cap;
     bool python, torch_device[128]; /* torch_device: has tensors of its own */
@@ -63,18 +63,18 @@ struct work {
 };
 
 /* Did the run end with that failure? Handlers may still allocate something. */
-static bool ended_with(const struct work *w, const struct gs_process *p, int64_t time_ns)
+static bool ended_with(const struct work *w, const struct run_process *p, int64_t time_ns)
 {
     int64_t after = p->last_alloc_ns - time_ns;
-    return w->steps ? gs_steps_done(w->steps, p->last_alloc_ns) <= gs_steps_done(w->steps, time_ns) + 1
+    return w->steps ? step_count_done(w->steps, p->last_alloc_ns) <= step_count_done(w->steps, time_ns) + 1
                     : after < 1000000000 || after < time_ns / 10;
 }
 
 static void find_end(struct work *w, uint32_t process)
 {
     size_t n;
-    const struct gs_process *p = &gs_run_processes(w->b->run, &n)[process];
-    const struct gs_oom *ooms = gs_run_ooms(w->b->run, &n), *last = NULL;
+    const struct run_process *p = &run_processes(w->b->run, &n)[process];
+    const struct run_oom *ooms = run_ooms(w->b->run, &n), *last = NULL;
     for (size_t i = 0; i < n; i++) {
         last = ooms[i].process == process && ooms[i].fatal ? &ooms[i] : last;
     }
@@ -83,43 +83,43 @@ static void find_end(struct work *w, uint32_t process)
     w->failed_doing = 0;
     if (last && ended_with(w, p, last->time_ns)) {
         w->died = true;
-        w->failed_doing = gs_category_doing(w->categorizer, last->stack);
+        w->failed_doing = category_activity(w->categorizer, last->stack);
         w->end_ns = last->time_ns;
     }
 }
 
 static void start_process(struct work *w, uint32_t process)
 {
-    const struct gs_run *run = w->b->run;
-    w->steps = gs_steps_of(w->b, process);
+    const struct run *run = w->b->run;
+    w->steps = step_list_of(w->b, process);
     find_end(w, process);
     w->backward_ns = 0;
     w->late_n = 0;
     memset(w->torch_device, 0, sizeof w->torch_device);
-    for (size_t i = 0; i < gs_run_serieses(run); i++) {
-        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
-        if (s->process == process && s->layer == GS_SERIES_TENSOR && s->device >= 0 && s->device < 128) {
+    for (size_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *s = run_series(run, (uint32_t)i);
+        if (s->process == process && s->layer == RUN_SERIES_TENSOR && s->device >= 0 && s->device < 128) {
             w->torch_device[s->device] = true;
         }
     }
 }
 
-static struct place *place_add(struct work *w, int64_t time_ns, struct gs_by_category *to)
+static struct place *place_add(struct work *w, int64_t time_ns, struct result_by_category *to)
 {
-    struct place *p = GS_PUSH(w->places, w->n, w->cap);
+    struct place *p = ARENA_PUSH(w->places, w->n, w->cap);
     *p = (struct place){.time_ns = time_ns, .to = to, .moment = NO_MOMENT};
-    p->by_rule = gs_realloc(NULL, gs_category_rules(), sizeof *p->by_rule);
-    p->count_by_rule = gs_realloc(NULL, gs_category_rules(), sizeof *p->count_by_rule);
-    memset(p->by_rule, 0, gs_category_rules() * sizeof *p->by_rule);
-    memset(p->count_by_rule, 0, gs_category_rules() * sizeof *p->count_by_rule);
+    p->by_rule = arena_realloc(NULL, category_rule_count(), sizeof *p->by_rule);
+    p->count_by_rule = arena_realloc(NULL, category_rule_count(), sizeof *p->count_by_rule);
+    memset(p->by_rule, 0, category_rule_count() * sizeof *p->by_rule);
+    memset(p->count_by_rule, 0, category_rule_count() * sizeof *p->count_by_rule);
     return p;
 }
 
 static void list_places(struct work *w, uint32_t process)
 {
-    struct gs_report *r = w->b->report;
+    struct result_report *r = w->b->report;
     for (size_t i = 0; i < r->peaks_n; i++) {
-        struct gs_peak *peak = &r->peaks[i];
+        struct result_peak *peak = &r->peaks[i];
         if (peak->process == process && peak->bytes > 0) {
             struct place *p = place_add(w, peak->time_ns, &peak->by_category);
             p->peak = peak;
@@ -129,11 +129,11 @@ static void list_places(struct work *w, uint32_t process)
         }
     }
     for (size_t i = 0; i < r->ooms_n; i++) {
-        struct gs_oom_verdict *v = &r->ooms[i];
-        if (v->process == process && v->live_sum != GS_UNKNOWN && v->live_sum > 0) {
+        struct result_oom_verdict *v = &r->ooms[i];
+        if (v->process == process && v->live_sum != RUN_UNKNOWN && v->live_sum > 0) {
             struct place *p = place_add(w, v->time_ns, &v->by_category);
             p->bytes = v->live_sum;
-            p->device = v->live_layer == GS_SERIES_PINNED ? -1 : v->device;
+            p->device = v->live_layer == RUN_SERIES_PINNED ? -1 : v->device;
             p->layer = v->live_layer;
         }
     }
@@ -142,21 +142,21 @@ static void list_places(struct work *w, uint32_t process)
 /* For who watches: what outlived the run. */
 static void list_ends(struct work *w, uint32_t process)
 {
-    struct gs_report *r = w->b->report;
+    struct result_report *r = w->b->report;
     if (!w->b->options->watch) {
         return;
     }
     if (!r->ends) {
-        r->ends = gs_arena_alloc(w->b->arena, (r->peaks_n + 1) * sizeof *r->ends);
+        r->ends = arena_alloc(w->b->arena, (r->peaks_n + 1) * sizeof *r->ends);
     }
     for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *peak = &r->peaks[i];
+        const struct result_peak *peak = &r->peaks[i];
         if (peak->process == process && peak->bytes > 0) {
-            struct gs_category_end *end = &r->ends[r->ends_n++];
-            *end = (struct gs_category_end){
+            struct result_category_end *end = &r->ends[r->ends_n++];
+            *end = (struct result_category_end){
                 .process = process, .device = peak->device, .layer = peak->layer, .end_ns = w->end_ns};
             struct place *p = place_add(w, w->end_ns, &end->by_category);
-            p->bytes = GS_UNKNOWN;
+            p->bytes = RUN_UNKNOWN;
             p->device = peak->device;
             p->layer = peak->layer;
         }
@@ -166,7 +166,7 @@ static void list_ends(struct work *w, uint32_t process)
 static void list_moments(struct work *w, uint32_t process)
 {
     size_t n;
-    const int64_t *moments = gs_allocators_moments(w->b, process, &n);
+    const int64_t *moments = allocator_moments(w->b, process, &n);
     for (size_t i = 0; i < n; i++) {
         place_add(w, moments[i], NULL)->moment = i;
     }
@@ -184,20 +184,20 @@ static uint64_t size_class(int64_t bytes)
     return (uint64_t)(bytes > LARGE ? (bytes + LARGE - 1) / LARGE * LARGE : bytes);
 }
 
-static uint32_t *of_size(struct place *p, enum gs_category category, int64_t bytes)
+static uint32_t *of_size(struct place *p, enum result_category category, int64_t bytes)
 {
-    uint32_t *n = gs_map_at(&p->sizes, size_class(bytes) << 4 | category);
-    *n = *n == GS_MAP_NEW ? 0 : *n;
+    uint32_t *n = map_at(&p->sizes, size_class(bytes) << 4 | category);
+    *n = *n == MAP_NEW ? 0 : *n;
     return n;
 }
 
 /* Of optimizer state a parameter has several, but one of each call path. */
-static void count_size(struct place *p, uint32_t stack, enum gs_category category, int64_t bytes)
+static void count_size(struct place *p, uint32_t stack, enum result_category category, int64_t bytes)
 {
     uint32_t n = *of_size(p, category, bytes) + 1;
-    if (category == GS_CATEGORY_OPTIMIZER_STATE) {
-        uint32_t *own = gs_map_at(&p->sizes, gs_hash64(size_class(bytes)) ^ ~(uint64_t)stack);
-        *own = *own == GS_MAP_NEW ? 1 : *own + 1;
+    if (category == RESULT_CATEGORY_OPTIMIZER_STATE) {
+        uint32_t *own = map_at(&p->sizes, map_hash(size_class(bytes)) ^ ~(uint64_t)stack);
+        *own = *own == MAP_NEW ? 1 : *own + 1;
         n = *own < n ? n - 1 : n;
     }
     *of_size(p, category, bytes) = n;
@@ -205,59 +205,59 @@ static void count_size(struct place *p, uint32_t stack, enum gs_category categor
 
 static void count(struct place *p, uint32_t stack, unsigned rule, int64_t bytes)
 {
-    p->by_rule[rule] = gs_add(p->by_rule[rule], bytes);
+    p->by_rule[rule] = arena_add_capped(p->by_rule[rule], bytes);
     p->count_by_rule[rule]++;
-    uint32_t *at = gs_map_at(&p->index, (uint64_t)stack << 8 | rule);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&p->index, (uint64_t)stack << 8 | rule);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)p->by_stack_n;
-        *GS_PUSH(p->by_stack, p->by_stack_n, p->by_stack_cap) =
-            (struct gs_category_line){stack, gs_category_of(rule), gs_category_evidence(rule), 0, 0, rule};
+        *ARENA_PUSH(p->by_stack, p->by_stack_n, p->by_stack_cap) =
+            (struct result_category_line){stack, category_of_rule(rule), category_evidence(rule), 0, 0, rule};
     }
-    struct gs_category_line *line = &p->by_stack[*at];
-    line->bytes = gs_add(line->bytes, bytes);
+    struct result_category_line *line = &p->by_stack[*at];
+    line->bytes = arena_add_capped(line->bytes, bytes);
     line->count++;
-    p->stated = p->stated || gs_category_sets_up(rule);
+    p->stated = p->stated || category_needs_setup(rule);
 }
 
-static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+static void categories_on_live(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct work *w = self;
     struct place *p = &w->places[moment];
-    const struct gs_series *s = gs_run_series(w->b->run, life->series);
+    const struct run_series *s = run_series(w->b->run, life->series);
     if (p->moment != NO_MOMENT) {
-        gs_allocators_live(w->b, p->moment, life);
+        allocator_add_live(w->b, p->moment, life);
         return;
     }
     bool late = life->free_ns > w->end_ns;
-    if (late && life->free_ns != GS_NEVER && life->free_ns > w->backward_ns &&
-        gs_category_backward(w->categorizer, free_stack)) {
+    if (late && life->free_ns != RUN_NEVER && life->free_ns > w->backward_ns &&
+        category_is_backward(w->categorizer, free_stack)) {
         w->backward_ns = life->free_ns;
     }
     if (!p->to || s->layer != p->layer || s->device != p->device) {
         return;
     }
     bool untold = life->device >= 0 && life->device < 128 && !w->torch_device[life->device];
-    struct gs_category_block block = {
+    struct category_block block = {
         .stack = life->stack,
         .free_stack = free_stack,
         .tensor = life->layer != GS_LAYER_DEVICE,
-        .direct = s->layer == GS_SERIES_DEVICE && untold,
+        .direct = s->layer == RUN_SERIES_DEVICE && untold,
         .python = w->python,
         .kept = late,
-        .use = gs_uses_of(w->b->report->uses, s->process, life->stack, life->alloc_ns, life->free_ns)};
-    block.aged = w->steps && gs_steps_done(w->steps, p->time_ns) >= gs_steps_done(w->steps, life->alloc_ns) + AGE;
+        .use = category_uses_of(w->b->report->uses, s->process, life->stack, life->alloc_ns, life->free_ns)};
+    block.aged = w->steps && step_count_done(w->steps, p->time_ns) >= step_count_done(w->steps, life->alloc_ns) + AGE;
     if (late) {
-        *GS_PUSH(w->late, w->late_n, w->late_cap) = (struct late){.place = (uint32_t)moment,
-                                                                  .stack = life->stack,
-                                                                  .bytes = life->bytes,
-                                                                  .alloc_ns = life->alloc_ns,
-                                                                  .free_ns = life->free_ns,
-                                                                  .like = life->bytes,
-                                                                  .block = block};
+        *ARENA_PUSH(w->late, w->late_n, w->late_cap) = (struct late){.place = (uint32_t)moment,
+                                                                     .stack = life->stack,
+                                                                     .bytes = life->bytes,
+                                                                     .alloc_ns = life->alloc_ns,
+                                                                     .free_ns = life->free_ns,
+                                                                     .like = life->bytes,
+                                                                     .block = block};
     } else {
-        unsigned rule = gs_category_rule(w->categorizer, &block);
+        unsigned rule = category_rule(w->categorizer, &block);
         count(p, life->stack, rule, life->bytes);
-        count_size(p, life->stack, gs_category_of(rule), life->bytes);
+        count_size(p, life->stack, category_of_rule(rule), life->bytes);
     }
 }
 
@@ -268,80 +268,80 @@ static void on_live(void *self, size_t moment, const struct gs_lifetime *life, u
  * or at last, what no rule covers. */
 enum round { TOLD, FAILED, KEPT, ROUNDS };
 
-static enum round tell(struct work *w, struct late *l, const struct gs_alike *alike)
+static enum round categorize(struct work *w, struct late *l, const struct category_alike *alike)
 {
     bool failed = w->died && w->failed_doing;
     if (w->died) {
-        l->block.free_stack = GS_NONE; /* whoever freed it did so because the run ended */
-    } else if (l->block.free_stack == GS_NONE && l->free_ns <= w->backward_ns) {
+        l->block.free_stack = RUN_NONE; /* whoever freed it did so because the run ended */
+    } else if (l->block.free_stack == RUN_NONE && l->free_ns <= w->backward_ns) {
         l->block.kept = false; /* autograd freed it */
     }
-    l->rule = gs_category_rule(w->categorizer, &l->block);
+    l->rule = category_rule(w->categorizer, &l->block);
     if (w->died && !l->block.aged) {
-        unsigned rule = gs_alike_rule(alike, l->stack, l->bytes, l->alloc_ns);
-        l->rule = rule == GS_NONE ? l->rule : rule;
-        if (rule != GS_NONE) {
+        unsigned rule = category_alike_rule(alike, l->stack, l->bytes, l->alloc_ns);
+        l->rule = rule == RUN_NONE ? l->rule : rule;
+        if (rule != RUN_NONE) {
             return TOLD;
         }
     }
-    if (failed && gs_category_doing(w->categorizer, l->stack) == w->failed_doing) {
+    if (failed && category_activity(w->categorizer, l->stack) == w->failed_doing) {
         l->block.failed = true;
         return FAILED;
     }
-    enum gs_category category = gs_category_of(l->rule);
-    return l->block.kept && (category == GS_CATEGORY_UNKNOWN || category == GS_CATEGORY_INPUTS) ? KEPT : TOLD;
+    enum result_category category = category_of_rule(l->rule);
+    return l->block.kept && (category == RESULT_CATEGORY_UNKNOWN || category == RESULT_CATEGORY_INPUTS) ? KEPT : TOLD;
 }
 
 /* What was made in the pass that failed did not come to its end; but a gradient is as large as its
  * parameter, and of those there is one each. What was kept to the end and is not known otherwise is a
  * weight, if a gradient or optimizer state wants one. */
-static void tell_again(struct work *w, struct late *l)
+static void categorize_again(struct work *w, struct late *l)
 {
     static const int64_t around[] = {0, -LARGE, LARGE};
     struct place *p = &w->places[l->place];
     for (size_t i = 0; i < (l->bytes > LARGE ? 3 : 1); i++) {
         int64_t like = l->bytes + around[i];
-        uint32_t parameters = *of_size(p, GS_CATEGORY_PARAMETERS, like);
-        uint32_t gradients = *of_size(p, GS_CATEGORY_GRADIENTS, like);
+        uint32_t parameters = *of_size(p, RESULT_CATEGORY_PARAMETERS, like);
+        uint32_t gradients = *of_size(p, RESULT_CATEGORY_GRADIENTS, like);
         l->block.fits = gradients < parameters;
-        l->block.trained = parameters < gradients || parameters < *of_size(p, GS_CATEGORY_OPTIMIZER_STATE, like);
+        l->block.trained = parameters < gradients || parameters < *of_size(p, RESULT_CATEGORY_OPTIMIZER_STATE, like);
         if (l->block.failed ? l->block.fits : l->block.trained) {
             l->like = like;
             break;
         }
     }
     l->block.stated = p->stated;
-    l->rule = gs_category_rule(w->categorizer, &l->block);
+    l->rule = category_rule(w->categorizer, &l->block);
 }
 
 static bool count_late(struct work *w, uint32_t process, char *error, size_t error_size)
 {
-    struct gs_alike *alike = gs_alike_new(w->categorizer, w->python, w->b->report->uses);
+    struct category_alike *alike = category_alike_new(w->categorizer, w->python, w->b->report->uses);
     for (size_t i = 0; w->died && i < w->late_n; i++) {
-        gs_alike_want(alike, w->late[i].stack, w->late[i].bytes);
+        category_alike_request(alike, w->late[i].stack, w->late[i].bytes);
     }
-    bool ok = gs_alike_read(alike, w->b->run, process, w->end_ns, error, error_size);
+    bool ok = category_alike_read(alike, w->b->run, process, w->end_ns, error, error_size);
     for (enum round round = TOLD; round < ROUNDS; round++) {
         for (size_t i = 0; i < w->late_n; i++) {
             struct late *l = &w->late[i];
-            l->round = round == TOLD ? tell(w, l, alike) : l->round;
+            l->round = round == TOLD ? categorize(w, l, alike) : l->round;
             if (l->round != round) {
                 continue;
             }
             if (round != TOLD) {
-                tell_again(w, l);
+                categorize_again(w, l);
             }
             count(&w->places[l->place], l->stack, l->rule, l->bytes);
-            count_size(&w->places[l->place], l->stack, gs_category_of(l->rule), l->like);
+            count_size(&w->places[l->place], l->stack, category_of_rule(l->rule), l->like);
         }
     }
-    gs_alike_free(alike);
+    category_alike_free(alike);
     return ok;
 }
 
-static int heavier(const void *a, const void *b)
+static int compare_shares(const void *a, const void *b)
 {
-    const struct gs_category_share *x = a, *y = b;
+    const struct result_category_share *x = a, *y = b;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->category - (int)y->category;
 }
 
@@ -349,14 +349,14 @@ static int heavier(const void *a, const void *b)
  * missing is unknown. */
 static void close_place(struct work *w, struct place *p)
 {
-    unsigned rules = gs_category_rules();
+    unsigned rules = category_rule_count();
     int64_t sum = 0;
     for (unsigned i = 0; i < rules; i++) {
-        sum = gs_add(sum, p->by_rule[i]);
+        sum = arena_add_capped(sum, p->by_rule[i]);
     }
-    p->bytes = p->bytes == GS_UNKNOWN ? sum : p->bytes;
+    p->bytes = p->bytes == RUN_UNKNOWN ? sum : p->bytes;
     if ((!p->peak || w->b->options->watch) && sum <= p->bytes && p->by_stack_n) {
-        p->to->lines = gs_arena_alloc(w->b->arena, p->by_stack_n * sizeof *p->to->lines);
+        p->to->lines = arena_alloc(w->b->arena, p->by_stack_n * sizeof *p->to->lines);
         memcpy(p->to->lines, p->by_stack, p->by_stack_n * sizeof *p->to->lines);
         p->to->lines_n = p->by_stack_n;
     }
@@ -372,43 +372,43 @@ static void close_place(struct work *w, struct place *p)
         p->by_rule[rules - 1] += missing;
         p->count_by_rule[rules - 1] += count;
     }
-    p->to->shares = gs_arena_alloc(w->b->arena, rules * sizeof *p->to->shares);
+    p->to->shares = arena_alloc(w->b->arena, rules * sizeof *p->to->shares);
     for (unsigned i = 0; i < rules; i++) {
-        p->to->bytes[gs_category_of(i)] += p->by_rule[i];
+        p->to->bytes[category_of_rule(i)] += p->by_rule[i];
         if (p->by_rule[i]) {
-            p->to->shares[p->to->shares_n++] = (struct gs_category_share){gs_category_of(i), gs_category_evidence(i),
-                                                                          p->by_rule[i], p->count_by_rule[i], i};
+            p->to->shares[p->to->shares_n++] = (struct result_category_share){category_of_rule(i), category_evidence(i),
+                                                                              p->by_rule[i], p->count_by_rule[i], i};
         }
     }
     if (p->to->shares_n > 1) {
-        qsort(p->to->shares, p->to->shares_n, sizeof *p->to->shares, heavier);
+        qsort(p->to->shares, p->to->shares_n, sizeof *p->to->shares, compare_shares);
     }
     for (size_t i = 0; p->peak && i < p->peak->by_stack_n; i++) {
-        struct gs_by_stack *s = &p->peak->by_stack[i];
+        struct result_by_stack *s = &p->peak->by_stack[i];
         int64_t most = -1;
         for (unsigned rule = 0; rule < rules; rule++) {
-            uint32_t at = gs_map_get(&p->index, (uint64_t)s->number << 8 | rule);
-            if (at != GS_MAP_NEW && p->by_stack[at].bytes > most) {
+            uint32_t at = map_get(&p->index, (uint64_t)s->number << 8 | rule);
+            if (at != MAP_NEW && p->by_stack[at].bytes > most) {
                 most = p->by_stack[at].bytes;
-                s->category = gs_category_of(rule);
-                s->category_evidence = gs_category_evidence(rule);
+                s->category = category_of_rule(rule);
+                s->category_evidence = category_evidence(rule);
             }
         }
     }
 }
 
 /* At the places that were added. */
-static bool look(struct work *w, uint32_t process, char *error, size_t error_size)
+static bool replay_places(struct work *w, uint32_t process, char *error, size_t error_size)
 {
     place_add(w, w->end_ns, NULL); /* to see what is freed after it */
     if (w->n > 1) {
         qsort(w->places, w->n, sizeof *w->places, earlier);
     }
-    int64_t *moments = gs_realloc(NULL, w->n, sizeof *moments);
+    int64_t *moments = arena_realloc(NULL, w->n, sizeof *moments);
     for (size_t i = 0; i < w->n; i++) {
         moments[i] = w->places[i].time_ns;
     }
-    bool ok = gs_run_live_at(w->b->run, process, moments, w->n, on_live, w, error, error_size);
+    bool ok = run_each_live_at(w->b->run, process, moments, w->n, categories_on_live, w, error, error_size);
     ok = ok && count_late(w, process, error, error_size);
     for (size_t i = 0; i < w->n; i++) {
         struct place *p = &w->places[i];
@@ -418,48 +418,48 @@ static bool look(struct work *w, uint32_t process, char *error, size_t error_siz
         free(p->by_rule);
         free(p->count_by_rule);
         free(p->by_stack);
-        gs_map_free(&p->index);
-        gs_map_free(&p->sizes);
+        map_free(&p->index);
+        map_free(&p->sizes);
     }
     free(moments);
     w->n = 0;
     return ok;
 }
 
-static struct work start(struct gs_builder *b)
+static struct work start(struct site_builder *b)
 {
-    return (struct work){.b = b, .categorizer = gs_categorizer_new(b->run), .python = gs_category_python(b->run)};
+    return (struct work){.b = b, .categorizer = category_finder_new(b->run), .python = category_has_python(b->run)};
 }
 
 static void finish(struct work *w)
 {
-    gs_categorizer_free(w->categorizer);
+    category_finder_free(w->categorizer);
     free(w->places);
     free(w->late);
 }
 
-bool gs_categories_build(struct gs_builder *b, char *error, size_t error_size)
+bool category_build(struct site_builder *b, char *error, size_t error_size)
 {
     size_t n;
     bool ok = true;
     struct work w = start(b);
-    gs_run_processes(b->run, &n);
+    run_processes(b->run, &n);
     for (uint32_t i = 0; ok && i < n; i++) {
         start_process(&w, i);
         list_places(&w, i);
         list_ends(&w, i);
         list_moments(&w, i);
         if (w.n) {
-            ok = look(&w, i, error, error_size);
-            gs_allocators_close(b, i);
+            ok = replay_places(&w, i, error, error_size);
+            allocator_close_process(b, i);
         }
     }
     finish(&w);
     return ok;
 }
 
-bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category_moment *moments, size_t n, char *error,
-                      size_t error_size)
+bool category_at(struct site_builder *b, uint32_t process, struct category_moment *moments, size_t n, char *error,
+                 size_t error_size)
 {
     struct work w = start(b);
     start_process(&w, process);
@@ -469,7 +469,7 @@ bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category
         p->device = moments[i].device;
         p->layer = moments[i].layer;
     }
-    bool ok = n == 0 || look(&w, process, error, error_size);
+    bool ok = n == 0 || replay_places(&w, process, error, error_size);
     finish(&w);
     return ok;
 }

@@ -20,7 +20,7 @@ enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: w
              LOAD,
              ANY
 };
-/* Of the stack that made it, and from AGED on of the block, see gs_category_block. */
+/* Of the stack that made it, and from AGED on of the block, see category_block. */
 enum hint {
     NONE = 0,
     STATE = 1,
@@ -36,7 +36,7 @@ enum hint {
     STATED = 2048,
     TRAINED = 4096,
     BUILDING = 8192,  /* freed while an object was built */
-    UNUSED = 1 << 14, /* GS_USE_… of the block */
+    UNUSED = 1 << 14, /* CATEGORY_USE_… of the block */
     RECURS = 1 << 15,
     ONCE = 1 << 16,
     LASTING = 1 << 17
@@ -63,7 +63,7 @@ static const struct frame_row frame_rows[] = {
 };
 
 static const struct rule {
-    enum gs_category category;
+    enum result_category category;
     uint8_t doing;
     uint32_t hint, fates;
     const char *evidence, *alike, *while_;
@@ -72,7 +72,7 @@ static const struct rule {
 #define SYMBOL(d, s)
 #define HINT(h, f, n)
 #define HINT_SYMBOL(h, s)
-#define RULE(c, d, h, f, e) {GS_CATEGORY_##c, d, h, f, e, "as earlier ones of its call path: " e, #d},
+#define RULE(c, d, h, f, e) {RESULT_CATEGORY_##c, d, h, f, e, "as earlier ones of its call path: " e, #d},
 #include "analyzer/category/category.def"
 #undef RULE
 };
@@ -82,71 +82,72 @@ struct facts { /* of a stack */
     uint8_t doing, hints;
 };
 
-struct gs_categorizer {
-    struct gs_run *run;
-    struct gs_map frames;            /* frame, by address → facts, packed */
-    struct gs_map stacks;            /* stack → facts, packed */
-    struct gs_map modules;           /* class_key → 1 */
-    struct gs_map pairs[2][GS_USES]; /* by tensor and use: the calls that made and freed it → its two rules, packed */
+struct category_finder {
+    struct run *run;
+    struct map frames;  /* frame, by address → facts, packed */
+    struct map stacks;  /* stack → facts, packed */
+    struct map modules; /* class_key → 1 */
+    struct map pairs[2]
+                    [CATEGORY_USES]; /* by tensor and use: the calls that made and freed it → its two rules, packed */
     enum { UNASKED, NO_PYTHON, PYTHON } python;
 };
 
 static const char module_file[] = "/torch/nn/modules/module.py";
 
-static const char *last_name(const struct gs_frame *f)
+static const char *last_name(const struct run_frame *f)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
     return dot ? dot + 1 : f->function;
 }
 
 /* Of a method: its class. Python before 3.11 does not tell it: all of a file are one. */
-static uint64_t class_key(const struct gs_frame *f)
+static uint64_t class_key(const struct run_frame *f)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
-    uint64_t key = gs_hash64((uintptr_t)f->file);
+    uint64_t key = map_hash((uintptr_t)f->file);
     for (const char *p = f->function; dot && p < dot; p++) {
-        key = gs_hash64(key ^ (unsigned char)*p);
+        key = map_hash(key ^ (unsigned char)*p);
     }
     return key;
 }
 
-static void find_modules(struct gs_categorizer *c)
+static void find_modules(struct category_finder *c)
 {
-    for (uint32_t s = 0; s < gs_run_stacks(c->run); s++) {
-        const struct gs_frame *f = gs_stack_frame(c->run, s);
-        const struct gs_frame *by = gs_stack_frame(c->run, gs_stack_parent(c->run, s));
+    for (uint32_t s = 0; s < run_stack_count(c->run); s++) {
+        const struct run_frame *f = run_stack_frame(c->run, s);
+        const struct run_frame *by = run_stack_frame(c->run, run_stack_parent(c->run, s));
         const char *name = f->kind == GS_FRAME_PYTHON ? last_name(f) : NULL;
         if (name && by && by->kind == GS_FRAME_PYTHON && by->file && strcmp(name, "forward") == 0 &&
             strstr(by->file, module_file)) {
-            *gs_map_at(&c->modules, class_key(f)) = 1;
+            *map_at(&c->modules, class_key(f)) = 1;
         }
     }
 }
 
-struct gs_categorizer *gs_categorizer_new(struct gs_run *run)
+struct category_finder *category_finder_new(struct run *run)
 {
-    struct gs_categorizer *c = gs_realloc(NULL, 1, sizeof *c);
-    *c = (struct gs_categorizer){.run = run};
+    struct category_finder *c = arena_realloc(NULL, 1, sizeof *c);
+    *c = (struct category_finder){.run = run};
     find_modules(c);
     return c;
 }
 
-void gs_categorizer_free(struct gs_categorizer *c)
+void category_finder_free(struct category_finder *c)
 {
-    gs_map_free(&c->frames);
-    gs_map_free(&c->stacks);
-    for (size_t i = 0; i < GS_USES; i++) {
-        gs_map_free(&c->pairs[0][i]);
-        gs_map_free(&c->pairs[1][i]);
+    map_free(&c->frames);
+    map_free(&c->stacks);
+    for (size_t i = 0; i < CATEGORY_USES; i++) {
+        map_free(&c->pairs[0][i]);
+        map_free(&c->pairs[1][i]);
     }
-    gs_map_free(&c->modules);
+    map_free(&c->modules);
     free(c);
 }
 
-static bool fits(const struct frame_row *row, const struct gs_frame *f)
+static bool fits(const struct frame_row *row, const struct run_frame *f)
 {
     if (row->symbol) {
-        return f->kind == GS_FRAME_NATIVE && gs_frame_calling(f, NULL, row->symbol);
+        return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
     }
     if (f->kind != GS_FRAME_PYTHON || (row->file && (!f->file || !strstr(f->file, row->file)))) {
         return false;
@@ -156,7 +157,7 @@ static bool fits(const struct frame_row *row, const struct gs_frame *f)
 }
 
 /* What one frame says. */
-static struct facts look_at(const struct gs_frame *f)
+static struct facts collect_facts(const struct run_frame *f)
 {
     struct facts facts = {NOTHING, NONE};
     for (size_t i = 0; i < FRAME_ROWS; i++) {
@@ -169,13 +170,13 @@ static struct facts look_at(const struct gs_frame *f)
     return facts;
 }
 
-static struct facts frame_facts(struct gs_categorizer *c, uint32_t stack)
+static struct facts frame_facts(struct category_finder *c, uint32_t stack)
 {
-    const struct gs_frame *f = gs_frame_named(c->run, stack);
-    uint32_t *at = gs_map_at(&c->frames, (uintptr_t)f);
-    if (*at == GS_MAP_NEW) {
-        struct facts facts = look_at(f);
-        if ((facts.hints & BUILT) && gs_map_get(&c->modules, class_key(f)) != GS_MAP_NEW) {
+    const struct run_frame *f = run_frame_named(c->run, stack);
+    uint32_t *at = map_at(&c->frames, (uintptr_t)f);
+    if (*at == MAP_NEW) {
+        struct facts facts = collect_facts(f);
+        if ((facts.hints & BUILT) && map_get(&c->modules, class_key(f)) != MAP_NEW) {
             facts.hints |= MODULE;
         }
         *at = (uint32_t)facts.hints << 8 | facts.doing;
@@ -183,27 +184,27 @@ static struct facts frame_facts(struct gs_categorizer *c, uint32_t stack)
     return (struct facts){(uint8_t)*at, (uint8_t)(*at >> 8)};
 }
 
-static struct facts stack_facts(struct gs_categorizer *c, uint32_t stack)
+static struct facts stack_facts(struct category_finder *c, uint32_t stack)
 {
-    uint32_t known = gs_map_get(&c->stacks, stack), start = stack;
-    if (known != GS_MAP_NEW) {
+    uint32_t known = map_get(&c->stacks, stack), start = stack;
+    if (known != MAP_NEW) {
         return (struct facts){(uint8_t)known, (uint8_t)(known >> 8)};
     }
     struct facts all = {NOTHING, NONE};
     bool python = false;
-    for (const struct gs_frame *f; (f = gs_stack_frame(c->run, stack)) != NULL;
-         stack = gs_stack_parent(c->run, stack)) {
+    for (const struct run_frame *f; (f = run_stack_frame(c->run, stack)) != NULL;
+         stack = run_stack_parent(c->run, stack)) {
         struct facts one = frame_facts(c, stack);
         python = python || f->kind == GS_FRAME_PYTHON;
         all.hints |= one.hints;
         all.doing = all.doing == NOTHING ? one.doing : all.doing;
     }
     all.doing = all.doing == NOTHING && !python ? THREAD : all.doing;
-    *gs_map_at(&c->stacks, start) = (uint32_t)all.hints << 8 | all.doing;
+    *map_at(&c->stacks, start) = (uint32_t)all.hints << 8 | all.doing;
     return all;
 }
 
-unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_block *b)
+unsigned category_rule(struct category_finder *c, const struct category_block *b)
 {
     struct facts made = stack_facts(c, b->stack), freed = stack_facts(c, b->free_stack);
     bool torn_down = b->kept && freed.doing <= THREAD; /* by no line that does something else */
@@ -218,110 +219,111 @@ unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_blo
     }
     unsigned hints = made.hints | (b->aged ? AGED : 0) | (b->failed ? FAILED : 0) | (b->fits ? FITS : 0) |
                      (b->stated ? STATED : 0) | (b->trained ? TRAINED : 0) | (freed.hints & BUILT ? BUILDING : 0) |
-                     (b->use & GS_USE_UNUSED ? UNUSED : 0) | (b->use & GS_USE_RECURS ? RECURS : 0) |
-                     (b->use & GS_USE_ONCE ? ONCE : 0) | (b->use & GS_USE_KEPT ? LASTING : 0);
+                     (b->use & CATEGORY_USE_UNUSED ? UNUSED : 0) | (b->use & CATEGORY_USE_RECURS ? RECURS : 0) |
+                     (b->use & CATEGORY_USE_ONCE ? ONCE : 0) | (b->use & CATEGORY_USE_KEPT ? LASTING : 0);
     for (unsigned i = 0; i < RULES; i++) {
         const struct rule *r = &rules[i];
         if ((r->doing == ANY || r->doing == made.doing) && (hints & r->hint) == r->hint && (fate & r->fates) &&
-            (tensor || r->category == GS_CATEGORY_WORKSPACES || r->category == GS_CATEGORY_UNKNOWN)) {
+            (tensor || r->category == RESULT_CATEGORY_WORKSPACES || r->category == RESULT_CATEGORY_UNKNOWN)) {
             return i;
         }
     }
     return RULES - 1;
 }
 
-bool gs_category_backward(struct gs_categorizer *c, uint32_t stack)
+bool category_is_backward(struct category_finder *c, uint32_t stack)
 {
     return stack_facts(c, stack).doing == BACKWARD;
 }
 
-unsigned gs_category_doing(struct gs_categorizer *c, uint32_t stack)
+unsigned category_activity(struct category_finder *c, uint32_t stack)
 {
     uint8_t doing = stack_facts(c, stack).doing;
     return doing == THREAD ? BACKWARD : doing;
 }
 
-enum gs_category_role gs_category_role(struct gs_categorizer *c, uint32_t stack)
+enum category_role category_role(struct category_finder *c, uint32_t stack)
 {
     static const uint8_t roles[ANY] = {
-        [THREAD] = GS_ROLE_THREAD, [FORWARD] = GS_ROLE_FORWARD, [BACKWARD] = GS_ROLE_BACKWARD,
-        [STEP] = GS_ROLE_STEP,     [BUCKETS] = GS_ROLE_SETUP,   [MOVE] = GS_ROLE_SETUP,
-        [INIT] = GS_ROLE_SETUP,    [LOAD] = GS_ROLE_SETUP,      [LOADER] = GS_ROLE_COPY,
+        [THREAD] = CATEGORY_ROLE_THREAD, [FORWARD] = CATEGORY_ROLE_FORWARD, [BACKWARD] = CATEGORY_ROLE_BACKWARD,
+        [STEP] = CATEGORY_ROLE_STEP,     [BUCKETS] = CATEGORY_ROLE_SETUP,   [MOVE] = CATEGORY_ROLE_SETUP,
+        [INIT] = CATEGORY_ROLE_SETUP,    [LOAD] = CATEGORY_ROLE_SETUP,      [LOADER] = CATEGORY_ROLE_COPY,
     };
     struct facts facts = stack_facts(c, stack);
-    return facts.doing == NOTHING && (facts.hints & COPIED) ? GS_ROLE_COPY : (enum gs_category_role)roles[facts.doing];
+    return facts.doing == NOTHING && (facts.hints & COPIED) ? CATEGORY_ROLE_COPY
+                                                            : (enum category_role)roles[facts.doing];
 }
 
-bool gs_category_iterated(struct gs_categorizer *c, uint32_t stack)
+bool category_is_iterated(struct category_finder *c, uint32_t stack)
 {
     struct facts facts = stack_facts(c, stack);
     return facts.doing == LOADER || (facts.hints & ITERATED);
 }
 
-unsigned gs_category_fate(struct gs_categorizer *c, uint32_t free_stack)
+unsigned category_fate(struct category_finder *c, uint32_t free_stack)
 {
-    _Static_assert(ANY <= GS_CATEGORY_FATES / 2, "it and a hint");
+    _Static_assert(ANY <= CATEGORY_FATES / 2, "it and a hint");
     const struct facts facts = stack_facts(c, free_stack);
-    return facts.doing | (facts.hints & BUILT ? GS_CATEGORY_FATES / 2 : 0);
+    return facts.doing | (facts.hints & BUILT ? CATEGORY_FATES / 2 : 0);
 }
 
-unsigned gs_category_rules(void)
+unsigned category_rule_count(void)
 {
     return 2 * RULES;
 }
 
-bool gs_category_python(const struct gs_run *run)
+bool category_has_python(const struct run *run)
 {
-    for (uint32_t s = 0; s < gs_run_stacks(run); s++) {
-        if (gs_stack_frame(run, s)->kind == GS_FRAME_PYTHON) {
+    for (uint32_t s = 0; s < run_stack_count(run); s++) {
+        if (run_stack_frame(run, s)->kind == GS_FRAME_PYTHON) {
             return true;
         }
     }
     return false;
 }
 
-unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack, uint32_t free_stack, bool kept,
-                             unsigned use)
+unsigned category_rule_of(struct category_finder *c, bool tensor, uint32_t stack, uint32_t free_stack, bool kept,
+                          unsigned use)
 {
     if (c->python == UNASKED) {
-        c->python = gs_category_python(c->run) ? PYTHON : NO_PYTHON;
+        c->python = category_has_python(c->run) ? PYTHON : NO_PYTHON;
     }
-    uint32_t *both = gs_map_at(&c->pairs[tensor][use], (uint64_t)stack << 32 | free_stack);
-    if (*both == GS_MAP_NEW) {
-        struct gs_category_block block = {.stack = stack,
-                                          .free_stack = free_stack,
-                                          .tensor = tensor,
-                                          .direct = !tensor,
-                                          .use = use,
-                                          .python = c->python == PYTHON};
-        uint32_t freed = gs_category_rule(c, &block);
+    uint32_t *both = map_at(&c->pairs[tensor][use], (uint64_t)stack << 32 | free_stack);
+    if (*both == MAP_NEW) {
+        struct category_block block = {.stack = stack,
+                                       .free_stack = free_stack,
+                                       .tensor = tensor,
+                                       .direct = !tensor,
+                                       .use = use,
+                                       .python = c->python == PYTHON};
+        uint32_t freed = category_rule(c, &block);
         block.kept = true;
-        *both = freed | gs_category_rule(c, &block) << 16;
+        *both = freed | category_rule(c, &block) << 16;
     }
     return kept ? *both >> 16 : *both & 0xffff;
 }
 
-enum gs_category gs_category_of(unsigned rule)
+enum result_category category_of_rule(unsigned rule)
 {
     return rules[rule % RULES].category;
 }
 
-bool gs_category_outlives(unsigned rule)
+bool category_outlives_steps(unsigned rule)
 {
     return rules[rule % RULES].hint & AGED;
 }
 
-bool gs_category_sets_up(unsigned rule)
+bool category_needs_setup(unsigned rule)
 {
     return rules[rule % RULES].hint & STATE;
 }
 
-const char *gs_category_evidence(unsigned rule)
+const char *category_evidence(unsigned rule)
 {
     return rule < RULES ? rules[rule].evidence : rules[rule - RULES].alike;
 }
 
-const char *gs_category_while(unsigned rule)
+const char *category_while_word(unsigned rule)
 {
     return rules[rule % RULES].while_;
 }

@@ -20,14 +20,14 @@ struct end {
     int64_t bytes, alloc_ns, free_ns;
 };
 
-struct gs_alike {
-    struct gs_categorizer *categorizer;
+struct category_alike {
+    struct category_finder *categorizer;
     bool python;
-    const struct gs_uses *uses;
+    const struct category_uses *uses;
     uint32_t process;
     int64_t until_ns;
-    struct gs_map stacks; /* wanted */
-    struct gs_map index;  /* stack, size → likes; a size of 0: any */
+    struct map stacks; /* wanted */
+    struct map index;  /* stack, size → likes; a size of 0: any */
     struct likes *list;
     size_t n, cap;
     int64_t *clock; /* when each allocation and free was: on a busy machine, lives are no longer by it */
@@ -36,17 +36,18 @@ struct gs_alike {
     size_t ends_n, ends_cap;
 };
 
-struct gs_alike *gs_alike_new(struct gs_categorizer *categorizer, bool python, const struct gs_uses *uses)
+struct category_alike *category_alike_new(struct category_finder *categorizer, bool python,
+                                          const struct category_uses *uses)
 {
-    struct gs_alike *a = gs_realloc(NULL, 1, sizeof *a);
-    *a = (struct gs_alike){.categorizer = categorizer, .python = python, .uses = uses};
+    struct category_alike *a = arena_realloc(NULL, 1, sizeof *a);
+    *a = (struct category_alike){.categorizer = categorizer, .python = python, .uses = uses};
     return a;
 }
 
-void gs_alike_free(struct gs_alike *a)
+void category_alike_free(struct category_alike *a)
 {
-    gs_map_free(&a->stacks);
-    gs_map_free(&a->index);
+    map_free(&a->stacks);
+    map_free(&a->index);
     free(a->list);
     free(a->clock);
     free(a->ends);
@@ -55,26 +56,26 @@ void gs_alike_free(struct gs_alike *a)
 
 static uint64_t key_of(uint32_t stack, int64_t bytes)
 {
-    return gs_hash64((uint64_t)bytes) ^ stack;
+    return map_hash((uint64_t)bytes) ^ stack;
 }
 
-void gs_alike_want(struct gs_alike *a, uint32_t stack, int64_t bytes)
+void category_alike_request(struct category_alike *a, uint32_t stack, int64_t bytes)
 {
     const uint64_t keys[] = {key_of(stack, bytes), key_of(stack, 0)};
-    *gs_map_at(&a->stacks, stack) = 1;
+    *map_at(&a->stacks, stack) = 1;
     for (size_t i = 0; i < 2; i++) {
-        uint32_t *at = gs_map_at(&a->index, keys[i]);
-        if (*at == GS_MAP_NEW) {
+        uint32_t *at = map_at(&a->index, keys[i]);
+        if (*at == MAP_NEW) {
             *at = (uint32_t)a->n;
-            *GS_PUSH(a->list, a->n, a->cap) = (struct likes){.n = 0};
+            *ARENA_PUSH(a->list, a->n, a->cap) = (struct likes){.n = 0};
         }
     }
 }
 
-static void add(struct gs_alike *a, uint64_t key, unsigned rule, size_t life)
+static void add(struct category_alike *a, uint64_t key, unsigned rule, size_t life)
 {
-    uint32_t at = gs_map_get(&a->index, key);
-    if (at == GS_MAP_NEW) {
+    uint32_t at = map_get(&a->index, key);
+    if (at == MAP_NEW) {
         return;
     }
     struct likes *l = &a->list[at];
@@ -95,7 +96,7 @@ static void add(struct gs_alike *a, uint64_t key, unsigned rule, size_t life)
 }
 
 /* Allocations and frees up to then, of those that were looked at. */
-static size_t calls_until(const struct gs_alike *a, int64_t time_ns)
+static size_t calls_until(const struct category_alike *a, int64_t time_ns)
 {
     size_t from = 0, to = a->clock_n;
     while (from < to) {
@@ -109,28 +110,28 @@ static size_t calls_until(const struct gs_alike *a, int64_t time_ns)
     return from;
 }
 
-static void on_last(void *self, const struct gs_lifetime *life, uint32_t free_stack)
+static void alike_on_last(void *self, const struct run_lifetime *life, uint32_t free_stack)
 {
-    struct gs_alike *a = self;
-    *GS_PUSH(a->clock, a->clock_n, a->clock_cap) = life->alloc_ns;
+    struct category_alike *a = self;
+    *ARENA_PUSH(a->clock, a->clock_n, a->clock_cap) = life->alloc_ns;
     if (life->free_ns > a->until_ns) {
         return;
     }
-    *GS_PUSH(a->clock, a->clock_n, a->clock_cap) = life->free_ns;
-    if (gs_map_get(&a->stacks, life->stack) == GS_MAP_NEW) {
+    *ARENA_PUSH(a->clock, a->clock_n, a->clock_cap) = life->free_ns;
+    if (map_get(&a->stacks, life->stack) == MAP_NEW) {
         return;
     }
-    struct gs_category_block block = {.stack = life->stack,
-                                      .free_stack = free_stack,
-                                      .tensor = life->layer != GS_LAYER_DEVICE,
-                                      .python = a->python,
-                                      .use =
-                                          gs_uses_of(a->uses, a->process, life->stack, life->alloc_ns, life->free_ns)};
-    *GS_PUSH(a->ends, a->ends_n, a->ends_cap) = (struct end){.stack = life->stack,
-                                                             .rule = gs_category_rule(a->categorizer, &block),
-                                                             .bytes = life->bytes,
-                                                             .alloc_ns = life->alloc_ns,
-                                                             .free_ns = life->free_ns};
+    struct category_block block = {
+        .stack = life->stack,
+        .free_stack = free_stack,
+        .tensor = life->layer != GS_LAYER_DEVICE,
+        .python = a->python,
+        .use = category_uses_of(a->uses, a->process, life->stack, life->alloc_ns, life->free_ns)};
+    *ARENA_PUSH(a->ends, a->ends_n, a->ends_cap) = (struct end){.stack = life->stack,
+                                                                .rule = category_rule(a->categorizer, &block),
+                                                                .bytes = life->bytes,
+                                                                .alloc_ns = life->alloc_ns,
+                                                                .free_ns = life->free_ns};
 }
 
 static int by_time(const void *a, const void *b)
@@ -139,15 +140,15 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-bool gs_alike_read(struct gs_alike *a, struct gs_run *run, uint32_t process, int64_t until_ns, char *error,
-                   size_t error_size)
+bool category_alike_read(struct category_alike *a, struct run *run, uint32_t process, int64_t until_ns, char *error,
+                         size_t error_size)
 {
     a->process = process;
     a->until_ns = until_ns;
     if (!a->n) {
         return true;
     }
-    bool ok = gs_run_last(run, process, ROWS, on_last, a, error, error_size);
+    bool ok = run_each_last(run, process, ROWS, alike_on_last, a, error, error_size);
     if (a->clock_n) {
         qsort(a->clock, a->clock_n, sizeof *a->clock, by_time);
     }
@@ -160,13 +161,13 @@ bool gs_alike_read(struct gs_alike *a, struct gs_run *run, uint32_t process, int
     return ok;
 }
 
-unsigned gs_alike_rule(const struct gs_alike *a, uint32_t stack, int64_t bytes, int64_t alloc_ns)
+unsigned category_alike_rule(const struct category_alike *a, uint32_t stack, int64_t bytes, int64_t alloc_ns)
 {
     const uint64_t keys[] = {key_of(stack, bytes), key_of(stack, 0)};
     size_t age = calls_until(a, a->until_ns) - calls_until(a, alloc_ns);
     for (size_t k = 0; k < 2; k++) {
-        uint32_t at = gs_map_get(&a->index, keys[k]);
-        const struct likes *l = at == GS_MAP_NEW ? NULL : &a->list[at];
+        uint32_t at = map_get(&a->index, keys[k]);
+        const struct likes *l = at == MAP_NEW ? NULL : &a->list[at];
         const struct fate *most = NULL;
         for (unsigned i = 0; l && i < l->n; i++) {
             const struct fate *f = &l->fates[i];
@@ -175,11 +176,12 @@ unsigned gs_alike_rule(const struct gs_alike *a, uint32_t stack, int64_t bytes, 
             }
         }
         if (most) {
-            return gs_category_of(most->rule) == GS_CATEGORY_UNKNOWN ? GS_NONE : most->rule + gs_category_rules() / 2;
+            return category_of_rule(most->rule) == RESULT_CATEGORY_UNKNOWN ? RUN_NONE
+                                                                           : most->rule + category_rule_count() / 2;
         }
         if (l && l->n) { /* of its very size there were some, and it has outlived them */
-            return GS_NONE;
+            return RUN_NONE;
         }
     }
-    return GS_NONE;
+    return RUN_NONE;
 }

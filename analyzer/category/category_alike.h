@@ -8,15 +8,16 @@
 #include "analyzer/run/run.h"
 #include "analyzer/category/category.h"
 
-struct gs_alike;
-struct gs_alike *gs_alike_new(struct gs_categorizer *categorizer, bool python, const struct gs_uses *uses);
-void gs_alike_free(struct gs_alike *a);
+struct category_alike;
+struct category_alike *category_alike_new(struct category_finder *categorizer, bool python,
+                                          const struct category_uses *uses);
+void category_alike_free(struct category_alike *a);
 /* Somebody will ask for these. */
-void gs_alike_want(struct gs_alike *a, uint32_t stack, int64_t bytes);
+void category_alike_request(struct category_alike *a, uint32_t stack, int64_t bytes);
 /* Reads what was freed by `until_ns`; once. */
-bool gs_alike_read(struct gs_alike *a, struct gs_run *run, uint32_t process, int64_t until_ns, char *error,
-                   size_t error_size);
-/* The rule of a block that was live at `until_ns`, see gs_category_rules; GS_NONE: there is none. */
-unsigned gs_alike_rule(const struct gs_alike *a, uint32_t stack, int64_t bytes, int64_t alloc_ns);
+bool category_alike_read(struct category_alike *a, struct run *run, uint32_t process, int64_t until_ns, char *error,
+                         size_t error_size);
+/* The rule of a block that was live at `until_ns`, see category_rule_count; RUN_NONE: there is none. */
+unsigned category_alike_rule(const struct category_alike *a, uint32_t stack, int64_t bytes, int64_t alloc_ns);
 
 #endif

@@ -18,15 +18,15 @@ struct copies { /* what one call path copied to the device */
     int64_t first_ns, last_ns;
     size_t begins;          /* passes that had begun at its last allocation */
     uint32_t rounds;        /* times that it allocated with a pass in between */
-    uint32_t pass_stack;    /* of the pass that followed it with nothing set up in between, GS_NONE */
+    uint32_t pass_stack;    /* of the pass that followed it with nothing set up in between, RUN_NONE */
     uint64_t blocks, sized; /* sized: of them as large as a tensor of a module */
     uint32_t lives[LIVES];  /* by passes that began between allocation and free; the last: or more */
     bool recurs, once;
 };
 
-struct course {          /* of one process */
-    struct gs_map paths; /* stack → index in `copies` */
-    struct gs_map sizes; /* of what modules were built of, moved or loaded: bytes → 1 */
+struct course {       /* of one process */
+    struct map paths; /* stack → index in `copies` */
+    struct map sizes; /* of what modules were built of, moved or loaded: bytes → 1 */
     struct copies *copies;
     size_t copies_n, copies_cap;
     int64_t *begins; /* when passes began, ascending */
@@ -35,35 +35,35 @@ struct course {          /* of one process */
     int64_t next_ns;           /* the last failure to copy what follows one */
     int64_t again_ns, turn_ns; /* when last a call path copied again; when last a step was over */
     size_t soon;               /* passes in two steps */
-    const struct gs_steps *steps;
+    const struct step_list *steps;
     int64_t end_ns;
 };
 
-struct gs_uses {
-    struct gs_builder *b;
-    struct gs_arena arena; /* of a builder of its own, see gs_uses_read */
-    struct gs_categorizer *categorizer;
+struct category_uses {
+    struct site_builder *b;
+    struct arena arena; /* of a builder of its own, see category_uses_read */
+    struct category_finder *categorizer;
     uint8_t *roles; /* by stack, + 1 */
     size_t roles_n;
     struct course **list;
     size_t list_n;
     struct course *now;
-    enum gs_category_role last; /* of the allocation before */
+    enum category_role last; /* of the allocation before */
     bool tensors;
     uint32_t *waiting; /* paths that copied since something was set up or a pass began */
     size_t waiting_n, waiting_cap;
 };
 
-static enum gs_category_role role_of(struct gs_uses *u, uint32_t stack)
+static enum category_role role_of(struct category_uses *u, uint32_t stack)
 {
-    if (stack == GS_NONE) {
-        return GS_ROLE_OTHER;
+    if (stack == RUN_NONE) {
+        return CATEGORY_ROLE_OTHER;
     }
-    uint8_t *role = GS_REACH(u->roles, stack, u->roles_n);
+    uint8_t *role = SITE_REACH(u->roles, stack, u->roles_n);
     if (!*role) {
-        *role = (uint8_t)(1 + gs_category_role(u->categorizer, stack));
+        *role = (uint8_t)(1 + category_role(u->categorizer, stack));
     }
-    return (enum gs_category_role)(*role - 1);
+    return (enum category_role)(*role - 1);
 }
 
 /* Passes that began by then. */
@@ -88,56 +88,57 @@ static size_t passes_between(const struct course *c, int64_t from, int64_t to)
 
 static const struct copies *copies_of(const struct course *c, uint32_t stack)
 {
-    uint32_t at = gs_map_get(&c->paths, stack);
-    return at == GS_MAP_NEW ? NULL : &c->copies[at];
+    uint32_t at = map_get(&c->paths, stack);
+    return at == MAP_NEW ? NULL : &c->copies[at];
 }
 
 /* --- the replay ---------------------------------------------------------------------------------- */
 
-static void on_process_start(void *self, uint32_t process)
+static void uses_on_process_start(void *self, uint32_t process)
 {
-    struct gs_uses *u = self;
-    struct course *c = gs_realloc(NULL, 1, sizeof *c);
+    struct category_uses *u = self;
+    struct course *c = arena_realloc(NULL, 1, sizeof *c);
     *c = (struct course){
-        .soon = UNPACED, .backward_ns = GS_NEVER, .next_ns = GS_UNKNOWN, .turn_ns = INT64_MIN, .again_ns = INT64_MIN};
-    *GS_REACH(u->list, process, u->list_n) = c;
+        .soon = UNPACED, .backward_ns = RUN_NEVER, .next_ns = RUN_UNKNOWN, .turn_ns = INT64_MIN, .again_ns = INT64_MIN};
+    *SITE_REACH(u->list, process, u->list_n) = c;
     u->now = c;
-    u->last = GS_ROLE_OTHER;
+    u->last = CATEGORY_ROLE_OTHER;
     u->tensors = false;
     u->waiting_n = 0;
 }
 
-static void copy_begins(struct gs_uses *u, const struct gs_lifetime *life)
+static void copy_begins(struct category_uses *u, const struct run_lifetime *life)
 {
     struct course *c = u->now;
     int64_t ns = life->alloc_ns;
-    uint32_t *at = gs_map_at(&c->paths, life->stack);
-    bool first = *at == GS_MAP_NEW;
+    uint32_t *at = map_at(&c->paths, life->stack);
+    bool first = *at == MAP_NEW;
     if (first) {
         *at = (uint32_t)c->copies_n;
-        *GS_PUSH(c->copies, c->copies_n, c->copies_cap) = (struct copies){.first_ns = ns, .pass_stack = GS_NONE};
+        *ARENA_PUSH(c->copies, c->copies_n, c->copies_cap) = (struct copies){.first_ns = ns, .pass_stack = RUN_NONE};
     }
     struct copies *p = &c->copies[*at];
     if (first || p->begins != c->begins_n) {
         c->again_ns = first ? c->again_ns : ns;
         p->rounds++;
-        *GS_PUSH(u->waiting, u->waiting_n, u->waiting_cap) = *at;
+        *ARENA_PUSH(u->waiting, u->waiting_n, u->waiting_cap) = *at;
     }
     p->begins = c->begins_n;
     p->last_ns = ns;
     p->blocks++;
-    p->sized += gs_map_get(&c->sizes, (uint64_t)life->bytes) != GS_MAP_NEW;
+    p->sized += map_get(&c->sizes, (uint64_t)life->bytes) != MAP_NEW;
 }
 
-static void pass_runs(struct gs_uses *u, enum gs_category_role role, uint32_t stack, int64_t ns)
+static void pass_runs(struct category_uses *u, enum category_role role, uint32_t stack, int64_t ns)
 {
     struct course *c = u->now;
-    bool turned = u->last == GS_ROLE_STEP && role == GS_ROLE_FORWARD;
-    bool between = u->last == GS_ROLE_FORWARD || u->last == GS_ROLE_BACKWARD || u->last == GS_ROLE_STEP;
+    bool turned = u->last == CATEGORY_ROLE_STEP && role == CATEGORY_ROLE_FORWARD;
+    bool between =
+        u->last == CATEGORY_ROLE_FORWARD || u->last == CATEGORY_ROLE_BACKWARD || u->last == CATEGORY_ROLE_STEP;
     c->turn_ns = turned ? ns : c->turn_ns;
-    c->backward_ns = role != GS_ROLE_FORWARD && c->backward_ns == GS_NEVER ? ns : c->backward_ns;
+    c->backward_ns = role != CATEGORY_ROLE_FORWARD && c->backward_ns == RUN_NEVER ? ns : c->backward_ns;
     if ((turned || !between) && c->begins_n < BEGINS) {
-        *GS_PUSH(c->begins, c->begins_n, c->begins_cap) = ns;
+        *ARENA_PUSH(c->begins, c->begins_n, c->begins_cap) = ns;
     }
     for (size_t i = 0; i < u->waiting_n; i++) { /* a failure counts, too */
         c->copies[u->waiting[i]].pass_stack = stack;
@@ -146,61 +147,61 @@ static void pass_runs(struct gs_uses *u, enum gs_category_role role, uint32_t st
 }
 
 /* PyTorch's allocator takes segments on the call paths of tensors. */
-static bool is_segment(struct gs_uses *u, const struct gs_lifetime *life)
+static bool is_segment(struct category_uses *u, const struct run_lifetime *life)
 {
     u->tensors = u->tensors || life->layer == GS_LAYER_TENSOR;
     return u->tensors && life->layer == GS_LAYER_DEVICE;
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void uses_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_uses *u = self;
+    struct category_uses *u = self;
     (void)series;
     if (is_segment(u, life)) {
         return;
     }
-    enum gs_category_role role = role_of(u, life->stack);
+    enum category_role role = role_of(u, life->stack);
     switch (role) {
-    case GS_ROLE_COPY: copy_begins(u, life); break;
-    case GS_ROLE_FORWARD:
-    case GS_ROLE_BACKWARD:
-    case GS_ROLE_STEP: pass_runs(u, role, life->stack, life->alloc_ns); break;
-    case GS_ROLE_SETUP:
+    case CATEGORY_ROLE_COPY: copy_begins(u, life); break;
+    case CATEGORY_ROLE_FORWARD:
+    case CATEGORY_ROLE_BACKWARD:
+    case CATEGORY_ROLE_STEP: pass_runs(u, role, life->stack, life->alloc_ns); break;
+    case CATEGORY_ROLE_SETUP:
         u->waiting_n = 0;
-        *gs_map_at(&u->now->sizes, (uint64_t)life->bytes) = 1;
+        *map_at(&u->now->sizes, (uint64_t)life->bytes) = 1;
         break;
-    case GS_ROLE_THREAD: return; /* beside whatever the others do */
-    case GS_ROLE_OTHER: break;
+    case CATEGORY_ROLE_THREAD: return; /* beside whatever the others do */
+    case CATEGORY_ROLE_OTHER: break;
     }
     u->last = role;
 }
 
 /* What was asked for was to begin a pass, or to bring the next step's batch. */
-static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+static void uses_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
-    struct gs_uses *u = self;
+    struct category_uses *u = self;
     (void)index;
-    enum gs_category_role role = role_of(u, oom->stack);
-    bool next = role == GS_ROLE_COPY && u->now->backward_ns != GS_NEVER;
-    if (role == GS_ROLE_FORWARD || role == GS_ROLE_BACKWARD || role == GS_ROLE_STEP) {
+    enum category_role role = role_of(u, oom->stack);
+    bool next = role == CATEGORY_ROLE_COPY && u->now->backward_ns != RUN_NEVER;
+    if (role == CATEGORY_ROLE_FORWARD || role == CATEGORY_ROLE_BACKWARD || role == CATEGORY_ROLE_STEP) {
         pass_runs(u, role, oom->stack, oom->time_ns);
         u->last = role;
     }
     u->now->next_ns = next ? oom->time_ns : u->now->next_ns;
 }
 
-static void count_life(struct course *c, const struct gs_lifetime *life, int64_t end_ns)
+static void count_life(struct course *c, const struct run_lifetime *life, int64_t end_ns)
 {
-    uint32_t at = gs_map_get(&c->paths, life->stack);
-    if (at != GS_MAP_NEW) {
+    uint32_t at = map_get(&c->paths, life->stack);
+    if (at != MAP_NEW) {
         size_t passes = passes_between(c, life->alloc_ns, end_ns);
         c->copies[at].lives[passes < LIVES ? passes : LIVES - 1]++;
     }
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void uses_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_uses *u = self;
+    struct category_uses *u = self;
     (void)series;
     if (life->layer != GS_LAYER_DEVICE || !u->tensors) {
         count_life(u->now, life, life->free_ns);
@@ -208,9 +209,9 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
 }
 
 /* What is still live counts only if it has outlived two steps already. */
-static void on_live(void *self, const struct gs_lifetime *life)
+static void uses_on_live(void *self, const struct run_lifetime *life)
 {
-    struct gs_uses *u = self;
+    struct category_uses *u = self;
     if ((life->layer != GS_LAYER_DEVICE || !u->tensors) &&
         passes_between(u->now, life->alloc_ns, u->now->end_ns) > u->now->soon) {
         count_life(u->now, life, u->now->end_ns);
@@ -218,12 +219,12 @@ static void on_live(void *self, const struct gs_lifetime *life)
 }
 
 /* Do both lie below the same function, which made one and then ran the other? */
-static bool same_caller(const struct gs_run *run, uint32_t a, uint32_t b)
+static bool same_caller(const struct run *run, uint32_t a, uint32_t b)
 {
-    uint32_t paths[2][GS_DEPTH_MAX], n[2] = {0};
+    uint32_t paths[2][RUN_DEPTH_MAX], n[2] = {0};
     for (int k = 0; k < 2; k++) {
-        for (uint32_t s = k ? b : a; gs_stack_frame(run, s) && n[k] < GS_DEPTH_MAX; s = gs_stack_parent(run, s)) {
-            if (gs_stack_frame(run, s)->kind == GS_FRAME_PYTHON) {
+        for (uint32_t s = k ? b : a; run_stack_frame(run, s) && n[k] < RUN_DEPTH_MAX; s = run_stack_parent(run, s)) {
+            if (run_stack_frame(run, s)->kind == GS_FRAME_PYTHON) {
                 paths[k][n[k]++] = s;
             }
         }
@@ -235,13 +236,13 @@ static bool same_caller(const struct gs_run *run, uint32_t a, uint32_t b)
     if (!n[0] || !n[1]) {
         return n[0] + n[1] > 0;
     }
-    const struct gs_frame *x = gs_stack_frame(run, paths[0][n[0] - 1]);
-    const struct gs_frame *y = gs_stack_frame(run, paths[1][n[1] - 1]);
+    const struct run_frame *x = run_stack_frame(run, paths[0][n[0] - 1]);
+    const struct run_frame *y = run_stack_frame(run, paths[1][n[1] - 1]);
     return x->file && y->file && x->function && y->function && strcmp(x->file, y->file) == 0 &&
            strcmp(x->function, y->function) == 0;
 }
 
-static void judge(struct gs_uses *u, struct course *c, struct copies *p, uint32_t stack)
+static void judge(struct category_uses *u, struct course *c, struct copies *p, uint32_t stack)
 {
     uint64_t soon = 0, late = 0;
     for (size_t i = 0; i < LIVES; i++) {
@@ -249,16 +250,16 @@ static void judge(struct gs_uses *u, struct course *c, struct copies *p, uint32_
     }
     p->recurs = p->rounds >= 2 && soon > late;
     bool weights = p->blocks > 1 && p->sized == p->blocks; /* a copy of a module's, tensor by tensor */
-    p->once = p->rounds == 1 && p->blocks <= BATCH && !weights && p->pass_stack != GS_NONE &&
+    p->once = p->rounds == 1 && p->blocks <= BATCH && !weights && p->pass_stack != RUN_NONE &&
               c->again_ns < p->last_ns && c->turn_ns < p->last_ns &&
-              (gs_category_iterated(u->categorizer, stack) || same_caller(u->b->run, stack, p->pass_stack));
+              (category_is_iterated(u->categorizer, stack) || same_caller(u->b->run, stack, p->pass_stack));
 }
 
 /* How many passes two steps take; one more, for what the next step replaces. */
 static size_t passes_in_two(const struct course *c)
 {
-    const struct gs_steps *s = c->steps;
-    size_t passes = passes_between(c, gs_step_start(s, 0) - 1, gs_step_start(s, s->n));
+    const struct step_list *s = c->steps;
+    size_t passes = passes_between(c, step_start_ns(s, 0) - 1, step_start_ns(s, s->n));
     return 2 * (passes + s->n - 1) / s->n + 1;
 }
 
@@ -273,41 +274,42 @@ static size_t passes_in_two_batches(const struct course *c)
     return soon > UNPACED ? soon : UNPACED;
 }
 
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void uses_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
-    struct gs_uses *u = self;
+    struct category_uses *u = self;
     struct course *c = u->now;
-    const struct gs_steps *steps = gs_steps_of(u->b, process);
-    c->steps = steps && steps->source != GS_STEP_PERIOD ? steps : NULL; /* a loop may be one over layers or tokens */
+    const struct step_list *steps = step_list_of(u->b, process);
+    c->steps =
+        steps && steps->source != STEP_SOURCE_PERIOD ? steps : NULL; /* a loop may be one over layers or tokens */
     c->end_ns = end_ns;
     c->soon = c->steps ? passes_in_two(c) : passes_in_two_batches(c);
-    gs_run_live(u->b->run, on_live, u);
+    run_each_live(u->b->run, uses_on_live, u);
     for (uint32_t s = 0; s < u->roles_n; s++) {
-        uint32_t at = gs_map_get(&c->paths, s);
-        if (at != GS_MAP_NEW) {
+        uint32_t at = map_get(&c->paths, s);
+        if (at != MAP_NEW) {
             judge(u, c, &c->copies[at], s);
         }
     }
 }
 
-struct gs_uses *gs_uses_start(struct gs_builder *b, struct gs_observer *observer)
+struct category_uses *category_uses_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_uses *u = gs_realloc(NULL, 1, sizeof *u);
-    *u = (struct gs_uses){.b = b};
-    *observer = (struct gs_observer){.self = u};
-    if (gs_category_python(b->run)) {
-        u->categorizer = gs_categorizer_new(b->run);
-        observer->process_start = on_process_start;
-        observer->alloc = on_alloc;
-        observer->free = on_free;
-        observer->oom = on_oom;
-        observer->process_end = on_process_end;
+    struct category_uses *u = arena_realloc(NULL, 1, sizeof *u);
+    *u = (struct category_uses){.b = b};
+    *observer = (struct run_observer){.self = u};
+    if (category_has_python(b->run)) {
+        u->categorizer = category_finder_new(b->run);
+        observer->process_start = uses_on_process_start;
+        observer->alloc = uses_on_alloc;
+        observer->free = uses_on_free;
+        observer->oom = uses_on_oom;
+        observer->process_end = uses_on_process_end;
     }
     b->report->uses = u;
     return u;
 }
 
-void gs_uses_free(struct gs_uses *u)
+void category_uses_free(struct category_uses *u)
 {
     if (!u) {
         return;
@@ -315,42 +317,42 @@ void gs_uses_free(struct gs_uses *u)
     for (size_t i = 0; i < u->list_n; i++) {
         struct course *c = u->list[i];
         if (c) {
-            gs_map_free(&c->paths);
-            gs_map_free(&c->sizes);
+            map_free(&c->paths);
+            map_free(&c->sizes);
             free(c->copies);
             free(c->begins);
             free(c);
         }
     }
     if (u->categorizer) {
-        gs_categorizer_free(u->categorizer);
+        category_finder_free(u->categorizer);
     }
-    gs_arena_free(&u->arena);
+    arena_free(&u->arena);
     free(u->list);
     free(u->roles);
     free(u->waiting);
     free(u);
 }
 
-struct gs_uses *gs_uses_read(struct gs_run *run, char *error, size_t error_size)
+struct category_uses *category_uses_read(struct run *run, char *error, size_t error_size)
 {
-    static const struct gs_options defaults;
-    struct gs_arena arena = {0};
-    struct gs_report report = {.run = run};
-    struct gs_builder b = {.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
-    struct gs_observer observers[2];
-    gs_site_helpers(run, &b.helpers);
-    gs_steps_start(&b, &observers[0]);
-    struct gs_uses *u = gs_uses_start(&b, &observers[1]);
-    bool ok = gs_run_replay(run, observers, 2, error, error_size);
-    gs_steps_free(b.steps);
-    gs_map_free(&b.helpers);
-    gs_map_free(&b.site_of_key);
+    static const struct run_options defaults;
+    struct arena arena = {0};
+    struct result_report report = {.run = run};
+    struct site_builder b = {.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
+    struct run_observer observers[2];
+    site_helpers(run, &b.helpers);
+    step_finder_start(&b, &observers[0]);
+    struct category_uses *u = category_uses_start(&b, &observers[1]);
+    bool ok = run_replay(run, observers, 2, error, error_size);
+    step_finder_free(b.steps);
+    map_free(&b.helpers);
+    map_free(&b.site_of_key);
     free(b.sites);
     free(b.site_of_stack);
     u->arena = arena; /* the steps are in it */
     if (!ok) {
-        gs_uses_free(u);
+        category_uses_free(u);
         return NULL;
     }
     return u;
@@ -362,31 +364,35 @@ static unsigned copied(const struct course *c, const struct copies *p, int64_t a
 {
     size_t passes = passes_between(c, alloc_ns, free_ns), steps = 0;
     if (c->steps) {
-        steps = gs_steps_done(c->steps, free_ns) - gs_steps_done(c->steps, alloc_ns);
+        steps = step_count_done(c->steps, free_ns) - step_count_done(c->steps, alloc_ns);
     }
     if (c->steps ? steps >= (p->recurs ? SAVED : AGE) : passes > c->soon) {
-        return GS_USE_KEPT;
+        return CATEGORY_USE_KEPT;
     }
-    return p->recurs ? GS_USE_RECURS : p->once && c->turn_ns < alloc_ns ? GS_USE_ONCE : p->rounds > 1 ? GS_USE_KEPT : 0;
+    return p->recurs                          ? CATEGORY_USE_RECURS
+           : p->once && c->turn_ns < alloc_ns ? CATEGORY_USE_ONCE
+           : p->rounds > 1                    ? CATEGORY_USE_KEPT
+                                              : 0;
 }
 
-unsigned gs_uses_of(const struct gs_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns, int64_t free_ns)
+unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns,
+                          int64_t free_ns)
 {
     const struct course *c = u && process < u->list_n ? u->list[process] : NULL;
     if (!c || stack >= u->roles_n || !u->roles[stack]) {
         return 0;
     }
-    enum gs_category_role role = (enum gs_category_role)(u->roles[stack] - 1);
-    if (role != GS_ROLE_COPY && role != GS_ROLE_SETUP && role != GS_ROLE_OTHER) {
+    enum category_role role = (enum category_role)(u->roles[stack] - 1);
+    if (role != CATEGORY_ROLE_COPY && role != CATEGORY_ROLE_SETUP && role != CATEGORY_ROLE_OTHER) {
         return 0;
     }
     const struct copies *p = copies_of(c, stack);
     int64_t end = free_ns > c->end_ns ? c->end_ns : free_ns;
     unsigned use = p ? copied(c, p, alloc_ns, end) : 0;
-    return use | (free_ns != GS_NEVER && !passes_between(c, alloc_ns, end) ? GS_USE_UNUSED : 0);
+    return use | (free_ns != RUN_NEVER && !passes_between(c, alloc_ns, end) ? CATEGORY_USE_UNUSED : 0);
 }
 
-bool gs_uses_first_step(const struct gs_uses *u, uint32_t process, int64_t time_ns)
+bool category_uses_is_first_step(const struct category_uses *u, uint32_t process, int64_t time_ns)
 {
     const struct course *c = u && process < u->list_n ? u->list[process] : NULL;
     size_t passes = c ? begun(c, time_ns) : 0;

@@ -6,24 +6,25 @@
 
 #include "analyzer/site/builder.h"
 
-/* Bits of gs_category_block.use. */
+/* Bits of category_block.use. */
 enum {
-    GS_USE_UNUSED = 1, /* it was freed before any pass ran */
-    GS_USE_RECURS = 2, /* its call path allocates again and again, and it is freed soon */
-    GS_USE_ONCE = 4,   /* its call path ran once, in the function that then ran the only pass so far */
-    GS_USE_KEPT = 8,   /* it was kept over several steps */
-    GS_USES = 16
+    CATEGORY_USE_UNUSED = 1, /* it was freed before any pass ran */
+    CATEGORY_USE_RECURS = 2, /* its call path allocates again and again, and it is freed soon */
+    CATEGORY_USE_ONCE = 4,   /* its call path ran once, in the function that then ran the only pass so far */
+    CATEGORY_USE_KEPT = 8,   /* it was kept over several steps */
+    CATEGORY_USES = 16
 };
 
-struct gs_uses;
+struct category_uses;
 /* Its observer comes after that of the steps. Sets b->report->uses. */
-struct gs_uses *gs_uses_start(struct gs_builder *b, struct gs_observer *observer);
-void gs_uses_free(struct gs_uses *u);
+struct category_uses *category_uses_start(struct site_builder *b, struct run_observer *observer);
+void category_uses_free(struct category_uses *u);
 /* Replays the run once for nothing else. NULL and a line in `error` where a database cannot be read. */
-struct gs_uses *gs_uses_read(struct gs_run *run, char *error, size_t error_size);
+struct category_uses *category_uses_read(struct run *run, char *error, size_t error_size);
 /* The bits of a block of that process. `u` may be NULL: none. */
-unsigned gs_uses_of(const struct gs_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns, int64_t free_ns);
+unsigned category_uses_of(const struct category_uses *u, uint32_t process, uint32_t stack, int64_t alloc_ns,
+                          int64_t free_ns);
 /* Was the process at that time in the first pass that it ran, or in what follows it up to the next? */
-bool gs_uses_first_step(const struct gs_uses *u, uint32_t process, int64_t time_ns);
+bool category_uses_is_first_step(const struct category_uses *u, uint32_t process, int64_t time_ns);
 
 #endif

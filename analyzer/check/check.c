@@ -13,7 +13,7 @@
 enum { LINES = 50 };
 
 struct base { /* a reading of the baseline */
-    enum gate_id gate;
+    enum check_gate_id gate;
     int device;
     double value;
 };
@@ -23,7 +23,7 @@ struct bases {
 };
 
 struct runner {
-    const struct check_wish *wish;
+    const struct check_request *wish;
     struct check *out;
     struct bases *bases;
     bool of_baseline; /* collect into bases instead of judging */
@@ -31,14 +31,14 @@ struct runner {
     struct checking c;
 };
 
-static char *text_of(struct gs_arena *arena, const char *text)
+static char *text_of(struct arena *arena, const char *text)
 {
-    return text ? gs_arena_printf(arena, "%s", text) : NULL;
+    return text ? arena_printf(arena, "%s", text) : NULL;
 }
 
 /* ---------------------------------------------------------------- lines */
 
-static int heavier(const void *a, const void *b)
+static int compare_check_lines(const void *a, const void *b)
 {
     const struct check_line *x = a, *y = b;
     double p = isnan(x->amount) ? 0 : x->amount, q = isnan(y->amount) ? 0 : y->amount;
@@ -77,9 +77,9 @@ static void settle_lines(struct checking *c, struct check_result *r)
     struct check_line *work = r->lines;
     if (r->lines_n) {
         r->lines_total = r->lines_n = merge_lines(work, r->lines_n);
-        qsort(work, r->lines_n, sizeof *work, heavier);
+        qsort(work, r->lines_n, sizeof *work, compare_check_lines);
         r->lines_n = r->lines_n < LINES ? r->lines_n : LINES;
-        r->lines = gs_arena_alloc(c->arena, r->lines_n * sizeof *work);
+        r->lines = arena_alloc(c->arena, r->lines_n * sizeof *work);
         memcpy(r->lines, work, r->lines_n * sizeof *work);
     }
     free(work);
@@ -87,7 +87,7 @@ static void settle_lines(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- verdicts */
 
-static double base_of(const struct bases *b, enum gate_id gate, int device)
+static double base_of(const struct bases *b, enum check_gate_id gate, int device)
 {
     double most = NAN;
     bool same = false;
@@ -106,13 +106,14 @@ static double base_of(const struct bases *b, enum gate_id gate, int device)
     return most;
 }
 
-static double limit_value(const struct runner *r, const struct check_result *reading, const struct limit *l)
+static double launch_limit_value(const struct runner *r, const struct check_result *reading,
+                                 const struct check_limit *l)
 {
-    const struct gate *g = &gates[r->c.gate];
+    const struct check_gate *g = &check_gates[r->c.gate];
     if (!isnan(reading->limit)) {
         return reading->limit;
     }
-    if (!l || g->unit == UNIT_EVENTS || gate_is_flag(g)) {
+    if (!l || g->unit == UNIT_EVENTS || check_gate_is_flag(g)) {
         return 0;
     }
     if (!l->relative) {
@@ -135,30 +136,30 @@ static void judge(struct runner *r, struct check_result *result)
         result->status = result->value > most ? CHECK_FAILED : CHECK_OK;
     }
     if (result->status == CHECK_FAILED) {
-        gates[result->gate].explain(&r->c, result);
+        check_gates[result->gate].explain(&r->c, result);
         settle_lines(&r->c, result);
     }
 }
 
 static const char *gpu_of(struct checking *c, int device)
 {
-    struct gs_arena words = {0};
-    struct gs_builder b = {.run = c->run, .arena = &words};
+    struct arena words = {0};
+    struct site_builder b = {.run = c->run, .arena = &words};
     const char *gpu = device < 0 ? ""
-                                 : gs_arena_printf(c->arena, "%s %s", c->process->host ? c->process->host : "",
-                                                   gs_gpu_word(&b, 0, device));
-    gs_arena_free(&words);
+                                 : arena_printf(c->arena, "%s %s", c->process->host ? c->process->host : "",
+                                                question_gpu_word(&b, 0, device));
+    arena_free(&words);
     return gpu;
 }
 
-static void on_reading(struct checking *c, const struct check_result *reading)
+static void judge_reading(struct checking *c, const struct check_result *reading)
 {
     struct runner *r = c->self;
-    const struct limit *l = limits_find(r->wish->limits, c->gate, c->paths, reading->device);
+    const struct check_limit *l = check_limits_find(r->wish->limits, c->gate, c->paths, reading->device);
     bool always = c->gate == GATE_COMPLETE || c->gate == GATE_LOST;
     if (r->of_baseline) {
         if (l && l->relative && !isnan(reading->value)) {
-            *GS_PUSH(r->bases->list, r->bases->n, r->bases->cap) =
+            *ARENA_PUSH(r->bases->list, r->bases->n, r->bases->cap) =
                 (struct base){c->gate, reading->device, reading->value};
         }
         return;
@@ -166,7 +167,7 @@ static void on_reading(struct checking *c, const struct check_result *reading)
     if (!l && (!always || (c->gate == GATE_LOST && reading->value == 0))) {
         return; /* of lost events it is said where there are some */
     }
-    struct check_result *result = GS_PUSH(r->out->results, r->out->n, r->out->cap);
+    struct check_result *result = ARENA_PUSH(r->out->results, r->out->n, r->out->cap);
     *result = *reading;
     result->gate = c->gate;
     result->path = text_of(c->arena, c->process->path);
@@ -175,15 +176,15 @@ static void on_reading(struct checking *c, const struct check_result *reading)
     result->gpu = gpu_of(c, reading->device);
     result->pid = c->process->pid;
     result->rank = c->process->rank;
-    result->limit = limit_value(r, reading, l);
+    result->limit = launch_limit_value(r, reading, l);
     judge(r, result);
 }
 
 /* ---------------------------------------------------------------- processes */
 
-static bool wanted(const struct runner *r, enum gate_id gate)
+static bool is_limited(const struct runner *r, enum check_gate_id gate)
 {
-    bool given = limits_want(r->wish->limits, gate, r->c.paths);
+    bool given = check_limits_has(r->wish->limits, gate, r->c.paths);
     if (gate == GATE_COMPLETE) {
         return !r->of_baseline && !r->wish->allow_incomplete;
     }
@@ -193,18 +194,18 @@ static bool wanted(const struct runner *r, enum gate_id gate)
     return given;
 }
 
-static void measure_all(struct runner *r, struct gs_run *run, const struct gs_report *report)
+static void measure_all(struct runner *r, struct run *run, const struct result_report *report)
 {
     struct checking *c = &r->c;
     c->run = run;
     c->report = report;
     c->process = &report->processes[0];
     for (int g = 0; g < GATES_N; g++) {
-        c->gate = (enum gate_id)g;
-        if (wanted(r, c->gate)) {
-            r->any =
-                r->any || (g != GATE_COMPLETE && (g != GATE_LOST || limits_want(r->wish->limits, c->gate, c->paths)));
-            gates[g].measure(c);
+        c->gate = (enum check_gate_id)g;
+        if (is_limited(r, c->gate)) {
+            r->any = r->any ||
+                     (g != GATE_COMPLETE && (g != GATE_LOST || check_limits_has(r->wish->limits, c->gate, c->paths)));
+            check_gates[g].measure(c);
         }
     }
     c->run = NULL;
@@ -213,36 +214,36 @@ static void measure_all(struct runner *r, struct gs_run *run, const struct gs_re
 }
 
 /* What the report's question is asked with. */
-static struct gs_estimate_bytes estimate_bytes(const struct estimate *e)
+static struct run_estimate_bytes estimate_bytes(const struct estimate *e)
 {
-    return (struct gs_estimate_bytes){(double)e->weights, (double)e->gradients, (double)(e->optimizer + e->master),
-                                      (double)e->total,   (double)e->params,    (double)e->cast_copies};
+    return (struct run_estimate_bytes){(double)e->weights, (double)e->gradients, (double)(e->optimizer + e->master),
+                                       (double)e->total,   (double)e->params,    (double)e->cast_copies};
 }
 
 static bool one_process(struct runner *r, const char *path, struct symbolizer *symbols, char *error, size_t error_size)
 {
     const char *paths[] = {path, r->wish->n == 1 ? r->wish->paths[0] : path, NULL};
-    struct gs_options o = {.all = true, .alone = true, SYMBOLIZER_OPTIONS(symbols)};
-    const struct limit *budget = limits_find(r->wish->limits, GATE_BUDGET, paths, -1);
-    struct gs_estimate_bytes bytes;
+    struct run_options o = {.all = true, .alone = true, SYMBOLIZER_OPTIONS(symbols)};
+    const struct check_limit *budget = check_limits_find(r->wish->limits, GATE_BUDGET, paths, -1);
+    struct run_estimate_bytes bytes;
     r->c.paths = paths;
     if (budget) {
         bytes = estimate_bytes(&budget->budget.estimate);
         o.estimate = &bytes;
         o.memory_map = true; /* each category's own peak needs the calls that freed */
     }
-    struct gs_run *run = gs_run_open(&path, 1, &o, error, error_size);
-    struct gs_report *report = run ? gs_report_build(run, &o, error, error_size) : NULL;
+    struct run *run = run_open(&path, 1, &o, error, error_size);
+    struct result_report *report = run ? report_build(run, &o, error, error_size) : NULL;
     if (report) {
         measure_all(r, run, report);
         r->out->events += r->of_baseline ? 0 : report->events;
         if (!r->of_baseline && !r->out->command && report->command)
-            r->out->command = gs_arena_printf(&r->out->arena, "%s", report->command);
+            r->out->command = arena_printf(&r->out->arena, "%s", report->command);
         r->out->simulated = r->out->simulated || report->simulated;
-        gs_report_free(report);
+        report_free(report);
     }
     if (run) {
-        gs_run_close(run);
+        run_close(run);
     }
     r->c.paths = NULL;
     return report != NULL;
@@ -252,19 +253,19 @@ static bool one_process(struct runner *r, const char *path, struct symbolizer *s
 static char **databases_of(const char *const *paths, size_t n, bool alone, size_t *found, double *duration, char *error,
                            size_t error_size)
 {
-    struct gs_options o = {.alone = alone};
-    struct gs_run *run = gs_run_open(paths, n, &o, error, error_size);
+    struct run_options o = {.alone = alone};
+    struct run *run = run_open(paths, n, &o, error, error_size);
     if (!run) {
         return NULL;
     }
-    const struct gs_process *p = gs_run_processes(run, found);
-    char **list = gs_realloc(NULL, *found, sizeof *list);
+    const struct run_process *p = run_processes(run, found);
+    char **list = arena_realloc(NULL, *found, sizeof *list);
     for (size_t i = 0; i < *found; i++) {
-        list[i] = gs_realloc(NULL, strlen(p[i].path) + 1, 1);
+        list[i] = arena_realloc(NULL, strlen(p[i].path) + 1, 1);
         strcpy(list[i], p[i].path);
     }
-    *duration = (double)gs_run_duration(run) / 1e9;
-    gs_run_close(run);
+    *duration = (double)run_duration(run) / 1e9;
+    run_close(run);
     return list;
 }
 
@@ -326,14 +327,14 @@ static void doubt(struct check *c)
     }
 }
 
-bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, char *error, size_t error_size)
+bool check_run(const struct check_request *wish, struct check *out, bool *nothing, char *error, size_t error_size)
 {
     struct bases bases = {0};
     *out = (struct check){.source = wish->paths[0]};
     struct runner r = {.wish = wish,
                        .out = out,
                        .bases = &bases,
-                       .c = {.arena = &out->arena, .limits = wish->limits, .read = on_reading}};
+                       .c = {.arena = &out->arena, .limits = wish->limits, .read = judge_reading}};
     r.c.self = &r;
     bool ok = true;
     if (wish->baseline) {
@@ -360,6 +361,6 @@ bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, 
 void check_free(struct check *c)
 {
     free(c->results);
-    gs_arena_free(&c->arena);
+    arena_free(&c->arena);
     *c = (struct check){0};
 }

@@ -1,6 +1,6 @@
 /* gpuspy check: limits, what was measured, and what is to be said of it.
  *
- *   limits.c   what people type, on the command line and in a file → struct limits (limits_list.c)
+ *   limits.c   what people type, on the command line and in a file → struct check_limits (limits_list.c)
  *   measure.c  one function a gate (gates.def): a report → readings, with lines of code (line.c)
  *   check.c    opens the recording, process by process, and holds readings against limits → struct check
  *   view_*.c   text, JSON, JUnit's XML, GitHub's annotations
@@ -19,7 +19,7 @@
 
 /* ---------------------------------------------------------------- gates */
 
-enum gate_unit {
+enum check_gate_unit {
     UNIT_EVENTS, /* a count, none allowed; it has no option */
     UNIT_FLAG,   /* likewise, with an option */
     UNIT_LEAKS,  /* bytes, none allowed */
@@ -31,7 +31,7 @@ enum gate_unit {
     UNIT_BUDGET
 };
 #define GATE(id, ...) GATE_##id,
-enum gate_id {
+enum check_gate_id {
 #include "analyzer/check/gates.def"
     GATES_N
 };
@@ -39,63 +39,65 @@ enum gate_id {
 
 struct checking;
 struct check_result;
-struct gate {
+struct check_gate {
     const char *option; /* NULL: always asked */
-    enum gate_unit unit;
+    enum check_gate_unit unit;
     const char *argument, *what, *help;
     void (*measure)(struct checking *c);
     void (*explain)(struct checking *c, struct check_result *r);
 };
-extern const struct gate gates[GATES_N];
-const char *gate_name(enum gate_id id); /* its option, or "recording" */
-static inline bool gate_is_flag(const struct gate *g)
+extern const struct check_gate check_gates[GATES_N];
+const char *check_gate_name(enum check_gate_id id); /* its option, or "recording" */
+static inline bool check_gate_is_flag(const struct check_gate *g)
 {
     return g->unit == UNIT_FLAG || g->unit == UNIT_LEAKS;
 }
 /* "1.50 MiB a step" */
 #define GATE_VALUE 64
-char *gate_value(const struct gate *g, double value, char out[GATE_VALUE]);
+char *check_gate_value(const struct check_gate *g, double value, char out[GATE_VALUE]);
 
 /* ---------------------------------------------------------------- limits */
 
-struct budget_limit {
+struct check_budget_limit {
     struct estimate estimate;
     double tolerance;   /* share */
     double activations; /* bytes, NAN: not given */
 };
-struct limit {
+struct check_limit {
     bool off;        /* a section lifts it */
     bool relative;   /* to the baseline: value is a share of it, or bytes or a number more than it */
     bool of_share;   /* … a share */
     bool unreadable; /* no limit, because a file that it names is none of a model */
     double value;
-    struct budget_limit budget;
+    struct check_budget_limit budget;
 };
 /* "10GiB", "+5%", … as a limit of that gate. False: the reason in `why`, to be put behind the text. */
 #define LIMIT_WHY 512
-bool limit_parse(const struct gate *g, const char *text, struct limit *out, char why[LIMIT_WHY]);
+bool check_limit_parse(const struct check_gate *g, const char *text, struct check_limit *out, char why[LIMIT_WHY]);
 
-struct limit_entry {
-    enum gate_id gate;
+struct check_limit_entry {
+    enum check_gate_id gate;
     const char *glob; /* of databases, NULL any */
     int device;       /* -1 any */
-    struct limit limit;
+    struct check_limit limit;
 };
-struct limits {
-    struct gs_arena arena;
-    struct limit_entry *entries; /* later ones win */
+struct check_limits {
+    struct arena arena;
+    struct check_limit_entry *entries; /* later ones win */
     size_t n, cap;
     bool allow_incomplete; /* as the file says */
-    bool unreadable;       /* limits_read failed, because a limit was unreadable */
+    bool unreadable;       /* check_limits_read failed, because a limit was unreadable */
 };
-void limits_add(struct limits *l, const struct limit_entry *entry);
+void check_limits_add(struct check_limits *l, const struct check_limit_entry *entry);
 /* The lines of a file, `name` for errors: "name:3: …". False: one line in `error`. */
-bool limits_read(struct limits *l, const char *text, size_t size, const char *name, char *error, size_t error_size);
+bool check_limits_read(struct check_limits *l, const char *text, size_t size, const char *name, char *error,
+                       size_t error_size);
 /* NULL: none. `paths`: any that the process goes by; they end with NULL. */
-const struct limit *limits_find(const struct limits *l, enum gate_id gate, const char *const *paths, int device);
+const struct check_limit *check_limits_find(const struct check_limits *l, enum check_gate_id gate,
+                                            const char *const *paths, int device);
 /* Is there one for some device? */
-bool limits_want(const struct limits *l, enum gate_id gate, const char *const *paths);
-void limits_free(struct limits *l);
+bool check_limits_has(const struct check_limits *l, enum check_gate_id gate, const char *const *paths);
+void check_limits_free(struct check_limits *l);
 
 /* ---------------------------------------------------------------- the answer */
 
@@ -111,11 +113,11 @@ struct check_line {   /* where it comes from */
 };
 enum check_status { CHECK_OK, CHECK_FAILED, CHECK_UNKNOWN };
 struct check_result {
-    enum gate_id gate;
+    enum check_gate_id gate;
     enum check_status status;
     const char *path; /* of the process's database */
     uint32_t pid;
-    int64_t rank;             /* GS_UNKNOWN */
+    int64_t rank;             /* RUN_UNKNOWN */
     bool several;             /* the run has several processes: say which */
     int device;               /* -1 none */
     const char *gpu;          /* as its host knows it, with the host; "" none */
@@ -128,7 +130,7 @@ struct check_result {
     size_t lines_n, lines_total;
 };
 struct check {
-    struct gs_arena arena;
+    struct arena arena;
     struct check_result *results; /* by gate, then process */
     size_t n, cap;
     size_t processes;
@@ -140,17 +142,17 @@ struct check {
     bool simulated;
 };
 
-struct check_wish {
+struct check_request {
     const char *const *paths;
     size_t n;
-    const struct limits *limits;
+    const struct check_limits *limits;
     bool alone; /* not the run's other processes */
     bool allow_incomplete;
     bool per_device;      /* peaks of processes on one GPU are added up */
     const char *baseline; /* NULL none */
 };
 /* False: one line in `error`. *nothing: no limit concerns these recordings. */
-bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, char *error, size_t error_size);
+bool check_run(const struct check_request *wish, struct check *out, bool *nothing, char *error, size_t error_size);
 void check_free(struct check *c);
 void check_share(struct check *c); /* shared.c: --per device */
 
@@ -158,7 +160,7 @@ const char *check_status_word(enum check_status s); /* "ok", "failed", "unknown"
 /* "GPU memory at most 3.20 GiB on GPU 0, 1.20 GiB over the limit of 2.00 GiB" in the arena. */
 char *check_sentence(struct check *c, const struct check_result *r);
 /* "GPU 0 of rank 1", "" */
-char *check_who(const struct check_result *r, char *out, size_t size);
+char *check_who_text(const struct check_result *r, char *out, size_t size);
 
 void check_view_text(struct check *c, FILE *out, bool all);
 bool check_view_json(struct check *c, FILE *out);
@@ -169,18 +171,18 @@ void check_view_summary(struct check *c, FILE *out); /* Markdown for GITHUB_STEP
 /* ---------------------------------------------------------------- for measure.c */
 
 struct checking { /* one process */
-    struct gs_run *run;
-    const struct gs_report *report;
-    const struct gs_process *process;
-    struct gs_arena *arena;
-    const struct limits *limits;
+    struct run *run;
+    const struct result_report *report;
+    const struct run_process *process;
+    struct arena *arena;
+    const struct check_limits *limits;
     const char *const *paths;
-    enum gate_id gate; /* now measured */
+    enum check_gate_id gate; /* now measured */
     /* What a measure emits. `limit` is NAN but for what brings its own. */
     void (*read)(struct checking *c, const struct check_result *reading);
     void *self;
 };
-void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct gs_site *site, double amount,
-                    const char *note);
+void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct result_site *site,
+                    double amount, const char *note);
 
 #endif

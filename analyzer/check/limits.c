@@ -84,7 +84,7 @@ static bool bytes_of(const char *text, double *out, char why[LIMIT_WHY])
 {
     char reason[UNITS_WHY];
     uint64_t bytes;
-    if (!parse_bytes(text, &bytes, reason)) {
+    if (!units_parse_bytes(text, &bytes, reason)) {
         say(why, "%s; give a size such as 10GiB", reason);
         return false;
     }
@@ -92,7 +92,7 @@ static bool bytes_of(const char *text, double *out, char why[LIMIT_WHY])
     return true;
 }
 
-static bool value_of(const struct gate *g, const char *text, struct limit *out, char why[LIMIT_WHY])
+static bool value_of(const struct check_gate *g, const char *text, struct check_limit *out, char why[LIMIT_WHY])
 {
     char figure[64];
     bool per_step = g->unit == UNIT_BYTES_STEP || g->unit == UNIT_NUMBER_STEP;
@@ -154,7 +154,7 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
     char reason[UNITS_WHY];
     bool ok;
     if (strcmp(key, "params") == 0) {
-        ok = parse_count(value, &b->s.params, reason);
+        ok = units_parse_count(value, &b->s.params, reason);
         if (ok && (b->s.params < 1 || (double)b->s.params > ESTIMATE_PARAMS_MAX)) {
             snprintf(reason, sizeof reason, "is out of range");
             ok = false;
@@ -166,7 +166,7 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
     }
     if (strcmp(key, "activations") == 0) {
         uint64_t bytes = 0;
-        ok = parse_bytes(value, &bytes, reason);
+        ok = units_parse_bytes(value, &bytes, reason);
         b->activations = (double)bytes;
         if (!ok) {
             say(why, "has activations=%s, which %s; give a size such as 2GiB", value, reason);
@@ -229,8 +229,8 @@ static char *trimmed(char *text)
 }
 
 /* What --model takes: a name, or a path. */
-static bool budget_floor_of_model(const struct budget_text *b, const struct optimizer *o, const struct precision *p,
-                                  struct limit *out, char why[LIMIT_WHY])
+static bool budget_floor_of_model(const struct budget_text *b, const struct estimate_optimizer *o,
+                                  const struct estimate_precision *p, struct check_limit *out, char why[LIMIT_WHY])
 {
     static const char *const before[] = {": ", "--model: "};
     char line[LIMIT_WHY];
@@ -238,7 +238,7 @@ static bool budget_floor_of_model(const struct budget_text *b, const struct opti
     struct model m;
     int exit_code;
     complain_into(line, sizeof line);
-    bool ok = model_named("", b->s.model, &m, &exit_code);
+    bool ok = model_from_name("", b->s.model, &m, &exit_code);
     complain_into(NULL, 0);
     if (ok) {
         out->budget.estimate = estimate_floor(&m, o, p, b->s.master_weights);
@@ -254,10 +254,10 @@ static bool budget_floor_of_model(const struct budget_text *b, const struct opti
 }
 
 /* Settings that go together. */
-static bool budget_settled(const struct budget_text *b, struct limit *out, char why[LIMIT_WHY])
+static bool budget_settled(const struct budget_text *b, struct check_limit *out, char why[LIMIT_WHY])
 {
-    const struct precision *p = estimate_precision(b->s.precision);
-    const struct optimizer *o = estimate_any_optimizer(b->s.optimizer);
+    const struct estimate_precision *p = estimate_precision(b->s.precision);
+    const struct estimate_optimizer *o = estimate_any_optimizer(b->s.optimizer);
     if (!b->s.params && !b->s.model) {
         say(why, "says of no model; add params=1e9 or model=NAME");
         return false;
@@ -277,7 +277,7 @@ static bool budget_settled(const struct budget_text *b, struct limit *out, char 
         say(why, "has master-weights with precision %s, where the weights are float32 already", p->name);
         return false;
     }
-    out->budget = (struct budget_limit){.tolerance = b->tolerance, .activations = b->activations};
+    out->budget = (struct check_budget_limit){.tolerance = b->tolerance, .activations = b->activations};
     if (b->s.model) {
         return budget_floor_of_model(b, o, p, out, why);
     }
@@ -285,7 +285,7 @@ static bool budget_settled(const struct budget_text *b, struct limit *out, char 
     return true;
 }
 
-static bool budget_of(const char *text, struct limit *out, char why[LIMIT_WHY])
+static bool budget_of(const char *text, struct check_limit *out, char why[LIMIT_WHY])
 {
     enum { MOST = 1000 };
     char copy[MOST], *rest = copy, *part;
@@ -309,14 +309,14 @@ static bool budget_of(const char *text, struct limit *out, char why[LIMIT_WHY])
     return budget_settled(&b, out, why);
 }
 
-bool limit_parse(const struct gate *g, const char *text, struct limit *out, char why[LIMIT_WHY])
+bool check_limit_parse(const struct check_gate *g, const char *text, struct check_limit *out, char why[LIMIT_WHY])
 {
-    *out = (struct limit){.budget = {.activations = NAN}};
+    *out = (struct check_limit){.budget = {.activations = NAN}};
     if (g->unit == UNIT_BUDGET) {
         return budget_of(text, out, why);
     }
     out->relative = *text == '+';
-    if (out->relative && gate_is_flag(g)) {
+    if (out->relative && check_gate_is_flag(g)) {
         say(why, "is no limit");
         return false;
     }
@@ -326,7 +326,7 @@ bool limit_parse(const struct gate *g, const char *text, struct limit *out, char
 /* ---------------------------------------------------------------- the file */
 
 struct reader {
-    struct limits *l;
+    struct check_limits *l;
     const char *name;
     size_t line;
     const char *glob; /* of the section */
@@ -375,9 +375,9 @@ static char *unquoted(char *text)
     return text + 1;
 }
 
-static char *keep(struct gs_arena *arena, const char *text)
+static char *keep(struct arena *arena, const char *text)
 {
-    return gs_arena_printf(arena, "%s", text);
+    return arena_printf(arena, "%s", text);
 }
 
 /* A section is of databases or of a GPU. */
@@ -421,8 +421,8 @@ static void gate_words(char *out, size_t size)
 {
     size_t at = (size_t)snprintf(out, size, "allow-incomplete");
     for (size_t i = 0; i < GATES_N && at < size; i++) {
-        if (gates[i].option) {
-            at += (size_t)snprintf(out + at, size - at, "|%s", gates[i].option);
+        if (check_gates[i].option) {
+            at += (size_t)snprintf(out + at, size - at, "|%s", check_gates[i].option);
         }
     }
 }
@@ -437,24 +437,24 @@ static bool unknown_key(struct reader *r, const char *key)
     return bad(r, "'%s' is not known; 'gpuspy check --help' lists the limits", key);
 }
 
-static bool one_limit(struct reader *r, enum gate_id id, const char *value)
+static bool one_limit(struct reader *r, enum check_gate_id id, const char *value)
 {
-    const struct gate *g = &gates[id];
-    struct limit_entry e = {.gate = id, .glob = r->glob, .device = r->device};
+    const struct check_gate *g = &check_gates[id];
+    struct check_limit_entry e = {.gate = id, .glob = r->glob, .device = r->device};
     char why[LIMIT_WHY];
     if (strcmp(value, "off") == 0) {
         e.limit.off = true;
-    } else if (gate_is_flag(g)) {
+    } else if (check_gate_is_flag(g)) {
         bool on = false;
         if (!truth(r, g->option, value, &on)) {
             return false;
         }
         e.limit.off = !on;
-    } else if (!limit_parse(g, value, &e.limit, why)) {
+    } else if (!check_limit_parse(g, value, &e.limit, why)) {
         r->l->unreadable = e.limit.unreadable;
         return bad(r, "%s: '%s' %s", g->option, value, why);
     }
-    limits_add(r->l, &e);
+    check_limits_add(r->l, &e);
     return true;
 }
 
@@ -476,8 +476,8 @@ static bool assignment(struct reader *r, char *text)
         return truth(r, key, value, &r->l->allow_incomplete);
     }
     for (size_t i = 0; i < GATES_N; i++) {
-        if (gates[i].option && strcmp(gates[i].option, key) == 0) {
-            return one_limit(r, (enum gate_id)i, value);
+        if (check_gates[i].option && strcmp(check_gates[i].option, key) == 0) {
+            return one_limit(r, (enum check_gate_id)i, value);
         }
     }
     return unknown_key(r, key);
@@ -493,7 +493,8 @@ static bool one_line(struct reader *r, char *line)
     return *text == '[' ? section(r, text) : assignment(r, text);
 }
 
-bool limits_read(struct limits *l, const char *text, size_t size, const char *name, char *error, size_t error_size)
+bool check_limits_read(struct check_limits *l, const char *text, size_t size, const char *name, char *error,
+                       size_t error_size)
 {
     enum { MOST = 2000 };
     struct reader r = {l, name, 0, NULL, -1, error, error_size};

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void limits_add(struct limits *l, const struct limit_entry *entry)
+void check_limits_add(struct check_limits *l, const struct check_limit_entry *entry)
 {
-    *GS_PUSH(l->entries, l->n, l->cap) = *entry;
+    *ARENA_PUSH(l->entries, l->n, l->cap) = *entry;
 }
 
 /* A glob without a slash is of the last part of a path. */
@@ -23,11 +23,11 @@ static bool fits(const char *glob, const char *const *paths)
     return false;
 }
 
-static const struct limit *find(const struct limits *l, enum gate_id gate, const char *const *paths, int device,
-                                bool any)
+static const struct check_limit *find(const struct check_limits *l, enum check_gate_id gate, const char *const *paths,
+                                      int device, bool any)
 {
     for (size_t i = l->n; i-- > 0;) {
-        const struct limit_entry *e = &l->entries[i];
+        const struct check_limit_entry *e = &l->entries[i];
         if (e->gate == gate && (any || e->device == -1 || e->device == device) && (!e->glob || fits(e->glob, paths))) {
             if (any && e->limit.off) {
                 if (e->device == -1) {
@@ -41,19 +41,20 @@ static const struct limit *find(const struct limits *l, enum gate_id gate, const
     return NULL;
 }
 
-const struct limit *limits_find(const struct limits *l, enum gate_id gate, const char *const *paths, int device)
+const struct check_limit *check_limits_find(const struct check_limits *l, enum check_gate_id gate,
+                                            const char *const *paths, int device)
 {
     return find(l, gate, paths, device, false);
 }
 
-bool limits_want(const struct limits *l, enum gate_id gate, const char *const *paths)
+bool check_limits_has(const struct check_limits *l, enum check_gate_id gate, const char *const *paths)
 {
     return find(l, gate, paths, -1, true) != NULL;
 }
 
-void limits_free(struct limits *l)
+void check_limits_free(struct check_limits *l)
 {
     free(l->entries);
-    gs_arena_free(&l->arena);
-    *l = (struct limits){0};
+    arena_free(&l->arena);
+    *l = (struct check_limits){0};
 }

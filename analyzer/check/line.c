@@ -4,22 +4,22 @@
 
 enum { COLUMNS = 240 };
 
-static char *text_of(struct gs_arena *arena, const char *text)
+static char *text_of(struct arena *arena, const char *text)
 {
-    return text ? gs_arena_printf(arena, "%s", text) : NULL;
+    return text ? arena_printf(arena, "%s", text) : NULL;
 }
 
-void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct gs_site *site, double amount,
-                    const char *note)
+void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct result_site *site,
+                    double amount, const char *note)
 {
-    struct view_text v = {.report = c->report, .term = {.utf8 = true, .width = 200}};
+    struct draw_text v = {.report = c->report, .term = {.utf8 = true, .width = 200}};
     char place[2048], brief[2048];
-    *GS_PUSH(r->lines, r->lines_n, *cap) = (struct check_line){
+    *ARENA_PUSH(r->lines, r->lines_n, *cap) = (struct check_line){
         .file = text_of(c->arena, site->known && !site->exit ? site->file : NULL),
         .line = site->known ? site->line : 0,
         .function = text_of(c->arena, site->known ? site->function : NULL),
-        .place = text_of(c->arena, view_site(&v, place, sizeof place, site, COLUMNS)),
-        .brief = text_of(c->arena, view_site(&v, brief, sizeof brief, site, CHECK_BRIEF)),
+        .place = text_of(c->arena, draw_site(&v, place, sizeof place, site, COLUMNS)),
+        .brief = text_of(c->arena, draw_site(&v, brief, sizeof brief, site, CHECK_BRIEF)),
         .amount = amount,
         .note = text_of(c->arena, note), /* which may be the report's */
     };

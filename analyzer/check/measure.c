@@ -26,23 +26,22 @@ static uint64_t rounded(double bytes)
     return bytes >= 0x1p63 ? INT64_MAX : bytes > 0 ? (uint64_t)(bytes + 0.5) : 0;
 }
 
-static const struct gs_steps *steps_of(const struct checking *c)
+static const struct step_list *steps_of(const struct checking *c)
 {
     return c->report->steps_n ? c->report->steps[0] : NULL;
 }
 
 static const char *no_steps(struct checking *c)
 {
-    return gs_arena_printf(c->arena,
-                           "no steps were found in the program, so nothing can be said of one; mark them with "
-                           "NVTX ranges, or measure the whole run");
+    return arena_printf(c->arena, "no steps were found in the program, so nothing can be said of one; mark them with "
+                                  "NVTX ranges, or measure the whole run");
 }
 
 static const char *over_steps(struct checking *c)
 {
-    const struct gs_steps *s = steps_of(c);
-    size_t end = gs_steady_end(s), n = end > s->steady ? end - s->steady : 0;
-    return gs_arena_printf(c->arena, "over %zu usual step%s", n, n == 1 ? "" : "s");
+    const struct step_list *s = steps_of(c);
+    size_t end = step_steady_end(s), n = end > s->steady ? end - s->steady : 0;
+    return arena_printf(c->arena, "over %zu usual step%s", n, n == 1 ? "" : "s");
 }
 
 /* ---------------------------------------------------------------- the recording */
@@ -55,22 +54,22 @@ static bool crashed(struct checking *c, char *failure, size_t size)
             return false;
         }
     }
-    return gs_process_failure(c->process, failure, size) != NULL;
+    return run_process_failure(c->process, failure, size) != NULL;
 }
 
 static void measure_complete(struct checking *c)
 {
-    char failure[GS_FAILURE_TEXT];
-    const struct gs_process *p = c->process;
+    char failure[RUN_FAILURE_TEXT];
+    const struct run_process *p = c->process;
     const char *why = p->recording   ? "the program is still running"
                       : p->torn      ? "its last events are not there"
                       : !p->complete ? "the program was killed, crashed or left by _exit: what it would "
                                        "have done next is not known"
                       : crashed(c, failure, sizeof failure)
-                          ? gs_arena_printf(c->arena,
-                                            "the program crashed (%s): what it would have "
-                                            "needed later is unknown",
-                                            failure)
+                          ? arena_printf(c->arena,
+                                         "the program crashed (%s): what it would have "
+                                         "needed later is unknown",
+                                         failure)
                           : NULL;
     const char *also = p->damaged ? "records in it made no sense and were left out" : NULL;
     emit(c, -1, why || also ? 1 : 0, why ? why : also);
@@ -100,7 +99,7 @@ static void explain_oom(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
     for (size_t i = 0; i < c->report->ooms_n; i++) {
-        const struct gs_oom_verdict *v = &c->report->ooms[i];
+        const struct result_oom_verdict *v = &c->report->ooms[i];
         if (v->fatal) {
             check_line_add(c, r, &cap, v->stack.site.known || !v->blame.known ? &v->stack.site : &v->blame, NAN,
                            v->verdict);
@@ -110,7 +109,7 @@ static void explain_oom(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- peaks */
 
-static const struct gs_peak *peak_of(const struct gs_report *r, enum gs_series_layer layer, int device)
+static const struct result_peak *peak_of(const struct result_report *r, enum run_series_layer layer, int device)
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
         if (r->peaks[i].layer == layer && (device < 0 || r->peaks[i].device == device)) {
@@ -120,7 +119,7 @@ static const struct gs_peak *peak_of(const struct gs_report *r, enum gs_series_l
     return NULL;
 }
 
-static const struct gs_device_memory *memory_of(const struct gs_report *r, int device)
+static const struct result_device_memory *memory_of(const struct result_report *r, int device)
 {
     for (size_t i = 0; i < r->memory_n; i++) {
         if (r->memory[i].device == device) {
@@ -133,23 +132,23 @@ static const struct gs_device_memory *memory_of(const struct gs_report *r, int d
 /* "1.50 GiB in tensors, 200 MiB cached": where the device's peak is PyTorch's. */
 static const char *parts(struct checking *c, int device)
 {
-    const struct gs_device_memory *m = memory_of(c->report, device);
+    const struct result_device_memory *m = memory_of(c->report, device);
     char tensors[UNITS_TEXT], cached[UNITS_TEXT];
     if (!m || m->tensor_bytes < 0 || m->cached_bytes < 0) {
         return NULL;
     }
-    return gs_arena_printf(c->arena, "then %s in tensors, %s cached by PyTorch",
-                           format_bytes(tensors, (uint64_t)m->tensor_bytes),
-                           format_bytes(cached, (uint64_t)m->cached_bytes));
+    return arena_printf(c->arena, "then %s in tensors, %s cached by PyTorch",
+                        units_format_bytes(tensors, (uint64_t)m->tensor_bytes),
+                        units_format_bytes(cached, (uint64_t)m->cached_bytes));
 }
 
 static void measure_peak(struct checking *c)
 {
     bool any = false, tensors = false;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
-        const struct gs_peak *p = &c->report->peaks[i];
-        tensors = tensors || (p->layer == GS_SERIES_TENSOR && p->device >= 0);
-        if (p->layer == GS_SERIES_DEVICE) {
+        const struct result_peak *p = &c->report->peaks[i];
+        tensors = tensors || (p->layer == RUN_SERIES_TENSOR && p->device >= 0);
+        if (p->layer == RUN_SERIES_DEVICE) {
             emit(c, p->device, (double)p->bytes, parts(c, p->device));
             any = true;
         }
@@ -164,9 +163,9 @@ static void measure_tensor_peak(struct checking *c)
 {
     bool any = false, memory = false;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
-        const struct gs_peak *p = &c->report->peaks[i];
-        memory = memory || (p->layer == GS_SERIES_DEVICE && p->bytes > 0);
-        if (p->layer == GS_SERIES_TENSOR && p->device >= 0) {
+        const struct result_peak *p = &c->report->peaks[i];
+        memory = memory || (p->layer == RUN_SERIES_DEVICE && p->bytes > 0);
+        if (p->layer == RUN_SERIES_TENSOR && p->device >= 0) {
             emit(c, p->device, (double)p->bytes, NULL);
             any = true;
         }
@@ -178,7 +177,7 @@ static void measure_tensor_peak(struct checking *c)
 
 static void measure_pinned(struct checking *c)
 {
-    const struct gs_peak *p = peak_of(c->report, GS_SERIES_PINNED, -1);
+    const struct result_peak *p = peak_of(c->report, RUN_SERIES_PINNED, -1);
     emit(c, -1, p ? (double)p->bytes : 0, NULL);
 }
 
@@ -186,26 +185,26 @@ static void measure_pinned(struct checking *c)
 static const char *counted(struct checking *c, uint64_t n, const char *things)
 {
     char count[UNITS_TEXT];
-    return n > 1 ? gs_arena_printf(c->arena, "%s %s", format_count(count, n), things) : NULL;
+    return n > 1 ? arena_printf(c->arena, "%s %s", units_format_count(count, n), things) : NULL;
 }
 
-static void sites_of(struct checking *c, struct check_result *r, const struct gs_peak *p)
+static void sites_of(struct checking *c, struct check_result *r, const struct result_peak *p)
 {
     size_t cap = 0;
     for (size_t i = 0; p && i < p->by_site_n; i++) {
-        const struct gs_by_site *s = &p->by_site[i];
+        const struct result_by_site *s = &p->by_site[i];
         check_line_add(c, r, &cap, &s->site, (double)s->bytes, counted(c, s->count, "allocations"));
     }
 }
 
 static void explain_tensor_peak(struct checking *c, struct check_result *r)
 {
-    sites_of(c, r, peak_of(c->report, GS_SERIES_TENSOR, r->device));
+    sites_of(c, r, peak_of(c->report, RUN_SERIES_TENSOR, r->device));
 }
 
 static void explain_pinned(struct checking *c, struct check_result *r)
 {
-    sites_of(c, r, peak_of(c->report, GS_SERIES_PINNED, -1));
+    sites_of(c, r, peak_of(c->report, RUN_SERIES_PINNED, -1));
 }
 
 /* What was live on the device at its peak: tensors where there are any, for PyTorch's segments say
@@ -213,78 +212,78 @@ static void explain_pinned(struct checking *c, struct check_result *r)
 struct live_at {
     struct checking *c;
     int device;
-    enum gs_series_layer layer;
-    struct gs_map index;
-    struct gs_by_stack *list;
+    enum run_series_layer layer;
+    struct map index;
+    struct result_by_stack *list;
     size_t n, cap;
 };
 
-static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+static void measure_on_live(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct live_at *l = self;
-    const struct gs_series *s = gs_run_series(l->c->run, life->series);
+    const struct run_series *s = run_series(l->c->run, life->series);
     (void)moment;
     (void)free_stack;
     if (s->device != l->device || s->layer != l->layer) {
         return;
     }
-    uint32_t *at = gs_map_at(&l->index, life->stack);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&l->index, life->stack);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)l->n;
-        *GS_PUSH(l->list, l->n, l->cap) = (struct gs_by_stack){.number = life->stack};
+        *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_by_stack){.number = life->stack};
     }
-    l->list[*at].bytes = gs_add(l->list[*at].bytes, life->bytes);
+    l->list[*at].bytes = arena_add_capped(l->list[*at].bytes, life->bytes);
     l->list[*at].count++;
 }
 
 /* Stacks to sites. */
-static void merge_sites(struct checking *c, struct check_result *r, const struct gs_by_stack *list, size_t n,
+static void merge_sites(struct checking *c, struct check_result *r, const struct result_by_stack *list, size_t n,
                         double divisor, const char *things)
 {
-    struct gs_map index = {0}, helpers = {0};
-    struct gs_by_site *sites = gs_realloc(NULL, n, sizeof *sites);
+    struct map index = {0}, helpers = {0};
+    struct result_by_site *sites = arena_realloc(NULL, n, sizeof *sites);
     size_t sites_n = 0, cap = 0;
-    gs_site_helpers(c->run, &helpers);
+    site_helpers(c->run, &helpers);
     for (size_t i = 0; i < n; i++) {
-        struct gs_site site = gs_site_of(c->run, list[i].number, &helpers);
-        uint32_t *at = gs_map_at(&index, gs_site_key(&site));
-        if (*at == GS_MAP_NEW) {
+        struct result_site site = site_of(c->run, list[i].number, &helpers);
+        uint32_t *at = map_at(&index, site_key(&site));
+        if (*at == MAP_NEW) {
             *at = (uint32_t)sites_n;
-            sites[sites_n++] = (struct gs_by_site){.site = site};
+            sites[sites_n++] = (struct result_by_site){.site = site};
         }
-        sites[*at].bytes = gs_add(sites[*at].bytes, list[i].bytes);
+        sites[*at].bytes = arena_add_capped(sites[*at].bytes, list[i].bytes);
         sites[*at].count += list[i].count;
     }
     for (size_t i = 0; i < sites_n; i++) {
         check_line_add(c, r, &cap, &sites[i].site, (double)sites[i].bytes / divisor,
                        counted(c, sites[i].count, things));
     }
-    gs_map_free(&index);
-    gs_map_free(&helpers);
+    map_free(&index);
+    map_free(&helpers);
     free(sites);
 }
 
 static void explain_peak(struct checking *c, struct check_result *r)
 {
-    const struct gs_peak *p = peak_of(c->report, GS_SERIES_DEVICE, r->device);
-    bool tensors = r->device >= 0 && peak_of(c->report, GS_SERIES_TENSOR, r->device);
-    struct live_at l = {.c = c, .device = r->device, .layer = tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE};
+    const struct result_peak *p = peak_of(c->report, RUN_SERIES_DEVICE, r->device);
+    bool tensors = r->device >= 0 && peak_of(c->report, RUN_SERIES_TENSOR, r->device);
+    struct live_at l = {.c = c, .device = r->device, .layer = tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE};
     char error[ROOM];
-    if (p && gs_run_live_at(c->run, 0, &p->time_ns, 1, on_live, &l, error, sizeof error)) {
+    if (p && run_each_live_at(c->run, 0, &p->time_ns, 1, measure_on_live, &l, error, sizeof error)) {
         merge_sites(c, r, l.list, l.n, 1, "allocations");
     }
-    gs_map_free(&l.index);
+    map_free(&l.index);
     free(l.list);
 }
 
 /* ---------------------------------------------------------------- growth and leaks */
 
-static bool on_gpu(enum gs_series_layer layer, int device)
+static bool on_gpu(enum run_series_layer layer, int device)
 {
-    return device >= 0 && (layer == GS_SERIES_DEVICE || layer == GS_SERIES_TENSOR);
+    return device >= 0 && (layer == RUN_SERIES_DEVICE || layer == RUN_SERIES_TENSOR);
 }
 
-static uint64_t allocations_of(const struct gs_report *r)
+static uint64_t allocations_of(const struct result_report *r)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < r->peaks_n; i++) {
@@ -296,19 +295,19 @@ static uint64_t allocations_of(const struct gs_report *r)
 /* Why it cannot be said that nothing grows; NULL: it can. */
 static const char *too_short(struct checking *c)
 {
-    const struct gs_steps *s = steps_of(c);
+    const struct step_list *s = steps_of(c);
     if (allocations_of(c->report) == 0) {
         return NULL;
     }
     if (!s) {
-        return gs_arena_printf(c->arena,
-                               "no steps were found in the program, so it cannot be told whether memory keeps "
-                               "growing; let it do its work %d times or more, or use --max-leak",
-                               STEPS_LEAST);
+        return arena_printf(c->arena,
+                            "no steps were found in the program, so it cannot be told whether memory keeps "
+                            "growing; let it do its work %d times or more, or use --max-leak",
+                            STEPS_LEAST);
     }
     if (s->n < STEPS_LEAST) {
-        return gs_arena_printf(c->arena, "%zu steps are too few to tell whether memory keeps growing; %d are enough",
-                               s->n, STEPS_LEAST);
+        return arena_printf(c->arena, "%zu steps are too few to tell whether memory keeps growing; %d are enough", s->n,
+                            STEPS_LEAST);
     }
     return NULL;
 }
@@ -320,7 +319,7 @@ static void measure_grown(struct checking *c, bool per_step)
     double sum[DEVICES] = {0};
     bool grows[DEVICES] = {false}, any = false;
     for (size_t i = 0; i < c->report->growth_n; i++) {
-        const struct gs_growth *g = &c->report->growth[i];
+        const struct result_growth *g = &c->report->growth[i];
         if (on_gpu(g->layer, g->device) && g->device < DEVICES) {
             sum[g->device] += per_step ? (g->by_steps ? g->bytes_per_step : (double)NAN) : (double)g->bytes;
             grows[g->device] = any = true;
@@ -345,31 +344,31 @@ static void measure_growth(struct checking *c)
 
 static void explain_growth(struct checking *c, struct check_result *r)
 {
-    bool per_step = gates[r->gate].unit == UNIT_BYTES_STEP;
+    bool per_step = check_gates[r->gate].unit == UNIT_BYTES_STEP;
     size_t cap = 0;
     for (size_t i = 0; i < c->report->growth_n; i++) {
-        const struct gs_growth *g = &c->report->growth[i];
+        const struct result_growth *g = &c->report->growth[i];
         if (!on_gpu(g->layer, g->device) || g->device != r->device) {
             continue;
         }
         for (size_t k = 0; k < g->lines_n; k++) {
-            const struct gs_growth_line *l = &g->lines[k];
+            const struct result_growth_line *l = &g->lines[k];
             double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
             check_line_add(c, r, &cap, &l->site, per_step ? share * g->bytes_per_step : (double)l->bytes,
-                           gs_arena_printf(c->arena, "%llu allocation%s stayed%s", (unsigned long long)l->count,
-                                           l->count == 1 ? "" : "s",
-                                           g->graph ? ", kept with what one forward pass makes" : ""));
+                           arena_printf(c->arena, "%llu allocation%s stayed%s", (unsigned long long)l->count,
+                                        l->count == 1 ? "" : "s",
+                                        g->graph ? ", kept with what one forward pass makes" : ""));
         }
     }
     for (size_t i = 0; i < c->report->leaks_n && !r->lines_n && r->device < 0; i++) {
-        const struct gs_leak *l = &c->report->leaks[i];
+        const struct result_leak *l = &c->report->leaks[i];
         if (on_gpu(l->layer, l->device)) {
             check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, "never freed");
         }
     }
 }
 
-static double never_freed(const struct gs_report *r)
+static double never_freed(const struct result_report *r)
 {
     double sum = 0;
     for (size_t i = 0; i < r->leaks_n; i++) {
@@ -382,7 +381,7 @@ static double never_freed(const struct gs_report *r)
  * program without Python frees what it took, as every leak checker expects. */
 static void measure_leaks(struct checking *c)
 {
-    const struct gs_report *r = c->report;
+    const struct result_report *r = c->report;
     bool grows = false;
     for (size_t i = 0; i < r->growth_n; i++) {
         grows = grows || on_gpu(r->growth[i].layer, r->growth[i].device);
@@ -397,7 +396,7 @@ static void measure_leaks(struct checking *c)
 
 static void measure_leak(struct checking *c)
 {
-    const struct gs_report *r = c->report;
+    const struct result_report *r = c->report;
     const char *why = r->leaks_at_end ? NULL
                       : c->process->complete
                           ? "the program ran out of memory: what the failure left behind is no leak"
@@ -409,7 +408,7 @@ static void explain_leak(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
     for (size_t i = 0; i < c->report->leaks_n; i++) {
-        const struct gs_leak *l = &c->report->leaks[i];
+        const struct result_leak *l = &c->report->leaks[i];
         if (on_gpu(l->layer, l->device)) {
             check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, counted(c, l->count, "allocations"));
         }
@@ -421,19 +420,19 @@ static void explain_leak(struct checking *c, struct check_result *r)
 /* What comes now and then, as logging does at every tenth step, an evaluation or a checkpoint with all of
  * its calls, is no call of the steps. It is left out, and said. How many steps there are from the first
  * of it is chance: one more is allowed. */
-static bool rare(const struct gs_pace *p)
+static bool rare(const struct result_pace *p)
 {
     enum { SELDOM = 10 };
-    bool often = p->phase == GS_PHASE_LOGGING && p->every && p->every < SELDOM;
+    bool often = p->phase == RESULT_PHASE_LOGGING && p->every && p->every < SELDOM;
     bool tenth = p->steps_seen && p->steps_with * SELDOM < p->steps_seen + SELDOM;
-    return p->phase != GS_PHASE_STEP && !often && (tenth || p->calls_per_step < 0.5);
+    return p->phase != RESULT_PHASE_STEP && !often && (tenth || p->calls_per_step < 0.5);
 }
 
 struct rate { /* calls a step */
     double sum, rare;
 };
 
-static void add_rate(struct rate *r, const struct gs_pace *p)
+static void add_rate(struct rate *r, const struct result_pace *p)
 {
     *(rare(p) ? &r->rare : &r->sum) += p->calls_per_step; /* NAN without steps */
 }
@@ -443,8 +442,8 @@ static void emit_rate(struct checking *c, const struct rate *r)
     bool some = r->rare >= 0.005;
     emit(c, -1, r->sum,
          isnan(r->sum) ? no_steps(c)
-         : some ? gs_arena_printf(c->arena, "%s; %.2f more a step come now and then and are not counted", over_steps(c),
-                                  r->rare)
+         : some ? arena_printf(c->arena, "%s; %.2f more a step come now and then and are not counted", over_steps(c),
+                               r->rare)
          : steps_of(c) ? over_steps(c)
                        : NULL);
 }
@@ -475,9 +474,9 @@ static void measure_blocked(struct checking *c)
 static void explain_syncs(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
-    bool share = gates[r->gate].unit == UNIT_SHARE;
+    bool share = check_gates[r->gate].unit == UNIT_SHARE;
     for (size_t i = 0; i < c->report->syncs_n; i++) {
-        const struct gs_sync_site *s = &c->report->syncs[i];
+        const struct result_sync_site *s = &c->report->syncs[i];
         double amount = !share ? s->pace.calls_per_step : !steps_of(c) ? s->share : s->pace.steady_share;
         if (amount > 0 && (share || !rare(&s->pace))) {
             check_line_add(c, r, &cap, &s->site, amount, s->pattern ? s->pattern : *s->api ? s->api : NULL);
@@ -487,7 +486,7 @@ static void explain_syncs(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- copies */
 
-static bool with_host(const struct gs_transfer *t)
+static bool with_host(const struct result_transfer *t)
 {
     return t->direction == GS_DIR_H2D || t->direction == GS_DIR_D2H;
 }
@@ -508,7 +507,7 @@ static void explain_copies(struct checking *c, struct check_result *r)
     static const char *const words[] = {[GS_DIR_H2D] = "to the GPU", [GS_DIR_D2H] = "from the GPU"};
     size_t cap = 0;
     for (size_t i = 0; i < c->report->transfers_n; i++) {
-        const struct gs_transfer *t = &c->report->transfers[i];
+        const struct result_transfer *t = &c->report->transfers[i];
         if (with_host(t) && t->pace.calls_per_step > 0 && !rare(&t->pace)) {
             check_line_add(c, r, &cap, &t->site, t->pace.calls_per_step, words[t->direction]);
         }
@@ -518,16 +517,16 @@ static void explain_copies(struct checking *c, struct check_result *r)
 /* Bytes differ from call to call at one line, so they are added up in one more pass. */
 struct copied {
     struct checking *c;
-    const struct gs_steps *steps;
+    const struct step_list *steps;
     size_t end;
-    struct gs_map index;
-    struct gs_by_stack *list;
+    struct map index;
+    struct result_by_stack *list;
     size_t n, cap;
     int64_t bytes;
     bool any; /* at any time */
 };
 
-static void on_copy(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
+static void measure_on_copy(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct copied *k = self;
     (void)sync;
@@ -535,26 +534,26 @@ static void on_copy(void *self, const struct gs_copy *copy, const struct gs_sync
         return;
     }
     k->any = true;
-    size_t step = k->steps ? gs_step_at(k->steps, copy->start_ns) : SIZE_MAX;
+    size_t step = k->steps ? step_at(k->steps, copy->start_ns) : SIZE_MAX;
     if (step == SIZE_MAX || step < k->steps->steady || step >= k->end) {
         return;
     }
-    uint32_t *at = gs_map_at(&k->index, copy->stack);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&k->index, copy->stack);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)k->n;
-        *GS_PUSH(k->list, k->n, k->cap) = (struct gs_by_stack){.number = copy->stack};
+        *ARENA_PUSH(k->list, k->n, k->cap) = (struct result_by_stack){.number = copy->stack};
     }
-    k->list[*at].bytes = gs_add(k->list[*at].bytes, copy->bytes);
+    k->list[*at].bytes = arena_add_capped(k->list[*at].bytes, copy->bytes);
     k->list[*at].count++;
-    k->bytes = gs_add(k->bytes, copy->bytes);
+    k->bytes = arena_add_capped(k->bytes, copy->bytes);
 }
 
-static bool look_at_copies(struct checking *c, struct copied *k)
+static bool collect_copies(struct checking *c, struct copied *k)
 {
     char error[ROOM];
     *k = (struct copied){.c = c, .steps = steps_of(c)};
-    k->end = k->steps ? gs_steady_end(k->steps) : 0;
-    return gs_run_calls(c->run, on_copy, k, error, sizeof error);
+    k->end = k->steps ? step_steady_end(k->steps) : 0;
+    return run_each_call(c->run, measure_on_copy, k, error, sizeof error);
 }
 
 static double usual_steps(const struct copied *k)
@@ -565,24 +564,24 @@ static double usual_steps(const struct copied *k)
 static void measure_h2d(struct checking *c)
 {
     struct copied k;
-    if (!look_at_copies(c, &k)) {
+    if (!collect_copies(c, &k)) {
         emit(c, -1, NAN, "the copies could not be read");
     } else if (!k.steps) {
         emit(c, -1, k.any ? (double)NAN : 0.0, k.any ? no_steps(c) : NULL);
     } else {
         emit(c, -1, (double)k.bytes / usual_steps(&k), over_steps(c));
     }
-    gs_map_free(&k.index);
+    map_free(&k.index);
     free(k.list);
 }
 
 static void explain_h2d(struct checking *c, struct check_result *r)
 {
     struct copied k;
-    if (look_at_copies(c, &k)) {
+    if (collect_copies(c, &k)) {
         merge_sites(c, r, k.list, k.n, usual_steps(&k), "copies");
     }
-    gs_map_free(&k.index);
+    map_free(&k.index);
     free(k.list);
 }
 
@@ -598,10 +597,11 @@ static void explain_retries(struct checking *c, struct check_result *r)
     size_t cap = 0;
     char bytes[UNITS_TEXT];
     for (size_t i = 0; i < c->report->retries_n; i++) {
-        const struct gs_retry *t = &c->report->retries[i];
-        check_line_add(c, r, &cap, &t->stack.site, NAN,
-                       gs_arena_printf(c->arena, "asked for %s",
-                                       format_bytes(bytes, t->requested_bytes > 0 ? (uint64_t)t->requested_bytes : 0)));
+        const struct result_retry *t = &c->report->retries[i];
+        check_line_add(
+            c, r, &cap, &t->stack.site, NAN,
+            arena_printf(c->arena, "asked for %s",
+                         units_format_bytes(bytes, t->requested_bytes > 0 ? (uint64_t)t->requested_bytes : 0)));
     }
 }
 
@@ -609,35 +609,35 @@ static void explain_retries(struct checking *c, struct check_result *r)
 struct heap {
     struct checking *c;
     int device;
-    struct gs_range *segments, *blocks;
+    struct allocator_range *segments, *blocks;
     size_t segments_n, segments_cap, blocks_n, blocks_cap;
 };
 
-static void on_heap(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+static void measure_on_heap(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct heap *h = self;
-    const struct gs_series *s = gs_run_series(h->c->run, life->series);
-    const struct gs_range range = {life->address, life->bytes};
+    const struct run_series *s = run_series(h->c->run, life->series);
+    const struct allocator_range range = {life->address, life->bytes};
     (void)moment;
     (void)free_stack;
-    if (s->device == h->device && s->layer == GS_SERIES_DEVICE) {
-        *GS_PUSH(h->segments, h->segments_n, h->segments_cap) = range;
-    } else if (s->device == h->device && s->layer == GS_SERIES_TENSOR) {
-        *GS_PUSH(h->blocks, h->blocks_n, h->blocks_cap) = range;
+    if (s->device == h->device && s->layer == RUN_SERIES_DEVICE) {
+        *ARENA_PUSH(h->segments, h->segments_n, h->segments_cap) = range;
+    } else if (s->device == h->device && s->layer == RUN_SERIES_TENSOR) {
+        *ARENA_PUSH(h->blocks, h->blocks_n, h->blocks_cap) = range;
     }
 }
 
 /* At the device's peak: bytes that are free in segments that hold a block, and so can neither be given back
  * nor serve a request that is larger than the hole. -1: where the holes were is not known, as of segments
  * that were mapped piece by piece. */
-static int64_t in_holes(struct checking *c, const struct gs_fragmentation *f)
+static int64_t in_holes(struct checking *c, const struct result_fragmentation *f)
 {
-    const struct gs_peak *p = peak_of(c->report, GS_SERIES_DEVICE, f->device);
+    const struct result_peak *p = peak_of(c->report, RUN_SERIES_DEVICE, f->device);
     struct heap h = {.c = c, .device = f->device};
     char error[ROOM];
     int64_t holes = -1;
-    if (p && gs_run_live_at(c->run, 0, &p->time_ns, 1, on_heap, &h, error, sizeof error)) {
-        struct gs_heap_map m = gs_heap_map_of(h.segments, h.segments_n, h.blocks, h.blocks_n, GS_UNKNOWN);
+    if (p && run_each_live_at(c->run, 0, &p->time_ns, 1, measure_on_heap, &h, error, sizeof error)) {
+        struct allocator_heap_map m = allocator_heap_map(h.segments, h.segments_n, h.blocks, h.blocks_n, RUN_UNKNOWN);
         holes = m.strays ? -1 : m.free_bytes;
     }
     free(h.segments);
@@ -647,11 +647,11 @@ static int64_t in_holes(struct checking *c, const struct gs_fragmentation *f)
 
 static void measure_fragmentation(struct checking *c)
 {
-    const struct gs_report *r = c->report;
+    const struct result_report *r = c->report;
     bool any = false;
     for (size_t i = 0; i < r->fragmentation_n; i++) {
-        const struct gs_fragmentation *f = &r->fragmentation[i];
-        bool pytorch = f->device >= 0 && peak_of(r, GS_SERIES_TENSOR, f->device);
+        const struct result_fragmentation *f = &r->fragmentation[i];
+        bool pytorch = f->device >= 0 && peak_of(r, RUN_SERIES_TENSOR, f->device);
         if (!pytorch) { /* what others hold has no cache that is seen */
             continue;
         }
@@ -659,8 +659,8 @@ static void measure_fragmentation(struct checking *c)
         char bytes[UNITS_TEXT], reserved[UNITS_TEXT];
         any = true;
         emit(c, f->device, lost >= 0 ? (double)lost / (double)f->reserved_bytes : (double)NAN,
-             lost >= 0 ? gs_arena_printf(c->arena, "%s of %s", format_bytes(bytes, (uint64_t)lost),
-                                         format_bytes(reserved, (uint64_t)f->reserved_bytes))
+             lost >= 0 ? arena_printf(c->arena, "%s of %s", units_format_bytes(bytes, (uint64_t)lost),
+                                      units_format_bytes(reserved, (uint64_t)f->reserved_bytes))
                        : "where the allocator's holes were is not known");
     }
     if (!any) {
@@ -673,27 +673,27 @@ static void measure_fragmentation(struct checking *c)
 
 static void one_budget(struct checking *c, const char *what, double value, double estimate, const char *why)
 {
-    const struct limit *l = limits_find(c->limits, GATE_BUDGET, c->paths, -1);
+    const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, c->paths, -1);
     char text[UNITS_TEXT];
     if (!l) {
         return;
     }
     double limit = estimate * (1 + l->budget.tolerance);
-    const char *said = gs_arena_printf(c->arena, "%s estimated", format_bytes(text, rounded(estimate)));
-    c->read(
-        c, &(struct check_result){.device = -1,
-                                  .what = what,
-                                  .value = value,
-                                  .limit = limit,
-                                  .why = value > limit && why ? gs_arena_printf(c->arena, "%s; %s", said, why) : said});
+    const char *said = arena_printf(c->arena, "%s estimated", units_format_bytes(text, rounded(estimate)));
+    c->read(c,
+            &(struct check_result){.device = -1,
+                                   .what = what,
+                                   .value = value,
+                                   .limit = limit,
+                                   .why = value > limit && why ? arena_printf(c->arena, "%s; %s", said, why) : said});
 }
 
 static void measure_budget(struct checking *c)
 {
-    const struct gs_budget *b = &c->report->budget;
-    const struct limit *l = limits_find(c->limits, GATE_BUDGET, c->paths, -1);
+    const struct result_budget *b = &c->report->budget;
+    const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, c->paths, -1);
     double most = 0, estimate = 0;
-    bool tensors = b->present && b->measured_layer == GS_SERIES_TENSOR && b->measured_bytes != GS_UNKNOWN;
+    bool tensors = b->present && b->measured_layer == RUN_SERIES_TENSOR && b->measured_bytes != RUN_UNKNOWN;
     if (!l || (!tensors && allocations_of(c->report) == 0)) {
         return; /* a helper without GPU memory */
     }
@@ -703,10 +703,10 @@ static void measure_budget(struct checking *c)
         return;
     }
     for (size_t i = 0; i < b->rows_n; i++) {
-        const struct gs_budget_row *row = &b->rows[i];
+        const struct result_budget_row *row = &b->rows[i];
         if (!isnan(row->estimate_bytes)) {
             double value = (double)(row->most_bytes > row->peak_bytes ? row->most_bytes : row->peak_bytes);
-            one_budget(c, gs_category_text(row->category), value, row->estimate_bytes, row->why);
+            one_budget(c, result_category_text(row->category), value, row->estimate_bytes, row->why);
             most += value;
             estimate += row->estimate_bytes;
         }
@@ -720,16 +720,16 @@ static void measure_budget(struct checking *c)
 static void explain_budget(struct checking *c, struct check_result *r)
 {
     size_t cap = 0;
-    const struct gs_peak *p = NULL;
+    const struct result_peak *p = NULL;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
-        const struct gs_peak *q = &c->report->peaks[i];
-        p = q->layer == GS_SERIES_TENSOR && (!p || q->bytes > p->bytes) ? q : p;
+        const struct result_peak *q = &c->report->peaks[i];
+        p = q->layer == RUN_SERIES_TENSOR && (!p || q->bytes > p->bytes) ? q : p;
     }
     for (size_t i = 0; p && i < p->by_stack_n; i++) {
-        const struct gs_by_stack *s = &p->by_stack[i];
-        const char *word = gs_category_text(s->category);
+        const struct result_by_stack *s = &p->by_stack[i];
+        const char *word = result_category_text(s->category);
         bool one = r->what && strcmp(word, r->what) == 0, all = r->what && strncmp(r->what, "tensors", 7) == 0;
-        bool three = r->what && strncmp(r->what, "all", 3) == 0 && s->category < GS_CATEGORY_ACTIVATIONS;
+        bool three = r->what && strncmp(r->what, "all", 3) == 0 && s->category < RESULT_CATEGORY_ACTIVATIONS;
         if (one || all || three) {
             check_line_add(c, r, &cap, &s->stack.site, (double)s->bytes, one ? NULL : word);
         }
@@ -740,32 +740,32 @@ static void explain_budget(struct checking *c, struct check_result *r)
 
 #define GATE(id, option, unit, argument, measure, explain, what, help) \
     [GATE_##id] = {option, UNIT_##unit, argument, what, help, measure_##measure, explain_##explain},
-const struct gate gates[GATES_N] = {
+const struct check_gate check_gates[GATES_N] = {
 #include "analyzer/check/gates.def"
 };
 #undef GATE
 
-const char *gate_name(enum gate_id id)
+const char *check_gate_name(enum check_gate_id id)
 {
-    return gates[id].option ? gates[id].option : "complete";
+    return check_gates[id].option ? check_gates[id].option : "complete";
 }
 
-char *gate_value(const struct gate *g, double value, char out[GATE_VALUE])
+char *check_gate_value(const struct check_gate *g, double value, char out[GATE_VALUE])
 {
     char text[UNITS_TEXT];
     double whole = round(value * 100) / 100;
     if (isnan(value)) {
         snprintf(out, GATE_VALUE, "?");
     } else if (g->unit == UNIT_BYTES || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET) {
-        snprintf(out, GATE_VALUE, "%s", format_bytes(text, rounded(value)));
+        snprintf(out, GATE_VALUE, "%s", units_format_bytes(text, rounded(value)));
     } else if (g->unit == UNIT_BYTES_STEP) {
-        snprintf(out, GATE_VALUE, "%s a step", format_bytes(text, rounded(value)));
+        snprintf(out, GATE_VALUE, "%s a step", units_format_bytes(text, rounded(value)));
     } else if (g->unit == UNIT_NUMBER_STEP) {
         snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f a step" : "%.2f a step", whole);
     } else if (g->unit == UNIT_SHARE) {
-        snprintf(out, GATE_VALUE, "%s", format_share(text, value));
+        snprintf(out, GATE_VALUE, "%s", units_format_share(text, value));
     } else {
-        snprintf(out, GATE_VALUE, "%s", format_count(text, (uint64_t)value));
+        snprintf(out, GATE_VALUE, "%s", units_format_count(text, (uint64_t)value));
     }
     return out;
 }

@@ -20,8 +20,8 @@ static bool one_gpu(const struct check_result *a, const struct check_result *b)
 
 static const char *process_text(struct check *c, const struct check_result *r)
 {
-    return r->rank >= 0 ? gs_arena_printf(&c->arena, "rank %lld: %s", (long long)r->rank, r->path)
-                        : gs_arena_printf(&c->arena, "process %u: %s", r->pid, r->path);
+    return r->rank >= 0 ? arena_printf(&c->arena, "rank %lld: %s", (long long)r->rank, r->path)
+                        : arena_printf(&c->arena, "process %u: %s", r->pid, r->path);
 }
 
 /* Takes b into a. */
@@ -30,7 +30,7 @@ static void add(struct check *c, struct check_result *a, const struct check_resu
     if (!a->shared) {
         struct check_line own = {.place = process_text(c, a), .amount = a->value};
         a->lines_n = a->lines_total = 0;
-        a->lines = gs_arena_alloc(&c->arena, c->processes * sizeof own);
+        a->lines = arena_alloc(&c->arena, c->processes * sizeof own);
         a->lines[a->lines_n++] = own;
     }
     if (a->lines_n < c->processes) {
@@ -48,12 +48,12 @@ static void judge(struct check *c, struct check_result *r)
 {
     if (r->shared && r->status == CHECK_OK && r->value > r->limit) {
         r->status = CHECK_UNKNOWN;
-        r->why = gs_arena_printf(&c->arena,
-                                 "the peaks of %u processes on this GPU come to more than the limit together, "
-                                 "but were not at the same moment, maybe",
-                                 r->shared + 1);
+        r->why = arena_printf(&c->arena,
+                              "the peaks of %u processes on this GPU come to more than the limit together, "
+                              "but were not at the same moment, maybe",
+                              r->shared + 1);
     } else if (r->shared) {
-        r->why = gs_arena_printf(&c->arena, "the peaks of %u processes together", r->shared + 1);
+        r->why = arena_printf(&c->arena, "the peaks of %u processes together", r->shared + 1);
     }
 }
 

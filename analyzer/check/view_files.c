@@ -25,7 +25,7 @@ static json_t *text(const char *s)
     }
     size_t size = strlen(s) + 1;
     char *clean = malloc(size);
-    json_t *made = clean ? json_string(term_clean(clean, size, s, true)) : NULL;
+    json_t *made = clean ? json_string(terminal_clean(clean, size, s, true)) : NULL;
     free(clean);
     return made ? made : json_null();
 }
@@ -54,10 +54,10 @@ bool check_view_json(struct check *c, FILE *out)
     for (size_t i = 0; i < c->n; i++) {
         const struct check_result *r = &c->results[i];
         json_t *o = json_object();
-        set(o, "check", text(gate_name(r->gate)));
+        set(o, "check", text(check_gate_name(r->gate)));
         set(o, "status", text(check_status_word(r->status)));
         set(o, "what", text(r->what));
-        set(o, "unit", text(units[gates[r->gate].unit]));
+        set(o, "unit", text(units[check_gates[r->gate].unit]));
         set_real(o, "value", r->value);
         set_real(o, "limit", r->limit);
         set_real(o, "over", r->status == CHECK_FAILED ? r->value - r->limit : (double)NAN);
@@ -93,7 +93,7 @@ static void xml(FILE *out, const char *s)
     if (!clean) {
         return;
     }
-    for (const char *p = term_clean(clean, size, s, true); *p; p++) {
+    for (const char *p = terminal_clean(clean, size, s, true); *p; p++) {
         const char *as = *p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : *p == '"' ? "&quot;" : NULL;
         bool half = !as && (unsigned char)p[0] == 0xef && (unsigned char)p[1] == 0xbf && (unsigned char)p[2] >= 0xbe;
         if (half) { /* U+FFFE, U+FFFF */
@@ -112,8 +112,8 @@ static void xml(FILE *out, const char *s)
 static void test_name(struct check *c, const struct check_result *r, FILE *out)
 {
     char who[96];
-    check_who(r, who, sizeof who);
-    xml(out, gate_name(r->gate));
+    check_who_text(r, who, sizeof who);
+    xml(out, check_gate_name(r->gate));
     if (*who || r->what) {
         fprintf(out, " (");
         xml(out, r->what ? r->what : "");
@@ -144,7 +144,7 @@ static void test_case(struct check *c, const struct check_result *r, FILE *out)
             xml(out, l->function ? l->function : "");
         }
         if (!isnan(l->amount)) {
-            fprintf(out, ": %s", gate_value(&gates[r->gate], l->amount, amount));
+            fprintf(out, ": %s", check_gate_value(&check_gates[r->gate], l->amount, amount));
         }
         if (l->note) {
             fputs(": ", out);
@@ -232,7 +232,7 @@ static void annotation(struct check *c, const struct check_result *r, const stru
     }
     fputs("title=", out);
     escaped(out, "gpuspy check: ", true);
-    escaped(out, gate_name(r->gate), true);
+    escaped(out, check_gate_name(r->gate), true);
     fputs("::", out);
     escaped(out, check_sentence(c, r), false);
     if (l) {
@@ -240,7 +240,7 @@ static void annotation(struct check *c, const struct check_result *r, const stru
         escaped(out, l->place, false);
         if (!isnan(l->amount)) {
             fprintf(out, ": ");
-            escaped(out, gate_value(&gates[r->gate], l->amount, amount), false);
+            escaped(out, check_gate_value(&check_gates[r->gate], l->amount, amount), false);
         }
         if (l->note) {
             fputs(": ", out);

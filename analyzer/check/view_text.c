@@ -15,7 +15,7 @@ const char *check_status_word(enum check_status s)
     return words[s];
 }
 
-char *check_who(const struct check_result *r, char *out, size_t size)
+char *check_who_text(const struct check_result *r, char *out, size_t size)
 {
     char process[64] = "", gpu[32] = "";
     if (r->shared) { /* of all of them */
@@ -31,81 +31,80 @@ char *check_who(const struct check_result *r, char *out, size_t size)
     return out;
 }
 
-static bool has_limit(const struct gate *g)
+static bool has_limit(const struct check_gate *g)
 {
-    return !gate_is_flag(g) && g->unit != UNIT_EVENTS;
+    return !check_gate_is_flag(g) && g->unit != UNIT_EVENTS;
 }
 
 /* What is wrong, in words, where there is no figure to say it with. */
 static char *flag_sentence(struct check *c, const struct check_result *r, const char *on, const char *who)
 {
     char value[GATE_VALUE];
-    gate_value(&gates[r->gate], r->value, value);
+    check_gate_value(&check_gates[r->gate], r->value, value);
     if (r->gate == GATE_COMPLETE) {
-        return r->status != CHECK_OK
-                   ? gs_arena_printf(&c->arena, "the recording%s%s is not complete: %s", on, who, r->why)
+        return r->status != CHECK_OK ? arena_printf(&c->arena, "the recording%s%s is not complete: %s", on, who, r->why)
                : c->processes > 1
-                   ? gs_arena_printf(&c->arena, "the recordings of all %zu processes are complete", c->processes)
-                   : gs_arena_printf(&c->arena, "the recording is complete");
+                   ? arena_printf(&c->arena, "the recordings of all %zu processes are complete", c->processes)
+                   : arena_printf(&c->arena, "the recording is complete");
     }
     if (r->status == CHECK_OK) {
-        return gs_arena_printf(&c->arena, "%s",
-                               r->gate == GATE_OOM ? "memory never ran out" : "no GPU memory keeps growing");
+        return arena_printf(&c->arena, "%s",
+                            r->gate == GATE_OOM ? "memory never ran out" : "no GPU memory keeps growing");
     }
     if (r->gate == GATE_OOM) {
-        return gs_arena_printf(&c->arena, "out of memory%s%s: %s", on, who, "an allocation failed for good");
+        return arena_printf(&c->arena, "out of memory%s%s: %s", on, who, "an allocation failed for good");
     }
     if (r->why) {
-        return gs_arena_printf(&c->arena, "%s of GPU memory%s%s: %s", value, on, who, r->why);
+        return arena_printf(&c->arena, "%s of GPU memory%s%s: %s", value, on, who, r->why);
     }
-    return gs_arena_printf(&c->arena, "GPU memory%s%s grew by %s over the run", on, who, value);
+    return arena_printf(&c->arena, "GPU memory%s%s grew by %s over the run", on, who, value);
 }
 
 char *check_sentence(struct check *c, const struct check_result *r)
 {
-    const struct gate *g = &gates[r->gate];
+    const struct check_gate *g = &check_gates[r->gate];
     char value[GATE_VALUE], limit[GATE_VALUE], over[GATE_VALUE], who[96];
     const char *what = r->what ? r->what : g->what;
-    check_who(r, who, sizeof who);
+    check_who_text(r, who, sizeof who);
     const char *on = *who ? (r->device >= 0 ? " on " : " in ") : "";
     if (r->status == CHECK_UNKNOWN) {
-        return isnan(r->value) ? gs_arena_printf(&c->arena, "cannot tell%s%s: %s", on, who, r->why)
-                               : gs_arena_printf(&c->arena, "cannot tell%s%s: %s (so far: %s %s)", on, who, r->why,
-                                                 what, gate_value(g, r->value, value));
+        return isnan(r->value) ? arena_printf(&c->arena, "cannot tell%s%s: %s", on, who, r->why)
+                               : arena_printf(&c->arena, "cannot tell%s%s: %s (so far: %s %s)", on, who, r->why, what,
+                                              check_gate_value(g, r->value, value));
     }
     if (!has_limit(g)) {
         return flag_sentence(c, r, on, who);
     }
-    gate_value(g, r->value, value);
-    gate_value(g, r->limit, limit);
+    check_gate_value(g, r->value, value);
+    check_gate_value(g, r->limit, limit);
     if (r->status == CHECK_OK) {
-        return gs_arena_printf(&c->arena, "%s %s%s%s, of %s allowed", what, value, on, who, limit);
+        return arena_printf(&c->arena, "%s %s%s%s, of %s allowed", what, value, on, who, limit);
     }
-    return gs_arena_printf(&c->arena, "%s %s%s%s, %s over the limit of %s%s%s%s", what, value, on, who,
-                           gate_value(g, r->value - r->limit, over), limit, r->why ? " (" : "", r->why ? r->why : "",
-                           r->why ? ")" : "");
+    return arena_printf(&c->arena, "%s %s%s%s, %s over the limit of %s%s%s%s", what, value, on, who,
+                        check_gate_value(g, r->value - r->limit, over), limit, r->why ? " (" : "", r->why ? r->why : "",
+                        r->why ? ")" : "");
 }
 
 /* ---------------------------------------------------------------- the terminal */
 
 static const char *const marks[] = {[CHECK_OK] = "ok", [CHECK_FAILED] = "FAILED", [CHECK_UNKNOWN] = "UNKNOWN"};
-static const enum term_style styles[] = {
-    [CHECK_OK] = TERM_GREEN, [CHECK_FAILED] = TERM_RED, [CHECK_UNKNOWN] = TERM_YELLOW};
+static const enum terminal_style styles[] = {
+    [CHECK_OK] = TERMINAL_GREEN, [CHECK_FAILED] = TERMINAL_RED, [CHECK_UNKNOWN] = TERMINAL_YELLOW};
 
 /* Words from column `hang` on. */
-static void wrapped(FILE *out, const struct term *t, int hang, const char *text)
+static void wrapped(FILE *out, const struct terminal *t, int hang, const char *text)
 {
     char *clean = malloc(strlen(text) * 4 + 1);
     int at = hang;
     if (!clean) {
         return;
     }
-    term_clean(clean, strlen(text) * 4 + 1, text, t->utf8);
+    terminal_clean(clean, strlen(text) * 4 + 1, text, t->utf8);
     for (char *p = clean + strspn(clean, " "); *p;) {
         size_t n = strcspn(p, " ");
         char after = p[n];
         p[n] = 0;
-        int width = term_columns(p);
+        int width = terminal_columns(p);
         if (at > hang && at + 1 + width > t->width) {
             fprintf(out, "\n%*s", hang, "");
             at = hang;
@@ -120,15 +119,15 @@ static void wrapped(FILE *out, const struct term *t, int hang, const char *text)
     free(clean);
 }
 
-static void one_line(const struct check_result *r, const struct check_line *l, const struct term *t, FILE *out)
+static void one_line(const struct check_result *r, const struct check_line *l, const struct terminal *t, FILE *out)
 {
     enum { INDENT = 4, AMOUNT = 18 };
     char amount[GATE_VALUE] = "", place[CLEAN], note[CLEAN], line[2 * CLEAN];
     if (!isnan(l->amount)) {
-        gate_value(&gates[r->gate], l->amount, amount);
+        check_gate_value(&check_gates[r->gate], l->amount, amount);
     }
-    term_clean(place, sizeof place, l->place, t->utf8);
-    term_clean(note, sizeof note, l->note ? l->note : "", t->utf8);
+    terminal_clean(place, sizeof place, l->place, t->utf8);
+    terminal_clean(note, sizeof note, l->note ? l->note : "", t->utf8);
     if (isnan(l->amount)) { /* the note is the story */
         fprintf(out, "%*s%s\n", INDENT, "", place);
         if (*note) {
@@ -139,22 +138,22 @@ static void one_line(const struct check_result *r, const struct check_line *l, c
     }
     text_put(line, sizeof line, "%s%s%s", place, *note ? "  " : "", note);
     int room = t->width - INDENT - AMOUNT - 2;
-    if (term_columns(line) > room) {
-        term_clean(place, sizeof place, l->brief, t->utf8);
+    if (terminal_columns(line) > room) {
+        terminal_clean(place, sizeof place, l->brief, t->utf8);
         text_elide(line, sizeof line, place, room, t->utf8);
     }
     fprintf(out, "%*s%*s  %s\n", INDENT, "", AMOUNT, amount, line);
 }
 
-static void print_lines(const struct check_result *r, const struct term *t, FILE *out, bool all)
+static void print_lines(const struct check_result *r, const struct terminal *t, FILE *out, bool all)
 {
     size_t most = all ? r->lines_n : LINES, shown = r->lines_n < most ? r->lines_n : most;
     for (size_t i = 0; i < shown; i++) {
         one_line(r, &r->lines[i], t, out);
     }
     if (r->lines_total > shown) {
-        fprintf(out, "    %sand %zu more%s\n", term_style(t, TERM_DIM), r->lines_total - shown,
-                term_style(t, TERM_PLAIN));
+        fprintf(out, "    %sand %zu more%s\n", terminal_style(t, TERMINAL_DIM), r->lines_total - shown,
+                terminal_style(t, TERMINAL_PLAIN));
     }
 }
 
@@ -165,14 +164,14 @@ static bool shown(const struct check *c, size_t i)
     if (r->status != CHECK_OK || i == 0 || c->results[i - 1].gate != r->gate) {
         return true;
     }
-    return gates[r->gate].unit == UNIT_BUDGET; /* each says something else */
+    return check_gates[r->gate].unit == UNIT_BUDGET; /* each says something else */
 }
 
 static int name_columns(const struct check *c)
 {
     int most = 0;
     for (size_t i = 0; i < c->n; i++) {
-        int n = (int)strlen(gate_name(c->results[i].gate));
+        int n = (int)strlen(check_gate_name(c->results[i].gate));
         most = n > most ? n : most;
     }
     return most;
@@ -180,7 +179,7 @@ static int name_columns(const struct check *c)
 
 void check_view_text(struct check *c, FILE *out, bool all)
 {
-    struct term t = term_of(out);
+    struct terminal t = terminal_of(out);
     int names = name_columns(c);
     size_t bad = 0, n = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -190,13 +189,14 @@ void check_view_text(struct check *c, FILE *out, bool all)
         }
         n++;
         bad += r->status != CHECK_OK;
-        fprintf(out, "%s%-7s%s  %-*s  ", term_style(&t, styles[r->status]), marks[r->status],
-                term_style(&t, TERM_PLAIN), names, gate_name(r->gate));
+        fprintf(out, "%s%-7s%s  %-*s  ", terminal_style(&t, styles[r->status]), marks[r->status],
+                terminal_style(&t, TERMINAL_PLAIN), names, check_gate_name(r->gate));
         wrapped(out, &t, 11 + names, check_sentence(c, r));
         print_lines(r, &t, out, all);
     }
     if (bad) {
-        fprintf(out, "\n%s%zu of %zu checks failed%s\n", term_style(&t, TERM_BOLD), bad, n, term_style(&t, TERM_PLAIN));
+        fprintf(out, "\n%s%zu of %zu checks failed%s\n", terminal_style(&t, TERMINAL_BOLD), bad, n,
+                terminal_style(&t, TERMINAL_PLAIN));
     }
 }
 
@@ -206,7 +206,7 @@ void check_view_text(struct check *c, FILE *out, bool all)
 static void cell(FILE *out, const char *text)
 {
     char clean[CLEAN];
-    term_clean(clean, sizeof clean, text, true);
+    terminal_clean(clean, sizeof clean, text, true);
     for (const char *p = clean; *p; p++) {
         if (strchr("&<>", *p)) {
             fputs(*p == '&' ? "&amp;" : *p == '<' ? "&lt;" : "&gt;", out);
@@ -228,12 +228,12 @@ void check_view_summary(struct check *c, FILE *out)
         if (!shown(c, i)) {
             continue;
         }
-        fprintf(out, "| %s | %s | ", r->status == CHECK_OK ? ":white_check_mark:" : ":x:", gate_name(r->gate));
+        fprintf(out, "| %s | %s | ", r->status == CHECK_OK ? ":white_check_mark:" : ":x:", check_gate_name(r->gate));
         cell(out, check_sentence(c, r));
         for (size_t k = 0; k < r->lines_n && k < LINES; k++) {
             char amount[GATE_VALUE] = "";
             if (!isnan(r->lines[k].amount)) {
-                gate_value(&gates[r->gate], r->lines[k].amount, amount);
+                check_gate_value(&check_gates[r->gate], r->lines[k].amount, amount);
             }
             fputs("<br>", out);
             cell(out, r->lines[k].place);

@@ -14,13 +14,13 @@
 #include "analyzer/json/json_calibration.h"
 #include "analyzer/question/learn.h"
 #include "analyzer/symbol/symbol.h"
-#include "analyzer/text/display.h"
-#include "analyzer/text/view_calibration.h"
+#include "analyzer/view/display.h"
+#include "analyzer/view/view_calibration.h"
 #include "analyzer/report/report.h"
 
 struct settings {
     struct plan_settings plan;
-    struct display_settings display;
+    struct view_display_settings display;
     const char *output;
     bool json, show, forget;
 };
@@ -40,7 +40,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy calibrate run.db", "learn what the CUDA context, workspaces and the allocator cost here"},
     {"gpuspy calibrate --model gpt2 --precision amp --batch 8 --seq 1024 run.db",
      "and what the activations of such a model are"},
@@ -48,7 +48,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_calibrate = {
+const struct command_text command_text_calibrate = {
     .options = options,
     .about =
         "Reads recordings for what a formula cannot know: how much the CUDA context, kernels and libraries take on "
@@ -62,19 +62,20 @@ const struct command_text text_calibrate = {
 };
 
 /* One recording: its rows. */
-static bool learn(const struct settings *s, char *path, const struct gs_options *options_, struct learned *out)
+static bool learn(const struct settings *s, char *path, const struct run_options *options_,
+                  struct question_learned *out)
 {
     char error[1024] = "";
-    struct gs_run *run = gs_run_open((const char *const *)&path, 1, options_, error, sizeof error);
-    struct gs_report *report = run ? gs_report_build(run, options_, error, sizeof error) : NULL;
+    struct run *run = run_open((const char *const *)&path, 1, options_, error, sizeof error);
+    struct result_report *report = run ? report_build(run, options_, error, sizeof error) : NULL;
 
     (void)s;
     if (report)
-        learn_from(report, path, options_->plan, out);
+        question_learn(report, path, options_->plan, out);
     else
         complain("calibrate: %s", error);
-    if (report) gs_report_free(report);
-    if (run) gs_run_close(run);
+    if (report) report_free(report);
+    if (run) run_close(run);
     return report != NULL;
 }
 
@@ -84,7 +85,7 @@ static bool fits_in(const char *file, char *path, size_t size)
     return n >= 0 && (size_t)n < size;
 }
 
-static int show(const struct settings *s, const struct calibration *c, const struct learned *l)
+static int show(const struct settings *s, const struct estimate_calibration *c, const struct question_learned *l)
 {
     if (s->json) {
         json_t *root = json_calibration(c, l);
@@ -92,57 +93,57 @@ static int show(const struct settings *s, const struct calibration *c, const str
         putchar('\n');
         json_decref(root);
     } else {
-        struct term term = display_start(&s->display);
+        struct terminal term = view_display_start(&s->display);
         view_calibration(c, l, &term, stdout);
     }
     return EXIT_YES;
 }
 
 /* Reading recordings takes its time, and another may have learned meanwhile: the file is read anew. */
-static int keep(const struct learned *l, struct calibration *c)
+static int keep(const struct question_learned *l, struct estimate_calibration *c)
 {
     char path[sizeof c->path];
-    int lock = calibration_lock(c), code;
+    int lock = estimate_calibration_lock(c), code;
 
     snprintf(path, sizeof path, "%s", c->path);
-    calibration_free(c);
-    if (calibration_load("calibrate", path, c, &code)) {
+    estimate_calibration_free(c);
+    if (estimate_calibration_load("calibrate", path, c, &code)) {
         for (size_t i = 0; i < l->n; i++)
-            if (l->rows[i].any) calibration_learn(c, &l->rows[i].row);
-        code = calibration_save("calibrate", c) ? EXIT_YES : EXIT_INPUT;
+            if (l->rows[i].any) estimate_calibration_add(c, &l->rows[i].row);
+        code = estimate_calibration_save("calibrate", c) ? EXIT_YES : EXIT_INPUT;
     }
     if (lock >= 0) close(lock);
     return code;
 }
 
 static int learn_all(const struct settings *s, char **paths, size_t n, const struct plan *plan,
-                     const struct estimate_result *result, struct calibration *c)
+                     const struct estimate_result *result, struct estimate_calibration *c)
 {
     struct symbolizer *symbols = symbolizer_new();
-    struct gs_estimate_bytes bytes = {0};
-    struct gs_options options_ = {.top = 1,
-                                  .alone = true,
-                                  .memory_map = true,
-                                  SYMBOLIZER_OPTIONS(symbols),
-                                  .estimate = result ? &bytes : NULL,
-                                  .plan = result,
-                                  .progress = progress_show};
-    struct learned l = {.plan = plan};
+    struct run_estimate_bytes bytes = {0};
+    struct run_options options_ = {.top = 1,
+                                   .alone = true,
+                                   .memory_map = true,
+                                   SYMBOLIZER_OPTIONS(symbols),
+                                   .estimate = result ? &bytes : NULL,
+                                   .plan = result,
+                                   .progress = progress_show};
+    struct question_learned l = {.plan = plan};
     int code = EXIT_YES;
 
     for (size_t i = 0; i < n && code == EXIT_YES; i++) code = learn(s, paths[i], &options_, &l) ? EXIT_YES : EXIT_INPUT;
-    if (code == EXIT_YES && learned_any(&l)) code = keep(&l, c);
+    if (code == EXIT_YES && question_learned_any(&l)) code = keep(&l, c);
     if (code == EXIT_YES) {
         show(s, c, &l);
-        code = learned_any(&l) ? EXIT_YES : EXIT_NO;
+        code = question_learned_any(&l) ? EXIT_YES : EXIT_NO;
     }
-    learned_free(&l);
+    question_learned_free(&l);
     symbolizer_free(symbols);
     return code;
 }
 
 /* With a model: its estimate, without any calibration. */
-static int planned(const struct settings *s, char **paths, size_t n, struct calibration *c)
+static int planned(const struct settings *s, char **paths, size_t n, struct estimate_calibration *c)
 {
     static struct estimate_result result;
     struct plan plan;
@@ -163,7 +164,7 @@ static int planned(const struct settings *s, char **paths, size_t n, struct cali
                      model.shape.vocab ? " and --seq as they were in the recording" : ", as it was in the recording");
         else if (!estimate_make(&plan, &result))
             complain("calibrate: that needs more than 2^63 bytes on one GPU");
-        else if (!gs_plan_has_activations(&result))
+        else if (!question_plan_has_activations(&result))
             complain("calibrate: %s has no shape, so there is nothing to hold activations against; give --model",
                      s->plan.model.params ? "--params" : "this model");
         else
@@ -175,27 +176,27 @@ static int planned(const struct settings *s, char **paths, size_t n, struct cali
 
 static int run(const struct settings *s, char **paths, size_t n)
 {
-    struct calibration c;
+    struct estimate_calibration c;
     char path[sizeof c.path];
     int code;
 
-    if (s->output ? !fits_in(s->output, path, sizeof path) : !calibration_path(path, sizeof path)) {
+    if (s->output ? !fits_in(s->output, path, sizeof path) : !estimate_calibration_path(path, sizeof path)) {
         complain(s->output ? "calibrate: --output: the name is too long"
                            : "calibrate: where to? set HOME, or GPUSPY_CALIBRATION to a file, or give --output");
         return EXIT_INPUT;
     }
-    if (s->forget) return calibration_forget("calibrate", path) ? EXIT_YES : EXIT_INPUT;
-    if (n && !input_openable("calibrate", paths, n)) return EXIT_INPUT;
-    if (!calibration_load("calibrate", path, &c, &code)) {
-        calibration_free(&c);
+    if (s->forget) return estimate_calibration_delete("calibrate", path) ? EXIT_YES : EXIT_INPUT;
+    if (n && !input_check_paths("calibrate", paths, n)) return EXIT_INPUT;
+    if (!estimate_calibration_load("calibrate", path, &c, &code)) {
+        estimate_calibration_free(&c);
         return code;
     }
     code = n ? planned(s, paths, n, &c) : show(s, &c, NULL);
-    calibration_free(&c);
+    estimate_calibration_free(&c);
     return code;
 }
 
-int cmd_calibrate(const struct command *self, int argc, char **argv)
+int command_calibrate(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
     int operands = options_parse(self, argc, argv, &s);

@@ -57,7 +57,7 @@ static const struct option_row options[] = {
 };
 #undef GATE
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy check run.db --max-peak 10GiB --no-leaks", "exit status 1 and the lines if it needs more, or leaks"},
     {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "by step of the program"},
     {"gpuspy check run.db --budget params=1e9,optimizer=adamw,tolerance=10%",
@@ -67,7 +67,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_check = {
+const struct command_text command_text_check = {
     .options = options,
     .about = "Holds a recording against limits: exit status 0 with a line a check if all of them hold, 1 with "
              "the lines of code to look at if not. What cannot be told (there are no steps to count by, events "
@@ -83,17 +83,17 @@ const struct command_text text_check = {
 
 /* ---------------------------------------------------------------- limits */
 
-static int from_command_line(const struct settings *s, struct limits *l)
+static int from_command_line(const struct settings *s, struct check_limits *l)
 {
     for (int i = 0; i < GATES_N; i++) {
-        struct limit_entry e = {.gate = (enum gate_id)i, .device = -1};
+        struct check_limit_entry e = {.gate = (enum check_gate_id)i, .device = -1};
         char why[LIMIT_WHY];
         if (!s->flag[i] && !s->text[i]) continue;
-        if (s->text[i] && !limit_parse(&gates[i], s->text[i], &e.limit, why)) {
-            complain("check: --%s: '%s' %s", gates[i].option, s->text[i], why);
+        if (s->text[i] && !check_limit_parse(&check_gates[i], s->text[i], &e.limit, why)) {
+            complain("check: --%s: '%s' %s", check_gates[i].option, s->text[i], why);
             return e.limit.unreadable ? EXIT_INPUT : EXIT_USAGE;
         }
-        limits_add(l, &e);
+        check_limits_add(l, &e);
     }
     return EXIT_YES;
 }
@@ -115,7 +115,7 @@ static char *contents(const char *path, size_t *size)
     return ok ? text : NULL;
 }
 
-static int from_file(const struct settings *s, struct limits *l)
+static int from_file(const struct settings *s, struct check_limits *l)
 {
     const char *path = s->config ? s->config : FOUND;
     char error[1024];
@@ -128,24 +128,25 @@ static int from_file(const struct settings *s, struct limits *l)
         return EXIT_YES;
     char *text = contents(path, &size);
     if (!text) return EXIT_INPUT;
-    bool ok = limits_read(l, text, size, path, error, sizeof error);
+    bool ok = check_limits_read(l, text, size, path, error, sizeof error);
     if (!ok) complain("check: %s", error);
     free(text);
     return ok ? EXIT_YES : l->unreadable ? EXIT_INPUT : EXIT_USAGE;
 }
 
-static bool relative_without_baseline(const struct settings *s, const struct limits *l)
+static bool relative_without_baseline(const struct settings *s, const struct check_limits *l)
 {
     for (size_t i = 0; i < l->n && !s->baseline; i++) {
         if (l->entries[i].limit.relative) {
-            complain("check: --%s is relative; say what to: add --baseline=DATABASE", gates[l->entries[i].gate].option);
+            complain("check: --%s is relative; say what to: add --baseline=DATABASE",
+                     check_gates[l->entries[i].gate].option);
             return true;
         }
     }
     return false;
 }
 
-static int limits_of(const struct settings *s, struct limits *l)
+static int limits_of(const struct settings *s, struct check_limits *l)
 {
     if (s->config && s->no_config) {
         complain("check: --config and --no-config contradict each other; give one of them");
@@ -209,7 +210,7 @@ static bool print(const struct settings *s, struct check *c)
     return write_junit(s, c);
 }
 
-static int check(const struct settings *s, const struct check_wish *w)
+static int check(const struct settings *s, const struct check_request *w)
 {
     struct check c;
     char error[1024] = "";
@@ -228,10 +229,10 @@ static int check(const struct settings *s, const struct check_wish *w)
     return code;
 }
 
-int cmd_check(const struct command *self, int argc, char **argv)
+int command_check(const struct command *self, int argc, char **argv)
 {
     struct settings s = {0};
-    struct limits limits = {0};
+    struct check_limits limits = {0};
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
@@ -240,15 +241,15 @@ int cmd_check(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     int code = limits_of(&s, &limits);
-    struct check_wish wish = {.paths = (const char *const *)argv,
-                              .n = (size_t)operands,
-                              .limits = &limits,
-                              .alone = s.alone,
-                              .allow_incomplete = s.allow_incomplete || limits.allow_incomplete,
-                              .per_device = s.per && strcmp(s.per, "device") == 0,
-                              .baseline = s.baseline};
-    if (code == EXIT_YES && !input_openable("check", argv, (size_t)operands)) code = EXIT_INPUT;
+    struct check_request wish = {.paths = (const char *const *)argv,
+                                 .n = (size_t)operands,
+                                 .limits = &limits,
+                                 .alone = s.alone,
+                                 .allow_incomplete = s.allow_incomplete || limits.allow_incomplete,
+                                 .per_device = s.per && strcmp(s.per, "device") == 0,
+                                 .baseline = s.baseline};
+    if (code == EXIT_YES && !input_check_paths("check", argv, (size_t)operands)) code = EXIT_INPUT;
     if (code == EXIT_YES) code = check(&s, &wish);
-    limits_free(&limits);
+    check_limits_free(&limits);
     return code;
 }

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/command/commands.h"
-#include "analyzer/text/display.h"
+#include "analyzer/view/display.h"
 #include "analyzer/base/input.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
-#include "analyzer/text/view_diff.h"
+#include "analyzer/view/view_diff.h"
 
 #define TOP_TEXT 12 /* rows of each list on a terminal */
 #define TOP_JSON 50
@@ -20,7 +20,7 @@ struct settings {
     const char *what, *by, *layer, *least;
     int top, device, rank;
     bool json;
-    struct display_settings display;
+    struct view_display_settings display;
 };
 
 static const struct option_row options[] = {
@@ -46,7 +46,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy diff before.db after.db", "what grew and what shrank at the peak, by line"},
     {"gpuspy diff --by category --min 1% a.db b.db", "by what it is for, without the small change"},
     {"gpuspy diff --what waits a.db b.db", "which lines wait longer for the GPU"},
@@ -54,7 +54,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_diff = {
+const struct command_text command_text_diff = {
     .options = options,
     .about =
         "Sets two recordings beside each other and says first, in a sentence, what changed; then what grew and what "
@@ -71,8 +71,10 @@ const struct command_text text_diff = {
 static const struct {
     const char *word;
     int layer;
-} layers[] = {
-    {"tensor", GS_SERIES_TENSOR}, {"device", GS_SERIES_DEVICE}, {"pinned", GS_SERIES_PINNED}, {"host", GS_SERIES_HOST}};
+} layers[] = {{"tensor", RUN_SERIES_TENSOR},
+              {"device", RUN_SERIES_DEVICE},
+              {"pinned", RUN_SERIES_PINNED},
+              {"host", RUN_SERIES_HOST}};
 
 /* "10ms" in ns. */
 static bool parse_time(const char *text, int64_t *ns)
@@ -92,84 +94,82 @@ static bool parse_time(const char *text, int64_t *ns)
     return false;
 }
 
-static bool parse_least(const char *text, struct gs_diff_wish *wish)
+static bool parse_least(const char *text, struct diff_request *wish)
 {
     char *end, why[UNITS_WHY] = "";
     double share = strtod(text, &end);
     uint64_t bytes;
     if (end > text && strcmp(end, "%") == 0 && share >= 0 && share <= 100) {
-        wish->least = share > 0 ? GS_UNKNOWN : 0;
+        wish->least = share > 0 ? RUN_UNKNOWN : 0;
         wish->least_share = share / 100;
         return true;
     }
-    if (wish->what == GS_PROFILE_WAITS && parse_time(text, &wish->least)) {
+    if (wish->what == PROFILE_WAITS && parse_time(text, &wish->least)) {
         return true;
     }
-    if (wish->what != GS_PROFILE_WAITS && parse_bytes(text, &bytes, why) && bytes <= INT64_MAX) {
+    if (wish->what != PROFILE_WAITS && units_parse_bytes(text, &bytes, why) && bytes <= INT64_MAX) {
         wish->least = (int64_t)bytes;
         return true;
     }
     complain("diff: --min: '%s' %s%s", text, *why ? why : "is no amount of what is compared",
-             wish->what == GS_PROFILE_WAITS ? "; give a time such as 10ms, or 1%"
-                                            : "; give a size such as 1MiB, or 1%");
+             wish->what == PROFILE_WAITS ? "; give a time such as 10ms, or 1%" : "; give a size such as 1MiB, or 1%");
     return false;
 }
 
-static bool wish_of(const struct settings *s, struct gs_diff_wish *wish)
+static bool wish_of(const struct settings *s, struct diff_request *wish)
 {
-    *wish = (struct gs_diff_wish){.what = s->what ? gs_profile_of_word(s->what) : GS_PROFILE_PEAK,
-                                  .layer = GS_PROFILE_USUAL,
+    *wish = (struct diff_request){.what = s->what ? profile_of_word(s->what) : PROFILE_PEAK,
+                                  .layer = PROFILE_USUAL,
                                   .device = s->device,
                                   .rank = s->rank,
-                                  .least = GS_UNKNOWN,
+                                  .least = RUN_UNKNOWN,
                                   .top = s->top    ? (size_t)s->top
                                          : s->json ? TOP_JSON
                                                    : TOP_TEXT};
-    for (int by = 0; by < GS_DIFF_BYS_N; by++) {
-        if (s->by && strcmp(gs_diff_by_word((enum gs_diff_by)by), s->by) == 0) {
-            wish->by = (enum gs_diff_by)by;
+    for (int by = 0; by < DIFF_BYS_N; by++) {
+        if (s->by && strcmp(diff_by_word((enum diff_by)by), s->by) == 0) {
+            wish->by = (enum diff_by)by;
         }
     }
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         wish->layer = s->layer && strcmp(s->layer, layers[i].word) == 0 ? layers[i].layer : wish->layer;
     }
-    bool memory = wish->what != GS_PROFILE_WAITS && wish->what != GS_PROFILE_COPIES;
-    if (wish->by == GS_DIFF_OWNER && (wish->what != GS_PROFILE_PEAK || (s->layer && wish->layer != GS_SERIES_DEVICE))) {
+    bool memory = wish->what != PROFILE_WAITS && wish->what != PROFILE_COPIES;
+    if (wish->by == DIFF_OWNER && (wish->what != PROFILE_PEAK || (s->layer && wish->layer != RUN_SERIES_DEVICE))) {
         complain("diff: --by owner: whose memory it is, is known of what CUDA gave, at the peak; leave --what and "
                  "--layer out");
         return false;
     }
-    if (!memory && (s->layer || wish->by == GS_DIFF_CATEGORY)) {
+    if (!memory && (s->layer || wish->by == DIFF_CATEGORY)) {
         complain("diff: --what %s: %s is told of memory alone", s->what, s->layer ? "a layer" : "a category");
         return false;
     }
     return !s->least || parse_least(s->least, wish);
 }
 
-static bool open_side(struct gs_diff_side *side, const char *path, const struct gs_options *options_)
+static bool open_side(struct diff_side *side, const char *path, const struct run_options *options_)
 {
     char error[1024] = "";
-    *side = (struct gs_diff_side){.run = gs_run_open(&path, 1, options_, error, sizeof error)};
-    side->report = side->run ? gs_report_build(side->run, options_, error, sizeof error) : NULL;
+    *side = (struct diff_side){.run = run_open(&path, 1, options_, error, sizeof error)};
+    side->report = side->run ? report_build(side->run, options_, error, sizeof error) : NULL;
     if (!side->report) {
         complain("diff: %s", error);
     }
     return side->report != NULL;
 }
 
-static int print(const struct settings *s, const struct gs_diff *d, const struct gs_diff_side *side,
-                 const char *const *paths)
+static int print(const struct settings *s, const struct diff *d, const struct diff_side *side, const char *const *paths)
 {
     if (!s->json) {
         view_diff(&(struct view_diff){.diff = d,
                                       .side = side,
                                       .path = paths,
-                                      .term = display_start(&s->display),
+                                      .term = view_display_start(&s->display),
                                       .out = stdout,
                                       .top = d->wish.top});
         return EXIT_YES;
     }
-    json_t *json = gs_diff_json(d, side, paths);
+    json_t *json = json_diff(d, side, paths);
     bool ok = json && json_dumpf(json, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) == 0;
     json_decref(json);
     putchar('\n');
@@ -177,17 +177,17 @@ static int print(const struct settings *s, const struct gs_diff *d, const struct
 }
 
 /* What was chosen must be somewhere: of what is in neither, "no difference" would be no answer. */
-static bool chosen_is_there(const struct settings *s, const struct gs_diff_side *side)
+static bool chosen_exists(const struct settings *s, const struct diff_side *side)
 {
     bool rank = s->rank < 0, device = s->device < 0;
 
     for (int i = 0; i < 2; i++) {
         size_t n;
-        const struct gs_process *p = gs_run_processes(side[i].run, &n);
+        const struct run_process *p = run_processes(side[i].run, &n);
         for (size_t j = 0; j < n; j++) {
             rank = rank || p[j].rank == s->rank;
         }
-        const struct gs_device *d = gs_run_devices(side[i].run, &n);
+        const struct run_device *d = run_devices(side[i].run, &n);
         for (size_t j = 0; j < n; j++) {
             device = device || d[j].device == s->device;
         }
@@ -203,16 +203,16 @@ static bool chosen_is_there(const struct settings *s, const struct gs_diff_side 
     return rank && device;
 }
 
-static int compare(const struct settings *s, const struct gs_diff_wish *wish, char **paths, struct symbolizer *symbols)
+static int compare(const struct settings *s, const struct diff_request *wish, char **paths, struct symbolizer *symbols)
 {
-    struct gs_diff_side side[2] = {0};
-    struct gs_options options_ = {
+    struct diff_side side[2] = {0};
+    struct run_options options_ = {
         .all = true, .memory_map = true, .by_device = s->device >= 0, .device = s->device, SYMBOLIZER_OPTIONS(symbols)};
     int code = EXIT_INPUT;
     if (open_side(&side[0], paths[0], &options_) && open_side(&side[1], paths[1], &options_)) {
         char error[1024] = "";
-        bool there = chosen_is_there(s, side);
-        struct gs_diff *d = there ? gs_diff_build(side, wish, error, sizeof error) : NULL;
+        bool there = chosen_exists(s, side);
+        struct diff *d = there ? diff_build(side, wish, error, sizeof error) : NULL;
         if (!there) {
             code = EXIT_NO;
         } else if (d) {
@@ -220,23 +220,23 @@ static int compare(const struct settings *s, const struct gs_diff_wish *wish, ch
         } else {
             complain("diff: %s", error);
         }
-        gs_diff_free(d);
+        diff_free(d);
     }
     for (int i = 0; i < 2; i++) {
         if (side[i].report) {
-            gs_report_free(side[i].report);
+            report_free(side[i].report);
         }
         if (side[i].run) {
-            gs_run_close(side[i].run);
+            run_close(side[i].run);
         }
     }
     return code;
 }
 
-int cmd_diff(const struct command *self, int argc, char **argv)
+int command_diff(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.device = -1, .rank = -1};
-    struct gs_diff_wish wish;
+    struct diff_request wish;
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) {
@@ -250,7 +250,7 @@ int cmd_diff(const struct command *self, int argc, char **argv)
     if (!wish_of(&s, &wish)) {
         return EXIT_USAGE;
     }
-    if (!input_openable("diff", argv, 2)) {
+    if (!input_check_paths("diff", argv, 2)) {
         return EXIT_INPUT;
     }
     struct symbolizer *symbols = symbolizer_new();

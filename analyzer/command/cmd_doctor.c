@@ -23,14 +23,14 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy doctor", "check this machine, and the python in PATH"},
     {"gpuspy doctor ~/venv/bin/python", "the same for another Python"},
     {"gpuspy doctor ./solver", "the same for a program"},
     {0},
 };
 
-const struct command_text text_doctor = {
+const struct command_text command_text_doctor = {
     .options = options,
     .about =
         "Checks what a recording needs, and says what it will see: the recorder and whether it loads, the "
@@ -62,17 +62,17 @@ static const char *const states[] = {"ok", "warning", "problem"};
 /* ---------------------------------------------------------------- printing */
 
 /* Words of `text`, wrapped behind what stands already in the line. */
-static void print_wrapped(const struct term *term, const char *text, int indent)
+static void print_wrapped(const struct terminal *term, const char *text, int indent)
 {
     char clean[4096];
-    const char *p = term_clean(clean, sizeof clean, text ? text : "", term->utf8);
+    const char *p = terminal_clean(clean, sizeof clean, text ? text : "", term->utf8);
     int room = term->width - indent, left = room;
 
     while (*p) {
         size_t n = strcspn(p, " ");
         char word[4096];
         snprintf(word, sizeof word, "%.*s", (int)n, p);
-        int columns = term_columns(word);
+        int columns = terminal_columns(word);
         if (left < room && columns + 1 > left) {
             printf("\n%*s", indent, "");
             left = room;
@@ -85,18 +85,19 @@ static void print_wrapped(const struct term *term, const char *text, int indent)
 
 static void print_text(const struct doctor *d)
 {
-    static const enum term_style styles[] = {TERM_GREEN, TERM_YELLOW, TERM_RED};
-    struct term term = term_of(stdout);
+    static const enum terminal_style styles[] = {TERMINAL_GREEN, TERMINAL_YELLOW, TERMINAL_RED};
+    struct terminal term = terminal_of(stdout);
     size_t problems = count(d, DOCTOR_PROBLEM), warnings = count(d, DOCTOR_WARNING);
     enum { TEXT_AT = 21 };
 
     for (int s = 0; s < DOCTOR_SECTIONS_N; s++) {
         const char *head = sections[s];
         for (size_t i = 0; i < d->n; i++) {
-            const struct finding *f = &d->list[i];
+            const struct doctor_finding *f = &d->list[i];
             if ((int)f->section != s) continue;
-            printf("%s%-10s%s  %s%-7s%s  ", term_style(&term, TERM_BOLD), head, term_style(&term, TERM_PLAIN),
-                   term_style(&term, styles[f->state]), states[f->state], term_style(&term, TERM_PLAIN));
+            printf("%s%-10s%s  %s%-7s%s  ", terminal_style(&term, TERMINAL_BOLD), head,
+                   terminal_style(&term, TERMINAL_PLAIN), terminal_style(&term, styles[f->state]), states[f->state],
+                   terminal_style(&term, TERMINAL_PLAIN));
             head = "";
             print_wrapped(&term, f->text, TEXT_AT);
             if (f->fix) {
@@ -119,7 +120,7 @@ static json_t *json_text(const char *text)
     json_t *j = text ? json_string(text) : json_null();
     char clean[4096];
 
-    return j ? j : json_string(term_clean(clean, sizeof clean, text, false)); /* no UTF-8 */
+    return j ? j : json_string(terminal_clean(clean, sizeof clean, text, false)); /* no UTF-8 */
 }
 
 static bool print_json(const struct doctor *d)
@@ -127,7 +128,7 @@ static bool print_json(const struct doctor *d)
     json_t *checks = json_array();
 
     for (size_t i = 0; i < d->n; i++) {
-        const struct finding *f = &d->list[i];
+        const struct doctor_finding *f = &d->list[i];
         json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:o, s:o}", "section", sections[f->section], "id",
                                                 f->id, "state", states[f->state], "text", json_text(f->text), "fix",
                                                 json_text(f->fix)));
@@ -154,7 +155,7 @@ static int be_child(const char *what)
     return rc;
 }
 
-int cmd_doctor(const struct command *self, int argc, char **argv)
+int command_doctor(const struct command *self, int argc, char **argv)
 {
     const char *child = getenv(DOCTOR_CHILD);
     struct settings s = {0};
@@ -166,7 +167,7 @@ int cmd_doctor(const struct command *self, int argc, char **argv)
         complain("doctor: one Python or program at a time");
         return EXIT_USAGE;
     }
-    struct doctor *d = gs_realloc(NULL, 1, sizeof *d);
+    struct doctor *d = arena_realloc(NULL, 1, sizeof *d);
     memset(d, 0, sizeof *d);
     d->operand = operands ? argv[0] : NULL;
     d->deep = s.deep;

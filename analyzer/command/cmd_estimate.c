@@ -17,12 +17,12 @@
 #include "analyzer/export/export_list.h"
 #include "analyzer/json/json_estimate.h"
 #include "analyzer/page/view_estimate_html.h"
-#include "analyzer/text/display.h"
-#include "analyzer/text/view_estimate.h"
+#include "analyzer/view/display.h"
+#include "analyzer/view/view_estimate.h"
 
 struct settings {
     struct plan_settings plan;
-    struct display_settings display;
+    struct view_display_settings display;
     bool models, json, csv, explain, no_calibration;
     const char *html, *solve;
 };
@@ -46,7 +46,7 @@ static const struct option_row options[] = {
     PLAN_DEVICE_OPTIONS(struct settings, plan),
     {"no-calibration", 0, OPTION_FLAG, offsetof(struct settings, no_calibration), NULL, NULL, 0, 0,
      "leave out what 'gpuspy calibrate' learned from your own recordings"},
-    {"solve", 0, OPTION_CHOICE, offsetof(struct settings, solve), "WORD", solve_words, 0, 0,
+    {"solve", 0, OPTION_CHOICE, offsetof(struct settings, solve), "WORD", estimate_solve_words, 0, 0,
      "the largest batch, sequence or number of layers, or the fewest GPUs, with which it fits"},
     OPTIONS_HEADING("Output"),
     {"explain", 0, OPTION_FLAG, offsetof(struct settings, explain), NULL, NULL, 0, 0,
@@ -61,7 +61,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy estimate --params 1e9", "float32 with Adam: 14.90 GiB before activations"},
     {"gpuspy estimate --model llama-3-8b --precision bf16 --batch 2 --gpu h100-80g",
      "a whole training step, and whether it fits"},
@@ -74,7 +74,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_estimate = {
+const struct command_text command_text_estimate = {
     .options = options,
     .about = "Computes what training or serving a model needs on each GPU: weights, gradients, optimizer states, "
              "activations, buffers and what CUDA itself takes; when in the step the peak comes; and whether it fits. "
@@ -108,7 +108,7 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
 
     if (!output_open(&out, "estimate", s->html)) return false;
     if (a)
-        ok = view_estimate_html(a, s->explain, out.file);
+        ok = page_estimate(a, s->explain, out.file);
     else
         export_list_html(title, rows, out.file);
     if (!ok) {
@@ -119,7 +119,7 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
     if (!output_keep(&out, "estimate")) return false;
     if (!out.standard && stat(s->html, &st) == 0)
         complain("estimate: wrote %s, %s: open it in a browser; it needs no network and nothing beside it", s->html,
-                 format_bytes(size, (uint64_t)st.st_size));
+                 units_format_bytes(size, (uint64_t)st.st_size));
     return true;
 }
 
@@ -133,7 +133,7 @@ static bool print(const struct settings *s, const struct estimate_answer *a)
         return true;
     }
     view_estimate(
-        &(struct view_estimate){.a = a, .term = display_start(&s->display), .out = stdout, .explain = s->explain});
+        &(struct view_estimate){.a = a, .term = view_display_start(&s->display), .out = stdout, .explain = s->explain});
     return true;
 }
 
@@ -147,13 +147,13 @@ static int place_of(const char *word, const char *words)
 
 /* A list that needs no model, in each form that an answer has. */
 static int list(const struct settings *s, const char *key, const char *title, struct json_t *(*make)(void),
-                void (*text)(FILE *, const struct term *, bool))
+                void (*text)(FILE *, const struct terminal *, bool))
 {
     json_t *root;
     bool ok = true;
 
     if (!s->json && !s->csv && !s->html) {
-        struct term term = display_start(&s->display);
+        struct terminal term = view_display_start(&s->display);
         text(stdout, &term, s->explain);
         return EXIT_YES;
     }
@@ -170,7 +170,7 @@ static int list(const struct settings *s, const char *key, const char *title, st
 static int answer(const struct settings *s, int argc, char **argv)
 {
     static struct estimate_answer a;
-    const struct gpu **named = calloc(gpus_n, sizeof *named);
+    const struct estimate_gpu **named = calloc(estimate_gpu_count, sizeof *named);
     struct plan plan;
     struct model model = {.source = ""};
     size_t named_n;
@@ -179,27 +179,27 @@ static int answer(const struct settings *s, int argc, char **argv)
 
     if (named && plan_settings_gpus("estimate", &s->plan, named, &named_n) &&
         plan_from_settings("estimate", &s->plan, &plan, &model, &exit_code) &&
-        (s->no_calibration || calibration_own("estimate", &plan.calibration, &exit_code))) {
+        (s->no_calibration || estimate_calibration_load_own("estimate", &plan.calibration, &exit_code))) {
         exit_code = EXIT_USAGE;
-        struct answer_wish wish = {
+        struct estimate_answer_request wish = {
             .gpus = named,
             .gpus_n = named_n,
             .network = (double)s->plan.network,
-            .solve = place_of(s->solve, solve_words),
+            .solve = place_of(s->solve, estimate_solve_words),
             .argc = argc,
             .argv = argv,
             .model = s->plan.model.model ? text_path_here(model_text, sizeof model_text, s->plan.model.model) : NULL};
-        if (answer_make("estimate", &plan, &wish, &a)) {
-            exit_code = !print(s, &a) ? EXIT_INPUT : answer_fits(&a) ? EXIT_YES : EXIT_NO;
+        if (estimate_answer_build("estimate", &plan, &wish, &a)) {
+            exit_code = !print(s, &a) ? EXIT_INPUT : estimate_answer_fits(&a) ? EXIT_YES : EXIT_NO;
         }
-        answer_free(&a);
+        estimate_answer_free(&a);
     }
     model_free(&model);
     free(named);
     return exit_code;
 }
 
-int cmd_estimate(const struct command *self, int argc, char **argv)
+int command_estimate(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
     int operands = options_parse(self, argc, argv, &s);
@@ -209,7 +209,7 @@ int cmd_estimate(const struct command *self, int argc, char **argv)
         uint64_t n;
         char why[UNITS_WHY];
         complain("estimate: '%s' is one word too many; did you mean --%s %s?", argv[0],
-                 parse_count(argv[0], &n, why) ? "params" : "model", argv[0]);
+                 units_parse_count(argv[0], &n, why) ? "params" : "model", argv[0]);
         return EXIT_USAGE;
     }
     if (s.json + s.csv + (s.html != NULL) > 1) {
@@ -222,8 +222,9 @@ int cmd_estimate(const struct command *self, int argc, char **argv)
                  (uintmax_t)s.plan.memory);
         return EXIT_USAGE;
     }
-    if (s.plan.gpus == OPTION_ALONE) return list(&s, "gpus", "the GPUs that are known", gpus_list_json, gpus_list_text);
-    if (s.models) return list(&s, "models", "the models that are known by name", models_list_json, models_list_text);
+    if (s.plan.gpus == OPTION_ALONE)
+        return list(&s, "gpus", "the GPUs that are known", estimate_gpu_list_json, estimate_gpu_list_text);
+    if (s.models) return list(&s, "models", "the models that are known by name", model_list_json, model_list_text);
     if (!plan_settings_model_given(&s.plan)) {
         complain("estimate: how many parameters? add --params, such as --params 7B, or --model, such as --model "
                  "llama-3-8b");

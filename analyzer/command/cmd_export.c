@@ -17,7 +17,7 @@
 #include "analyzer/base/units.h"
 
 struct settings {
-    struct export_wish wish;
+    struct export_request wish;
     const char *format, *output, *stacks, *tables;
     int last; /* -1: not given */
     bool no_categories, native;
@@ -26,8 +26,8 @@ struct settings {
 #define BINARY(suffix) (sizeof suffix > 3 && suffix[sizeof suffix - 2] == 'z') /* ".gz" */
 static const struct format {
     const char *word, *suffix, *summary;
-    gs_export_fn *write; /* one process at one moment, or … */
-    gs_export_run_fn *write_run;
+    export_fn *write; /* one process at one moment, or … */
+    export_run_fn *write_run;
     bool folder, binary;
 } formats[] = {
 #define EXPORT(word, function, suffix, summary) {word, suffix, summary, function, NULL, false, true},
@@ -83,7 +83,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy export run.db", "write run.pickle, to be dropped on pytorch.org/memory_viz"},
     {"gpuspy export --at 12.5 --rank 3 -o r3.pickle runs/", "one process of many, after 12.5 s"},
     {"gpuspy export -f chrome-trace runs/", "all ranks over time, for ui.perfetto.dev"},
@@ -94,7 +94,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_export = {
+const struct command_text command_text_export = {
     .options = options,
     .about = "Writes a recording in a form that other tools read. torch-snapshot is what PyTorch's "
              "torch.cuda.memory._dump_snapshot() writes, and opens in pytorch.org/memory_viz (in the "
@@ -132,11 +132,11 @@ static void usual_name(const char *database, const char *suffix, char *out, size
 }
 
 /* Writing over what is being read would be the end of it. */
-static bool is_input(struct gs_run *run, const char *path)
+static bool is_input(struct run *run, const char *path)
 {
     size_t n;
     struct stat in, out;
-    const struct gs_process *p = gs_run_processes(run, &n);
+    const struct run_process *p = run_processes(run, &n);
 
     if (stat(path, &out) != 0) return false;
     for (size_t i = 0; i < n; i++)
@@ -147,7 +147,7 @@ static bool is_input(struct gs_run *run, const char *path)
     return false;
 }
 
-static int write_moment(const struct settings *s, struct gs_export *e, const struct format *f)
+static int write_moment(const struct settings *s, struct export *e, const struct format *f)
 {
     char usual[PATH_MAX], error[1024] = "";
     size_t n;
@@ -155,13 +155,13 @@ static int write_moment(const struct settings *s, struct gs_export *e, const str
     const char *path = s->output;
 
     if (!path) {
-        usual_name(gs_run_processes(e->run, &n)[e->process].path, f->suffix, usual, sizeof usual);
+        usual_name(run_processes(e->run, &n)[e->process].path, f->suffix, usual, sizeof usual);
         path = usual;
     }
     if (is_input(e->run, path) || !output_open(&out, "export", path)) return EXIT_INPUT;
     e->out = out.file;
     bool ok = f->write(e, error, sizeof error);
-    gs_export_step_end(&e->progress);
+    export_progress_end(&e->progress);
     if (!ok) {
         output_drop(&out);
         complain("export: %s", error);
@@ -176,7 +176,7 @@ static int write_moment(const struct settings *s, struct gs_export *e, const str
 
 static int moment(const struct settings *s, char **paths, const struct format *f, struct symbolizer *symbols)
 {
-    struct gs_export *e = gs_realloc(NULL, 1, sizeof *e);
+    struct export *e = arena_realloc(NULL, 1, sizeof *e);
 
     memset(e, 0, sizeof *e);
     e->last = s->last >= 0 ? (uint64_t)s->last : LAST_USUAL;
@@ -187,14 +187,14 @@ static int moment(const struct settings *s, char **paths, const struct format *f
     e->progress.next = 1 << 16;
     int code = export_choose(&s->wish, paths[0], symbols, e);
     if (code == EXIT_YES) code = write_moment(s, e, f);
-    if (e->run) gs_run_close(e->run);
+    if (e->run) run_close(e->run);
     free(e);
     return code;
 }
 
 /* ---------------------------------------------------------------- the whole run */
 
-static int done_run(const struct gs_export_run *e, const char *path, bool standard)
+static int done_run(const struct export_run *e, const char *path, bool standard)
 {
     if (e->nothing) {
         complain("export: %s", e->said);
@@ -205,7 +205,7 @@ static int done_run(const struct gs_export_run *e, const char *path, bool standa
     return EXIT_YES;
 }
 
-static int write_file(struct gs_export_run *e, const struct format *f, const char *path)
+static int write_file(struct export_run *e, const struct format *f, const char *path)
 {
     char error[1024] = "";
     struct output out;
@@ -222,7 +222,7 @@ static int write_file(struct gs_export_run *e, const struct format *f, const cha
 }
 
 /* The format opens its files; one table alone is a file like others. */
-static int write_folder(struct gs_export_run *e, const struct format *f, const char *path)
+static int write_folder(struct export_run *e, const struct format *f, const char *path)
 {
     char error[1024] = "";
     struct stat st;
@@ -255,7 +255,7 @@ static int whole_run(const struct settings *s, char **paths, size_t n, const str
 {
     char usual[PATH_MAX], name[PATH_MAX];
     const char *path = s->output;
-    struct gs_export_run e = {
+    struct export_run e = {
         .native = s->native || (s->stacks && strcmp(s->stacks, "python") != 0), .tables = s->tables, .name = name};
     int code = export_choose_run(&s->wish, paths, n, symbols, &e);
 
@@ -265,7 +265,7 @@ static int whole_run(const struct settings *s, char **paths, size_t n, const str
         path = usual;
     }
     if (code == EXIT_YES) code = f->folder ? write_folder(&e, f, path) : write_file(&e, f, path);
-    if (e.run) gs_run_close(e.run);
+    if (e.run) run_close(e.run);
     return code;
 }
 
@@ -287,16 +287,16 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
         complain("export: which recording? give a file, such as: gpuspy export run.db");
     else if (operands > 1 && f->write)
         complain("export: one recording at a time; of several processes, name their folder");
-    else if (s->wish.at && !options_is_word(s->wish.at, "peak|oom|end") && !parse_seconds(s->wish.at, &ns))
+    else if (s->wish.at && !options_is_word(s->wish.at, "peak|oom|end") && !units_parse_seconds(s->wish.at, &ns))
         complain("export: --at: '%s' is neither seconds nor one of peak, oom, end", s->wish.at);
     else if (s->wish.at && s->wish.what)
         complain("export: --at and --what both say what is meant; give one of them");
     else if ((s->wish.what && (f->write || f->folder)) || (s->tables && !f->folder))
         complain("export: %s says nothing to %s; see gpuspy export --help", s->tables ? "--tables" : first, f->word);
-    else if (s->tables && gs_export_table_unknown(s->tables)) {
-        const char *bad = gs_export_table_unknown(s->tables);
+    else if (s->tables && export_unknown_table(s->tables)) {
+        const char *bad = export_unknown_table(s->tables);
         char list[256];
-        options_list(gs_export_tables(), list, sizeof list);
+        options_list(export_tables(), list, sizeof list);
         complain("export: there is no table '%.*s'; there are %s", (int)strcspn(bad, ","), bad, list);
     } else if (s->output && strcmp(s->output, "-") == 0 && isatty(STDOUT_FILENO) && (f->write || f->binary))
         complain("export: this is no text for a terminal; give a file with -o, or send it to a pipe");
@@ -305,7 +305,7 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
     return false;
 }
 
-int cmd_export(const struct command *self, int argc, char **argv)
+int command_export(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.wish = {.device = -1, .pid = -1, .rank = -1}, .last = -1};
     int operands = options_parse(self, argc, argv, &s);
@@ -313,7 +313,7 @@ int cmd_export(const struct command *self, int argc, char **argv)
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     const struct format *f = format_of(s.format);
     if (!sensible(&s, f, operands)) return EXIT_USAGE;
-    if (!input_openable("export", argv, (size_t)operands)) return EXIT_INPUT;
+    if (!input_check_paths("export", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
     int code = f->write ? moment(&s, argv, f, symbols) : whole_run(&s, argv, (size_t)operands, f, symbols);
     if (symbols) symbolizer_complain(symbols, false);

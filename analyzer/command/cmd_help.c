@@ -16,14 +16,14 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy help report", "everything about the report command"},
     {"source <(gpuspy help --completion=bash)", "completion in this shell"},
     {"gpuspy help --man report | man -l -", "the man page of a command, without installing it"},
     {0},
 };
 
-const struct command_text text_help = {
+const struct command_text command_text_help = {
     .options = options,
     .about = "Explains a command, or all of them in short.",
     .examples = examples,
@@ -32,14 +32,14 @@ const struct command_text text_help = {
 static void print_completion(const struct command *const *all, const char *shell)
 {
     if (strcmp(shell, "zsh") == 0)
-        help_completion_zsh(all, stdout);
+        command_help_completion_zsh(all, stdout);
     else if (strcmp(shell, "fish") == 0)
-        help_completion_fish(all, stdout);
+        command_help_completion_fish(all, stdout);
     else
-        help_completion_bash(all, stdout);
+        command_help_completion_bash(all, stdout);
 }
 
-int cmd_help(const struct command *self, int argc, char **argv)
+int command_help(const struct command *self, int argc, char **argv)
 {
     struct settings s = {0};
     int operands = options_parse(self, argc, argv, &s);
@@ -54,12 +54,12 @@ int cmd_help(const struct command *self, int argc, char **argv)
     if (s.completion)
         print_completion(self->all, s.completion);
     else if (s.man && c)
-        help_man_command(c, stdout);
+        command_help_man_command(c, stdout);
     else if (s.man)
-        help_man(self->all, stdout);
+        command_help_man(self->all, stdout);
     else if (c)
-        help_command(c, stdout);
+        command_print_help(c, stdout);
     else
-        help_overview(self->all, stdout);
+        command_help_overview(self->all, stdout);
     return EXIT_YES;
 }

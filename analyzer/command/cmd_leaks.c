@@ -1,8 +1,8 @@
 /* gpuspy leaks: what was never freed, and what of it grows. */
 #include <stdlib.h>
 #include "analyzer/command/commands.h"
-#include "analyzer/text/view_leaks.h"
-#include "analyzer/text/viewing.h"
+#include "analyzer/view/view_leaks.h"
+#include "analyzer/view/viewing.h"
 
 #define TOP_LEAKS 20
 
@@ -22,14 +22,14 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy leaks run.db", "what was never freed, by line, and what of it grows"},
     {"gpuspy leaks --min 1MiB --native run.db", "the larger ones, with the calls that led there"},
     {"gpuspy check --no-leaks run.db", "exit status 1 where something leaks: for CI"},
     {0},
 };
 
-const struct command_text text_leaks = {
+const struct command_text command_text_leaks = {
     .options = options,
     .about = "Lists what was not freed by the end of the recording: which line made it, what it is for, and "
              "whether it grows. Of a model that lives to the end that is no fault: parameters and optimizer "
@@ -40,37 +40,37 @@ const struct command_text text_leaks = {
     .examples = examples,
 };
 
-static int show(struct viewing *v, const struct settings *s, const struct gs_report *r)
+static int show(struct viewing *v, const struct settings *s, const struct result_report *r)
 {
     char error[1024] = "";
-    struct gs_profile_wish wish = {.what = GS_PROFILE_END,
+    struct profile_request wish = {.what = PROFILE_END,
                                    .process = -1,
                                    .device = s->view.choice.device,
-                                   .layer = GS_PROFILE_ALL,
+                                   .layer = PROFILE_ALL,
                                    .categories = true,
                                    .uses = r->uses};
-    struct gs_profile *p = gs_profile_build(v->run, &wish, error, sizeof error);
-    struct leaks leaks = {0};
+    struct profile *p = profile_build(v->run, &wish, error, sizeof error);
+    struct view_leaks leaks = {0};
     int code = EXIT_YES;
 
     if (!p) return viewing_failed(v, error);
-    leaks_collect(v->run, r, p, (int64_t)s->min, !s->native && !s->view.json, &leaks);
+    view_leaks_collect(v->run, r, p, (int64_t)s->min, !s->native && !s->view.json, &leaks);
     if (s->view.json) {
         json_t *o = viewing_json_head(v);
         view_leaks_json(o, v->run, r, &leaks, s->view.top ? (size_t)s->view.top : SIZE_MAX);
         code = viewing_json(v, o);
     } else {
-        struct view_text t = viewing_text(v, r, TOP_LEAKS);
+        struct draw_text t = viewing_text(v, r, TOP_LEAKS);
         t.native = s->native;
         t.only = (uint64_t)1 << VIEW_LEAKS;
         view_leaks(&t, v->run, &leaks);
     }
     free(leaks.list);
-    gs_profile_free(p);
+    profile_free(p);
     return code;
 }
 
-int cmd_leaks(const struct command *self, int argc, char **argv)
+int command_leaks(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
@@ -80,10 +80,10 @@ int cmd_leaks(const struct command *self, int argc, char **argv)
 
     if (!done) {
         v.options.all = true;
-        v.options.questions = GS_ASK(LEAKS) | GS_ASK(USES);
-        struct gs_report *r = gs_report_build(v.run, &v.options, error, sizeof error);
+        v.options.questions = REPORT_ASK(LEAKS) | REPORT_ASK(USES);
+        struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
         code = r ? show(&v, &s, r) : viewing_failed(&v, error);
-        gs_report_free(r);
+        report_free(r);
     }
     viewing_close(&v);
     return code;

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/command/commands.h"
-#include "analyzer/text/choice.h"
-#include "analyzer/text/display.h"
+#include "analyzer/view/choice.h"
+#include "analyzer/view/display.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
@@ -18,7 +18,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/page/view_html.h"
-#include "analyzer/text/view_text.h"
+#include "analyzer/view/view_text.h"
 #include "analyzer/json/view_json.h"
 
 #define TOP_TEXT 8 /* rows of each list on a terminal */
@@ -26,9 +26,9 @@
 
 struct settings {
     struct plan_settings plan;
-    struct display_settings display;
+    struct view_display_settings display;
     uint64_t only;
-    struct choice choice;
+    struct view_choice choice;
     int top;
     bool json, native, paths;
     const char *html;
@@ -59,7 +59,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy report run.db", "what was live at the peak, why the out of memory, what waits"},
     {"gpuspy report --only oom,sync run.db", "these two sections alone"},
     {"gpuspy report --json run.db | jq .oom", "the same for a script"},
@@ -74,7 +74,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_report = {
+const struct command_text command_text_report = {
     .options = options,
     .about =
         "Reads a recording and says, in this order: why memory ran out, if it did; what was live at "
@@ -88,14 +88,14 @@ const struct command_text text_report = {
     .examples = examples,
 };
 
-static bool print(const struct settings *s, const struct gs_report *report, const char *database)
+static bool print(const struct settings *s, const struct result_report *report, const char *database)
 {
-    struct term term = display_start(&s->display);
+    struct terminal term = view_display_start(&s->display);
 
     if (s->json)
-        return gs_view_json_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0 ||
-               pager_runs(); /* who leaves it has seen enough */
-    view_text(&(struct view_text){.report = report,
+        return json_report_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0 ||
+               pager_is_running(); /* who leaves it has seen enough */
+    view_text(&(struct draw_text){.report = report,
                                   .term = term,
                                   .out = stdout,
                                   .only = s->only,
@@ -107,7 +107,7 @@ static bool print(const struct settings *s, const struct gs_report *report, cons
 }
 
 /* Writing over what is being read would be the end of it. */
-static bool is_input(const struct gs_report *report, const char *path)
+static bool is_input(const struct result_report *report, const char *path)
 {
     struct stat in, out;
 
@@ -120,14 +120,14 @@ static bool is_input(const struct gs_report *report, const char *path)
     return false;
 }
 
-static int html(const struct settings *s, struct gs_page *page, const struct gs_report *report, const char *database)
+static int html(const struct settings *s, struct page *page, const struct result_report *report, const char *database)
 {
     char error[1024] = "", size[UNITS_TEXT] = "";
     struct output out;
     struct stat st;
 
     if (is_input(report, s->html) || !output_open(&out, "report", s->html)) return EXIT_INPUT;
-    if (!gs_page_write(page, report, database, out.file, error, sizeof error)) {
+    if (!page_write(page, report, database, out.file, error, sizeof error)) {
         output_drop(&out);
         complain("report: %s", error);
         return EXIT_INPUT;
@@ -135,20 +135,20 @@ static int html(const struct settings *s, struct gs_page *page, const struct gs_
     if (!output_keep(&out, "report")) return EXIT_INPUT;
     if (!out.standard && stat(s->html, &st) == 0)
         complain("report: wrote %s, %s: open it in a browser; it needs no network and nothing beside it", s->html,
-                 format_bytes(size, (uint64_t)st.st_size));
+                 units_format_bytes(size, (uint64_t)st.st_size));
     return EXIT_YES;
 }
 
-static int report(const struct settings *s, struct gs_options *options_, char **paths, size_t n)
+static int report(const struct settings *s, struct run_options *options_, char **paths, size_t n)
 {
-    if (!input_openable("report", paths, n)) return EXIT_INPUT;
+    if (!input_check_paths("report", paths, n)) return EXIT_INPUT;
     char error[1024] = "";
     int code;
-    struct gs_run *run = choice_open("report", (const char *const *)paths, n, &s->choice, options_, &code);
+    struct run *run = view_choice_open("report", (const char *const *)paths, n, &s->choice, options_, &code);
     if (!run) return code;
-    struct gs_page *page = s->html ? gs_page_new(run, options_) : NULL;
+    struct page *page = s->html ? page_new(run, options_) : NULL;
     options_->questions = view_section_questions(s->only);
-    struct gs_report *built = gs_report_build(run, options_, error, sizeof error);
+    struct result_report *built = report_build(run, options_, error, sizeof error);
 
     code = EXIT_INPUT;
     if (!built)
@@ -157,14 +157,14 @@ static int report(const struct settings *s, struct gs_options *options_, char **
         code = html(s, page, built, paths[0]);
     else
         code = print(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
-    if (built) gs_report_free(built);
-    gs_page_free(page);
-    gs_run_close(run);
+    if (built) report_free(built);
+    page_free(page);
+    run_close(run);
     return code;
 }
 
 /* What the model and its settings need, into what the report compares. */
-static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *bytes, struct gs_options *o,
+static bool estimate(const struct plan_settings *s, struct run_estimate_bytes *bytes, struct run_options *o,
                      int *exit_code)
 {
     static struct estimate_result result;
@@ -189,13 +189,13 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
     }
     if (ok) {
         struct estimate e = estimate_floor(&model, plan.optimizer, plan.precision, plan.master_weights);
-        *bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients, (double)(e.optimizer + e.master),
-                                            (double)e.total,   (double)e.params,    (double)e.cast_copies};
+        *bytes = (struct run_estimate_bytes){(double)e.weights, (double)e.gradients, (double)(e.optimizer + e.master),
+                                             (double)e.total,   (double)e.params,    (double)e.cast_copies};
         /* Not all are trained, there are more, or they are elsewhere. */
         if (plan.adapter != PLAN_ADAPTER_NONE || plan.ema || plan.gpus > 1 || plan.offload != PLAN_OFFLOAD_NONE) {
-            bytes->weights = gs_plan_category(&result, GS_CATEGORY_PARAMETERS, -1).likely;
-            bytes->gradients = gs_plan_category(&result, GS_CATEGORY_GRADIENTS, -1).likely;
-            bytes->optimizer = gs_plan_category(&result, GS_CATEGORY_OPTIMIZER_STATE, -1).likely;
+            bytes->weights = question_plan_category(&result, RESULT_CATEGORY_PARAMETERS, -1).likely;
+            bytes->gradients = question_plan_category(&result, RESULT_CATEGORY_GRADIENTS, -1).likely;
+            bytes->optimizer = question_plan_category(&result, RESULT_CATEGORY_OPTIMIZER_STATE, -1).likely;
             bytes->total = bytes->weights + bytes->gradients + bytes->optimizer;
         }
         o->memory_map = true; /* each category's own peak needs the calls that freed */
@@ -207,10 +207,10 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
     return ok;
 }
 
-int cmd_report(const struct command *self, int argc, char **argv)
+int command_report(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT, .choice = CHOICE_ANY};
-    struct gs_estimate_bytes bytes;
+    struct run_estimate_bytes bytes;
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
@@ -231,12 +231,12 @@ int cmd_report(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     struct symbolizer *symbols = symbolizer_new();
-    struct gs_options options_ = {.top = s.top    ? (unsigned)s.top
-                                         : s.html ? 0
-                                                  : TOP_JSON,
-                                  .memory_map = s.html != NULL,
-                                  SYMBOLIZER_OPTIONS(symbols),
-                                  .progress = progress_show};
+    struct run_options options_ = {.top = s.top    ? (unsigned)s.top
+                                          : s.html ? 0
+                                                   : TOP_JSON,
+                                   .memory_map = s.html != NULL,
+                                   SYMBOLIZER_OPTIONS(symbols),
+                                   .progress = progress_show};
     int code = EXIT_USAGE;
     if ((s.plan.batch || s.plan.seq) && !plan_settings_model_given(&s.plan)) {
         complain("report: --batch and --seq say how a model was trained; which one? add --model");

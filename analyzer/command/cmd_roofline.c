@@ -4,25 +4,25 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/command/commands.h"
-#include "analyzer/text/view_roofline.h"
+#include "analyzer/view/view_roofline.h"
 
 struct settings {
     uint64_t flops, bytes, time, peak, bandwidth;
     const char *op, *gpu, *dtype;
-    struct roof_shape shape;
+    struct estimate_roof_shape shape;
     bool naive, flash, json;
 };
 
 #define DIM(field, option, what) \
     {option, 0, OPTION_COUNT, offsetof(struct settings, shape.of[ROOF_##field]), "N", NULL, 1, ROOF_DIM_MAX, what},
 static const struct option_row options[] = {
-    {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", gpu_words, 0, 0,
+    {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", estimate_gpu_words, 0, 0,
      "under this GPU's roof, such as a100-80g or h100; all of them if not given"},
     {"peak", 0, OPTION_COUNT, offsetof(struct settings, peak), "N", NULL, 1, 1.8e19,
      "instead of --gpu: operations a second of a GPU that is not in the list, such as 77.6T"},
     {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e18,
      "with --peak: of its memory, such as 2039GB/s"},
-    {"dtype", 0, OPTION_CHOICE, offsetof(struct settings, dtype), "NAME", gpu_rate_words, 0, 0,
+    {"dtype", 0, OPTION_CHOICE, offsetof(struct settings, dtype), "NAME", estimate_gpu_rate_words, 0, 0,
      "what it computes in and its tensors are stored in; bf16 if not given (fp16 where a GPU has none)"},
     {"flops", 0, OPTION_COUNT, offsetof(struct settings, flops), "N", NULL, 1, 1.8e19,
      "operations of a kernel: 137.4G, 2e12; a multiply-add is two"},
@@ -30,7 +30,7 @@ static const struct option_row options[] = {
      "bytes that it reads from and writes to the device's memory: 100.7MB"},
     {"time", 0, OPTION_TIME, offsetof(struct settings, time), "TIME", NULL, 1, 1.8e19,
      "what was measured, such as 1.2ms: how much of the roof that is"},
-    {"op", 0, OPTION_CHOICE, offsetof(struct settings, op), "NAME", roof_op_words, 0, 0,
+    {"op", 0, OPTION_CHOICE, offsetof(struct settings, op), "NAME", estimate_roof_op_words, 0, 0,
      "an operator, whose operations and bytes follow from its shape"},
     {"naive", 0, OPTION_FLAG, offsetof(struct settings, naive), NULL, NULL, 0, 0,
      "attention: only with its matrix of scores in memory"},
@@ -43,7 +43,7 @@ static const struct option_row options[] = {
 };
 #undef DIM
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "bound by compute: 137.4 GFLOP of 100.7 MB"},
     {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100", "naive and FlashAttention"},
     {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --gpu a100 --time 210us",
@@ -52,7 +52,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_roofline = {
+const struct command_text command_text_roofline = {
     .options = options,
     .about =
         "Says what bounds a kernel: a GPU computes it at the most at min(peak, intensity * memory bandwidth), where "
@@ -93,29 +93,30 @@ static bool together(const struct settings *s)
     return false;
 }
 
-static bool rate_of(const struct settings *s, struct roofline *r)
+static bool rate_of(const struct settings *s, struct view_roofline *r)
 {
-    enum gpu_rate rate = GPU_BF16;
+    enum estimate_gpu_rate rate = GPU_BF16;
 
     if (!s->dtype && r->gpu && !(r->gpu->tflops[GPU_BF16] > 0))
         rate = r->gpu->tflops[GPU_FP16] > 0 ? GPU_FP16 : GPU_FP16_PLAIN;
     for (int i = 0; s->dtype && i < GPU_RATES_N; i++)
-        if (strcmp(gpu_rate_name[i], s->dtype) == 0) rate = (enum gpu_rate)i;
+        if (strcmp(estimate_gpu_rate_name[i], s->dtype) == 0) rate = (enum estimate_gpu_rate)i;
     r->stored = rate;
     bool plain = rate == GPU_FP64 || rate == GPU_FP64_TENSOR;
     r->rate = r->op && !r->op->tensor ? plain ? GPU_FP64 : GPU_FP32 : rate;
     if (r->gpu && !(r->gpu->tflops[r->rate] > 0)) {
-        complain("roofline: --dtype: %s has no figure for %s (%s)", r->gpu->key, gpu_rate_name[r->rate],
-                 gpu_rate_meaning[r->rate]);
+        complain("roofline: --dtype: %s has no figure for %s (%s)", r->gpu->key, estimate_gpu_rate_name[r->rate],
+                 estimate_gpu_rate_meaning[r->rate]);
         return false;
     }
     return true;
 }
 
 /* A GPU that somebody describes: one roof, whatever is computed. */
-static const struct gpu *described(const struct settings *s)
+static const struct estimate_gpu *described(const struct settings *s)
 {
-    static struct gpu gpu = {.key = "this GPU", .product = "a GPU as described", .source = "--peak and --bandwidth"};
+    static struct estimate_gpu gpu = {
+        .key = "this GPU", .product = "a GPU as described", .source = "--peak and --bandwidth"};
 
     gpu.hbm = (double)s->bandwidth;
     for (int i = 0; i < GPU_RATES_N; i++) gpu.tflops[i] = (double)s->peak / 1e12;
@@ -123,7 +124,7 @@ static const struct gpu *described(const struct settings *s)
 }
 
 /* Only the ways of attention that were asked for. */
-static void choose(const struct settings *s, struct roofline *r)
+static void choose(const struct settings *s, struct view_roofline *r)
 {
     size_t n = 0;
 
@@ -133,28 +134,28 @@ static void choose(const struct settings *s, struct roofline *r)
     r->ways_n = n;
 }
 
-static bool work_of(const struct settings *s, struct roofline *r)
+static bool work_of(const struct settings *s, struct view_roofline *r)
 {
     char why[128];
 
     if (!r->op) {
-        r->ways[0] = (struct roof_way){.name = "", .flops = (double)s->flops, .bytes = (double)s->bytes};
+        r->ways[0] = (struct estimate_roof_way){.name = "", .flops = (double)s->flops, .bytes = (double)s->bytes};
         r->ways_n = 1;
         return true;
     }
-    if (!roof_check(r->op, &r->shape, why, sizeof why)) {
+    if (!estimate_roof_check(r->op, &r->shape, why, sizeof why)) {
         complain(*why == '-' ? "roofline: %s%s" : "roofline: --op %s %s", *why == '-' ? "" : r->op->word, why);
         return false;
     }
-    r->ways_n = roof_ways(r->op, &r->shape, gpu_rate_bytes[r->stored], r->ways);
+    r->ways_n = estimate_roof_ways(r->op, &r->shape, estimate_gpu_rate_bytes[r->stored], r->ways);
     choose(s, r);
     return true;
 }
 
-int cmd_roofline(const struct command *self, int argc, char **argv)
+int command_roofline(const struct command *self, int argc, char **argv)
 {
     struct settings s = {0};
-    struct roofline r = {0};
+    struct view_roofline r = {0};
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
@@ -162,16 +163,16 @@ int cmd_roofline(const struct command *self, int argc, char **argv)
         complain("roofline: '%s' is one word too many; an operator goes behind --op", argv[0]);
         return EXIT_USAGE;
     }
-    if (!together(&s) || (s.gpu && !(r.gpu = gpu_named("roofline", "gpu", s.gpu)))) return EXIT_USAGE;
+    if (!together(&s) || (s.gpu && !(r.gpu = estimate_gpu_require("roofline", "gpu", s.gpu)))) return EXIT_USAGE;
     if (s.peak) r.gpu = described(&s);
-    r.op = s.op ? roof_op_find(s.op) : NULL;
+    r.op = s.op ? estimate_roof_op_find(s.op) : NULL;
     r.shape = s.shape;
     r.measured_s = (double)s.time * 1e-9;
     if (!rate_of(&s, &r) || !work_of(&s, &r)) return EXIT_USAGE;
     if (s.json) {
         view_roofline_json(&r, stdout);
     } else {
-        struct term term = term_of(stdout);
+        struct terminal term = terminal_of(stdout);
         view_roofline_text(&r, &term, stdout);
     }
     return EXIT_YES;

@@ -37,7 +37,7 @@ static const struct option_row options[] = {
      "record at most N native frames of a stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
      "record PyTorch's CPU tensors too"},
-    {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", gpu_words, 0, 0,
+    {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
      "a dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), on a machine that has none: allocators, "
      "copies and waits are real, kernels do not run, so values mean nothing and memory does"},
     {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N of them"},
@@ -53,7 +53,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy run -- python train.py --epochs 3", "record a training script to run.db"},
     {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",
      "record every process of a distributed run, with Python stacks only"},
@@ -64,7 +64,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_run = {
+const struct command_text command_text_run = {
     .options = options,
     .about = "Runs a program with libgpuspy.so preloaded. Every process of it that uses CUDA records its "
              "allocations, copies and waits, with the lines of code that made them. When the program has "
@@ -182,13 +182,13 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
 /* The summary is for the person at the terminal: the job's own status is kept for launch_end. */
 static int record(const struct settings *s, struct launch *l, const char *db, const char *on_this_host)
 {
-    struct recorded r = {.db = on_this_host,
-                         .run_id = run_id(),
-                         .started = time(NULL),
-                         .program = l->argv[0],
-                         .torch_cpu = s->torch_cpu,
-                         .quiet = s->quiet,
-                         .what_if = s->simulate || s->limit};
+    struct command_recorded r = {.db = on_this_host,
+                                 .run_id = run_id(),
+                                 .started = time(NULL),
+                                 .program = l->argv[0],
+                                 .torch_cpu = s->torch_cpu,
+                                 .quiet = s->quiet,
+                                 .what_if = s->simulate || s->limit};
     int code;
 
     if (!launch_find_library(l)) return LAUNCH_FAILED;
@@ -196,8 +196,8 @@ static int record(const struct settings *s, struct launch *l, const char *db, co
     if (!launch_wait(l, &code)) return code;
     r.pid = l->pid;
     r.status = l->status;
-    if (!s->no_summary) recorded_say(&r);
-    if (s->simulate && !s->no_summary) lacks_complain();
+    if (!s->no_summary) command_print_recorded(&r);
+    if (s->simulate && !s->no_summary) launch_lacks_complain();
     return launch_end(l);
 }
 
@@ -207,11 +207,11 @@ static bool resolve_limit(struct settings *s)
     static char limit[2048];
     char wrong[128], clean[128];
 
-    if (!s->limit || limit_value(s->limit, true, limit, sizeof limit, wrong, sizeof wrong)) {
+    if (!s->limit || launch_limit_value(s->limit, true, limit, sizeof limit, wrong, sizeof wrong)) {
         s->limit = s->limit ? limit : NULL;
         return true;
     }
-    term_clean(clean, sizeof clean, wrong, true);
+    terminal_clean(clean, sizeof clean, wrong, true);
     complain(
         "run: --limit: '%s' is neither a size such as 24GiB nor a GPU that gpuspy knows (gpuspy estimate --gpu all "
         "names them); by device: 0:24GiB,1:40GiB, each once",
@@ -219,7 +219,7 @@ static bool resolve_limit(struct settings *s)
     return false;
 }
 
-int cmd_run(const struct command *self, int argc, char **argv)
+int command_run(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.loops = -1};
     struct launch launch = {.argv = argv};
@@ -248,7 +248,7 @@ int cmd_run(const struct command *self, int argc, char **argv)
         complain("run: --simulate-loops is for dry runs: add --simulate GPU");
         return EXIT_USAGE;
     }
-    if (s.simulate && (code = simulate_set(&launch, s.simulate, s.gpus, s.loops)) != 0) return code;
+    if (s.simulate && (code = launch_simulate_set(&launch, s.simulate, s.gpus, s.loops)) != 0) return code;
     here(db, on_this_host, sizeof on_this_host);
     make_folder(db, on_this_host);
     if (can_record(on_this_host)) return record(&s, &launch, db, on_this_host);

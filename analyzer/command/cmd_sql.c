@@ -28,7 +28,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy sql run.db \"SELECT * FROM leaks LIMIT 5\"", "what was never freed, by line"},
     {"gpuspy sql run.db \"SELECT bytes(requested_bytes), site(stack_id) FROM ooms\"",
      "failed allocations, and from where"},
@@ -37,7 +37,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_sql = {
+const struct command_text command_text_sql = {
     .options = options,
     .about = "Runs a query over a recording and prints the rows. Tables and views are described in "
              "docs/schema.md, with queries to begin with. Older recordings get the views of today; what they "
@@ -211,7 +211,7 @@ static int prompt(struct sql_session *s, struct sql_printer *p)
             continue;
         }
         size_t length = strlen(line);
-        text = gs_realloc(text, n + length + 2, 1);
+        text = arena_realloc(text, n + length + 2, 1);
         n += (size_t)sprintf(text + n, "%s%s", line, length && line[length - 1] == '\n' ? "" : "\n");
         if (editor.remember) {
             editor.remember(line);
@@ -276,7 +276,7 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
 
 static int ask(struct sql_session *s, const struct settings *set, const char *text)
 {
-    const struct term term = term_of(stdout);
+    const struct terminal term = terminal_of(stdout);
     struct sql_printer p = {.format = set->json  ? SQL_JSON
                                       : set->csv ? SQL_CSV
                                                  : SQL_TABLE,
@@ -291,7 +291,7 @@ static int ask(struct sql_session *s, const struct settings *set, const char *te
     return code;
 }
 
-int cmd_sql(const struct command *self, int argc, char **argv)
+int command_sql(const struct command *self, int argc, char **argv)
 {
     struct settings set = {0};
     int operands = options_parse(self, argc, argv, &set);
@@ -305,9 +305,9 @@ int cmd_sql(const struct command *self, int argc, char **argv)
                                 : "sql: --json or --csv, not both");
         return EXIT_USAGE;
     }
-    if (!input_openable("sql", argv, 1)) return EXIT_INPUT;
+    if (!input_check_paths("sql", argv, 1)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
-    struct sql_session s = {.symbol = symbols ? symbolizer_name : NULL, .symbol_data = symbols};
+    struct sql_session s = {.symbol = symbols ? symbolizer_find : NULL, .symbol_data = symbols};
     size_t n = find_files(argv[0], set.alone, paths, SQL_PROCESSES, &more);
     int code = EXIT_INPUT;
     if (!sql_open(&s, paths, n, error, sizeof error)) {

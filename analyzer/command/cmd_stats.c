@@ -4,8 +4,8 @@
 #include "analyzer/command/commands.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/step/step.h"
-#include "analyzer/text/view_stats.h"
-#include "analyzer/text/viewing.h"
+#include "analyzer/view/view_stats.h"
+#include "analyzer/view/viewing.h"
 
 #define TOP_STATS 5
 #define TOP_JSON 50
@@ -25,14 +25,14 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy stats run.db", "totals, sizes, lifetimes, and the lines that allocate most"},
     {"gpuspy stats --layer device run.db", "the same of cudaMalloc and the like"},
     {"gpuspy stats --json run.db | jq '.layers.tensor.sizes'", "for a script"},
     {0},
 };
 
-const struct command_text text_stats = {
+const struct command_text command_text_stats = {
     .options = options,
     .about = "Counts: allocations, frees and bytes by layer and by category, how often a second and a "
              "step; how large allocations are and how long they live; which lines allocate the most and "
@@ -40,19 +40,20 @@ const struct command_text text_stats = {
     .examples = examples,
 };
 
-static enum gs_series_layer layer_of(const struct stats *x, const char *word)
+static enum run_series_layer layer_of(const struct view_stats *x, const char *word)
 {
-    for (int i = 0; word && i < GS_SERIES_LAYERS; i++)
-        if (strcmp(gs_series_word((enum gs_series_layer)i), word) == 0) return (enum gs_series_layer)i;
-    static const enum gs_series_layer usual[] = {GS_SERIES_TENSOR, GS_SERIES_DEVICE, GS_SERIES_PINNED};
+    for (int i = 0; word && i < RUN_SERIES_LAYERS; i++)
+        if (strcmp(result_series_word((enum run_series_layer)i), word) == 0) return (enum run_series_layer)i;
+    static const enum run_series_layer usual[] = {RUN_SERIES_TENSOR, RUN_SERIES_DEVICE, RUN_SERIES_PINNED};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (stats_present(x, (int)usual[i])) return usual[i];
-    return GS_SERIES_HOST;
+        if (view_stats_has_layer(x, (int)usual[i])) return usual[i];
+    return RUN_SERIES_HOST;
 }
 
-static bool look(struct stats *x, struct gs_run *run, const struct settings *s, char *error, size_t error_size)
+static bool collect_stats(struct view_stats *x, struct run *run, const struct settings *s, char *error,
+                          size_t error_size)
 {
-    struct gs_profile_wish wish = {.what = GS_PROFILE_ALLOCATED,
+    struct profile_request wish = {.what = PROFILE_ALLOCATED,
                                    .process = -1,
                                    .device = s->view.choice.device,
                                    .categories = true,
@@ -62,47 +63,47 @@ static bool look(struct stats *x, struct gs_run *run, const struct settings *s, 
     wish.layer = (int)x->layer;
     for (size_t i = 0; i < x->report->steps_n; i++)
         x->steps = x->report->steps[i]->n > x->steps ? x->report->steps[i]->n : x->steps;
-    if (!stats_present(x, (int)x->layer)) return true;
-    x->profile = gs_profile_build(run, &wish, error, error_size);
+    if (!view_stats_has_layer(x, (int)x->layer)) return true;
+    x->profile = profile_build(run, &wish, error, error_size);
     if (!x->profile) return false;
-    x->lines = tally_build(run, x->profile, TALLY_LINE, false);
-    x->categories = tally_build(run, x->profile, TALLY_CATEGORY, false);
-    tally_sort(x->categories, TALLY_BY_OWN);
+    x->lines = profile_tally_build(run, x->profile, TALLY_LINE, false);
+    x->categories = profile_tally_build(run, x->profile, TALLY_CATEGORY, false);
+    profile_tally_sort(x->categories, TALLY_BY_OWN);
     return true;
 }
 
 static int show(struct viewing *v, const struct settings *s)
 {
     char error[1024] = "";
-    struct stats *x = gs_realloc(NULL, 1, sizeof *x);
-    *x = (struct stats){0};
-    struct gs_watch watch = {.observer = statistics_observer(&x->all, v->run)};
+    struct view_stats *x = arena_realloc(NULL, 1, sizeof *x);
+    *x = (struct view_stats){0};
+    struct result_watch watch = {.observer = profile_statistics_observer(&x->all, v->run)};
     int code = EXIT_YES;
 
     v->options.watch = &watch;
-    v->options.questions = GS_ASK(STEPS) | GS_ASK(PEAKS) | GS_ASK(USES);
-    struct gs_report *r = gs_report_build(v->run, &v->options, error, sizeof error);
+    v->options.questions = REPORT_ASK(STEPS) | REPORT_ASK(PEAKS) | REPORT_ASK(USES);
+    struct result_report *r = report_build(v->run, &v->options, error, sizeof error);
     v->options.watch = NULL;
     x->report = r;
-    if (!r || !look(x, v->run, s, error, sizeof error)) {
+    if (!r || !collect_stats(x, v->run, s, error, sizeof error)) {
         code = viewing_failed(v, error);
     } else if (s->view.json) {
         json_t *o = viewing_json_head(v);
         view_stats_json(o, x, s->view.top ? (size_t)s->view.top : TOP_JSON);
         code = viewing_json(v, o);
     } else {
-        struct view_text t = viewing_text(v, r, TOP_STATS);
+        struct draw_text t = viewing_text(v, r, TOP_STATS);
         view_stats(&t, x);
     }
-    tally_free(x->lines);
-    tally_free(x->categories);
-    gs_profile_free(x->profile);
-    gs_report_free(r);
+    profile_tally_free(x->lines);
+    profile_tally_free(x->categories);
+    profile_free(x->profile);
+    report_free(r);
     free(x);
     return code;
 }
 
-int cmd_stats(const struct command *self, int argc, char **argv)
+int command_stats(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;

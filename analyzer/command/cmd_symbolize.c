@@ -33,7 +33,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy symbolize run.db", "before the recording goes to another machine"},
     {"gpuspy symbolize -o named.db run.db", "the same into a copy"},
     {"gpuspy symbolize --debug-dir ~/symbols run.db",
@@ -41,7 +41,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_symbolize = {
+const struct command_text command_text_symbolize = {
     .options = options,
     .about = "Writes function, file and line of each native frame into the recording, from the programs and "
              "libraries that ran, so that it reads the same on a machine that does not have them. Python's "
@@ -89,12 +89,12 @@ static char *target_of(const char *output, const char *path, bool first)
     return asprintf(&to, "%.*s.%.*s.db", (int)n, output, (int)(end - dot), dot) < 0 ? NULL : to;
 }
 
-static bool list_files(struct gs_run *run, const char *output, struct files *f)
+static bool list_files(struct run *run, const char *output, struct files *f)
 {
-    const struct gs_process *p = gs_run_processes(run, &f->n);
+    const struct run_process *p = run_processes(run, &f->n);
 
-    f->path = gs_realloc(NULL, f->n + 1, sizeof *f->path);
-    f->to = gs_realloc(NULL, f->n + 1, sizeof *f->to);
+    f->path = arena_realloc(NULL, f->n + 1, sizeof *f->path);
+    f->to = arena_realloc(NULL, f->n + 1, sizeof *f->to);
     for (size_t i = 0; i < f->n; i++) {
         f->path[i] = strdup(p[i].path);
         f->to[i] = output ? target_of(output, p[i].path, i == 0) : NULL;
@@ -133,7 +133,7 @@ static bool into_copy(struct symbolize *s, const char *from, const char *to)
             snprintf(error, sizeof error, "cannot write '%s': %s", to, strerror(errno));
         }
     }
-    output_beside_end(part);
+    output_beside_remove(part);
     if (!ok) complain("symbolize: %s", error);
     return ok;
 }
@@ -165,10 +165,10 @@ static int print_json(const struct symbolize *s, const struct files *f)
     for (size_t i = 0; i < s->modules_n; i++) {
         const struct symbolize_module *m = &s->modules[i];
         char hint[512];
-        bool hinted = m->lack && package_debug_hint(m->path, hint, sizeof hint);
+        bool hinted = m->lack && export_package_debug_hint(m->path, hint, sizeof hint);
         json_t *path = json_string(m->path); /* NULL where it is no UTF-8 */
         char clean[4096];
-        if (!path) path = json_string(term_clean(clean, sizeof clean, m->path, false));
+        if (!path) path = json_string(terminal_clean(clean, sizeof clean, m->path, false));
         json_array_append_new(modules, json_pack("{s:o, s:s?, s:I, s:I, s:I, s:s?, s:s?}", "path", path, "build_id",
                                                  *m->build_id ? m->build_id : NULL, "frames", (json_int_t)m->frames,
                                                  "named", (json_int_t)m->named, "lines", (json_int_t)m->lines, "lack",
@@ -186,7 +186,7 @@ static int print_json(const struct symbolize *s, const struct files *f)
 /* One hint stands behind all the modules that it is for. */
 static void print_lacks(const struct symbolize *s)
 {
-    struct term term = term_of(stdout);
+    struct terminal term = terminal_of(stdout);
     char name[512], line[1024], hint[512] = "", before[512] = "";
     bool said = false;
 
@@ -195,15 +195,16 @@ static void print_lacks(const struct symbolize *s)
         if (!m->lack) continue;
         if (!said) printf("\nWithout all names and lines:\n");
         said = true;
-        if (!package_debug_hint(m->path, hint, sizeof hint)) hint[0] = 0;
-        if (*before && strcmp(hint, before) != 0) printf("    %s\n", term_clean(line, sizeof line, before, term.utf8));
+        if (!export_package_debug_hint(m->path, hint, sizeof hint)) hint[0] = 0;
+        if (*before && strcmp(hint, before) != 0)
+            printf("    %s\n", terminal_clean(line, sizeof line, before, term.utf8));
         memcpy(before, hint, sizeof before);
         text_path(name, sizeof name, m->path, NULL, 60, term.utf8);
         text_put(line, sizeof line, "%s %s (%llu frame%s, %llu named)", name, m->lack, (unsigned long long)m->frames,
                  m->frames == 1 ? "" : "s", (unsigned long long)m->named);
         printf("  %s\n", line);
     }
-    if (*before) printf("    %s\n", term_clean(line, sizeof line, before, term.utf8));
+    if (*before) printf("    %s\n", terminal_clean(line, sizeof line, before, term.utf8));
 }
 
 static void print_text(const struct symbolize *s, const struct files *f)
@@ -225,18 +226,18 @@ static int symbolize(const struct settings *set, struct symbolize *s, char **pat
 {
     char error[1024] = "";
     struct files f = {0};
-    struct gs_options o = {SYMBOLIZER_OPTIONS(s->symbols)};
-    struct gs_run *run = gs_run_open((const char *const *)paths, n, &o, error, sizeof error);
+    struct run_options o = {SYMBOLIZER_OPTIONS(s->symbols)};
+    struct run *run = run_open((const char *const *)paths, n, &o, error, sizeof error);
     size_t notes_n;
     bool ok = run != NULL;
 
     if (!ok) complain("symbolize: %s", error);
-    for (size_t i = 0; ok && i < (gs_run_notes(run, &notes_n), notes_n); i++)
-        complain("symbolize: %s", gs_run_notes(run, &notes_n)[i]);
+    for (size_t i = 0; ok && i < (run_notes(run, &notes_n), notes_n); i++)
+        complain("symbolize: %s", run_notes(run, &notes_n)[i]);
     ok = ok && list_files(run, set->output, &f);
     for (size_t i = 0; ok && set->output && i < f.n; i++) /* open: what was completed may be a copy itself */
-        ok = into_copy(s, gs_run_database(run, i), f.to[i]);
-    if (run) gs_run_close(run);
+        ok = into_copy(s, run_database_path(run, i), f.to[i]);
+    if (run) run_close(run);
     for (size_t i = 0; ok && !set->output && i < f.n; i++) ok = in_place(s, f.path[i]);
     if (s->progress) fputs(clear_line, stderr);
     int code = ok ? EXIT_YES : EXIT_INPUT;
@@ -251,7 +252,7 @@ static int symbolize(const struct settings *set, struct symbolize *s, char **pat
     return code;
 }
 
-int cmd_symbolize(const struct command *self, int argc, char **argv)
+int command_symbolize(const struct command *self, int argc, char **argv)
 {
     struct settings set = {0};
     int operands = options_parse(self, argc, argv, &set);
@@ -266,11 +267,11 @@ int cmd_symbolize(const struct command *self, int argc, char **argv)
         complain("symbolize: --output takes one recording at a time");
         return EXIT_USAGE;
     }
-    if (!input_openable("symbolize", argv, (size_t)operands)) return EXIT_INPUT;
+    if (!input_check_paths("symbolize", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolize s = {.symbols = symbolizer_new(), .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
     if (!s.symbols) return EXIT_INPUT;
-    if (set.debug_dir) symbolizer_debug_dir(s.symbols, set.debug_dir);
-    if (set.debuginfod && !symbolizer_servers(s.symbols, &servers, &problem))
+    if (set.debug_dir) symbolizer_use_debug_dir(s.symbols, set.debug_dir);
+    if (set.debuginfod && !symbolizer_use_servers(s.symbols, &servers, &problem))
         complain("symbolize: --debuginfod: %s; nothing is asked for", problem);
     else if (set.debuginfod)
         complain("symbolize: asks %s for what is not here", servers);

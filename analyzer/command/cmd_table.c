@@ -3,21 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/command/commands.h"
-#include "analyzer/text/branch.h"
+#include "analyzer/view/branch.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/profile/tally.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
-#include "analyzer/text/view_text_parts.h"
-#include "analyzer/text/viewing.h"
+#include "analyzer/view/view_text_parts.h"
+#include "analyzer/view/viewing.h"
 
 #define TOP_TABLE 25
 #define NARROW 90 /* below that many columns the place needs the room */
 
 struct settings {
     struct viewing_settings view;
-    struct profile_settings profile;
+    struct view_profile_settings profile;
     const char *by, *sort;
 };
 
@@ -39,7 +39,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy table run.db", "what was live at the peak, by line of your own code"},
     {"gpuspy table --by category run.db", "parameters, gradients, optimizer state, activations, …"},
     {"gpuspy table --what allocated --sort count run.db", "what allocates most often"},
@@ -48,7 +48,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_table = {
+const struct command_text command_text_table = {
     .options = options,
     .about = "Lists memory, waits or copies flat. Each row has what was made there and its share of the "
              "whole, 'with calls' what was made there or in anything called from there, how many blocks "
@@ -71,67 +71,67 @@ static unsigned index_of(const char *word, const char *words)
 /* ---------------------------------------------------------------- text */
 
 struct cells {
-    const struct view_text *t;
-    enum tally_by by;
+    const struct draw_text *t;
+    enum profile_tally_by by;
 };
 
 static void last_cell(const void *self, const void *item, char *out, size_t size, int columns)
 {
     const struct cells *c = self;
-    const struct tally_row *r = item;
+    const struct profile_tally_row *r = item;
     char name[1024];
 
     if (r->name) {
         const char *word =
             c->by == TALLY_CATEGORY && strcmp(r->name, "optimizer_state") == 0 ? "optimizer state" : r->name;
-        term_clean(name, sizeof name, word, c->t->term.utf8);
+        terminal_clean(name, sizeof name, word, c->t->term.utf8);
         text_elide(out, size, name, columns, c->t->term.utf8);
     } else if (!r->frame) {
         text_put(out, size, "%.*s", columns, "(no stack recorded)");
     } else if (!r->frame->file && !r->frame->module && r->frame->function) {
-        term_clean(name, sizeof name, r->frame->function, c->t->term.utf8);
+        terminal_clean(name, sizeof name, r->frame->function, c->t->term.utf8);
         text_elide(out, size, name, columns, c->t->term.utf8);
     } else {
-        view_frame(c->t, out, size, r->frame, columns);
+        draw_frame(c->t, out, size, r->frame, columns);
     }
 }
 
-static void add_row(const struct view_text *t, struct table *table, const struct gs_profile *p,
-                    const struct tally_row *r, bool calls, bool each)
+static void add_row(const struct draw_text *t, struct text_table *table, const struct profile *p,
+                    const struct profile_tally_row *r, bool calls, bool each)
 {
     char own[UNITS_TEXT], share[UNITS_TEXT], total[UNITS_TEXT], count[UNITS_TEXT], mean[UNITS_TEXT];
-    const char *cells[TABLE_COLUMNS];
+    const char *cells[TEXT_TABLE_COLUMNS];
     size_t n = 0;
     int64_t mean_of = r->own_count ? r->own / (int64_t)r->own_count : 0;
 
     bool none = !r->own && !r->own_count; /* it only calls */
-    cells[n++] = none ? "" : profile_weight(p, r->own, own);
-    cells[n++] = none ? "" : format_share(share, p->total ? (double)r->own / (double)p->total : 0);
-    if (calls) cells[n++] = profile_weight(p, r->total, total);
-    cells[n++] = none ? "" : format_count(count, r->own_count);
-    if (each) cells[n++] = r->own_count ? profile_weight(p, mean_of, mean) : "";
-    table_add(table, cells, r);
+    cells[n++] = none ? "" : view_profile_weight(p, r->own, own);
+    cells[n++] = none ? "" : units_format_share(share, p->total ? (double)r->own / (double)p->total : 0);
+    if (calls) cells[n++] = view_profile_weight(p, r->total, total);
+    cells[n++] = none ? "" : units_format_count(count, r->own_count);
+    if (each) cells[n++] = r->own_count ? view_profile_weight(p, mean_of, mean) : "";
+    text_table_add(table, cells, r);
 }
 
 /* What only calls is listed where that is asked for, but for what passes on all there is. */
-static bool worth_a_row(const struct tally_row *r, enum tally_sort sort)
+static bool worth_a_row(const struct profile_tally_row *r, enum profile_tally_sort sort)
 {
-    return r->own > 0 || (sort == TALLY_BY_TOTAL && !(r->frame && branch_plumbing(r->frame)));
+    return r->own > 0 || (sort == TALLY_BY_TOTAL && !(r->frame && view_branch_plumbing(r->frame)));
 }
 
-static void print_table(const struct view_text *t, const struct gs_profile *p, const struct tally *tally,
-                        enum tally_by by, enum tally_sort sort)
+static void print_table(const struct draw_text *t, const struct profile *p, const struct profile_tally *tally,
+                        enum profile_tally_by by, enum profile_tally_sort sort)
 {
     bool wide = t->term.width >= NARROW, calls = by <= TALLY_MODULE && t->term.width >= 60;
     struct cells cells = {t, by};
-    struct table table = {.last = last_cell, .self = &cells};
+    struct text_table table = {.last = last_cell, .self = &cells};
     size_t n = 0, listed = 0, shown = 0;
     static const char *const heads[] = {"line", "function", "file", "module", "category", "owner"};
 
     table.head[n++] = strcmp(p->unit, "ns") == 0 ? "waited" : "bytes";
     table.head[n++] = "share";
     if (calls) table.head[n++] = "with calls";
-    table.head[n++] = profile_noun(p);
+    table.head[n++] = view_profile_noun(p);
     if (wide) table.head[n++] = "each";
     table.head[n++] = heads[by];
     for (size_t i = 0; i < tally->n; i++) listed += worth_a_row(&tally->rows[i], sort);
@@ -142,13 +142,13 @@ static void print_table(const struct view_text *t, const struct gs_profile *p, c
         }
     }
     fputc('\n', t->out);
-    table_print(&table, &t->term, 0, t->out);
-    view_more(t, listed, shown);
+    text_table_print(&table, &t->term, 0, t->out);
+    draw_more(t, listed, shown);
 }
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *row_json(const struct gs_profile *p, const struct tally_row *r, enum tally_by by)
+static json_t *row_json(const struct profile *p, const struct profile_tally_row *r, enum profile_tally_by by)
 {
     static const char *const keys[] = {
         [TALLY_MODULE] = "module", [TALLY_CATEGORY] = "category", [TALLY_OWNER] = "owner"};
@@ -157,20 +157,20 @@ static json_t *row_json(const struct gs_profile *p, const struct tally_row *r, e
     if (by >= TALLY_MODULE) {
         set_text(o, keys[by], r->name);
     } else {
-        const struct gs_frame *f = r->frame;
+        const struct run_frame *f = r->frame;
         set_text(o, "file", f ? (f->file ? f->file : f->module) : NULL);
         if (by != TALLY_FILE) set_text(o, "function", f ? f->function : NULL);
         if (by == TALLY_LINE) set(o, "line", f && f->line ? json_integer(f->line) : NULL);
     }
-    set(o, "own", profile_weight_json(p, r->own));
-    set(o, "total", profile_weight_json(p, r->total));
+    set(o, "own", view_profile_weight_json(p, r->own));
+    set(o, "total", view_profile_weight_json(p, r->total));
     set_real(o, "share", p->total ? (double)r->own / (double)p->total : 0);
     set_count(o, "count", r->own_count);
     set_count(o, "total_count", r->total_count);
     return o;
 }
 
-static json_t *rows_json(const struct gs_profile *p, const struct tally *t, enum tally_by by, size_t top)
+static json_t *rows_json(const struct profile *p, const struct profile_tally *t, enum profile_tally_by by, size_t top)
 {
     json_t *list = json_array();
 
@@ -178,27 +178,27 @@ static json_t *rows_json(const struct gs_profile *p, const struct tally *t, enum
     return list;
 }
 
-static int show(struct viewing *v, const struct settings *s, const struct gs_profile *p)
+static int show(struct viewing *v, const struct settings *s, const struct profile *p)
 {
-    enum tally_by by = (enum tally_by)index_of(s->by, by_words);
-    enum tally_sort sort = (enum tally_sort)index_of(s->sort, sort_words);
-    struct tally *t = tally_build(v->run, p, by, s->profile.native);
+    enum profile_tally_by by = (enum profile_tally_by)index_of(s->by, by_words);
+    enum profile_tally_sort sort = (enum profile_tally_sort)index_of(s->sort, sort_words);
+    struct profile_tally *t = profile_tally_build(v->run, p, by, s->profile.native);
     int code = EXIT_YES;
 
-    tally_sort(t, sort);
+    profile_tally_sort(t, sort);
     if (s->view.json) {
         json_t *o = viewing_json_head(v);
-        profile_json(o, p);
+        view_profile_json(o, p);
         set_text(o, "by", s->by ? s->by : "line");
         set(o, "rows", rows_json(p, t, by, s->view.top ? (size_t)s->view.top : SIZE_MAX));
         set_count(o, "rows_total", t->n);
         code = viewing_json(v, o);
     } else {
-        struct view_text text = viewing_text(v, NULL, TOP_TABLE);
-        profile_heading(&text, p);
+        struct draw_text text = viewing_text(v, NULL, TOP_TABLE);
+        view_profile_heading(&text, p);
         print_table(&text, p, t, by, sort);
     }
-    tally_free(t);
+    profile_tally_free(t);
     return code;
 }
 
@@ -211,10 +211,10 @@ static bool sensible(const char *who, const void *settings)
         complain("%s: %s have no %s; --by line, function, file or module", who, s->profile.what, s->by);
         return false;
     }
-    return profile_sensible(who, &s->profile);
+    return view_profile_sensible(who, &s->profile);
 }
 
-int cmd_table(const struct command *self, int argc, char **argv)
+int command_table(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
@@ -225,10 +225,10 @@ int cmd_table(const struct command *self, int argc, char **argv)
     if (s.by && strcmp(s.by, "owner") == 0 && !s.profile.layer)
         s.profile.layer = "device"; /* tensors are all PyTorch's */
     bool categories = s.by && strcmp(s.by, "category") == 0;
-    struct gs_profile *p = done ? NULL : viewing_profile(&v, &s.profile, categories, &code);
+    struct profile *p = done ? NULL : viewing_profile(&v, &s.profile, categories, &code);
     if (p) {
         code = show(&v, &s, p);
-        gs_profile_free(p);
+        profile_free(p);
     }
     viewing_close(&v);
     return code;

@@ -4,8 +4,8 @@
 #include "analyzer/command/commands.h"
 #include "analyzer/export/export_choice.h"
 #include "analyzer/draw/json_site.h"
-#include "analyzer/text/view_timeline.h"
-#include "analyzer/text/viewing.h"
+#include "analyzer/view/view_timeline.h"
+#include "analyzer/view/viewing.h"
 #include "analyzer/base/units.h"
 
 #define TOP_CHARTS 16
@@ -34,7 +34,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy timeline run.db", "memory over time, as wide as the terminal"},
     {"gpuspy timeline --from 10 --to 12 --rows 24 run.db", "two seconds of it, larger"},
     {"gpuspy timeline --rank 3 runs/", "one rank of many"},
@@ -42,7 +42,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_timeline = {
+const struct command_text command_text_timeline = {
     .options = options,
     .about = "Draws memory over time for each GPU and process: PyTorch's tensors, with colours stacked by "
              "what they are for, before what was taken from CUDA for them. Each column shows the most that "
@@ -57,9 +57,9 @@ static bool sensible(const char *who, const void *settings)
     const struct settings *s = settings;
     int64_t from = 0, to = INT64_MAX;
 
-    if (s->from && !parse_seconds(s->from, &from))
+    if (s->from && !units_parse_seconds(s->from, &from))
         complain("%s: --from: '%s' are no seconds; give a number such as 12.5", who, s->from);
-    else if (s->to && !parse_seconds(s->to, &to))
+    else if (s->to && !units_parse_seconds(s->to, &to))
         complain("%s: --to: '%s' are no seconds; give a number such as 12.5", who, s->to);
     else if (to <= from)
         complain("%s: --to must be later than --from", who);
@@ -68,7 +68,7 @@ static bool sensible(const char *who, const void *settings)
     return false;
 }
 
-static int show(struct viewing *v, const struct settings *s, const struct courses *c)
+static int show(struct viewing *v, const struct settings *s, const struct profile_courses *c)
 {
     if (s->view.json) {
         json_t *o = viewing_json_head(v);
@@ -79,12 +79,12 @@ static int show(struct viewing *v, const struct settings *s, const struct course
         complain("%s: no memory was allocated in this run", v->who);
         return EXIT_NO;
     }
-    struct view_text t = viewing_text(v, NULL, TOP_CHARTS);
+    struct draw_text t = viewing_text(v, NULL, TOP_CHARTS);
     view_timeline(&t, v->run, c, s->rows);
     return EXIT_YES;
 }
 
-int cmd_timeline(const struct command *self, int argc, char **argv)
+int command_timeline(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
@@ -93,22 +93,22 @@ int cmd_timeline(const struct command *self, int argc, char **argv)
     int code = viewing_open(&v, self, argc, argv, &s, &s.view, sensible, true, &done);
 
     if (!done) {
-        term_choose_colour(s.view.display.colour);
-        struct term term = term_of(stdout);
-        struct course_wish wish = {.columns = s.view.json ? (size_t)(s.points ? s.points : POINTS)
-                                                          : view_timeline_columns(&term),
-                                   .categories = s.view.json || term.colour,
-                                   .host = s.host};
-        if (s.from) parse_seconds(s.from, &wish.from_ns);
-        if (s.to) parse_seconds(s.to, &wish.to_ns);
-        struct courses *c = courses_build(v.run, &wish, error, sizeof error);
+        terminal_choose_colour(s.view.display.colour);
+        struct terminal term = terminal_of(stdout);
+        struct profile_course_request wish = {.columns = s.view.json ? (size_t)(s.points ? s.points : POINTS)
+                                                                     : view_timeline_columns(&term),
+                                              .categories = s.view.json || term.colour,
+                                              .host = s.host};
+        if (s.from) units_parse_seconds(s.from, &wish.from_ns);
+        if (s.to) units_parse_seconds(s.to, &wish.to_ns);
+        struct profile_courses *c = profile_courses_build(v.run, &wish, error, sizeof error);
         if (c && !c->n && !s.host) { /* of a run on the CPU alone there is no other */
-            courses_free(c);
+            profile_courses_free(c);
             wish.host = true;
-            c = courses_build(v.run, &wish, error, sizeof error);
+            c = profile_courses_build(v.run, &wish, error, sizeof error);
         }
         code = c ? show(&v, &s, c) : viewing_failed(&v, error);
-        courses_free(c);
+        profile_courses_free(c);
     }
     viewing_close(&v);
     return code;

@@ -48,7 +48,7 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy top", "watch the one recording that goes on here"},
     {"gpuspy top 4711", "the one of process 4711, or of what it started"},
     {"gpuspy top run.db", "the one in this file, and the other processes of its run"},
@@ -57,7 +57,7 @@ static const struct example examples[] = {
     {0},
 };
 
-const struct command_text text_top = {
+const struct command_text command_text_top = {
     .options = options,
     .about = "Shows what a running program holds of its GPUs, as it changes: by process and device what is "
              "used, by tensors, the allocator's cache and others; by line of code who holds what, what grew "
@@ -105,7 +105,7 @@ static void say_found(const struct top_found *found, size_t n)
     for (size_t i = 0; i < n; i++) {
         snprintf(here, sizeof here, "%8u  %s  %.200s", found[i].pid, found[i].database,
                  found[i].command ? found[i].command : "");
-        fprintf(stderr, "%s\n", term_clean(clean, sizeof clean, here, true));
+        fprintf(stderr, "%s\n", terminal_clean(clean, sizeof clean, here, true));
     }
 }
 
@@ -177,7 +177,7 @@ static struct names list_folder(const char *folder)
     for (struct dirent *e; dir && (e = readdir(dir));) {
         if (is_database(e->d_name)) {
             snprintf(path, sizeof path, "%s%s%s", folder, between, e->d_name);
-            *GS_PUSH(names.list, names.n, names.cap) = strdup(path);
+            *ARENA_PUSH(names.list, names.n, names.cap) = strdup(path);
         }
     }
     if (dir) {
@@ -314,7 +314,7 @@ static int print_looks(struct top_view *v, const struct settings *s)
         if (!first) {
             next += (int64_t)(v->interval_s * 1e9);
             wait_until(next);
-            going = top_model_look(m, budget(v->interval_s));
+            going = top_model_update(m, budget(v->interval_s));
             if (!s->json) {
                 putchar('\n');
             }
@@ -458,11 +458,11 @@ static void draw(struct top_view *v)
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
-    screen_size(&v->columns, &v->rows);
+    top_screen_size(&v->columns, &v->rows);
     v->columns = v->columns < 20 ? 20 : v->columns;
     top_view_print(v, out);
     fclose(out);
-    screen_draw(text);
+    top_screen_draw(text);
     free(text);
 }
 
@@ -477,7 +477,7 @@ static int watch(struct top_view *v, const struct settings *s)
         next += (int64_t)(v->interval_s * 1e9);
         next = next < now_ns() ? now_ns() : next;
         for (int64_t wait; on && (wait = next - now_ns()) > 0;) {
-            int key = screen_key((int)(wait / 1000000) + 1);
+            int key = top_screen_key((int)(wait / 1000000) + 1);
             on = press(v, key);
             if (on && key != KEY_NONE) {
                 draw(v);
@@ -487,10 +487,10 @@ static int watch(struct top_view *v, const struct settings *s)
             break;
         }
         if (on && !v->paused) {
-            top_model_look(m, budget(v->interval_s));
+            top_model_update(m, budget(v->interval_s));
         }
     }
-    screen_close();
+    top_screen_close();
     return EXIT_YES;
 }
 
@@ -523,15 +523,15 @@ static int run(struct top_view *v, const struct settings *s)
 {
     bool screen = !s->once && !s->json && isatty(STDOUT_FILENO);
     top_model_sort(v->tables->model);
-    top_model_look(v->tables->model, 0);
+    top_model_update(v->tables->model, 0);
     int code = unreadable(v->tables->model);
     if (code != EXIT_YES) {
         return code;
     }
-    return screen && screen_open() ? watch(v, s) : print_looks(v, s);
+    return screen && top_screen_open() ? watch(v, s) : print_looks(v, s);
 }
 
-int cmd_top(const struct command *self, int argc, char **argv)
+int command_top(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.device = TOP_ALL};
     struct top_view v = {.choice = {.source = TOP_ALL, .layer = TOP_LAYER_AUTO}};
@@ -543,11 +543,11 @@ int cmd_top(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (!take_interval(s.interval, &v.interval_s)) return EXIT_USAGE;
-    if (!input_openable("top", argv, (size_t)operands)) return EXIT_INPUT;
+    if (!input_check_paths("top", argv, (size_t)operands)) return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
-    struct top_tables tables = {.model = top_model_new(symbols ? symbolizer_name : NULL, symbols)};
+    struct top_tables tables = {.model = top_model_new(symbols ? symbolizer_find : NULL, symbols)};
     v.tables = &tables;
-    v.term = term_of(stdout);
+    v.term = terminal_of(stdout);
     v.columns = v.term.width;
     v.choice.device = s.device;
     v.choice.native = s.native;

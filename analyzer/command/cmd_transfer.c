@@ -26,7 +26,7 @@ static const struct option_row options[] = {
      "GPUs that take part, 8 if not given"},
     {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e16,
      "of the link, a direction: 300GB/s, 400Gb/s"},
-    {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", gpu_words, 0, 0,
+    {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", estimate_gpu_words, 0, 0,
      "the links of this GPU: to its neighbours, the network, the host"},
     {"gpus-per-node", 0, OPTION_COUNT, offsetof(struct settings, per_node), "N", NULL, 1, 1e6,
      "GPUs in one machine; the others are reached over the network"},
@@ -36,14 +36,14 @@ static const struct option_row options[] = {
     {0},
 };
 
-static const struct example examples[] = {
+static const struct command_example examples[] = {
     {"gpuspy transfer --params 7e9 --gpus 8", "the gradients of 7 billion parameters in float32, on each kind of link"},
     {"gpuspy transfer --bytes 28GB --gpus 8 --bandwidth 300GB/s", "one pass 93.3 ms, all-reduce 163 ms"},
     {"gpuspy transfer --params 70B --precision bf16 --gpus 64 --gpu h100", "eight machines of eight H100"},
     {0},
 };
 
-const struct command_text text_transfer = {
+const struct command_text command_text_transfer = {
     .options = options,
     .about =
         "Computes how long a transfer takes: one pass over a link (bytes / bandwidth), and the collectives of n GPUs "
@@ -71,8 +71,8 @@ enum { LINKS_MAX = sizeof known / sizeof *known + 3 };
 
 struct link {
     const char *name;
-    double slow, rate;            /* bytes/s; slow: the least where it is an interval, else 0 */
-    struct wire of[WIRE_KINDS_N]; /* those that it has */
+    double slow, rate;                     /* bytes/s; slow: the least where it is an interval, else 0 */
+    struct estimate_wire of[WIRE_KINDS_N]; /* those that it has */
     bool collective;
 };
 
@@ -83,9 +83,9 @@ struct answer {
     size_t n;
 };
 
-static const enum wire_kind shown[] = {WIRE_ALL_REDUCE, WIRE_REDUCE_SCATTER, WIRE_ALL_GATHER, WIRE_ALL_TO_ALL};
+static const enum estimate_wire_kind shown[] = {WIRE_ALL_REDUCE, WIRE_REDUCE_SCATTER, WIRE_ALL_GATHER, WIRE_ALL_TO_ALL};
 
-static void add(struct answer *a, const struct wire_links *l, const char *name)
+static void add(struct answer *a, const struct estimate_wire_links *l, const char *name)
 {
     struct link *link = &a->links[a->n++];
 
@@ -93,13 +93,13 @@ static void add(struct answer *a, const struct wire_links *l, const char *name)
     link->rate = l->node;
     link->collective = a->gpus > 1;
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
-        struct wire *w = &link->of[shown[i]];
-        *w = (struct wire){.kind = shown[i], .bytes = a->bytes, .n = a->gpus};
-        wire_time(l, 1, w);
+        struct estimate_wire *w = &link->of[shown[i]];
+        *w = (struct estimate_wire){.kind = shown[i], .bytes = a->bytes, .n = a->gpus};
+        estimate_wire_time(l, 1, w);
     }
 }
 
-static void add_host(struct answer *a, const struct wire_links *l, bool pageable)
+static void add_host(struct answer *a, const struct estimate_wire_links *l, bool pageable)
 {
     struct link *link = &a->links[a->n++];
 
@@ -108,9 +108,9 @@ static void add_host(struct answer *a, const struct wire_links *l, bool pageable
     link->slow = pageable ? l->host * WIRES_PAGEABLE_LOW : 0;
 }
 
-static void of_gpu(const struct settings *s, const struct gpu *gpu, struct answer *a)
+static void of_gpu(const struct settings *s, const struct estimate_gpu *gpu, struct answer *a)
 {
-    struct wire_links l = wires_links(gpu, s->gpus, s->per_node);
+    struct estimate_wire_links l = estimate_wires_links(gpu, s->gpus, s->per_node);
 
     if (s->network) l.network = (double)s->network;
     a->network = l.network;
@@ -122,7 +122,8 @@ static void of_gpu(const struct settings *s, const struct gpu *gpu, struct answe
 
 static void of_links(const struct settings *s, struct answer *a)
 {
-    struct wire_links l = {.network = s->network ? (double)s->network : WIRES_NETWORK, .per_node = s->per_node};
+    struct estimate_wire_links l = {.network = s->network ? (double)s->network : WIRES_NETWORK,
+                                    .per_node = s->per_node};
     bool across = s->per_node && s->gpus > s->per_node;
 
     a->network = l.network;
@@ -140,19 +141,19 @@ static void of_links(const struct settings *s, struct answer *a)
 
 static void print_head(const struct settings *s, const struct answer *a)
 {
-    const struct wire *first = &a->links[0].of[WIRE_ALL_REDUCE];
+    const struct estimate_wire *first = &a->links[0].of[WIRE_ALL_REDUCE];
     char text[UNITS_TEXT], count[UNITS_TEXT];
 
-    format_bytes(text, units_whole(a->bytes));
+    units_format_bytes(text, units_whole(a->bytes));
     if (a->bytes >= 1e6)
         printf("%.4g GB (%s)", a->bytes / 1e9, text);
     else
         fputs(text, stdout);
     if (s->params)
-        printf(": %s parameters, %s", format_count(count, s->params), estimate_precision(s->precision)->meaning);
-    if (a->gpus > 1) printf("\n%s GPUs", format_count(count, a->gpus));
+        printf(": %s parameters, %s", units_format_count(count, s->params), estimate_precision(s->precision)->meaning);
+    if (a->gpus > 1) printf("\n%s GPUs", units_format_count(count, a->gpus));
     if (first->nodes > 1)
-        printf(" in %ju machines, %s a GPU between them", (uintmax_t)first->nodes, format_rate(text, a->network));
+        printf(" in %ju machines, %s a GPU between them", (uintmax_t)first->nodes, units_format_rate(text, a->network));
     puts("\n");
 }
 
@@ -169,26 +170,26 @@ static void interval(char *out, size_t size, double low, double high)
     snprintf(out, size, "%.3g-%.3g %s", low / units[u].of, high / units[u].of, units[u].name);
 }
 
-static void print_row(const struct answer *a, const struct link *l, struct table *t)
+static void print_row(const struct answer *a, const struct link *l, struct text_table *t)
 {
     char rate[UNITS_TEXT], pass[2 * UNITS_TEXT + 4], reduce[UNITS_TEXT], scatter[UNITS_TEXT];
 
-    format_rate(rate, l->rate);
-    format_seconds(pass, a->bytes / l->rate);
+    units_format_rate(rate, l->rate);
+    units_format_seconds(pass, a->bytes / l->rate);
     if (l->slow > 0) {
         interval(pass, sizeof pass, a->bytes / l->rate, a->bytes / l->slow);
         snprintf(rate, sizeof rate, "%.0f-%.0f GB/s", l->slow / 1e9, l->rate / 1e9);
     }
-    const char *const alone[TABLE_COLUMNS] = {rate, pass, l->name};
-    const char *const cells[TABLE_COLUMNS] = {
-        rate, pass, l->collective ? format_seconds(reduce, l->of[WIRE_ALL_REDUCE].ring_s) : "",
-        l->collective ? format_seconds(scatter, l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
-    table_add(t, a->gpus > 1 ? cells : alone, NULL);
+    const char *const alone[TEXT_TABLE_COLUMNS] = {rate, pass, l->name};
+    const char *const cells[TEXT_TABLE_COLUMNS] = {
+        rate, pass, l->collective ? units_format_seconds(reduce, l->of[WIRE_ALL_REDUCE].ring_s) : "",
+        l->collective ? units_format_seconds(scatter, l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
+    text_table_add(t, a->gpus > 1 ? cells : alone, NULL);
 }
 
 static void print_meaning(const struct answer *a)
 {
-    const struct wire *w = &a->links[0].of[WIRE_ALL_REDUCE];
+    const struct estimate_wire *w = &a->links[0].of[WIRE_ALL_REDUCE];
     uint64_t least = w->nodes ? a->gpus / w->nodes : 0, most = w->nodes ? (a->gpus + w->nodes - 1) / w->nodes : 0;
 
     puts("\nOne pass is S/B: all the bytes once over one GPU's link.");
@@ -207,13 +208,13 @@ static void print_meaning(const struct answer *a)
 
 static void print_text(const struct settings *s, const struct answer *a)
 {
-    struct term term = term_of(stdout);
-    struct table alone = {.head = {"a direction", "one pass", "link"}};
-    struct table t = {.head = {"a direction", "one pass", "all-reduce", "reduce-scatter", "link"}};
+    struct terminal term = terminal_of(stdout);
+    struct text_table alone = {.head = {"a direction", "one pass", "link"}};
+    struct text_table t = {.head = {"a direction", "one pass", "all-reduce", "reduce-scatter", "link"}};
 
     print_head(s, a);
     for (size_t i = 0; i < a->n; i++) print_row(a, &a->links[i], a->gpus > 1 ? &t : &alone);
-    table_print(a->gpus > 1 ? &t : &alone, &term, 2, stdout);
+    text_table_print(a->gpus > 1 ? &t : &alone, &term, 2, stdout);
     print_meaning(a);
 }
 
@@ -229,7 +230,7 @@ static void print_json(const struct settings *s, const struct answer *a)
         if (l->collective) {
             static const char *const key[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
             for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) {
-                const struct wire *w = &l->of[shown[k]];
+                const struct estimate_wire *w = &l->of[shown[k]];
                 json_object_set_new(one, key[k],
                                     json_pack("{s:f, s:s, s:I, s:f}", "time_s", w->ring_s, "formula", w->formula,
                                               "machines", (json_int_t)w->nodes, "factor", w->factor));
@@ -266,11 +267,11 @@ static bool sensible(const struct settings *s)
     return true;
 }
 
-int cmd_transfer(const struct command *self, int argc, char **argv)
+int command_transfer(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.precision = "fp32", .gpus = 8};
     struct answer a = {0};
-    const struct gpu *gpu = NULL;
+    const struct estimate_gpu *gpu = NULL;
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
@@ -278,7 +279,7 @@ int cmd_transfer(const struct command *self, int argc, char **argv)
         complain("transfer: '%s' is one word too many; how much goes behind --bytes or --params", argv[0]);
         return EXIT_USAGE;
     }
-    if (!sensible(&s) || (s.gpu && !(gpu = gpu_named("transfer", "gpu", s.gpu)))) return EXIT_USAGE;
+    if (!sensible(&s) || (s.gpu && !(gpu = estimate_gpu_require("transfer", "gpu", s.gpu)))) return EXIT_USAGE;
     a.gpus = s.gpus;
     a.bytes = s.bytes ? (double)s.bytes : (double)s.params * estimate_precision(s.precision)->weights;
     if (gpu)

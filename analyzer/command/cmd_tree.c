@@ -5,14 +5,14 @@
 #include "analyzer/command/commands.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/units.h"
-#include "analyzer/text/view_tree.h"
-#include "analyzer/text/viewing.h"
+#include "analyzer/view/view_tree.h"
+#include "analyzer/view/viewing.h"
 
 #define TOP_TREE 10 /* branches of a call */
 
 struct settings {
     struct viewing_settings view;
-    struct profile_settings profile;
+    struct view_profile_settings profile;
     const char *min;
     int depth;
     bool full;
@@ -21,7 +21,7 @@ struct settings {
 #define TREE_OPTIONS                                                                               \
     PROFILE_OPTIONS(struct settings, profile),                                                     \
         {"depth", 0, OPTION_NUMBER, offsetof(struct settings, depth),        "N",                  \
-         NULL,    1, GS_DEPTH_MAX,  "not more than N rows below one another"},                     \
+         NULL,    1, RUN_DEPTH_MAX, "not more than N rows below one another"},                     \
         {"min",                                                                                    \
          'm',                                                                                      \
          OPTION_TEXT,                                                                              \
@@ -51,7 +51,7 @@ static const struct option_row flame_options[] = {
     {0},
 };
 
-static const struct example tree_examples[] = {
+static const struct command_example tree_examples[] = {
     {"gpuspy tree run.db", "which calls hold what was live at the peak"},
     {"gpuspy tree --what oom --depth 4 run.db", "what was live when memory ran out, the upper calls"},
     {"gpuspy tree --what waits --native run.db", "where the program waits for the GPU, with C++"},
@@ -59,14 +59,14 @@ static const struct example tree_examples[] = {
     {0},
 };
 
-static const struct example flame_examples[] = {
+static const struct command_example flame_examples[] = {
     {"gpuspy flame run.db", "what was live at the peak, a cell for each call"},
     {"gpuspy flame --what leaks run.db", "what was never freed"},
     {"gpuspy flame --color=always run.db | less -R", "with colours, through a pager of your own"},
     {0},
 };
 
-const struct command_text text_tree = {
+const struct command_text command_text_tree = {
     .options = tree_options,
     .about = "Shows memory as a tree of the calls that allocated it: each row has what the call and all "
              "that it called hold, its share of the whole, and the line. What each call alone holds is "
@@ -75,7 +75,7 @@ const struct command_text text_tree = {
     .examples = tree_examples,
 };
 
-const struct command_text text_flame = {
+const struct command_text command_text_flame = {
     .options = flame_options,
     .about = "Draws memory as an icicle graph: the program on top, below each call what it called, each "
              "as wide as its share. Warm cells are your own code, blue ones libraries, green ones C and "
@@ -100,7 +100,7 @@ static bool least_of(const char *who, const char *text, int64_t whole, bool byte
         complain("%s: --min: '%s' is no share; give one such as 0.5%%", who, text);
         return false;
     }
-    if (bytes && parse_bytes(text, &size, why)) {
+    if (bytes && units_parse_bytes(text, &size, why)) {
         *least = size > INT64_MAX ? INT64_MAX : (int64_t)size;
         return true;
     }
@@ -115,30 +115,30 @@ static bool sensible(const char *who, const void *settings)
     int64_t least;
     bool waits = s->profile.what && strcmp(s->profile.what, "waits") == 0;
 
-    return profile_sensible(who, &s->profile) && (!s->min || least_of(who, s->min, 0, !waits, &least));
+    return view_profile_sensible(who, &s->profile) && (!s->min || least_of(who, s->min, 0, !waits, &least));
 }
 
-typedef void draw_fn(const struct view_text *, const struct gs_profile *, const struct gs_call_tree *,
-                     const struct branch_limits *);
+typedef void draw_fn(const struct draw_text *, const struct profile *, const struct profile_call_tree *,
+                     const struct view_branch_limits *);
 
-static int show(struct viewing *v, const struct settings *s, const struct gs_profile *p,
-                const struct branch_limits *limits, draw_fn *draw)
+static int show(struct viewing *v, const struct settings *s, const struct profile *p,
+                const struct view_branch_limits *limits, draw_fn *draw)
 {
-    struct gs_call_tree *tree = gs_call_tree_build(v->run, p, s->profile.native, NULL, NULL);
+    struct profile_call_tree *tree = profile_call_tree_build(v->run, p, s->profile.native, NULL, NULL);
     int code = EXIT_YES;
 
     if (s->view.json) {
         json_t *o = viewing_json_head(v);
-        profile_json(o, p);
+        view_profile_json(o, p);
         set(o, "nodes", view_tree_json(p, tree, limits));
         code = viewing_json(v, o);
     } else {
-        struct view_text t = viewing_text(v, NULL, 0);
+        struct draw_text t = viewing_text(v, NULL, 0);
         t.native = s->profile.native;
-        profile_heading(&t, p);
+        view_profile_heading(&t, p);
         draw(&t, p, tree, limits);
     }
-    gs_call_tree_free(tree);
+    profile_call_tree_free(tree);
     return code;
 }
 
@@ -148,25 +148,25 @@ static int run(const struct command *command, int argc, char **argv, size_t top,
     struct viewing v;
     bool done;
     int code = viewing_open(&v, command, argc, argv, &s, &s.view, sensible, false, &done);
-    struct gs_profile *p = done ? NULL : viewing_profile(&v, &s.profile, false, &code);
+    struct profile *p = done ? NULL : viewing_profile(&v, &s.profile, false, &code);
     if (p) {
-        struct branch_limits limits = {
+        struct view_branch_limits limits = {
             .top = s.view.top ? (size_t)s.view.top : top, .depth = (unsigned)s.depth, .full = s.full};
         const char *min = s.min ? s.min : s.view.json ? "0%" : "1%";
         least_of(v.who, min, p->total, strcmp(p->unit, "bytes") == 0, &limits.least);
         code = show(&v, &s, p, &limits, draw);
-        gs_profile_free(p);
+        profile_free(p);
     }
     viewing_close(&v);
     return code;
 }
 
-int cmd_tree(const struct command *self, int argc, char **argv)
+int command_tree(const struct command *self, int argc, char **argv)
 {
     return run(self, argc, argv, TOP_TREE, view_tree);
 }
 
-int cmd_flame(const struct command *self, int argc, char **argv)
+int command_flame(const struct command *self, int argc, char **argv)
 {
     return run(self, argc, argv, SIZE_MAX, view_flame);
 }

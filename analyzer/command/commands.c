@@ -2,15 +2,15 @@
 
 #include "analyzer/command/help.h"
 
-#define COMMAND(name, group, operands, synopsis, summary)                                       \
-    static const struct command command_##name = {#name,      GROUP_##group,      synopsis,     \
-                                                  summary,    OPERAND_##operands, &text_##name, \
-                                                  cmd_##name, help_command,       commands};
+#define COMMAND(name, group, operands, synopsis, summary)                                               \
+    static const struct command row_##name = {#name,          GROUP_##group,      synopsis,             \
+                                              summary,        OPERAND_##operands, &command_text_##name, \
+                                              command_##name, command_print_help, commands};
 #include "analyzer/command/commands.def"
 #undef COMMAND
 
 const struct command *const commands[] = {
-#define COMMAND(name, group, operands, synopsis, summary) &command_##name,
+#define COMMAND(name, group, operands, synopsis, summary) &row_##name,
 #include "analyzer/command/commands.def"
 #undef COMMAND
     NULL,

@@ -1,6 +1,6 @@
 /* The table of commands. To add one:
  *   1. a row in commands.def;
- *   2. cmd_NAME.c with `cmd_NAME` and `text_NAME`: it parses, asks the model, hands to a view, and
+ *   2. cmd_NAME.c with `command_NAME` and `command_text_NAME`: it parses, asks the model, hands to a view, and
  *      is short;
  *   3. nothing else: help, man page, completion and the tests over all commands read the table.
  */
@@ -9,9 +9,9 @@
 
 #include "analyzer/base/command.h"
 
-#define COMMAND(name, group, operands, synopsis, summary)              \
-    int cmd_##name(const struct command *self, int argc, char **argv); \
-    extern const struct command_text text_##name;
+#define COMMAND(name, group, operands, synopsis, summary)                  \
+    int command_##name(const struct command *self, int argc, char **argv); \
+    extern const struct command_text command_text_##name;
 #include "analyzer/command/commands.def"
 #undef COMMAND
 

@@ -38,13 +38,13 @@ static void wrap(FILE *f, const char *text, int indent, int at)
     fputc('\n', f);
 }
 
-void help_words(FILE *stream, const char *words)
+void command_help_words(FILE *stream, const char *words)
 {
     for (; *words; words++)
         if (*words != '|' || words[1]) fputc(*words == '|' ? ' ' : *words, stream);
 }
 
-void help_option_name(const struct option_row *row, char *out, size_t size)
+void command_help_option_name(const struct option_row *row, char *out, size_t size)
 {
     char letter[8] = "";
 
@@ -54,7 +54,7 @@ void help_option_name(const struct option_row *row, char *out, size_t size)
              row->argument ? row->argument : "", alone ? "]" : "");
 }
 
-void help_option_text(const struct option_row *row, char *out, size_t size)
+void command_help_option_text(const struct option_row *row, char *out, size_t size)
 {
     char known[1536] = "";
 
@@ -89,7 +89,7 @@ static void option_line(FILE *f, const char *name, bool has_letter, const char *
     wrap(f, help, HELP_COLUMN, at);
 }
 
-void help_command(const struct command *c, FILE *f)
+void command_print_help(const struct command *c, FILE *f)
 {
     fprintf(f, "Usage: gpuspy %s %s\n\n", c->name, c->synopsis);
     wrap(f, c->text->about, 0, 0);
@@ -100,16 +100,17 @@ void help_command(const struct command *c, FILE *f)
             fprintf(f, "%s %s:\n", r == c->text->options ? "" : "\n", r->help);
             continue;
         }
-        help_option_name(r, name, sizeof name);
-        help_option_text(r, text, sizeof text);
+        command_help_option_name(r, name, sizeof name);
+        command_help_option_text(r, text, sizeof text);
         option_line(f, name, r->letter != 0, text);
     }
     option_line(f, "-h, --help", true, "print this");
     fputs("\nExamples:\n", f);
-    for (const struct example *e = c->text->examples; e->line; e++) fprintf(f, "  %s\n      %s\n", e->line, e->meaning);
+    for (const struct command_example *e = c->text->examples; e->line; e++)
+        fprintf(f, "  %s\n      %s\n", e->line, e->meaning);
 }
 
-void help_overview(const struct command *const *all, FILE *f)
+void command_help_overview(const struct command *const *all, FILE *f)
 {
     static const char *const headings[] = {
 #define HEADING(symbol, heading) heading,

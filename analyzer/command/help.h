@@ -8,19 +8,19 @@ const struct command *command_find(const struct command *const *all, const char 
 /* Reports on stderr that there is no such command, with the nearest one. EXIT_USAGE. */
 int command_unknown(const char *name);
 
-void help_overview(const struct command *const *all, FILE *stream); /* `gpuspy --help` */
-void help_command(const struct command *c, FILE *stream);           /* `gpuspy NAME --help` */
+void command_help_overview(const struct command *const *all, FILE *stream); /* `gpuspy --help` */
+void command_print_help(const struct command *c, FILE *stream);             /* `gpuspy NAME --help` */
 /* "-o, --output=FILE" */
-void help_option_name(const struct option_row *row, char *out, size_t size);
+void command_help_option_name(const struct option_row *row, char *out, size_t size);
 /* What it does, with the words that it takes. */
-void help_option_text(const struct option_row *row, char *out, size_t size);
+void command_help_option_text(const struct option_row *row, char *out, size_t size);
 /* "a|b|" with blanks instead, as shells want them. */
-void help_words(FILE *stream, const char *words);
+void command_help_words(FILE *stream, const char *words);
 /* Man pages, in roff: of gpuspy, or of one command. */
-void help_man(const struct command *const *all, FILE *stream);
-void help_man_command(const struct command *c, FILE *stream);
-void help_completion_bash(const struct command *const *all, FILE *stream);
-void help_completion_zsh(const struct command *const *all, FILE *stream);
-void help_completion_fish(const struct command *const *all, FILE *stream);
+void command_help_man(const struct command *const *all, FILE *stream);
+void command_help_man_command(const struct command *c, FILE *stream);
+void command_help_completion_bash(const struct command *const *all, FILE *stream);
+void command_help_completion_zsh(const struct command *const *all, FILE *stream);
+void command_help_completion_fish(const struct command *const *all, FILE *stream);
 
 #endif

@@ -15,11 +15,11 @@ static void values(FILE *f, const struct command *c)
             fputs("[[ $cur == *,* ]] && before=${cur%,*},\n            "
                   "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '",
                   f);
-            help_words(f, r->words);
+            command_help_words(f, r->words);
             fputs("' -- \"${cur##*,}\")\n            compopt -o nospace", f);
         } else if (r->words) {
             fputs("mapfile -t COMPREPLY < <(compgen -W '", f);
-            help_words(f, r->words);
+            command_help_words(f, r->words);
             fputs("' -- \"$cur\")", f);
         } else if (r->kind == OPTION_FILE) {
             fputs("mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")", f);
@@ -61,7 +61,7 @@ static void operand(FILE *f, const struct command *c)
     fprintf(f, "        %s) %s ;;\n", c->name, operands[c->operands]);
 }
 
-void help_completion_bash(const struct command *const *all, FILE *f)
+void command_help_completion_bash(const struct command *const *all, FILE *f)
 {
     fputs("# bash completion for gpuspy; made by: gpuspy help --completion=bash\n"
           "_gpuspy()\n{\n"

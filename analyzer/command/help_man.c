@@ -56,8 +56,8 @@ static void options(FILE *f, const struct command *c)
             fputc('\n', f);
             continue;
         }
-        help_option_name(r, name, sizeof name);
-        help_option_text(r, text, sizeof text);
+        command_help_option_name(r, name, sizeof name);
+        command_help_option_text(r, text, sizeof text);
         term(f, name, text);
     }
     term(f, "-h, --help", "print a short form of this");
@@ -98,7 +98,7 @@ static void see_also(FILE *f, const struct command *const *all, const struct com
     fputc('\n', f);
 }
 
-void help_man_command(const struct command *c, FILE *f)
+void command_help_man_command(const struct command *c, FILE *f)
 {
     fputs(".TH \"GPUSPY\\-", f);
     for (const char *p = c->name; *p; p++) fputc(toupper((unsigned char)*p), f);
@@ -111,7 +111,7 @@ void help_man_command(const struct command *c, FILE *f)
     paragraphs(f, c->text->about);
     options(f, c);
     fputs(".SH EXAMPLES\n", f);
-    for (const struct example *e = c->text->examples; e->line; e++) term(f, e->line, e->meaning);
+    for (const struct command_example *e = c->text->examples; e->line; e++) term(f, e->line, e->meaning);
     exit_status(f);
     if (strcmp(c->name, "run") == 0) run_status(f);
     see_also(f, c->all, c);
@@ -129,7 +129,7 @@ static void environment(FILE *f)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) term(f, rows[i][0], rows[i][1]);
 }
 
-void help_man(const struct command *const *all, FILE *f)
+void command_help_man(const struct command *const *all, FILE *f)
 {
     fputs(".TH GPUSPY 1 \"\" \"gpuspy " GPUSPY_VERSION "\" \"User Commands\"\n"
           ".SH NAME\ngpuspy \\- record a program's GPU memory, copies and waits, and explain them\n"

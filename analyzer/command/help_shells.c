@@ -58,10 +58,10 @@ static void zsh_option(FILE *f, const struct option_row *r)
         fputc(':', f);
         if (r->kind == OPTION_SET || r->kind == OPTION_LIST) {
             fputs("_values -s , words ", f);
-            help_words(f, r->words);
+            command_help_words(f, r->words);
         } else if (r->words) {
             fputc('(', f);
-            help_words(f, r->words);
+            command_help_words(f, r->words);
             fputc(')', f);
         } else if (r->kind == OPTION_FILE) {
             fputs("_files", f);
@@ -70,7 +70,7 @@ static void zsh_option(FILE *f, const struct option_row *r)
     fputc('\'', f);
 }
 
-void help_completion_zsh(const struct command *const *all, FILE *f)
+void command_help_completion_zsh(const struct command *const *all, FILE *f)
 {
     static const char *const operands[] = {
         [OPERAND_NONE] = "",
@@ -132,7 +132,7 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
     if (r->letter) fprintf(f, " -s %c", r->letter);
     if (r->words) {
         fputs(several ? " -x -a '(gpuspy_list " : " -x -a '", f);
-        help_words(f, r->words);
+        command_help_words(f, r->words);
         fputs(several ? ")'" : "'", f);
     } else if (r->kind == OPTION_FILE) {
         fputs(" -r -F", f);
@@ -145,7 +145,7 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
     fputs("'\n", f);
 }
 
-void help_completion_fish(const struct command *const *all, FILE *f)
+void command_help_completion_fish(const struct command *const *all, FILE *f)
 {
     static const char *const operands[] = {
         [OPERAND_FILE] = "-F",

@@ -75,7 +75,7 @@ static void add(struct list *l, const char *path)
 
 /* The recorder takes the next free name where one is taken, and every process writes its own: the
  * run's id says which files are the run's. */
-static struct list find(const struct recorded *r)
+static struct list find(const struct command_recorded *r)
 {
     struct list l = {0};
     char folder[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
@@ -98,7 +98,7 @@ static struct list find(const struct recorded *r)
 
 /* ---------------------------------------------------------------- the summary */
 
-static const struct gs_device *device_of(const struct gs_report *r, int device)
+static const struct run_device *device_of(const struct result_report *r, int device)
 {
     for (size_t i = 0; i < r->devices_n; i++)
         if (r->devices[i].device == device) return &r->devices[i];
@@ -107,50 +107,51 @@ static const struct gs_device *device_of(const struct gs_report *r, int device)
 
 /* One line a device: the largest peak of any process there. PyTorch's CPU tensors and pinned memory
  * come only where no device was used. */
-static void say_peaks(const struct gs_report *r)
+static void say_peaks(const struct result_report *r)
 {
     bool any_device = false;
     char bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT];
 
     for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *p = &r->peaks[i];
-        bool largest = p->layer == GS_SERIES_DEVICE;
+        const struct result_peak *p = &r->peaks[i];
+        bool largest = p->layer == RUN_SERIES_DEVICE;
         for (size_t j = 0; j < r->peaks_n && largest; j++)
             largest = i == j || r->peaks[j].layer != p->layer || r->peaks[j].device != p->device ||
                       r->peaks[j].bytes < p->bytes || (r->peaks[j].bytes == p->bytes && j > i);
         if (!largest) continue;
-        const struct gs_device *d = device_of(r, p->device);
+        const struct run_device *d = device_of(r, p->device);
         any_device = true;
-        format_bytes(bytes, (uint64_t)p->bytes);
-        format_seconds(at, p->time_s);
+        units_format_bytes(bytes, (uint64_t)p->bytes);
+        units_format_seconds(at, p->time_s);
         if (d && d->total_bytes > 0)
             complain("GPU %d: peak %s of %s (%s) after %s", p->device, bytes,
-                     format_bytes(total, (uint64_t)d->total_bytes),
-                     format_share(share, (double)p->bytes / (double)d->total_bytes), at);
+                     units_format_bytes(total, (uint64_t)d->total_bytes),
+                     units_format_share(share, (double)p->bytes / (double)d->total_bytes), at);
         else
             complain("GPU %d: peak %s after %s", p->device, bytes, at);
     }
     for (size_t i = 0; i < r->peaks_n && !any_device; i++)
-        if (r->peaks[i].layer == GS_SERIES_HOST || r->peaks[i].layer == GS_SERIES_TENSOR)
-            complain("%s: peak %s after %s", r->peaks[i].layer == GS_SERIES_HOST ? "CPU tensors" : "tensors",
-                     format_bytes(bytes, (uint64_t)r->peaks[i].bytes), format_seconds(at, r->peaks[i].time_s));
+        if (r->peaks[i].layer == RUN_SERIES_HOST || r->peaks[i].layer == RUN_SERIES_TENSOR)
+            complain("%s: peak %s after %s", r->peaks[i].layer == RUN_SERIES_HOST ? "CPU tensors" : "tensors",
+                     units_format_bytes(bytes, (uint64_t)r->peaks[i].bytes),
+                     units_format_seconds(at, r->peaks[i].time_s));
 }
 
-static void say_oom(const struct gs_oom_verdict *o)
+static void say_oom(const struct result_oom_verdict *o)
 {
     char asked[UNITS_TEXT], left[UNITS_TEXT] = "?";
 
-    format_bytes(asked, (uint64_t)o->requested_bytes);
-    if (o->free_bytes != GS_UNKNOWN) format_bytes(left, (uint64_t)o->free_bytes);
+    units_format_bytes(asked, (uint64_t)o->requested_bytes);
+    if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(left, (uint64_t)o->free_bytes);
     complain("out of memory%s: %s asked for, %s free; %s",
-             o->outcome == GS_OUTCOME_UNKNOWN ? " (perhaps handled)"
-             : o->fatal                       ? ""
-                                              : " (the program went on)",
+             o->outcome == RESULT_OUTCOME_UNKNOWN ? " (perhaps handled)"
+             : o->fatal                           ? ""
+                                                  : " (the program went on)",
              asked, left, o->verdict);
 }
 
 /* How the program ended goes into its recording if the recorder could not know it: a signal, or _exit. */
-static void store_end(const struct recorded *r, const char *path)
+static void store_end(const struct command_recorded *r, const char *path)
 {
     sqlite3 *db = NULL;
     char sql[512];
@@ -169,39 +170,39 @@ static void store_end(const struct recorded *r, const char *path)
 }
 
 /* Not where a fatal OOM says it. */
-static void say_failure(const struct recorded *run, const struct gs_report *r)
+static void say_failure(const struct command_recorded *run, const struct result_report *r)
 {
-    char how[GS_FAILURE_TEXT];
+    char how[RUN_FAILURE_TEXT];
 
     if (r->ooms_n && r->ooms[0].fatal) return;
     for (size_t i = 0; i < r->processes_n; i++)
-        if (gs_process_failure(&r->processes[i], how, sizeof how)) {
+        if (run_process_failure(&r->processes[i], how, sizeof how)) {
             complain("process %u: %s; no out of memory%s", r->processes[i].pid, how,
                      run->what_if ? ": whether it fits is unknown, it crashed before that" : "");
             return;
         }
 }
 
-static void say_summary(const struct recorded *run, const struct gs_report *r, const char *path)
+static void say_summary(const struct command_recorded *run, const struct result_report *r, const char *path)
 {
     char count[UNITS_TEXT], shown[PATH_MAX];
 
     if (r->lost_events)
         complain("%s LOST: every figure below is incomplete",
-                 format_plural(count, r->lost_events, "event was", "events were"));
+                 units_format_plural(count, r->lost_events, "event was", "events were"));
     say_failure(run, r);
     for (size_t i = 0; i < r->ooms_n && i < 1; i++) say_oom(&r->ooms[i]);
     say_peaks(r);
-    complain("%s of %zu process%s in %s", format_plural(count, r->events, "event", NULL), r->processes_n,
+    complain("%s of %zu process%s in %s", units_format_plural(count, r->events, "event", NULL), r->processes_n,
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
 }
 
-static void say_run(const struct recorded *r, const struct list *l)
+static void say_run(const struct command_recorded *r, const struct list *l)
 {
     char error[1024], shown[PATH_MAX];
-    struct gs_options options = {.top = 1, .alone = true};
-    struct gs_run *run = gs_run_open((const char *const *)l->path, l->n, &options, error, sizeof error);
-    struct gs_report *report = run ? gs_report_build(run, &options, error, sizeof error) : NULL;
+    struct run_options options = {.top = 1, .alone = true};
+    struct run *run = run_open((const char *const *)l->path, l->n, &options, error, sizeof error);
+    struct result_report *report = run ? report_build(run, &options, error, sizeof error) : NULL;
 
     if (!report)
         complain("%s", error);
@@ -209,11 +210,11 @@ static void say_run(const struct recorded *r, const struct list *l)
         say_summary(r, report, l->path[0]);
     if (!r->quiet && *text_path_here(shown, sizeof shown, l->path[0]))
         fprintf(stderr, "gpuspy: next: gpuspy report %s\n", shown);
-    if (report) gs_report_free(report);
-    if (run) gs_run_close(run);
+    if (report) report_free(report);
+    if (run) run_close(run);
 }
 
-void recorded_say(const struct recorded *r)
+void command_print_recorded(const struct command_recorded *r)
 {
     struct list l = find(r);
 
@@ -231,7 +232,7 @@ void recorded_say(const struct recorded *r)
     if (l.n)
         say_run(r, &l);
     else
-        unrecorded_say(r->program, r->status, r->torch_cpu);
+        command_print_unrecorded(r->program, r->status, r->torch_cpu);
     for (size_t i = 0; i < l.n; i++) free(l.path[i]);
     free(l.path);
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <time.h>
 
-struct recorded {
+struct command_recorded {
     const char *db; /* absolute; what was asked for, the recorder may have taken another name */
     const char *run_id;
     time_t started;      /* files older than that are not this run's */
@@ -18,6 +18,6 @@ struct recorded {
 
 /* Finds the databases of the run in the folder of `db`, completes those whose process was killed, and
  * prints the summary on stderr: peaks, out of memory, what to type next. */
-void recorded_say(const struct recorded *r);
+void command_print_recorded(const struct command_recorded *r);
 
 #endif

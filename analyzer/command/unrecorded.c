@@ -83,7 +83,7 @@ static void outcome(int status, char *out, size_t size)
                                : "");
 }
 
-void unrecorded_say(const char *program, int status, bool torch_cpu)
+void command_print_unrecorded(const char *program, int status, bool torch_cpu)
 {
     const char *why = cannot_load(program);
     char ended[160];

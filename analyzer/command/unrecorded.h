@@ -5,6 +5,6 @@
 #include <stdbool.h>
 
 /* One line on stderr. `program` as it was typed, `status` as waitpid stores it. */
-void unrecorded_say(const char *program, int status, bool torch_cpu);
+void command_print_unrecorded(const char *program, int status, bool torch_cpu);
 
 #endif

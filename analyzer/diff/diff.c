@@ -6,12 +6,12 @@
 #include <string.h>
 #include "analyzer/site/site.h"
 
-const char *gs_diff_by_word(enum gs_diff_by by)
+const char *diff_by_word(enum diff_by by)
 {
-#define WORD(s, w) [GS_DIFF_##s] = w,
-    static const char *const words[] = {GS_DIFF_BYS(WORD)};
+#define WORD(s, w) [DIFF_##s] = w,
+    static const char *const words[] = {DIFF_BYS(WORD)};
 #undef WORD
-    return (unsigned)by < GS_DIFF_BYS_N ? words[by] : "unknown";
+    return (unsigned)by < DIFF_BYS_N ? words[by] : "unknown";
 }
 
 struct cell { /* a row in a unit */
@@ -20,23 +20,23 @@ struct cell { /* a row in a unit */
 };
 
 struct work {
-    struct gs_diff_owner *o;
-    const struct gs_diff_side *side;
-    const struct gs_diff_wish *wish;
-    struct gs_profile *profile[2];
-    struct gs_diff_sites sites[2];
+    struct diff_owner *o;
+    const struct diff_side *side;
+    const struct diff_request *wish;
+    struct profile *profile[2];
+    struct diff_sites sites[2];
     size_t matched[2]; /* of the sites: those that the matcher saw */
-    struct gs_match *match;
-    struct gs_map functions[2]; /* function of a file → its number; of the second those that were renamed, too */
-    struct gs_diff_row *rows;
+    struct diff_match *match;
+    struct map functions[2]; /* function of a file → its number; of the second those that were renamed, too */
+    struct diff_row *rows;
     size_t rows_n, rows_cap;
-    struct gs_map row_of;                       /* key → row */
-    int64_t (*by_category)[GS_CATEGORIES_N][2]; /* by row */
+    struct map row_of;                              /* key → row */
+    int64_t (*by_category)[RESULT_CATEGORIES_N][2]; /* by row */
     size_t by_category_cap;
     struct cell *cells;
     size_t cells_n, cells_cap;
-    struct gs_map cell_of;
-    struct gs_map unit_of; /* side, process, device → unit */
+    struct map cell_of;
+    struct map unit_of; /* side, process, device → unit */
     size_t units_cap;
 };
 
@@ -45,7 +45,7 @@ struct work {
 
 static uint64_t unit_key(int side, uint32_t process, int device)
 {
-    return gs_hash64((uint64_t)process << 32 | (uint64_t)(uint32_t)device) * 2 + (uint64_t)side;
+    return map_hash((uint64_t)process << 32 | (uint64_t)(uint32_t)device) * 2 + (uint64_t)side;
 }
 
 static int64_t rank_of(const struct work *w, int side, uint32_t process)
@@ -53,48 +53,48 @@ static int64_t rank_of(const struct work *w, int side, uint32_t process)
     return w->side[side].report->processes[process].rank;
 }
 
-/* The process `process` of the first side is which of the second; GS_NONE none. */
+/* The process `process` of the first side is which of the second; RUN_NONE none. */
 static uint32_t partner_of(const struct work *w, uint32_t process)
 {
     if (!w->o->diff.by_rank) {
-        return process < w->side[GS_AFTER].report->processes_n ? process : GS_NONE;
+        return process < w->side[DIFF_AFTER].report->processes_n ? process : RUN_NONE;
     }
-    for (uint32_t i = 0; i < w->side[GS_AFTER].report->processes_n; i++) {
-        if (rank_of(w, GS_AFTER, i) == rank_of(w, GS_BEFORE, process)) {
+    for (uint32_t i = 0; i < w->side[DIFF_AFTER].report->processes_n; i++) {
+        if (rank_of(w, DIFF_AFTER, i) == rank_of(w, DIFF_BEFORE, process)) {
             return i;
         }
     }
-    return GS_NONE;
+    return RUN_NONE;
 }
 
 /* Every process of both sides has a rank, and none has another's. */
 static bool ranked(const struct work *w, int side)
 {
-    struct gs_map seen = {0};
+    struct map seen = {0};
     size_t n = w->side[side].report->processes_n;
     bool ok = n > 0;
     for (uint32_t i = 0; i < n && ok; i++) {
         int64_t rank = rank_of(w, side, i);
-        uint32_t *at = rank >= 0 ? gs_map_at(&seen, (uint64_t)rank) : NULL;
-        ok = at && *at == GS_MAP_NEW;
+        uint32_t *at = rank >= 0 ? map_at(&seen, (uint64_t)rank) : NULL;
+        ok = at && *at == MAP_NEW;
         if (at) {
             *at = 1;
         }
     }
-    gs_map_free(&seen);
+    map_free(&seen);
     return ok;
 }
 
-static bool wanted(const struct work *w, int side, const struct gs_profile_entry *e)
+static bool is_chosen(const struct work *w, int side, const struct profile_entry *e)
 {
     return w->wish->rank < 0 || rank_of(w, side, e->process) == w->wish->rank;
 }
 
 static uint32_t unit_new(struct work *w, int side, uint32_t process, int device)
 {
-    struct gs_diff *d = &w->o->diff;
-    struct gs_diff_unit *u = GS_PUSH(d->units, d->units_n, w->units_cap);
-    *u = (struct gs_diff_unit){.process = {GS_NONE, GS_NONE}, .device = {-1, -1}};
+    struct diff *d = &w->o->diff;
+    struct diff_unit *u = ARENA_PUSH(d->units, d->units_n, w->units_cap);
+    *u = (struct diff_unit){.process = {RUN_NONE, RUN_NONE}, .device = {-1, -1}};
     u->process[side] = process;
     u->device[side] = device;
     return (uint32_t)d->units_n - 1;
@@ -103,52 +103,52 @@ static uint32_t unit_new(struct work *w, int side, uint32_t process, int device)
 /* The processes that have something on a side, and with how many devices. */
 static size_t devices_of(const struct work *w, int side, uint32_t process, int *device)
 {
-    struct gs_map seen = {0};
+    struct map seen = {0};
     size_t n = 0;
     for (size_t i = 0; i < w->profile[side]->n; i++) {
-        const struct gs_profile_entry *e = &w->profile[side]->entries[i];
+        const struct profile_entry *e = &w->profile[side]->entries[i];
         if (e->process == process) {
-            uint32_t *at = gs_map_at(&seen, (uint64_t)(uint32_t)e->device);
-            if (*at == GS_MAP_NEW) {
+            uint32_t *at = map_at(&seen, (uint64_t)(uint32_t)e->device);
+            if (*at == MAP_NEW) {
                 *at = 1;
                 *device = e->device;
                 n++;
             }
         }
     }
-    gs_map_free(&seen);
+    map_free(&seen);
     return n;
 }
 
 static void add_units(struct work *w, int side)
 {
-    uint32_t last_process = GS_NONE, last_other = GS_NONE;
+    uint32_t last_process = RUN_NONE, last_other = RUN_NONE;
     int only = -1, other_only = -1;
     bool single = false;
     for (size_t i = 0; i < w->profile[side]->n; i++) {
-        const struct gs_profile_entry *e = &w->profile[side]->entries[i];
+        const struct profile_entry *e = &w->profile[side]->entries[i];
         uint64_t key = unit_key(side, e->process, e->device);
-        if (!wanted(w, side, e) || gs_map_get(&w->unit_of, key) != GS_MAP_NEW) {
+        if (!is_chosen(w, side, e) || map_get(&w->unit_of, key) != MAP_NEW) {
             continue;
         }
         uint32_t unit = unit_new(w, side, e->process, e->device);
-        *gs_map_at(&w->unit_of, key) = unit;
-        if (side != GS_BEFORE) {
+        *map_at(&w->unit_of, key) = unit;
+        if (side != DIFF_BEFORE) {
             continue;
         }
         if (last_process != e->process) {
             last_process = e->process;
             last_other = partner_of(w, e->process);
-            single = last_other != GS_NONE && devices_of(w, GS_BEFORE, e->process, &only) == 1 &&
-                     devices_of(w, GS_AFTER, last_other, &other_only) == 1;
+            single = last_other != RUN_NONE && devices_of(w, DIFF_BEFORE, e->process, &only) == 1 &&
+                     devices_of(w, DIFF_AFTER, last_other, &other_only) == 1;
         }
         /* a process with one GPU is compared with its partner's one, whatever their numbers are */
         int device = single ? other_only : e->device;
-        if (last_other != GS_NONE) {
-            struct gs_diff_unit *u = &w->o->diff.units[unit];
-            u->process[GS_AFTER] = last_other;
-            u->device[GS_AFTER] = device;
-            *gs_map_at(&w->unit_of, unit_key(GS_AFTER, last_other, device)) = unit;
+        if (last_other != RUN_NONE) {
+            struct diff_unit *u = &w->o->diff.units[unit];
+            u->process[DIFF_AFTER] = last_other;
+            u->device[DIFF_AFTER] = device;
+            *map_at(&w->unit_of, unit_key(DIFF_AFTER, last_other, device)) = unit;
         }
     }
 }
@@ -161,25 +161,25 @@ static uint64_t text_key(uint64_t key, const char *text)
     for (const char *p = text ? text : ""; *p; p++) {
         key = (key ^ (unsigned char)*p) * 0x100000001b3u;
     }
-    return gs_hash64(key);
+    return map_hash(key);
 }
 
 static uint64_t function_key(const struct work *w, int side, uint32_t site)
 {
-    uint32_t file = side == GS_BEFORE ? w->match->file_a[site] : w->match->file_b[site];
-    return text_key(gs_hash64(file + 1), w->sites[side].sites[site].function);
+    uint32_t file = side == DIFF_BEFORE ? w->match->file_a[site] : w->match->file_b[site];
+    return text_key(map_hash(file + 1), w->sites[side].sites[site].function);
 }
 
 /* Of the second side the functions that have another name or file: the first side's key. */
-static void number_functions(struct work *w)
+static void index_functions(struct work *w)
 {
-    for (uint32_t i = 0; i < w->matched[GS_BEFORE]; i++) {
+    for (uint32_t i = 0; i < w->matched[DIFF_BEFORE]; i++) {
         uint32_t j = w->match->of_a[i];
-        uint64_t key = function_key(w, GS_BEFORE, i);
-        *gs_map_at(&w->functions[GS_BEFORE], key) = i;
-        if (j != GS_MATCH_ALONE && w->match->how_a[i] == GS_MATCH_FUNCTION) {
-            uint32_t *at = gs_map_at(&w->functions[GS_AFTER], function_key(w, GS_AFTER, j));
-            *at = *at == GS_MAP_NEW ? i : *at;
+        uint64_t key = function_key(w, DIFF_BEFORE, i);
+        *map_at(&w->functions[DIFF_BEFORE], key) = i;
+        if (j != DIFF_MATCH_ALONE && w->match->how_a[i] == DIFF_MATCH_FUNCTION) {
+            uint32_t *at = map_at(&w->functions[DIFF_AFTER], function_key(w, DIFF_AFTER, j));
+            *at = *at == MAP_NEW ? i : *at;
         }
     }
 }
@@ -187,74 +187,74 @@ static void number_functions(struct work *w)
 static uint64_t key_of_function(const struct work *w, int side, uint32_t site)
 {
     uint64_t key = function_key(w, side, site);
-    uint32_t renamed = side == GS_AFTER ? gs_map_get(&w->functions[GS_AFTER], key) : GS_MAP_NEW;
-    return renamed != GS_MAP_NEW ? function_key(w, GS_BEFORE, renamed) : key;
+    uint32_t renamed = side == DIFF_AFTER ? map_get(&w->functions[DIFF_AFTER], key) : MAP_NEW;
+    return renamed != MAP_NEW ? function_key(w, DIFF_BEFORE, renamed) : key;
 }
 
-static uint64_t key_of(const struct work *w, int side, const struct gs_diff_place *p)
+static uint64_t key_of(const struct work *w, int side, const struct diff_place *p)
 {
     uint32_t site = p->number;
-    if (site == GS_NONE || site == GS_DIFF_EXIT) {
+    if (site == RUN_NONE || site == DIFF_EXIT) {
         return site;
     }
     if (site >= w->matched[side]) {
         return text_key(text_key((uint64_t)p->site.line, p->site.file), p->site.function);
     }
-    if (w->wish->by == GS_DIFF_FILE) {
-        return gs_hash64(side == GS_BEFORE ? w->match->file_a[site] : w->match->file_b[site]);
+    if (w->wish->by == DIFF_FILE) {
+        return map_hash(side == DIFF_BEFORE ? w->match->file_a[site] : w->match->file_b[site]);
     }
-    if (w->wish->by == GS_DIFF_FUNCTION) {
+    if (w->wish->by == DIFF_FUNCTION) {
         return key_of_function(w, side, site);
     }
-    uint32_t other = side == GS_AFTER ? w->match->of_b[site] : GS_MATCH_ALONE;
-    uint64_t line = side == GS_BEFORE ? site : other != GS_MATCH_ALONE ? other : w->matched[GS_BEFORE] + site;
-    return text_key(gs_hash64(line + 7), p->site.operation);
+    uint32_t other = side == DIFF_AFTER ? w->match->of_b[site] : DIFF_MATCH_ALONE;
+    uint64_t line = side == DIFF_BEFORE ? site : other != DIFF_MATCH_ALONE ? other : w->matched[DIFF_BEFORE] + site;
+    return text_key(map_hash(line + 7), p->site.operation);
 }
 
-static enum gs_match_how how_of(const struct work *w, int side, const struct gs_diff_place *p)
+static enum diff_match_how how_of(const struct work *w, int side, const struct diff_place *p)
 {
     if (p->number >= w->matched[side]) {
-        return GS_MATCH_SAME;
+        return DIFF_MATCH_SAME;
     }
-    return side == GS_BEFORE ? w->match->how_a[p->number] : w->match->how_b[p->number];
+    return side == DIFF_BEFORE ? w->match->how_a[p->number] : w->match->how_b[p->number];
 }
 
 static uint32_t row_at(struct work *w, uint64_t key)
 {
-    uint32_t *at = gs_map_at(&w->row_of, key);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&w->row_of, key);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)w->rows_n;
-        *GS_PUSH(w->rows, w->rows_n, w->rows_cap) = (struct gs_diff_row){.sum.rows = 1};
+        *ARENA_PUSH(w->rows, w->rows_n, w->rows_cap) = (struct diff_row){.sum.rows = 1};
     }
     return *at;
 }
 
-static void add_to(struct gs_diff_sum *s, int side, int64_t weight, uint64_t count)
+static void add_to(struct diff_sum *s, int side, int64_t weight, uint64_t count)
 {
-    s->weight[side] = gs_add(s->weight[side], weight);
+    s->weight[side] = arena_add_capped(s->weight[side], weight);
     s->count[side] += count;
 }
 
 static void add_cell(struct work *w, uint32_t row, uint32_t unit, int side, int64_t weight)
 {
-    uint32_t *at = gs_map_at(&w->cell_of, (uint64_t)row << 32 | unit);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&w->cell_of, (uint64_t)row << 32 | unit);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)w->cells_n;
-        *GS_PUSH(w->cells, w->cells_n, w->cells_cap) = (struct cell){.row = row, .unit = unit};
+        *ARENA_PUSH(w->cells, w->cells_n, w->cells_cap) = (struct cell){.row = row, .unit = unit};
     }
     int64_t *sum = &w->cells[*at].weight[side];
-    *sum = gs_add(*sum, weight);
+    *sum = arena_add_capped(*sum, weight);
 }
 
-static void add_entry(struct work *w, int side, const struct gs_profile_entry *e)
+static void add_entry(struct work *w, int side, const struct profile_entry *e)
 {
-    struct gs_diff *d = &w->o->diff;
-    uint32_t row = 0, unit = gs_map_get(&w->unit_of, unit_key(side, e->process, e->device));
-    if (w->wish->by == GS_DIFF_CATEGORY) {
+    struct diff *d = &w->o->diff;
+    uint32_t row = 0, unit = map_get(&w->unit_of, unit_key(side, e->process, e->device));
+    if (w->wish->by == DIFF_CATEGORY) {
         row = row_at(w, e->category);
         w->rows[row].category = e->category;
     } else {
-        const struct gs_diff_place *p = gs_diff_place_of(&w->sites[side], e->stack);
+        const struct diff_place *p = diff_place_of(&w->sites[side], e->stack);
         row = row_at(w, key_of(w, side, p));
         if (!w->rows[row].there[side]) {
             w->rows[row].site[side] = p->site;
@@ -263,8 +263,8 @@ static void add_entry(struct work *w, int side, const struct gs_profile_entry *e
     }
     w->rows[row].there[side] = true;
     add_to(&w->rows[row].sum, side, e->weight, e->count);
-    int64_t *by = &(*GS_REACH(w->by_category, row, w->by_category_cap))[e->category][side];
-    *by = gs_add(*by, e->weight);
+    int64_t *by = &(*SITE_REACH(w->by_category, row, w->by_category_cap))[e->category][side];
+    *by = arena_add_capped(*by, e->weight);
     add_to(&d->total, side, e->weight, e->count);
     add_cell(w, row, unit, side, e->weight);
     add_to(&d->units[unit].sum, side, e->weight, e->count);
@@ -272,9 +272,9 @@ static void add_entry(struct work *w, int side, const struct gs_profile_entry *e
 
 static void sum_up(struct work *w)
 {
-    for (int side = GS_BEFORE; side <= GS_AFTER; side++) {
+    for (int side = DIFF_BEFORE; side <= DIFF_AFTER; side++) {
         for (size_t i = 0; i < w->profile[side]->n; i++) {
-            if (wanted(w, side, &w->profile[side]->entries[i])) {
+            if (is_chosen(w, side, &w->profile[side]->entries[i])) {
                 add_entry(w, side, &w->profile[side]->entries[i]);
             }
         }
@@ -284,13 +284,13 @@ static void sum_up(struct work *w)
 /* --- by owner: what the report says of the peak ----------------------------------------------------
  */
 
-static void add_owner(struct work *w, int side, const struct gs_peak *p, const struct gs_by_owner *by)
+static void add_owner(struct work *w, int side, const struct result_peak *p, const struct result_by_owner *by)
 {
-    uint32_t *at = gs_map_at(&w->unit_of, unit_key(side, p->process, p->device));
+    uint32_t *at = map_at(&w->unit_of, unit_key(side, p->process, p->device));
     uint32_t row = row_at(w, text_key(by->kind, by->owner)), unit = *at;
     w->rows[row].name = by->owner;
     w->rows[row].there[side] = true;
-    w->rows[row].how = GS_MATCH_SAME;
+    w->rows[row].how = DIFF_MATCH_SAME;
     if (!w->rows[row].site[side].known) {
         w->rows[row].site[side] = by->site;
     }
@@ -302,15 +302,14 @@ static void add_owner(struct work *w, int side, const struct gs_peak *p, const s
 
 static void sum_owners(struct work *w)
 {
-    for (int side = GS_BEFORE; side <= GS_AFTER; side++) {
-        const struct gs_report *r = w->side[side].report;
+    for (int side = DIFF_BEFORE; side <= DIFF_AFTER; side++) {
+        const struct result_report *r = w->side[side].report;
         for (size_t i = 0; i < r->peaks_n; i++) {
-            const struct gs_peak *p = &r->peaks[i];
-            bool meant = p->layer == GS_SERIES_DEVICE && (w->wish->device < 0 || p->device == w->wish->device) &&
+            const struct result_peak *p = &r->peaks[i];
+            bool meant = p->layer == RUN_SERIES_DEVICE && (w->wish->device < 0 || p->device == w->wish->device) &&
                          (w->wish->rank < 0 || rank_of(w, side, p->process) == w->wish->rank);
-            if (meant && gs_map_get(&w->unit_of, unit_key(side, p->process, p->device)) == GS_MAP_NEW) {
-                *gs_map_at(&w->unit_of, unit_key(side, p->process, p->device)) =
-                    unit_new(w, side, p->process, p->device);
+            if (meant && map_get(&w->unit_of, unit_key(side, p->process, p->device)) == MAP_NEW) {
+                *map_at(&w->unit_of, unit_key(side, p->process, p->device)) = unit_new(w, side, p->process, p->device);
             }
             for (size_t k = 0; meant && k < p->by_owner_n; k++) {
                 add_owner(w, side, p, &p->by_owner[k]);
@@ -333,49 +332,50 @@ static int64_t magnitude(int64_t x)
 }
 
 /* Of two places of a row the one that stands first, whichever side it is of. */
-static const struct gs_site *place_of(const struct gs_diff_row *r)
+static const struct result_site *place_of(const struct diff_row *r)
 {
-    int first = !r->there[0] || (r->there[1] && gs_site_order(&r->site[1], &r->site[0]) < 0);
+    int first = !r->there[0] || (r->there[1] && site_compare(&r->site[1], &r->site[0]) < 0);
     return &r->site[first];
 }
 
 /* Both orders of the sides give one order of rows: the widest first, then by what they are called. */
 static int by_change(const void *x, const void *y)
 {
-    const struct gs_diff_row *a = x, *b = y;
-    int64_t p = magnitude(gs_diff_change(&a->sum)), q = magnitude(gs_diff_change(&b->sum));
+    const struct diff_row *a = x, *b = y;
+    int64_t p = magnitude(diff_change(&a->sum)), q = magnitude(diff_change(&b->sum));
     if (p != q) {
         return p > q ? -1 : 1;
     }
-    p = gs_add(a->sum.weight[0], a->sum.weight[1]);
-    q = gs_add(b->sum.weight[0], b->sum.weight[1]);
+    p = arena_add_capped(a->sum.weight[0], a->sum.weight[1]);
+    q = arena_add_capped(b->sum.weight[0], b->sum.weight[1]);
     if (p != q) {
         return p > q ? -1 : 1;
     }
     int order = text_order(a->name, b->name);
-    order = order ? order : gs_site_order(place_of(a), place_of(b));
+    order = order ? order : site_compare(place_of(a), place_of(b));
     return order ? order : (a->category > b->category) - (a->category < b->category);
 }
 
 static void characterise(struct work *w)
 {
     for (size_t i = 0; i < w->rows_n; i++) {
-        struct gs_diff_row *r = &w->rows[i];
+        struct diff_row *r = &w->rows[i];
         int64_t most = -1, held = -1;
-        r->how = r->there[0] && r->there[1] ? r->how : GS_MATCH_NONE;
-        const struct gs_site *a = &r->site[0], *b = &r->site[1];
-        bool line = w->wish->by == GS_DIFF_LINE, file = w->wish->by == GS_DIFF_FILE;
-        r->inferred = r->how != GS_MATCH_NONE && a->known && b->known && !a->exit &&
+        r->how = r->there[0] && r->there[1] ? r->how : DIFF_MATCH_NONE;
+        const struct result_site *a = &r->site[0], *b = &r->site[1];
+        bool line = w->wish->by == DIFF_LINE, file = w->wish->by == DIFF_FILE;
+        r->inferred = r->how != DIFF_MATCH_NONE && a->known && b->known && !a->exit &&
                       ((line && a->line != b->line) || (!file && text_order(a->function, b->function) != 0));
-        if (w->wish->by == GS_DIFF_CATEGORY || !w->by_category || i >= w->by_category_cap) {
+        if (w->wish->by == DIFF_CATEGORY || !w->by_category || i >= w->by_category_cap) {
             continue;
         }
-        for (int c = 0; c < GS_CATEGORIES_N; c++) {
-            int64_t *by = w->by_category[i][c], change = magnitude(by[1] - by[0]), both = gs_add(by[0], by[1]);
+        for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
+            int64_t *by = w->by_category[i][c], change = magnitude(by[1] - by[0]),
+                    both = arena_add_capped(by[0], by[1]);
             if (both > 0 && (change > most || (change == most && both > held))) {
                 most = change;
                 held = both;
-                r->category = (enum gs_category)c;
+                r->category = (enum result_category)c;
             }
         }
     }
@@ -384,7 +384,7 @@ static void characterise(struct work *w)
     }
 }
 
-static void add_sum(struct gs_diff_sum *to, const struct gs_diff_sum *s)
+static void add_sum(struct diff_sum *to, const struct diff_sum *s)
 {
     for (int side = 0; side < 2; side++) {
         add_to(to, side, s->weight[side], s->count[side]);
@@ -395,30 +395,30 @@ static void add_sum(struct gs_diff_sum *to, const struct gs_diff_sum *s)
 /* What is less is not listed. */
 static int64_t threshold(const struct work *w)
 {
-    const struct gs_diff_sum *t = &w->o->diff.total;
+    const struct diff_sum *t = &w->o->diff.total;
     int64_t all = 0, larger = t->weight[0] > t->weight[1] ? t->weight[0] : t->weight[1];
     for (size_t i = 0; i < w->rows_n; i++) {
-        all = gs_add(all, magnitude(gs_diff_change(&w->rows[i].sum)));
+        all = arena_add_capped(all, magnitude(diff_change(&w->rows[i].sum)));
     }
     if (w->wish->least_share > 0) {
         return (int64_t)(w->wish->least_share * (double)larger);
     }
-    bool few = w->wish->by == GS_DIFF_CATEGORY || w->wish->by == GS_DIFF_OWNER;
-    return w->wish->least != GS_UNKNOWN ? w->wish->least : few ? 0 : all / 100;
+    bool few = w->wish->by == DIFF_CATEGORY || w->wish->by == DIFF_OWNER;
+    return w->wish->least != RUN_UNKNOWN ? w->wish->least : few ? 0 : all / 100;
 }
 
 static void list_rows(struct work *w)
 {
-    struct gs_diff *d = &w->o->diff;
+    struct diff *d = &w->o->diff;
     int64_t least = threshold(w);
     characterise(w);
     if (w->rows_n) {
         qsort(w->rows, w->rows_n, sizeof *w->rows, by_change);
     }
-    d->rows = gs_arena_alloc(&w->o->arena, w->rows_n * sizeof *d->rows);
+    d->rows = arena_alloc(&w->o->arena, w->rows_n * sizeof *d->rows);
     for (size_t i = 0; i < w->rows_n; i++) {
-        const struct gs_diff_row *r = &w->rows[i];
-        int64_t change = gs_diff_change(&r->sum);
+        const struct diff_row *r = &w->rows[i];
+        int64_t change = diff_change(&r->sum);
         if (change == 0) {
             add_sum(&d->same, &r->sum);
         } else if (d->rows_n < w->wish->top && magnitude(change) >= least) {
@@ -434,27 +434,27 @@ static void list_rows(struct work *w)
 /* All categories, beside whatever else is compared. */
 static void list_categories(struct work *w)
 {
-    struct gs_diff *d = &w->o->diff;
-    struct gs_diff_row rows[GS_CATEGORIES_N] = {0};
+    struct diff *d = &w->o->diff;
+    struct diff_row rows[RESULT_CATEGORIES_N] = {0};
     bool any = false;
     for (int side = 0; side < 2; side++) {
         for (size_t i = 0; i < w->profile[side]->n; i++) {
-            const struct gs_profile_entry *e = &w->profile[side]->entries[i];
-            if (wanted(w, side, e)) {
-                struct gs_diff_row *r = &rows[e->category];
-                *r = (struct gs_diff_row){.sum = r->sum, .category = e->category, .how = GS_MATCH_SAME};
+            const struct profile_entry *e = &w->profile[side]->entries[i];
+            if (is_chosen(w, side, e)) {
+                struct diff_row *r = &rows[e->category];
+                *r = (struct diff_row){.sum = r->sum, .category = e->category, .how = DIFF_MATCH_SAME};
                 r->sum.rows = 1;
                 add_to(&r->sum, side, e->weight, e->count);
-                any = any || e->category != GS_CATEGORY_UNKNOWN;
+                any = any || e->category != RESULT_CATEGORY_UNKNOWN;
             }
         }
     }
     if (!any) {
         return;
     }
-    qsort(rows, GS_CATEGORIES_N, sizeof *rows, by_change);
-    d->categories = gs_arena_alloc(&w->o->arena, sizeof rows);
-    for (size_t i = 0; i < GS_CATEGORIES_N; i++) {
+    qsort(rows, RESULT_CATEGORIES_N, sizeof *rows, by_change);
+    d->categories = arena_alloc(&w->o->arena, sizeof rows);
+    for (size_t i = 0; i < RESULT_CATEGORIES_N; i++) {
         if (rows[i].sum.rows) {
             d->categories[d->categories_n++] = rows[i];
         }
@@ -464,15 +464,15 @@ static void list_categories(struct work *w)
 /* --- both profiles ---------------------------------------------------------------------------------
  */
 
-static bool bytes_of_memory(enum gs_profile_what what)
+static bool bytes_of_memory(enum profile_what what)
 {
-    return what != GS_PROFILE_WAITS && what != GS_PROFILE_COPIES;
+    return what != PROFILE_WAITS && what != PROFILE_COPIES;
 }
 
-static bool has_tensors(const struct gs_profile *p)
+static bool has_tensors(const struct profile *p)
 {
     for (size_t i = 0; i < p->n; i++) {
-        if (p->entries[i].layer == GS_SERIES_TENSOR) {
+        if (p->entries[i].layer == RUN_SERIES_TENSOR) {
             return true;
         }
     }
@@ -482,13 +482,13 @@ static bool has_tensors(const struct gs_profile *p)
 static bool build_profiles(struct work *w, int layer, char *error, size_t error_size)
 {
     for (int side = 0; side < 2; side++) {
-        struct gs_profile_wish wish = {.what = w->wish->what,
+        struct profile_request wish = {.what = w->wish->what,
                                        .process = -1,
                                        .device = w->wish->device,
                                        .layer = layer,
                                        .categories = bytes_of_memory(w->wish->what)};
-        gs_profile_free(w->profile[side]);
-        w->profile[side] = gs_profile_build(w->side[side].run, &wish, error, error_size);
+        profile_free(w->profile[side]);
+        w->profile[side] = profile_build(w->side[side].run, &wish, error, error_size);
         if (!w->profile[side]) {
             return false;
         }
@@ -504,30 +504,30 @@ static bool build_comparable(struct work *w, char *error, size_t error_size)
         return false;
     }
     bool tensors[2] = {has_tensors(w->profile[0]), has_tensors(w->profile[1])};
-    if (w->wish->layer != GS_PROFILE_USUAL || !bytes_of_memory(w->wish->what) || tensors[0] == tensors[1] ||
+    if (w->wish->layer != PROFILE_USUAL || !bytes_of_memory(w->wish->what) || tensors[0] == tensors[1] ||
         !w->profile[0]->n || !w->profile[1]->n) {
         return true;
     }
-    gs_diff_note(w->o, "the %s recording has no tensors of PyTorch: what is compared is what both took from CUDA",
-                 tensors[0] ? "second" : "first");
-    return build_profiles(w, GS_SERIES_DEVICE, error, error_size);
+    diff_add_note(w->o, "the %s recording has no tensors of PyTorch: what is compared is what both took from CUDA",
+                  tensors[0] ? "second" : "first");
+    return build_profiles(w, RUN_SERIES_DEVICE, error, error_size);
 }
 
 static void name_layer(struct work *w)
 {
-    static const char *const words[GS_SERIES_LAYERS] = {[GS_SERIES_DEVICE] = "GPU memory",
-                                                        [GS_SERIES_TENSOR] = "tensors",
-                                                        [GS_SERIES_PINNED] = "pinned memory",
-                                                        [GS_SERIES_HOST] = "CPU tensors"};
-    struct gs_diff *d = &w->o->diff;
+    static const char *const words[RUN_SERIES_LAYERS] = {[RUN_SERIES_DEVICE] = "GPU memory",
+                                                         [RUN_SERIES_TENSOR] = "tensors",
+                                                         [RUN_SERIES_PINNED] = "pinned memory",
+                                                         [RUN_SERIES_HOST] = "CPU tensors"};
+    struct diff *d = &w->o->diff;
     int layer = -1;
-    for (int side = 0; side < 2 && bytes_of_memory(w->wish->what) && w->wish->by != GS_DIFF_OWNER; side++) {
+    for (int side = 0; side < 2 && bytes_of_memory(w->wish->what) && w->wish->by != DIFF_OWNER; side++) {
         for (size_t i = 0; i < w->profile[side]->n; i++) {
             int own = w->profile[side]->entries[i].layer;
             layer = layer == -1 || layer == own ? own : -2;
         }
     }
-    d->layer = layer >= 0 ? words[layer] : w->wish->by == GS_DIFF_OWNER ? words[GS_SERIES_DEVICE] : NULL;
+    d->layer = layer >= 0 ? words[layer] : w->wish->by == DIFF_OWNER ? words[RUN_SERIES_DEVICE] : NULL;
     d->unit = w->profile[0]->unit;
     d->title = w->profile[0]->title;
 }
@@ -535,10 +535,10 @@ static void name_layer(struct work *w)
 /* In order of rank, then as the processes were read. */
 static int by_process(const void *x, const void *y, void *self)
 {
-    const struct gs_diff_unit *a = x, *b = y;
+    const struct diff_unit *a = x, *b = y;
     for (int side = 0; side < 2; side++) {
-        int64_t p = a->process[side] != GS_NONE ? rank_of(self, side, a->process[side]) : INT64_MAX;
-        int64_t q = b->process[side] != GS_NONE ? rank_of(self, side, b->process[side]) : INT64_MAX;
+        int64_t p = a->process[side] != RUN_NONE ? rank_of(self, side, a->process[side]) : INT64_MAX;
+        int64_t q = b->process[side] != RUN_NONE ? rank_of(self, side, b->process[side]) : INT64_MAX;
         if (p != q) {
             return p < q ? -1 : 1;
         }
@@ -554,36 +554,36 @@ static int by_process(const void *x, const void *y, void *self)
 
 static void list_files(struct work *w)
 {
-    struct gs_diff *d = &w->o->diff;
-    d->files = gs_arena_alloc(&w->o->arena, w->match->files_n * sizeof *d->files);
+    struct diff *d = &w->o->diff;
+    d->files = arena_alloc(&w->o->arena, w->match->files_n * sizeof *d->files);
     for (size_t i = 0; i < w->match->files_n; i++) {
-        if (w->match->files[i].path != GS_MATCH_PATH_SAME) {
+        if (w->match->files[i].path != DIFF_MATCH_PATH_SAME) {
             d->files[d->files_n++] = w->match->files[i];
         }
     }
     bool any = false;
     for (size_t i = 0; i < w->sites[0].n && !any; i++) {
-        any = w->match->of_a[i] != GS_MATCH_ALONE;
+        any = w->match->of_a[i] != DIFF_MATCH_ALONE;
     }
     if (!any && w->sites[0].n && w->sites[1].n) {
-        gs_diff_note(w->o, "the two recordings have no line in common: each stands in the list by itself");
+        diff_add_note(w->o, "the two recordings have no line in common: each stands in the list by itself");
     }
 }
 
 static void compare(struct work *w)
 {
-    struct gs_diff *d = &w->o->diff;
-    d->by_rank = ranked(w, GS_BEFORE) && ranked(w, GS_AFTER);
+    struct diff *d = &w->o->diff;
+    d->by_rank = ranked(w, DIFF_BEFORE) && ranked(w, DIFF_AFTER);
     for (int side = 0; side < 2; side++) {
-        gs_diff_sites_fill(&w->sites[side], w->side[side].run, w->profile[side]);
+        diff_sites_fill(&w->sites[side], w->side[side].run, w->profile[side]);
         w->matched[side] = w->sites[side].n;
     }
-    w->match = gs_match_sites(w->sites[0].sites, w->sites[0].n, w->sites[1].sites, w->sites[1].n);
-    gs_diff_sites_agree(&w->sites[0], &w->sites[1], w->match);
-    number_functions(w);
-    add_units(w, GS_BEFORE);
-    add_units(w, GS_AFTER);
-    if (w->wish->by == GS_DIFF_OWNER) {
+    w->match = diff_match_sites(w->sites[0].sites, w->sites[0].n, w->sites[1].sites, w->sites[1].n);
+    diff_sites_agree(&w->sites[0], &w->sites[1], w->match);
+    index_functions(w);
+    add_units(w, DIFF_BEFORE);
+    add_units(w, DIFF_AFTER);
+    if (w->wish->by == DIFF_OWNER) {
         sum_owners(w);
     } else {
         sum_up(w);
@@ -597,44 +597,43 @@ static void compare(struct work *w)
     name_layer(w);
 }
 
-struct gs_diff *gs_diff_build(const struct gs_diff_side side[2], const struct gs_diff_wish *wish, char *error,
-                              size_t error_size)
+struct diff *diff_build(const struct diff_side side[2], const struct diff_request *wish, char *error, size_t error_size)
 {
-    struct gs_diff_owner *o = gs_realloc(NULL, 1, sizeof *o);
-    *o = (struct gs_diff_owner){.diff.wish = *wish};
+    struct diff_owner *o = arena_realloc(NULL, 1, sizeof *o);
+    *o = (struct diff_owner){.diff.wish = *wish};
     struct work w = {.o = o, .side = side, .wish = wish};
     bool ok = build_comparable(&w, error, error_size);
     if (ok) {
         compare(&w);
-        gs_diff_figures(o, side);
-        gs_diff_words(o, side);
+        diff_add_figures(o, side);
+        diff_write_verdict(o, side);
     }
     for (int i = 0; i < 2; i++) {
-        gs_profile_free(w.profile[i]);
-        gs_diff_sites_free(&w.sites[i]);
-        gs_map_free(&w.functions[i]);
+        profile_free(w.profile[i]);
+        diff_sites_free(&w.sites[i]);
+        map_free(&w.functions[i]);
     }
-    gs_match_free(w.match);
+    diff_match_free(w.match);
     free(w.rows);
     free(w.by_category);
     free(w.cells);
-    gs_map_free(&w.row_of);
-    gs_map_free(&w.cell_of);
-    gs_map_free(&w.unit_of);
+    map_free(&w.row_of);
+    map_free(&w.cell_of);
+    map_free(&w.unit_of);
     if (!ok) {
-        gs_diff_free(&o->diff);
+        diff_free(&o->diff);
         return NULL;
     }
     return &o->diff;
 }
 
-void gs_diff_free(struct gs_diff *diff)
+void diff_free(struct diff *diff)
 {
     if (diff) {
-        struct gs_diff_owner *o = (struct gs_diff_owner *)diff;
+        struct diff_owner *o = (struct diff_owner *)diff;
         free(diff->units);
         free(diff->notes);
-        gs_arena_free(&o->arena);
+        arena_free(&o->arena);
         free(o);
     }
 }

@@ -3,7 +3,7 @@
  *
  * Whatever is listed sums to the totals: what is too small to be listed, and what did not change, stands in
  * sums of its own, and what has no stack in a row. diff(b, a) is diff(a, b) with all signs turned.
- * Weights are bytes, of waits nanoseconds. Strings live until gs_diff_free or belong to the runs.
+ * Weights are bytes, of waits nanoseconds. Strings live until diff_free or belong to the runs.
  */
 #ifndef GPUSPY_DIFF_H
 #define GPUSPY_DIFF_H
@@ -12,81 +12,81 @@
 #include "analyzer/profile/profile.h"
 #include "analyzer/report/report.h"
 
-#define GS_DIFF_BYS(X) X(LINE, "line") X(FUNCTION, "function") X(FILE, "file") X(CATEGORY, "category") X(OWNER, "owner")
-#define GS_ENUM_DIFF_BY(s, w) GS_DIFF_##s,
-enum gs_diff_by { GS_DIFF_BYS(GS_ENUM_DIFF_BY) GS_DIFF_BYS_N };
-const char *gs_diff_by_word(enum gs_diff_by by);
+#define DIFF_BYS(X) X(LINE, "line") X(FUNCTION, "function") X(FILE, "file") X(CATEGORY, "category") X(OWNER, "owner")
+#define DIFF_ENUM_BY(s, w) DIFF_##s,
+enum diff_by { DIFF_BYS(DIFF_ENUM_BY) DIFF_BYS_N };
+const char *diff_by_word(enum diff_by by);
 
-struct gs_diff_wish {
-    enum gs_profile_what what; /* not AT */
-    enum gs_diff_by by;
-    int layer;          /* of gs_profile_wish */
+struct diff_request {
+    enum profile_what what; /* not AT */
+    enum diff_by by;
+    int layer;          /* of profile_request */
     int device;         /* -1 any */
     int64_t rank;       /* -1 any */
-    int64_t least;      /* of a row's change, to be listed; GS_UNKNOWN: a hundredth of all changes */
+    int64_t least;      /* of a row's change, to be listed; RUN_UNKNOWN: a hundredth of all changes */
     double least_share; /* the same, as a share of the larger total; 0 none */
     size_t top;         /* rows listed */
 };
 
-struct gs_diff_side {
-    struct gs_run *run;       /* opened with options.memory_map where categories are wanted */
-    struct gs_report *report; /* with all of its lists */
+struct diff_side {
+    struct run *run;              /* opened with options.memory_map where categories are wanted */
+    struct result_report *report; /* with all of its lists */
 };
 
-enum { GS_BEFORE, GS_AFTER };
+enum { DIFF_BEFORE, DIFF_AFTER };
 
-struct gs_diff_sum {
+struct diff_sum {
     int64_t weight[2];
     uint64_t count[2];
     size_t rows; /* that it stands for */
 };
 
-struct gs_diff_row {
-    struct gs_diff_sum sum;
+struct diff_row {
+    struct diff_sum sum;
     bool there[2];
-    enum gs_match_how how;     /* how its two places were paired; NONE: one side alone has it */
-    bool inferred;             /* it is not the same file, function and line by name */
-    struct gs_site site[2];    /* of line, function, file; known: false where no stack was recorded */
-    const char *name;          /* of category and owner, for people; else NULL */
-    enum gs_category category; /* of most of its change; UNKNOWN also where none were wanted */
-    uint32_t units;            /* processes and devices in which it changed */
+    enum diff_match_how how;       /* how its two places were paired; NONE: one side alone has it */
+    bool inferred;                 /* it is not the same file, function and line by name */
+    struct result_site site[2];    /* of line, function, file; known: false where no stack was recorded */
+    const char *name;              /* of category and owner, for people; else NULL */
+    enum result_category category; /* of most of its change; UNKNOWN also where none were wanted */
+    uint32_t units;                /* processes and devices in which it changed */
 };
 
 /* A process's device on both sides. */
-struct gs_diff_unit {
-    uint32_t process[2]; /* index, GS_NONE */
+struct diff_unit {
+    uint32_t process[2]; /* index, RUN_NONE */
     int device[2];
-    struct gs_diff_sum sum;
+    struct diff_sum sum;
 };
 
 /* One figure of the runs. NAN: not known, or it does not apply. */
-struct gs_diff_figure {
+struct diff_figure {
     const char *key, *name; /* "waits_per_step", "waits a step" */
     const char *unit;       /* "bytes" "s" "count", NULL: texts */
     double value[2];
     const char *text[2]; /* NULL: there is none */
 };
 
-struct gs_diff {
-    struct gs_diff_wish wish;
+struct diff {
+    struct diff_request wish;
     const char *unit;    /* "bytes" | "ns" */
     const char *title;   /* "live at the peak" */
     const char *layer;   /* "tensors", where all of both sides is of one kind; else NULL */
     const char *verdict; /* one sentence */
     const char *more;    /* a second one: of out of memory; NULL */
-    struct gs_diff_sum total;
-    struct gs_diff_row *rows; /* widest change first */
+    struct diff_sum total;
+    struct diff_row *rows; /* widest change first */
     size_t rows_n;
-    struct gs_diff_sum smaller[2];  /* changes that are not listed: shrunk, grown */
-    struct gs_diff_sum same;        /* what did not change */
-    struct gs_diff_row *categories; /* all of them; none where no block has one */
+    struct diff_sum smaller[2];  /* changes that are not listed: shrunk, grown */
+    struct diff_sum same;        /* what did not change */
+    struct diff_row *categories; /* all of them; none where no block has one */
     size_t categories_n;
-    struct gs_diff_unit *units;
+    struct diff_unit *units;
     size_t units_n;
     bool by_rank; /* they were paired by rank; else in order */
-    struct gs_diff_figure *figures;
+    struct diff_figure *figures;
     size_t figures_n;
-    struct gs_match_file *files; /* that have another path */
+    struct diff_match_file *files; /* that have another path */
     size_t files_n;
     size_t inferred; /* rows listed whose pairing is inferred */
     const char **notes;
@@ -94,16 +94,16 @@ struct gs_diff {
 };
 
 /* NULL and a line in `error` where a database could not be read. */
-struct gs_diff *gs_diff_build(const struct gs_diff_side side[2], const struct gs_diff_wish *wish, char *error,
-                              size_t error_size);
-void gs_diff_free(struct gs_diff *diff);
+struct diff *diff_build(const struct diff_side side[2], const struct diff_request *wish, char *error,
+                        size_t error_size);
+void diff_free(struct diff *diff);
 
-static inline int64_t gs_diff_change(const struct gs_diff_sum *s)
+static inline int64_t diff_change(const struct diff_sum *s)
 {
-    return s->weight[GS_AFTER] - s->weight[GS_BEFORE];
+    return s->weight[DIFF_AFTER] - s->weight[DIFF_BEFORE];
 }
 
 struct json_t;
-struct json_t *gs_diff_json(const struct gs_diff *d, const struct gs_diff_side side[2], const char *const path[2]);
+struct json_t *json_diff(const struct diff *d, const struct diff_side side[2], const char *const path[2]);
 
 #endif

@@ -9,8 +9,8 @@
 static const double worth = 1 << 20;
 
 struct asked {
-    const struct gs_report *report;
-    const struct gs_diff_wish *wish;
+    const struct result_report *report;
+    const struct diff_request *wish;
 };
 
 static bool meant(const struct asked *q, uint32_t process, int device)
@@ -20,11 +20,11 @@ static bool meant(const struct asked *q, uint32_t process, int device)
 }
 
 /* The most of one layer that one process had on one device; or its end. */
-static double most_of(const struct asked *q, enum gs_series_layer layer, bool at_end)
+static double most_of(const struct asked *q, enum run_series_layer layer, bool at_end)
 {
     double most = NAN;
     for (size_t i = 0; i < q->report->peaks_n; i++) {
-        const struct gs_peak *p = &q->report->peaks[i];
+        const struct result_peak *p = &q->report->peaks[i];
         if (p->layer == layer && meant(q, p->process, p->device)) {
             most = fmax(most, (double)(at_end ? p->end_bytes : p->bytes)); /* NAN gives way */
         }
@@ -34,23 +34,23 @@ static double most_of(const struct asked *q, enum gs_series_layer layer, bool at
 
 static double tensors(const struct asked *q)
 {
-    return most_of(q, GS_SERIES_TENSOR, false);
+    return most_of(q, RUN_SERIES_TENSOR, false);
 }
 
 static double device(const struct asked *q)
 {
-    return most_of(q, GS_SERIES_DEVICE, false);
+    return most_of(q, RUN_SERIES_DEVICE, false);
 }
 
 static double pinned(const struct asked *q)
 {
-    double most = most_of(q, GS_SERIES_PINNED, false);
+    double most = most_of(q, RUN_SERIES_PINNED, false);
     return most >= worth ? most : 0; /* a flag or two is always pinned */
 }
 
 static double tensors_at_end(const struct asked *q)
 {
-    return most_of(q, GS_SERIES_TENSOR, true);
+    return most_of(q, RUN_SERIES_TENSOR, true);
 }
 
 static bool part(const struct asked *q)
@@ -63,7 +63,7 @@ static double duration(const struct asked *q)
     return part(q) ? NAN : q->report->duration_s;
 }
 
-static const struct gs_steps *steps_of(const struct asked *q)
+static const struct step_list *steps_of(const struct asked *q)
 {
     for (size_t i = 0; i < q->report->steps_n; i++) {
         if (meant(q, q->report->steps[i]->process, q->wish->device)) {
@@ -75,17 +75,17 @@ static const struct gs_steps *steps_of(const struct asked *q)
 
 static double steps(const struct asked *q)
 {
-    const struct gs_steps *s = steps_of(q);
+    const struct step_list *s = steps_of(q);
     return s ? (double)s->n : NAN;
 }
 
 static double step_s(const struct asked *q)
 {
-    const struct gs_steps *s = steps_of(q);
+    const struct step_list *s = steps_of(q);
     return s ? (double)s->median_ns / 1e9 : NAN;
 }
 
-static double add_pace(double sum, const struct gs_pace *p)
+static double add_pace(double sum, const struct result_pace *p)
 {
     return isfinite(p->calls_per_step) ? (isfinite(sum) ? sum : 0) + p->calls_per_step : sum;
 }
@@ -126,7 +126,7 @@ static double growth_per_step(const struct asked *q)
 {
     double sum = q->report->steps_n ? 0 : NAN;
     for (size_t i = 0; i < q->report->growth_n; i++) {
-        const struct gs_growth *g = &q->report->growth[i];
+        const struct result_growth *g = &q->report->growth[i];
         if (meant(q, g->process, g->device) && g->by_steps) {
             sum = (isfinite(sum) ? sum : 0) + g->bytes_per_step;
         }
@@ -138,7 +138,7 @@ static double growth(const struct asked *q)
 {
     double sum = 0;
     for (size_t i = 0; i < q->report->growth_n; i++) {
-        const struct gs_growth *g = &q->report->growth[i];
+        const struct result_growth *g = &q->report->growth[i];
         sum += meant(q, g->process, g->device) ? (double)g->bytes : 0;
     }
     return sum;
@@ -194,24 +194,24 @@ static const struct {
 /* "capacity", of the failure that ended it, else of the first. */
 static const char *cause(const struct asked *q)
 {
-    const struct gs_oom_verdict *found = NULL;
+    const struct result_oom_verdict *found = NULL;
     for (size_t i = 0; i < q->report->ooms_n; i++) {
-        const struct gs_oom_verdict *v = &q->report->ooms[i];
+        const struct result_oom_verdict *v = &q->report->ooms[i];
         if (meant(q, v->process, v->device) && (!found || (v->fatal && !found->fatal))) {
             found = v;
         }
     }
-    return found ? gs_cause_word(found->cause) : NULL;
+    return found ? result_cause_word(found->cause) : NULL;
 }
 
-void gs_diff_figures(struct gs_diff_owner *o, const struct gs_diff_side side[2])
+void diff_add_figures(struct diff_owner *o, const struct diff_side side[2])
 {
-    struct gs_diff *d = &o->diff;
+    struct diff *d = &o->diff;
     struct asked q[2] = {{side[0].report, &d->wish}, {side[1].report, &d->wish}};
     bool simulated = side[0].report->simulated || side[1].report->simulated;
-    d->figures = gs_arena_alloc(&o->arena, sizeof rows / sizeof *rows * sizeof *d->figures);
+    d->figures = arena_alloc(&o->arena, sizeof rows / sizeof *rows * sizeof *d->figures);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct gs_diff_figure f = {.key = rows[i].key, .name = rows[i].name, .unit = rows[i].unit};
+        struct diff_figure f = {.key = rows[i].key, .name = rows[i].name, .unit = rows[i].unit};
         double largest = 0;
         for (int k = 0; k < 2; k++) {
             f.value[k] = rows[i].of(&q[k]);
@@ -223,13 +223,13 @@ void gs_diff_figures(struct gs_diff_owner *o, const struct gs_diff_side side[2])
             d->figures[d->figures_n++] = f;
         }
     }
-    if (simulated && (d->wish.what == GS_PROFILE_WAITS)) {
-        gs_diff_note(o, "a GPU is simulated: how long it was waited for means nothing, only how often");
+    if (simulated && (d->wish.what == PROFILE_WAITS)) {
+        diff_add_note(o, "a GPU is simulated: how long it was waited for means nothing, only how often");
     }
     for (int k = 0; k < 2; k++) {
-        const struct gs_report *r = side[k].report;
+        const struct result_report *r = side[k].report;
         for (size_t i = 0; i < r->notes_n; i++) {
-            gs_diff_note(o, "%s", r->notes[i]);
+            diff_add_note(o, "%s", r->notes[i]);
         }
     }
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void gs_diff_note(struct gs_diff_owner *o, const char *format, ...)
+void diff_add_note(struct diff_owner *o, const char *format, ...)
 {
     char line[1024];
     va_list args;
@@ -16,5 +16,5 @@ void gs_diff_note(struct gs_diff_owner *o, const char *format, ...)
             return;
         }
     }
-    *GS_PUSH(o->diff.notes, o->diff.notes_n, o->notes_cap) = gs_arena_printf(&o->arena, "%s", line);
+    *ARENA_PUSH(o->diff.notes, o->diff.notes_n, o->notes_cap) = arena_printf(&o->arena, "%s", line);
 }

@@ -9,36 +9,36 @@
 
 static const double steady = 0.0005; /* a change of the total that is none worth a word */
 
-static const char *amount(struct gs_diff_owner *o, int64_t weight)
+static const char *amount(struct diff_owner *o, int64_t weight)
 {
     char text[UNITS_TEXT];
     uint64_t size = (uint64_t)(weight < 0 ? -weight : weight);
     if (strcmp(o->diff.unit, "ns") == 0) {
-        format_seconds(text, (double)size / 1e9);
+        units_format_seconds(text, (double)size / 1e9);
     } else {
-        format_bytes(text, size);
+        units_format_bytes(text, size);
     }
-    return gs_arena_printf(&o->arena, "%s", text);
+    return arena_printf(&o->arena, "%s", text);
 }
 
 /* "The peak of tensors", "The peaks of 8 ranks together" */
-static const char *subject(struct gs_diff_owner *o)
+static const char *subject(struct diff_owner *o)
 {
-    static const char *const subjects[GS_PROFILES_N] = {
-        [GS_PROFILE_PEAK] = "The peak",
-        [GS_PROFILE_OOM] = "What was live when memory ran out",
-        [GS_PROFILE_END] = "What was live at the end",
-        [GS_PROFILE_AT] = "What was live then",
-        [GS_PROFILE_ALLOCATED] = "What was allocated over the run",
-        [GS_PROFILE_WAITS] = "The time waited for the GPU",
-        [GS_PROFILE_COPIES] = "What was copied",
+    static const char *const subjects[PROFILE_KINDS_N] = {
+        [PROFILE_PEAK] = "The peak",
+        [PROFILE_OOM] = "What was live when memory ran out",
+        [PROFILE_END] = "What was live at the end",
+        [PROFILE_AT] = "What was live then",
+        [PROFILE_ALLOCATED] = "What was allocated over the run",
+        [PROFILE_WAITS] = "The time waited for the GPU",
+        [PROFILE_COPIES] = "What was copied",
     };
-    struct gs_diff *d = &o->diff;
-    const char *of = d->layer && d->wish.what == GS_PROFILE_PEAK ? gs_arena_printf(&o->arena, " of %s", d->layer) : "";
-    if (d->units_n > 1 && d->wish.what == GS_PROFILE_PEAK) {
-        return gs_arena_printf(&o->arena, "The sum of %zu peaks%s", d->units_n, of);
+    struct diff *d = &o->diff;
+    const char *of = d->layer && d->wish.what == PROFILE_PEAK ? arena_printf(&o->arena, " of %s", d->layer) : "";
+    if (d->units_n > 1 && d->wish.what == PROFILE_PEAK) {
+        return arena_printf(&o->arena, "The sum of %zu peaks%s", d->units_n, of);
     }
-    return gs_arena_printf(&o->arena, "%s%s", subjects[d->wish.what], of);
+    return arena_printf(&o->arena, "%s%s", subjects[d->wish.what], of);
 }
 
 static const char *base(const char *path)
@@ -48,113 +48,111 @@ static const char *base(const char *path)
 }
 
 /* "activations at model.py:88 in Block.forward" */
-static const char *row_text(struct gs_diff_owner *o, const struct gs_diff_row *r)
+static const char *row_text(struct diff_owner *o, const struct diff_row *r)
 {
     char site[1024];
-    const struct gs_site *s = &r->site[r->there[GS_AFTER]];
+    const struct result_site *s = &r->site[r->there[DIFF_AFTER]];
     switch (o->diff.wish.by) {
-    case GS_DIFF_CATEGORY:
-        return r->category == GS_CATEGORY_UNKNOWN ? "what has no category" : gs_category_text(r->category);
-    case GS_DIFF_OWNER: return r->name;
-    case GS_DIFF_FILE: return s->known ? base(s->file) : "an unknown place";
-    case GS_DIFF_FUNCTION:
-        return s->function ? gs_arena_printf(&o->arena, "%s in %s", s->function, base(s->file))
-                           : gs_arena_printf(&o->arena, "%s", gs_site_text(s, site, sizeof site));
+    case DIFF_CATEGORY:
+        return r->category == RESULT_CATEGORY_UNKNOWN ? "what has no category" : result_category_text(r->category);
+    case DIFF_OWNER: return r->name;
+    case DIFF_FILE: return s->known ? base(s->file) : "an unknown place";
+    case DIFF_FUNCTION:
+        return s->function ? arena_printf(&o->arena, "%s in %s", s->function, base(s->file))
+                           : arena_printf(&o->arena, "%s", site_text(s, site, sizeof site));
     default:
-        return gs_arena_printf(&o->arena, "%s%s%s",
-                               r->category != GS_CATEGORY_UNKNOWN ? gs_category_text(r->category) : "",
-                               r->category != GS_CATEGORY_UNKNOWN ? " at " : "", gs_site_text(s, site, sizeof site));
+        return arena_printf(&o->arena, "%s%s%s",
+                            r->category != RESULT_CATEGORY_UNKNOWN ? result_category_text(r->category) : "",
+                            r->category != RESULT_CATEGORY_UNKNOWN ? " at " : "", site_text(s, site, sizeof site));
     }
 }
 
 /* The widest row that grew, or that shrank. */
-static const struct gs_diff_row *widest(const struct gs_diff *d, bool grown)
+static const struct diff_row *widest(const struct diff *d, bool grown)
 {
     for (size_t i = 0; i < d->rows_n; i++) {
-        if ((gs_diff_change(&d->rows[i].sum) > 0) == grown) {
+        if ((diff_change(&d->rows[i].sum) > 0) == grown) {
             return &d->rows[i];
         }
     }
     return NULL;
 }
 
-static const char *with_change(struct gs_diff_owner *o, const struct gs_diff_row *r)
+static const char *with_change(struct diff_owner *o, const struct diff_row *r)
 {
-    int64_t change = gs_diff_change(&r->sum);
-    return gs_arena_printf(&o->arena, "%s (%s%s)", row_text(o, r), change < 0 ? "-" : "+", amount(o, change));
+    int64_t change = diff_change(&r->sum);
+    return arena_printf(&o->arena, "%s (%s%s)", row_text(o, r), change < 0 ? "-" : "+", amount(o, change));
 }
 
-static const char *share_text(struct gs_diff_owner *o, int64_t before, int64_t change)
+static const char *share_text(struct diff_owner *o, int64_t before, int64_t change)
 {
     char text[UNITS_TEXT];
     if (before <= 0) {
         return "";
     }
-    format_share(text, fabs((double)change / (double)before));
-    return gs_arena_printf(&o->arena, " (%s%s)", change < 0 ? "-" : "+", text);
+    units_format_share(text, fabs((double)change / (double)before));
+    return arena_printf(&o->arena, " (%s%s)", change < 0 ? "-" : "+", text);
 }
 
 /* Little or no change in sum: what came and went is then what there is to say. */
-static const char *same_text(struct gs_diff_owner *o, const char *of)
+static const char *same_text(struct diff_owner *o, const char *of)
 {
-    const struct gs_diff *d = &o->diff;
-    const struct gs_diff_row *up = widest(d, true), *down = widest(d, false);
-    const char *after = amount(o, d->total.weight[GS_AFTER]);
-    int64_t change = gs_diff_change(&d->total);
-    const char *by =
-        change ? gs_arena_printf(&o->arena, " but for %s%s", change < 0 ? "-" : "+", amount(o, change)) : "";
+    const struct diff *d = &o->diff;
+    const struct diff_row *up = widest(d, true), *down = widest(d, false);
+    const char *after = amount(o, d->total.weight[DIFF_AFTER]);
+    int64_t change = diff_change(&d->total);
+    const char *by = change ? arena_printf(&o->arena, " but for %s%s", change < 0 ? "-" : "+", amount(o, change)) : "";
     if (!up && !down) {
-        return gs_arena_printf(&o->arena, "%s is the same%s: %s", of, by, after);
+        return arena_printf(&o->arena, "%s is the same%s: %s", of, by, after);
     }
     if (up && down) {
-        return gs_arena_printf(&o->arena, "%s is the same in sum%s, %s; what changed: %s and %s", of, by, after,
-                               with_change(o, up), with_change(o, down));
+        return arena_printf(&o->arena, "%s is the same in sum%s, %s; what changed: %s and %s", of, by, after,
+                            with_change(o, up), with_change(o, down));
     }
-    return gs_arena_printf(&o->arena, "%s is the same%s, %s; what changed: %s", of, by, after,
-                           with_change(o, up ? up : down));
+    return arena_printf(&o->arena, "%s is the same%s, %s; what changed: %s", of, by, after,
+                        with_change(o, up ? up : down));
 }
 
-static const char *verdict(struct gs_diff_owner *o)
+static const char *verdict(struct diff_owner *o)
 {
-    const struct gs_diff *d = &o->diff;
+    const struct diff *d = &o->diff;
     const char *of = subject(o);
-    int64_t before = d->total.weight[GS_BEFORE], after = d->total.weight[GS_AFTER], change = after - before;
+    int64_t before = d->total.weight[DIFF_BEFORE], after = d->total.weight[DIFF_AFTER], change = after - before;
     int64_t larger = before > after ? before : after;
-    if (!d->total.count[GS_BEFORE] && !d->total.count[GS_AFTER]) {
-        return d->wish.what == GS_PROFILE_OOM ? "Neither run ran out of memory" : "Neither run has anything of this";
+    if (!d->total.count[DIFF_BEFORE] && !d->total.count[DIFF_AFTER]) {
+        return d->wish.what == PROFILE_OOM ? "Neither run ran out of memory" : "Neither run has anything of this";
     }
-    if (!d->total.count[GS_BEFORE] || !d->total.count[GS_AFTER]) {
-        int has = d->total.count[GS_AFTER] > 0;
-        return gs_arena_printf(&o->arena, "Only the %s run %s: %s, heaviest %s", has ? "second" : "first",
-                               d->wish.what == GS_PROFILE_OOM ? "ran out of memory" : "has anything of this",
-                               amount(o, d->total.weight[has]), d->rows_n ? row_text(o, &d->rows[0]) : "unknown");
+    if (!d->total.count[DIFF_BEFORE] || !d->total.count[DIFF_AFTER]) {
+        int has = d->total.count[DIFF_AFTER] > 0;
+        return arena_printf(&o->arena, "Only the %s run %s: %s, heaviest %s", has ? "second" : "first",
+                            d->wish.what == PROFILE_OOM ? "ran out of memory" : "has anything of this",
+                            amount(o, d->total.weight[has]), d->rows_n ? row_text(o, &d->rows[0]) : "unknown");
     }
     if ((double)(change < 0 ? -change : change) <= steady * (double)larger) {
         return same_text(o, of);
     }
-    const struct gs_diff_row *most = widest(d, change > 0);
-    return gs_arena_printf(&o->arena, "%s %s by %s%s, from %s to %s%s%s", of, change > 0 ? "grew" : "shrank",
-                           amount(o, change), share_text(o, before, change), amount(o, before), amount(o, after),
-                           most ? ": " : "", most ? with_change(o, most) : "");
+    const struct diff_row *most = widest(d, change > 0);
+    return arena_printf(&o->arena, "%s %s by %s%s, from %s to %s%s%s", of, change > 0 ? "grew" : "shrank",
+                        amount(o, change), share_text(o, before, change), amount(o, before), amount(o, after),
+                        most ? ": " : "", most ? with_change(o, most) : "");
 }
 
 /* What is summed over a run grows with the run: beside it, what it comes to in a step. */
-static void per_step(struct gs_diff_owner *o)
+static void per_step(struct diff_owner *o)
 {
-    const struct gs_diff *d = &o->diff;
-    bool summed =
-        d->wish.what == GS_PROFILE_ALLOCATED || d->wish.what == GS_PROFILE_WAITS || d->wish.what == GS_PROFILE_COPIES;
+    const struct diff *d = &o->diff;
+    bool summed = d->wish.what == PROFILE_ALLOCATED || d->wish.what == PROFILE_WAITS || d->wish.what == PROFILE_COPIES;
     for (size_t i = 0; i < d->figures_n && summed; i++) {
-        const struct gs_diff_figure *f = &d->figures[i];
+        const struct diff_figure *f = &d->figures[i];
         if (strcmp(f->key, "steps") == 0 && f->value[0] > 0 && f->value[1] > 0 && f->value[0] != f->value[1]) {
-            gs_diff_note(o, "the first run has %.0f steps and the second %.0f: divided by them it is %s and %s a step",
-                         f->value[0], f->value[1], amount(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
-                         amount(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
+            diff_add_note(o, "the first run has %.0f steps and the second %.0f: divided by them it is %s and %s a step",
+                          f->value[0], f->value[1], amount(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
+                          amount(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
         }
     }
 }
 
-static const struct gs_oom_verdict *fatal(const struct gs_report *r)
+static const struct result_oom_verdict *fatal(const struct result_report *r)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
         if (r->ooms[i].fatal) {
@@ -165,21 +163,21 @@ static const struct gs_oom_verdict *fatal(const struct gs_report *r)
 }
 
 /* One ran out of memory and the other did not: that is what anybody asks first. */
-static const char *failure(struct gs_diff_owner *o, const struct gs_diff_side side[2])
+static const char *failure(struct diff_owner *o, const struct diff_side side[2])
 {
-    const struct gs_oom_verdict *v[2] = {fatal(side[0].report), fatal(side[1].report)};
+    const struct result_oom_verdict *v[2] = {fatal(side[0].report), fatal(side[1].report)};
     if (!v[0] == !v[1]) {
         return v[0] && v[0]->cause != v[1]->cause
-                   ? gs_arena_printf(&o->arena, "Both ran out of memory: the first of %s, the second of %s",
-                                     gs_cause_word(v[0]->cause), gs_cause_word(v[1]->cause))
-               : v[0] ? gs_arena_printf(&o->arena, "Both ran out of memory: %s", gs_cause_word(v[0]->cause))
+                   ? arena_printf(&o->arena, "Both ran out of memory: the first of %s, the second of %s",
+                                  result_cause_word(v[0]->cause), result_cause_word(v[1]->cause))
+               : v[0] ? arena_printf(&o->arena, "Both ran out of memory: %s", result_cause_word(v[0]->cause))
                       : NULL;
     }
-    return gs_arena_printf(&o->arena, "The %s ran out of memory (%s), the %s did not", v[0] ? "first" : "second",
-                           gs_cause_word(v[0] ? v[0]->cause : v[1]->cause), v[0] ? "second" : "first");
+    return arena_printf(&o->arena, "The %s ran out of memory (%s), the %s did not", v[0] ? "first" : "second",
+                        result_cause_word(v[0] ? v[0]->cause : v[1]->cause), v[0] ? "second" : "first");
 }
 
-void gs_diff_words(struct gs_diff_owner *o, const struct gs_diff_side side[2])
+void diff_write_verdict(struct diff_owner *o, const struct diff_side side[2])
 {
     per_step(o);
     o->diff.verdict = verdict(o);

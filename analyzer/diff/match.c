@@ -24,9 +24,9 @@ struct group { /* one function of one file, on one side */
 };
 
 struct matcher {
-    const struct gs_match_site *a, *b;
-    struct gs_match *m;
-    struct gs_map files_a, files_b; /* numbers that occur */
+    const struct diff_match_site *a, *b;
+    struct diff_match *m;
+    struct map files_a, files_b; /* numbers that occur */
 };
 
 static double ratio(double x, double y)
@@ -35,15 +35,15 @@ static double ratio(double x, double y)
     return most <= 0 ? 1 : least / most;
 }
 
-static double mean(const struct gs_match_site *s)
+static double mean(const struct diff_match_site *s)
 {
     return s->count ? (double)s->weight / (double)s->count : 0;
 }
 
 /* Negative: they are not the same line. */
-static double likeness(const struct gs_match_site *a, const struct gs_match_site *b)
+static double likeness(const struct diff_match_site *a, const struct diff_match_site *b)
 {
-    double calls = gs_match_calls(a, b), count = ratio((double)a->count, (double)b->count),
+    double calls = diff_match_calls(a, b), count = ratio((double)a->count, (double)b->count),
            size = ratio(mean(a), mean(b));
     if (calls <= 0 || (a->line != b->line && count < least_ratio && size < least_ratio)) {
         return -1;
@@ -58,7 +58,7 @@ static void pair(struct matcher *x, uint32_t i, uint32_t j, bool function)
     bool same = !function && x->a[i].line == x->b[j].line;
     x->m->of_a[i] = j;
     x->m->of_b[j] = i;
-    x->m->how_a[i] = x->m->how_b[j] = function ? GS_MATCH_FUNCTION : same ? GS_MATCH_SAME : GS_MATCH_LINE;
+    x->m->how_a[i] = x->m->how_b[j] = function ? DIFF_MATCH_FUNCTION : same ? DIFF_MATCH_SAME : DIFF_MATCH_LINE;
 }
 
 /* --- alignment ------------------------------------------------------------------------------------
@@ -66,82 +66,82 @@ static void pair(struct matcher *x, uint32_t i, uint32_t j, bool function)
 
 struct cell {
     double worth;  /* of the best chain that ends here; negative: they are not the same line */
-    uint32_t back; /* the cell before it, GS_MATCH_ALONE */
+    uint32_t back; /* the cell before it, DIFF_MATCH_ALONE */
 };
 
 /* The best chains' ends so far: of all, up to each column; and of those moved by so many lines. */
 struct ends {
     uint32_t *column;
-    struct gs_map by_offset;
+    struct map by_offset;
 };
 
-static void fill_row(struct cell *cells, const struct gs_match_site *const *a, const struct gs_match_site *const *b,
+static void fill_row(struct cell *cells, const struct diff_match_site *const *a, const struct diff_match_site *const *b,
                      size_t row, size_t columns, struct ends *ends)
 {
-    uint32_t best = GS_MATCH_ALONE; /* of the columns before this one */
+    uint32_t best = DIFF_MATCH_ALONE; /* of the columns before this one */
     for (size_t j = 0; j < columns; j++) {
         uint32_t at = (uint32_t)(row * columns + j);
         struct cell *cell = &cells[at];
-        *cell = (struct cell){likeness(a[row], b[j]), GS_MATCH_ALONE};
+        *cell = (struct cell){likeness(a[row], b[j]), DIFF_MATCH_ALONE};
         if (cell->worth >= 0) {
-            uint32_t moved = gs_map_get(&ends->by_offset, (uint64_t)(b[j]->line - (int64_t)a[row]->line));
-            double by_any = best != GS_MATCH_ALONE ? cells[best].worth : 0;
-            double by_moved = moved != GS_MAP_NEW ? cells[moved].worth + worth_offset : -1;
+            uint32_t moved = map_get(&ends->by_offset, (uint64_t)(b[j]->line - (int64_t)a[row]->line));
+            double by_any = best != DIFF_MATCH_ALONE ? cells[best].worth : 0;
+            double by_moved = moved != MAP_NEW ? cells[moved].worth + worth_offset : -1;
             cell->back = by_moved > by_any ? moved : best;
             cell->worth += by_moved > by_any ? by_moved : by_any;
         }
         uint32_t here = ends->column[j];
-        if (here != GS_MATCH_ALONE && (best == GS_MATCH_ALONE || cells[here].worth > cells[best].worth)) {
+        if (here != DIFF_MATCH_ALONE && (best == DIFF_MATCH_ALONE || cells[here].worth > cells[best].worth)) {
             best = here;
         }
     }
 }
 
-static void add_row(const struct cell *cells, const struct gs_match_site *const *a,
-                    const struct gs_match_site *const *b, size_t row, size_t columns, struct ends *ends)
+static void add_row(const struct cell *cells, const struct diff_match_site *const *a,
+                    const struct diff_match_site *const *b, size_t row, size_t columns, struct ends *ends)
 {
     for (size_t j = 0; j < columns; j++) {
         uint32_t at = (uint32_t)(row * columns + j);
         if (cells[at].worth < 0) {
             continue;
         }
-        uint32_t *moved = gs_map_at(&ends->by_offset, (uint64_t)(b[j]->line - (int64_t)a[row]->line));
-        if (*moved == GS_MAP_NEW || cells[at].worth > cells[*moved].worth) {
+        uint32_t *moved = map_at(&ends->by_offset, (uint64_t)(b[j]->line - (int64_t)a[row]->line));
+        if (*moved == MAP_NEW || cells[at].worth > cells[*moved].worth) {
             *moved = at;
         }
-        if (ends->column[j] == GS_MATCH_ALONE || cells[at].worth > cells[ends->column[j]].worth) {
+        if (ends->column[j] == DIFF_MATCH_ALONE || cells[at].worth > cells[ends->column[j]].worth) {
             ends->column[j] = at;
         }
     }
 }
 
-/* partner[i] of row i, GS_MATCH_ALONE. */
-static void align(const struct gs_match_site *const *a, size_t rows, const struct gs_match_site *const *b,
+/* partner[i] of row i, DIFF_MATCH_ALONE. */
+static void align(const struct diff_match_site *const *a, size_t rows, const struct diff_match_site *const *b,
                   size_t columns, uint32_t *partner)
 {
-    struct cell *cells = gs_realloc(NULL, rows * columns, sizeof *cells);
-    struct ends ends = {.column = gs_realloc(NULL, columns, sizeof *ends.column)};
-    uint32_t best = GS_MATCH_ALONE;
+    struct cell *cells = arena_realloc(NULL, rows * columns, sizeof *cells);
+    struct ends ends = {.column = arena_realloc(NULL, columns, sizeof *ends.column)};
+    uint32_t best = DIFF_MATCH_ALONE;
     memset(ends.column, 0xff, columns * sizeof *ends.column);
     for (size_t i = 0; i < rows; i++) {
-        partner[i] = GS_MATCH_ALONE;
+        partner[i] = DIFF_MATCH_ALONE;
         fill_row(cells, a, b, i, columns, &ends);
         add_row(cells, a, b, i, columns, &ends);
     }
     for (size_t j = 0; j < columns; j++) {
         uint32_t here = ends.column[j];
-        best =
-            here != GS_MATCH_ALONE && (best == GS_MATCH_ALONE || cells[here].worth > cells[best].worth) ? here : best;
+        best = here != DIFF_MATCH_ALONE && (best == DIFF_MATCH_ALONE || cells[here].worth > cells[best].worth) ? here
+                                                                                                               : best;
     }
-    for (; best != GS_MATCH_ALONE; best = cells[best].back) {
+    for (; best != DIFF_MATCH_ALONE; best = cells[best].back) {
         partner[best / columns] = (uint32_t)(best % columns);
     }
     free(ends.column);
-    gs_map_free(&ends.by_offset);
+    map_free(&ends.by_offset);
     free(cells);
 }
 
-static int site_order(const struct gs_match_site *a, const struct gs_match_site *b)
+static int site_order(const struct diff_match_site *a, const struct diff_match_site *b)
 {
     if (a->line != b->line) {
         return a->line < b->line ? -1 : 1;
@@ -159,7 +159,7 @@ static int site_order(const struct gs_match_site *a, const struct gs_match_site 
 }
 
 /* Of equally good alignments either may be found: which of the sides comes first must not decide. */
-static bool turned(const struct gs_match_site *const *a, size_t an, const struct gs_match_site *const *b, size_t bn)
+static bool turned(const struct diff_match_site *const *a, size_t an, const struct diff_match_site *const *b, size_t bn)
 {
     if (an != bn) {
         return an > bn;
@@ -174,12 +174,12 @@ static bool turned(const struct gs_match_site *const *a, size_t an, const struct
 }
 
 /* Sites of a group that have no partner yet. */
-static size_t alone(const struct gs_match_site *sites, const uint32_t *of, const struct group *g,
-                    const struct gs_match_site **list, uint32_t *number)
+static size_t alone(const struct diff_match_site *sites, const uint32_t *of, const struct group *g,
+                    const struct diff_match_site **list, uint32_t *number)
 {
     size_t n = 0;
     for (size_t i = 0; i < g->n && n < GROUP; i++) {
-        if (of[g->sites[i]] == GS_MATCH_ALONE) {
+        if (of[g->sites[i]] == DIFF_MATCH_ALONE) {
             number[n] = g->sites[i];
             list[n++] = &sites[g->sites[i]];
         }
@@ -189,10 +189,11 @@ static size_t alone(const struct gs_match_site *sites, const uint32_t *of, const
 
 /* As many lines, all of them moved as far, that call the same in the same order: only sizes and counts differ,
  * and of a batch twice as large these mislead. */
-static bool same_shape(const struct gs_match_site *const *a, size_t an, const struct gs_match_site *const *b, size_t bn)
+static bool same_shape(const struct diff_match_site *const *a, size_t an, const struct diff_match_site *const *b,
+                       size_t bn)
 {
     for (size_t i = 0; an == bn && i < an; i++) {
-        if ((int64_t)b[i]->line - a[i]->line != (int64_t)b[0]->line - a[0]->line || gs_match_calls(a[i], b[i]) < 1) {
+        if ((int64_t)b[i]->line - a[i]->line != (int64_t)b[0]->line - a[0]->line || diff_match_calls(a[i], b[i]) < 1) {
             return false;
         }
     }
@@ -201,8 +202,8 @@ static bool same_shape(const struct gs_match_site *const *a, size_t an, const st
 
 static void align_groups(struct matcher *x, const struct group *f, const struct group *g, bool function)
 {
-    const struct gs_match_site **a = gs_realloc(NULL, f->n, sizeof *a), **b = gs_realloc(NULL, g->n, sizeof *b);
-    uint32_t *na = gs_realloc(NULL, f->n, sizeof *na), *nb = gs_realloc(NULL, g->n, sizeof *nb);
+    const struct diff_match_site **a = arena_realloc(NULL, f->n, sizeof *a), **b = arena_realloc(NULL, g->n, sizeof *b);
+    uint32_t *na = arena_realloc(NULL, f->n, sizeof *na), *nb = arena_realloc(NULL, g->n, sizeof *nb);
     size_t an = alone(x->a, x->m->of_a, f, a, na), bn = alone(x->b, x->m->of_b, g, b, nb);
     if (same_shape(a, an, b, bn)) {
         for (size_t i = 0; i < an; i++) {
@@ -210,10 +211,10 @@ static void align_groups(struct matcher *x, const struct group *f, const struct 
         }
     } else if (an && bn && an * bn <= CELLS) {
         bool turn = turned(a, an, b, bn);
-        uint32_t *partner = gs_realloc(NULL, turn ? bn : an, sizeof *partner);
+        uint32_t *partner = arena_realloc(NULL, turn ? bn : an, sizeof *partner);
         align(turn ? b : a, turn ? bn : an, turn ? a : b, turn ? an : bn, partner);
         for (size_t i = 0; i < (turn ? bn : an); i++) {
-            if (partner[i] != GS_MATCH_ALONE) {
+            if (partner[i] != DIFF_MATCH_ALONE) {
                 pair(x, turn ? na[partner[i]] : na[i], turn ? nb[i] : nb[partner[i]], function);
             }
         }
@@ -226,14 +227,14 @@ static void align_groups(struct matcher *x, const struct group *f, const struct 
 }
 
 /* The paired line next to position `at` of the group, before or after it, was moved by some lines. */
-static bool moved_beside(const struct gs_match_site *own, const uint32_t *of, const struct group *f, size_t at,
-                         const struct gs_match_site *others)
+static bool moved_beside(const struct diff_match_site *own, const uint32_t *of, const struct group *f, size_t at,
+                         const struct diff_match_site *others)
 {
     for (int step = -1; step <= 1; step += 2) {
         for (size_t i = at; (step < 0 ? i > 0 : i + 1 < f->n);) {
             i = step < 0 ? i - 1 : i + 1;
             uint32_t site = f->sites[i], other = of[site];
-            if (other != GS_MATCH_ALONE) {
+            if (other != DIFF_MATCH_ALONE) {
                 if (own[site].line != others[other].line) {
                     return true;
                 }
@@ -250,7 +251,7 @@ static void pair_in_place(struct matcher *x, const struct group *f, const struct
     for (size_t i = 0, j = 0; i < f->n && j < g->n;) {
         uint32_t s = f->sites[i], t = g->sites[j];
         int line = x->a[s].line, other = x->b[t].line;
-        if (line == other && x->m->of_a[s] == GS_MATCH_ALONE && x->m->of_b[t] == GS_MATCH_ALONE &&
+        if (line == other && x->m->of_a[s] == DIFF_MATCH_ALONE && x->m->of_b[t] == DIFF_MATCH_ALONE &&
             !moved_beside(x->a, x->m->of_a, f, i, x->b) && !moved_beside(x->b, x->m->of_b, g, j, x->a)) {
             pair(x, s, t, false);
         }
@@ -259,28 +260,28 @@ static void pair_in_place(struct matcher *x, const struct group *f, const struct
     }
 }
 
-static bool identical(const struct gs_match_site *a, const struct gs_match_site *b)
+static bool identical(const struct diff_match_site *a, const struct diff_match_site *b)
 {
-    return a->weight == b->weight && a->count == b->count && a->weight > 0 && gs_match_calls(a, b) >= 1;
+    return a->weight == b->weight && a->count == b->count && a->weight > 0 && diff_match_calls(a, b) >= 1;
 }
 
 /* Out of order: lines that call the same, with exactly the same sizes, and that have no double. */
 static void pair_identical(struct matcher *x, const struct group *f, const struct group *g)
 {
     for (size_t i = 0; i < f->n && f->n <= GROUP && g->n <= GROUP; i++) {
-        uint32_t s = f->sites[i], t = GS_MATCH_ALONE;
+        uint32_t s = f->sites[i], t = DIFF_MATCH_ALONE;
         size_t here = 0, there = 0;
-        if (x->m->of_a[s] != GS_MATCH_ALONE) {
+        if (x->m->of_a[s] != DIFF_MATCH_ALONE) {
             continue;
         }
         for (size_t j = 0; j < g->n; j++) {
-            if (x->m->of_b[g->sites[j]] == GS_MATCH_ALONE && identical(&x->a[s], &x->b[g->sites[j]])) {
+            if (x->m->of_b[g->sites[j]] == DIFF_MATCH_ALONE && identical(&x->a[s], &x->b[g->sites[j]])) {
                 t = g->sites[j];
                 there++;
             }
         }
         for (size_t k = 0; k < f->n && there == 1; k++) {
-            here += x->m->of_a[f->sites[k]] == GS_MATCH_ALONE && identical(&x->a[f->sites[k]], &x->b[t]);
+            here += x->m->of_a[f->sites[k]] == DIFF_MATCH_ALONE && identical(&x->a[f->sites[k]], &x->b[t]);
         }
         if (here == 1) {
             pair(x, s, t, false);
@@ -298,7 +299,7 @@ struct groups {
 };
 
 struct sorted {
-    const struct gs_match_site *sites;
+    const struct diff_match_site *sites;
     const uint32_t *file;
 };
 
@@ -315,9 +316,9 @@ static int by_function(const void *p, const void *q, void *self)
     return order ? order : (s->sites[i].line > s->sites[j].line) - (s->sites[i].line < s->sites[j].line);
 }
 
-static struct groups groups_of(const struct gs_match_site *sites, const uint32_t *file, size_t n)
+static struct groups groups_of(const struct diff_match_site *sites, const uint32_t *file, size_t n)
 {
-    struct groups g = {.order = gs_realloc(NULL, n, sizeof *g.order)};
+    struct groups g = {.order = arena_realloc(NULL, n, sizeof *g.order)};
     struct sorted s = {sites, file};
     for (size_t i = 0; i < n; i++) {
         g.order[i] = (uint32_t)i;
@@ -329,7 +330,7 @@ static struct groups groups_of(const struct gs_match_site *sites, const uint32_t
         uint32_t at = g.order[i];
         struct group *last = g.n ? &g.list[g.n - 1] : NULL;
         if (!last || group_order(last->file, last->function, file[at], sites[at].function) != 0) {
-            last = GS_PUSH(g.list, g.n, g.cap);
+            last = ARENA_PUSH(g.list, g.n, g.cap);
             *last = (struct group){file[at], sites[at].function, &g.order[i], 0};
         }
         last->n++;
@@ -340,7 +341,7 @@ static struct groups groups_of(const struct gs_match_site *sites, const uint32_t
 static bool untouched(const uint32_t *of, const struct group *g)
 {
     for (size_t i = 0; i < g->n; i++) {
-        if (of[g->sites[i]] != GS_MATCH_ALONE) {
+        if (of[g->sites[i]] != DIFF_MATCH_ALONE) {
             return false;
         }
     }
@@ -348,15 +349,15 @@ static bool untouched(const uint32_t *of, const struct group *g)
 }
 
 /* The sum over the lines of one function of how alike its likest line in the other is, 0 … 1 each. */
-static double likest(const struct gs_match_site *a, const struct group *f, const struct gs_match_site *b,
+static double likest(const struct diff_match_site *a, const struct group *f, const struct diff_match_site *b,
                      const struct group *g)
 {
     double sum = 0;
     for (size_t i = 0; i < f->n; i++) {
         double most = 0;
         for (size_t j = 0; j < g->n; j++) {
-            const struct gs_match_site *s = &a[f->sites[i]], *t = &b[g->sites[j]];
-            double like = gs_match_calls(s, t) * (identical(s, t) ? 1 : 0.5 + 0.4 * ratio(mean(s), mean(t)));
+            const struct diff_match_site *s = &a[f->sites[i]], *t = &b[g->sites[j]];
+            double like = diff_match_calls(s, t) * (identical(s, t) ? 1 : 0.5 + 0.4 * ratio(mean(s), mean(t)));
             most = like > most ? like : most;
         }
         sum += most;
@@ -412,7 +413,7 @@ static bool may_be(const struct matcher *x, const struct group *s, const struct 
 {
     if (same_name) {
         return strcmp(s->function, t->function) == 0 && s->file != t->file &&
-               (gs_map_get(&x->files_b, s->file) != GS_MAP_NEW || gs_map_get(&x->files_a, t->file) != GS_MAP_NEW);
+               (map_get(&x->files_b, s->file) != MAP_NEW || map_get(&x->files_a, t->file) != MAP_NEW);
     }
     return s->file == t->file && strcmp(t->function, "<module>") != 0;
 }
@@ -431,7 +432,7 @@ static void pair_renamed(struct matcher *x, const struct groups *f, const struct
             if (may_be(x, s, t, same_name) && untouched(x->m->of_b, t)) {
                 double alike = functions_alike(x, s, t);
                 if (alike >= (same_name ? renamed_calls / 2 : renamed_calls)) {
-                    *GS_PUSH(list, n, cap) = (struct renaming){i, j, alike};
+                    *ARENA_PUSH(list, n, cap) = (struct renaming){i, j, alike};
                 }
             }
         }
@@ -455,26 +456,27 @@ static void pair_functions(struct matcher *x, const struct groups *f, const stru
     }
 }
 
-struct gs_match *gs_match_sites(const struct gs_match_site *a, size_t an, const struct gs_match_site *b, size_t bn)
+struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, const struct diff_match_site *b,
+                                    size_t bn)
 {
-    struct gs_match *m = gs_realloc(NULL, 1, sizeof *m);
-    *m = (struct gs_match){.of_a = gs_realloc(NULL, an, sizeof *m->of_a),
-                           .of_b = gs_realloc(NULL, bn, sizeof *m->of_b),
-                           .file_a = gs_realloc(NULL, an, sizeof *m->file_a),
-                           .file_b = gs_realloc(NULL, bn, sizeof *m->file_b),
-                           .how_a = gs_realloc(NULL, an, 1),
-                           .how_b = gs_realloc(NULL, bn, 1)};
+    struct diff_match *m = arena_realloc(NULL, 1, sizeof *m);
+    *m = (struct diff_match){.of_a = arena_realloc(NULL, an, sizeof *m->of_a),
+                             .of_b = arena_realloc(NULL, bn, sizeof *m->of_b),
+                             .file_a = arena_realloc(NULL, an, sizeof *m->file_a),
+                             .file_b = arena_realloc(NULL, bn, sizeof *m->file_b),
+                             .how_a = arena_realloc(NULL, an, 1),
+                             .how_b = arena_realloc(NULL, bn, 1)};
     memset(m->of_a, 0xff, an * sizeof *m->of_a);
     memset(m->of_b, 0xff, bn * sizeof *m->of_b);
     memset(m->how_a, 0, an);
     memset(m->how_b, 0, bn);
     struct matcher x = {.a = a, .b = b, .m = m};
-    gs_match_paths(m, a, an, b, bn);
+    diff_match_paths(m, a, an, b, bn);
     for (size_t i = 0; i < an; i++) {
-        *gs_map_at(&x.files_a, m->file_a[i]) = 1;
+        *map_at(&x.files_a, m->file_a[i]) = 1;
     }
     for (size_t j = 0; j < bn; j++) {
-        *gs_map_at(&x.files_b, m->file_b[j]) = 1;
+        *map_at(&x.files_b, m->file_b[j]) = 1;
     }
     struct groups f = groups_of(a, m->file_a, an), g = groups_of(b, m->file_b, bn);
     pair_functions(&x, &f, &g);
@@ -484,12 +486,12 @@ struct gs_match *gs_match_sites(const struct gs_match_site *a, size_t an, const 
     free(f.list);
     free(g.order);
     free(g.list);
-    gs_map_free(&x.files_a);
-    gs_map_free(&x.files_b);
+    map_free(&x.files_a);
+    map_free(&x.files_b);
     return m;
 }
 
-void gs_match_free(struct gs_match *match)
+void diff_match_free(struct diff_match *match)
 {
     if (match) {
         free(match->of_a);

@@ -14,10 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GS_MATCH_ALONE UINT32_MAX
+#define DIFF_MATCH_ALONE UINT32_MAX
 
 /* A line that calls, as one recording saw it: (file, function, line) is there once. */
-struct gs_match_site {
+struct diff_match_site {
     const char *file, *function; /* never NULL; "" unknown */
     int line;                    /* 0 unknown */
     bool program;                /* in the file that was started */
@@ -27,46 +27,47 @@ struct gs_match_site {
     uint64_t count;
 };
 
-enum gs_match_how {
-    GS_MATCH_NONE,
-    GS_MATCH_SAME,    /* the same function and line of what is the same file by its path */
-    GS_MATCH_LINE,    /* the same function, another line: inferred, as all below */
-    GS_MATCH_FUNCTION /* the function has another name, or stands in another file */
+enum diff_match_how {
+    DIFF_MATCH_NONE,
+    DIFF_MATCH_SAME,    /* the same function and line of what is the same file by its path */
+    DIFF_MATCH_LINE,    /* the same function, another line: inferred, as all below */
+    DIFF_MATCH_FUNCTION /* the function has another name, or stands in another file */
 };
 
-enum gs_match_path {
-    GS_MATCH_PATH_SAME,
-    GS_MATCH_PATH_LIBRARY, /* the same file of an installed package or of Python's own library */
-    GS_MATCH_PATH_END,     /* the ends of the paths are the same: another checkout */
-    GS_MATCH_PATH_RENAMED  /* another name; they have functions in common */
+enum diff_match_path {
+    DIFF_MATCH_PATH_SAME,
+    DIFF_MATCH_PATH_LIBRARY, /* the same file of an installed package or of Python's own library */
+    DIFF_MATCH_PATH_END,     /* the ends of the paths are the same: another checkout */
+    DIFF_MATCH_PATH_RENAMED  /* another name; they have functions in common */
 };
-struct gs_match_file {
+struct diff_match_file {
     const char *a, *b;
-    enum gs_match_path path;
+    enum diff_match_path path;
 };
 
-struct gs_match {
-    uint32_t *of_a, *of_b;       /* index on the other side, GS_MATCH_ALONE */
-    uint8_t *how_a, *how_b;      /* enum gs_match_how */
-    uint32_t *file_a, *file_b;   /* numbers of the sites' files: equal ones were paired */
-    struct gs_match_file *files; /* that were paired, in the order of the first side's names */
+struct diff_match {
+    uint32_t *of_a, *of_b;         /* index on the other side, DIFF_MATCH_ALONE */
+    uint8_t *how_a, *how_b;        /* enum diff_match_how */
+    uint32_t *file_a, *file_b;     /* numbers of the sites' files: equal ones were paired */
+    struct diff_match_file *files; /* that were paired, in the order of the first side's names */
     size_t files_n;
 };
 
-/* Lives until gs_match_free; the strings are the sites'. */
-struct gs_match *gs_match_sites(const struct gs_match_site *a, size_t an, const struct gs_match_site *b, size_t bn);
-void gs_match_free(struct gs_match *match);
+/* Lives until diff_match_free; the strings are the sites'. */
+struct diff_match *diff_match_sites(const struct diff_match_site *a, size_t an, const struct diff_match_site *b,
+                                    size_t bn);
+void diff_match_free(struct diff_match *match);
 
 /* match_files.c. The part of a path that says which file of a library it is ("torch/nn/x.py"), the same under
  * every prefix and Python version; NULL: it is no library's. */
-const char *gs_match_library(const char *file);
+const char *diff_match_library(const char *file);
 /* How many folders and file names two paths have in common, from the end. */
-unsigned gs_match_end(const char *a, const char *b);
+unsigned diff_match_end(const char *a, const char *b);
 /* Pairs the files of both sides: file_a[i] and file_b[j] become equal numbers for sites whose files are the
  * same, other numbers for all others. */
-void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an, const struct gs_match_site *b,
-                    size_t bn);
+void diff_match_paths(struct diff_match *match, const struct diff_match_site *a, size_t an,
+                      const struct diff_match_site *b, size_t bn);
 /* The share of what two sites call that both call, 0 … 1. */
-double gs_match_calls(const struct gs_match_site *a, const struct gs_match_site *b);
+double diff_match_calls(const struct diff_match_site *a, const struct diff_match_site *b);
 
 #endif

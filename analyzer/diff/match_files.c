@@ -8,7 +8,7 @@
 
 /* One file of one side, with the functions seen in it. */
 struct file {
-    const char *path, *library; /* gs_match_library */
+    const char *path, *library; /* diff_match_library */
     const char **functions;     /* ascending, each once */
     size_t functions_n;
     size_t from, n; /* its sites, in `order` */
@@ -17,7 +17,7 @@ struct file {
 };
 
 struct side {
-    const struct gs_match_site *sites;
+    const struct diff_match_site *sites;
     size_t n;
     uint32_t *order; /* sites by file, then function */
     struct file *files;
@@ -25,7 +25,7 @@ struct side {
     const char **functions; /* of all files */
 };
 
-const char *gs_match_library(const char *file)
+const char *diff_match_library(const char *file)
 {
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -45,7 +45,7 @@ const char *gs_match_library(const char *file)
     return NULL;
 }
 
-unsigned gs_match_end(const char *a, const char *b)
+unsigned diff_match_end(const char *a, const char *b)
 {
     size_t i = strlen(a), j = strlen(b);
     unsigned parts = 0;
@@ -61,17 +61,17 @@ unsigned gs_match_end(const char *a, const char *b)
 
 static int by_file(const void *x, const void *y, void *self)
 {
-    const struct gs_match_site *s = self, *a = &s[*(const uint32_t *)x], *b = &s[*(const uint32_t *)y];
+    const struct diff_match_site *s = self, *a = &s[*(const uint32_t *)x], *b = &s[*(const uint32_t *)y];
     int order = strcmp(a->file, b->file);
     order = order ? order : strcmp(a->function, b->function);
     return order ? order : (a->line > b->line) - (a->line < b->line);
 }
 
-static void side_fill(struct side *s, const struct gs_match_site *sites, size_t n)
+static void side_fill(struct side *s, const struct diff_match_site *sites, size_t n)
 {
     *s = (struct side){.sites = sites, .n = n};
-    s->order = gs_realloc(NULL, n, sizeof *s->order);
-    s->functions = gs_realloc(NULL, n, sizeof *s->functions);
+    s->order = arena_realloc(NULL, n, sizeof *s->order);
+    s->functions = arena_realloc(NULL, n, sizeof *s->functions);
     for (size_t i = 0; i < n; i++) {
         s->order[i] = (uint32_t)i;
     }
@@ -80,13 +80,13 @@ static void side_fill(struct side *s, const struct gs_match_site *sites, size_t 
     }
     size_t functions = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct gs_match_site *site = &sites[s->order[i]];
+        const struct diff_match_site *site = &sites[s->order[i]];
         if (!s->files_n || strcmp(s->files[s->files_n - 1].path, site->file) != 0) {
-            *GS_PUSH(s->files, s->files_n, s->files_cap) = (struct file){.path = site->file,
-                                                                         .library = gs_match_library(site->file),
-                                                                         .functions = &s->functions[functions],
-                                                                         .from = i,
-                                                                         .partner = GS_MATCH_ALONE};
+            *ARENA_PUSH(s->files, s->files_n, s->files_cap) = (struct file){.path = site->file,
+                                                                            .library = diff_match_library(site->file),
+                                                                            .functions = &s->functions[functions],
+                                                                            .from = i,
+                                                                            .partner = DIFF_MATCH_ALONE};
         }
         struct file *f = &s->files[s->files_n - 1];
         f->n++;
@@ -156,22 +156,22 @@ static void pair(struct side *a, struct side *b, uint32_t i, uint32_t j)
 /* Of candidates that are equally good, those that have no rival on either side. */
 static void pair_alike(struct side *a, struct side *b, const struct candidate *list, size_t n)
 {
-    struct gs_map rivals_a = {0}, rivals_b = {0};
+    struct map rivals_a = {0}, rivals_b = {0};
     for (size_t i = 0; i < n; i++) {
-        if (a->files[list[i].a].partner == GS_MATCH_ALONE && b->files[list[i].b].partner == GS_MATCH_ALONE) {
-            uint32_t *x = gs_map_at(&rivals_a, list[i].a), *y;
-            *x = *x == GS_MAP_NEW ? 1 : 2;
-            y = gs_map_at(&rivals_b, list[i].b);
-            *y = *y == GS_MAP_NEW ? 1 : 2;
+        if (a->files[list[i].a].partner == DIFF_MATCH_ALONE && b->files[list[i].b].partner == DIFF_MATCH_ALONE) {
+            uint32_t *x = map_at(&rivals_a, list[i].a), *y;
+            *x = *x == MAP_NEW ? 1 : 2;
+            y = map_at(&rivals_b, list[i].b);
+            *y = *y == MAP_NEW ? 1 : 2;
         }
     }
     for (size_t i = 0; i < n; i++) {
-        if (gs_map_get(&rivals_a, list[i].a) == 1 && gs_map_get(&rivals_b, list[i].b) == 1) {
+        if (map_get(&rivals_a, list[i].a) == 1 && map_get(&rivals_b, list[i].b) == 1) {
             pair(a, b, list[i].a, list[i].b);
         }
     }
-    gs_map_free(&rivals_a);
-    gs_map_free(&rivals_b);
+    map_free(&rivals_a);
+    map_free(&rivals_b);
 }
 
 enum { CANDIDATES = 1 << 18, LIBRARY = 1 << 20 }; /* more only in a file that somebody made up */
@@ -182,7 +182,7 @@ static unsigned alike(const struct file *a, const struct file *b)
     if (!a->library != !b->library) {
         return 0;
     }
-    return !a->library ? gs_match_end(a->path, b->path) : strcmp(a->library, b->library) == 0 ? LIBRARY : 0;
+    return !a->library ? diff_match_end(a->path, b->path) : strcmp(a->library, b->library) == 0 ? LIBRARY : 0;
 }
 
 static void pair_best(struct side *a, struct side *b, struct candidate *list, size_t n)
@@ -203,14 +203,14 @@ static void pair_by_end(struct side *a, struct side *b)
     struct candidate *list = NULL;
     size_t n = 0, cap = 0;
     for (uint32_t i = 0; i < a->files_n; i++) {
-        for (uint32_t j = 0; j < b->files_n && a->files[i].partner == GS_MATCH_ALONE; j++) {
-            if (b->files[j].partner != GS_MATCH_ALONE) {
+        for (uint32_t j = 0; j < b->files_n && a->files[i].partner == DIFF_MATCH_ALONE; j++) {
+            if (b->files[j].partner != DIFF_MATCH_ALONE) {
                 continue;
             }
             unsigned end = alike(&a->files[i], &b->files[j]);
             size_t functions = end ? shared(&a->files[i], &b->files[j], false) : 0;
             if ((functions || end == LIBRARY) && n < CANDIDATES) {
-                *GS_PUSH(list, n, cap) = (struct candidate){i, j, end, functions};
+                *ARENA_PUSH(list, n, cap) = (struct candidate){i, j, end, functions};
             }
         }
     }
@@ -234,10 +234,10 @@ static double module_calls(const struct side *a, const struct file *x, const str
 {
     double most = 0;
     for (size_t i = 0; i < x->n; i++) {
-        const struct gs_match_site *s = &a->sites[a->order[x->from + i]];
+        const struct diff_match_site *s = &a->sites[a->order[x->from + i]];
         for (size_t j = 0; j < y->n && !named(s->function); j++) {
-            const struct gs_match_site *t = &b->sites[b->order[y->from + j]];
-            double calls = named(t->function) ? 0 : gs_match_calls(s, t);
+            const struct diff_match_site *t = &b->sites[b->order[y->from + j]];
+            double calls = named(t->function) ? 0 : diff_match_calls(s, t);
             most = calls > most ? calls : most;
         }
     }
@@ -251,12 +251,12 @@ static void pair_renamed(struct side *a, struct side *b)
     struct candidate *list = NULL;
     size_t n = 0, cap = 0;
     for (uint32_t i = 0; i < a->files_n; i++) {
-        for (uint32_t j = 0; j < b->files_n && a->files[i].partner == GS_MATCH_ALONE; j++) {
+        for (uint32_t j = 0; j < b->files_n && a->files[i].partner == DIFF_MATCH_ALONE; j++) {
             const struct file *f = &a->files[i], *g = &b->files[j];
             size_t in_f = named_functions(f), in_g = named_functions(g), most = in_f > in_g ? in_f : in_g;
-            size_t both = g->partner == GS_MATCH_ALONE && !f->library && !g->library ? shared(f, g, true) : 0;
+            size_t both = g->partner == DIFF_MATCH_ALONE && !f->library && !g->library ? shared(f, g, true) : 0;
             if (both && 2 * both >= most && n < CANDIDATES) {
-                *GS_PUSH(list, n, cap) = (struct candidate){i, j, 0, both};
+                *ARENA_PUSH(list, n, cap) = (struct candidate){i, j, 0, both};
             }
         }
     }
@@ -268,7 +268,7 @@ static void pair_renamed(struct side *a, struct side *b)
  * other; or neither has any, and what they call is alike. */
 static void pair_programs(struct side *a, struct side *b)
 {
-    uint32_t x = GS_MATCH_ALONE, y = GS_MATCH_ALONE;
+    uint32_t x = DIFF_MATCH_ALONE, y = DIFF_MATCH_ALONE;
     size_t xs = 0, ys = 0;
     for (uint32_t i = 0; i < a->files_n; i++) {
         x = a->files[i].program ? i : x;
@@ -278,7 +278,7 @@ static void pair_programs(struct side *a, struct side *b)
         y = b->files[j].program ? j : y;
         ys += b->files[j].program;
     }
-    if (xs != 1 || ys != 1 || a->files[x].partner != GS_MATCH_ALONE || b->files[y].partner != GS_MATCH_ALONE) {
+    if (xs != 1 || ys != 1 || a->files[x].partner != DIFF_MATCH_ALONE || b->files[y].partner != DIFF_MATCH_ALONE) {
         return;
     }
     const struct file *f = &a->files[x], *g = &b->files[y];
@@ -288,17 +288,17 @@ static void pair_programs(struct side *a, struct side *b)
     }
 }
 
-static enum gs_match_path path_of(const char *a, const char *b)
+static enum diff_match_path path_of(const char *a, const char *b)
 {
-    const char *x = gs_match_library(a), *y = gs_match_library(b);
-    return strcmp(a, b) == 0             ? GS_MATCH_PATH_SAME
-           : x && y && strcmp(x, y) == 0 ? GS_MATCH_PATH_LIBRARY
-           : gs_match_end(a, b)          ? GS_MATCH_PATH_END
-                                         : GS_MATCH_PATH_RENAMED;
+    const char *x = diff_match_library(a), *y = diff_match_library(b);
+    return strcmp(a, b) == 0             ? DIFF_MATCH_PATH_SAME
+           : x && y && strcmp(x, y) == 0 ? DIFF_MATCH_PATH_LIBRARY
+           : diff_match_end(a, b)        ? DIFF_MATCH_PATH_END
+                                         : DIFF_MATCH_PATH_RENAMED;
 }
 
-void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an, const struct gs_match_site *b,
-                    size_t bn)
+void diff_match_paths(struct diff_match *match, const struct diff_match_site *a, size_t an,
+                      const struct diff_match_site *b, size_t bn)
 {
     struct side x, y;
     size_t cap = 0;
@@ -313,23 +313,23 @@ void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_
         for (size_t k = 0; k < f->n; k++) {
             match->file_a[x.order[f->from + k]] = i;
         }
-        if (f->partner != GS_MATCH_ALONE) {
+        if (f->partner != DIFF_MATCH_ALONE) {
             const char *other = y.files[f->partner].path;
-            *GS_PUSH(match->files, match->files_n, cap) =
-                (struct gs_match_file){f->path, other, path_of(f->path, other)};
+            *ARENA_PUSH(match->files, match->files_n, cap) =
+                (struct diff_match_file){f->path, other, path_of(f->path, other)};
         }
     }
     for (uint32_t j = 0; j < y.files_n; j++) {
         const struct file *f = &y.files[j];
         for (size_t k = 0; k < f->n; k++) {
-            match->file_b[y.order[f->from + k]] = f->partner != GS_MATCH_ALONE ? f->partner : (uint32_t)x.files_n + j;
+            match->file_b[y.order[f->from + k]] = f->partner != DIFF_MATCH_ALONE ? f->partner : (uint32_t)x.files_n + j;
         }
     }
     side_free(&x);
     side_free(&y);
 }
 
-double gs_match_calls(const struct gs_match_site *a, const struct gs_match_site *b)
+double diff_match_calls(const struct diff_match_site *a, const struct diff_match_site *b)
 {
     size_t both = 0, all = 0;
     for (size_t i = 0, j = 0; i < a->calls_n || j < b->calls_n; all++) {

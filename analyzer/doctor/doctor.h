@@ -25,7 +25,7 @@ enum doctor_state {
     DOCTOR_PROBLEM, /* it prevents recording */
 };
 
-struct finding {
+struct doctor_finding {
     enum doctor_section section;
     enum doctor_state state;
     const char *id; /* stable, for scripts */
@@ -39,7 +39,7 @@ struct doctor {
     const char *operand; /* Python or program; NULL none */
     bool deep;
 
-    struct finding *list;
+    struct doctor_finding *list;
     size_t n, cap;
 
     /* what checks find out for those after them */
@@ -55,8 +55,8 @@ struct doctor {
 };
 
 /* Adds a finding. `fix` NULL: nothing to do; it is copied. */
-void doctor_say(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id, const char *fix,
-                const char *format, ...) __attribute__((format(printf, 6, 7)));
+void doctor_add_finding(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id,
+                        const char *fix, const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 void doctor_recorder(struct doctor *d);
 void doctor_folder(struct doctor *d);

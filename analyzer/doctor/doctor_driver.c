@@ -98,22 +98,22 @@ static const char *answer(const char *text, const char *key, char *out, size_t s
     return NULL;
 }
 
-static long number(const char *text, const char *key, long otherwise)
+static long read_long(const char *text, const char *key, long otherwise)
 {
     char word[64];
 
     return answer(text, key, word, sizeof word) ? strtol(word, NULL, 10) : otherwise;
 }
 
-static bool ask(struct child *c, const char *what, bool all_devices)
+static bool ask(struct launch_child *c, const char *what, bool all_devices)
 {
     static const char *const argv[] = {"/proc/self/exe", "doctor", NULL};
 
-    *c = (struct child){.argv = argv, .timeout_ms = TIMEOUT_MS};
-    child_set(c, DOCTOR_CHILD, what);
-    child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
-    if (all_devices) child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
-    return child_run(c);
+    *c = (struct launch_child){.argv = argv, .timeout_ms = TIMEOUT_MS};
+    launch_child_set(c, DOCTOR_CHILD, what);
+    launch_child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
+    if (all_devices) launch_child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
+    return launch_child_run(c);
 }
 
 /* ---------------------------------------------------------------- the machine */
@@ -174,9 +174,9 @@ static bool check_permissions(struct doctor *d)
 
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (access(files[i], F_OK) == 0 && access(files[i], R_OK | W_OK) != 0) {
-            doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "permission",
-                       "join the group that owns it (often video), or ask for a GPU in the batch system",
-                       "%s may not be opened: %s", files[i], strerror(errno));
+            doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "permission",
+                               "join the group that owns it (often video), or ask for a GPU in the batch system",
+                               "%s may not be opened: %s", files[i], strerror(errno));
             return false;
         }
     return true;
@@ -208,14 +208,14 @@ static void say_refusal(struct doctor *d, long code)
         }
     if (code == 100 && in_container() && !d->hardware) fix = how_to_share();
     if (code == 100 && d->hidden) {
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "hidden",
-                   "unset CUDA_VISIBLE_DEVICES, or name one of them, counted from 0",
-                   "CUDA_VISIBLE_DEVICES=%s hides the %d GPU%s of this machine: programs see none",
-                   visible ? visible : "", d->hidden, d->hidden == 1 ? "" : "s");
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "hidden",
+                           "unset CUDA_VISIBLE_DEVICES, or name one of them, counted from 0",
+                           "CUDA_VISIBLE_DEVICES=%s hides the %d GPU%s of this machine: programs see none",
+                           visible ? visible : "", d->hidden, d->hidden == 1 ? "" : "s");
         return;
     }
-    doctor_say(d, DOCTOR_DRIVER, code == 100 && !d->hardware ? DOCTOR_WARNING : DOCTOR_PROBLEM, "init", fix,
-               "the driver cannot be used: %s (cuInit: %ld)", text, code);
+    doctor_add_finding(d, DOCTOR_DRIVER, code == 100 && !d->hardware ? DOCTOR_WARNING : DOCTOR_PROBLEM, "init", fix,
+                       "the driver cannot be used: %s (cuInit: %ld)", text, code);
 }
 
 static void say_devices(struct doctor *d, const char *text)
@@ -225,13 +225,14 @@ static void say_devices(struct doctor *d, const char *text)
 
     for (const char *at = text; (at = answer(at, "device", line, sizeof line)); i++) {
         uint64_t bytes = strtoull(line, &end, 10);
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_OK, "device", NULL, "GPU %d: %s, %s", i, *end ? end + 1 : "?",
-                   format_bytes(size, bytes));
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "device", NULL, "GPU %d: %s, %s", i, *end ? end + 1 : "?",
+                           units_format_bytes(size, bytes));
     }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (d->hidden > d->devices)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_OK, "visible", NULL, "CUDA_VISIBLE_DEVICES=%s: %d of %d GPUs are seen",
-                   visible ? visible : "", d->devices, d->hidden);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "visible", NULL,
+                           "CUDA_VISIBLE_DEVICES=%s: %d of %d GPUs are seen", visible ? visible : "", d->devices,
+                           d->hidden);
 }
 
 static void no_driver(struct doctor *d, const char *why)
@@ -239,55 +240,58 @@ static void no_driver(struct doctor *d, const char *why)
     bool mapped = access("/proc/driver/nvidia/version", F_OK) == 0;
 
     if (in_wsl())
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "driver",
-                   "install NVIDIA's driver in Windows (none in Linux); its library is in /usr/lib/wsl/lib",
-                   "libcuda.so.1 cannot be opened: %s", why);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "driver",
+                           "install NVIDIA's driver in Windows (none in Linux); its library is in /usr/lib/wsl/lib",
+                           "libcuda.so.1 cannot be opened: %s", why);
     else if (in_container() && (mapped || d->hardware))
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "container", how_to_share(),
-                   "this container has no GPU, though the machine has one: libcuda.so.1 is not here");
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "container", how_to_share(),
+                           "this container has no GPU, though the machine has one: libcuda.so.1 is not here");
     else if (d->hardware)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "driver", "install NVIDIA's driver (apt install nvidia-driver)",
-                   "this machine has a GPU of NVIDIA's, but no driver: %s", why);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "driver",
+                           "install NVIDIA's driver (apt install nvidia-driver)",
+                           "this machine has a GPU of NVIDIA's, but no driver: %s", why);
     else
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_WARNING, "driver",
-                   "a dry run needs none: gpuspy run --simulate a100-40g -- PROGRAM",
-                   "there is no GPU of NVIDIA's here, and no driver (libcuda.so.1): programs find no GPU to use");
+        doctor_add_finding(
+            d, DOCTOR_DRIVER, DOCTOR_WARNING, "driver",
+            "a dry run needs none: gpuspy run --simulate a100-40g -- PROGRAM",
+            "there is no GPU of NVIDIA's here, and no driver (libcuda.so.1): programs find no GPU to use");
 }
 
 static void check_library(struct doctor *d, const char *path)
 {
     if (strstr(path, "/stubs/"))
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "stub", "take that folder out of LD_LIBRARY_PATH",
-                   "libcuda.so.1 is the Toolkit's stub, made for linking: %s", path);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "stub", "take that folder out of LD_LIBRARY_PATH",
+                           "libcuda.so.1 is the Toolkit's stub, made for linking: %s", path);
     else if (in_wsl() && !strstr(path, "/wsl/"))
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_WARNING, "wsl",
-                   "remove the Linux driver: under WSL the one in /usr/lib/wsl/lib is right",
-                   "libcuda.so.1 is not WSL's: %s", path);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "wsl",
+                           "remove the Linux driver: under WSL the one in /usr/lib/wsl/lib is right",
+                           "libcuda.so.1 is not WSL's: %s", path);
 }
 
 static void check_nvml(struct doctor *d)
 {
-    struct child *c = calloc(1, sizeof *c);
+    struct launch_child *c = calloc(1, sizeof *c);
     char version[DOCTOR_NAME];
 
     if (!c) return;
     ask(c, "nvml", false);
-    long rc = number(c->out, "init", -1);
+    long rc = read_long(c->out, "init", -1);
     if (c->timed_out)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", "set GPUSPY_NVML=0: it is not asked then",
-                   "NVML does not answer");
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", "set GPUSPY_NVML=0: it is not asked then",
+                           "NVML does not answer");
     else if (rc == 18)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "mismatch", "reboot, or reload the nvidia modules",
-                   "the driver's library and kernel module are of different versions");
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "mismatch", "reboot, or reload the nvidia modules",
+                           "the driver's library and kernel module are of different versions");
     else if (rc != 0)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", NULL,
-                   "without NVML, what other processes hold is not seen (libnvidia-ml.so.1)");
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", NULL,
+                           "without NVML, what other processes hold is not seen (libnvidia-ml.so.1)");
     else if (answer(c->out, "driver", version, sizeof version))
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_OK, "nvml", NULL,
-                   "NVML answers (driver %s): what other processes hold is seen", version);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "nvml", NULL,
+                           "NVML answers (driver %s): what other processes hold is seen", version);
     for (const char *at = c->out; (at = answer(at, "mig", version, sizeof version));)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_WARNING, "mig", NULL,
-                   "GPU %s is divided (MIG): programs see one part of it; NVML's figures are of the whole", version);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "mig", NULL,
+                           "GPU %s is divided (MIG): programs see one part of it; NVML's figures are of the whole",
+                           version);
     free(c);
 }
 
@@ -301,16 +305,16 @@ static void check_visible(struct doctor *d)
         size_t digits = strspn(p, "0123456789 ");
         if (n && (digits == n || strncmp(p, "GPU-", 4) == 0 || strncmp(p, "MIG-", 4) == 0)) continue;
         if (n && strncmp(p, "-1", 2) == 0) return; /* the usual way to say none */
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_WARNING, "visible", "numbers from 0 or GPU-… names, separated by commas",
-                   "CUDA_VISIBLE_DEVICES=%s: '%.*s' names no GPU, and what follows is not looked at", visible, (int)n,
-                   p);
+        doctor_add_finding(
+            d, DOCTOR_DRIVER, DOCTOR_WARNING, "visible", "numbers from 0 or GPU-… names, separated by commas",
+            "CUDA_VISIBLE_DEVICES=%s: '%.*s' names no GPU, and what follows is not looked at", visible, (int)n, p);
         return;
     }
 }
 
 void doctor_driver(struct doctor *d)
 {
-    struct child *c = calloc(1, sizeof *c);
+    struct launch_child *c = calloc(1, sizeof *c);
     char text[1024];
 
     if (!c) return;
@@ -322,34 +326,35 @@ void doctor_driver(struct doctor *d)
         free(c);
         return;
     }
-    long init = number(c->out, "init", -1);
-    d->cuda = (int)number(c->out, "version", 0);
-    d->devices = (int)number(c->out, "count", 0);
+    long init = read_long(c->out, "init", -1);
+    d->cuda = (int)read_long(c->out, "version", 0);
+    d->devices = (int)read_long(c->out, "count", 0);
     if (answer(c->out, "library", text, sizeof text))
         check_library(d, text);
     else
         text[0] = 0;
     bool allowed = check_permissions(d);
     if (c->timed_out)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "hangs", "see dmesg (Xid); nvidia-smi will hang, too; reboot",
-                   "the driver does not answer: cuInit took more than %d s", TIMEOUT_MS / 1000);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "hangs",
+                           "see dmesg (Xid); nvidia-smi will hang, too; reboot",
+                           "the driver does not answer: cuInit took more than %d s", TIMEOUT_MS / 1000);
     else if (init < 0)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "crashes", "install the driver anew",
-                   "the driver's library ended the program that asked it (%s)", text);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "crashes", "install the driver anew",
+                           "the driver's library ended the program that asked it (%s)", text);
     if (c->timed_out || init < 0) {
         free(c);
         return;
     }
     if (getenv("CUDA_VISIBLE_DEVICES")) {
-        struct child *all = calloc(1, sizeof *all);
-        d->hidden = all && ask(all, "driver", true) ? (int)number(all->out, "count", 0) : 0;
+        struct launch_child *all = calloc(1, sizeof *all);
+        d->hidden = all && ask(all, "driver", true) ? (int)read_long(all->out, "count", 0) : 0;
         free(all);
     }
     d->hardware = d->hardware || d->hidden || d->devices;
     d->driver = init == 0;
     if (init == 0)
-        doctor_say(d, DOCTOR_DRIVER, DOCTOR_OK, "driver", NULL, "the driver works, for CUDA up to %d.%d (%s)",
-                   d->cuda / 1000, d->cuda % 1000 / 10, text);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "driver", NULL, "the driver works, for CUDA up to %d.%d (%s)",
+                           d->cuda / 1000, d->cuda % 1000 / 10, text);
     else if (allowed)
         say_refusal(d, init);
     say_devices(d, c->out);

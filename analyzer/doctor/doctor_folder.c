@@ -54,10 +54,10 @@ static void check_memory(struct doctor *d)
 {
     int id = shmget(IPC_PRIVATE, GS_SPOOL_BYTES, IPC_CREAT | 0600);
     if (id < 0)
-        doctor_say(d, DOCTOR_FOLDER, DOCTOR_WARNING, "memory",
-                   "allow shmget, or raise kernel.shmmni, kernel.shmall or kernel.shmmax",
-                   "no shared memory (shmget: %s): if the program is killed, the last %d ms are not recorded",
-                   strerror(errno), GS_SPOOL_COMMIT_MS);
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_WARNING, "memory",
+                           "allow shmget, or raise kernel.shmmni, kernel.shmall or kernel.shmmax",
+                           "no shared memory (shmget: %s): if the program is killed, the last %d ms are not recorded",
+                           strerror(errno), GS_SPOOL_COMMIT_MS);
     else
         shmctl(id, IPC_RMID, NULL);
 }
@@ -69,20 +69,21 @@ static void check_space(struct doctor *d, const char *folder)
 
     if (statfs(folder, &fs) != 0) return;
     uint64_t free_bytes = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
-    format_bytes(size, free_bytes);
+    units_format_bytes(size, free_bytes);
     const char *network = network_of(fs.f_type);
     if (free_bytes < (uint64_t)LEAST_MIB << 20)
-        doctor_say(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
-                   "%s has %s free: events would be dropped (about 20 bytes each)", folder, size);
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
+                           "%s has %s free: events would be dropped (about 20 bytes each)", folder, size);
     else if (free_bytes < (uint64_t)ENOUGH_MIB << 20)
-        doctor_say(d, DOCTOR_FOLDER, DOCTOR_WARNING, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
-                   "%s has only %s free; an event takes about 20 bytes", folder, size);
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_WARNING, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
+                           "%s has only %s free; an event takes about 20 bytes", folder, size);
     else
-        doctor_say(d, DOCTOR_FOLDER, DOCTOR_OK, "space", NULL, "%s can be written, %s free", folder, size);
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_OK, "space", NULL, "%s can be written, %s free", folder, size);
     if (network)
-        doctor_say(d, DOCTOR_FOLDER, DOCTOR_WARNING, "network",
-                   "record to a local disk (gpuspy run -o /tmp/run.db) and copy it afterwards",
-                   "%s is on a network filesystem (%s): what a crash leaves may not be complete", folder, network);
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_WARNING, "network",
+                           "record to a local disk (gpuspy run -o /tmp/run.db) and copy it afterwards",
+                           "%s is on a network filesystem (%s): what a crash leaves may not be complete", folder,
+                           network);
 }
 
 void doctor_folder(struct doctor *d)
@@ -100,14 +101,16 @@ void doctor_folder(struct doctor *d)
     char *slash = strrchr(path, '/');
     slash[slash == path] = 0;
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        doctor_say(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "folder", "create it, or record elsewhere: gpuspy run -o FILE",
-                   "%s, where GPUSPY_DB wants the recording, is no folder", path);
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "folder",
+                           "create it, or record elsewhere: gpuspy run -o FILE",
+                           "%s, where GPUSPY_DB wants the recording, is no folder", path);
         return;
     }
     int error = try_file(path);
     if (error > 0) {
-        doctor_say(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "writable", "record elsewhere: gpuspy run -o FOLDER/run.db",
-                   "%s cannot be written: %s", path, strerror(error));
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "writable",
+                           "record elsewhere: gpuspy run -o FOLDER/run.db", "%s cannot be written: %s", path,
+                           strerror(error));
         return;
     }
     text_put(d->folder, sizeof d->folder, "%s", path);
@@ -159,22 +162,23 @@ static void check_value(struct doctor *d, const char *name, const char *value)
             snprintf(fix, sizeof fix, "did you mean %s=%s?", name, near);
         else
             snprintf(fix, sizeof fix, "it takes one of %s", list);
-        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix, "%s=%s is not known: the default is used", name,
-                   value);
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix, "%s=%s is not known: the default is used",
+                           name, value);
     }
     char *end;
     long depth = strtol(value, &end, 10);
     if (strcmp(name, "GPUSPY_NATIVE_DEPTH") == 0 && *value && (*end || depth < 1 || depth > 512))
-        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a number from 1 to 512",
-                   "%s=%s is not known: the default is used", name, value);
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a number from 1 to 512",
+                           "%s=%s is not known: the default is used", name, value);
     char limit[2048], wrong[128];
     if (strcmp(name, "GPUSPY_LIMIT") == 0 && *value &&
-        !limit_value(value, false, limit, sizeof limit, wrong, sizeof wrong))
-        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a size such as 24GiB, or 0:24GiB,1:40GiB",
-                   "%s=%s is not known: nothing is capped", name, value);
+        !launch_limit_value(value, false, limit, sizeof limit, wrong, sizeof wrong))
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value",
+                           "it takes a size such as 24GiB, or 0:24GiB,1:40GiB", "%s=%s is not known: nothing is capped",
+                           name, value);
     if (strcmp(name, "GPUSPY_DISABLE") == 0 && *value && options_is_word(value, "1|yes|true|on"))
-        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_PROBLEM, "disabled", "unset GPUSPY_DISABLE",
-                   "GPUSPY_DISABLE=%s: nothing is recorded", value);
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_PROBLEM, "disabled", "unset GPUSPY_DISABLE",
+                           "GPUSPY_DISABLE=%s: nothing is recorded", value);
 }
 
 void doctor_settings(struct doctor *d)
@@ -193,12 +197,12 @@ void doctor_settings(struct doctor *d)
         }
         bool hint = options_nearest(name, words, near, sizeof near);
         snprintf(fix, sizeof fix, "did you mean %s?", near);
-        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "unknown", hint ? fix : "see 'gpuspy help --man'",
-                   "%s is no variable of gpuspy's: it does nothing", name);
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "unknown", hint ? fix : "see 'gpuspy help --man'",
+                           "%s is no variable of gpuspy's: it does nothing", name);
     }
     if (d->n == before)
-        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_OK, "settings", NULL,
-                   set ? "the %zu GPUSPY_ variables that are set make sense"
-                       : "no GPUSPY_ variable is set: all is as it is by default",
-                   set);
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_OK, "settings", NULL,
+                           set ? "the %zu GPUSPY_ variables that are set make sense"
+                               : "no GPUSPY_ variable is set: all is as it is by default",
+                           set);
 }

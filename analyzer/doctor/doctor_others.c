@@ -41,17 +41,17 @@ static void check_preloaded(struct doctor *d, const char *where, const char *lis
         bool profiler = strstr(base, "Injection") || strstr(base, "nsys") || strstr(base, "cupti") ||
                         strstr(base, "heaptrack") || strstr(base, "memray");
         if (strncmp(base, "libgpuspy", 9) == 0 && d->library[0] && strcmp(word, d->library) != 0)
-            doctor_say(d, DOCTOR_OTHERS, DOCTOR_WARNING, "another_gpuspy", "take it out",
-                       "%s loads another gpuspy: %s, and this one is %s", where, word, d->library);
+            doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "another_gpuspy", "take it out",
+                               "%s loads another gpuspy: %s, and this one is %s", where, word, d->library);
         else if (strncmp(base, "libgpuspy", 9) == 0)
             continue;
         else if (strncmp(base, "libcuda", 7) == 0 || strncmp(base, "libcudart", 9) == 0)
-            doctor_say(d, DOCTOR_OTHERS, DOCTOR_WARNING, "preloaded_cuda", "take it out",
-                       "%s loads %s before all others: calls may pass by the recorder", where, word);
+            doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "preloaded_cuda", "take it out",
+                               "%s loads %s before all others: calls may pass by the recorder", where, word);
         else
-            doctor_say(d, DOCTOR_OTHERS, profiler ? DOCTOR_WARNING : DOCTOR_OK, "preloaded",
-                       profiler ? "record without it" : NULL, "%s also loads %s%s", where, word,
-                       profiler ? ": both will be slower, and see each other" : "");
+            doctor_add_finding(d, DOCTOR_OTHERS, profiler ? DOCTOR_WARNING : DOCTOR_OK, "preloaded",
+                               profiler ? "record without it" : NULL, "%s also loads %s%s", where, word,
+                               profiler ? ": both will be slower, and see each other" : "");
     }
 }
 
@@ -60,8 +60,8 @@ static void check_stubs(struct doctor *d)
     const char *path = getenv("LD_LIBRARY_PATH");
 
     if (path && strstr(path, "/stubs"))
-        doctor_say(d, DOCTOR_OTHERS, DOCTOR_PROBLEM, "stubs", "take that folder out",
-                   "LD_LIBRARY_PATH has a folder of stubs, whose libcuda.so does nothing: %s", path);
+        doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_PROBLEM, "stubs", "take that folder out",
+                           "LD_LIBRARY_PATH has a folder of stubs, whose libcuda.so does nothing: %s", path);
 }
 
 void doctor_others(struct doctor *d)
@@ -80,7 +80,8 @@ void doctor_others(struct doctor *d)
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         if ((value = getenv(variables[i].name)) && *value && strncmp(base_of(value), "libgpuspy", 9) != 0 &&
             (!variables[i].unless || strcmp(value, variables[i].unless) != 0))
-            doctor_say(d, DOCTOR_OTHERS, DOCTOR_WARNING, "environment", variables[i].fix, "%s=%s: %s",
-                       variables[i].name, value, variables[i].text);
-    if (d->n == before) doctor_say(d, DOCTOR_OTHERS, DOCTOR_OK, "others", NULL, "no other profiler stands in the way");
+            doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "environment", variables[i].fix, "%s=%s: %s",
+                               variables[i].name, value, variables[i].text);
+    if (d->n == before)
+        doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_OK, "others", NULL, "no other profiler stands in the way");
 }

@@ -41,14 +41,14 @@ static const char look_deep[] = "import json, torch\n"
 
 /* ---------------------------------------------------------------- asking it */
 
-static json_t *run_python(const struct doctor *d, const char *script, int timeout_ms, struct child *c)
+static json_t *run_python(const struct doctor *d, const char *script, int timeout_ms, struct launch_child *c)
 {
     const char *const argv[] = {d->python, "-c", script, NULL};
 
-    *c = (struct child){.argv = argv, .timeout_ms = timeout_ms};
-    child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
-    child_set(c, "PYTHONWARNINGS", "ignore");
-    bool ended = child_run(c);
+    *c = (struct launch_child){.argv = argv, .timeout_ms = timeout_ms};
+    launch_child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
+    launch_child_set(c, "PYTHONWARNINGS", "ignore");
+    bool ended = launch_child_run(c);
     c->argv = NULL;
     size_t n = strlen(c->out); /* a site's own start-up may print before it */
     while (n && c->out[n - 1] == '\n') c->out[--n] = 0;
@@ -88,15 +88,15 @@ static void check_python(struct doctor *d, const json_t *o)
     const char *kind = free_threaded ? ", free-threaded" : "";
 
     if (strcmp(text_of(o, "implementation"), "cpython") != 0)
-        doctor_say(d, DOCTOR_PYTHON, DOCTOR_WARNING, "implementation", NULL,
-                   "%s is %s: its frames are not seen, only C's", d->python, text_of(o, "implementation"));
+        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "implementation", NULL,
+                           "%s is %s: its frames are not seen, only C's", d->python, text_of(o, "implementation"));
     else if (major != 3 || !supported(minor, free_threaded))
-        doctor_say(d, DOCTOR_PYTHON, DOCTOR_WARNING, "version", "update gpuspy, or use a Python that it knows",
-                   "%s is Python %s%s, whose frames this gpuspy does not know: only C's are seen", d->python,
-                   text_of(o, "version"), kind);
+        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "version", "update gpuspy, or use a Python that it knows",
+                           "%s is Python %s%s, whose frames this gpuspy does not know: only C's are seen", d->python,
+                           text_of(o, "version"), kind);
     else
-        doctor_say(d, DOCTOR_PYTHON, DOCTOR_OK, "version", NULL, "%s is Python %s%s: its lines are seen", d->python,
-                   text_of(o, "version"), kind);
+        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_OK, "version", NULL, "%s is Python %s%s: its lines are seen",
+                           d->python, text_of(o, "version"), kind);
 }
 
 /* ---------------------------------------------------------------- PyTorch */
@@ -123,15 +123,15 @@ static void say_no_cuda(struct doctor *d, const char *version, const char *hip)
 
     wheel_of(d, fix, sizeof fix);
     if (*hip)
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_rocm", NULL,
-                   "PyTorch %s is built for ROCm %s: of HIP's calls nothing is seen", version, hip);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_rocm", NULL,
+                           "PyTorch %s is built for ROCm %s: of HIP's calls nothing is seen", version, hip);
     else if (d->devices)
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_cpu", fix,
-                   "PyTorch %s is a CPU-only build, though the driver sees %d GPU%s: it will not use %s", version,
-                   d->devices, d->devices == 1 ? "" : "s", d->devices == 1 ? "it" : "them");
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_cpu", fix,
+                           "PyTorch %s is a CPU-only build, though the driver sees %d GPU%s: it will not use %s",
+                           version, d->devices, d->devices == 1 ? "" : "s", d->devices == 1 ? "it" : "them");
     else
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_cpu", "gpuspy run --torch-cpu records its CPU tensors",
-                   "PyTorch %s is a CPU-only build", version);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_cpu",
+                           "gpuspy run --torch-cpu records its CPU tensors", "PyTorch %s is a CPU-only build", version);
 }
 
 /* From CUDA 11 on, a driver runs what any minor version of its own major one built. */
@@ -142,12 +142,12 @@ static void check_cuda(struct doctor *d, const char *version, const char *cuda)
 
     wheel_of(d, fix, sizeof fix);
     if (d->driver && d->cuda && major > d->cuda / 1000)
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_newer", fix,
-                   "PyTorch %s is built with CUDA %s, newer than the driver's %d.%d: it will find no GPU", version,
-                   cuda, d->cuda / 1000, d->cuda % 1000 / 10);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_newer", fix,
+                           "PyTorch %s is built with CUDA %s, newer than the driver's %d.%d: it will find no GPU",
+                           version, cuda, d->cuda / 1000, d->cuda % 1000 / 10);
     else
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch", NULL,
-                   "PyTorch %s, built with CUDA %s: its tensors are seen, each with its line", version, cuda);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch", NULL,
+                           "PyTorch %s, built with CUDA %s: its tensors are seen, each with its line", version, cuda);
 }
 
 static void check_torch(struct doctor *d, const json_t *o)
@@ -157,17 +157,18 @@ static void check_torch(struct doctor *d, const json_t *o)
 
     if (!torch) return;
     if (!*version) {
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_hidden", "rename it, or change the working directory",
-                   "%s is what 'import torch' finds, and it is not PyTorch", text_of(torch, "file"));
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_hidden",
+                           "rename it, or change the working directory",
+                           "%s is what 'import torch' finds, and it is not PyTorch", text_of(torch, "file"));
         return;
     }
     long major = strtol(version, (char **)(uintptr_t)&end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
     if (!*cuda)
         say_no_cuda(d, version, text_of(torch, "hip"));
     else if (major < 1 || (major == 1 && minor < 6))
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_old", "PyTorch 1.6 or later says what its tensors are",
-                   "PyTorch %s does not report its tensors: only the segments that it takes from CUDA are seen",
-                   version);
+        doctor_add_finding(
+            d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_old", "PyTorch 1.6 or later says what its tensors are",
+            "PyTorch %s does not report its tensors: only the segments that it takes from CUDA are seen", version);
     else
         check_cuda(d, version, cuda);
 }
@@ -180,26 +181,26 @@ static bool is_for_dry_runs(const struct doctor *d, const json_t *o)
 
 static void check_torch_deep(struct doctor *d)
 {
-    struct child *c = calloc(1, sizeof *c);
+    struct launch_child *c = calloc(1, sizeof *c);
     json_t *o = c ? run_python(d, look_deep, DEEP_MS, c) : NULL;
 
     if (!c) return;
     if (c->timed_out)
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL, "importing PyTorch took more than %d s",
-                   DEEP_MS / 1000);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL,
+                           "importing PyTorch took more than %d s", DEEP_MS / 1000);
     else if (!o) {
         size_t n = strlen(c->err);
         while (n && c->err[n - 1] == '\n') c->err[--n] = 0;
         const char *last = strrchr(c->err, '\n');
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL, "PyTorch cannot be imported: %s",
-                   last ? last + 1 : c->err);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL, "PyTorch cannot be imported: %s",
+                           last ? last + 1 : c->err);
     } else if (json_is_true(json_object_get(o, "available")))
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch_import", NULL, "PyTorch, imported, sees %lld GPU%s",
-                   (long long)json_integer_value(json_object_get(o, "count")),
-                   json_integer_value(json_object_get(o, "count")) == 1 ? "" : "s");
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch_import", NULL, "PyTorch, imported, sees %lld GPU%s",
+                           (long long)json_integer_value(json_object_get(o, "count")),
+                           json_integer_value(json_object_get(o, "count")) == 1 ? "" : "s");
     else
-        doctor_say(d, DOCTOR_FRAMEWORKS, d->devices ? DOCTOR_PROBLEM : DOCTOR_WARNING, "torch_import", NULL,
-                   "PyTorch, imported, sees no GPU: %s", text_of(o, "error"));
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, d->devices ? DOCTOR_PROBLEM : DOCTOR_WARNING, "torch_import", NULL,
+                           "PyTorch, imported, sees no GPU: %s", text_of(o, "error"));
     json_decref(o);
     free(c);
 }
@@ -232,27 +233,27 @@ static void check_frameworks(struct doctor *d, const json_t *o)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (*text_of(packages, rows[i].package))
-            doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, rows[i].package, NULL, "%s %s: %s", rows[i].name,
-                       text_of(packages, rows[i].package), rows[i].seen);
+            doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, rows[i].package, NULL, "%s %s: %s", rows[i].name,
+                               text_of(packages, rows[i].package), rows[i].seen);
 }
 
 void doctor_python(struct doctor *d)
 {
-    struct child *c = d->python[0] ? calloc(1, sizeof *c) : NULL;
+    struct launch_child *c = d->python[0] ? calloc(1, sizeof *c) : NULL;
 
     if (!c) {
         if (!d->program[0])
-            doctor_say(d, DOCTOR_PYTHON, DOCTOR_WARNING, "python", "name one: gpuspy doctor PYTHON",
-                       "there is no python in PATH; programs in C and C++ are recorded all the same");
+            doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "python", "name one: gpuspy doctor PYTHON",
+                               "there is no python in PATH; programs in C and C++ are recorded all the same");
         return;
     }
     json_t *o = run_python(d, look, TIMEOUT_MS, c);
     if (!json_is_object(o)) {
         char line[256];
         snprintf(line, sizeof line, "%.*s", (int)strcspn(c->err, "\n"), c->err);
-        doctor_say(d, DOCTOR_PYTHON, DOCTOR_PROBLEM, "python", "try it: does that Python start?", "%s %s%s", d->python,
-                   c->timed_out ? "did not answer within 30 s" : "did not answer as Python 3 does: ",
-                   c->timed_out ? "" : line);
+        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_PROBLEM, "python", "try it: does that Python start?", "%s %s%s",
+                           d->python, c->timed_out ? "did not answer within 30 s" : "did not answer as Python 3 does: ",
+                           c->timed_out ? "" : line);
     } else {
         char executable[PATH_MAX];
         if (realpath(text_of(o, "executable"), executable)) doctor_preloadable(d, executable);

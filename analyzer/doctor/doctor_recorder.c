@@ -140,16 +140,16 @@ bool doctor_preloadable(struct doctor *d, const char *path)
     const char *rights = anothers_rights(path);
 
     if (its.elf && ours.elf && (its.machine != ours.machine || its.bits != ours.bits))
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "architecture", "build gpuspy for that architecture",
-                   "%s is of another architecture than libgpuspy.so, which can't be loaded into it", path);
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "architecture", "build gpuspy for that architecture",
+                           "%s is of another architecture than libgpuspy.so, which can't be loaded into it", path);
     else if (its.elf && !its.dynamic)
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "static",
-                   "link it dynamically: the loader preloads nothing into a static program", "%s is statically linked",
-                   path);
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "static",
+                           "link it dynamically: the loader preloads nothing into a static program",
+                           "%s is statically linked", path);
     else if (its.elf && rights)
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "secure_execution",
-                   "record a copy of the file: cp takes away what makes it special",
-                   "%s runs with another's rights (%s): the loader ignores LD_PRELOAD", path, rights);
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "secure_execution",
+                           "record a copy of the file: cp takes away what makes it special",
+                           "%s runs with another's rights (%s): the loader ignores LD_PRELOAD", path, rights);
     else
         return true;
     return false;
@@ -159,10 +159,11 @@ static void check_program(struct doctor *d)
 {
     if (!doctor_preloadable(d, d->program) || !doctor_sanitizer(d, d->program)) return;
     if (head_of(d->program).elf)
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "program", NULL, "the recorder can be loaded into %s", d->program);
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_OK, "program", NULL, "the recorder can be loaded into %s",
+                           d->program);
     else
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_WARNING, "program", NULL,
-                   "%s is no program of the loader's (ELF), and names none that runs it", d->program);
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_WARNING, "program", NULL,
+                           "%s is no program of the loader's (ELF), and names none that runs it", d->program);
 }
 
 /* ---------------------------------------------------------------- loading */
@@ -175,26 +176,26 @@ static void check_loads(struct doctor *d)
     char line[512];
 
     for (size_t i = 0; i < (d->python[0] ? 2 : 1); i++) {
-        struct child c = {.argv = programs[i], .timeout_ms = TIMEOUT_MS};
-        child_set(&c, "LD_PRELOAD", d->library);
-        child_set(&c, "GPUSPY_DISABLE", "1");
-        child_set(&c, "LD_AUDIT", NULL);
-        bool ended = child_run(&c);
+        struct launch_child c = {.argv = programs[i], .timeout_ms = TIMEOUT_MS};
+        launch_child_set(&c, "LD_PRELOAD", d->library);
+        launch_child_set(&c, "GPUSPY_DISABLE", "1");
+        launch_child_set(&c, "LD_AUDIT", NULL);
+        bool ended = launch_child_run(&c);
         const char *said = strstr(c.err, "ERROR: ld.so");
         const char *why = said ? said : strstr(c.err, d->library);
         if (c.started && (!ended || why)) {
             why = why ? why : c.timed_out ? "it did not end" : "it failed";
             snprintf(line, sizeof line, "%.*s", (int)strcspn(why, "\n"), why);
-            doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "loads",
-                       strstr(line, "GLIBC")  ? "build gpuspy on the oldest system that it is to run on"
-                       : strstr(line, "rror") ? "build gpuspy with the C library that this program has"
-                                              : NULL,
-                       "libgpuspy.so does not load into %s: %s", programs[i][0], line);
+            doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "loads",
+                               strstr(line, "GLIBC")  ? "build gpuspy on the oldest system that it is to run on"
+                               : strstr(line, "rror") ? "build gpuspy with the C library that this program has"
+                                                      : NULL,
+                               "libgpuspy.so does not load into %s: %s", programs[i][0], line);
             return;
         }
     }
-    doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "loads", NULL,
-               "libgpuspy.so %s loads (%s); it needs no root and no ptrace", GPUSPY_VERSION, d->library);
+    doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_OK, "loads", NULL,
+                       "libgpuspy.so %s loads (%s); it needs no root and no ptrace", GPUSPY_VERSION, d->library);
 }
 
 void doctor_recorder(struct doctor *d)
@@ -203,7 +204,7 @@ void doctor_recorder(struct doctor *d)
     char why[PATH_MAX + 256] = "";
 
     if (!launch_library(l.library, why, sizeof why)) {
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "library", NULL, "%s", why);
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "library", NULL, "%s", why);
         return;
     }
     snprintf(d->library, sizeof d->library, "%s", l.library);

@@ -48,15 +48,17 @@ bool doctor_sanitizer(struct doctor *d, const char *path)
 {
     switch (sanitizer_of(path)) {
     case MEMORY:
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "memory_sanitizer", "record a build without it",
-                   "%s is built with MemorySanitizer, which would report memory that gpuspy writes as uninitialised: "
-                   "it runs unrecorded",
-                   path);
+        doctor_add_finding(
+            d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "memory_sanitizer", "record a build without it",
+            "%s is built with MemorySanitizer, which would report memory that gpuspy writes as uninitialised: "
+            "it runs unrecorded",
+            path);
         return false;
     case ADDRESS:
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "address_sanitizer",
-                   "start it with gpuspy run; with LD_PRELOAD by hand, set ASAN_OPTIONS=verify_asan_link_order=0 too",
-                   "%s is built with AddressSanitizer, which otherwise refuses preloaded libraries", path);
+        doctor_add_finding(
+            d, DOCTOR_RECORDER, DOCTOR_OK, "address_sanitizer",
+            "start it with gpuspy run; with LD_PRELOAD by hand, set ASAN_OPTIONS=verify_asan_link_order=0 too",
+            "%s is built with AddressSanitizer, which otherwise refuses preloaded libraries", path);
         break;
     case NONE: break;
     }

@@ -5,14 +5,14 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 
-void doctor_say(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id, const char *fix,
-                const char *format, ...)
+void doctor_add_finding(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id,
+                        const char *fix, const char *format, ...)
 {
-    struct finding f = {.section = section, .state = state, .id = id, .fix = fix ? strdup(fix) : NULL};
+    struct doctor_finding f = {.section = section, .state = state, .id = id, .fix = fix ? strdup(fix) : NULL};
     va_list args;
 
     va_start(args, format);
     if (vasprintf(&f.text, format, args) < 0) f.text = NULL;
     va_end(args);
-    *GS_PUSH(d->list, d->n, d->cap) = f;
+    *ARENA_PUSH(d->list, d->n, d->cap) = f;
 }

@@ -17,7 +17,7 @@ static const char try_torch[] = "import torch\n"
 
 static void set_in_child(void *self, const char *name, const char *value)
 {
-    child_set(self, name, value);
+    launch_child_set(self, name, value);
 }
 
 static void last_line(char *text, char *out, size_t size)
@@ -32,8 +32,8 @@ static void last_line(char *text, char *out, size_t size)
 /* "; of what it imports, the simulated GPU lacks a, b and 3 more, which return "not supported"" */
 static void list_lacks(char *out, size_t size)
 {
-    struct lack *list;
-    size_t all = lacks_list(&list), n = 0, used = 0;
+    struct launch_lack *list;
+    size_t all = launch_lacks_list(&list), n = 0, used = 0;
 
     for (size_t i = 0; i < all; i++)
         if (!list[i].refused) list[n++] = list[i];
@@ -51,32 +51,33 @@ static void list_lacks(char *out, size_t size)
 void doctor_simulate(struct doctor *d, const char *version)
 {
     const char *const argv[] = {d->python, "-c", try_torch, NULL};
-    struct child *c = calloc(1, sizeof *c);
+    struct launch_child *c = calloc(1, sizeof *c);
     char why[2 * PATH_MAX] = "", lacks[1024];
 
     if (!c) return;
-    *c = (struct child){.argv = argv, .timeout_ms = TIMEOUT_MS};
-    child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
-    child_set(c, "PYTHONWARNINGS", "ignore");
-    child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
-    if (!simulate_variables(gpu_find("h100-80g"), 1, set_in_child, c, why, sizeof why)) {
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
-                   "gpuspy run --simulate cannot work: %s", why);
+    *c = (struct launch_child){.argv = argv, .timeout_ms = TIMEOUT_MS};
+    launch_child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
+    launch_child_set(c, "PYTHONWARNINGS", "ignore");
+    launch_child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
+    if (!launch_simulate_variables(estimate_gpu_find("h100-80g"), 1, set_in_child, c, why, sizeof why)) {
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
+                           "gpuspy run --simulate cannot work: %s", why);
         free(c);
         return;
     }
-    bool works = child_run(c) && strstr(c->out, "gpuspy: works");
+    bool works = launch_child_run(c) && strstr(c->out, "gpuspy: works");
     list_lacks(lacks, sizeof lacks);
     last_line(c->err, why, sizeof why);
     if (works)
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch_simulated", NULL,
-                   "PyTorch %s was imported on the simulated GPU (gpuspy run --simulate)%s", version, lacks);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch_simulated", NULL,
+                           "PyTorch %s was imported on the simulated GPU (gpuspy run --simulate)%s", version, lacks);
     else if (c->timed_out)
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
-                   "PyTorch %s took more than %d s to be imported on the simulated GPU", version, TIMEOUT_MS / 1000);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
+                           "PyTorch %s took more than %d s to be imported on the simulated GPU", version,
+                           TIMEOUT_MS / 1000);
     else
-        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
-                   "PyTorch %s cannot be used on the simulated GPU (gpuspy run --simulate): %s%s", version,
-                   *why ? why : "it ended without a message", lacks);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
+                           "PyTorch %s cannot be used on the simulated GPU (gpuspy run --simulate): %s%s", version,
+                           *why ? why : "it ended without a message", lacks);
     free(c);
 }

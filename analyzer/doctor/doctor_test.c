@@ -45,30 +45,30 @@ int doctor_allocate(void)
 /* ---------------------------------------------------------------- reading it back */
 
 struct seen {
-    struct gs_run *run;
+    struct run *run;
     uint64_t count;
     uint32_t depth;
 };
 
-static void see(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void see(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct seen *s = self;
 
     (void)series;
-    if (life->layer == GS_LAYER_DEVICE && life->bytes == BYTES && life->free_ns != GS_NEVER) {
+    if (life->layer == GS_LAYER_DEVICE && life->bytes == BYTES && life->free_ns != RUN_NEVER) {
         s->count++;
-        s->depth = gs_stack_depth(s->run, life->stack);
+        s->depth = run_stack_depth(s->run, life->stack);
     }
 }
 
 static bool read_back(const char *db, struct seen *s, char *error, size_t size)
 {
-    struct gs_run *run = gs_run_open(&db, 1, &(struct gs_options){.alone = true}, error, size);
-    struct gs_observer observer = {.self = s, .alloc = see};
+    struct run *run = run_open(&db, 1, &(struct run_options){.alone = true}, error, size);
+    struct run_observer observer = {.self = s, .alloc = see};
 
     s->run = run;
-    bool ok = run && gs_run_replay(run, &observer, 1, error, size);
-    if (run) gs_run_close(run);
+    bool ok = run && run_replay(run, &observer, 1, error, size);
+    if (run) run_close(run);
     return ok;
 }
 
@@ -94,10 +94,10 @@ static void say_lines(struct doctor *d, char *text)
 
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
         if (strncmp(line, "gpuspy: ", 8) == 0)
-            doctor_say(d, DOCTOR_TEST, DOCTOR_WARNING, "said", NULL, "the recorder said: %s", line + 8);
+            doctor_add_finding(d, DOCTOR_TEST, DOCTOR_WARNING, "said", NULL, "the recorder said: %s", line + 8);
 }
 
-static void judge(struct doctor *d, struct child *c, const char *db, bool simulated)
+static void judge(struct doctor *d, struct launch_child *c, const char *db, bool simulated)
 {
     const char *where = simulated ? "the simulated GPU" : "GPU 0";
     struct seen s = {0};
@@ -105,34 +105,37 @@ static void judge(struct doctor *d, struct child *c, const char *db, bool simula
 
     say_lines(d, c->err);
     if (c->timed_out)
-        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a program that allocates 1 MiB on %s did not end",
-                   where);
+        doctor_add_finding(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
+                           "a program that allocates 1 MiB on %s did not end", where);
     else if (!strstr(c->out, "result 0\n"))
-        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a program could not allocate 1 MiB on %s (%.60s)",
-                   where, *c->out ? strtok(c->out, "\n") : "it ended before");
+        doctor_add_finding(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
+                           "a program could not allocate 1 MiB on %s (%.60s)", where,
+                           *c->out ? strtok(c->out, "\n") : "it ended before");
     else if (!read_back(db, &s, error, sizeof error))
-        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a test recording could not be read: %s", error);
+        doctor_add_finding(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a test recording could not be read: %s",
+                           error);
     else if (s.count != 1)
-        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
-                   "an allocation of 1 MiB on %s was recorded %llu times instead of once", where,
-                   (unsigned long long)s.count);
+        doctor_add_finding(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
+                           "an allocation of 1 MiB on %s was recorded %llu times instead of once", where,
+                           (unsigned long long)s.count);
     else
-        doctor_say(d, DOCTOR_TEST, DOCTOR_OK, "test", NULL, "an allocation of 1 MiB on %s was recorded and read back%s",
-                   where, s.depth ? ", with its stack" : "");
+        doctor_add_finding(d, DOCTOR_TEST, DOCTOR_OK, "test", NULL,
+                           "an allocation of 1 MiB on %s was recorded and read back%s", where,
+                           s.depth ? ", with its stack" : "");
 }
 
 void doctor_test(struct doctor *d)
 {
     static const char *const argv[] = {"/proc/self/exe", "doctor", NULL};
-    struct child *c = calloc(1, sizeof *c);
+    struct launch_child *c = calloc(1, sizeof *c);
     char folder[PATH_MAX + 32], db[PATH_MAX + 64], sim[PATH_MAX] = "", why[512];
     const char *tmp = getenv("TMPDIR");
     bool simulated = !d->devices;
 
-    if (!c || !d->library[0] || (simulated && !simulate_folder(sim, sizeof sim, why, sizeof why))) {
+    if (!c || !d->library[0] || (simulated && !launch_simulate_folder(sim, sizeof sim, why, sizeof why))) {
         if (d->library[0])
-            doctor_say(d, DOCTOR_TEST, DOCTOR_WARNING, "test", NULL,
-                       "not tested: there is no GPU, and no simulated CUDA");
+            doctor_add_finding(d, DOCTOR_TEST, DOCTOR_WARNING, "test", NULL,
+                               "not tested: there is no GPU, and no simulated CUDA");
         free(c);
         return;
     }
@@ -142,18 +145,18 @@ void doctor_test(struct doctor *d)
         return;
     }
     snprintf(db, sizeof db, "%s/run.db", folder);
-    *c = (struct child){.argv = argv, .timeout_ms = TIMEOUT_MS};
-    child_set(c, DOCTOR_CHILD, "allocate");
-    child_set(c, "LD_PRELOAD", d->library);
-    child_set(c, "GPUSPY_DB", db);
-    child_set(c, "GPUSPY_QUIET", "1");
-    child_set(c, "GPUSPY_DISABLE", NULL);
-    child_set(c, "GPUSPY_RUN_ID", NULL);
+    *c = (struct launch_child){.argv = argv, .timeout_ms = TIMEOUT_MS};
+    launch_child_set(c, DOCTOR_CHILD, "allocate");
+    launch_child_set(c, "LD_PRELOAD", d->library);
+    launch_child_set(c, "GPUSPY_DB", db);
+    launch_child_set(c, "GPUSPY_QUIET", "1");
+    launch_child_set(c, "GPUSPY_DISABLE", NULL);
+    launch_child_set(c, "GPUSPY_RUN_ID", NULL);
     if (simulated) {
-        child_set(c, "LD_LIBRARY_PATH", sim);
-        child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
+        launch_child_set(c, "LD_LIBRARY_PATH", sim);
+        launch_child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
     }
-    child_run(c);
+    launch_child_run(c);
     judge(d, c, db, simulated);
     remove_folder(folder);
     free(c);

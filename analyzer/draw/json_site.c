@@ -3,10 +3,10 @@
 
 #include "analyzer/run/words.h"
 
-json_t *gs_json_frame(const struct gs_frame *f)
+json_t *draw_json_frame(const struct run_frame *f)
 {
     json_t *o = json_object();
-    set_text(o, "kind", gs_frame_word(f->kind));
+    set_text(o, "kind", run_frame_word(f->kind));
     set_text(o, "function", f->function);
     set_text(o, "file", f->file);
     set(o, "line", f->line ? json_integer(f->line) : NULL);
@@ -17,16 +17,16 @@ json_t *gs_json_frame(const struct gs_frame *f)
     return o;
 }
 
-json_t *gs_json_trace(const struct gs_trace *t)
+json_t *draw_json_trace(const struct result_trace *t)
 {
     json_t *frames = json_array();
     for (size_t i = 0; i < t->n; i++) {
-        json_array_append_new(frames, gs_json_frame(t->frames[i]));
+        json_array_append_new(frames, draw_json_frame(t->frames[i]));
     }
     return frames;
 }
 
-json_t *gs_json_site(const struct gs_site *s)
+json_t *draw_json_site(const struct result_site *s)
 {
     if (!s->known) {
         return json_null();
@@ -35,21 +35,21 @@ json_t *gs_json_site(const struct gs_site *s)
     set_text(o, "file", s->file);
     set(o, "line", s->line ? json_integer(s->line) : NULL);
     set_text(o, "function", s->function);
-    set_text(o, "kind", gs_frame_word(s->kind));
+    set_text(o, "kind", run_frame_word(s->kind));
     set_bool(o, "library", s->library);
     set_bool(o, "at_exit", s->exit);
     set_bool(o, "helper", s->helper);
     set_text(o, "operation", s->operation);
-    set(o, "via", s->via ? gs_json_frame(s->via) : NULL);
-    set(o, "inner", s->inner ? gs_json_frame(s->inner) : NULL);
-    set(o, "caller", s->caller ? gs_json_frame(s->caller) : NULL);
+    set(o, "via", s->via ? draw_json_frame(s->via) : NULL);
+    set(o, "inner", s->inner ? draw_json_frame(s->inner) : NULL);
+    set(o, "caller", s->caller ? draw_json_frame(s->caller) : NULL);
     return o;
 }
 
-json_t *gs_json_process(const struct gs_process *p)
+json_t *draw_json_process(const struct run_process *p)
 {
     json_t *o = json_object();
-    char failure[GS_FAILURE_TEXT];
+    char failure[RUN_FAILURE_TEXT];
     set_count(o, "pid", p->pid);
     set_bytes(o, "ppid", p->ppid);
     set_bytes(o, "rank", p->rank);
@@ -57,20 +57,20 @@ json_t *gs_json_process(const struct gs_process *p)
     set_text(o, "command", p->command);
     set_text(o, "database", p->path);
     set_text(o, "python_version", p->python_version);
-    set_real(o, "start_s", p->start_real_ns == GS_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);
+    set_real(o, "start_s", p->start_real_ns == RUN_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);
     set_real(o, "duration_s", (double)p->end_ns / 1e9);
     set_bool(o, "complete", p->complete);
     set(o, "exit_status", p->exit_status >= 0 ? json_integer(p->exit_status) : json_null());
     set(o, "exit_signal", p->exit_signal ? json_integer(p->exit_signal) : json_null());
     set_text(o, "exception", p->exception);
     set_text(o, "exception_place", p->exception_place);
-    set_text(o, "failure", gs_process_failure(p, failure, sizeof failure));
+    set_text(o, "failure", run_process_failure(p, failure, sizeof failure));
     set_bool(o, "recording", p->recording);
     set_count(o, "lost_events", p->lost_events);
     return o;
 }
 
-void gs_json_where(json_t *o, const struct gs_report *r, uint32_t process, int device)
+void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device)
 {
     set(o, "device", json_integer(device));
     set_count(o, "pid", r->processes[process].pid);

@@ -18,7 +18,7 @@ static inline void set_text(json_t *o, const char *key, const char *text)
 
 static inline void set_bytes(json_t *o, const char *key, int64_t bytes)
 {
-    set(o, key, bytes == GS_UNKNOWN ? NULL : json_integer(bytes));
+    set(o, key, bytes == RUN_UNKNOWN ? NULL : json_integer(bytes));
 }
 
 static inline void set_count(json_t *o, const char *key, uint64_t n)
@@ -46,10 +46,10 @@ static inline void set_bool(json_t *o, const char *key, bool value)
         list_;                                               \
     })
 
-void gs_json_where(json_t *o, const struct gs_report *r, uint32_t process, int device); /* device, pid, rank */
-json_t *gs_json_trace(const struct gs_trace *t);
-json_t *gs_json_frame(const struct gs_frame *f);
-json_t *gs_json_process(const struct gs_process *p);
-json_t *gs_json_site(const struct gs_site *s);
+void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device); /* device, pid, rank */
+json_t *draw_json_trace(const struct result_trace *t);
+json_t *draw_json_frame(const struct run_frame *f);
+json_t *draw_json_process(const struct run_process *p);
+json_t *draw_json_site(const struct result_site *s);
 
 #endif

@@ -21,10 +21,10 @@ static size_t word_of(const char *text)
 }
 
 /* Words from column `at` on; the lines after the first start at `hang`. */
-static void wrap(const struct view_text *v, int hang, int at, const char *text)
+static void wrap(const struct draw_text *v, int hang, int at, const char *text)
 {
     char clean[4096];
-    const char *p = term_clean(clean, sizeof clean, text, v->term.utf8);
+    const char *p = terminal_clean(clean, sizeof clean, text, v->term.utf8);
     bool first = true; /* of its line */
 
     for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
@@ -32,7 +32,7 @@ static void wrap(const struct view_text *v, int hang, int at, const char *text)
         char whole[4096], word[4096];
         snprintf(whole, sizeof whole, "%.*s", (int)n, p);
         text_elide(word, sizeof word, whole, v->term.width - hang, v->term.utf8);
-        int width = term_columns(word);
+        int width = terminal_columns(word);
         if (at > hang && at + !first + width > v->term.width) {
             fprintf(v->out, "\n%*s", hang, "");
             at = hang;
@@ -46,61 +46,61 @@ static void wrap(const struct view_text *v, int hang, int at, const char *text)
     fputc('\n', v->out);
 }
 
-void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text)
+void draw_wrap(const struct draw_text *v, int indent, const char *mark, const char *text)
 {
-    int hang = indent + term_columns(mark);
+    int hang = indent + terminal_columns(mark);
 
     fprintf(v->out, "%*s%s", indent, "", mark);
     wrap(v, hang, hang, text);
 }
 
-void view_styled(const struct view_text *v, enum term_style style, const char *text)
+void draw_styled(const struct draw_text *v, enum terminal_style style, const char *text)
 {
-    fputs(term_style(&v->term, style), v->out);
-    view_wrap(v, INDENT, "", text);
-    fputs(term_style(&v->term, TERM_PLAIN), v->out);
+    fputs(terminal_style(&v->term, style), v->out);
+    draw_wrap(v, INDENT, "", text);
+    fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
-void view_wrap_on(const struct view_text *v, int hang, int at, const char *text)
+void draw_wrap_on(const struct draw_text *v, int hang, int at, const char *text)
 {
     wrap(v, hang, at, text);
 }
 
-void view_label(const struct view_text *v, enum term_style style, const char *label, const char *text)
+void draw_label(const struct draw_text *v, enum terminal_style style, const char *label, const char *text)
 {
-    int hang = INDENT + VIEW_LABEL;
+    int hang = INDENT + DRAW_LABEL;
 
-    fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", term_style(&v->term, style), label, term_style(&v->term, TERM_PLAIN),
-            VIEW_LABEL - (int)strlen(label), "");
+    fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", terminal_style(&v->term, style), label,
+            terminal_style(&v->term, TERMINAL_PLAIN), DRAW_LABEL - (int)strlen(label), "");
     wrap(v, hang, hang, text);
 }
 
-void view_title(const struct view_text *v, enum term_style style, const char *title)
+void draw_title(const struct draw_text *v, enum terminal_style style, const char *title)
 {
-    fprintf(v->out, "\n%s%s%s\n", term_style(&v->term, style), title, term_style(&v->term, TERM_PLAIN));
+    fprintf(v->out, "\n%s%s%s\n", terminal_style(&v->term, style), title, terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
-void view_heading(const struct view_text *v, enum term_style style, const char *title, const char *format, ...)
+void draw_heading(const struct draw_text *v, enum terminal_style style, const char *title, const char *format, ...)
 {
     char text[1024];
     va_list args;
-    int at = term_columns(title);
+    int at = terminal_columns(title);
 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(v->out, "\n%s%s%s%s", term_style(&v->term, style), title, term_style(&v->term, TERM_PLAIN),
+    fprintf(v->out, "\n%s%s%s%s", terminal_style(&v->term, style), title, terminal_style(&v->term, TERMINAL_PLAIN),
             *text == ' ' ? " " : "");
     wrap(v, INDENT, at + (*text == ' '), text);
 }
 
-static const char *cwd_of(const struct view_text *v)
+static const char *cwd_of(const struct draw_text *v)
 {
     return v->report->processes_n ? v->report->processes[0].cwd : NULL;
 }
 
 /* "dir/file.py:34", or "libfoo.so+0x12ab" for a native place without lines. */
-static void place(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
+static void place(const struct draw_text *v, char *out, size_t size, const struct result_site *s, int columns)
 {
     char path[LINE_MAX_BYTES], tail[32] = "";
     const char *file = s->file ? s->file : "?", *slash = strrchr(file, '/');
@@ -118,37 +118,39 @@ static void place(const struct view_text *v, char *out, size_t size, const struc
     text_put(out, size, "%s%s", path, tail);
 }
 
-static struct gs_site site_of(const struct gs_frame *f)
+static struct result_site frame_as_site(const struct run_frame *f)
 {
-    return (struct gs_site){.kind = f->kind,
-                            .known = true,
-                            .function = f->function,
-                            .file = f->file ? f->file : f->module,
-                            .line = f->line,
-                            .offset = f->offset};
+    return (struct result_site){.kind = f->kind,
+                                .known = true,
+                                .function = f->function,
+                                .file = f->file ? f->file : f->module,
+                                .line = f->line,
+                                .offset = f->offset};
 }
 
 /* "train.py:34  step" in at most `columns`. A place that fits is not cut for the function's sake.
  */
-static void place_and_function(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
+static void place_and_function(const struct draw_text *v, char *out, size_t size, const struct result_site *s,
+                               int columns)
 {
     char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
 
     place(v, where, sizeof where, s, WHOLE);
-    if (term_columns(where) > columns) place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
-    int room = columns - term_columns(where) - 2;
+    if (terminal_columns(where) > columns) place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
+    int room = columns - terminal_columns(where) - 2;
     if (s->operation && room >= 6) {
         char whole[LINE_MAX_BYTES];
         text_put(whole, sizeof whole, "backward %s %s", v->term.utf8 ? "→" : "->", s->operation);
-        text_elide(function, sizeof function, term_columns(whole) > room ? s->operation : whole, room, v->term.utf8);
+        text_elide(function, sizeof function, terminal_columns(whole) > room ? s->operation : whole, room,
+                   v->term.utf8);
     } else if (s->function && !s->exit && room >= 6)
         text_function(function, sizeof function, s->function, room, v->term.utf8);
     text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
 }
 
 /* The second of two places: of one file it is the line that tells. */
-static void second(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
-                   const struct gs_site *first, int columns, bool function)
+static void second(const struct draw_text *v, char *out, size_t size, const struct result_site *s,
+                   const struct result_site *first, int columns, bool function)
 {
     char name[LINE_MAX_BYTES] = "";
     bool same = s->file && first->file && s->line > 0 && strcmp(s->file, first->file) == 0;
@@ -163,15 +165,15 @@ static void second(const struct view_text *v, char *out, size_t size, const stru
 }
 
 /* "train.py:34" */
-static int least_columns(const struct gs_site *s)
+static int least_columns(const struct result_site *s)
 {
     const char *slash = s->file ? strrchr(s->file, '/') : NULL;
 
-    return term_columns(slash ? slash + 1 : s->file ? s->file : "?") + snprintf(NULL, 0, ":%d", s->line);
+    return terminal_columns(slash ? slash + 1 : s->file ? s->file : "?") + snprintf(NULL, 0, ":%d", s->line);
 }
 
 /* Half of the room, or what both files' names need where that lets both stand uncut. */
-static int second_room(const struct gs_site *first, const struct gs_site *s, int room)
+static int second_room(const struct result_site *first, const struct result_site *s, int room)
 {
     int need = least_columns(s);
 
@@ -179,7 +181,7 @@ static int second_room(const struct gs_site *first, const struct gs_site *s, int
 }
 
 /* The other place that tells a site from its likes. */
-static const struct gs_frame *other_of(const struct gs_site *s)
+static const struct run_frame *other_of(const struct result_site *s)
 {
     return s->helper ? s->via : s->inner ? s->inner : s->caller;
 }
@@ -187,30 +189,30 @@ static const struct gs_frame *other_of(const struct gs_site *s)
 /* With who called it, or the helper or library that it called. Where not all fits, the functions go first, the
  * caller's before its own: the lines say more; then the folders. False: there is no room for two
  * places at all. */
-static bool site_and_caller(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
+static bool site_and_caller(const struct draw_text *v, char *out, size_t size, const struct result_site *s, int columns)
 {
     static const bool with[][2] = {{true, true}, {true, false}, {false, false}};
     const char *arrow = s->helper || s->inner ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
-    struct gs_site other = site_of(other_of(s));
+    struct result_site other = frame_as_site(other_of(s));
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
     for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
         (with[i][0] ? place_and_function : place)(v, own, sizeof own, s, WHOLE);
         second(v, caller, sizeof caller, &other, s, WHOLE, with[i][1]);
-        if (term_columns(own) + term_columns(arrow) + term_columns(caller) <= columns) {
+        if (terminal_columns(own) + terminal_columns(arrow) + terminal_columns(caller) <= columns) {
             text_put(out, size, "%s%s%s", own, arrow, caller);
             return true;
         }
     }
-    int room = columns - term_columns(arrow);
+    int room = columns - terminal_columns(arrow);
     if (room < PLACES_LEAST) return false;
     second(v, caller, sizeof caller, &other, s, second_room(s, &other, room), false);
-    place(v, own, sizeof own, s, room - term_columns(caller));
+    place(v, own, sizeof own, s, room - terminal_columns(caller));
     text_put(out, size, "%s%s%s", own, arrow, caller);
     return true;
 }
 
-char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
+char *draw_site(const struct draw_text *v, char *out, size_t size, const struct result_site *s, int columns)
 {
     if (!s->known)
         text_put(out, size, "(no stack recorded)");
@@ -219,48 +221,48 @@ char *view_site(const struct view_text *v, char *out, size_t size, const struct 
     return out;
 }
 
-char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame, int columns)
+char *draw_frame(const struct draw_text *v, char *out, size_t size, const struct run_frame *frame, int columns)
 {
-    struct gs_site s = site_of(frame);
+    struct result_site s = frame_as_site(frame);
 
-    return view_site(v, out, size, &s, columns);
+    return draw_site(v, out, size, &s, columns);
 }
 
 /* A line says how many call paths it has; that is left out where it would cut the place. */
-void view_site_cell(const void *view, const void *item, char *out, size_t size, int columns)
+void draw_site_cell(const void *view, const void *item, char *out, size_t size, int columns)
 {
-    const struct gs_site *site = item;
+    const struct result_site *site = item;
     char paths[48] = "", place[LINE_MAX_BYTES];
 
     if (site->paths > 1) snprintf(paths, sizeof paths, "  (%u call paths)", site->paths);
     if (*paths && columns - (int)strlen(paths) < PLACES_LEAST / 2) *paths = 0;
-    view_site(view, place, sizeof place, site, columns - (int)strlen(paths));
+    draw_site(view, place, sizeof place, site, columns - (int)strlen(paths));
     text_put(out, size, "%s%s", place, paths);
 }
 
 /* What tells a path from the others of its line: what it called, or what called it. */
-static void path_place(const struct view_text *v, char *out, size_t size, const struct gs_line_path *p, int columns)
+static void path_place(const struct draw_text *v, char *out, size_t size, const struct result_line_path *p, int columns)
 {
-    const struct gs_frame *other = other_of(&p->site);
+    const struct run_frame *other = other_of(&p->site);
     char place[LINE_MAX_BYTES];
 
     if (!other) {
-        view_site(v, out, size, &p->site, columns);
+        draw_site(v, out, size, &p->site, columns);
         return;
     }
-    view_frame(v, place, sizeof place, other, columns - 2);
+    draw_frame(v, place, sizeof place, other, columns - 2);
     text_put(out, size, "%s %s",
              p->site.helper || p->site.inner ? (v->term.utf8 ? "→" : "->") : (v->term.utf8 ? "←" : "<-"), place);
 }
 
-static bool calls_libraries(const struct gs_paths *paths)
+static bool calls_libraries(const struct result_paths *paths)
 {
     for (size_t i = 0; i < paths->listed; i++)
         if (paths->list[i].site.inner) return true;
     return false;
 }
 
-char *view_paths(const struct view_text *v, const struct gs_paths *paths, int indent)
+char *draw_paths(const struct draw_text *v, const struct result_paths *paths, int indent)
 {
     enum { FEW = 3, AMOUNT = 10 };
     size_t shown = v->paths ? paths->listed : paths->listed < FEW ? paths->listed : FEW;
@@ -270,47 +272,47 @@ char *view_paths(const struct view_text *v, const struct gs_paths *paths, int in
 
     if (!f) return NULL;
     for (size_t i = 0; i < shown; i++) {
-        const struct gs_line_path *p = &paths->list[i];
+        const struct result_line_path *p = &paths->list[i];
         char amount[UNITS_TEXT], place[LINE_MAX_BYTES];
-        format_count(amount, p->count); /* where neither bytes nor times are added up */
+        units_format_count(amount, p->count); /* where neither bytes nor times are added up */
         path_place(v, place, sizeof place, p, v->term.width - indent - AMOUNT - 2);
         fprintf(f, "%*s%*s  %s%s%s\n", indent, "", AMOUNT,
-                p->bytes       ? view_bytes(amount, p->bytes)
-                : p->blocked_s ? format_seconds(amount, p->blocked_s)
+                p->bytes       ? draw_bytes(amount, p->bytes)
+                : p->blocked_s ? units_format_seconds(amount, p->blocked_s)
                                : amount,
-                term_style(&v->term, TERM_DIM), place, term_style(&v->term, TERM_PLAIN));
+                terminal_style(&v->term, TERMINAL_DIM), place, terminal_style(&v->term, TERMINAL_PLAIN));
     }
     if (paths->n > shown)
-        fprintf(f, "%*s%*s  %sand %zu more%s%s\n", indent, "", AMOUNT, "", term_style(&v->term, TERM_DIM),
-                paths->n - shown, v->paths ? "" : ": --paths shows them", term_style(&v->term, TERM_PLAIN));
+        fprintf(f, "%*s%*s  %sand %zu more%s%s\n", indent, "", AMOUNT, "", terminal_style(&v->term, TERMINAL_DIM),
+                paths->n - shown, v->paths ? "" : ": --paths shows them", terminal_style(&v->term, TERMINAL_PLAIN));
     fclose(f);
     return text;
 }
 
-static bool has_python(const struct gs_trace *trace)
+static bool has_python(const struct result_trace *trace)
 {
     for (size_t i = 0; i < trace->n; i++)
         if (trace->frames[i]->kind == GS_FRAME_PYTHON) return true;
     return false;
 }
 
-static void left_out(const struct view_text *v, FILE *f, int indent, size_t n, const char *what)
+static void left_out(const struct draw_text *v, FILE *f, int indent, size_t n, const char *what)
 {
     if (n)
-        fprintf(f, "%*s%sand %zu %s%s\n", indent, "", term_style(&v->term, TERM_DIM), n, what,
-                term_style(&v->term, TERM_PLAIN));
+        fprintf(f, "%*s%sand %zu %s%s\n", indent, "", terminal_style(&v->term, TERMINAL_DIM), n, what,
+                terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
 /* A library's inner life is long, and the Python lines stand below it: each kind has its own limit,
  * so that neither hides the other. */
-static void trace_lines(const struct view_text *v, const struct gs_trace *trace, int indent, FILE *f)
+static void trace_lines(const struct draw_text *v, const struct result_trace *trace, int indent, FILE *f)
 {
     static const size_t most[] = {[GS_FRAME_PYTHON] = 16, [GS_FRAME_NATIVE] = 10};
     size_t shown[2] = {0}, left[2] = {0};
     bool native = v->native || !has_python(trace);
 
     for (size_t i = 0; i < trace->n; i++) {
-        struct gs_site s = site_of(trace->frames[i]);
+        struct result_site s = frame_as_site(trace->frames[i]);
         size_t kind = s.kind == GS_FRAME_NATIVE;
         char line[LINE_MAX_BYTES];
         if (kind && !native) continue;
@@ -322,14 +324,14 @@ static void trace_lines(const struct view_text *v, const struct gs_trace *trace,
             left_out(v, f, indent, left[1], "native calls");
             left[1] = 0;
         }
-        fprintf(f, "%*s%s%s%s\n", indent, "", term_style(&v->term, TERM_DIM),
-                view_site(v, line, sizeof line, &s, v->term.width - indent), term_style(&v->term, TERM_PLAIN));
+        fprintf(f, "%*s%s%s%s\n", indent, "", terminal_style(&v->term, TERMINAL_DIM),
+                draw_site(v, line, sizeof line, &s, v->term.width - indent), terminal_style(&v->term, TERMINAL_PLAIN));
     }
     left_out(v, f, indent, left[1], "native calls");
     left_out(v, f, indent, left[0], "callers");
 }
 
-char *view_trace(const struct view_text *v, const struct gs_trace *trace, int indent)
+char *draw_trace(const struct draw_text *v, const struct result_trace *trace, int indent)
 {
     char *text = NULL;
     size_t size = 0;
@@ -345,31 +347,32 @@ char *view_trace(const struct view_text *v, const struct gs_trace *trace, int in
     return text;
 }
 
-void view_more(const struct view_text *v, size_t total, size_t shown)
+void draw_more(const struct draw_text *v, size_t total, size_t shown)
 {
     char more[UNITS_TEXT];
 
     if (total > shown)
-        fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "", term_style(&v->term, TERM_DIM),
-                format_count(more, total - shown), total, term_style(&v->term, TERM_PLAIN));
+        fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "",
+                terminal_style(&v->term, TERMINAL_DIM), units_format_count(more, total - shown), total,
+                terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
-const char *view_layer(enum gs_series_layer layer)
+const char *draw_layer_word(enum run_series_layer layer)
 {
-    static const char *const words[GS_SERIES_LAYERS] = {
-        [GS_SERIES_DEVICE] = "GPU memory",         [GS_SERIES_TENSOR] = "tensors",
-        [GS_SERIES_PINNED] = "pinned host memory", [GS_SERIES_HOST] = "CPU tensors",
-        [GS_SERIES_SHARED] = "memory of others",   [GS_SERIES_GRAPH] = "memory for graphs",
+    static const char *const words[RUN_SERIES_LAYERS] = {
+        [RUN_SERIES_DEVICE] = "GPU memory",         [RUN_SERIES_TENSOR] = "tensors",
+        [RUN_SERIES_PINNED] = "pinned host memory", [RUN_SERIES_HOST] = "CPU tensors",
+        [RUN_SERIES_SHARED] = "memory of others",   [RUN_SERIES_GRAPH] = "memory for graphs",
     };
 
     return words[layer];
 }
 
-char *view_place(const struct view_text *v, char *out, size_t size, uint32_t process, int device,
-                 enum gs_series_layer layer)
+char *draw_device(const struct draw_text *v, char *out, size_t size, uint32_t process, int device,
+                  enum run_series_layer layer)
 {
     char who[64] = "";
-    const struct gs_process *p = process < v->report->processes_n ? &v->report->processes[process] : NULL;
+    const struct run_process *p = process < v->report->processes_n ? &v->report->processes[process] : NULL;
 
     if (p && v->report->processes_n > 1 && p->rank >= 0)
         snprintf(who, sizeof who, "rank %lld, ", (long long)p->rank);
@@ -378,17 +381,17 @@ char *view_place(const struct view_text *v, char *out, size_t size, uint32_t pro
     if (device >= 0)
         snprintf(out, size, "%sGPU %d", who, device);
     else
-        snprintf(out, size, "%s%s", who, view_layer(layer));
+        snprintf(out, size, "%s%s", who, draw_layer_word(layer));
     return out;
 }
 
-char *view_bytes(char *out, int64_t bytes)
+char *draw_bytes(char *out, int64_t bytes)
 {
-    if (bytes == GS_UNKNOWN)
+    if (bytes == RUN_UNKNOWN)
         snprintf(out, UNITS_TEXT, "?");
     else if (bytes < 0)
-        format_bytes_signed(out, bytes);
+        units_format_bytes_signed(out, bytes);
     else
-        format_bytes(out, (uint64_t)bytes);
+        units_format_bytes(out, (uint64_t)bytes);
     return out;
 }

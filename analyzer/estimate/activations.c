@@ -24,15 +24,15 @@ static const char WHY_EAGER[] =
 
 #define WHY_CONV "low: nothing over what is kept; high: layouts are changed, cuDNN takes workspaces"
 
-static struct interval sorted(double low, double likely, double high)
+static struct estimate_interval sorted(double low, double likely, double high)
 {
-    return (struct interval){fmin(low, fmin(likely, high)), likely, fmax(low, fmax(likely, high))};
+    return (struct estimate_interval){fmin(low, fmin(likely, high)), likely, fmax(low, fmax(likely, high))};
 }
 
 #define WHY_KEPT "low: compiled layers keep only what backward reads, Transformer Engine's float8 products are not kept"
 
 static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
-                                 struct interval bytes, const char *why, const char *formula)
+                                 struct estimate_interval bytes, const char *why, const char *formula)
 {
     struct estimate_line *line;
 
@@ -44,7 +44,7 @@ static struct estimate_line *add(struct estimate_result *r, enum estimate_part p
 }
 
 /* Whisper's two stacks have lengths of their own. */
-static void of_two_stacks(const struct plan *p, enum act_group group, char *text, size_t size)
+static void of_two_stacks(const struct plan *p, enum estimate_act_group group, char *text, size_t size)
 {
     const struct model_shape *m = &p->model->shape;
 
@@ -58,8 +58,8 @@ static void of_two_stacks(const struct plan *p, enum act_group group, char *text
 }
 
 /* A group of what chosen operations returned. */
-static void add_kept(struct estimate_result *r, const struct plan *p, enum act_group group, struct interval bytes,
-                     double tokens)
+static void add_kept(struct estimate_result *r, const struct plan *p, enum estimate_act_group group,
+                     struct estimate_interval bytes, double tokens)
 {
     char text[192];
 
@@ -75,7 +75,7 @@ static void add_kept(struct estimate_result *r, const struct plan *p, enum act_g
 
 static void convolutional(const struct plan *p, struct estimate_result *r)
 {
-    struct act_pass v[ACT_VARIANTS_N];
+    struct estimate_act_pass v[ACT_VARIANTS_N];
     char text[192];
     double images = (double)p->batch;
 
@@ -84,7 +84,7 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
             r, "which parts of a convolutional network are checkpointed is not known: all activations are counted");
 
     for (int i = 0; i < ACT_VARIANTS_N; i++)
-        if (!act_conv(p, i, &v[i])) {
+        if (!estimate_act_conv(p, i, &v[i])) {
             estimate_note(r, "activations of %s are not known: they are left out", p->model->name);
             return;
         }
@@ -105,7 +105,8 @@ struct unit {
     const char *what;
 };
 
-static struct unit unit_of(const struct model_shape *m, enum act_group group, const struct act_sizes *z)
+static struct unit unit_of(const struct model_shape *m, enum estimate_act_group group,
+                           const struct estimate_act_sizes *z)
 {
     switch (group) {
     case ACT_NORM:
@@ -122,15 +123,16 @@ static struct unit unit_of(const struct model_shape *m, enum act_group group, co
 
 /* The first peak of backward as two lines, which add up to it in each variant: the largest moment need not be the
  * same in all. */
-static void first_peak(const struct act_pass *low, const struct act_pass *likely, const struct act_pass *high,
-                       struct interval *logits, struct interval *gradients)
+static void first_peak(const struct estimate_act_pass *low, const struct estimate_act_pass *likely,
+                       const struct estimate_act_pass *high, struct estimate_interval *logits,
+                       struct estimate_interval *gradients)
 {
-    struct interval all = sorted(low->first, likely->first, high->first);
+    struct estimate_interval all = sorted(low->first, likely->first, high->first);
     double rest = fmax(0, likely->first - likely->logits);
 
     if (likely->at_loss) {
-        *gradients = (struct interval){fmin(rest, all.low), rest, rest};
-        *logits = (struct interval){all.low - gradients->low, all.likely - rest, all.high - rest};
+        *gradients = (struct estimate_interval){fmin(rest, all.low), rest, rest};
+        *logits = (struct estimate_interval){all.low - gradients->low, all.likely - rest, all.high - rest};
     } else {
         *logits = sorted(low->held, likely->held, high->held);
         *gradients = sorted(low->first - low->held, likely->first - likely->held, high->first - high->held);
@@ -140,14 +142,14 @@ static void first_peak(const struct act_pass *low, const struct act_pass *likely
 static void eager(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *m = &p->model->shape;
-    struct act_pass v[ACT_VARIANTS_N];
-    struct act_sizes z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
+    struct estimate_act_pass v[ACT_VARIANTS_N];
+    struct estimate_act_sizes z = estimate_act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
     char text[192];
 
-    for (int i = 0; i < ACT_VARIANTS_N; i++) act_pass(p, i, &v[i]);
-    const struct act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER],
-                          *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
-    struct interval logits, gradients;
+    for (int i = 0; i < ACT_VARIANTS_N; i++) estimate_act_pass(p, i, &v[i]);
+    const struct estimate_act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER],
+                                   *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
+    struct estimate_interval logits, gradients;
     first_peak(&v[ACT_FUSED], likely, most, &logits, &gradients);
 #define OF(field) sorted(v[ACT_FUSED].field, likely->field, most->field)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
@@ -216,7 +218,7 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
 
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct act_sizes z;
+    struct estimate_act_sizes z;
 
     if (p->inference || !p->batch) return;
     if (p->model->shape.family == MODEL_CONV) {
@@ -224,15 +226,15 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
         return;
     }
     if (!p->model->shape.layers) return;
-    z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
-    if (p->attention == PLAN_ATTENTION_FLASH && act_falls_back(p, &z))
+    z = estimate_act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
+    if (p->attention == PLAN_ATTENTION_FLASH && estimate_act_falls_back(p, &z))
         estimate_note(
             r,
             "grouped queries in float32 have no fused attention in PyTorch: the scores are kept, unless a padding mask "
             "is given or keys and values are repeated");
     size_t before = r->lines_n;
     if (p->tp > 1 || p->pp > 1)
-        act_parallel(p, stage, r);
+        estimate_act_parallel(p, stage, r);
     else
         eager(p, r);
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);

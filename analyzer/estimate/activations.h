@@ -1,7 +1,7 @@
 /* Activations: what forward keeps for backward.
  *
  * Two answers. The first is what PyTorch's autograd keeps when the model runs eagerly, as Hugging Face
- * and most plain code write it: a layer is a list of operations (struct act_tape), each with the bytes
+ * and most plain code write it: a layer is a list of operations (struct estimate_act_tape), each with the bytes
  * that it saves, and a backward pass is walked over it to find the moment at which most is live. The
  * tapes were read off torch.autograd.graph.saved_tensors_hooks, tensor by tensor (docs/estimate.md).
  * The second are the closed forms of Korthikanti et al., "Reducing Activation Recomputation in Large
@@ -17,7 +17,7 @@
 
 /* --- closed forms ------------------------------------------------------------------------------- */
 
-enum korthikanti {
+enum estimate_korthikanti {
     KORTHIKANTI_TP,              /* sbh (10 + 24/t + 5as/(ht)); t = 1: 34 + 5as/h */
     KORTHIKANTI_TP_SP,           /* sbh (34 + 5as/h) / t */
     KORTHIKANTI_TP_SELECTIVE,    /* sbh (10 + 24/t) */
@@ -27,19 +27,19 @@ enum korthikanti {
 
 /* Bytes of one layer for one micro-batch, 16 bits: table 2 of the paper. Sizes as doubles: sequence,
  * micro-batch, hidden size, heads, tensor-parallel GPUs. */
-double korthikanti_layer(enum korthikanti form, double s, double b, double h, double a, double t);
+double estimate_korthikanti_layer(enum estimate_korthikanti form, double s, double b, double h, double a, double t);
 /* What interleaving `m` model chunks on each of `p` pipeline stages multiplies them by: 1 + (p-1)/(pm). */
-double korthikanti_interleaved(double p, double m);
+double estimate_korthikanti_interleaved(double p, double m);
 
 /* What Megatron-LM's compute_activation_memory (megatron/training/theoretical_memory_usage.py) reports,
  * in bytes: the first pipeline stage, sequence parallelism, selective recomputation. */
-struct megatron_activations {
+struct estimate_megatron_activations {
     double seq, micro_batch, hidden, ffn, layers, vocab; /* the vocabulary padded */
     double tp, pp;
     double interleave;    /* virtual pipeline size; 0: none */
     double micro_batches; /* in a step; 0: not given */
 };
-double megatron_activation_bytes(const struct megatron_activations *m);
+double estimate_megatron_activation_bytes(const struct estimate_megatron_activations *m);
 
 /* --- the tape ----------------------------------------------------------------------------------- */
 
@@ -57,7 +57,7 @@ double megatron_activation_bytes(const struct megatron_activations *m);
     GROUP(CONV, "convolutions, batch norms, ReLUs")
 /* clang-format on */
 
-enum act_group {
+enum estimate_act_group {
 #define GROUP(id, title) ACT_##id,
     ACT_GROUPS(GROUP)
 #undef GROUP
@@ -65,15 +65,15 @@ enum act_group {
 };
 
 /* How the same layer is written: what LOW, LIKELY and HIGH of the interval stand for. */
-enum act_variant {
+enum estimate_act_variant {
     ACT_FUSED,  /* fused norms, activations and losses, no dropout */
     ACT_EAGER,  /* Hugging Face's modules and plain torch.nn, PyTorch 2.x, eager */
     ACT_PADDED, /* the same with a padding mask, which makes k and v repeat and the mask a tensor */
     ACT_VARIANTS_N
 };
 
-struct act_op {
-    enum act_group group;
+struct estimate_act_op {
+    enum estimate_act_group group;
     double saved;  /* bytes that forward keeps and that go when its backward is done */
     double in;     /* bytes of the gradients that its backward makes, which the operation before it takes */
     double work;   /* what its backward needs for a moment on top */
@@ -82,58 +82,60 @@ struct act_op {
 
 enum { ACT_OPS_MAX = 32 };
 
-struct act_tape {
-    struct act_op ops[ACT_OPS_MAX]; /* in the order of forward */
+struct estimate_act_tape {
+    struct estimate_act_op ops[ACT_OPS_MAX]; /* in the order of forward */
     size_t n;
 };
 
 /* What a tape depends on: bytes of an element of the residual stream, of what matrix multiplications
  * read, of a gradient; and `tokens` in one forward pass (sequences × length, or images × patches). */
-struct act_sizes {
+struct estimate_act_sizes {
     double stream, compute, gradient;
     double read; /* of what linear layers keep of their input: 1 in float8, else `compute` */
     bool amp;
     double tokens, seq, batch;
     double keys; /* that each query looks at: `seq`, but for cross-attention to another sequence */
-    enum act_variant variant;
+    enum estimate_act_variant variant;
 };
 
-struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant);
+struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant);
 /* The encoder's, where it reads something else than the decoder: Whisper's sound; else the same. */
-struct act_sizes act_encoder_sizes(const struct plan *p, const struct act_sizes *z);
+struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const struct estimate_act_sizes *z);
 /* One layer of the plan's model: `moe` picks the layers whose MLP is experts. */
-void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct act_tape *tape);
+void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
+                        struct estimate_act_tape *tape);
 /* The same of a Mamba. */
-void act_mamba_layer(const struct plan *p, const struct act_sizes *z, struct act_tape *tape);
+void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);
 /* The norm after the layers, with the input of the output layer; whether logits are capped by tanh
  * (Gemma 2); whether embeddings are dropped out. */
-void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_tape *tape);
+void estimate_act_last_norm(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);
 /* Grouped queries in float32 have no fused attention in PyTorch: its "math" path keeps the scores. */
-bool act_falls_back(const struct plan *p, const struct act_sizes *z);
+bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_sizes *z);
 /* Is a layer's input among what its operations keep? Then a checkpoint holds no second one. */
-bool act_keeps_input(const struct plan *p, const struct act_sizes *z);
-bool act_caps_logits(const struct plan *p, const struct act_sizes *z);
-bool act_embedding_dropout(const struct plan *p, const struct act_sizes *z);
-double act_saved(const struct act_tape *tape);
+bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z);
+bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z);
+bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z);
+double estimate_act_saved(const struct estimate_act_tape *tape);
 
 /* What PLAN_CHECKPOINT_SELECTIVE_OP keeps of one layer beside its input (activations_selective.c). */
-struct act_kept {
+struct estimate_act_kept {
     double group[ACT_GROUPS_N], sum; /* bytes of a forward pass */
     double whole; /* of the sum: what the hidden state's width has, which tensor parallelism does not divide */
     double again; /* products that are computed again: multiplications a token */
 };
 #define ACT_KEPT_SOURCE "torchtitan/distributed/activation_checkpoint.py; torch.utils.checkpoint, measured"
-void act_kept(const struct plan *p, const struct act_sizes *z, bool moe, struct act_kept *out);
+void estimate_act_kept(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
+                       struct estimate_act_kept *out);
 /* Multiplications a token that backward does once more for what was not kept, in all layers. 0: none are. */
-double act_again(const struct plan *p);
-/* How many of the layers, the last ones, act_layer's `moe` is for. */
-uint64_t act_moe_layers(const struct model_shape *m);
-double act_group_saved(const struct act_tape *tape, enum act_group group);
+double estimate_act_recomputed(const struct plan *p);
+/* How many of the layers, the last ones, estimate_act_layer's `moe` is for. */
+uint64_t estimate_act_moe_layers(const struct model_shape *m);
+double estimate_act_group_saved(const struct estimate_act_tape *tape, enum estimate_act_group group);
 
 /* The whole pass. `saved` by group; the two peaks of backward: in its first half over what is kept (with the
  * logits, and the gradients made until then, unless they are there anyway) and in its last layer and the
  * embedding (over the sum of all gradients). */
-struct act_pass {
+struct estimate_act_pass {
     double saved[ACT_GROUPS_N];
     double head;         /* the last norm, the head's input */
     double inputs;       /* checkpointing: the layers' inputs */
@@ -142,14 +144,14 @@ struct act_pass {
     bool at_loss;      /* the first peak is the loss's */
     double after_loss; /* by how much it is larger than what comes after it */
 };
-void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out);
+void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, struct estimate_act_pass *out);
 
 /* The same of a convolutional network that is known by name. False: it is not, or the image does not fit. */
-bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *out);
+bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, struct estimate_act_pass *out);
 
 /* The lines of a pipeline stage under tensor, sequence or pipeline parallelism, and the micro-batches that
  * it holds at once (activations_parallel.c). */
-void act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r);
-double act_in_flight(const struct plan *p, uint64_t stage);
+void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r);
+double estimate_act_in_flight(const struct plan *p, uint64_t stage);
 
 #endif

@@ -2,7 +2,7 @@
 #include <math.h>
 #include "analyzer/estimate/activations.h"
 
-double korthikanti_layer(enum korthikanti form, double s, double b, double h, double a, double t)
+double estimate_korthikanti_layer(enum estimate_korthikanti form, double s, double b, double h, double a, double t)
 {
     double sbh = s * b * h, scores = 5 * a * s / h;
 
@@ -16,12 +16,12 @@ double korthikanti_layer(enum korthikanti form, double s, double b, double h, do
     return 2 * sbh;
 }
 
-double korthikanti_interleaved(double p, double m)
+double estimate_korthikanti_interleaved(double p, double m)
 {
     return 1 + (p - 1) / (p * m);
 }
 
-double megatron_activation_bytes(const struct megatron_activations *m)
+double estimate_megatron_activation_bytes(const struct estimate_megatron_activations *m)
 {
     double tokens = m->seq * m->micro_batch;
     double bytes = tokens * m->hidden * (18 + 4 * m->ffn / m->hidden) * m->layers;
@@ -29,7 +29,7 @@ double megatron_activation_bytes(const struct megatron_activations *m)
     bytes += 8 * tokens * m->pp;         /* the token numbers */
     bytes += tokens * m->hidden * m->pp; /* the embedding's dropout mask */
     if (m->interleave > 0)
-        bytes *= korthikanti_interleaved(m->pp, m->interleave);
+        bytes *= estimate_korthikanti_interleaved(m->pp, m->interleave);
     else if (m->pp > 1 && m->micro_batches > 0)
         bytes *= fmin(1, m->micro_batches / m->pp);
     if (m->pp == 1) bytes += 4 * tokens * (m->hidden + m->vocab); /* input of the output layer, and the logits */

@@ -6,21 +6,21 @@
 #include "analyzer/model/convnets.h"
 
 /* Does backward of this operation need what it read? */
-static bool keeps_input(enum conv_op op)
+static bool keeps_input(enum model_conv_op op)
 {
     return op != CONV_RELU && op != CONV_ADD && op != CONV_JOIN && op != CONV_DROPOUT && op != CONV_DROP_PATH &&
            op != CONV_AVERAGE_POOL && op != CONV_SIGMOID;
 }
 
-static bool keeps_output(enum conv_op op)
+static bool keeps_output(enum model_conv_op op)
 {
     return op == CONV_RELU || op == CONV_SIGMOID;
 }
 
 /* Is the output of operation `i` of `n` read by something that needs it in backward? */
-static bool needed(const struct conv_map *maps, size_t i, size_t n)
+static bool needed(const struct model_conv_map *maps, size_t i, size_t n)
 {
-    const struct conv_map *next = i + 1 < n ? &maps[i + 1] : NULL;
+    const struct model_conv_map *next = i + 1 < n ? &maps[i + 1] : NULL;
 
     if (keeps_output(maps[i].op) || !next) return true;
     if (next->op == CONV_AVERAGE_POOL) /* squeeze and excitation: what was squeezed is multiplied later */
@@ -31,9 +31,9 @@ static bool needed(const struct conv_map *maps, size_t i, size_t n)
 }
 
 /* Bytes for one image that this operation's output adds to what is kept. */
-static double kept(const struct conv_map *maps, size_t i, size_t n, const struct act_sizes *z)
+static double kept(const struct model_conv_map *maps, size_t i, size_t n, const struct estimate_act_sizes *z)
 {
-    const struct conv_map *map = &maps[i];
+    const struct model_conv_map *map = &maps[i];
     /* under autocast a layer norm casts what it reads to float32 */
     bool cast = z->amp && i + 1 < n && maps[i + 1].op == CONV_LAYER_NORM;
     double elements = (double)map->elements, extra = 0, c = cast ? 4 : z->compute;
@@ -45,10 +45,10 @@ static double kept(const struct conv_map *maps, size_t i, size_t n, const struct
     return extra + (needed(maps, i, n) ? c * elements : 0);
 }
 
-bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *out)
+bool estimate_act_conv(const struct plan *p, enum estimate_act_variant variant, struct estimate_act_pass *out)
 {
-    static struct conv_map maps[CONV_MAPS_MAX];
-    struct act_sizes z = act_sizes_of(p, variant);
+    static struct model_conv_map maps[CONV_MAPS_MAX];
+    struct estimate_act_sizes z = estimate_act_sizes_of(p, variant);
     uint64_t side = p->model->shape.image ? p->model->shape.image : 224;
     size_t n = model_conv_maps(p->model, side, side, maps, CONV_MAPS_MAX);
     bool resnet = strncmp(p->model->name, "resn", 4) == 0 || strncmp(p->model->name, "wide-resn", 9) == 0;

@@ -5,10 +5,10 @@
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/shard.h"
 
-struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant)
+struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant)
 {
     const struct model_shape *m = &p->model->shape;
-    const struct precision *precision = p->precision;
+    const struct estimate_precision *precision = p->precision;
     bool amp = precision->cast == PRECISION_CAST_AUTOCAST, fp8 = precision->cast == PRECISION_CAST_FP8;
     bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
     double compute = amp || fp8 ? 2 : precision->weights, seq = (double)p->seq / (double)p->cp;
@@ -17,12 +17,12 @@ struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant)
         double side = (double)(m->image / m->patch);
         seq = side * side + 1;
     }
-    return (struct act_sizes){
+    return (struct estimate_act_sizes){
         .stream = m->family == MODEL_MAMBA ? 4 : precision->weights, /* residual_in_fp32 */
         .compute = compute,
         /* Transformer Engine keeps the transposed copy, the high variant both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
-        .gradient = precision->gradients / (divided ? shard_group(p, false) : 1),
+        .gradient = precision->gradients / (divided ? estimate_shard_group(p, false) : 1),
         .amp = amp,
         .tokens = (double)p->batch * seq,
         .seq = seq,
@@ -32,9 +32,9 @@ struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant)
     };
 }
 
-struct act_sizes act_encoder_sizes(const struct plan *p, const struct act_sizes *z)
+struct estimate_act_sizes estimate_act_encoder_sizes(const struct plan *p, const struct estimate_act_sizes *z)
 {
-    struct act_sizes e = *z;
+    struct estimate_act_sizes e = *z;
 
     if (p->model->shape.family != MODEL_WHISPER) return e;
     e.seq = e.keys = (double)p->model->shape.sound;
@@ -43,9 +43,10 @@ struct act_sizes act_encoder_sizes(const struct plan *p, const struct act_sizes 
     return e;
 }
 
-static void put(struct act_tape *t, enum act_group group, double saved, double in, double work, double params)
+static void put(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double in, double work,
+                double params)
 {
-    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct act_op){group, saved, in, work, params};
+    if (t->n < ACT_OPS_MAX) t->ops[t->n++] = (struct estimate_act_op){group, saved, in, work, params};
 }
 
 /* What differs between models of a family; their configurations do not all say it. */
@@ -59,7 +60,7 @@ struct habits {
     bool float_scores; /* softmax is asked for in float32 whatever the precision */
 };
 
-static struct habits habits_of(const struct plan *p, const struct act_sizes *z)
+static struct habits habits_of(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
     bool fused = z->variant == ACT_FUSED, gpt = m->family == MODEL_GPT;
@@ -98,8 +99,8 @@ static bool frozen(const struct plan *p)
 /* What linear maps keep of an input of `width` elements: the input, for the gradient of their weights. A
  * frozen weight needs none, its adapter does: peft's adapters are float32, and cast the input each for itself;
  * with dropout they keep a mask, too. */
-static void reads(const struct plan *p, const struct act_sizes *z, enum readers which, double width, double readers,
-                  double shared, struct act_tape *t)
+static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum readers which, double width,
+                  double readers, double shared, struct estimate_act_tape *t)
 {
     double n = adapted(p, which);
 
@@ -122,7 +123,7 @@ static void reads(const struct plan *p, const struct act_sizes *z, enum readers 
 
 /* Elements of a bias whose gradient sums over all tokens: the sum goes through a buffer of 8 bytes for each
  * element that it reads. */
-static double bias(const struct plan *p, const struct act_sizes *z, double out)
+static double bias(const struct plan *p, const struct estimate_act_sizes *z, double out)
 {
     const struct model_shape *m = &p->model->shape;
 
@@ -135,8 +136,8 @@ static double weight(const struct plan *p, double params)
 }
 
 /* A norm over `width` elements of `input` bytes. */
-static void norm(const struct plan *p, const struct act_sizes *z, const struct habits *h, double width, double input,
-                 struct act_tape *t)
+static void norm(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h, double width,
+                 double input, struct estimate_act_tape *t)
 {
     double saved, inside = z->stream * width;
 
@@ -157,7 +158,7 @@ static void norm(const struct plan *p, const struct act_sizes *z, const struct h
 }
 
 /* RMSNorm of 16 bits keeps other tensors than what it read: a float32 copy, and one that is normalised. */
-bool act_keeps_input(const struct plan *p, const struct act_sizes *z)
+bool estimate_act_keeps_input(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
 
@@ -165,7 +166,8 @@ bool act_keeps_input(const struct plan *p, const struct act_sizes *z)
     return z->stream == 4 || z->variant == ACT_FUSED || m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_T5;
 }
 
-static void scores(const struct act_sizes *z, const struct habits *h, bool kept, double heads, struct act_tape *t)
+static void scores(const struct estimate_act_sizes *z, const struct habits *h, bool kept, double heads,
+                   struct estimate_act_tape *t)
 {
     double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
     double saved = wide;
@@ -182,7 +184,7 @@ static void scores(const struct act_sizes *z, const struct habits *h, bool kept,
 
 /* Grouped queries with neither a mask nor 16 bits fit none of PyTorch's fused kernels: the "math" one keeps
  * the scores as if attention were eager. */
-bool act_falls_back(const struct plan *p, const struct act_sizes *z)
+bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
 
@@ -190,13 +192,13 @@ bool act_falls_back(const struct plan *p, const struct act_sizes *z)
            p->cp == 1; /* a ring of GPUs brings its own kernel */
 }
 
-static void attention(const struct plan *p, const struct act_sizes *z, const struct habits *h, bool cross,
-                      struct act_tape *t)
+static void attention(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h, bool cross,
+                      struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     double heads = (double)m->heads, q = heads * (double)m->head_dim, k = (double)(m->kv_heads * m->head_dim);
     double v = k, out = q, width = (double)m->hidden, c = z->compute;
-    bool eager = p->attention == PLAN_ATTENTION_EAGER || act_falls_back(p, z);
+    bool eager = p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(p, z);
     bool recomputed = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE;
     double others = z->seq > 0 ? z->keys / z->seq : 1; /* keys and values for each query's token */
 
@@ -235,8 +237,8 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
     if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
 
-static void mlp(const struct plan *p, const struct act_sizes *z, const struct habits *h, double f, double share,
-                struct act_tape *t)
+static void mlp(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h, double f,
+                double share, struct estimate_act_tape *t)
 {
     double width = (double)p->model->shape.hidden, c = z->compute;
 
@@ -259,15 +261,17 @@ static void mlp(const struct plan *p, const struct act_sizes *z, const struct ha
 }
 
 /* Each token is copied for each expert that it uses, and each expert's answer kept to be weighed. */
-static void experts(const struct plan *p, const struct act_sizes *z, const struct habits *h, struct act_tape *t)
+static void experts(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h,
+                    struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     double used = (double)m->experts_used, f = (double)m->expert_ffn, width = (double)m->hidden;
     /* the grouped product of PyTorch is not under autocast: it works in the weights' precision */
-    struct act_sizes wide = *z;
+    struct estimate_act_sizes wide = *z;
     bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
     /* those of other GPUs have their gradients there; a gradient's bytes are one of dp, an expert's of dp / ep */
-    double here = (double)m->experts / (double)p->ep * (divided ? shard_group(p, false) / shard_group(p, true) : 1);
+    double here = (double)m->experts / (double)p->ep *
+                  (divided ? estimate_shard_group(p, false) / estimate_shard_group(p, true) : 1);
     size_t first;
 
     if (z->variant != ACT_FUSED && z->amp) wide.compute = z->stream;
@@ -283,10 +287,11 @@ static void experts(const struct plan *p, const struct act_sizes *z, const struc
 
 /* Whisper's cross-attention: many more keys than queries. Its keys and values are of what the encoder said, which
  * is kept once for all layers; under autocast each of their products casts it for itself. */
-static void look_at_sound(const struct plan *p, const struct act_sizes *z, const struct habits *h, struct act_tape *t)
+static void cross_attention(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h,
+                            struct estimate_act_tape *t)
 {
     double width = (double)p->model->shape.hidden;
-    struct act_sizes cross = *z;
+    struct estimate_act_sizes cross = *z;
 
     cross.keys = (double)p->model->shape.sound;
     norm(p, z, h, width, z->stream, t);
@@ -296,14 +301,14 @@ static void look_at_sound(const struct plan *p, const struct act_sizes *z, const
     attention(p, &cross, h, true, t);
 }
 
-void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct act_tape *t)
+void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     struct habits h = habits_of(p, z);
     double width = (double)m->hidden;
 
     if (m->family == MODEL_MAMBA) {
-        act_mamba_layer(p, z, t);
+        estimate_act_mamba_layer(p, z, t);
         return;
     }
     t->n = 0;
@@ -317,7 +322,7 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
         moe = false;
     }
     if (m->family == MODEL_WHISPER && moe) {
-        look_at_sound(p, z, &h, t);
+        cross_attention(p, z, &h, t);
         moe = false;
     }
     if (m->norms == 4) norm(p, z, &h, width, z->compute, t);
@@ -336,7 +341,7 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
     }
 }
 
-void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_tape *t)
+void estimate_act_last_norm(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
 {
     struct habits h = habits_of(p, z);
 
@@ -347,17 +352,17 @@ void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_t
     t->ops[0].work *= z->tokens;
 }
 
-bool act_caps_logits(const struct plan *p, const struct act_sizes *z)
+bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z)
 {
     return habits_of(p, z).caps;
 }
 
-bool act_embedding_dropout(const struct plan *p, const struct act_sizes *z)
+bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z)
 {
     return habits_of(p, z).dropout && !habits_of(p, z).opt;
 }
 
-double act_group_saved(const struct act_tape *tape, enum act_group group)
+double estimate_act_group_saved(const struct estimate_act_tape *tape, enum estimate_act_group group)
 {
     double sum = 0;
 
@@ -365,7 +370,7 @@ double act_group_saved(const struct act_tape *tape, enum act_group group)
     return sum;
 }
 
-double act_saved(const struct act_tape *tape)
+double estimate_act_saved(const struct estimate_act_tape *tape)
 {
     double sum = 0;
 

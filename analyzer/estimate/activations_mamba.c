@@ -7,9 +7,9 @@
 #define SCANNED 2048 /* tokens between two states that the scan's kernel keeps: selective_scan.cpp */
 #define CHUNK 256    /* chunk_size, which all published configurations of Mamba-2 have */
 
-static void put(struct act_tape *t, enum act_group group, double saved, double work, double params)
+static void put(struct estimate_act_tape *t, enum estimate_act_group group, double saved, double work, double params)
 {
-    t->ops[t->n++] = (struct act_op){group, saved, 0, work, params};
+    t->ops[t->n++] = (struct estimate_act_op){group, saved, 0, work, params};
 }
 
 /* Bytes a token of the scan: what its inputs and outputs keep, its states, and what backward makes for a moment. */
@@ -18,7 +18,7 @@ struct scan {
 };
 
 /* Mamba: discretised A and B, and a state, for each token, element and number of state. */
-static struct scan steps(const struct model_shape *m, const struct act_sizes *z)
+static struct scan steps(const struct model_shape *m, const struct estimate_act_sizes *z)
 {
     double i = (double)m->inner, state = i * (double)m->state, c = z->compute;
     bool half = c < 4;
@@ -27,7 +27,7 @@ static struct scan steps(const struct model_shape *m, const struct act_sizes *z)
     return (struct scan){(half ? 26 + (z->amp ? 2 : 0) : 40) * i + c * small, (half ? 14 : 12) * state, 12 * state};
 }
 
-static struct scan kernel(const struct model_shape *m, const struct act_sizes *z)
+static struct scan kernel(const struct model_shape *m, const struct estimate_act_sizes *z)
 {
     double i = (double)m->inner, c = z->compute, small = (double)(m->step_rank + 4 * m->state);
     double states = z->seq > 0 ? 8 * i * (double)m->state * ceil(z->seq / SCANNED) / z->seq : 0;
@@ -36,7 +36,7 @@ static struct scan kernel(const struct model_shape *m, const struct act_sizes *z
 }
 
 /* Mamba-2: matrices of a chunk's tokens by its tokens, and B and C once for each head, in float32. */
-static struct scan chunks(const struct model_shape *m, const struct act_sizes *z, double in, double mixed)
+static struct scan chunks(const struct model_shape *m, const struct estimate_act_sizes *z, double in, double mixed)
 {
     double i = (double)m->inner, c = z->compute, heads = (double)m->heads;
     double whole = z->seq > 0 ? ceil(z->seq / CHUNK) * CHUNK / z->seq : 1;
@@ -50,14 +50,14 @@ static struct scan chunks(const struct model_shape *m, const struct act_sizes *z
                          whole * 3 * one};
 }
 
-static struct scan chunk_kernel(const struct model_shape *m, const struct act_sizes *z, double in)
+static struct scan chunk_kernel(const struct model_shape *m, const struct estimate_act_sizes *z, double in)
 {
     double i = (double)m->inner, c = z->compute, states = 8 * i * (double)m->state / CHUNK;
 
     return (struct scan){c * (in + i) + 4, 0, 2 * c * in + 4 * c * i + states + 4 * (double)m->groups * CHUNK};
 }
 
-void act_mamba_layer(const struct plan *p, const struct act_sizes *z, struct act_tape *t)
+void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     bool eager = p->attention == PLAN_ATTENTION_EAGER, trained = p->adapter == PLAN_ADAPTER_NONE;

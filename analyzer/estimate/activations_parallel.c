@@ -15,7 +15,7 @@ struct layer_bytes {
     double whole, divided, scores;
 };
 
-static struct layer_bytes layer_bytes(const struct plan *p, const struct act_sizes *z)
+static struct layer_bytes layer_bytes(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
     double h = (double)m->hidden, heads = (double)m->heads, c = z->compute;
@@ -39,7 +39,7 @@ static struct layer_bytes layer_bytes(const struct plan *p, const struct act_siz
 
 /* Micro-batches whose activations a stage holds at once: all that are on their way to the last stage and
  * back; interleaved chunks hold 1 + (p-1)/(pm) times the first stage's. */
-double act_in_flight(const struct plan *p, uint64_t stage)
+double estimate_act_in_flight(const struct plan *p, uint64_t stage)
 {
     double stages = (double)p->pp, deep = stages - (double)stage;
 
@@ -51,7 +51,7 @@ double act_in_flight(const struct plan *p, uint64_t stage)
 static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
                                  double low, double likely, double high)
 {
-    struct estimate_line *line = estimate_add(r, part, phases, name, (struct interval){low, likely, high});
+    struct estimate_line *line = estimate_add(r, part, phases, name, (struct estimate_interval){low, likely, high});
 
     line->why = CLOSED; /* dropped where low and high are one */
     return line;
@@ -59,15 +59,15 @@ static struct estimate_line *add(struct estimate_result *r, enum estimate_part p
 
 /* Of chosen operations: what the rows of a matrix are divided over returns sums of the full width for all tokens, and
  * keeps them beside what the reduce-scatter makes of them. Compiled layers keep what backward reads. */
-static double operations_kept(const struct plan *p, enum act_variant variant)
+static double operations_kept(const struct plan *p, enum estimate_act_variant variant)
 {
-    struct act_sizes z = act_sizes_of(p, variant);
+    struct estimate_act_sizes z = estimate_act_sizes_of(p, variant);
     struct plan whole = *p; /* a note says so */
     double t = (double)p->tp, width = z.tokens * (double)p->model->shape.hidden;
-    struct act_kept kept;
+    struct estimate_act_kept kept;
 
     whole.adapter = PLAN_ADAPTER_NONE;
-    act_kept(&whole, &z, p->model->shape.experts > 0, &kept);
+    estimate_act_kept(&whole, &z, p->model->shape.experts > 0, &kept);
     return kept.whole + (kept.sum - kept.whole) / t + (p->sequence_parallel ? 2 * z.compute * width / t : 0);
 }
 
@@ -87,11 +87,13 @@ static void add_operations(const struct plan *p, double layers, double flight, d
                      input, one - input);
 }
 
-static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t stage, struct estimate_result *r)
+static void add_layers(const struct plan *p, const struct estimate_act_sizes *z, uint64_t stage,
+                       struct estimate_result *r)
 {
     struct layer_bytes b = layer_bytes(p, z);
-    double t = (double)p->tp, layers = (double)shard_layers(p, stage), flight = act_in_flight(p, stage);
-    bool scores = p->attention == PLAN_ATTENTION_EAGER || act_falls_back(p, z),
+    double t = (double)p->tp, layers = (double)estimate_shard_layers(p, stage),
+           flight = estimate_act_in_flight(p, stage);
+    bool scores = p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(p, z),
          full = p->checkpoint == PLAN_CHECKPOINT_FULL;
     bool operations = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP;
     bool kept = scores && p->checkpoint == PLAN_CHECKPOINT_NONE;
@@ -133,7 +135,8 @@ static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t
 }
 
 /* The embedding's dropout on the first stage; the loss on the last. Logits of the last micro-batch alone. */
-static void add_ends(const struct plan *p, const struct act_sizes *z, uint64_t stage, struct estimate_result *r)
+static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, uint64_t stage,
+                     struct estimate_result *r)
 {
     const struct model_shape *m = &p->model->shape;
     double t = (double)p->tp, h = (double)m->hidden, logits = z->tokens * (double)m->vocab / t;
@@ -143,9 +146,9 @@ static void add_ends(const struct plan *p, const struct act_sizes *z, uint64_t s
 
     if (stage == 0 && mask > 0) {
         line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "the embedding's dropout mask", 0,
-                   act_in_flight(p, 0) * mask, act_in_flight(p, 0) * mask);
+                   estimate_act_in_flight(p, 0) * mask, estimate_act_in_flight(p, 0) * mask);
         estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.4g micro-batches · %.0f tokens · %.0f B",
-                         act_in_flight(p, 0), z->tokens, h / shared);
+                         estimate_act_in_flight(p, 0), z->tokens, h / shared);
     }
     if (stage + 1 != p->pp || !m->vocab || m->family == MODEL_VIT) return;
     line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", head, head, head);
@@ -161,9 +164,9 @@ static void add_ends(const struct plan *p, const struct act_sizes *z, uint64_t s
                      (uintmax_t)p->tp, z->compute);
 }
 
-void act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r)
+void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct act_sizes z = act_sizes_of(p, ACT_EAGER);
+    struct estimate_act_sizes z = estimate_act_sizes_of(p, ACT_EAGER);
 
     add_layers(p, &z, stage, r);
     add_ends(p, &z, stage, r);

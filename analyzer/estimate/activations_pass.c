@@ -28,7 +28,7 @@ static void see(struct walk *w, double more, double new_grads)
         w->first_peak = fmax(w->first_peak, at);
 }
 
-static double params_of(const struct act_tape *t, bool matrices)
+static double params_of(const struct estimate_act_tape *t, bool matrices)
 {
     double sum = 0;
 
@@ -37,19 +37,19 @@ static double params_of(const struct act_tape *t, bool matrices)
 }
 
 /* Autocast's copies of a tape's weights, which autograd keeps until their product's backward. */
-static double casts_of(const struct walk *w, const struct act_tape *t, const struct act_sizes *z)
+static double casts_of(const struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
 {
     return w->copies ? z->compute * params_of(t, true) : 0;
 }
 
 /* Backward of one tape: each operation takes the gradient that the one after it made. The gradient of the
  * residual stream is not among them. Under autocast that of a weight is made in 16 bits and cast. */
-static void backward(struct walk *w, const struct act_tape *t, const struct act_sizes *z)
+static void backward(struct walk *w, const struct estimate_act_tape *t, const struct estimate_act_sizes *z)
 {
     double taken = 0;
 
     for (size_t i = t->n; i-- > 0;) {
-        const struct act_op *op = &t->ops[i];
+        const struct estimate_act_op *op = &t->ops[i];
         double cast = w->copies && op->group != ACT_NORM ? op->params * z->compute : 0;
         see(w, op->in + op->work + cast, cast > 0 ? 0 : op->params * z->gradient);
         w->live += op->in - taken - op->saved - cast;
@@ -62,7 +62,8 @@ static void backward(struct walk *w, const struct act_tape *t, const struct act_
 
 /* The loss over the vocabulary. Logits in the matrix product's type stay with the script (`held`); float32
  * log-probabilities are kept; backward makes two more float32 matrices, of log-probabilities and logits. */
-static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w, struct act_pass *out)
+static void loss(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
+                 struct estimate_act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
     double logits = z->tokens * (double)m->vocab, c = z->compute;
@@ -72,7 +73,7 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
      * in both, and float32 is what backward makes once. */
     bool bare = z->variant == ACT_FUSED || m->family == MODEL_T5 || m->family == MODEL_WHISPER, both = bare && z->amp;
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
-    double before = w->live, tanh_kept = act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
+    double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 
     if (p->chunked_loss) { /* pieces of tokens, so that their logits are as large as the hidden states */
         double piece = fmin(logits, z->tokens * (double)m->hidden);
@@ -113,20 +114,20 @@ static bool has_logits(const struct model_shape *m)
 /* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host. */
 static bool gradients_stay_elsewhere(const struct plan *p)
 {
-    return p->accumulation > 1 || (p->bucket_view && shard_group(p, false) > 1) ||
+    return p->accumulation > 1 || (p->bucket_view && estimate_shard_group(p, false) > 1) ||
            (p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2);
 }
 
 /* What Whisper keeps before and after its encoder's layers: the spectrogram, twice as long as what is made of it, the
  * outputs of two convolutions and of their GELUs; the encoder's last norm, and what it hands over. */
-static void hear(const struct plan *p, const struct act_sizes *e, struct act_pass *out)
+static void save_encoder_ends(const struct plan *p, const struct estimate_act_sizes *e, struct estimate_act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
     double width = (double)m->hidden, spectrogram = 2 * e->tokens * (double)m->channels;
-    struct act_tape end;
+    struct estimate_act_tape end;
 
-    act_last_norm(p, e, &end);
-    out->saved[ACT_NORM] += act_saved(&end) + e->stream * e->tokens * width;
+    estimate_act_last_norm(p, e, &end);
+    out->saved[ACT_NORM] += estimate_act_saved(&end) + e->stream * e->tokens * width;
     if (p->adapter == PLAN_ADAPTER_NONE) { /* what it hands over is what is read, not a copy */
         out->saved[ACT_NORM] -= e->compute * e->tokens * width;
         out->saved[ACT_CONV] += 5 * e->compute * e->tokens * width + (e->amp ? e->compute : 0) * spectrogram;
@@ -134,44 +135,46 @@ static void hear(const struct plan *p, const struct act_sizes *e, struct act_pas
     out->saved[ACT_CONV] += e->stream * spectrogram;
 }
 
-void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out)
+void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, struct estimate_act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
-    struct act_sizes z = act_sizes_of(p, variant), e = act_encoder_sizes(p, &z);
-    struct act_tape dense, moe, last;
-    struct walk w = {.there = gradients_stay_elsewhere(p), .copies = z.amp && !shard_gathers(p)};
+    struct estimate_act_sizes z = estimate_act_sizes_of(p, variant), e = estimate_act_encoder_sizes(p, &z);
+    struct estimate_act_tape dense, moe, last;
+    struct walk w = {.there = gradients_stay_elsewhere(p), .copies = z.amp && !estimate_shard_gathers(p)};
     double stream = z.stream * z.tokens * (double)m->hidden, encoder_stream = e.stream * e.tokens * (double)m->hidden;
     bool sound = m->family == MODEL_WHISPER;
     double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
-    uint64_t sparse = act_moe_layers(m);
+    uint64_t sparse = estimate_act_moe_layers(m);
     bool again = plan_remakes_layers(p);
-    struct act_kept of_dense, of_moe;
-    double apart = act_keeps_input(p, &z) ? 0 : stream; /* of a checkpointed layer's input when it is made again */
+    struct estimate_act_kept of_dense, of_moe;
+    double apart =
+        estimate_act_keeps_input(p, &z) ? 0 : stream; /* of a checkpointed layer's input when it is made again */
 
     memset(out, 0, sizeof *out);
-    act_layer(p, &e, false, &dense);
-    act_layer(p, &z, true, &moe);
-    act_last_norm(p, &z, &last);
+    estimate_act_layer(p, &e, false, &dense);
+    estimate_act_layer(p, &z, true, &moe);
+    estimate_act_last_norm(p, &z, &last);
     memset(&of_dense, 0, sizeof of_dense);
     memset(&of_moe, 0, sizeof of_moe);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP) {
-        act_kept(p, &e, false, &of_dense);
-        act_kept(p, &z, true, &of_moe);
+        estimate_act_kept(p, &e, false, &of_dense);
+        estimate_act_kept(p, &z, true, &of_moe);
     }
     if (again) out->inputs = (double)(m->layers - sparse) * encoder_stream + (double)sparse * stream;
     double casts =
         again ? 0 : (double)(m->layers - sparse) * casts_of(&w, &dense, &z) + (double)sparse * casts_of(&w, &moe, &z);
     for (int g = 0; g < ACT_GROUPS_N; g++)
-        out->saved[g] = (double)(m->layers - sparse) * (again ? of_dense.group[g] : act_group_saved(&dense, g)) +
-                        (double)sparse * (again ? of_moe.group[g] : act_group_saved(&moe, g));
-    out->head = act_saved(&last);
-    if (act_embedding_dropout(p, &z)) out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
+        out->saved[g] =
+            (double)(m->layers - sparse) * (again ? of_dense.group[g] : estimate_act_group_saved(&dense, g)) +
+            (double)sparse * (again ? of_moe.group[g] : estimate_act_group_saved(&moe, g));
+    out->head = estimate_act_saved(&last);
+    if (estimate_act_embedding_dropout(p, &z)) out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
     if (m->family == MODEL_T5) { /* the encoder's own end, which it hands over; dropout at both ends of both stacks */
         out->saved[ACT_NORM] += out->head;
-        out->saved[ACT_MASKS] += act_embedding_dropout(p, &z) ? 3 * z.tokens * (double)m->hidden : 0;
+        out->saved[ACT_MASKS] += estimate_act_embedding_dropout(p, &z) ? 3 * z.tokens * (double)m->hidden : 0;
     }
 
-    if (sound) hear(p, &e, out);
+    if (sound) save_encoder_ends(p, &e, out);
 
     w.live = out->inputs + out->head;
     for (int g = 0; g < ACT_GROUPS_N; g++) w.live += out->saved[g];
@@ -189,7 +192,7 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     w.live += stream - (has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
     w.live += sound ? encoder_stream : 0; /* the gradient of what it said, summed up layer by layer */
     for (uint64_t i = m->layers; i-- > 0;) {
-        const struct act_tape *t = i >= m->layers - sparse ? &moe : &dense;
+        const struct estimate_act_tape *t = i >= m->layers - sparse ? &moe : &dense;
         w.when = i == 0 ? LATE : i < m->layers / 2 && !sound ? BETWEEN : EARLY;
         if (sound && i + 1 == m->layers - sparse) { /* the decoder's embedding was reached; its gradient goes on */
             see(&w, twice * ((w.copies ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
@@ -197,7 +200,7 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
             apart = 0;
         }
         if (again) { /* what was kept is among what it is made of, or gone then */
-            w.live += act_saved(t) + casts_of(&w, t, &z) - ((t == &moe ? stream : encoder_stream) - apart) -
+            w.live += estimate_act_saved(t) + casts_of(&w, t, &z) - ((t == &moe ? stream : encoder_stream) - apart) -
                       (t == &moe ? &of_moe : &of_dense)->sum;
             see(&w, 0, 0);
         }

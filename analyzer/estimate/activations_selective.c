@@ -16,13 +16,14 @@
 
 struct keeping {
     const struct plan *p;
-    const struct act_sizes *z;
-    struct act_kept *out;
+    const struct estimate_act_sizes *z;
+    struct estimate_act_kept *out;
     unsigned seen; /* products without a bias until now */
 };
 
 /* x of `in` elements times a matrix makes `width` of them, `c` bytes each. */
-static void product(struct keeping *k, enum act_group group, double in, double width, bool bias, double c, bool whole)
+static void product(struct keeping *k, enum estimate_act_group group, double in, double width, bool bias, double c,
+                    bool whole)
 {
     bool kept = bias || ++k->seen % 2 == 1;
 
@@ -38,7 +39,7 @@ static void product(struct keeping *k, enum act_group group, double in, double w
 
 /* A linear layer; where it has an adapter, that one's two products follow: peft's in
  * float32 but for autocast. */
-static void linear(struct keeping *k, enum act_group group, double in, double width, bool bias, bool adapted,
+static void linear(struct keeping *k, enum estimate_act_group group, double in, double width, bool bias, bool adapted,
                    bool whole)
 {
     double c = k->z->amp || k->z->variant == ACT_FUSED ? k->z->compute : 4, rank = (double)k->p->rank;
@@ -67,14 +68,15 @@ static void attention(struct keeping *k, bool cross)
         linear(k, ACT_ATTENTION, m->q_rank ? (double)m->q_rank : width, heads * each, bias && !m->q_rank, true, false);
         linear(k, ACT_ATTENTION, width, latent + (double)m->rope_dim, bias, !qv, true);
         linear(k, ACT_ATTENTION, latent, heads * (double)(m->nope_dim + m->v_dim), false, true, false);
-    } else if (m->fused_qkv && !(m->family == MODEL_VIT && k->z->variant == ACT_PADDED)) { /* act_layer's one_matrix */
+    } else if (m->fused_qkv &&
+               !(m->family == MODEL_VIT && k->z->variant == ACT_PADDED)) { /* estimate_act_layer's one_matrix */
         linear(k, ACT_ATTENTION, width, q + 2 * kv, bias, true, false);
     } else {
         linear(k, ACT_ATTENTION, width, q, bias, true, false);
         linear(k, ACT_ATTENTION, width, heard * kv, bias && !sound, !qv, false); /* Whisper's keys have none */
         linear(k, ACT_ATTENTION, width, heard * kv, bias, true, false);
     }
-    if (k->p->attention == PLAN_ATTENTION_EAGER || act_falls_back(k->p, k->z))
+    if (k->p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(k->p, k->z))
         k->out->group[ACT_SCORES] += c * heads * keys;
     else
         k->out->group[ACT_ATTENTION] += 4 * heads;
@@ -88,7 +90,7 @@ static void mlp(struct keeping *k, double f, bool end)
     const struct model_shape *m = &k->p->model->shape;
     double width = (double)m->hidden;
     bool adapted = k->p->target == PLAN_TARGET_LINEAR;
-    struct act_kept before;
+    struct estimate_act_kept before;
 
     if (m->gated && !m->fused_gate) {
         linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
@@ -121,7 +123,8 @@ static void experts(struct keeping *k, bool end)
     }
 }
 
-void act_kept(const struct plan *p, const struct act_sizes *z, bool moe, struct act_kept *out)
+void estimate_act_kept(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
+                       struct estimate_act_kept *out)
 {
     const struct model_shape *m = &p->model->shape;
     struct keeping k = {p, z, out, 0};
@@ -145,20 +148,21 @@ void act_kept(const struct plan *p, const struct act_sizes *z, bool moe, struct 
     out->whole *= z->tokens;
 }
 
-double act_again(const struct plan *p)
+double estimate_act_recomputed(const struct plan *p)
 {
-    struct act_sizes z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER), e = act_encoder_sizes(p, &z);
-    uint64_t layers = p->model->shape.layers, sparse = act_moe_layers(&p->model->shape);
-    struct act_kept dense, moe;
+    struct estimate_act_sizes z = estimate_act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER),
+                              e = estimate_act_encoder_sizes(p, &z);
+    uint64_t layers = p->model->shape.layers, sparse = estimate_act_moe_layers(&p->model->shape);
+    struct estimate_act_kept dense, moe;
 
     if (p->checkpoint != PLAN_CHECKPOINT_SELECTIVE_OP || !layers) return 0;
-    act_kept(p, &e, false, &dense);
-    act_kept(p, &z, true, &moe);
+    estimate_act_kept(p, &e, false, &dense);
+    estimate_act_kept(p, &z, true, &moe);
     return (double)(layers - sparse) * dense.again * (z.tokens > 0 ? e.tokens / z.tokens : 1) +
            (double)sparse * moe.again;
 }
 
-uint64_t act_moe_layers(const struct model_shape *m)
+uint64_t estimate_act_moe_layers(const struct model_shape *m)
 {
     if (m->family == MODEL_T5 ||
         m->family == MODEL_WHISPER) /* the decoder's layers come last, as those with experts do */

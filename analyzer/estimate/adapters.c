@@ -12,7 +12,7 @@
 
 #define FLOAT32 ADAPTERS_BYTES
 
-static double most(double a, double b)
+static double max_of(double a, double b)
 {
     return a > b ? a : b;
 }
@@ -24,7 +24,7 @@ static bool any_in(const char *name, const char *const *parts, size_t n)
     return false;
 }
 
-bool adapters_target(enum plan_target target, const struct model_tensor *t)
+bool estimate_adapters_is_target(enum plan_target target, const struct model_tensor *t)
 {
     static const char *const queries_values[] = {"q_proj", "v_proj", "q_b_proj", "kv_b_proj", "query", "value",
                                                  "q_lin",  "v_lin",  "qkv",      "c_attn",    "to_q",  "to_v"};
@@ -37,13 +37,13 @@ bool adapters_target(enum plan_target target, const struct model_tensor *t)
     return target == PLAN_TARGET_LINEAR && (t->role == TENSOR_MLP || t->role == TENSOR_EXPERT);
 }
 
-uint64_t adapters_params(const struct model *m, enum plan_adapter kind, enum plan_target target, uint64_t rank)
+uint64_t estimate_adapters_params(const struct model *m, enum plan_adapter kind, enum plan_target target, uint64_t rank)
 {
     uint64_t params = 0;
 
     for (size_t i = 0; i < m->tensors_n; i++) {
         const struct model_tensor *t = &m->tensors[i];
-        if (kind != PLAN_ADAPTER_NONE && adapters_target(target, t))
+        if (kind != PLAN_ADAPTER_NONE && estimate_adapters_is_target(target, t))
             params += t->count * (rank * (t->rows + t->cols) + (kind == PLAN_ADAPTER_DORA ? t->rows : 0));
     }
     return params;
@@ -52,7 +52,7 @@ uint64_t adapters_params(const struct model *m, enum plan_adapter kind, enum pla
 /* ---------------------------------------------------------------- frozen weights */
 
 struct frozen {
-    struct shard_sum n;
+    struct estimate_shard_sum n;
     double quantised, plain;             /* parameters of this GPU's part, of each sort */
     double quantised_bytes, plain_bytes; /* plain ones with 16 bits, or as --precision says */
     double largest;                      /* parameters of the largest quantised matrix */
@@ -60,19 +60,19 @@ struct frozen {
 
 static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divided)
 {
-    struct frozen f = {.n = shard_sum(p, stage, NULL)};
-    struct shard s;
+    struct frozen f = {.n = estimate_shard_sum(p, stage, NULL)};
+    struct estimate_shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         double plain = p->weights ? 16 : 8.0 * p->precision->weights, bits, n;
-        if (!shard_of(p, stage, t, &s)) continue;
-        n = s.count * s.rows * s.cols / (divided ? shard_group(p, s.expert) : 1);
-        bits = p->weights ? quantisation_bits(p->weights, p->model, t, plain) : plain;
+        if (!estimate_shard_of(p, stage, t, &s)) continue;
+        n = s.count * s.rows * s.cols / (divided ? estimate_shard_group(p, s.expert) : 1);
+        bits = p->weights ? estimate_quantisation_bits(p->weights, p->model, t, plain) : plain;
         if (p->weights && bits < 16 && t->dims >= 2) {
             f.quantised += n;
             f.quantised_bytes += n * bits / 8;
-            f.largest = most(f.largest, s.rows * s.cols);
+            f.largest = max_of(f.largest, s.rows * s.cols);
         } else {
             f.plain += n;
             f.plain_bytes += n * bits / 8;
@@ -93,17 +93,17 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
         snprintf(name, sizeof name, "frozen weights, %s", p->weights->word);
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, name, EXACTLY(ceil(f->quantised_bytes)));
         estimate_explain(line, p->weights->source, "%s weights of matrices%s · %.6g bits",
-                         format_count(count, units_whole(f->quantised)), divided ? " on each GPU" : "",
+                         units_format_count(count, units_whole(f->quantised)), divided ? " on each GPU" : "",
                          8 * f->quantised_bytes / f->quantised);
         line->host = p->offload == PLAN_OFFLOAD_ALL;
     }
     if (f->plain <= 0) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING,
                         upcast ? "frozen weights that are not quantised" : "frozen weights",
-                        upcast ? (struct interval){bytes, bytes, ceil(f->plain * FLOAT32)} : EXACTLY(bytes));
+                        upcast ? (struct estimate_interval){bytes, bytes, ceil(f->plain * FLOAT32)} : EXACTLY(bytes));
     line->host = p->offload == PLAN_OFFLOAD_ALL;
     estimate_explain(line, upcast ? "peft prepare_model_for_kbit_training" : p->precision->source, "%s %s%s · %.3g B",
-                     format_count(count, units_whole(f->plain)),
+                     units_format_count(count, units_whole(f->plain)),
                      upcast ? "of embeddings, norms and the output layer" : "weights", divided ? " on each GPU" : "",
                      f->plain_bytes / f->plain);
     if (upcast) line->why = "peft's prepare_model_for_kbit_training makes them float32; torchtune and Unsloth do not";
@@ -112,33 +112,33 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
 /* ---------------------------------------------------------------- adapters */
 
 struct adapted {
-    struct shard_sum n;
-    struct optimizer_sum optimizer;
+    struct estimate_shard_sum n;
+    struct estimate_optimizer_sum optimizer;
     double matrices, dora; /* how many have adapters; bytes that DoRA takes for the largest of them */
 };
 
 /* One of the small matrices. */
-static void take(const struct plan *p, const struct shard *of, double rows, double cols, struct adapted *a)
+static void take(const struct plan *p, const struct estimate_shard *of, double rows, double cols, struct adapted *a)
 {
     struct model_tensor t = {.role = TENSOR_OTHER, .place = TENSOR_IN_LAYER, .dims = cols > 1 ? 2 : 1};
-    struct shard s = {.tensor = &t, .count = of->count, .rows = rows, .cols = cols, .expert = of->expert};
-    double n = s.count * rows * cols, group = shard_group(p, of->expert);
+    struct estimate_shard s = {.tensor = &t, .count = of->count, .rows = rows, .cols = cols, .expert = of->expert};
+    double n = s.count * rows * cols, group = estimate_shard_group(p, of->expert);
 
     a->n.all += n;
     a->n.own += n / group;
     *(of->expert ? &a->n.experts : &a->n.dense) += n;
-    optimizer_take(p, &s, FLOAT32, p->sharding == PLAN_SHARDING_DDP ? 1 : group, &a->optimizer);
+    estimate_optimizer_take(p, &s, FLOAT32, p->sharding == PLAN_SHARDING_DDP ? 1 : group, &a->optimizer);
 }
 
 static struct adapted adapted_of(const struct plan *p, uint64_t stage)
 {
     struct adapted a = {0};
-    struct shard s;
+    struct estimate_shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         double rank = (double)p->rank;
-        if (!adapters_target(p->target, t) || !shard_of(p, stage, t, &s)) continue;
+        if (!estimate_adapters_is_target(p->target, t) || !estimate_shard_of(p, stage, t, &s)) continue;
         if (p->tp > 1 && (strstr(t->name, "o_proj") || strstr(t->name, "down_proj"))) { /* divided by inputs */
             s.cols /= (double)t->rows / s.rows;
             s.rows = (double)t->rows;
@@ -148,18 +148,18 @@ static struct adapted adapted_of(const struct plan *p, uint64_t stage)
         if (p->adapter == PLAN_ADAPTER_DORA) {
             take(p, &s, s.rows, 1, &a);
             /* the weight, B·A, its scaled copy and their sum, and the identity that B·A is made with */
-            a.dora = most(a.dora, (4 * s.rows * s.cols + s.cols * s.cols) * FLOAT32);
+            a.dora = max_of(a.dora, (4 * s.rows * s.cols + s.cols * s.cols) * FLOAT32);
         }
         a.matrices += s.count;
     }
     return a;
 }
 
-struct adapters_moved adapters_moved(const struct plan *p, uint64_t stage)
+struct estimate_adapters_moved estimate_adapters_moved(const struct plan *p, uint64_t stage)
 {
     struct frozen f = frozen_of(p, stage, false);
 
-    return (struct adapters_moved){adapted_of(p, stage).n.all, f.quantised_bytes + f.plain_bytes};
+    return (struct estimate_adapters_moved){adapted_of(p, stage).n.all, f.quantised_bytes + f.plain_bytes};
 }
 
 static void add_trained(const struct plan *p, const struct adapted *a, struct estimate_result *r)
@@ -167,27 +167,29 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
     bool states_divided = p->sharding != PLAN_SHARDING_DDP, away = p->offload != PLAN_OFFLOAD_NONE;
     bool gradients_divided = p->sharding >= PLAN_SHARDING_ZERO2, whole = p->sharding != PLAN_SHARDING_ZERO3;
     unsigned kept = p->accumulation > 1 ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP);
-    struct interval states = {ceil(a->optimizer.states.low), ceil(a->optimizer.states.likely),
-                              ceil(a->optimizer.states.high)};
+    struct estimate_interval states = {ceil(a->optimizer.states.low), ceil(a->optimizer.states.likely),
+                                       ceil(a->optimizer.states.high)};
     struct estimate_line *line;
     char each[80];
 
     line = estimate_add(r, ESTIMATE_ADAPTERS, IN_TRAINING, "adapters, float32",
                         EXACTLY(ceil((whole ? a->n.all : a->n.own) * FLOAT32)));
     snprintf(each, sizeof each, "4 B (rank %ju, %.0f matrices)", (uintmax_t)p->rank, a->matrices);
-    states_explain(line, "peft lora/layer.py: r (in + out) a matrix; autocast_adapter_dtype", p, &a->n, each, !whole);
+    estimate_states_explain(line, "peft lora/layer.py: r (in + out) a matrix; autocast_adapter_dtype", p, &a->n, each,
+                            !whole);
     line = estimate_add(r, ESTIMATE_GRADIENTS, kept, "gradients of the adapters",
                         EXACTLY(ceil((gradients_divided ? a->n.own : a->n.all) * FLOAT32)));
-    states_explain(line, "torch: a gradient has its parameter's type", p, &a->n, "4 B", gradients_divided);
+    estimate_states_explain(line, "torch: a gradient has its parameter's type", p, &a->n, "4 B", gradients_divided);
     if (states.high > 0) {
         line = estimate_add(r, ESTIMATE_OPTIMIZER, IN_TRAINING, "optimizer states of the adapters", states);
         line->host = away;
         snprintf(each, sizeof each, "%.6g B", states.likely / (states_divided ? a->n.own : a->n.all));
-        states_explain(line, p->optimizer->source, p, &a->n, each, states_divided);
+        estimate_states_explain(line, p->optimizer->source, p, &a->n, each, states_divided);
         if (states.low < states.high) line->why = "pages move to the host where the GPU has no room";
     }
-    if (p->sharding == PLAN_SHARDING_DDP && shard_group(p, false) > 1) states_buckets(p, &a->n, (unsigned)FLOAT32, r);
-    states_step(p, &a->n, &a->optimizer, FLOAT32, r);
+    if (p->sharding == PLAN_SHARDING_DDP && estimate_shard_group(p, false) > 1)
+        estimate_states_buckets(p, &a->n, (unsigned)FLOAT32, r);
+    estimate_states_step(p, &a->n, &a->optimizer, FLOAT32, r);
 }
 
 static void add_temporaries(const struct frozen *f, const struct adapted *a, struct estimate_result *r)
@@ -199,11 +201,11 @@ static void add_temporaries(const struct frozen *f, const struct adapted *a, str
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "one matrix in 16 bits",
                             EXACTLY(2 * f->largest));
         estimate_explain(line, "bitsandbytes autograd/_functions.py: MatMul4Bit dequantises in forward and backward",
-                         "the largest, %s · 2 B", format_count(count, units_whole(f->largest)));
+                         "the largest, %s · 2 B", units_format_count(count, units_whole(f->largest)));
     }
     if (a->dora > 0) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "DoRA's weight norms",
-                            (struct interval){a->dora / 2, a->dora, a->dora});
+                            (struct estimate_interval){a->dora / 2, a->dora, a->dora});
         estimate_explain(line, "peft lora/dora.py: get_lora_weight, get_weight_norm",
                          "of the largest matrix: (4 rows · cols + cols · cols) · 4 B");
         line->why = "half of it under autocast or with 16-bit adapters";
@@ -220,8 +222,8 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     a = adapted_of(p, stage);
     add_frozen(p, &f, r);
     add_trained(p, &a, r);
-    if (shard_gathers(p) && f.plain + f.quantised > 0)
-        states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
+    if (estimate_shard_gathers(p) && f.plain + f.quantised > 0)
+        estimate_states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     add_temporaries(&f, &a, r);
-    if (!p->weights) states_casts(p, stage, r);
+    if (!p->weights) estimate_states_casts(p, stage, r);
 }

@@ -5,16 +5,17 @@
 #include "analyzer/estimate/estimate.h"
 
 /* Is it one of the matrices that `target` names? */
-bool adapters_target(enum plan_target target, const struct model_tensor *t);
+bool estimate_adapters_is_target(enum plan_target target, const struct model_tensor *t);
 /* Parameters of the adapters of a whole model: r (rows + cols) a matrix, and a number a row with DoRA. */
-uint64_t adapters_params(const struct model *m, enum plan_adapter kind, enum plan_target target, uint64_t rank);
+uint64_t estimate_adapters_params(const struct model *m, enum plan_adapter kind, enum plan_target target,
+                                  uint64_t rank);
 
 /* What moves between GPUs with the same layers, before it is divided among them: parameters of the adapters, which
  * have float32, and bytes of the frozen weights as they are stored. */
 #define ADAPTERS_BYTES 4.0
-struct adapters_moved {
+struct estimate_adapters_moved {
     double trained, frozen_bytes;
 };
-struct adapters_moved adapters_moved(const struct plan *p, uint64_t stage);
+struct estimate_adapters_moved estimate_adapters_moved(const struct plan *p, uint64_t stage);
 
 #endif

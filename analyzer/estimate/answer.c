@@ -27,18 +27,19 @@ const char *const estimate_phase_title[] = {
 #undef PHASE
 };
 
-struct interval answer_part(const struct estimate_result *r, enum estimate_part part, unsigned *phases)
+struct estimate_interval estimate_answer_part(const struct estimate_result *r, enum estimate_part part,
+                                              unsigned *phases)
 {
-    struct interval most = {0};
+    struct estimate_interval most = {0};
 
     *phases = 0;
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
-        struct interval sum = {0};
+        struct estimate_interval sum = {0};
         if (r->phase[phase].high <= 0) continue;
         for (size_t i = 0; i < r->lines_n; i++) {
             const struct estimate_line *line = &r->lines[i];
             if (line->part == part && !line->host && (line->phases & 1u << phase)) {
-                sum = interval_add(sum, line->bytes);
+                sum = estimate_interval_add(sum, line->bytes);
                 *phases |= 1u << phase;
             }
         }
@@ -47,7 +48,7 @@ struct interval answer_part(const struct estimate_result *r, enum estimate_part 
     return most;
 }
 
-double answer_states(const struct estimate_answer *a)
+double estimate_answer_state_bytes(const struct estimate_answer *a)
 {
     static const enum estimate_part states[] = {ESTIMATE_WEIGHTS,   ESTIMATE_MASTER,   ESTIMATE_GRADIENTS,
                                                 ESTIMATE_OPTIMIZER, ESTIMATE_ADAPTERS, ESTIMATE_EMA};
@@ -55,20 +56,20 @@ double answer_states(const struct estimate_answer *a)
 
     for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
         unsigned phases;
-        sum += answer_part(&a->result, states[i], &phases).likely;
+        sum += estimate_answer_part(&a->result, states[i], &phases).likely;
     }
     return sum;
 }
 
-bool answer_bare(const struct estimate_answer *a)
+bool estimate_answer_lacks_activations(const struct estimate_answer *a)
 {
     unsigned phases;
 
-    return answer_part(&a->result, ESTIMATE_ACTIVATIONS, &phases).high <= 0 &&
-           answer_part(&a->result, ESTIMATE_LOGITS, &phases).high <= 0;
+    return estimate_answer_part(&a->result, ESTIMATE_ACTIVATIONS, &phases).high <= 0 &&
+           estimate_answer_part(&a->result, ESTIMATE_LOGITS, &phases).high <= 0;
 }
 
-double answer_host(const struct estimate_result *r)
+double estimate_answer_host_bytes(const struct estimate_result *r)
 {
     double sum = 0;
 
@@ -83,7 +84,7 @@ static bool too_much(const char *command)
 }
 
 /* The plan on another GPU. */
-static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu, double memory,
+static bool hold_against(const struct estimate_answer *a, const struct estimate_gpu *gpu, double memory,
                          struct estimate_target *t)
 {
     static struct estimate_result other;
@@ -96,7 +97,7 @@ static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu,
         if (!estimate_make(&on, &other)) return false;
         r = &other;
     }
-    *t = (struct estimate_target){.gpu = gpu, .memory = memory, .peak = r->peak, .fit = fit_of(r, memory)};
+    *t = (struct estimate_target){.gpu = gpu, .memory = memory, .peak = r->peak, .fit = estimate_fit(r, memory)};
     memcpy(t->part, r->part, sizeof t->part);
     return true;
 }
@@ -156,13 +157,13 @@ static bool help(struct estimate_answer *a)
     for (size_t i = a->targets_n; i-- > 0;)
         if (a->targets[i].fit.verdict != FIT_YES) a->helped = i;
     if (a->helped == 0 || !(a->plan.memory > 0)) { /* the plan's own, or no certain GPU */
-        changes_find(&a->plan, &a->result, &a->changes);
+        estimate_find_changes(&a->plan, &a->result, &a->changes);
         return true;
     }
     on.gpu = a->targets[a->helped].gpu;
     on.memory = a->targets[a->helped].memory;
     if (!estimate_make(&on, &there)) return false;
-    changes_find(&on, &there, &a->changes);
+    estimate_find_changes(&on, &there, &a->changes);
     return true;
 }
 
@@ -188,17 +189,17 @@ static void note_assumed(struct estimate_answer *a)
         estimate_note(&a->result, "assumed: --seq %ju", (uintmax_t)a->plan.seq);
 }
 
-bool answer_make(const char *command, const struct plan *plan, const struct answer_wish *wish,
-                 struct estimate_answer *a)
+bool estimate_answer_build(const char *command, const struct plan *plan, const struct estimate_answer_request *wish,
+                           struct estimate_answer *a)
 {
-    const struct gpu *const *named = wish->gpus;
+    const struct estimate_gpu *const *named = wish->gpus;
     size_t n = wish->gpus_n;
 
     *a = (struct estimate_answer){.plan = *plan};
     plan_assume(&a->plan, &a->assumed);
     if (n > 0 && n <= ANSWER_FEW) {
         a->plan.gpu = named[0];
-        a->plan.memory = plan->memory > 0 ? plan->memory : fit_usable(named[0]);
+        a->plan.memory = plan->memory > 0 ? plan->memory : estimate_fit_usable(named[0]);
     }
     if (!estimate_make(&a->plan, &a->result)) return too_much(command);
     a->floor = estimate_floor(plan->model, plan->optimizer, plan->precision, plan->master_weights);
@@ -209,10 +210,10 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
         return false;
     }
     for (size_t i = 0; i < a->targets_n; i++)
-        if (!hold_against(a, n ? named[i] : NULL, plan->memory > 0 ? plan->memory : fit_usable(named[i]),
+        if (!hold_against(a, n ? named[i] : NULL, plan->memory > 0 ? plan->memory : estimate_fit_usable(named[i]),
                           &a->targets[i]))
             return too_much(command);
-    wires_make(&a->plan, wish->network, &a->wires);
+    estimate_wires_build(&a->plan, wish->network, &a->wires);
     if (!help(a)) return too_much(command);
     note_assumed(a);
     a->argc = wish->argc;
@@ -223,18 +224,19 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
         complain("%s: --solve: for which GPU? these are %zu; name one, such as --gpu h100-80g", command, n);
         return false;
     }
-    if (a->solved && !solve(command, &a->plan, (enum solve_what)wish->solve, &a->solution)) return false;
+    if (a->solved && !estimate_solve(command, &a->plan, (enum estimate_solve_what)wish->solve, &a->solution))
+        return false;
     return true;
 }
 
-void answer_free(struct estimate_answer *a)
+void estimate_answer_free(struct estimate_answer *a)
 {
     free(a->targets);
     a->targets = NULL;
     a->targets_n = 0;
 }
 
-bool answer_fits(const struct estimate_answer *a)
+bool estimate_answer_fits(const struct estimate_answer *a)
 {
     bool fits = a->targets_n == 0;
 
@@ -257,7 +259,7 @@ static bool replaced(const char *word, const char *options, bool *value)
     return false;
 }
 
-char *answer_command(const struct estimate_answer *a, const char *options, char *out, size_t size)
+char *estimate_answer_command(const struct estimate_answer *a, const char *options, char *out, size_t size)
 {
     static const char shown[] = "--solve WORD --html FILE --color WHEN --json --csv --no-pager --explain";
     size_t at = (size_t)snprintf(out, size, "gpuspy estimate");
@@ -285,7 +287,7 @@ char *answer_command(const struct estimate_answer *a, const char *options, char 
     return out;
 }
 
-char *answer_way(const struct estimate_answer *a, char *out, size_t size)
+char *estimate_answer_way(const struct estimate_answer *a, char *out, size_t size)
 {
     size_t at = 0;
 

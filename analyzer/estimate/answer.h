@@ -16,11 +16,11 @@
 
 /* A memory it is held against. */
 struct estimate_target {
-    const struct gpu *gpu; /* NULL: --memory alone */
+    const struct estimate_gpu *gpu; /* NULL: --memory alone */
     double memory;
     /* on that GPU: its context and workspaces are its own */
-    struct interval peak, part[ESTIMATE_PARTS_N];
-    struct fit fit;
+    struct estimate_interval peak, part[ESTIMATE_PARTS_N];
+    struct estimate_fit fit;
 };
 
 /* With more GPUs than that, the lines are those of no certain one. */
@@ -33,51 +33,52 @@ struct estimate_answer {
     struct estimate floor;           /* weights, gradients and states on one device that holds all of them */
     struct estimate_target *targets; /* owned */
     size_t targets_n;
-    struct wires wires; /* what a step moves; no rows: nothing */
-    struct changes changes;
+    struct estimate_wires wires; /* what a step moves; no rows: nothing */
+    struct estimate_changes changes;
     size_t helped; /* the target that changes are for: the first that it does not surely fit, else the first */
     bool solved;
-    struct solution solution; /* where it was asked for */
+    struct estimate_solution solution; /* where it was asked for */
     int argc;
     char **argv;       /* what was typed behind the command, for what to type next */
     char beside[1024]; /* options of gpuspy report that set this beside a recording */
 };
 
 /* What is asked besides the plan. */
-struct answer_wish {
-    const struct gpu *const *gpus; /* to hold it against: NULL and 0 where there are none */
+struct estimate_answer_request {
+    const struct estimate_gpu *const *gpus; /* to hold it against: NULL and 0 where there are none */
     size_t gpus_n;
     double network; /* bytes/s of a GPU to other machines; 0: not given */
-    int solve;      /* enum solve_what; -1: nothing */
+    int solve;      /* enum estimate_solve_what; -1: nothing */
     int argc;
     char **argv;       /* outlives the answer */
     const char *model; /* as it was named, quoted for a shell; NULL: it was counted or described */
 };
 
-/* `plan` with its model outlives the answer. False after one line on stderr. answer_free()
+/* `plan` with its model outlives the answer. False after one line on stderr. estimate_answer_free()
  * in any case. */
-bool answer_make(const char *command, const struct plan *plan, const struct answer_wish *wish,
-                 struct estimate_answer *a);
-void answer_free(struct estimate_answer *a);
+bool estimate_answer_build(const char *command, const struct plan *plan, const struct estimate_answer_request *wish,
+                           struct estimate_answer *a);
+void estimate_answer_free(struct estimate_answer *a);
 /* No GPU and no memory was named, or it likely fits into one that was. */
-bool answer_fits(const struct estimate_answer *a);
+bool estimate_answer_fits(const struct estimate_answer *a);
 
 /* Weights, gradients, states, adapters and averages: what is there whatever the batch. Bytes on the fullest
  * GPU, each part at its most. */
-double answer_states(const struct estimate_answer *a);
+double estimate_answer_state_bytes(const struct estimate_answer *a);
 /* A part at its most in any phase; the phases it is there in. 0: none. */
-struct interval answer_part(const struct estimate_result *r, enum estimate_part part, unsigned *phases);
+struct estimate_interval estimate_answer_part(const struct estimate_result *r, enum estimate_part part,
+                                              unsigned *phases);
 /* Activations are not known, and what is said is without them. */
-bool answer_bare(const struct estimate_answer *a);
+bool estimate_answer_lacks_activations(const struct estimate_answer *a);
 /* In the host's memory. */
-double answer_host(const struct estimate_result *r);
+double estimate_answer_host_bytes(const struct estimate_result *r);
 
 /* What was typed, with `options` instead of those of the same names and without those that say how the answer is
  * shown, to be pasted into a shell.
  * Returns out. */
-char *answer_command(const struct estimate_answer *a, const char *options, char *out, size_t size);
+char *estimate_answer_command(const struct estimate_answer *a, const char *options, char *out, size_t size);
 /* "--optimizer adamw8bit --checkpointing full": all that the cheapest way changes. Returns out. */
-char *answer_way(const struct estimate_answer *a, char *out, size_t size);
+char *estimate_answer_way(const struct estimate_answer *a, char *out, size_t size);
 
 extern const char *const estimate_part_key[], *const estimate_part_title[];
 extern const char *const estimate_phase_key[], *const estimate_phase_title[];

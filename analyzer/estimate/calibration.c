@@ -27,7 +27,7 @@ static const char *set_in(const char *name)
     return value && *value ? value : NULL;
 }
 
-bool calibration_path(char *path, size_t size)
+bool estimate_calibration_path(char *path, size_t size)
 {
     const char *file = set_in("GPUSPY_CALIBRATION"), *config = set_in("XDG_CONFIG_HOME"), *home = set_in("HOME");
     int n = file                       ? snprintf(path, size, "%s", file)
@@ -91,7 +91,7 @@ static bool read_number(const json_t *o, const char *key, double *out, double le
     return true;
 }
 
-static bool read_row(const json_t *o, struct calibration_row *row, char *why, size_t n)
+static bool read_row(const json_t *o, struct estimate_calibration_row *row, char *why, size_t n)
 {
 #define TEXT(key, field) &&read_text(o, key, row->field, sizeof row->field, why, n)
 #define NUMBER(key, field, least, most) &&read_number(o, key, &row->field, least, most, why, n)
@@ -107,7 +107,7 @@ static bool read_row(const json_t *o, struct calibration_row *row, char *why, si
     return true;
 }
 
-static bool read_rows(json_t *runs, struct calibration *c, char *why, size_t why_size)
+static bool read_rows(json_t *runs, struct estimate_calibration *c, char *why, size_t why_size)
 {
     char what[96];
 
@@ -117,18 +117,18 @@ static bool read_rows(json_t *runs, struct calibration *c, char *why, size_t why
     }
     for (size_t i = 0; i < json_array_size(runs); i++) {
         json_t *o = json_array_get(runs, i);
-        struct calibration_row row;
+        struct estimate_calibration_row row;
         if (!json_is_object(o)) snprintf(what, sizeof what, "it is no object");
         if (!json_is_object(o) || !read_row(o, &row, what, sizeof what)) {
             snprintf(why, why_size, "run %zu: %s", i + 1, what);
             return false;
         }
-        calibration_learn(c, &row);
+        estimate_calibration_add(c, &row);
     }
     return true;
 }
 
-bool calibration_parse(const char *text, size_t n, struct calibration *c, char *why, size_t why_size)
+bool estimate_calibration_parse(const char *text, size_t n, struct estimate_calibration *c, char *why, size_t why_size)
 {
     json_error_t error;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
@@ -163,7 +163,7 @@ static char *whole(const char *path, size_t *n)
     }
     in = fopen(path, "re");
     if (!in) return NULL;
-    text = gs_realloc(NULL, FILE_MAX + 1, 1);
+    text = arena_realloc(NULL, FILE_MAX + 1, 1);
     *n = fread(text, 1, FILE_MAX + 1, in);
     if (ferror(in) || *n > FILE_MAX) {
         errno = ferror(in) ? EIO : EFBIG;
@@ -174,13 +174,13 @@ static char *whole(const char *path, size_t *n)
     return text;
 }
 
-bool calibration_load(const char *command, const char *path, struct calibration *c, int *exit_code)
+bool estimate_calibration_load(const char *command, const char *path, struct estimate_calibration *c, int *exit_code)
 {
     char why[256], *text;
     size_t n = 0;
     bool ok;
 
-    *c = (struct calibration){0};
+    *c = (struct estimate_calibration){0};
     *exit_code = EXIT_INPUT;
     if (strlen(path) >= sizeof c->path) {
         complain("%s: the name of the calibration file is longer than %zu bytes", command, sizeof c->path - 1);
@@ -194,7 +194,7 @@ bool calibration_load(const char *command, const char *path, struct calibration 
                  errno == ENOTSUP ? "it is no regular file" : strerror(errno));
         return false;
     }
-    ok = calibration_parse(text, n, c, why, sizeof why);
+    ok = estimate_calibration_parse(text, n, c, why, sizeof why);
     free(text);
     if (!ok)
         complain("%s: cannot use the calibration '%s': %s; 'gpuspy calibrate --forget' removes one, "
@@ -203,18 +203,18 @@ bool calibration_load(const char *command, const char *path, struct calibration 
     return ok;
 }
 
-void calibration_free(struct calibration *c)
+void estimate_calibration_free(struct estimate_calibration *c)
 {
     free(c->rows);
     c->rows = NULL;
     c->rows_n = c->rows_cap = 0;
 }
 
-void calibration_learn(struct calibration *c, const struct calibration_row *row)
+void estimate_calibration_add(struct estimate_calibration *c, const struct estimate_calibration_row *row)
 {
     for (size_t i = 0; i < c->rows_n && *row->run; i++)
         if (strcmp(c->rows[i].run, row->run) == 0) {
-            struct calibration_row old = c->rows[i];
+            struct estimate_calibration_row old = c->rows[i];
             c->rows[i] = *row;
             if (isnan(row->activations_predicted) && !isnan(old.activations_predicted)) { /* read without a model */
                 c->rows[i] = old;
@@ -225,10 +225,10 @@ void calibration_learn(struct calibration *c, const struct calibration_row *row)
             return;
         }
     if (c->rows_n == CALIBRATION_ROWS_MAX) memmove(c->rows, c->rows + 1, --c->rows_n * sizeof *c->rows);
-    *GS_PUSH(c->rows, c->rows_n, c->rows_cap) = *row;
+    *ARENA_PUSH(c->rows, c->rows_n, c->rows_cap) = *row;
 }
 
-static json_t *row_json(const struct calibration_row *row)
+static json_t *row_json(const struct estimate_calibration_row *row)
 {
     json_t *o = json_object();
 
@@ -255,7 +255,7 @@ static void make_folders(const char *path)
     }
 }
 
-int calibration_lock(const struct calibration *c)
+int estimate_calibration_lock(const struct estimate_calibration *c)
 {
     char folder[sizeof c->path];
     char *slash;
@@ -275,7 +275,7 @@ int calibration_lock(const struct calibration *c)
     return fd;
 }
 
-bool calibration_save(const char *command, const struct calibration *c)
+bool estimate_calibration_save(const char *command, const struct estimate_calibration *c)
 {
     struct output out;
     json_t *runs = json_array(), *root;
@@ -300,7 +300,7 @@ bool calibration_save(const char *command, const struct calibration *c)
 
 /* --- what was seen ------------------------------------------------------------------------------- */
 
-static void see(struct calibrated *seen, double value)
+static void see(struct estimate_calibrated *seen, double value)
 {
     if (isnan(value)) return;
     seen->least = seen->runs == 0 || value < seen->least ? value : seen->least;
@@ -308,44 +308,46 @@ static void see(struct calibrated *seen, double value)
     seen->mean += (value - seen->mean) / (double)++seen->runs;
 }
 
-struct interval calibrated_interval(const struct calibrated *seen)
+struct estimate_interval estimate_calibrated_interval(const struct estimate_calibrated *seen)
 {
     double more = seen->runs ? 0.1 / sqrt((double)seen->runs) : 0;
 
-    return (struct interval){seen->least * (1 - more), seen->mean, seen->most * (1 + more)};
+    return (struct estimate_interval){seen->least * (1 - more), seen->mean, seen->most * (1 + more)};
 }
 
 /* A simulated one is called as the real one, with a word behind it. */
-static bool on(const struct calibration_row *row, const struct gpu *gpu)
+static bool on(const struct estimate_calibration_row *row, const struct estimate_gpu *gpu)
 {
     char name[sizeof row->gpu];
 
     snprintf(name, sizeof name, "%.*s", (int)(strcspn(row->gpu, "(")), row->gpu);
     for (size_t n = strlen(name); n && name[n - 1] == ' '; n--) name[n - 1] = 0;
-    return !gpu || (*name && gpu_find(name) == gpu);
+    return !gpu || (*name && estimate_gpu_find(name) == gpu);
 }
 
-struct calibrated calibration_context(const struct calibration *c, const struct gpu *gpu)
+struct estimate_calibrated estimate_calibration_context(const struct estimate_calibration *c,
+                                                        const struct estimate_gpu *gpu)
 {
-    struct calibrated seen = {0};
+    struct estimate_calibrated seen = {0};
 
     for (size_t i = 0; c && i < c->rows_n; i++)
         if (on(&c->rows[i], gpu)) see(&seen, c->rows[i].context);
     return seen;
 }
 
-struct calibrated calibration_workspace(const struct calibration *c, const struct gpu *gpu)
+struct estimate_calibrated estimate_calibration_workspace(const struct estimate_calibration *c,
+                                                          const struct estimate_gpu *gpu)
 {
-    struct calibrated seen = {0};
+    struct estimate_calibrated seen = {0};
 
     for (size_t i = 0; c && i < c->rows_n; i++)
         if (on(&c->rows[i], gpu)) see(&seen, c->rows[i].workspace);
     return seen;
 }
 
-struct calibrated calibration_fragmentation(const struct calibration *c)
+struct estimate_calibrated estimate_calibration_fragmentation(const struct estimate_calibration *c)
 {
-    struct calibrated seen = {0};
+    struct estimate_calibrated seen = {0};
 
     for (size_t i = 0; c && i < c->rows_n; i++) see(&seen, c->rows[i].fragmentation);
     return seen;
@@ -358,7 +360,7 @@ static const char *const attentions[] = {PLAN_ATTENTIONS(ATTENTION)};
 static const char *const checkpoints[] = {PLAN_CHECKPOINTS(CHECKPOINT)};
 #undef CHECKPOINT
 
-void calibration_key(struct calibration_row *row, const struct plan *p)
+void estimate_calibration_key(struct estimate_calibration_row *row, const struct plan *p)
 {
     snprintf(row->family, sizeof row->family, "%s", model_family_word(p->model->shape.family));
     snprintf(row->precision, sizeof row->precision, "%s", p->precision->name);
@@ -368,14 +370,14 @@ void calibration_key(struct calibration_row *row, const struct plan *p)
              p->adapter != PLAN_ADAPTER_NONE ? "adapters" : "");
 }
 
-struct calibrated calibration_activations(const struct calibration *c, const struct plan *p)
+struct estimate_calibrated estimate_calibration_activations(const struct estimate_calibration *c, const struct plan *p)
 {
-    struct calibrated seen = {0};
-    struct calibration_row key;
+    struct estimate_calibrated seen = {0};
+    struct estimate_calibration_row key;
 
-    calibration_key(&key, p);
+    estimate_calibration_key(&key, p);
     for (size_t i = 0; c && i < c->rows_n; i++) {
-        const struct calibration_row *row = &c->rows[i];
+        const struct estimate_calibration_row *row = &c->rows[i];
         if (row->formulas == CALIBRATION_FORMULAS && row->activations_predicted > 0 &&
             strcmp(row->family, key.family) == 0 && strcmp(row->precision, key.precision) == 0 &&
             strcmp(row->attention, key.attention) == 0 && strcmp(row->checkpointing, key.checkpointing) == 0 &&
@@ -387,7 +389,7 @@ struct calibrated calibration_activations(const struct calibration *c, const str
 
 /* --- all of it ----------------------------------------------------------------------------------- */
 
-static double value_of(const struct calibration_row *row, enum calibration_what what)
+static double value_of(const struct estimate_calibration_row *row, enum estimate_calibration_what what)
 {
     return what == CALIBRATION_CONTEXT         ? row->context
            : what == CALIBRATION_WORKSPACE     ? row->workspace
@@ -395,7 +397,8 @@ static double value_of(const struct calibration_row *row, enum calibration_what 
                                                : row->activations / row->activations_predicted;
 }
 
-static bool alike(const struct calibration_row *a, const struct calibration_row *b, enum calibration_what what)
+static bool alike(const struct estimate_calibration_row *a, const struct estimate_calibration_row *b,
+                  enum estimate_calibration_what what)
 {
     if (what == CALIBRATION_FRAGMENTATION) return true;
     if (what != CALIBRATION_ACTIVATIONS) return strcmp(a->gpu, b->gpu) == 0;
@@ -405,24 +408,24 @@ static bool alike(const struct calibration_row *a, const struct calibration_row 
            (a->formulas == CALIBRATION_FORMULAS) == (b->formulas == CALIBRATION_FORMULAS);
 }
 
-struct calibration_known *calibration_list(const struct calibration *c, size_t *n)
+struct estimate_calibration_known *estimate_calibration_list(const struct estimate_calibration *c, size_t *n)
 {
-    struct calibration_known *list = NULL;
+    struct estimate_calibration_known *list = NULL;
     size_t cap = 0;
 
     *n = 0;
     for (int what = CALIBRATION_CONTEXT; what <= CALIBRATION_ACTIVATIONS; what++) {
         size_t first = *n;
         for (size_t i = 0; i < c->rows_n; i++) {
-            const struct calibration_row *row = &c->rows[i];
+            const struct estimate_calibration_row *row = &c->rows[i];
             size_t k = first;
             if (isnan(value_of(row, what))) continue;
             while (k < *n && !alike(list[k].of, row, what)) k++;
             if (k == *n)
-                *GS_PUSH(list, *n, cap) = (struct calibration_known){.what = what,
-                                                                     .of = row,
-                                                                     .stale = what == CALIBRATION_ACTIVATIONS &&
-                                                                              row->formulas != CALIBRATION_FORMULAS};
+                *ARENA_PUSH(list, *n, cap) = (struct estimate_calibration_known){
+                    .what = what,
+                    .of = row,
+                    .stale = what == CALIBRATION_ACTIVATIONS && row->formulas != CALIBRATION_FORMULAS};
             see(&list[k].seen, value_of(row, what));
         }
     }
@@ -440,7 +443,7 @@ static bool is_ours(const char *path)
     return in && (n == 0 || strstr(head, KIND));
 }
 
-bool calibration_forget(const char *command, const char *path)
+bool estimate_calibration_delete(const char *command, const char *path)
 {
     struct stat st;
 
@@ -464,11 +467,11 @@ static const char *runs_text(size_t runs, char out[32])
     return out;
 }
 
-static void say(const struct plan *p, struct estimate_result *r, const struct calibrated *kept)
+static void say(const struct plan *p, struct estimate_result *r, const struct estimate_calibrated *kept)
 {
-    const struct calibrated context = calibration_context(p->calibration, p->gpu),
-                            workspace = calibration_workspace(p->calibration, p->gpu),
-                            holes = calibration_fragmentation(p->calibration);
+    const struct estimate_calibrated context = estimate_calibration_context(p->calibration, p->gpu),
+                                     workspace = estimate_calibration_workspace(p->calibration, p->gpu),
+                                     holes = estimate_calibration_fragmentation(p->calibration);
     const struct {
         const char *what;
         size_t runs;
@@ -489,41 +492,41 @@ static void say(const struct plan *p, struct estimate_result *r, const struct ca
 
 void estimate_calibrate(const struct plan *p, struct estimate_result *r)
 {
-    struct calibrated kept = {0};
-    struct interval factor;
+    struct estimate_calibrated kept = {0};
+    struct estimate_interval factor;
     bool any = false;
 
     if (!p->calibration) return;
-    kept = calibration_activations(p->calibration, p);
-    factor = calibrated_interval(&kept);
+    kept = estimate_calibration_activations(p->calibration, p);
+    factor = estimate_calibrated_interval(&kept);
     for (size_t i = 0; kept.runs && i < r->lines_n; i++) {
         struct estimate_line *line = &r->lines[i];
         if (line->part != ESTIMATE_ACTIVATIONS && line->part != ESTIMATE_LOGITS &&
             (line->part != ESTIMATE_TEMPORARIES || !(line->phases & IN_PHASE(FORWARD))))
             continue;
         any = true;
-        line->bytes = (struct interval){line->bytes.likely * factor.low, line->bytes.likely * factor.likely,
-                                        line->bytes.likely * factor.high};
+        line->bytes = (struct estimate_interval){line->bytes.likely * factor.low, line->bytes.likely * factor.likely,
+                                                 line->bytes.likely * factor.high};
         line->why = "scaled by what your own recordings measured (gpuspy calibrate --show)";
     }
     kept.runs = any ? kept.runs : 0;
     say(p, r, &kept);
 }
 
-bool calibration_own(const char *command, const struct calibration **c, int *exit_code)
+bool estimate_calibration_load_own(const char *command, const struct estimate_calibration **c, int *exit_code)
 {
-    static struct calibration own;
+    static struct estimate_calibration own;
     char path[sizeof own.path];
 
     struct stat st;
 
     *c = NULL;
-    calibration_path(path, sizeof path);
+    estimate_calibration_path(path, sizeof path);
     /* A home that is another's, as in a sandbox, or none, as /dev/null: nobody asked for what is in it. */
     if (!set_in("GPUSPY_CALIBRATION") && stat(path, &st) != 0 &&
         (errno == EACCES || errno == ENOTDIR || errno == ENAMETOOLONG))
         return true;
-    if (!calibration_load(command, path, &own, exit_code)) return false;
+    if (!estimate_calibration_load(command, path, &own, exit_code)) return false;
     if (own.rows_n) *c = &own;
     return true;
 }

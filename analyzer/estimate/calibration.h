@@ -21,7 +21,7 @@ enum { CALIBRATION_ROWS_MAX = 512 }; /* older ones go */
 #define CALIBRATION_FACTOR_LEAST 0.2
 #define CALIBRATION_FACTOR_MOST 5.0
 
-struct calibration_row {
+struct estimate_calibration_row {
     char run[80];         /* which run, process and device */
     char gpu[96];         /* as the driver calls it */
     double context;       /* bytes of the CUDA context, kernels and libraries; NAN: not seen */
@@ -35,70 +35,72 @@ struct calibration_row {
     double formulas;
 };
 
-struct calibration {
+struct estimate_calibration {
     char path[4096];
-    struct calibration_row *rows; /* oldest first */
+    struct estimate_calibration_row *rows; /* oldest first */
     size_t rows_n, rows_cap;
 };
 
 /* $GPUSPY_CALIBRATION, else $XDG_CONFIG_HOME/gpuspy/calibration.json, else ~/.config/…; false: neither
  * is there, and the path is "". */
-bool calibration_path(char *path, size_t size);
+bool estimate_calibration_path(char *path, size_t size);
 
 /* Reads the file; none there is an empty calibration. False after one line on stderr, with the exit code
- * (3). calibration_free() in any case. */
-bool calibration_load(const char *command, const char *path, struct calibration *c, int *exit_code);
-void calibration_free(struct calibration *c);
+ * (3). estimate_calibration_free() in any case. */
+bool estimate_calibration_load(const char *command, const char *path, struct estimate_calibration *c, int *exit_code);
+void estimate_calibration_free(struct estimate_calibration *c);
 /* So that of two that learn at once neither loses what the other learned: waits, and holds the folder until the
  * descriptor that is returned is closed. -1 where there is no such thing; then the last one wins. */
-int calibration_lock(const struct calibration *c);
+int estimate_calibration_lock(const struct estimate_calibration *c);
 /* Replaces the row of the same run, or adds it. */
-void calibration_learn(struct calibration *c, const struct calibration_row *row);
+void estimate_calibration_add(struct estimate_calibration *c, const struct estimate_calibration_row *row);
 /* Writes it: there complete, or as it was. False after one line on stderr. */
-bool calibration_save(const char *command, const struct calibration *c);
+bool estimate_calibration_save(const char *command, const struct estimate_calibration *c);
 /* The text of such a file, for tests and fuzzers: false with a reason. */
-bool calibration_parse(const char *text, size_t n, struct calibration *c, char *why, size_t why_size);
+bool estimate_calibration_parse(const char *text, size_t n, struct estimate_calibration *c, char *why, size_t why_size);
 
 /* What was seen of something. */
-struct calibrated {
+struct estimate_calibrated {
     size_t runs; /* 0: nothing, and the rest is 0 */
     double least, mean, most;
 };
 
 /* For the lines of an estimate: low and high are the least and the most seen, and a little more the fewer
  * runs there are (10 % of the value with one, 5 % with four). */
-struct interval calibrated_interval(const struct calibrated *seen);
+struct estimate_interval estimate_calibrated_interval(const struct estimate_calibrated *seen);
 
 /* The words that activations are told apart by, as this plan has them. */
-void calibration_key(struct calibration_row *row, const struct plan *p);
+void estimate_calibration_key(struct estimate_calibration_row *row, const struct plan *p);
 
 /* All take NULL for no calibration. `gpu` NULL: of all GPUs; else only what was seen on such a one. */
-struct calibrated calibration_context(const struct calibration *c, const struct gpu *gpu);   /* bytes */
-struct calibrated calibration_workspace(const struct calibration *c, const struct gpu *gpu); /* bytes */
+struct estimate_calibrated estimate_calibration_context(const struct estimate_calibration *c,
+                                                        const struct estimate_gpu *gpu); /* bytes */
+struct estimate_calibrated estimate_calibration_workspace(const struct estimate_calibration *c,
+                                                          const struct estimate_gpu *gpu); /* bytes */
 /* Holes between blocks at the peak, as a share of what the blocks hold: what the allocator reserves on top and
  * cannot give back. */
-struct calibrated calibration_fragmentation(const struct calibration *c);
+struct estimate_calibrated estimate_calibration_fragmentation(const struct estimate_calibration *c);
 /* Measured over predicted bytes of activations, logits and the temporaries of passes together. */
-struct calibrated calibration_activations(const struct calibration *c, const struct plan *p);
+struct estimate_calibrated estimate_calibration_activations(const struct estimate_calibration *c, const struct plan *p);
 
 /* All that is known, for people and programs. */
-enum calibration_what {
+enum estimate_calibration_what {
     CALIBRATION_CONTEXT,
     CALIBRATION_WORKSPACE,
     CALIBRATION_FRAGMENTATION,
     CALIBRATION_ACTIVATIONS
 };
-struct calibration_known {
-    enum calibration_what what;
-    const struct calibration_row *of; /* any row of its kind: the GPU, or the words of activations */
-    struct calibrated seen;
+struct estimate_calibration_known {
+    enum estimate_calibration_what what;
+    const struct estimate_calibration_row *of; /* any row of its kind: the GPU, or the words of activations */
+    struct estimate_calibrated seen;
     bool stale; /* activations that were learned with other formulas: not used */
 };
 /* By what, in the order in which they were first seen. To be freed. */
-struct calibration_known *calibration_list(const struct calibration *c, size_t *n);
+struct estimate_calibration_known *estimate_calibration_list(const struct estimate_calibration *c, size_t *n);
 
 /* Removes the file. False after one line on stderr: also where it is something else's. */
-bool calibration_forget(const char *command, const char *path);
+bool estimate_calibration_delete(const char *command, const char *path);
 
 /* For estimate_make, behind the lines of activations: scales those of activations, logits and passing temporaries by
  * what was measured (so that whoever makes them need not look), and says in a note what of the calibration is used.
@@ -106,6 +108,6 @@ bool calibration_forget(const char *command, const char *path);
 void estimate_calibrate(const struct plan *p, struct estimate_result *r);
 /* The user's own file, as `gpuspy estimate` uses it: NULL where there is none or nothing in it. Stays good
  * until the program ends. False after one line on stderr, with the exit code. */
-bool calibration_own(const char *command, const struct calibration **c, int *exit_code);
+bool estimate_calibration_load_own(const char *command, const struct estimate_calibration **c, int *exit_code);
 
 #endif

@@ -8,12 +8,12 @@
 #include "analyzer/estimate/changes_moves.h"
 #include "analyzer/estimate/wires.h"
 
-const char *const change_cost_word[] = {
+const char *const estimate_change_cost_word[] = {
 #define COST(id, word, words, weight) word,
     CHANGE_COSTS(COST)
 #undef COST
 };
-const char *const change_cost_words[] = {
+const char *const estimate_change_cost_words[] = {
 #define COST(id, word, words, weight) words,
     CHANGE_COSTS(COST)
 #undef COST
@@ -26,23 +26,24 @@ static const unsigned weights[] = {
 
 #define TOO_LITTLE (1024 * 1024) /* bytes that nobody makes a change for */
 
-static double least(double a, double b)
+static double min_of(double a, double b)
 {
     return a < b ? a : b;
 }
 
 /* Both share what is uncertain about the rest, so ends are compared with like ends. */
-static struct interval less(struct interval before, struct interval after)
+static struct estimate_interval less(struct estimate_interval before, struct estimate_interval after)
 {
     double low = before.low - after.low, likely = before.likely - after.likely, high = before.high - after.high;
 
-    return (struct interval){least(low, least(likely, high)), likely, -least(-low, least(-likely, -high))};
+    return (struct estimate_interval){min_of(low, min_of(likely, high)), likely, -min_of(-low, min_of(-likely, -high))};
 }
 
 /* Applies the move and works out what comes of it; false where it does not apply, or makes no sense. */
-static bool try(const struct move *move, struct plan *p, struct move_words *w, struct estimate_result *after)
+static bool try(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w,
+                struct estimate_result *after)
 {
-    *w = (struct move_words){.what = ""};
+    *w = (struct estimate_move_words){.what = ""};
     return (p->inference ? move->inference : move->training) && move->apply(move, p, w) && plan_possible(p) &&
            estimate_make(p, after);
 }
@@ -50,47 +51,48 @@ static bool try(const struct move *move, struct plan *p, struct move_words *w, s
 /* ---------------------------------------------------------------- one change */
 
 /* What goes over the wires in a step, where the change makes that more. */
-static void add_wires(const struct plan *before, const struct plan *after, struct change *c)
+static void add_wires(const struct plan *before, const struct plan *after, struct estimate_change *c)
 {
-    static struct wires old, new;
+    static struct estimate_wires old, new;
     char now[UNITS_TEXT], then[UNITS_TEXT];
     size_t n = strlen(c->cost);
 
     if (before->inference) return;
-    wires_make(before, 0, &old);
-    wires_make(after, 0, &new);
+    estimate_wires_build(before, 0, &old);
+    estimate_wires_build(after, 0, &new);
     if (new.sum_s <= old.sum_s * 1.02 || !(new.sum_s > 0)) return;
     if (old.sum_s > 0)
-        snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires, %s now%s", format_seconds(then, new.sum_s),
-                 format_seconds(now, old.sum_s), new.links.assumed ? " (A100's)" : "");
+        snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires, %s now%s",
+                 units_format_seconds(then, new.sum_s), units_format_seconds(now, old.sum_s),
+                 new.links.assumed ? " (A100's)" : "");
     else
-        snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires%s", format_seconds(then, new.sum_s),
+        snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires%s", units_format_seconds(then, new.sum_s),
                  new.links.assumed ? " (A100's)" : "");
 }
 
-static void fill(const struct move *move, const struct move_words *w, struct interval before,
-                 const struct estimate_result *after, double memory, struct change *c)
+static void fill(const struct estimate_move *move, const struct estimate_move_words *w, struct estimate_interval before,
+                 const struct estimate_result *after, double memory, struct estimate_change *c)
 {
-    *c = (struct change){.id = move->id,
-                         .source = move->source,
-                         .cost_class = move->cost,
-                         .saved = less(before, after->peak),
-                         .peak = after->peak};
+    *c = (struct estimate_change){.id = move->id,
+                                  .source = move->source,
+                                  .cost_class = move->cost,
+                                  .saved = less(before, after->peak),
+                                  .peak = after->peak};
     memcpy(c->what, w->what, sizeof c->what);
     memcpy(c->option, w->option, sizeof c->option);
     memcpy(c->cost, w->cost, sizeof c->cost);
-    if (memory > 0) c->fit = fit_of(after, memory);
+    if (memory > 0) c->fit = estimate_fit(after, memory);
 }
 
 /* Of a series the least that fits is enough; where none does, the one that saves most. */
-static bool better_of_series(const struct change *new, const struct change *old, bool has_memory)
+static bool better_of_series(const struct estimate_change *new, const struct estimate_change *old, bool has_memory)
 {
     if (!has_memory) return false;
     return old->fit.verdict != FIT_YES && (new->fit.verdict < old->fit.verdict ||
                                            (new->fit.verdict == FIT_NO &&new->saved.likely > old->saved.likely));
 }
 
-static void keep(struct changes *out, const struct change *c, bool has_memory)
+static void keep(struct estimate_changes *out, const struct estimate_change *c, bool has_memory)
 {
     for (size_t i = 0; i < out->n; i++)
         if (strcmp(out->rows[i].id, c->id) == 0) {
@@ -102,22 +104,22 @@ static void keep(struct changes *out, const struct change *c, bool has_memory)
 
 static int by_saved(const void *a, const void *b)
 {
-    const struct change *x = a, *y = b;
+    const struct estimate_change *x = a, *y = b;
 
     if (x->saved.likely != y->saved.likely) return x->saved.likely < y->saved.likely ? 1 : -1;
     return (int)weights[x->cost_class] - (int)weights[y->cost_class];
 }
 
-static void find_singles(const struct plan *p, const struct estimate_result *now, struct changes *out)
+static void find_singles(const struct plan *p, const struct estimate_result *now, struct estimate_changes *out)
 {
     static struct estimate_result after;
 
-    for (size_t i = 0; i < moves_n; i++) {
+    for (size_t i = 0; i < estimate_move_count; i++) {
         struct plan changed = *p;
-        struct move_words w;
-        struct change c;
-        if (!try(&moves[i], &changed, &w, &after)) continue;
-        fill(&moves[i], &w, now->peak, &after, p->memory, &c);
+        struct estimate_move_words w;
+        struct estimate_change c;
+        if (!try(&estimate_moves[i], &changed, &w, &after)) continue;
+        fill(&estimate_moves[i], &w, now->peak, &after, p->memory, &c);
         if (c.saved.likely < TOO_LITTLE ||
             (p->memory > 0 && c.cost_class == CHANGE_COST_HARDWARE && c.fit.verdict == FIT_NO))
             continue;
@@ -155,50 +157,50 @@ static void note(struct way *best, const struct way *now, unsigned cost, double 
 /* Of a series the larger costs more: 8 GPUs more than 4. */
 static unsigned cost_of(size_t i)
 {
-    unsigned cost = weights[moves[i].cost];
+    unsigned cost = weights[estimate_moves[i].cost];
 
-    for (size_t j = 0; j < i; j++) cost += strcmp(moves[j].id, moves[i].id) == 0;
+    for (size_t j = 0; j < i; j++) cost += strcmp(estimate_moves[j].id, estimate_moves[i].id) == 0;
     return cost;
 }
 
 /* Adds one of the moves from `first` on, in the order of the table, where the sum stays below the best. */
 static void deepen(struct search *s, const struct plan *p, size_t first, unsigned groups, unsigned cost)
 {
-    for (size_t i = first; i < moves_n; i++) {
+    for (size_t i = first; i < estimate_move_count; i++) {
         struct plan changed = *p;
-        struct move_words w;
+        struct estimate_move_words w;
         unsigned sum = cost + cost_of(i);
-        struct interval peak;
-        if ((groups & moves[i].groups) || (s->surely.cost && sum > s->surely.cost) ||
-            !try(&moves[i], &changed, &w, &s->result))
+        struct estimate_interval peak;
+        if ((groups & estimate_moves[i].groups) || (s->surely.cost && sum > s->surely.cost) ||
+            !try(&estimate_moves[i], &changed, &w, &s->result))
             continue;
         peak = s->result.peak;
         s->now.moves[s->now.n++] = i;
         if (peak.high <= p->memory) note(&s->surely, &s->now, sum, peak.high);
         if (peak.likely <= p->memory) note(&s->likely, &s->now, sum, peak.likely);
         if (peak.high > p->memory && s->now.n < CHANGES_WAY_MAX)
-            deepen(s, &changed, i + 1, groups | moves[i].groups, sum);
+            deepen(s, &changed, i + 1, groups | estimate_moves[i].groups, sum);
         s->now.n--;
     }
 }
 
-static void find_way(const struct plan *p, const struct estimate_result *now, struct changes *out)
+static void find_way(const struct plan *p, const struct estimate_result *now, struct estimate_changes *out)
 {
     static struct search s;
     static struct estimate_result after;
     const struct way *best;
     struct plan before = *p;
-    struct interval peak = now->peak;
+    struct estimate_interval peak = now->peak;
 
     s = (struct search){.p = p};
     deepen(&s, p, 0, 0, 0);
     best = s.surely.cost ? &s.surely : &s.likely;
     if (!best->cost || (!s.surely.cost && peak.likely <= p->memory)) return;
     for (size_t i = 0; i < best->n; i++) {
-        const struct move *move = &moves[best->moves[i]];
+        const struct estimate_move *move = &estimate_moves[best->moves[i]];
         struct plan changed = before;
-        struct move_words w;
-        struct change *c = &out->way[out->way_n];
+        struct estimate_move_words w;
+        struct estimate_change *c = &out->way[out->way_n];
         if (!try(move, &changed, &w, &after)) return;
         fill(move, &w, peak, &after, p->memory, c);
         add_wires(&before, &changed, c);
@@ -208,7 +210,7 @@ static void find_way(const struct plan *p, const struct estimate_result *now, st
     }
 }
 
-void changes_find(const struct plan *p, const struct estimate_result *now, struct changes *out)
+void estimate_find_changes(const struct plan *p, const struct estimate_result *now, struct estimate_changes *out)
 {
     memset(out, 0, sizeof *out);
     find_singles(p, now, out);

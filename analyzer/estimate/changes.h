@@ -19,42 +19,42 @@
     COST(HARDWARE, "hardware", "more GPUs", 16)
 /* clang-format on */
 
-enum change_cost {
+enum estimate_change_cost {
 #define COST(id, word, words, weight) CHANGE_COST_##id,
     CHANGE_COSTS(COST)
 #undef COST
         CHANGE_COSTS_N
 };
 
-extern const char *const change_cost_word[], *const change_cost_words[];
+extern const char *const estimate_change_cost_word[], *const estimate_change_cost_words[];
 
-struct change {
+struct estimate_change {
     const char *id;     /* "checkpointing_full": for JSON, static */
     char what[192];     /* "gradient checkpointing: model.gradient_checkpointing_enable()" */
     char option[80];    /* "--checkpointing full": what to add to the command */
     char cost[224];     /* "forward is computed twice: about a third more compute" */
     const char *source; /* of the cost's number; static, NULL: none */
-    enum change_cost cost_class;
-    struct interval saved; /* of the peak; low ≤ likely ≤ high */
-    struct interval peak;  /* after it */
-    struct fit fit;        /* after it; only where the plan has memory */
+    enum estimate_change_cost cost_class;
+    struct estimate_interval saved; /* of the peak; low ≤ likely ≤ high */
+    struct estimate_interval peak;  /* after it */
+    struct estimate_fit fit;        /* after it; only where the plan has memory */
 };
 
 enum { CHANGES_MAX = 48, CHANGES_WAY_MAX = 4 };
 
-struct changes {
-    struct change rows[CHANGES_MAX]; /* by likely bytes saved, most first; none that saves nothing, no GPUs with
-                                      * which it does not fit all the same */
+struct estimate_changes {
+    struct estimate_change rows[CHANGES_MAX]; /* by likely bytes saved, most first; none that saves nothing, no GPUs
+                                               * with which it does not fit all the same */
     size_t n;
     /* The cheapest that makes it surely fit (likely fit where nothing makes it surely), where the plan has
      * memory and does not surely fit as it is: of one change or several together. way_n 0: none is needed,
      * or none is enough. Parts may save nothing alone and be no row. */
-    struct change way[CHANGES_WAY_MAX]; /* each with saved and peak as after the ones before it */
+    struct estimate_change way[CHANGES_WAY_MAX]; /* each with saved and peak as after the ones before it */
     size_t way_n;
     bool needed; /* it does not surely fit as it is */
 };
 
 /* `now` is the plan's own result. */
-void changes_find(const struct plan *p, const struct estimate_result *now, struct changes *out);
+void estimate_find_changes(const struct plan *p, const struct estimate_result *now, struct estimate_changes *out);
 
 #endif

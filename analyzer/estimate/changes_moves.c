@@ -31,7 +31,7 @@ enum group {
 };
 
 #define SAY(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
-#define APPLY(name) static bool name(const struct move *move, struct plan *p, struct move_words *w)
+#define APPLY(name) static bool name(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w)
 
 static bool transformer(const struct plan *p)
 {
@@ -156,7 +156,7 @@ APPLY(checkpoint_operations)
         !p->batch)
         return false;
     p->checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
-    double share = all > 0 ? act_again(p) / all : 1;
+    double share = all > 0 ? estimate_act_recomputed(p) / all : 1;
     if (share > 0.2) return false;
     SAY(what,
         "checkpointing but for chosen operations: torch.utils.checkpoint with create_selective_checkpoint_contexts, "
@@ -264,7 +264,7 @@ APPLY(tensor_parallel)
 APPLY(autocast)
 {
     bool half = capability(p) && capability(p) < 80; /* no bfloat16 on its tensor cores */
-    const struct precision *amp = estimate_precision(half ? "amp-fp16" : "amp-bf16");
+    const struct estimate_precision *amp = estimate_precision(half ? "amp-fp16" : "amp-bf16");
 
     if (!amp || p->precision->weights != 4 || p->precision->cast_copy || p->adapter != PLAN_ADAPTER_NONE) return false;
     p->precision = amp;
@@ -278,7 +278,7 @@ APPLY(autocast)
 
 APPLY(all_16_bit)
 {
-    const struct precision *bf16 = estimate_precision("bf16");
+    const struct estimate_precision *bf16 = estimate_precision("bf16");
 
     if (!bf16 || (p->precision->weights < 4 && !p->master_weights)) return false;
     if (p->precision->weights < 4)
@@ -296,7 +296,7 @@ APPLY(all_16_bit)
 APPLY(optimizer_8bit)
 {
     char name[64];
-    const struct optimizer *o;
+    const struct estimate_optimizer *o;
 
     snprintf(name, sizeof name, "%s8bit", p->optimizer->name);
     o = estimate_optimizer(name);
@@ -391,7 +391,7 @@ APPLY(lora)
 APPLY(qlora)
 {
     if (p->adapter == PLAN_ADAPTER_DORA || p->weights || !transformer(p)) return false;
-    p->weights = quantisation_named("nf4-double");
+    p->weights = estimate_quantisation_find("nf4-double");
     SAY(what,
         "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
         p->adapter == PLAN_ADAPTER_NONE ? ", LoRA beside them" : "");
@@ -422,7 +422,7 @@ APPLY(weights)
 {
     bool eight = move->n == 8;
     const char *word = !eight ? "int4" : capability(p) >= 89 || !capability(p) ? "fp8" : "int8";
-    const struct quantisation *q = quantisation_named(word);
+    const struct estimate_quantisation *q = estimate_quantisation_find(word);
 
     if (!q || p->model->shape.family == MODEL_CONV || (p->weights && p->weights->bits <= q->bits + 1)) return false;
     p->weights = q;
@@ -443,7 +443,7 @@ APPLY(weights)
 APPLY(cache_fp8)
 {
     if ((p->cache && p->cache->bits <= 8) || !decoder(p) || !p->batch || !p->seq) return false;
-    p->cache = quantisation_named("fp8");
+    p->cache = estimate_quantisation_find("fp8");
     SAY(what, "KV cache in 8 bits (vLLM: --kv-cache-dtype fp8)");
     SAY(option, "--kv-cache fp8");
     SAY(cost, "coarser keys and values; calibrated scales help");
@@ -479,7 +479,7 @@ APPLY(in_pieces)
 #define ZERO_PAPER "ZeRO (1910.02054), section 7"
 #define QUANTISATION_PAPER "Kurtic et al. (2411.02355)"
 
-const struct move moves[] = {
+const struct estimate_move estimate_moves[] = {
     /* id, cost, groups, n, training, inference, source, apply */
     {"step_fused", CHANGE_COST_NOTHING, STEP, 0, true, false, NULL, fused_step},
     {"bucket_view", CHANGE_COST_NOTHING, BUCKETS, 0, true, false, "torch DistributedDataParallel's documentation",
@@ -540,4 +540,4 @@ const struct move moves[] = {
     {"sequence_parallel", CHANGE_COST_NOTHING, SP, 0, true, false, "Korthikanti et al. (2205.05198), section 4.2",
      sequence_parallel},
 };
-const size_t moves_n = sizeof moves / sizeof *moves;
+const size_t estimate_move_count = sizeof estimate_moves / sizeof *estimate_moves;

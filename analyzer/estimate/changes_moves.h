@@ -4,22 +4,22 @@
 
 #include "analyzer/estimate/changes.h"
 
-struct move_words {
+struct estimate_move_words {
     char what[192], option[80], cost[224];
 };
 
-struct move {
+struct estimate_move {
     const char *id;
-    enum change_cost cost;
+    enum estimate_change_cost cost;
     unsigned groups; /* bits: two moves that share one do not go together */
     unsigned n;      /* of a series: rows of the same id, from small to large; 0: as far as it goes */
     bool training, inference;
     const char *source; /* of the cost; NULL: none needed */
     /* Changes the plan and says how; false where it does not apply to it. */
-    bool (*apply)(const struct move *move, struct plan *p, struct move_words *w);
+    bool (*apply)(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w);
 };
 
-extern const struct move moves[];
-extern const size_t moves_n;
+extern const struct estimate_move estimate_moves[];
+extern const size_t estimate_move_count;
 
 #endif

@@ -6,13 +6,13 @@
     {name, copies, fixed_32nds, OPTIMIZER_##form, STEPS_##step, foreach, loop, before, source, why},
 #define OPTIMIZER(...) OPTIMIZER_ROW(__VA_ARGS__, NULL)
 #define SHAPED_OPTIMIZER(...) OPTIMIZER_ROW(__VA_ARGS__)
-static const struct optimizer optimizers[] = {
+static const struct estimate_optimizer optimizers[] = {
 #include "analyzer/estimate/optimizers.def"
 };
 #undef SHAPED_OPTIMIZER
 #undef OPTIMIZER
 
-static const struct precision precisions[] = {
+static const struct estimate_precision precisions[] = {
 #define PRECISION(name, weights, gradients, cast_copy, cast, meaning, source) \
     {name, weights, gradients, cast_copy, PRECISION_CAST_##cast, meaning, source},
 #include "analyzer/estimate/precisions.def"
@@ -37,20 +37,20 @@ const char estimate_precisions[] =
 #undef PRECISION
     "";
 
-const struct optimizer *estimate_any_optimizer(const char *name)
+const struct estimate_optimizer *estimate_any_optimizer(const char *name)
 {
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
         if (strcmp(optimizers[i].name, name) == 0) return &optimizers[i];
     return NULL;
 }
 
-const struct optimizer *estimate_optimizer(const char *name)
+const struct estimate_optimizer *estimate_optimizer(const char *name)
 {
-    const struct optimizer *o = estimate_any_optimizer(name);
+    const struct estimate_optimizer *o = estimate_any_optimizer(name);
     return o && !o->shaped ? o : NULL;
 }
 
-const struct precision *estimate_precision(const char *name)
+const struct estimate_precision *estimate_precision(const char *name)
 {
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
         if (strcmp(precisions[i].name, name) == 0) return &precisions[i];
@@ -59,12 +59,12 @@ const struct precision *estimate_precision(const char *name)
 
 const char *estimate_shaped(const char *name)
 {
-    const struct optimizer *o = estimate_any_optimizer(name);
+    const struct estimate_optimizer *o = estimate_any_optimizer(name);
     return o ? o->shaped : NULL;
 }
 
-struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer, const struct precision *precision,
-                                  bool master_weights)
+struct estimate estimate_training(uint64_t params, const struct estimate_optimizer *optimizer,
+                                  const struct estimate_precision *precision, bool master_weights)
 {
     bool master = master_weights && precision->weights < 4;
     unsigned element = master ? 4 : precision->weights; /* of a state tensor */

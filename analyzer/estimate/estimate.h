@@ -18,7 +18,7 @@
 #define ESTIMATE_PARAMS_MAX 1e15 /* 24 bytes each still fit in 64 bits */
 
 /* How the states of one tensor follow from its form: optimizer.c. */
-enum optimizer_form {
+enum estimate_optimizer_form {
     OPTIMIZER_EVEN,
     OPTIMIZER_MASKED,
     OPTIMIZER_BLOCKS_8,
@@ -30,34 +30,34 @@ enum optimizer_form {
     OPTIMIZER_SOAP,
     OPTIMIZER_GALORE
 };
-enum optimizer_steps { STEPS_TORCH, STEPS_FUSED, STEPS_SINGLE, STEPS_OWN };
+enum estimate_optimizer_steps { STEPS_TORCH, STEPS_FUSED, STEPS_SINGLE, STEPS_OWN };
 
-struct optimizer { /* optimizers.def says what each is */
+struct estimate_optimizer { /* optimizers.def says what each is */
     const char *name;
     unsigned copies, fixed_32nds;
-    enum optimizer_form form;
-    enum optimizer_steps steps;
+    enum estimate_optimizer_form form;
+    enum estimate_optimizer_steps steps;
     unsigned foreach, loop, before;
     const char *source;
     const char *shaped; /* what its states depend on; NULL: a number of parameters is enough */
 };
 
-enum precision_cast { PRECISION_CAST_NONE, PRECISION_CAST_AUTOCAST, PRECISION_CAST_FP8 };
+enum estimate_precision_cast { PRECISION_CAST_NONE, PRECISION_CAST_AUTOCAST, PRECISION_CAST_FP8 };
 
-struct precision {
+struct estimate_precision {
     const char *name;
     unsigned weights, gradients, cast_copy; /* bytes a parameter */
-    enum precision_cast cast;
+    enum estimate_precision_cast cast;
     const char *meaning, *source;
 };
 
 /* "adam|adamw|…", "fp32|amp|…": what the options accept. */
 extern const char estimate_optimizers[], estimate_precisions[];
-const struct optimizer *estimate_optimizer(const char *name); /* NULL: none of that name */
+const struct estimate_optimizer *estimate_optimizer(const char *name); /* NULL: none of that name */
 /* With those whose states depend on the shapes of the matrices: for models whose tensors are known. */
 extern const char estimate_all_optimizers[];
-const struct optimizer *estimate_any_optimizer(const char *name);
-const struct precision *estimate_precision(const char *name);
+const struct estimate_optimizer *estimate_any_optimizer(const char *name);
+const struct estimate_precision *estimate_precision(const char *name);
 /* Why an optimizer that people do use is not in the table: what its states depend on; NULL where the
  * name is not known either. */
 const char *estimate_shaped(const char *name);
@@ -71,26 +71,26 @@ struct estimate {
 /* `master_weights`: the optimizer keeps a float32 copy of the weights and its states in float32
  * (DeepSpeed, Megatron-LM, apex O2); only for 16-bit precisions, ignored else. Fractions of a byte
  * are rounded up. params 1 … ESTIMATE_PARAMS_MAX. */
-struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer, const struct precision *precision,
-                                  bool master_weights);
+struct estimate estimate_training(uint64_t params, const struct estimate_optimizer *optimizer,
+                                  const struct estimate_precision *precision, bool master_weights);
 
 /* The same for a model whose tensors are known: also for optimizers whose states depend on them. */
-struct estimate estimate_floor(const struct model *m, const struct optimizer *optimizer,
-                               const struct precision *precision, bool master_weights); /* states.c */
+struct estimate estimate_floor(const struct model *m, const struct estimate_optimizer *optimizer,
+                               const struct estimate_precision *precision, bool master_weights); /* states.c */
 
 /* --- the whole estimate ------------------------------------------------------------------------ */
 
 /* Bytes, all double: exact for whole numbers below 2^53 (9 PB); where something is known exactly, the
  * three are equal. `likely` lies between. */
-struct interval {
+struct estimate_interval {
     double low, likely, high;
 };
 
-#define EXACTLY(bytes) ((struct interval){(bytes), (bytes), (bytes)})
+#define EXACTLY(bytes) ((struct estimate_interval){(bytes), (bytes), (bytes)})
 
-static inline struct interval interval_add(struct interval a, struct interval b)
+static inline struct estimate_interval estimate_interval_add(struct estimate_interval a, struct estimate_interval b)
 {
-    return (struct interval){a.low + b.low, a.likely + b.likely, a.high + b.high};
+    return (struct estimate_interval){a.low + b.low, a.likely + b.likely, a.high + b.high};
 }
 
 /* PART(id, key in JSON, title): what memory is for. A line belongs to one. */
@@ -145,13 +145,13 @@ enum estimate_phase {
 
 struct estimate_line {
     enum estimate_part part;
-    unsigned phases;       /* IN_PHASE bits: when it is there */
-    bool host;             /* in the host's memory (offloaded): not part of any sum */
-    char name[56];         /* "exp_avg, exp_avg_sq" */
-    struct interval bytes; /* of one GPU, the fullest */
-    char formula[192];     /* with the numbers in it: "32 layers · 34·s·b·h (s 2048, b 1, h 4096) · 2 B" */
-    const char *source;    /* of the formula or constant; static */
-    const char *why;       /* why low and high differ; static, NULL where they do not */
+    unsigned phases;                /* IN_PHASE bits: when it is there */
+    bool host;                      /* in the host's memory (offloaded): not part of any sum */
+    char name[56];                  /* "exp_avg, exp_avg_sq" */
+    struct estimate_interval bytes; /* of one GPU, the fullest */
+    char formula[192];  /* with the numbers in it: "32 layers · 34·s·b·h (s 2048, b 1, h 4096) · 2 B" */
+    const char *source; /* of the formula or constant; static */
+    const char *why;    /* why low and high differ; static, NULL where they do not */
 };
 
 enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };
@@ -159,11 +159,11 @@ enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };
 struct estimate_result {
     struct estimate_line lines[ESTIMATE_LINES_MAX];
     size_t lines_n;
-    struct interval phase[ESTIMATE_PHASES_N]; /* sums; 0 for phases that do not occur */
-    enum estimate_phase peak_phase;           /* of the larger likely sum */
-    struct interval peak;
-    struct interval part[ESTIMATE_PARTS_N]; /* at the peak */
-    uint64_t stage;                         /* pipeline stage that is fullest, from 0 */
+    struct estimate_interval phase[ESTIMATE_PHASES_N]; /* sums; 0 for phases that do not occur */
+    enum estimate_phase peak_phase;                    /* of the larger likely sum */
+    struct estimate_interval peak;
+    struct estimate_interval part[ESTIMATE_PARTS_N]; /* at the peak */
+    uint64_t stage;                                  /* pipeline stage that is fullest, from 0 */
     /* What was assumed, or left out: one sentence each, such as "no --batch: activations are left out". */
     char notes[ESTIMATE_NOTES_MAX][192];
     size_t notes_n;
@@ -182,7 +182,7 @@ bool plan_possible(const struct plan *p);
  * to say. The line's pointer is good until the next is added; never NULL (past ESTIMATE_LINES_MAX the last
  * is added to). */
 struct estimate_line *estimate_add(struct estimate_result *r, enum estimate_part part, unsigned phases,
-                                   const char *name, struct interval bytes);
+                                   const char *name, struct estimate_interval bytes);
 __attribute__((format(printf, 3, 4))) void estimate_explain(struct estimate_line *line, const char *source,
                                                             const char *formula, ...);
 __attribute__((format(printf, 2, 3))) void estimate_note(struct estimate_result *r, const char *text, ...);
@@ -197,10 +197,10 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
 
 /* Parameters of a pipeline stage on one GPU after tensor and expert parallelism, before any sharding
  * among the data-parallel ones. For dense ones and experts, whose data-parallel groups differ. */
-struct local_params {
+struct estimate_local_params {
     double dense, experts;
     double largest_layer; /* of both together */
 };
-struct local_params estimate_local_params(const struct plan *p, uint64_t stage); /* states.c */
+struct estimate_local_params estimate_local_params(const struct plan *p, uint64_t stage); /* states.c */
 
 #endif

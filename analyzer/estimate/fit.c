@@ -1,25 +1,25 @@
 /* An estimate held against a GPU's memory. */
 #include "analyzer/estimate/fit.h"
 
-const char *const fit_word[] = {
+const char *const estimate_fit_word[] = {
 #define VERDICT(id, word, words, meaning) word,
     FIT_VERDICTS(VERDICT)
 #undef VERDICT
 };
-const char *const fit_words[] = {
+const char *const estimate_fit_words[] = {
 #define VERDICT(id, word, words, meaning) words,
     FIT_VERDICTS(VERDICT)
 #undef VERDICT
 };
-const char *const fit_meaning[] = {
+const char *const estimate_fit_meaning[] = {
 #define VERDICT(id, word, words, meaning) meaning,
     FIT_VERDICTS(VERDICT)
 #undef VERDICT
 };
 
-struct fit fit_of(const struct estimate_result *r, double memory)
+struct estimate_fit estimate_fit(const struct estimate_result *r, double memory)
 {
-    return (struct fit){
+    return (struct estimate_fit){
         .verdict = r->peak.high <= memory     ? FIT_YES
                    : r->peak.likely <= memory ? FIT_TIGHT
                                               : FIT_NO,

@@ -17,30 +17,30 @@
     VERDICT(NO, "does_not_fit", "does not fit", "the likely need is too much")
 /* clang-format on */
 
-enum fit_verdict {
+enum estimate_fit_verdict {
 #define VERDICT(id, word, words, meaning) FIT_##id,
     FIT_VERDICTS(VERDICT)
 #undef VERDICT
 };
 
 /* By verdict: "does_not_fit", "does not fit", "the likely need is too much". */
-extern const char *const fit_word[], *const fit_words[], *const fit_meaning[];
+extern const char *const estimate_fit_word[], *const estimate_fit_words[], *const estimate_fit_meaning[];
 /* All of them in a sentence, for --help: a text literal. */
 #define FIT_VERDICT_SENTENCE(id, word, words, meaning) words ": " meaning ". "
 #define FIT_VERDICTS_EXPLAINED \
     FIT_VERDICTS(FIT_VERDICT_SENTENCE) "Exit status 0 is fits or tight on a GPU that was named, 1 does not fit on any"
 
-struct fit {
-    enum fit_verdict verdict;
-    double usable;          /* bytes */
-    struct interval margin; /* usable less the peak, negative where it lacks; low belongs to the peak's high */
-    double share;           /* the likely peak's, of what is usable: 0.83 */
+struct estimate_fit {
+    enum estimate_fit_verdict verdict;
+    double usable;                   /* bytes */
+    struct estimate_interval margin; /* usable less the peak, negative where it lacks; low belongs to the peak's high */
+    double share;                    /* the likely peak's, of what is usable: 0.83 */
 };
 
 /* `memory` > 0. The verdict never gets worse with more memory. */
-struct fit fit_of(const struct estimate_result *r, double memory);
-/* The same for each of gpus[] (gpu.h) is fit_of(r, fit_usable(gpu)). */
-static inline double fit_usable(const struct gpu *gpu)
+struct estimate_fit estimate_fit(const struct estimate_result *r, double memory);
+/* The same for each of gpus[] (gpu.h) is estimate_fit(r, estimate_fit_usable(gpu)). */
+static inline double estimate_fit_usable(const struct estimate_gpu *gpu)
 {
     return (double)gpu->total_bytes;
 }

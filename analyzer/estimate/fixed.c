@@ -26,17 +26,18 @@ static unsigned phases_of(const struct plan *p)
  * 0.47 GiB and more (A100, H100). Kernels of libraries that are used come on top: 0.8 GiB and more. */
 static void add_context(const struct plan *p, struct estimate_result *r)
 {
-    struct calibrated seen = calibration_context(p->calibration, p->gpu);
+    struct estimate_calibrated seen = estimate_calibration_context(p->calibration, p->gpu);
     struct estimate_line *line;
 
     if (seen.runs) {
-        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels", calibrated_interval(&seen));
+        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+                            estimate_calibrated_interval(&seen));
         estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
         line->why = own_why;
         return;
     }
     line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
-                        (struct interval){280 * MIB, 500 * MIB, 900 * MIB});
+                        (struct estimate_interval){280 * MIB, 500 * MIB, 900 * MIB});
     estimate_explain(line, "published measurements: 287 MB to 0.9 GiB, kernels loaded lazily",
                      "a context, and the kernels that a program uses");
     line->why = "differs by driver, GPU and libraries; more than 1 GiB where all kernels are loaded at once";
@@ -50,21 +51,23 @@ static void add_context(const struct plan *p, struct estimate_result *r)
 
 static void add_workspaces(const struct plan *p, struct estimate_result *r)
 {
-    struct calibrated seen = calibration_workspace(p->calibration, p->gpu);
+    struct estimate_calibrated seen = estimate_calibration_workspace(p->calibration, p->gpu);
     double handles = p->inference ? 1 : 2, one = CUBLAS;
     struct estimate_line *line;
     bool known = p->gpu && p->gpu->capability;
 
     if (seen.runs) {
-        line = estimate_add(r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS and cuDNN", calibrated_interval(&seen));
+        line =
+            estimate_add(r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS and cuDNN", estimate_calibrated_interval(&seen));
         estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
         line->why = own_why;
         return;
     }
     if (known && atof(p->gpu->capability) >= 9 && atof(p->gpu->capability) < 10) one = CUBLAS_HOPPER;
     known = known && atof(p->gpu->capability) < 10;
-    line = estimate_add(r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS",
-                        (struct interval){handles * one, handles * one, handles * (known ? one : CUBLAS_HOPPER) + MIB});
+    line = estimate_add(
+        r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS",
+        (struct estimate_interval){handles * one, handles * one, handles * (known ? one : CUBLAS_HOPPER) + MIB});
     estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
                      "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
     line->why = known ? "PyTorch 2.11 keeps 1 MiB for cuBLASLt" : "32 MiB a handle on Hopper; --gpu says which it is";
@@ -91,7 +94,7 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
     }
     if (n <= 0) return;
     line = estimate_add(r, ESTIMATE_COMMUNICATION, phases_of(p), "NCCL communicators",
-                        (struct interval){n * 4 * 2 * connection, n * 16 * 2 * connection, n * 1.6e9});
+                        (struct estimate_interval){n * 4 * 2 * connection, n * 16 * 2 * connection, n * 1.6e9});
     estimate_explain(line, "published measurements: 9.2 MiB a connection and channel, 0.5 to 1.6 GB a communicator",
                      "%.0f group%s (%s) · 16 channels · 2 connections · 9.2 MiB", n, n > 1 ? "s" : "", names);
     line->why = "4 to 32 channels by topology and NCCL's version; trees and NVLS add connections";
@@ -102,13 +105,13 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
 /* Each block is a multiple of 512 bytes. Flat shards (ZeRO) have few blocks. */
 static double rounded(const struct plan *p, uint64_t stage)
 {
-    double waste = 0, element = states_element(p);
-    struct shard s;
+    double waste = 0, element = estimate_states_element(p);
+    struct estimate_shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         const double kinds[] = {p->precision->weights, p->precision->gradients};
-        if (t->dims == 0 || !shard_of(p, stage, t, &s)) continue;
+        if (t->dims == 0 || !estimate_shard_of(p, stage, t, &s)) continue;
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             double bytes = s.rows * s.cols * kinds[k];
             waste += s.count * (ceil(bytes / 512) * 512 - bytes);
@@ -143,24 +146,24 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
 #define HOLES_HIGH 0.20     /* twice the most that was seen: other models, lengths that vary more */
 #define SEGMENTS (22 * MIB) /* the ends of a small segment, 2 MiB, and of a large one, 20 MiB */
 
-static struct interval scaled(struct interval bytes, struct interval share)
+static struct estimate_interval scaled(struct estimate_interval bytes, struct estimate_interval share)
 {
-    return (struct interval){ceil(bytes.low * share.low), ceil(bytes.likely * share.likely),
-                             ceil(bytes.high * share.high)};
+    return (struct estimate_interval){ceil(bytes.low * share.low), ceil(bytes.likely * share.likely),
+                                      ceil(bytes.high * share.high)};
 }
 
 /* The largest sum of a phase: of all lines, or of what comes and goes. Buckets are of few sizes, used anew. */
-static struct interval largest(const struct plan *p, const struct estimate_result *r, bool all)
+static struct estimate_interval largest(const struct plan *p, const struct estimate_result *r, bool all)
 {
-    struct interval most = {0};
+    struct estimate_interval most = {0};
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
-        struct interval sum = {0};
+        struct estimate_interval sum = {0};
         for (size_t i = 0; i < r->lines_n; i++) {
             const struct estimate_line *l = &r->lines[i];
             unsigned there = l->phases & phases_of(p);
             if (!l->host && (there & 1u << phase) && (all || (there != phases_of(p) && l->part != ESTIMATE_BUCKETS)))
-                sum = interval_add(sum, l->bytes);
+                sum = estimate_interval_add(sum, l->bytes);
         }
         most = sum.likely > most.likely ? sum : most;
     }
@@ -169,12 +172,12 @@ static struct interval largest(const struct plan *p, const struct estimate_resul
 
 static void add_fragmentation(const struct plan *p, struct estimate_result *r)
 {
-    struct calibrated seen = calibration_fragmentation(p->calibration);
-    struct interval share = {HOLES_LOW, HOLES_LIKELY, HOLES_HIGH}, bytes;
+    struct estimate_calibrated seen = estimate_calibration_fragmentation(p->calibration);
+    struct estimate_interval share = {HOLES_LOW, HOLES_LIKELY, HOLES_HIGH}, bytes;
     struct estimate_line *line;
 
     if (seen.runs) {
-        share = calibrated_interval(&seen);
+        share = estimate_calibrated_interval(&seen);
         line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments",
                             scaled(largest(p, r, true), share));
         estimate_explain(line, own, "%.1f %% of what is live, as in %zu recorded runs", share.likely * 100, seen.runs);

@@ -10,28 +10,28 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-const char gpu_rate_words[] =
+const char estimate_gpu_rate_words[] =
 #define RATE(symbol, word, bytes, what) word "|"
     GPU_RATES(RATE)
 #undef RATE
         "";
-const char *const gpu_rate_name[GPU_RATES_N] = {
+const char *const estimate_gpu_rate_name[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) word,
     GPU_RATES(RATE)
 #undef RATE
 };
-const char *const gpu_rate_meaning[GPU_RATES_N] = {
+const char *const estimate_gpu_rate_meaning[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) what,
     GPU_RATES(RATE)
 #undef RATE
 };
-const double gpu_rate_bytes[GPU_RATES_N] = {
+const double estimate_gpu_rate_bytes[GPU_RATES_N] = {
 #define RATE(symbol, word, bytes, what) bytes,
     GPU_RATES(RATE)
 #undef RATE
 };
 
-const char *const gpu_known_text[GPU_KNOWNS_N] = {
+const char *const estimate_gpu_known_text[GPU_KNOWNS_N] = {
 #define KNOWN(symbol, off, text) text,
     GPU_KNOWNS(KNOWN)
 #undef KNOWN
@@ -61,16 +61,16 @@ enum {
      .tflops = {__VA_ARGS__}},
 #define GPU(...) ROW(true, __VA_ARGS__)
 #define OTHER_GPU(...) ROW(false, __VA_ARGS__)
-const struct gpu gpus[] = {
+const struct estimate_gpu estimate_gpus[] = {
 #include "analyzer/estimate/gpus.def"
 };
 #undef GPU
 #undef OTHER_GPU
-const size_t gpus_n = sizeof gpus / sizeof *gpus;
+const size_t estimate_gpu_count = sizeof estimate_gpus / sizeof *estimate_gpus;
 
 #define GPU(key, ...) key "|"
 #define OTHER_GPU(key, ...) key "|"
-const char gpu_words[] =
+const char estimate_gpu_words[] =
 #include "analyzer/estimate/gpus.def"
     "";
 #undef GPU
@@ -123,10 +123,10 @@ static bool same(const char *name, const char *bared)
     return strcmp(own, bared) == 0;
 }
 
-const struct gpu *gpu_find(const char *name)
+const struct estimate_gpu *estimate_gpu_find(const char *name)
 {
     char plain[96], bared[96];
-    const char *simulated = strstr(name, GS_SIMULATED);
+    const char *simulated = strstr(name, RUN_SIMULATED);
     size_t length = simulated ? (size_t)(simulated - name) : strlen(name);
 
     if (length >= sizeof plain) return NULL;
@@ -134,16 +134,16 @@ const struct gpu *gpu_find(const char *name)
     plain[length] = 0;
     bare(plain, bared, sizeof bared);
     if (!*bared) return NULL;
-    for (size_t i = 0; i < gpus_n; i++)
-        if (same(gpus[i].key, bared) || same(gpus[i].product, bared)) return &gpus[i];
+    for (size_t i = 0; i < estimate_gpu_count; i++)
+        if (same(estimate_gpus[i].key, bared) || same(estimate_gpus[i].product, bared)) return &estimate_gpus[i];
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (same(aliases[i][0], bared)) return gpu_find(aliases[i][1]);
+        if (same(aliases[i][0], bared)) return estimate_gpu_find(aliases[i][1]);
     return NULL;
 }
 
-const struct gpu *gpu_named(const char *command, const char *option, const char *name)
+const struct estimate_gpu *estimate_gpu_require(const char *command, const char *option, const char *name)
 {
-    const struct gpu *gpu = gpu_find(name);
+    const struct estimate_gpu *gpu = estimate_gpu_find(name);
     char near[32], small[33];
     size_t n = 0;
 
@@ -154,7 +154,7 @@ const struct gpu *gpu_named(const char *command, const char *option, const char 
     uint64_t bytes;
     char why[UNITS_WHY];
     size_t length = strlen(name);
-    if (length && tolower((unsigned char)name[length - 1]) == 'b' && parse_bytes(name, &bytes, why)) {
+    if (length && tolower((unsigned char)name[length - 1]) == 'b' && units_parse_bytes(name, &bytes, why)) {
         complain("%s: --%s: '%s' is a size, not a GPU's name; did you mean --memory %s?", command, option, name, name);
         return NULL;
     }
@@ -175,28 +175,30 @@ static const char *rate_text(double tflops, char out[16])
     return out;
 }
 
-static void explained(FILE *out, const struct term *term, const struct gpu *g)
+static void explained(FILE *out, const struct terminal *term, const struct estimate_gpu *g)
 {
-    const char *const rows[][2] = {{"name", g->product}, {"memory", gpu_known_text[g->known]}, {"rates", g->source}};
+    const char *const rows[][2] = {
+        {"name", g->product}, {"memory", estimate_gpu_known_text[g->known]}, {"rates", g->source}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        fprintf(out, "      %s%-8s%s%s\n", term_style(term, TERM_DIM), rows[i][0], term_style(term, TERM_PLAIN),
-                rows[i][1]);
+        fprintf(out, "      %s%-8s%s%s\n", terminal_style(term, TERMINAL_DIM), rows[i][0],
+                terminal_style(term, TERMINAL_PLAIN), rows[i][1]);
 }
 
-void gpus_list_text(FILE *out, const struct term *term, bool explain)
+void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain)
 {
     bool wide = term->width >= 110 && !explain;
-    static const enum gpu_rate shown[] = {GPU_FP32, GPU_TF32, GPU_FP16, GPU_FP8};
+    static const enum estimate_gpu_rate shown[] = {GPU_FP32, GPU_TF32, GPU_FP16, GPU_FP8};
 
     fprintf(out, "%sGPU                 memory    HBM  host   link   fp32   tf32  16bit    fp8%s%s\n",
-            term_style(term, TERM_BOLD), wide ? "  name" : "", term_style(term, TERM_PLAIN));
+            terminal_style(term, TERMINAL_BOLD), wide ? "  name" : "", terminal_style(term, TERMINAL_PLAIN));
     fprintf(out, "%s                         GB/s (host, link a direction)   TFLOPS, dense%s\n",
-            term_style(term, TERM_DIM), term_style(term, TERM_PLAIN));
-    for (size_t i = 0; i < gpus_n; i++) {
-        const struct gpu *g = &gpus[i];
+            terminal_style(term, TERMINAL_DIM), terminal_style(term, TERMINAL_PLAIN));
+    for (size_t i = 0; i < estimate_gpu_count; i++) {
+        const struct estimate_gpu *g = &estimate_gpus[i];
         char size[UNITS_TEXT], link[16], rate[16];
-        fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, format_bytes(size, g->total_bytes), g->hbm / 1e9, g->pcie / 1e9);
+        fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, units_format_bytes(size, g->total_bytes), g->hbm / 1e9,
+                g->pcie / 1e9);
         snprintf(link, sizeof link, "%.3g%s", g->nvlink / 1e9, g->reach == 2 ? "*" : "");
         fprintf(out, " %6s", g->nvlink > 0 ? link : "-");
         for (size_t r = 0; r < sizeof shown / sizeof *shown; r++)
@@ -211,26 +213,27 @@ void gpus_list_text(FILE *out, const struct term *term, bool explain)
     fprintf(out,
             "%sNext%s\n  gpuspy estimate --model llama-3-8b --gpu l40s  # does it fit there?\n"
             "  gpuspy estimate --model llama-3-8b --gpu all   # where does it?\n",
-            term_style(term, TERM_BOLD), term_style(term, TERM_PLAIN));
+            terminal_style(term, TERMINAL_BOLD), terminal_style(term, TERMINAL_PLAIN));
 }
 
-struct json_t *gpus_list_json(void)
+struct json_t *estimate_gpu_list_json(void)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < gpus_n; i++) {
-        const struct gpu *g = &gpus[i];
+    for (size_t i = 0; i < estimate_gpu_count; i++) {
+        const struct estimate_gpu *g = &estimate_gpus[i];
         json_t *rates = json_object();
         for (int r = 0; r < GPU_RATES_N; r++)
-            json_object_set_new(rates, gpu_rate_name[r], g->tflops[r] > 0 ? json_real(g->tflops[r]) : json_null());
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:i, s:o, s:s, s:b}",
-                                        "key", g->key, "name", g->product, "total_bytes", (json_int_t)g->total_bytes,
-                                        "total_uncertain_bytes", (json_int_t)g->total_off, "total_known_from",
-                                        gpu_known_text[g->known], "capability", g->capability, "multiprocessors",
-                                        g->multiprocessors, "memory_bytes_per_s", g->hbm, "host_bytes_per_s", g->pcie,
-                                        "link_bytes_per_s", g->nvlink, "link_joins", g->reach, "node_gpus", g->node,
-                                        "tflops", rates, "source", g->source, "simulated", g->simulated));
+            json_object_set_new(rates, estimate_gpu_rate_name[r],
+                                g->tflops[r] > 0 ? json_real(g->tflops[r]) : json_null());
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:i, s:o, s:s, s:b}", "key", g->key,
+                      "name", g->product, "total_bytes", (json_int_t)g->total_bytes, "total_uncertain_bytes",
+                      (json_int_t)g->total_off, "total_known_from", estimate_gpu_known_text[g->known], "capability",
+                      g->capability, "multiprocessors", g->multiprocessors, "memory_bytes_per_s", g->hbm,
+                      "host_bytes_per_s", g->pcie, "link_bytes_per_s", g->nvlink, "link_joins", g->reach, "node_gpus",
+                      g->node, "tflops", rates, "source", g->source, "simulated", g->simulated));
     }
     return json_pack("{s:i, s:o}", "schema", 1, "gpus", list);
 }

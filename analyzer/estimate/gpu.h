@@ -22,27 +22,27 @@
     RATE(FP4, "fp4", 0.5, "FP4 on tensor cores")
 /* clang-format on */
 #define GPU_RATE(symbol, word, bytes, what) GPU_##symbol,
-enum gpu_rate { GPU_RATES(GPU_RATE) GPU_RATES_N };
+enum estimate_gpu_rate { GPU_RATES(GPU_RATE) GPU_RATES_N };
 #undef GPU_RATE
 
-extern const char gpu_rate_words[]; /* "fp64|fp64-tensor|…" */
-extern const char *const gpu_rate_name[GPU_RATES_N], *const gpu_rate_meaning[GPU_RATES_N];
-extern const double gpu_rate_bytes[GPU_RATES_N]; /* of an element */
+extern const char estimate_gpu_rate_words[]; /* "fp64|fp64-tensor|…" */
+extern const char *const estimate_gpu_rate_name[GPU_RATES_N], *const estimate_gpu_rate_meaning[GPU_RATES_N];
+extern const double estimate_gpu_rate_bytes[GPU_RATES_N]; /* of an element */
 
 /* How the memory of a GPU is known. */
 #define GPU_KNOWNS(KNOWN)                                                         \
     KNOWN(PYTORCH, 0.3, "the total capacity in PyTorch's out-of-memory messages") \
     KNOWN(SMI, 0.5, "nvidia-smi's total, less what the driver keeps")
 #define GPU_KNOWN(symbol, off, text) GPU_BY_##symbol,
-enum gpu_known { GPU_KNOWNS(GPU_KNOWN) GPU_KNOWNS_N };
+enum estimate_gpu_known { GPU_KNOWNS(GPU_KNOWN) GPU_KNOWNS_N };
 #undef GPU_KNOWN
-extern const char *const gpu_known_text[GPU_KNOWNS_N];
+extern const char *const estimate_gpu_known_text[GPU_KNOWNS_N];
 
-struct gpu {
+struct estimate_gpu {
     const char *key, *product;
     uint64_t total_bytes; /* as the driver gives it to a program */
     uint64_t total_off;   /* by how much that may differ, either way */
-    enum gpu_known known;
+    enum estimate_gpu_known known;
     const char *capability; /* "8.0", "gfx942" */
     int multiprocessors;
     double hbm, pcie, nvlink;   /* bytes/s; pcie (host and device) and nvlink (all links) a direction;
@@ -54,21 +54,21 @@ struct gpu {
     bool simulated; /* gpuspy run --simulate knows it */
 };
 
-extern const struct gpu gpus[];
-extern const size_t gpus_n;
-extern const char gpu_words[]; /* "p100-16g|…": all keys */
+extern const struct estimate_gpu estimate_gpus[];
+extern const size_t estimate_gpu_count;
+extern const char estimate_gpu_words[]; /* "p100-16g|…": all keys */
 
 /* By key, by what people call it ("h100", "RTX 4090", "A100-80GB") or by the driver's name of it, large and
  * small letters alike. NULL: none. */
-const struct gpu *gpu_find(const char *name);
+const struct estimate_gpu *estimate_gpu_find(const char *name);
 /* The same; where there is none, a line on stderr: which option of which command, and the nearest names. */
-const struct gpu *gpu_named(const char *command, const char *option, const char *name);
+const struct estimate_gpu *estimate_gpu_require(const char *command, const char *option, const char *name);
 
 /* The list: for people, and for programs ({"schema": 1, "gpus": [...]}). */
-struct term;
+struct terminal;
 struct json_t;
 /* `explain`: below each what it is called, and where its figures are from. */
-void gpus_list_text(FILE *out, const struct term *term, bool explain);
-struct json_t *gpus_list_json(void); /* {"schema", "gpus": [...]}; the caller's to decref */
+void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain);
+struct json_t *estimate_gpu_list_json(void); /* {"schema", "gpus": [...]}; the caller's to decref */
 
 #endif

@@ -5,13 +5,13 @@
 #include <stdio.h>
 
 struct estimate_line *estimate_add(struct estimate_result *r, enum estimate_part part, unsigned phases,
-                                   const char *name, struct interval bytes)
+                                   const char *name, struct estimate_interval bytes)
 {
     struct estimate_line *line;
 
     if (r->lines_n == ESTIMATE_LINES_MAX) {
         line = &r->lines[r->lines_n - 1];
-        line->bytes = interval_add(line->bytes, bytes);
+        line->bytes = estimate_interval_add(line->bytes, bytes);
         return line;
     }
     line = &r->lines[r->lines_n++];

@@ -13,7 +13,7 @@ static void add_up(const struct plan *p, struct estimate_result *r)
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         for (size_t i = 0; i < r->lines_n && (occurring & 1u << phase); i++)
             if (!r->lines[i].host && (r->lines[i].phases & 1u << phase))
-                r->phase[phase] = interval_add(r->phase[phase], r->lines[i].bytes);
+                r->phase[phase] = estimate_interval_add(r->phase[phase], r->lines[i].bytes);
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         if (r->phase[phase].likely > r->phase[r->peak_phase].likely) r->peak_phase = phase;
     r->peak = r->phase[r->peak_phase];
@@ -23,7 +23,7 @@ static void add_up(const struct plan *p, struct estimate_result *r)
     }
     for (size_t i = 0; i < r->lines_n; i++)
         if (!r->lines[i].host && (r->lines[i].phases & 1u << r->peak_phase))
-            r->part[r->lines[i].part] = interval_add(r->part[r->lines[i].part], r->lines[i].bytes);
+            r->part[r->lines[i].part] = estimate_interval_add(r->part[r->lines[i].part], r->lines[i].bytes);
 }
 
 static void add_notes(const struct plan *p, struct estimate_result *r)
@@ -88,7 +88,7 @@ bool estimate_make(const struct plan *p, struct estimate_result *r)
     double most = 0;
 
     for (uint64_t stage = 0; stage < p->pp; stage = between || stage + 1 == p->pp ? stage + 1 : p->pp - 1) {
-        double params = between ? shard_sum(p, stage, NULL).all : 1;
+        double params = between ? estimate_shard_sum(p, stage, NULL).all : 1;
         if (params <= most && stage + 1 < p->pp) continue;
         most = params > most ? params : most;
         make_stage(p, stage, stage ? &other : r);

@@ -6,12 +6,12 @@
 #define PAGED_FROM 100000.0    /* elements; bitsandbytes' get_state_buffer */
 #define PRECONDITIONED 10000.0 /* SOAP's max_precond_dim */
 
-static double least(double a, double b)
+static double min_of(double a, double b)
 {
     return a < b ? a : b;
 }
 
-static double most(double a, double b)
+static double max_of(double a, double b)
 {
     return a > b ? a : b;
 }
@@ -23,20 +23,20 @@ static double quantised(double n, double bits, double block, double element)
     return 2 * (n * bits / 8 + 4 * ceil(n / block));
 }
 
-static struct interval paged(const struct model_tensor *t, double n, double bytes, double stays)
+static struct estimate_interval paged(const struct model_tensor *t, double n, double bytes, double stays)
 {
     bool moves = n >= PAGED_FROM || t->dims == 0;
-    return (struct interval){moves ? stays : bytes, bytes, bytes};
+    return (struct estimate_interval){moves ? stays : bytes, bytes, bytes};
 }
 
 /* A row and a column of float32 or the gradient's type instead of the matrix. Of a convolution the last two
  * dimensions are the kernel's, whose sides are not known: 7, 3 or 1. */
-static struct interval factored(const struct model_tensor *t, double rows, double cols, double element)
+static struct estimate_interval factored(const struct model_tensor *t, double rows, double cols, double element)
 {
     double n = rows * cols;
 
     if (t->dims == 1) return EXACTLY(n * element);
-    if (t->dims == 4) return (struct interval){2 * n / 7 * element, 2 * n / 3 * element, 2 * n * element};
+    if (t->dims == 4) return (struct estimate_interval){2 * n / 7 * element, 2 * n / 3 * element, 2 * n * element};
     return EXACTLY((rows + cols) * element);
 }
 
@@ -53,7 +53,7 @@ static double soap(const struct model_tensor *t, double rows, double cols, doubl
 
 static double galore(const struct model_tensor *t, double rows, double cols, double element, uint64_t rank)
 {
-    double large = most(rows, cols), small = least(rows, cols), r = least((double)rank, small);
+    double large = max_of(rows, cols), small = min_of(rows, cols), r = min_of((double)rank, small);
 
     if (t->role != TENSOR_ATTENTION && t->role != TENSOR_MLP && t->role != TENSOR_EXPERT)
         return 2 * rows * cols * element;
@@ -65,8 +65,8 @@ static bool orthogonalised(const struct model_tensor *t)
     return t->place == TENSOR_IN_LAYER && t->dims >= 2;
 }
 
-struct interval optimizer_tensor(const struct optimizer *o, const struct model_tensor *t, double rows, double cols,
-                                 double element, uint64_t rank)
+struct estimate_interval estimate_optimizer_tensor(const struct estimate_optimizer *o, const struct model_tensor *t,
+                                                   double rows, double cols, double element, uint64_t rank)
 {
     double n = rows * cols, each = (o->copies * element + o->fixed_32nds / 32.0) * n;
 
@@ -79,7 +79,7 @@ struct interval optimizer_tensor(const struct optimizer *o, const struct model_t
     case OPTIMIZER_PAGED_8: return paged(t, n, t->dims ? quantised(n, 8, 256, 4) : each, 8 * ceil(n / 256));
     case OPTIMIZER_PAGED_32: return paged(t, n, each, 0);
     case OPTIMIZER_MUON:
-        if (t->dims == 0) return (struct interval){each, each, 2 * each};
+        if (t->dims == 0) return (struct estimate_interval){each, each, 2 * each};
         return EXACTLY(orthogonalised(t) ? each : 2 * each);
     case OPTIMIZER_FACTORED: return factored(t, rows, cols, element);
     case OPTIMIZER_SOAP: return EXACTLY(soap(t, rows, cols, element));
@@ -90,56 +90,58 @@ struct interval optimizer_tensor(const struct optimizer *o, const struct model_t
     return EXACTLY(each);
 }
 
-void optimizer_take(const struct plan *p, const struct shard *s, double element, double group,
-                    struct optimizer_sum *sum)
+void estimate_optimizer_take(const struct plan *p, const struct estimate_shard *s, double element, double group,
+                             struct estimate_optimizer_sum *sum)
 {
-    const struct optimizer *o = p->optimizer;
-    struct interval bytes = optimizer_tensor(o, s->tensor, s->rows, s->cols, element, p->rank);
-    double share = s->count / group, n = s->rows * s->cols, side = least(s->rows, s->cols);
+    const struct estimate_optimizer *o = p->optimizer;
+    struct estimate_interval bytes = estimate_optimizer_tensor(o, s->tensor, s->rows, s->cols, element, p->rank);
+    double share = s->count / group, n = s->rows * s->cols, side = min_of(s->rows, s->cols);
 
-    sum->states =
-        interval_add(sum->states, (struct interval){bytes.low * share, bytes.likely * share, bytes.high * share});
+    sum->states = estimate_interval_add(
+        sum->states, (struct estimate_interval){bytes.low * share, bytes.likely * share, bytes.high * share});
     sum->elements += n * share;
-    sum->largest = most(sum->largest, n / group);
+    sum->largest = max_of(sum->largest, n / group);
     if (o->form == OPTIMIZER_MUON && orthogonalised(s->tensor)) /* the update, two bfloat16 copies, two grams */
-        sum->orthogonal = most(sum->orthogonal, n * element + 2 * 2 * n + 2 * 2 * side * side);
+        sum->orthogonal = max_of(sum->orthogonal, n * element + 2 * 2 * n + 2 * 2 * side * side);
     else
         sum->rest += n * share;
 }
 
 /* One tensor after another. */
-static struct interval looped(const struct optimizer *o, const struct optimizer_sum *sum, double element)
+static struct estimate_interval looped(const struct estimate_optimizer *o, const struct estimate_optimizer_sum *sum,
+                                       double element)
 {
     double one = sum->largest * element, at_once = o->loop * one;
 
     if (o->form == OPTIMIZER_FACTORED) /* norms of the whole tensor */
         at_once = 8 * sum->largest;
-    return (struct interval){o->steps == STEPS_OWN ? 0 : at_once, at_once, at_once + o->before * one};
+    return (struct estimate_interval){o->steps == STEPS_OWN ? 0 : at_once, at_once, at_once + o->before * one};
 }
 
-static struct interval at_once(const struct optimizer *o, const struct optimizer_sum *sum, double element)
+static struct estimate_interval at_once(const struct estimate_optimizer *o, const struct estimate_optimizer_sum *sum,
+                                        double element)
 {
     double bytes = o->foreach * sum->elements * element;
 
     if (o->form == OPTIMIZER_MASKED) bytes += sum->largest * (element + 1);
-    return EXACTLY(o->form == OPTIMIZER_FACTORED ? most(bytes, 8 * sum->largest) : bytes);
+    return EXACTLY(o->form == OPTIMIZER_FACTORED ? max_of(bytes, 8 * sum->largest) : bytes);
 }
 
-struct interval optimizer_temporaries(const struct plan *p, const struct optimizer_sum *sum, double element,
-                                      const char **how)
+struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, const struct estimate_optimizer_sum *sum,
+                                                        double element, const char **how)
 {
-    const struct optimizer *o = p->optimizer;
-    struct interval one = looped(o, sum, element), all = at_once(o, sum, element);
+    const struct estimate_optimizer *o = p->optimizer;
+    struct estimate_interval one = looped(o, sum, element), all = at_once(o, sum, element);
 
     *how = "temporaries of one tensor at a time";
     if (o->form == OPTIMIZER_MUON) {
         *how = "Newton-Schulz of the largest matrix, or Adam's copy of the rest";
-        return EXACTLY(most(sum->orthogonal, sum->rest * element));
+        return EXACTLY(max_of(sum->orthogonal, sum->rest * element));
     }
     if (o->steps == STEPS_OWN || p->step == PLAN_STEP_LOOP) return one;
     if (p->step == PLAN_STEP_FUSED && o->steps == STEPS_FUSED) return EXACTLY(0);
     if (o->steps == STEPS_SINGLE) /* foreach only where it is asked for */
-        return (struct interval){one.low, one.likely, most(one.high, all.high)};
+        return (struct estimate_interval){one.low, one.likely, max_of(one.high, all.high)};
     *how = "copies of all parameters' size (foreach)";
     return all;
 }

@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include "analyzer/model/model.h"
 
-struct gpu;         /* gpu.h */
-struct calibration; /* calibration.h */
-struct optimizer;   /* estimate.h */
-struct precision;
+struct estimate_gpu;         /* gpu.h */
+struct estimate_calibration; /* calibration.h */
+struct estimate_optimizer;   /* estimate.h */
+struct estimate_precision;
 
 /* Each list: X(id, word on the command line, meaning). */
 #define PLAN_ATTENTIONS(X)                                                                           \
@@ -85,12 +85,12 @@ enum plan_target { PLAN_TARGETS(TARGET) };
 #undef TARGET
 
 /* How stored weights are quantised: quantisations.def, quantisation.h. NULL in a plan: as `precision` says. */
-enum quantisation_scheme { QUANTISATION_ALL, QUANTISATION_LINEAR, QUANTISATION_EXPERTS, QUANTISATION_GGUF };
-struct quantisation {
+enum estimate_quantisation_scheme { QUANTISATION_ALL, QUANTISATION_LINEAR, QUANTISATION_EXPERTS, QUANTISATION_GGUF };
+struct estimate_quantisation {
     const char *word;
-    double bits;                     /* a weight, with its share of the scales */
-    double row_bits;                 /* on top, a row of a matrix */
-    enum quantisation_scheme scheme; /* which tensors have it; the others 16 bits (GGUF: 32) */
+    double bits;                              /* a weight, with its share of the scales */
+    double row_bits;                          /* on top, a row of a matrix */
+    enum estimate_quantisation_scheme scheme; /* which tensors have it; the others 16 bits (GGUF: 32) */
     const char *source;
 };
 
@@ -99,9 +99,9 @@ struct quantisation {
 struct plan {
     const struct model *model;
     bool inference;
-    const struct precision *precision;
+    const struct estimate_precision *precision;
     bool precision_given; /* asked for: in inference weights are else as their file has them, or 16 bits */
-    const struct optimizer *optimizer;
+    const struct estimate_optimizer *optimizer;
     bool master_weights;
     enum plan_step step;
 
@@ -124,16 +124,16 @@ struct plan {
     enum plan_adapter adapter;
     uint64_t rank; /* of the adapters */
     enum plan_target target;
-    const struct quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
-    bool ema;                           /* an exponential moving average of the weights, float32, on the GPU */
+    const struct estimate_quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
+    bool ema;                                    /* an exponential moving average of the weights, float32, on the GPU */
 
     /* inference */
-    const struct quantisation *cache; /* KV cache; NULL: 16 bits */
-    uint64_t cache_block;             /* tokens a block (vLLM: 16); 0: contiguous */
+    const struct estimate_quantisation *cache; /* KV cache; NULL: 16 bits */
+    uint64_t cache_block;                      /* tokens a block (vLLM: 16); 0: contiguous */
 
-    const struct gpu *gpu;                 /* NULL: not named */
-    double memory;                         /* bytes of one GPU; 0: not given. From --memory, or the GPU's */
-    const struct calibration *calibration; /* NULL: none */
+    const struct estimate_gpu *gpu;                 /* NULL: not named */
+    double memory;                                  /* bytes of one GPU; 0: not given. From --memory, or the GPU's */
+    const struct estimate_calibration *calibration; /* NULL: none */
 };
 
 /* The data-parallel GPUs: gpus / (tp · pp · cp). */

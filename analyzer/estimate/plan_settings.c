@@ -42,11 +42,12 @@ static enum plan_sharding sharding_of(const char *word)
                                                        : (enum plan_sharding)place_of(word, plan_shardings);
 }
 
-static bool quantisation_of(const char *command, const char *option, const char *word, const struct quantisation **out)
+static bool quantisation_of(const char *command, const char *option, const char *word,
+                            const struct estimate_quantisation **out)
 {
     char near[32];
 
-    *out = word ? quantisation_named(word) : NULL;
+    *out = word ? estimate_quantisation_find(word) : NULL;
     if (*out || !word) return true;
     if (options_nearest(word, plan_quantisations, near, sizeof near))
         complain("%s: --%s: '%s' is not known; did you mean '%s'?", command, option, word, near);
@@ -102,14 +103,14 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
         return false;
     }
     if (s->model.model)
-        return model_named(command, s->model.model, m, exit_code) &&
-               (!s->image || model_of_image(command, s->image, m, exit_code));
+        return model_from_name(command, s->model.model, m, exit_code) &&
+               (!s->image || model_set_image(command, s->image, m, exit_code));
     if (shape_given(s)) {
         set_shape(s, &shape);
         shape.image = s->image ? s->image : shape.image;
-        return model_shaped(command, "--layers", &shape, m, exit_code);
+        return model_from_shape(command, "--layers", &shape, m, exit_code);
     }
-    model_counted(s->model.params, m);
+    model_from_count(s->model.params, m);
     return true;
 }
 
@@ -118,25 +119,26 @@ static uint64_t at_least_1(uint64_t n)
     return n ? n : 1;
 }
 
-static void add_gpu(const struct gpu *gpu, const struct gpu **named, size_t *n)
+static void add_gpu(const struct estimate_gpu *gpu, const struct estimate_gpu **named, size_t *n)
 {
     for (size_t i = 0; i < *n; i++)
         if (named[i] == gpu) return;
     named[(*n)++] = gpu;
 }
 
-bool plan_settings_gpus(const char *command, const struct plan_settings *s, const struct gpu **named, size_t *n)
+bool plan_settings_gpus(const char *command, const struct plan_settings *s, const struct estimate_gpu **named,
+                        size_t *n)
 {
     *n = 0;
     for (size_t i = 0; i < s->gpu.n; i++) {
         char name[96];
-        const struct gpu *gpu;
+        const struct estimate_gpu *gpu;
         snprintf(name, sizeof name, "%.*s", s->gpu.item[i].length, s->gpu.item[i].text);
         if (strcmp(name, "all") == 0) {
-            for (size_t j = 0; j < gpus_n; j++) add_gpu(&gpus[j], named, n);
+            for (size_t j = 0; j < estimate_gpu_count; j++) add_gpu(&estimate_gpus[j], named, n);
             continue;
         }
-        if (!(gpu = gpu_named(command, "gpu", name))) return false;
+        if (!(gpu = estimate_gpu_require(command, "gpu", name))) return false;
         add_gpu(gpu, named, n);
     }
     return true;
@@ -176,7 +178,7 @@ static void adapter_of(const struct plan_settings *s, struct plan *p)
     bool qlora = s->adapter && strcmp(s->adapter, "qlora") == 0;
 
     p->adapter = qlora ? PLAN_ADAPTER_LORA : place_of(s->adapter, plan_adapters);
-    if (qlora && !p->weights) p->weights = quantisation_named("nf4-double");
+    if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
 }
 
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,

@@ -176,9 +176,10 @@ extern const char plan_gpus[]; /* plan_quantisations: quantisation.h */
 
 /* Is a model named, counted or described? */
 bool plan_settings_model_given(const struct plan_settings *s);
-/* The GPUs that --gpu names, each once, in `named` (room for gpus_n of gpu.h); false after one line on
+/* The GPUs that --gpu names, each once, in `named` (room for estimate_gpu_count of gpu.h); false after one line on
  * stderr. */
-bool plan_settings_gpus(const char *command, const struct plan_settings *s, const struct gpu **named, size_t *n);
+bool plan_settings_gpus(const char *command, const struct plan_settings *s, const struct estimate_gpu **named,
+                        size_t *n);
 /* What is taken where nothing is said: a batch of 1, and the sequence that the model was made for, of at most
  * PLAN_SEQ tokens. Nothing where the shape is not known: no activations then. */
 enum { PLAN_SEQ = 4096 };

@@ -4,44 +4,48 @@
 
 #define BUFFER 1.5 /* DeepSpeed's additional_buffer_factor */
 
-static double most(double a, double b)
+static double max_of(double a, double b)
 {
     return a > b ? a : b;
 }
 
-struct published deepspeed_zero2(double params, double gpus_per_node, double nodes, bool offload_optimizer)
+struct estimate_published estimate_deepspeed_zero2(double params, double gpus_per_node, double nodes,
+                                                   bool offload_optimizer)
 {
     double gpus = gpus_per_node * nodes;
 
-    if (offload_optimizer) return (struct published){2 * params, trunc(params * most(4 * gpus, 16) * BUFFER)};
-    return (struct published){2 * params + trunc(18 * params / gpus), trunc(params * 4 * gpus_per_node * BUFFER)};
+    if (offload_optimizer)
+        return (struct estimate_published){2 * params, trunc(params * max_of(4 * gpus, 16) * BUFFER)};
+    return (struct estimate_published){2 * params + trunc(18 * params / gpus),
+                                       trunc(params * 4 * gpus_per_node * BUFFER)};
 }
 
-struct published deepspeed_zero3(double params, double largest_layer, double gpus_per_node, double nodes,
-                                 bool offload_optimizer, bool offload_params, bool zero_init)
+struct estimate_published estimate_deepspeed_zero3(double params, double largest_layer, double gpus_per_node,
+                                                   double nodes, bool offload_optimizer, bool offload_params,
+                                                   bool zero_init)
 {
     double gpus = gpus_per_node * nodes, layer = 4 * largest_layer, whole = 4 * gpus_per_node;
     double host = (offload_params ? 18 : 16) / nodes; /* bytes a parameter on a node */
 
     if (!offload_optimizer)
-        return (struct published){layer + trunc(18 * params / gpus),
-                                  trunc((zero_init ? largest_layer : params) * whole * BUFFER)};
-    return (struct published){layer + (offload_params ? 0 : trunc(2 * params / gpus)),
-                              trunc(params * (zero_init ? host : most(whole, host)) * BUFFER)};
+        return (struct estimate_published){layer + trunc(18 * params / gpus),
+                                           trunc((zero_init ? largest_layer : params) * whole * BUFFER)};
+    return (struct estimate_published){layer + (offload_params ? 0 : trunc(2 * params / gpus)),
+                                       trunc(params * (zero_init ? host : max_of(whole, host)) * BUFFER)};
 }
 
-double megatron_padded_vocab(double vocab, double divisible_by, double tp)
+double estimate_megatron_padded_vocab(double vocab, double divisible_by, double tp)
 {
     return ceil(vocab / (divisible_by * tp)) * divisible_by * tp;
 }
 
 /* 16-bit weights, float32 gradients, weights and two states. */
-static double bytes_each(const struct megatron_weights *m, double group)
+static double bytes_each(const struct estimate_megatron_weights *m, double group)
 {
     return m->distributed_optimizer ? 6 + 12 / group : 18;
 }
 
-double megatron_weight_bytes(const struct megatron_weights *m)
+double estimate_megatron_weight_bytes(const struct estimate_megatron_weights *m)
 {
     double matrices = m->gated ? 3 : 2, norm = (m->rms_norm ? 1 : 2) * m->hidden;
     double kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
@@ -56,5 +60,5 @@ double megatron_weight_bytes(const struct megatron_weights *m)
     double dense = (divided * m->layers / m->pp + tables * embedding) / m->tp + (whole * m->layers + norm) / m->pp;
     double routed = experts * m->layers / m->pp / (m->tp * m->ep);
 
-    return dense * bytes_each(m, m->dp) + routed * bytes_each(m, most(1, m->dp / m->ep));
+    return dense * bytes_each(m, m->dp) + routed * bytes_each(m, max_of(1, m->dp / m->ep));
 }

@@ -7,29 +7,31 @@
 
 #include <stdbool.h>
 
-struct published {
+struct estimate_published {
     double gpu, host; /* bytes: of one GPU; of one node */
 };
 
 /* deepspeed/runtime/zero/stage_1_and_2.py: estimate_zero2_model_states_mem_needs. */
-struct published deepspeed_zero2(double params, double gpus_per_node, double nodes, bool offload_optimizer);
+struct estimate_published estimate_deepspeed_zero2(double params, double gpus_per_node, double nodes,
+                                                   bool offload_optimizer);
 /* deepspeed/runtime/zero/stage3.py: estimate_zero3_model_states_mem_needs. `largest_layer`: parameters of the
  * largest module by itself; `zero_init`: the model is made inside zero.Init. */
-struct published deepspeed_zero3(double params, double largest_layer, double gpus_per_node, double nodes,
-                                 bool offload_optimizer, bool offload_params, bool zero_init);
+struct estimate_published estimate_deepspeed_zero3(double params, double largest_layer, double gpus_per_node,
+                                                   double nodes, bool offload_optimizer, bool offload_params,
+                                                   bool zero_init);
 
 /* megatron/training/theoretical_memory_usage.py: compute_weight_and_optimizer_memory. 0 where a model has no
  * such thing; sizes are elements. */
-struct megatron_weights {
+struct estimate_megatron_weights {
     double layers, hidden, heads, kv_heads, head_dim, ffn;
-    double vocab; /* padded: megatron_padded_vocab */
+    double vocab; /* padded: estimate_megatron_padded_vocab */
     bool gated, rms_norm, untied;
     double experts, expert_ffn, shared_ffn;
     double tp, pp, dp, ep; /* dp: GPUs with other data; experts' tensors are divided by tp too */
     bool distributed_optimizer;
 };
-double megatron_weight_bytes(const struct megatron_weights *m);
+double estimate_megatron_weight_bytes(const struct estimate_megatron_weights *m);
 /* make_vocab_size_divisible_by · tp divides it. */
-double megatron_padded_vocab(double vocab, double divisible_by, double tp);
+double estimate_megatron_padded_vocab(double vocab, double divisible_by, double tp);
 
 #endif

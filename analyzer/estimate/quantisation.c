@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const struct quantisation quantisations[] = {
+static const struct estimate_quantisation quantisations[] = {
 #define QUANTISATION(word, bits, row_bits, scheme, source) {word, bits, row_bits, QUANTISATION_##scheme, source},
 #include "analyzer/estimate/quantisations.def"
 #undef QUANTISATION
@@ -17,7 +17,7 @@ const char plan_quantisations[] =
 #undef QUANTISATION
     "";
 
-const struct quantisation *quantisation_named(const char *word)
+const struct estimate_quantisation *estimate_quantisation_find(const char *word)
 {
     for (size_t i = 0; i < sizeof quantisations / sizeof *quantisations; i++)
         if (strcmp(quantisations[i].word, word) == 0) return &quantisations[i];
@@ -202,7 +202,7 @@ static double type_bits(enum type type, uint64_t row)
     return 8.0 * types[type].bytes / types[type].weights;
 }
 
-static double gguf_bits(const struct quantisation *q, const struct model *m, const struct model_tensor *t)
+static double gguf_bits(const struct estimate_quantisation *q, const struct model *m, const struct model_tensor *t)
 {
     enum kind kind = kind_of(m, t);
     uint64_t layers = m->shape.layers ? m->shape.layers : t->count;
@@ -242,8 +242,8 @@ static bool matrix_in_gguf(const struct model_tensor *t)
     return linear(t) || (t->role == TENSOR_HEAD && t->dims != 1);
 }
 
-double quantisation_bits(const struct quantisation *q, const struct model *m, const struct model_tensor *t,
-                         double plain)
+double estimate_quantisation_bits(const struct estimate_quantisation *q, const struct model *m,
+                                  const struct model_tensor *t, double plain)
 {
     bool experts = m->shape.experts > 0;
     bool has_it = q->scheme == QUANTISATION_ALL || (q->scheme == QUANTISATION_LINEAR && linear(t)) ||
@@ -254,13 +254,13 @@ double quantisation_bits(const struct quantisation *q, const struct model *m, co
     return q->bits + (t->dims == 2 && t->cols ? q->row_bits / (double)t->cols : 0);
 }
 
-double quantisation_bytes(const struct quantisation *q, const struct model *m)
+double estimate_quantisation_bytes(const struct estimate_quantisation *q, const struct model *m)
 {
     double bytes = 0;
 
     for (size_t i = 0; i < m->tensors_n; i++) {
         const struct model_tensor *t = &m->tensors[i];
-        bytes += quantisation_bits(q, m, t, 16) / 8 * (double)t->rows * (double)t->cols * (double)t->count;
+        bytes += estimate_quantisation_bits(q, m, t, 16) / 8 * (double)t->rows * (double)t->cols * (double)t->count;
     }
     return bytes;
 }

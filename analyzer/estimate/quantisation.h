@@ -4,14 +4,14 @@
 
 #include "analyzer/estimate/plan.h"
 
-extern const char plan_quantisations[];                          /* "fp32|bf16|…" */
-const struct quantisation *quantisation_named(const char *word); /* NULL: none of that name */
+extern const char plan_quantisations[];                                           /* "fp32|bf16|…" */
+const struct estimate_quantisation *estimate_quantisation_find(const char *word); /* NULL: none of that name */
 
 /* Bits a weight of tensor `t` of `m` stored as `q`, scales included: an average over the layers where a mixture
  * takes different types for different layers. `plain` is what has no quantisation (16). */
-double quantisation_bits(const struct quantisation *q, const struct model *m, const struct model_tensor *t,
-                         double plain);
+double estimate_quantisation_bits(const struct estimate_quantisation *q, const struct model *m,
+                                  const struct model_tensor *t, double plain);
 /* Bytes of the whole model. */
-double quantisation_bytes(const struct quantisation *q, const struct model *m);
+double estimate_quantisation_bytes(const struct estimate_quantisation *q, const struct model *m);
 
 #endif

@@ -7,18 +7,18 @@
 
 #define TOO_MUCH 1e24 /* operations, or bytes: nobody waits for so many */
 
-const char *const roof_dim_option[ROOF_DIMS_N] = {
+const char *const estimate_roof_dim_option[ROOF_DIMS_N] = {
 #define DIM(field, option, what) option,
     ROOF_DIMS(DIM)
 #undef DIM
 };
 
-struct roof_point roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s)
+struct estimate_roof_point estimate_roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s)
 {
-    struct roof_point p = {.intensity = flops / bytes,
-                           .ridge = flops_per_s / bytes_per_s,
-                           .compute_s = flops / flops_per_s,
-                           .memory_s = bytes / bytes_per_s};
+    struct estimate_roof_point p = {.intensity = flops / bytes,
+                                    .ridge = flops_per_s / bytes_per_s,
+                                    .compute_s = flops / flops_per_s,
+                                    .memory_s = bytes / bytes_per_s};
 
     p.by_memory = p.intensity < p.ridge;
     p.least_s = p.by_memory ? p.memory_s : p.compute_s;
@@ -28,20 +28,20 @@ struct roof_point roof_point(double flops, double bytes, double flops_per_s, dou
 
 /* ---------------------------------------------------------------- operators */
 
-static double dim(const struct roof_shape *s, enum roof_dim which, double otherwise)
+static double dim(const struct estimate_roof_shape *s, enum estimate_roof_dim which, double otherwise)
 {
     return s->of[which] ? (double)s->of[which] : otherwise;
 }
 
-static void way(struct roof_way *w, const char *name, double flops, const char *flops_formula, double bytes,
+static void way(struct estimate_roof_way *w, const char *name, double flops, const char *flops_formula, double bytes,
                 const char *source, const char *bytes_formula)
 {
-    *w = (struct roof_way){.name = name, .flops = flops, .bytes = bytes, .source = source};
+    *w = (struct estimate_roof_way){.name = name, .flops = flops, .bytes = bytes, .source = source};
     snprintf(w->flops_formula, sizeof w->flops_formula, "%s", flops_formula);
     snprintf(w->bytes_formula, sizeof w->bytes_formula, "%s", bytes_formula);
 }
 
-static size_t matmul(const struct roof_shape *s, double e, struct roof_way *out)
+static size_t matmul(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
     double b = dim(s, ROOF_batch, 1), m = dim(s, ROOF_m, 1), n = dim(s, ROOF_n, 1), k = dim(s, ROOF_k, 1);
     double flops = 2 * b * m * n * k, tile = (double)s->of[ROOF_tile];
@@ -65,7 +65,7 @@ static size_t matmul(const struct roof_shape *s, double e, struct roof_way *out)
 
 #define FLASH_ROWS 128 /* queries in a block: FlashAttention-2's tiles for head sizes up to 128 */
 
-static size_t attention(const struct roof_shape *s, double e, struct roof_way *out)
+static size_t attention(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
     double b = dim(s, ROOF_batch, 1), h = dim(s, ROOF_heads, 1), q = dim(s, ROOF_seq, 1), d = dim(s, ROOF_head_dim, 1);
     double kv = dim(s, ROOF_kv_heads, h), n = dim(s, ROOF_kv_seq, q);
@@ -92,8 +92,8 @@ static size_t attention(const struct roof_shape *s, double e, struct roof_way *o
 }
 
 /* PyTorch's operators one after another, against one kernel. */
-static size_t rowwise(const struct roof_shape *s, double e, double flops, double passes, double vectors,
-                      const char *work, const char *unfused, struct roof_way *out)
+static size_t rowwise(const struct estimate_roof_shape *s, double e, double flops, double passes, double vectors,
+                      const char *work, const char *unfused, struct estimate_roof_way *out)
 {
     double n = dim(s, ROOF_rows, 1) * dim(s, ROOF_cols, 1), once = 2 * n + vectors * dim(s, ROOF_cols, 1);
 
@@ -105,23 +105,23 @@ static size_t rowwise(const struct roof_shape *s, double e, double flops, double
     return 2;
 }
 
-static size_t softmax(const struct roof_shape *s, double e, struct roof_way *out)
+static size_t softmax(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
     return rowwise(s, e, 5, 8, 0, "5·rows·cols: max, subtract, exp, sum, divide", "8·rows·cols", out);
 }
 
-static size_t layernorm(const struct roof_shape *s, double e, struct roof_way *out)
+static size_t layernorm(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
     return rowwise(s, e, 8, 12, 2, "8·rows·cols: mean 1, variance 3, normalise 2, scale and shift 2", "12·rows·cols",
                    out);
 }
 
-static size_t rmsnorm(const struct roof_shape *s, double e, struct roof_way *out)
+static size_t rmsnorm(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
     return rowwise(s, e, 4, 7, 1, "4·rows·cols: square, sum, normalise, scale", "7·rows·cols", out);
 }
 
-static size_t elementwise(const struct roof_shape *s, double e, struct roof_way *out)
+static size_t elementwise(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
     double n = dim(s, ROOF_size, 1), inputs = dim(s, ROOF_inputs, 2), steps = dim(s, ROOF_steps, 1);
     static const char work[] = "steps·size";
@@ -135,7 +135,7 @@ static size_t elementwise(const struct roof_shape *s, double e, struct roof_way 
     return i;
 }
 
-static size_t reduce(const struct roof_shape *s, double e, struct roof_way *out)
+static size_t reduce(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
     double n = dim(s, ROOF_size, 1);
 
@@ -143,14 +143,14 @@ static size_t reduce(const struct roof_shape *s, double e, struct roof_way *out)
     return 1;
 }
 
-static double conv_out(const struct roof_shape *s, enum roof_dim side)
+static double conv_out(const struct estimate_roof_shape *s, enum estimate_roof_dim side)
 {
     double size = dim(s, side, dim(s, ROOF_height, 1));
 
     return floor((size + 2 * dim(s, ROOF_padding, 0) - dim(s, ROOF_kernel, 1)) / dim(s, ROOF_stride, 1)) + 1;
 }
 
-static size_t conv2d(const struct roof_shape *s, double e, struct roof_way *out)
+static size_t conv2d(const struct estimate_roof_shape *s, double e, struct estimate_roof_way *out)
 {
     double b = dim(s, ROOF_batch, 1), c = dim(s, ROOF_in_channels, 1), o = dim(s, ROOF_out_channels, 1);
     double height = dim(s, ROOF_height, 1), width = dim(s, ROOF_width, height), r = dim(s, ROOF_kernel, 1);
@@ -170,7 +170,7 @@ static size_t conv2d(const struct roof_shape *s, double e, struct roof_way *out)
 }
 
 #define BIT(field) (1u << ROOF_##field)
-const struct roof_op roof_ops[] = {
+const struct estimate_roof_op estimate_roof_ops[] = {
     {"matmul", "matrix product (--n 1: matrix times vector)", true, BIT(m) | BIT(n) | BIT(k), BIT(batch) | BIT(tile),
      false, NULL, matmul},
     {"attention", "scaled dot-product attention, forward", true, BIT(heads) | BIT(seq) | BIT(head_dim),
@@ -186,13 +186,13 @@ const struct roof_op roof_ops[] = {
      BIT(batch) | BIT(width) | BIT(stride) | BIT(padding) | BIT(groups), false, "b batch, oh and ow of the output",
      conv2d},
 };
-const size_t roof_ops_n = sizeof roof_ops / sizeof *roof_ops;
-const char roof_op_words[] = "matmul|attention|layernorm|rmsnorm|softmax|elementwise|reduce|conv2d|";
+const size_t estimate_roof_op_count = sizeof estimate_roof_ops / sizeof *estimate_roof_ops;
+const char estimate_roof_op_words[] = "matmul|attention|layernorm|rmsnorm|softmax|elementwise|reduce|conv2d|";
 
-const struct roof_op *roof_op_find(const char *word)
+const struct estimate_roof_op *estimate_roof_op_find(const char *word)
 {
-    for (size_t i = 0; i < roof_ops_n; i++)
-        if (strcmp(roof_ops[i].word, word) == 0) return &roof_ops[i];
+    for (size_t i = 0; i < estimate_roof_op_count; i++)
+        if (strcmp(estimate_roof_ops[i].word, word) == 0) return &estimate_roof_ops[i];
     return NULL;
 }
 
@@ -208,7 +208,7 @@ __attribute__((format(printf, 3, 4))) static bool no(char *why, size_t size, con
     return false;
 }
 
-static bool sensible(const struct roof_shape *s, char *why, size_t size)
+static bool sensible(const struct estimate_roof_shape *s, char *why, size_t size)
 {
     uint64_t heads = s->of[ROOF_heads], kv = s->of[ROOF_kv_heads], groups = s->of[ROOF_groups];
 
@@ -223,13 +223,14 @@ static bool sensible(const struct roof_shape *s, char *why, size_t size)
     return true;
 }
 
-bool roof_check(const struct roof_op *op, const struct roof_shape *s, char *why, size_t size)
+bool estimate_roof_check(const struct estimate_roof_op *op, const struct estimate_roof_shape *s, char *why, size_t size)
 {
-    struct roof_way ways[ROOF_WAYS_MAX];
+    struct estimate_roof_way ways[ROOF_WAYS_MAX];
 
     for (int i = 0; i < ROOF_DIMS_N; i++) {
-        if (!s->of[i] && (op->needs & 1u << i)) return no(why, size, "needs --%s", roof_dim_option[i]);
-        if (s->of[i] && !((op->needs | op->takes) & 1u << i)) return no(why, size, "has no --%s", roof_dim_option[i]);
+        if (!s->of[i] && (op->needs & 1u << i)) return no(why, size, "needs --%s", estimate_roof_dim_option[i]);
+        if (s->of[i] && !((op->needs | op->takes) & 1u << i))
+            return no(why, size, "has no --%s", estimate_roof_dim_option[i]);
     }
     if (s->causal && !op->causal) return no(why, size, "has no --causal");
     if (!sensible(s, why, size)) return false;
@@ -239,8 +240,8 @@ bool roof_check(const struct roof_op *op, const struct roof_shape *s, char *why,
     return true;
 }
 
-size_t roof_ways(const struct roof_op *op, const struct roof_shape *s, double element,
-                 struct roof_way out[ROOF_WAYS_MAX])
+size_t estimate_roof_ways(const struct estimate_roof_op *op, const struct estimate_roof_shape *s, double element,
+                          struct estimate_roof_way out[ROOF_WAYS_MAX])
 {
     return op->ways(s, element, out);
 }

@@ -39,56 +39,57 @@
     DIM(groups, "groups", "conv2d: 1 if not given")
 /* clang-format on */
 
-enum roof_dim {
+enum estimate_roof_dim {
 #define DIM(field, option, what) ROOF_##field,
     ROOF_DIMS(DIM)
 #undef DIM
         ROOF_DIMS_N
 };
-extern const char *const roof_dim_option[ROOF_DIMS_N];
+extern const char *const estimate_roof_dim_option[ROOF_DIMS_N];
 #define ROOF_DIM_MAX 1e12
 
-struct roof_shape {
+struct estimate_roof_shape {
     uint64_t of[ROOF_DIMS_N];
     bool causal;
 };
 
 enum { ROOF_WAYS_MAX = 4 };
 
-struct roof_way {
+struct estimate_roof_way {
     const char *name; /* "naive", "flash"; "" where there is one */
     double flops, bytes;
     char flops_formula[96], bytes_formula[128];
     const char *source; /* of the formula; static */
 };
 
-struct roof_op {
+struct estimate_roof_op {
     const char *word, *what;
     bool tensor;           /* on tensor cores; else on the ordinary ones, in float32 */
-    uint32_t needs, takes; /* bits of enum roof_dim: has to have; can have as well */
+    uint32_t needs, takes; /* bits of enum estimate_roof_dim: has to have; can have as well */
     bool causal;           /* knows --causal */
     const char *letters;   /* of its formulas, where they are not the options' names; NULL */
-    size_t (*ways)(const struct roof_shape *s, double e, struct roof_way out[ROOF_WAYS_MAX]);
+    size_t (*ways)(const struct estimate_roof_shape *s, double e, struct estimate_roof_way out[ROOF_WAYS_MAX]);
 };
 
-extern const struct roof_op roof_ops[];
-extern const size_t roof_ops_n;
-extern const char roof_op_words[];
-const struct roof_op *roof_op_find(const char *word); /* NULL: none */
+extern const struct estimate_roof_op estimate_roof_ops[];
+extern const size_t estimate_roof_op_count;
+extern const char estimate_roof_op_words[];
+const struct estimate_roof_op *estimate_roof_op_find(const char *word); /* NULL: none */
 
 /* Whether the numbers make sense for that operator; else false, and why in a sentence's rest: "needs --m". */
-bool roof_check(const struct roof_op *op, const struct roof_shape *s, char *why, size_t size);
-/* The ways, how many there are; elements have `element` bytes. The shape must be one that roof_check took. */
-size_t roof_ways(const struct roof_op *op, const struct roof_shape *s, double element,
-                 struct roof_way out[ROOF_WAYS_MAX]);
+bool estimate_roof_check(const struct estimate_roof_op *op, const struct estimate_roof_shape *s, char *why,
+                         size_t size);
+/* The ways, how many there are; elements have `element` bytes. The shape must be one that estimate_roof_check took. */
+size_t estimate_roof_ways(const struct estimate_roof_op *op, const struct estimate_roof_shape *s, double element,
+                          struct estimate_roof_way out[ROOF_WAYS_MAX]);
 
 /* Where a way stands under a GPU's roof. */
-struct roof_point {
+struct estimate_roof_point {
     double intensity, ridge; /* operations a byte */
     double attainable;       /* operations/s at the most */
     double compute_s, memory_s, least_s;
     bool by_memory; /* what bounds it */
 };
-struct roof_point roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s);
+struct estimate_roof_point estimate_roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s);
 
 #endif

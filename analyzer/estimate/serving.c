@@ -11,12 +11,12 @@
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
 
-static double least(double a, double b)
+static double min_of(double a, double b)
 {
     return a < b ? a : b;
 }
 
-static double most(double a, double b)
+static double max_of(double a, double b)
 {
     return a > b ? a : b;
 }
@@ -65,7 +65,7 @@ static double tensor_share(const struct plan *p, const struct model_tensor *t)
     case TENSOR_ATTENTION:
         if (s->kv_rank && (strstr(t->name, "q_a") || strstr(t->name, "kv_a"))) return 1;
         if (!s->kv_rank && s->kv_heads && (strstr(t->name, "k_proj") || strstr(t->name, "v_proj")))
-            return 1 / least(tp, (double)s->kv_heads);
+            return 1 / min_of(tp, (double)s->kv_heads);
         return 1 / tp;
     default: return 1 / tp;
     }
@@ -99,7 +99,7 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
         const struct model_tensor *t = &m->tensors[i];
         double share = place_share(p, stage, t) * tensor_share(p, t);
         double params = (double)t->rows * (double)t->cols * (double)t->count * share;
-        double bits = p->weights ? quantisation_bits(p->weights, m, t, plain) : plain;
+        double bits = p->weights ? estimate_quantisation_bits(p->weights, m, t, plain) : plain;
         double bytes = as_in_file(p) && t->bytes > 0 ? t->bytes * share : params * bits / 8;
 
         if (p->weights && p->weights->scheme != QUANTISATION_ALL && t->dims == 0 && t->role == TENSOR_OTHER)
@@ -115,7 +115,7 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
     return sums;
 }
 
-double serving_weights(const struct plan *p, uint64_t stage)
+double estimate_serving_weights(const struct plan *p, uint64_t stage)
 {
     struct sums sums = weights_of(p, stage);
 
@@ -135,11 +135,11 @@ static void add_weights(const struct plan *p, uint64_t stage, struct estimate_re
 
     if (sums.bytes > 0) {
         double more = p->weights->bits < 16 ? sums.unknown * (16 - p->weights->bits) / 8 : 0;
-        struct interval bytes = {sums.bytes, sums.bytes + KEPT_LIKELY * more, sums.bytes + KEPT_HIGH * more};
+        struct estimate_interval bytes = {sums.bytes, sums.bytes + KEPT_LIKELY * more, sums.bytes + KEPT_HIGH * more};
         snprintf(name, sizeof name, "weights, %s", p->weights->word);
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, name, bytes);
         estimate_explain(line, p->weights->source, "%s parameters · %.5g bits / 8",
-                         format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
+                         units_format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
         if (more > 0) line->why = "how many parameters are embeddings, which keep 16 bits, is not known";
     }
     if (sums.plain_bytes > 0) {
@@ -150,7 +150,8 @@ static void add_weights(const struct plan *p, uint64_t stage, struct estimate_re
                              p->model->stored_as);
         else
             estimate_explain(line, p->weights ? p->weights->source : "a number's size", "%s parameters · %.4g B",
-                             format_count(count, units_whole(sums.plain_params)), sums.plain_bytes / sums.plain_params);
+                             units_format_count(count, units_whole(sums.plain_params)),
+                             sums.plain_bytes / sums.plain_params);
     }
 }
 
@@ -172,7 +173,7 @@ static bool decoder(const struct model_shape *s)
            (s->family == MODEL_GPT || s->family == MODEL_LLAMA || s->family == MODEL_T5 || s->family == MODEL_WHISPER);
 }
 
-bool serving_decodes(const struct plan *p)
+bool estimate_serving_decodes(const struct plan *p)
 {
     return p->inference && decoder(&p->model->shape);
 }
@@ -234,7 +235,7 @@ static struct cached cache_of(const struct plan *p, uint64_t stage)
     return c;
 }
 
-double serving_cache(const struct plan *p, uint64_t stage)
+double estimate_serving_cache(const struct plan *p, uint64_t stage)
 {
     if (p->model->shape.family == MODEL_MAMBA)
         return (double)p->model->shape.layers * (double)p->batch * (mamba_taps(p) + 4 * mamba_state(p));
@@ -268,7 +269,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     bool cut = c.windowed > 0 && c.window_tokens < c.tokens;
     double whole =
         cut ? c.bytes * (c.full + c.windowed) * c.tokens / (c.full * c.tokens + c.windowed * c.window_tokens) : c.bytes;
-    struct interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
+    struct estimate_interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
     unsigned when = c.cross > 0 ? IN_PHASE(DECODE) : IN_INFERENCE; /* while the encoder hears there is none yet */
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, when, "KV cache", bytes);
     double layer, tokens;
@@ -282,13 +283,13 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
         estimate_note(r,
                       "KV cache: the latent vectors, as vLLM and SGLang keep them; transformers keeps expanded keys "
                       "and values: %s",
-                      format_bytes(text, units_whole(expanded)));
+                      units_format_bytes(text, units_whole(expanded)));
     }
     if (cut && p->cache_block)
         estimate_note(r,
                       "KV cache: layers with a sliding window of %ju keep no more; a server that keeps all tokens "
                       "(vLLM without its hybrid cache manager) needs %s",
-                      (uintmax_t)s->window, format_bytes(text, units_whole(whole)));
+                      (uintmax_t)s->window, units_format_bytes(text, units_whole(whole)));
     else if (cut)
         line->why =
             "transformers cuts to the sliding window by views, which hold the whole prompt until the first new token";
@@ -297,7 +298,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     tokens = c.full > 0 ? c.tokens : c.window_tokens;
     layer = tokens * (double)p->batch * elements(p) / 2 * cache_bits(p) / 8;
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "a layer's keys while the cache grows",
-                        (struct interval){0, layer, layer});
+                        (struct estimate_interval){0, layer, layer});
     line->why = "a cache made at full length (StaticCache) does not grow";
     estimate_explain(line, "transformers cache_utils.py, DynamicLayer.update: torch.cat of old and new keys",
                      "%.0f tokens · batch %ju · keys of one layer", tokens, (uintmax_t)p->batch);
@@ -320,47 +321,47 @@ static bool gelu_in_pieces(const struct model_shape *s)
  * Low is fused kernels, as in vLLM; likely is transformers' way, as tests/torch/serve.py measures it: model and
  * caller still have the embeddings and the layer's input, rotary positions make queries and keys from three
  * temporaries, RMSNorm computes in float32. Keys and values are in the cache and not counted once more. */
-static struct interval token_elements(const struct plan *p)
+static struct estimate_interval token_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
     double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
     double q = (double)s->heads * (double)s->head_dim / tp, kv = elements(p) / 2;
     double held = p->cache_block ? 2 * h : 4 * h;  /* beside what the MLP makes */
     double early = p->cache_block ? 2 * h : 3 * h; /* beside what attention and norms make */
-    struct interval attention, mlp, norm = {3 * h, early + 8 * h / size, early + 8 * h / size};
+    struct estimate_interval attention, mlp, norm = {3 * h, early + 8 * h / size, early + 8 * h / size};
 
     if (s->kv_rank) { /* expanded for prefill: queries and keys of nope + rope, values */
         q = (double)s->heads * (double)(s->nope_dim + s->rope_dim) / tp;
         kv = q;
     }
     attention.low = 2 * h + 2 * q + 2 * kv;
-    attention.likely = most(attention.low, early + most(4 * q, 2 * q + 3 * kv));
+    attention.likely = max_of(attention.low, early + max_of(4 * q, 2 * q + 3 * kv));
     attention.high = attention.likely + q + 2 * kv;
     if (s->gated) /* act(gate), up, and their product */
-        mlp = (struct interval){2 * h + 3 * f, held + 3 * f, held + 4 * f};
+        mlp = (struct estimate_interval){2 * h + 3 * f, held + 3 * f, held + 4 * f};
     else /* before and after the activation */
-        mlp = (struct interval){2 * h + 2 * f, held + (gelu_in_pieces(s) ? 4 : 2) * f, held + 5 * f};
+        mlp = (struct estimate_interval){2 * h + 2 * f, held + (gelu_in_pieces(s) ? 4 : 2) * f, held + 5 * f};
     if (s->experts && s->experts_used) {
         double used = (double)s->experts_used, e = (double)s->expert_ffn / tp;
         double shared = 3 * (s->shared_ffn ? (double)s->shared_ffn / tp : (double)s->shared_experts * e);
-        double fused = used * (most(2 * e, h) + e) + 3 * h; /* vLLM's two caches */
-        mlp.low = least(fused, 3 * h + 3 * e * used * 2 / (double)s->experts) + shared;
+        double fused = used * (max_of(2 * e, h) + e) + 3 * h; /* vLLM's two caches */
+        mlp.low = min_of(fused, 3 * h + 3 * e * used * 2 / (double)s->experts) + shared;
         mlp.likely = (p->cache_block ? fused : used * (h + 4 * e) + held) + shared;
         mlp.high = used * (2 * h + 4 * e) + 4 * h + shared;
     }
-    return (struct interval){most(norm.low, most(attention.low, mlp.low)),
-                             most(norm.likely, most(attention.likely, mlp.likely)),
-                             most(norm.high, most(attention.high, mlp.high))};
+    return (struct estimate_interval){max_of(norm.low, max_of(attention.low, mlp.low)),
+                                      max_of(norm.likely, max_of(attention.likely, mlp.likely)),
+                                      max_of(norm.high, max_of(attention.high, mlp.high))};
 }
 
 /* vLLM reads prompts in pieces: max_num_batched_tokens is 2048 … 16384 by GPU and use (EngineArgs.
  * get_batch_defaults). Without blocks the whole batch goes through at once, as model.generate() does. */
-static struct interval prefill_tokens(const struct plan *p, double a_sequence)
+static struct estimate_interval prefill_tokens(const struct plan *p, double a_sequence)
 {
     double all = (double)p->batch * whole_up(a_sequence / (double)p->cp);
 
     if (!p->cache_block) return EXACTLY(all);
-    return (struct interval){least(all, 2048), least(all, 8192), least(all, 16384)};
+    return (struct estimate_interval){min_of(all, 2048), min_of(all, 8192), min_of(all, 16384)};
 }
 
 /* Bytes of a score at softmax's peak. */
@@ -378,7 +379,7 @@ static double score_bytes(const struct plan *p)
  * float32: of bfloat16 scores PyTorch makes a float32 copy first (aten's softmax takes float16 as it is), and they
  * stay until its result is cast back. Beside it are the mask, the queries, and keys and values once for each
  * query head. */
-static struct interval eager(const struct plan *p, double queries, double keys)
+static struct estimate_interval eager(const struct plan *p, double queries, double keys)
 {
     const struct model_shape *s = &p->model->shape;
     double heads = whole_up((double)s->heads / (double)p->tp), size = element_size(p), batch = (double)p->batch;
@@ -387,30 +388,31 @@ static struct interval eager(const struct plan *p, double queries, double keys)
     double rest = batch * size * (queries * (3 * (double)s->hidden + head) + 2 * keys * head);
 
     if (p->attention != PLAN_ATTENTION_EAGER) return EXACTLY(0);
-    return (struct interval){all * heads * 2 * size, all * (heads * score + size) + rest,
-                             all * (heads * (score + size) + size) + rest};
+    return (struct estimate_interval){all * heads * 2 * size, all * (heads * score + size) + rest,
+                                      all * (heads * (score + size) + size) + rest};
 }
 
 /* Of a layer and of the logits the larger: when the logits come the layers' are gone. */
 static void add_pass(const struct plan *p, struct estimate_result *r, unsigned phase, const char *word,
-                     struct interval tokens, struct interval scores)
+                     struct estimate_interval tokens, struct estimate_interval scores)
 {
     const struct model_shape *s = &p->model->shape;
     double size = element_size(p), rows = (double)p->batch, vocab = (double)s->vocab;
-    struct interval each = token_elements(p);
-    struct interval layer = {most(scores.low, tokens.low * each.low * size),
-                             most(scores.likely, tokens.likely * each.likely * size),
-                             most(scores.high, tokens.high * each.high * size)};
+    struct estimate_interval each = token_elements(p);
+    struct estimate_interval layer = {max_of(scores.low, tokens.low * each.low * size),
+                                      max_of(scores.likely, tokens.likely * each.likely * size),
+                                      max_of(scores.high, tokens.high * each.high * size)};
     bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
     /* of the last tokens: as computed, and float32; the highest with softmax and a sort for top-p */
-    struct interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4), rows * vocab * (size + 4 + 4 + 12)};
+    struct estimate_interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4),
+                                       rows * vocab * (size + 4 + 4 + 12)};
     struct estimate_line *line;
     char name[56];
 
     if (layer.likely >= logits.likely) {
         snprintf(name, sizeof name, "activations, %s", word);
-        layer.low = most(layer.low, logits.low);
-        layer.high = most(layer.high, logits.high);
+        layer.low = max_of(layer.low, logits.low);
+        layer.high = max_of(layer.high, logits.high);
         line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
         line->why = decoder(s)
                         ? "which copies of one layer live at once depends on the code; servers read prompts in pieces"
@@ -424,8 +426,8 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
                              "%.0f tokens · %.0f elements · %.0f B", tokens.likely, each.likely, size);
     } else {
         snprintf(name, sizeof name, "logits, %s", word);
-        logits.low = most(logits.low, layer.low);
-        logits.high = most(logits.high, layer.high);
+        logits.low = max_of(logits.low, layer.low);
+        logits.high = max_of(logits.high, layer.high);
         line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
         line->why = "sampling with top-p sorts probabilities";
         estimate_explain(line, "logits of the last token of each sequence", "batch %ju · vocabulary %ju · (%.0f + 4) B",
@@ -434,11 +436,11 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
 }
 
 /* Of what was said before, generate() takes up to half of the positions as a prompt. */
-static void hear_and_speak(const struct plan *p, struct estimate_result *r)
+static void add_encoder_decoder(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
     double sound = (double)s->sound, batch = (double)p->batch, size = element_size(p);
-    double prompt = least((double)p->seq, most(1, (double)s->positions / 2));
+    double prompt = min_of((double)p->seq, max_of(1, (double)s->positions / 2));
     struct estimate_line *line;
 
     add_pass(p, r, IN_PHASE(PREFILL), "encoder", EXACTLY(batch * sound), eager(p, sound, sound));
@@ -446,7 +448,8 @@ static void hear_and_speak(const struct plan *p, struct estimate_result *r)
                         EXACTLY(batch * sound * (double)s->hidden * size));
     estimate_explain(line, "transformers generate(): encoder_outputs are kept", "%ju · %ju positions · %ju · %.0f B",
                      (uintmax_t)p->batch, (uintmax_t)s->sound, (uintmax_t)s->hidden, size);
-    add_pass(p, r, IN_PHASE(DECODE), "decode", (struct interval){batch, batch, batch * prompt}, eager(p, 1, sound));
+    add_pass(p, r, IN_PHASE(DECODE), "decode", (struct estimate_interval){batch, batch, batch * prompt},
+             eager(p, 1, sound));
 }
 
 static void add_activations(const struct plan *p, struct estimate_result *r)
@@ -458,7 +461,7 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
 
     if (sequence < 1) return;
     if (s->family == MODEL_WHISPER) {
-        hear_and_speak(p, r);
+        add_encoder_decoder(p, r);
         return;
     }
     add_pass(p, r, IN_PHASE(PREFILL), decoder(s) ? "prefill" : "forward", prefill_tokens(p, sequence),
@@ -468,7 +471,7 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
     if (!p->cache_block)
         estimate_note(
             r, "logits: of each sequence's last token, as generate() makes them; model(input_ids) makes all: %s",
-            format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
+            units_format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
 }
 
 /* ---------------------------------------------------------------- Mamba */
@@ -494,7 +497,7 @@ static void add_mamba_state(const struct plan *p, struct estimate_result *r)
     double all = (double)s->layers * (double)p->batch, size = element_size(p);
     double likely = all * (mamba_taps(p) + 4 * mamba_state(p)), low = all * (mamba_taps(p) + size * mamba_state(p));
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "state, the same at any length",
-                                              (struct interval){low, likely, likely});
+                                              (struct estimate_interval){low, likely, likely});
 
     line->why = "transformers keeps the scan's state in float32, mamba_ssm in the model's type";
     estimate_explain(line, "transformers cache_utils.py; mamba_ssm modules/mamba2.py: allocate_inference_cache",
@@ -530,16 +533,16 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     add_mamba_state(p, r);
-    prompt = most(prompt, logits);
+    prompt = max_of(prompt, logits);
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(PREFILL), "activations, prefill",
-                        (struct interval){prompt * (1 - far), prompt, prompt * (1 + far)});
+                        (struct estimate_interval){prompt * (1 - far), prompt, prompt * (1 + far)});
     line->why = eager ? "transformers' modules without kernels, measured: 10 % either way"
                       : "worked out from what mamba_ssm's kernels make, not measured: 20 % either way";
     estimate_explain(line,
                      eager ? "transformers modeling_mamba.py, modeling_mamba2.py" : "mamba_ssm: what one layer makes",
                      "%.0f tokens · %.0f B", tokens, mamba_token(p));
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "logits and one layer's step",
-                        (struct interval){logits, step, step * (1 + far)});
+                        (struct estimate_interval){logits, step, step * (1 + far)});
     line->why = "which copies of a state live at once depends on the code";
     estimate_explain(line, "logits of each sequence's last token", "batch %ju · vocabulary %ju · (%.0f + 4) B%s",
                      (uintmax_t)p->batch, (uintmax_t)s->vocab, element_size(p), eager ? ", six copies of a state" : "");
@@ -558,7 +561,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
 
     if (!p->inference) return;
     add_weights(p, stage, r);
-    if (s->family == MODEL_CONV && p->batch && serving_conv(p, element_size(p), r)) return;
+    if (s->family == MODEL_CONV && p->batch && estimate_serving_conv(p, element_size(p), r)) return;
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
         estimate_note(r, s->family == MODEL_CONV
                              ? "no --batch: activations are left out"
@@ -577,7 +580,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     add_activations(p, r);
     if (p->cache_block && decoder(s)) {
         line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",
-                            (struct interval){0.2 * GIB, 0.5 * GIB, 1.5 * GIB});
+                            (struct estimate_interval){0.2 * GIB, 0.5 * GIB, 1.5 * GIB});
         line->why = "by model and captured batch sizes; none with --enforce-eager";
         estimate_explain(line, "vLLM's logs: 0.21 GiB for a 1B model, 0.36 and 1.3 GiB for larger ones", "measured");
         estimate_note(r,

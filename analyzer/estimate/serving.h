@@ -6,13 +6,13 @@
 
 struct estimate_result;
 
-double serving_weights(const struct plan *p, uint64_t stage);
-double serving_cache(const struct plan *p, uint64_t stage); /* 0 where there is none */
+double estimate_serving_weights(const struct plan *p, uint64_t stage);
+double estimate_serving_cache(const struct plan *p, uint64_t stage); /* 0 where there is none */
 
 /* Adds the activations of a convolutional network whose numbers have `size` bytes; false: its operations are not
  * known. */
-bool serving_conv(const struct plan *p, double size, struct estimate_result *r);
+bool estimate_serving_conv(const struct plan *p, double size, struct estimate_result *r);
 /* Is there a token after token, and with it a KV cache? */
-bool serving_decodes(const struct plan *p);
+bool estimate_serving_decodes(const struct plan *p);
 
 #endif

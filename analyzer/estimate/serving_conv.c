@@ -7,20 +7,20 @@
 #include "analyzer/model/convnets.h"
 
 /* Dropout does nothing outside of training, and gives back what it was given. */
-static bool nothing_new(const struct conv_map *map)
+static bool nothing_new(const struct model_conv_map *map)
 {
     return map->in_place || map->op == CONV_DROPOUT || map->op == CONV_DROP_PATH;
 }
 
-static bool norm(const struct conv_map *map)
+static bool norm(const struct model_conv_map *map)
 {
     return map->op == CONV_BATCH_NORM || map->op == CONV_LAYER_NORM;
 }
 
 /* Bytes of one image while operation `i` runs. The caller has the image all the while. */
-static double alive(const struct conv_map *maps, size_t i, double image, double size)
+static double alive(const struct model_conv_map *maps, size_t i, double image, double size)
 {
-    const struct conv_map *map = &maps[i];
+    const struct model_conv_map *map = &maps[i];
     double elements = (double)map->inputs + (double)map->held + (i ? image : 0);
 
     if (!nothing_new(map)) elements += (double)map->elements;
@@ -28,13 +28,13 @@ static double alive(const struct conv_map *maps, size_t i, double image, double 
     return elements * size + (map->op == CONV_MAX_POOL ? 8 * (double)map->elements : 0);
 }
 
-bool serving_conv(const struct plan *p, double size, struct estimate_result *r)
+bool estimate_serving_conv(const struct plan *p, double size, struct estimate_result *r)
 {
-    static struct conv_map maps[CONV_MAPS_MAX];
+    static struct model_conv_map maps[CONV_MAPS_MAX];
     uint64_t side = p->model->shape.image ? p->model->shape.image : 224;
     size_t n = model_conv_maps(p->model, side, side, maps, CONV_MAPS_MAX), at = 0;
     double image = 3 * (double)side * (double)side, images = (double)p->batch;
-    struct interval most = {0};
+    struct estimate_interval most = {0};
     struct estimate_line *line;
 
     if (!n || n > CONV_MAPS_MAX) return false;
@@ -51,12 +51,12 @@ bool serving_conv(const struct plan *p, double size, struct estimate_result *r)
         most.high = copied > most.high ? copied : most.high;
     }
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(PREFILL), "activations, forward",
-                        (struct interval){images * most.low, images * most.likely, images * most.high});
+                        (struct estimate_interval){images * most.low, images * most.likely, images * most.high});
     line->why =
         "low: norms are folded into convolutions (a compiler, TensorRT); high: cuDNN copies to channels last and back";
     estimate_explain(line, "the most that is alive of torchvision's modules under inference_mode()",
                      "batch %ju · (image %.0f + %s: reads %ju, writes %ju, beside it %ju) · %.0f B%s",
-                     (uintmax_t)p->batch, at ? image : 0, conv_op_word(maps[at].op), (uintmax_t)maps[at].inputs,
+                     (uintmax_t)p->batch, at ? image : 0, model_conv_op_word(maps[at].op), (uintmax_t)maps[at].inputs,
                      (uintmax_t)(nothing_new(&maps[at]) ? 0 : maps[at].elements), (uintmax_t)maps[at].held, size,
                      maps[at].op == CONV_MAX_POOL ? " + 8 B where each maximum was" : "");
     return true;

@@ -7,9 +7,9 @@
 const char estimate_default_precision[] = "fp32";
 
 /* `counted`: all that is known is a number of parameters. */
-static const struct optimizer *find_optimizer(const char *command, const char *name, bool counted)
+static const struct estimate_optimizer *find_optimizer(const char *command, const char *name, bool counted)
 {
-    const struct optimizer *o = counted ? estimate_optimizer(name) : estimate_any_optimizer(name);
+    const struct estimate_optimizer *o = counted ? estimate_optimizer(name) : estimate_any_optimizer(name);
     const char *why = estimate_shaped(name);
     char near[32];
 
@@ -25,8 +25,8 @@ static const struct optimizer *find_optimizer(const char *command, const char *n
     return NULL;
 }
 
-bool estimate_parts_of(const char *command, const struct estimate_settings *s, const struct optimizer **o,
-                       const struct precision **p)
+bool estimate_parts_of(const char *command, const struct estimate_settings *s, const struct estimate_optimizer **o,
+                       const struct estimate_precision **p)
 {
     *o = find_optimizer(command, s->optimizer, s->params > 0);
     *p = estimate_precision(s->precision);
@@ -42,8 +42,8 @@ bool estimate_parts_of(const char *command, const struct estimate_settings *s, c
 
 bool estimate_from_settings(const char *command, const struct estimate_settings *s, struct estimate *e, int *exit_code)
 {
-    const struct optimizer *o;
-    const struct precision *p;
+    const struct estimate_optimizer *o;
+    const struct estimate_precision *p;
     struct model m;
 
     *exit_code = EXIT_USAGE;
@@ -53,7 +53,7 @@ bool estimate_from_settings(const char *command, const struct estimate_settings 
         return false;
     }
     if (s->model) {
-        bool found = model_named(command, s->model, &m, exit_code);
+        bool found = model_from_name(command, s->model, &m, exit_code);
         if (found) *e = estimate_floor(&m, o, p, s->master_weights);
         model_free(&m);
         return found;

@@ -64,7 +64,7 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
     ESTIMATE_MODEL_OPTIONS(type, member, letter), ESTIMATE_TRAINING_OPTIONS(type, member)
 
 /* Is a number of parameters given, or a model? */
-static inline bool estimate_wanted(const struct estimate_settings *s)
+static inline bool estimate_is_requested(const struct estimate_settings *s)
 {
     return s->params || s->model;
 }
@@ -72,7 +72,7 @@ static inline bool estimate_wanted(const struct estimate_settings *s)
 /* Fills `e`; false after a line on stderr where the settings do not go together, with the exit code. */
 bool estimate_from_settings(const char *command, const struct estimate_settings *s, struct estimate *e, int *exit_code);
 /* The optimizer and the precision; false after a line on stderr. */
-bool estimate_parts_of(const char *command, const struct estimate_settings *s, const struct optimizer **o,
-                       const struct precision **p);
+bool estimate_parts_of(const char *command, const struct estimate_settings *s, const struct estimate_optimizer **o,
+                       const struct estimate_precision **p);
 
 #endif

@@ -2,17 +2,17 @@
 
 #include <string.h>
 
-static double least(double a, double b)
+static double min_of(double a, double b)
 {
     return a < b ? a : b;
 }
 
-static double most(double a, double b)
+static double max_of(double a, double b)
 {
     return a > b ? a : b;
 }
 
-uint64_t shard_layers(const struct plan *p, uint64_t stage)
+uint64_t estimate_shard_layers(const struct plan *p, uint64_t stage)
 {
     uint64_t layers = p->model->shape.layers;
 
@@ -35,13 +35,13 @@ static double layer_share(const struct plan *p, uint64_t stage, const struct mod
 
     if (!layers) return 1.0 / (double)p->pp;
     if (t->kind == 0 || !t->layers || t->layers >= layers || p->model->shape.family == MODEL_CONV)
-        return (double)shard_layers(p, stage) / (double)layers;
+        return (double)estimate_shard_layers(p, stage) / (double)layers;
     if (t->kind > 1) {
         from = layers - t->layers;
         to = layers;
     }
     first = layers_before(p, stage);
-    end = first + shard_layers(p, stage);
+    end = first + estimate_shard_layers(p, stage);
     from = from > first ? from : first;
     to = to < end ? to : end;
     return to > from ? (double)(to - from) / (double)t->layers : 0;
@@ -68,7 +68,7 @@ static double key_parts(const struct plan *p)
 {
     double heads = (double)p->model->shape.kv_heads;
 
-    return heads > 0 ? least((double)p->tp, heads) : (double)p->tp;
+    return heads > 0 ? min_of((double)p->tp, heads) : (double)p->tp;
 }
 
 static double attention_rows(const struct plan *p, const struct model_tensor *t)
@@ -103,7 +103,7 @@ static double bias_rows(const struct plan *p, const struct model_tensor *t)
     return named(t, "lm_head") ? table_rows(p, t) : (double)t->rows;
 }
 
-static void divide(const struct plan *p, struct shard *s)
+static void divide(const struct plan *p, struct estimate_shard *s)
 {
     const struct model_tensor *t = s->tensor;
     double tp = (double)p->tp;
@@ -124,26 +124,26 @@ static void divide(const struct plan *p, struct shard *s)
     }
 }
 
-bool shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct shard *s)
+bool estimate_shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct estimate_shard *s)
 {
-    *s = (struct shard){.tensor = t,
-                        .count = stage_count(p, stage, t),
-                        .rows = (double)t->rows,
-                        .cols = (double)t->cols,
-                        .expert = t->role == TENSOR_EXPERT};
+    *s = (struct estimate_shard){.tensor = t,
+                                 .count = stage_count(p, stage, t),
+                                 .rows = (double)t->rows,
+                                 .cols = (double)t->cols,
+                                 .expert = t->role == TENSOR_EXPERT};
     divide(p, s);
     if (s->expert) s->count /= (double)p->ep;
     return s->count > 0 && s->rows > 0 && s->cols > 0;
 }
 
-double shard_group(const struct plan *p, bool expert)
+double estimate_shard_group(const struct plan *p, bool expert)
 {
     double group = (double)(plan_dp(p) * p->cp);
 
-    return expert ? most(1, group / (double)p->ep) : group;
+    return expert ? max_of(1, group / (double)p->ep) : group;
 }
 
-bool shard_multiplied(const struct plan *p, const struct model_tensor *t)
+bool estimate_shard_multiplied(const struct plan *p, const struct model_tensor *t)
 {
     switch (t->role) {
     case TENSOR_NORM: return false;
@@ -154,19 +154,19 @@ bool shard_multiplied(const struct plan *p, const struct model_tensor *t)
     }
 }
 
-struct shard_sum shard_sum(const struct plan *p, uint64_t stage,
-                           bool (*keep)(const struct plan *, const struct model_tensor *))
+struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stage,
+                                             bool (*keep)(const struct plan *, const struct model_tensor *))
 {
-    struct shard_sum sum = {0};
-    struct shard s;
+    struct estimate_shard_sum sum = {0};
+    struct estimate_shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         double n;
-        if ((keep && !keep(p, t)) || !shard_of(p, stage, t, &s)) continue;
+        if ((keep && !keep(p, t)) || !estimate_shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols;
         sum.all += n;
-        sum.own += n / shard_group(p, s.expert);
+        sum.own += n / estimate_shard_group(p, s.expert);
         *(s.expert ? &sum.experts : &sum.dense) += n;
     }
     return sum;
@@ -174,22 +174,22 @@ struct shard_sum shard_sum(const struct plan *p, uint64_t stage,
 
 /* Layers of different kinds have different tensors: the largest is what all have, and the larger of the
  * kinds. */
-double shard_layer(const struct plan *p, uint64_t stage)
+double estimate_shard_layer(const struct plan *p, uint64_t stage)
 {
     enum { KINDS = 8 };
     double kinds[KINDS] = {0}, largest = 0;
     uint64_t layers = p->model->shape.layers;
-    struct shard s;
+    struct estimate_shard s;
 
     if (!layers) return 0;
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
         uint64_t have = t->layers && t->layers <= layers ? t->layers : layers;
-        if (t->place != TENSOR_IN_LAYER || !shard_of(p, stage, t, &s)) continue;
+        if (t->place != TENSOR_IN_LAYER || !estimate_shard_of(p, stage, t, &s)) continue;
         kinds[t->kind < KINDS ? t->kind : KINDS - 1] +=
             s.rows * s.cols * (double)t->count / (double)have / (s.expert ? (double)p->ep : 1);
     }
-    for (int kind = 1; kind < KINDS; kind++) largest = most(largest, kinds[kind]);
+    for (int kind = 1; kind < KINDS; kind++) largest = max_of(largest, kinds[kind]);
     return kinds[0] + largest;
 }
 
@@ -199,33 +199,34 @@ static bool outside(const struct plan *p, const struct model_tensor *t)
     return t->place != TENSOR_IN_LAYER;
 }
 
-double shard_outside(const struct plan *p, uint64_t stage)
+double estimate_shard_outside(const struct plan *p, uint64_t stage)
 {
-    return shard_sum(p, stage, outside).all;
+    return estimate_shard_sum(p, stage, outside).all;
 }
 
-double shard_largest(const struct plan *p, uint64_t stage,
-                     bool (*keep)(const struct plan *, const struct model_tensor *))
+double estimate_shard_largest(const struct plan *p, uint64_t stage,
+                              bool (*keep)(const struct plan *, const struct model_tensor *))
 {
     double largest = 0;
-    struct shard s;
+    struct estimate_shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++)
-        if ((!keep || keep(p, &p->model->tensors[i])) && shard_of(p, stage, &p->model->tensors[i], &s))
-            largest = most(largest, s.rows * s.cols);
+        if ((!keep || keep(p, &p->model->tensors[i])) && estimate_shard_of(p, stage, &p->model->tensors[i], &s))
+            largest = max_of(largest, s.rows * s.cols);
     return largest;
 }
 
 /* FSDP's SHARD_GRAD_OP: weights are shards, too, but whole from a unit's forward until its backward is over. Those who
  * keep master weights have them whole all the time (DeepSpeed, Megatron-LM). */
-bool shard_gathers_until_backward(const struct plan *p)
+bool estimate_shard_gathers_until_backward(const struct plan *p)
 {
     return p->sharding == PLAN_SHARDING_ZERO2 && !p->master_weights && p->adapter == PLAN_ADAPTER_NONE &&
-           shard_group(p, false) > 1;
+           estimate_shard_group(p, false) > 1;
 }
 
-bool shard_gathers(const struct plan *p)
+bool estimate_shard_gathers(const struct plan *p)
 {
-    return shard_gathers_until_backward(p) ||
-           (p->sharding == PLAN_SHARDING_ZERO3 && (shard_group(p, false) > 1 || p->offload == PLAN_OFFLOAD_ALL));
+    return estimate_shard_gathers_until_backward(p) ||
+           (p->sharding == PLAN_SHARDING_ZERO3 &&
+            (estimate_shard_group(p, false) > 1 || p->offload == PLAN_OFFLOAD_ALL));
 }

@@ -6,7 +6,7 @@
 #include "analyzer/estimate/estimate.h"
 
 /* What of some tensors of one form is on a GPU. */
-struct shard {
+struct estimate_shard {
     const struct model_tensor *tensor;
     double count;      /* how many of them (a share of a layer where layers cannot be divided evenly) */
     double rows, cols; /* of one, as it is there */
@@ -14,32 +14,32 @@ struct shard {
 };
 
 /* Layers of a pipeline stage: the first stages take what is left over. */
-uint64_t shard_layers(const struct plan *p, uint64_t stage);
+uint64_t estimate_shard_layers(const struct plan *p, uint64_t stage);
 /* False: nothing of it is on that stage. */
-bool shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct shard *s);
+bool estimate_shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct estimate_shard *s);
 /* GPUs that hold the same: those with other data, and with other parts of the same sequences. Experts are
  * spread over ep of them. At least 1. */
-double shard_group(const struct plan *p, bool expert);
+double estimate_shard_group(const struct plan *p, bool expert);
 /* Do matrix multiplications read it? Embeddings only where they are the output layer too. */
-bool shard_multiplied(const struct plan *p, const struct model_tensor *t);
+bool estimate_shard_multiplied(const struct plan *p, const struct model_tensor *t);
 
 /* Do layers' weights come from other GPUs, or from the host's memory, before they are computed with? */
-bool shard_gathers(const struct plan *p);
+bool estimate_shard_gathers(const struct plan *p);
 /* … and stay whole until backward is over? */
-bool shard_gathers_until_backward(const struct plan *p);
+bool estimate_shard_gathers_until_backward(const struct plan *p);
 
 /* Sums over a stage; `own` counts a parameter 1/group: the part of a GPU where it is divided. */
-struct shard_sum {
+struct estimate_shard_sum {
     double all, own;
     double dense, experts;
 };
-struct shard_sum shard_sum(const struct plan *p, uint64_t stage,
-                           bool (*keep)(const struct plan *, const struct model_tensor *));
+struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stage,
+                                             bool (*keep)(const struct plan *, const struct model_tensor *));
 /* Of one layer, the largest; and of what is outside of the layers. */
-double shard_layer(const struct plan *p, uint64_t stage);
-double shard_outside(const struct plan *p, uint64_t stage);
+double estimate_shard_layer(const struct plan *p, uint64_t stage);
+double estimate_shard_outside(const struct plan *p, uint64_t stage);
 /* The largest single tensor. */
-double shard_largest(const struct plan *p, uint64_t stage,
-                     bool (*keep)(const struct plan *, const struct model_tensor *));
+double estimate_shard_largest(const struct plan *p, uint64_t stage,
+                              bool (*keep)(const struct plan *, const struct model_tensor *));
 
 #endif

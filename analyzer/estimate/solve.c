@@ -9,17 +9,17 @@
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/gpu.h"
 
-const char solve_words[] =
+const char estimate_solve_words[] =
 #define SOLVE(id, word, what) word "|"
     SOLVE_WHATS(SOLVE)
 #undef SOLVE
         "";
-const char *const solve_word[] = {
+const char *const estimate_solve_word[] = {
 #define SOLVE(id, word, what) word,
     SOLVE_WHATS(SOLVE)
 #undef SOLVE
 };
-const char *const solve_words_of[] = {
+const char *const estimate_solve_words_of[] = {
 #define SOLVE(id, word, what) what,
     SOLVE_WHATS(SOLVE)
 #undef SOLVE
@@ -29,7 +29,7 @@ enum { LIMIT_BATCH = 1 << 20, LIMIT_SEQ = 1 << 24, LIMIT_LAYERS = 100000, LIMIT_
 
 struct search {
     const struct plan *p;
-    enum solve_what what;
+    enum estimate_solve_what what;
     uint64_t step;      /* values are multiples of it */
     struct model model; /* with other layers; its tensors are a copy */
     struct estimate_result result;
@@ -70,7 +70,7 @@ static bool with_layers(struct search *s, uint64_t layers)
 }
 
 /* The peak with `value`; infinite where it cannot be computed. */
-static struct interval peak_of(struct search *s, uint64_t value)
+static struct estimate_interval peak_of(struct search *s, uint64_t value)
 {
     struct plan p = *s->p;
     bool known = true;
@@ -87,18 +87,18 @@ static struct interval peak_of(struct search *s, uint64_t value)
     return s->result.peak;
 }
 
-static bool within(struct interval peak, double memory, bool surely)
+static bool within(struct estimate_interval peak, double memory, bool surely)
 {
     return (surely ? peak.high : peak.likely) <= memory;
 }
 
 /* ---------------------------------------------------------------- the largest */
 
-static void largest(struct search *s, uint64_t limit, bool surely, struct solve_answer *a)
+static void largest(struct search *s, uint64_t limit, bool surely, struct estimate_solve_answer *a)
 {
     double memory = s->p->memory;
     uint64_t fits = 0, not = 1, most = limit / s->step;
-    struct interval peak;
+    struct estimate_interval peak;
 
     for (;;) { /* fits·step fits, not·step perhaps */
         peak = peak_of(s, not *s->step);
@@ -120,7 +120,7 @@ static void largest(struct search *s, uint64_t limit, bool surely, struct solve_
     a->value = fits * s->step;
     a->peak = peak_of(s, a->value);
     if (!a->limited) a->next = peak_of(s, a->value + s->step);
-    snprintf(a->option, sizeof a->option, "--%s %ju", solve_word[s->what], (uintmax_t)a->value);
+    snprintf(a->option, sizeof a->option, "--%s %ju", estimate_solve_word[s->what], (uintmax_t)a->value);
 }
 
 /* ---------------------------------------------------------------- the fewest GPUs */
@@ -130,7 +130,8 @@ static uint64_t node_of(const struct plan *p)
     return p->gpus_per_node ? p->gpus_per_node : p->gpu && p->gpu->node > 0 ? (uint64_t)p->gpu->node : 8;
 }
 
-static void take(struct solve_answer *a, const struct plan *p, struct interval peak, struct interval before)
+static void take(struct estimate_solve_answer *a, const struct plan *p, struct estimate_interval peak,
+                 struct estimate_interval before)
 {
     int n;
 
@@ -146,7 +147,7 @@ static void take(struct solve_answer *a, const struct plan *p, struct interval p
     if (p->sharding == PLAN_SHARDING_ZERO3) snprintf(a->option + n, sizeof a->option - (size_t)n, " --sharding zero3");
 }
 
-static struct interval peak_on(const struct plan *p)
+static struct estimate_interval peak_on(const struct plan *p)
 {
     static struct estimate_result r;
 
@@ -154,9 +155,9 @@ static struct interval peak_on(const struct plan *p)
 }
 
 /* Tries one division; true when both answers are there. */
-static bool try_gpus(const struct plan *p, struct solution *s, struct interval *before)
+static bool try_gpus(const struct plan *p, struct estimate_solution *s, struct estimate_interval *before)
 {
-    struct interval peak;
+    struct estimate_interval peak;
 
     if (!plan_possible(p)) return false;
     peak = peak_on(p);
@@ -167,10 +168,10 @@ static bool try_gpus(const struct plan *p, struct solution *s, struct interval *
 }
 
 /* Of a server: tp within a machine, then pipeline stages; the fewest GPUs first, and of as many the fewest stages. */
-static void fewest_serving(const struct plan *base, struct solution *s)
+static void fewest_serving(const struct plan *base, struct estimate_solution *s)
 {
     uint64_t node = node_of(base), stages = base->model->shape.layers ? base->model->shape.layers : 1;
-    struct interval before = {0, 0, 0};
+    struct estimate_interval before = {0, 0, 0};
 
     for (uint64_t n = 1; n <= s->limit; n++)
         for (uint64_t pp = 1; pp <= n && pp <= stages; pp++) {
@@ -191,7 +192,7 @@ struct divisions {
 };
 
 /* False where that cannot be. */
-static bool with_groups(struct divisions *d, uint64_t n, struct interval *peak)
+static bool with_groups(struct divisions *d, uint64_t n, struct estimate_interval *peak)
 {
     d->p.gpus = n * d->step * d->group;
     if (!plan_possible(&d->p)) return false;
@@ -201,12 +202,12 @@ static bool with_groups(struct divisions *d, uint64_t n, struct interval *peak)
 
 /* Each GPU's part shrinks with every one that joins, what is gathered grows to two layers and no further: past
  * the first few, more never need more (tests/unit/test_solve.c), so the rest is halved rather than walked. */
-static void fewest_groups(struct divisions *d, bool surely, struct solve_answer *a)
+static void fewest_groups(struct divisions *d, bool surely, struct estimate_solve_answer *a)
 {
     enum { WALKED = 64 };
     double memory = d->p.memory;
     uint64_t not = 0, fits = 0;
-    struct interval peak, before = {0, 0, 0};
+    struct estimate_interval peak, before = {0, 0, 0};
 
     for (uint64_t n = 1; n <= d->most && !fits;) {
         if (with_groups(d, n, &peak)) *(within(peak, memory, surely) ? &fits : &not ) = n;
@@ -225,7 +226,7 @@ static void fewest_groups(struct divisions *d, bool surely, struct solve_answer 
     take(a, &d->p, peak, before);
 }
 
-static void fewest_training(const struct plan *base, uint64_t tp, struct solution *s)
+static void fewest_training(const struct plan *base, uint64_t tp, struct estimate_solution *s)
 {
     struct divisions d = {.p = *base, .group = tp * base->pp * base->cp, .step = base->ep};
 
@@ -236,7 +237,7 @@ static void fewest_training(const struct plan *base, uint64_t tp, struct solutio
     if (!s->surely.any) fewest_groups(&d, true, &s->surely);
 }
 
-static void fewest(const struct plan *p, struct solution *s)
+static void fewest(const struct plan *p, struct estimate_solution *s)
 {
     struct plan sharded = *p;
 
@@ -250,7 +251,7 @@ static void fewest(const struct plan *p, struct solution *s)
         return;
     }
     if (p->sharding == PLAN_SHARDING_DDP) { /* more GPUs divide nothing */
-        struct interval before = {0, 0, 0};
+        struct estimate_interval before = {0, 0, 0};
         sharded.gpus = p->tp * p->pp * p->cp * p->ep;
         if (try_gpus(&sharded, s, &before)) return;
         sharded.sharding = PLAN_SHARDING_ZERO3;
@@ -272,7 +273,7 @@ static void fewest(const struct plan *p, struct solution *s)
 /* ---------------------------------------------------------------- the question */
 
 /* Completes what the question needs; says what it took. */
-static bool prepare(const char *command, struct plan *p, struct solution *s)
+static bool prepare(const char *command, struct plan *p, struct estimate_solution *s)
 {
     const struct model_shape *shape = &p->model->shape;
     bool images = shape->family == MODEL_VIT || shape->family == MODEL_CONV;
@@ -302,7 +303,7 @@ static bool prepare(const char *command, struct plan *p, struct solution *s)
     return true;
 }
 
-static uint64_t limit_of(const struct plan *p, enum solve_what what)
+static uint64_t limit_of(const struct plan *p, enum estimate_solve_what what)
 {
     uint64_t positions = plan_positions(&p->model->shape);
 
@@ -314,20 +315,21 @@ static uint64_t limit_of(const struct plan *p, enum solve_what what)
     }
 }
 
-static uint64_t step_of(const struct plan *p, enum solve_what what)
+static uint64_t step_of(const struct plan *p, enum estimate_solve_what what)
 {
     if (what == SOLVE_SEQ) return p->cp * (p->sequence_parallel ? p->tp : 1);
     if (what == SOLVE_LAYERS) return p->pp * p->interleave;
     return 1;
 }
 
-bool solve(const char *command, const struct plan *plan, enum solve_what what, struct solution *s)
+bool estimate_solve(const char *command, const struct plan *plan, enum estimate_solve_what what,
+                    struct estimate_solution *s)
 {
     static struct search search;
     struct plan p = *plan;
     bool asked = true;
 
-    *s = (struct solution){.what = what, .memory = p.memory, .limit = limit_of(&p, what)};
+    *s = (struct estimate_solution){.what = what, .memory = p.memory, .limit = limit_of(&p, what)};
     if (!prepare(command, &p, s)) return false;
     if (what == SOLVE_GPUS) {
         fewest(&p, s);
@@ -343,7 +345,7 @@ bool solve(const char *command, const struct plan *plan, enum solve_what what, s
     if (what != SOLVE_LAYERS && peak_of(&search, search.step).likely == peak_of(&search, s->limit).likely &&
         isfinite(search.result.peak.likely)) {
         complain("%s: --solve %s: nothing in this estimate grows with it; activations need a --model or a shape",
-                 command, solve_word[what]);
+                 command, estimate_solve_word[what]);
         asked = false;
     } else {
         largest(&search, s->limit, true, &s->surely);

@@ -19,59 +19,60 @@
 
 static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
 
-static double least(double a, double b)
+static double min_of(double a, double b)
 {
     return a < b ? a : b;
 }
 
-static double most(double a, double b)
+static double max_of(double a, double b)
 {
     return a > b ? a : b;
 }
 
-struct local_params estimate_local_params(const struct plan *p, uint64_t stage)
+struct estimate_local_params estimate_local_params(const struct plan *p, uint64_t stage)
 {
-    struct shard_sum sum = shard_sum(p, stage, NULL);
-    double layer = shard_layer(p, stage);
+    struct estimate_shard_sum sum = estimate_shard_sum(p, stage, NULL);
+    double layer = estimate_shard_layer(p, stage);
 
-    return (struct local_params){
+    return (struct estimate_local_params){
         .dense = sum.dense, .experts = sum.experts, .largest_layer = layer > 0 ? layer : sum.all};
 }
 
-double states_element(const struct plan *p)
+double estimate_states_element(const struct plan *p)
 {
     return p->master_weights ? 4 : p->precision->weights;
 }
 
 /* "8,030,261,248 parameters · 2 B", "… (dense) + … (experts)", and by how many it is divided. */
-void states_explain(struct estimate_line *line, const char *source, const struct plan *p, const struct shard_sum *n,
-                    const char *each, bool divided)
+void estimate_states_explain(struct estimate_line *line, const char *source, const struct plan *p,
+                             const struct estimate_shard_sum *n, const char *each, bool divided)
 {
     char dense[UNITS_TEXT], experts[UNITS_TEXT], parts[64] = "";
-    double group = shard_group(p, false), expert_group = shard_group(p, true);
+    double group = estimate_shard_group(p, false), expert_group = estimate_shard_group(p, true);
 
     divided = divided && group > 1;
-    format_count(dense, units_whole(n->dense));
-    format_count(experts, units_whole(n->experts));
+    units_format_count(dense, units_whole(n->dense));
+    units_format_count(experts, units_whole(n->experts));
     if (p->tp > 1 || p->pp > 1) snprintf(parts, sizeof parts, " (tp %ju, pp %ju)", (uintmax_t)p->tp, (uintmax_t)p->pp);
     if (n->experts > 0 && divided && group != expert_group)
         estimate_explain(line, source, "(%s parameters / %.0f GPUs + %s of experts%s / %.0f GPUs) · %s", dense, group,
                          experts, parts, expert_group, each);
     else if (divided)
-        estimate_explain(line, source, "%s parameters%s · %s / %.0f GPUs", format_count(dense, units_whole(n->all)),
-                         parts, each, group);
+        estimate_explain(line, source, "%s parameters%s · %s / %.0f GPUs",
+                         units_format_count(dense, units_whole(n->all)), parts, each, group);
     else
-        estimate_explain(line, source, "%s parameters%s · %s", format_count(dense, units_whole(n->all)), parts, each);
+        estimate_explain(line, source, "%s parameters%s · %s", units_format_count(dense, units_whole(n->all)), parts,
+                         each);
 }
 
-static double part_of(const struct shard_sum *n, bool divided)
+static double part_of(const struct estimate_shard_sum *n, bool divided)
 {
     return divided ? n->own : n->all;
 }
 
-static void add_weights(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
+static void add_weights(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
-    bool divided = p->sharding == PLAN_SHARDING_ZERO3 || shard_gathers_until_backward(p);
+    bool divided = p->sharding == PLAN_SHARDING_ZERO3 || estimate_shard_gathers_until_backward(p);
     double bytes = ceil(part_of(n, divided) * p->precision->weights);
     struct estimate_line *line;
     char each[32];
@@ -79,7 +80,7 @@ static void add_weights(const struct plan *p, const struct shard_sum *n, struct 
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, "weights", EXACTLY(bytes));
     line->host = p->offload == PLAN_OFFLOAD_ALL;
     snprintf(each, sizeof each, "%u B", p->precision->weights);
-    states_explain(line, p->precision->source, p, n, each, divided);
+    estimate_states_explain(line, p->precision->source, p, n, each, divided);
 }
 
 /* Tensor and pipeline parallelism are Megatron-LM's, or its like. With bfloat16 weights it has float32 gradients
@@ -90,7 +91,7 @@ static bool float32_from_the_start(const struct plan *p)
 }
 
 /* What float32 takes on top of the gradients' 16 bits, where they are summed up in it. */
-static void add_main_gradients(const struct plan *p, const struct shard_sum *n, bool divided, unsigned phases,
+static void add_main_gradients(const struct plan *p, const struct estimate_shard_sum *n, bool divided, unsigned phases,
                                struct estimate_result *r)
 {
     unsigned more = 4 - p->precision->gradients;
@@ -102,18 +103,18 @@ static void add_main_gradients(const struct plan *p, const struct shard_sum *n, 
     if (!likely) /* the step has its own line */
         phases &= ~IN_PHASE(STEP);
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, "float32 instead of 16 bits",
-                        (struct interval){0, likely ? bytes : 0, bytes});
+                        (struct estimate_interval){0, likely ? bytes : 0, bytes});
     snprintf(each, sizeof each, "%u B", more);
-    states_explain(line,
-                   "Megatron-LM training/arguments.py: accumulate_allreduce_grads_in_fp32; DeepSpeed grad_accum_dtype",
-                   p, n, each, divided);
+    estimate_states_explain(
+        line, "Megatron-LM training/arguments.py: accumulate_allreduce_grads_in_fp32; DeepSpeed grad_accum_dtype", p, n,
+        each, divided);
     line->why = likely ? "Megatron-LM sums up bfloat16's gradients in float32, except with --grad-reduce-in-bf16"
                        : "Megatron-LM, and DeepSpeed with grad_accum_dtype fp32, sum gradients up in float32";
 }
 
-static void add_gradients(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
+static void add_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
-    bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && shard_group(p, false) > 1;
+    bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && estimate_shard_group(p, false) > 1;
     bool away = divided && p->offload != PLAN_OFFLOAD_NONE;
     unsigned each = away && p->master_weights ? 4 : p->precision->gradients;
     unsigned phases = IN_PHASE(BACKWARD) | IN_PHASE(STEP);
@@ -126,21 +127,21 @@ static void add_gradients(const struct plan *p, const struct shard_sum *n, struc
                         EXACTLY(ceil(part_of(n, divided) * each)));
     line->host = away;
     snprintf(text, sizeof text, "%u B%s", each, p->accumulation > 1 ? ", kept between the passes of a step" : "");
-    states_explain(line, p->precision->source, p, n, text, divided);
+    estimate_states_explain(line, p->precision->source, p, n, text, divided);
     if (views && p->sharding == PLAN_SHARDING_DDP) {
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "a second copy of the buckets",
-                            (struct interval){0, 0, ceil(n->all * each)});
-        states_explain(line, "measured: in some steps of DDP with views, PyTorch 2.11", p, n, text, false);
+                            (struct estimate_interval){0, 0, ceil(n->all * each)});
+        estimate_states_explain(line, "measured: in some steps of DDP with views, PyTorch 2.11", p, n, text, false);
         line->why = "some steps have the buckets twice, others once";
     }
     if (p->master_weights && !away) add_main_gradients(p, n, divided, phases, r);
 }
 
-static void add_states(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
-                       struct estimate_result *r)
+static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
+                       const struct estimate_optimizer_sum *sum, struct estimate_result *r)
 {
     bool divided = p->sharding != PLAN_SHARDING_DDP, away = p->offload != PLAN_OFFLOAD_NONE;
-    struct interval states = {ceil(sum->states.low), ceil(sum->states.likely), ceil(sum->states.high)};
+    struct estimate_interval states = {ceil(sum->states.low), ceil(sum->states.likely), ceil(sum->states.high)};
     struct estimate_line *line;
     char each[64];
 
@@ -149,7 +150,7 @@ static void add_states(const struct plan *p, const struct shard_sum *n, const st
         line->host = away;
         snprintf(each, sizeof each, "%.6g B%s", sum->states.likely / part_of(n, divided),
                  p->optimizer->form == OPTIMIZER_EVEN ? "" : " on average");
-        states_explain(line, p->optimizer->source, p, n, each, divided);
+        estimate_states_explain(line, p->optimizer->source, p, n, each, divided);
         if (states.low < states.high)
             line->why = p->optimizer->form == OPTIMIZER_MUON
                             ? "which parameters are hidden matrices is not known; the others have Adam's two states"
@@ -160,37 +161,39 @@ static void add_states(const struct plan *p, const struct shard_sum *n, const st
         line = estimate_add(r, ESTIMATE_MASTER, IN_TRAINING, "float32 weights of the optimizer",
                             EXACTLY(ceil(part_of(n, divided) * 4)));
         line->host = away;
-        states_explain(line, zero, p, n, "4 B", divided);
+        estimate_states_explain(line, zero, p, n, "4 B", divided);
     }
 }
 
 /* What the step makes and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
-void states_step(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum, double element,
-                 struct estimate_result *r)
+void estimate_states_step(const struct plan *p, const struct estimate_shard_sum *n,
+                          const struct estimate_optimizer_sum *sum, double element, struct estimate_result *r)
 {
     bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p); /* of them is there already */
     double gradients = ceil(part_of(n, divided) * 4);
     const char *how;
     char here[UNITS_TEXT], largest[UNITS_TEXT];
-    struct interval bytes = optimizer_temporaries(p, sum, element, &how);
+    struct estimate_interval bytes = estimate_optimizer_temporaries(p, sum, element, &how);
     struct estimate_line *line;
 
     if (p->offload != PLAN_OFFLOAD_NONE) return; /* the host's step */
     if (p->master_weights) {
-        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
-                            (struct interval){0, half ? 0 : gradients, half ? ceil(gradients / 2) : gradients});
-        states_explain(line, "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p, n,
-                       half ? "2 B" : "4 B", divided);
+        line =
+            estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
+                         (struct estimate_interval){0, half ? 0 : gradients, half ? ceil(gradients / 2) : gradients});
+        estimate_states_explain(line,
+                                "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p,
+                                n, half ? "2 B" : "4 B", divided);
         line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
         if (p->step == PLAN_STEP_FOREACH) bytes.low = bytes.likely = 0;
     }
     if (bytes.high <= 0) return;
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "optimizer step",
-                        (struct interval){ceil(bytes.low), ceil(bytes.likely), ceil(bytes.high)});
+                        (struct estimate_interval){ceil(bytes.low), ceil(bytes.likely), ceil(bytes.high)});
     estimate_explain(line, "measured: torch.optim, torch.cuda.max_memory_allocated around step()",
                      "%s: %s parameters here, the largest tensor %s, %.0f B each", how,
-                     format_count(here, units_whole(sum->elements)), format_count(largest, units_whole(sum->largest)),
-                     element);
+                     units_format_count(here, units_whole(sum->elements)),
+                     units_format_count(largest, units_whole(sum->largest)), element);
     if (p->master_weights && bytes.low < bytes.high)
         line->why = "DeepSpeed's, apex's and Megatron's optimizers are fused; torch.optim's foreach is not";
     else if (bytes.low < bytes.high && p->optimizer->steps != STEPS_TORCH && p->optimizer->steps != STEPS_FUSED)
@@ -201,7 +204,8 @@ void states_step(const struct plan *p, const struct shard_sum *n, const struct o
 
 /* ---------------------------------------------------------------- buckets and gathers */
 
-void states_buckets(const struct plan *p, const struct shard_sum *n, unsigned each, struct estimate_result *r)
+void estimate_states_buckets(const struct plan *p, const struct estimate_shard_sum *n, unsigned each,
+                             struct estimate_result *r)
 {
     struct estimate_line *line;
     char all[UNITS_TEXT];
@@ -210,18 +214,18 @@ void states_buckets(const struct plan *p, const struct shard_sum *n, unsigned ea
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets", EXACTLY(ceil(n->all * each)));
     estimate_explain(line, "torch/csrc/distributed/c10d/reducer.cpp: flat buckets of 1 MiB, then 25 MiB, kept",
                      "a second copy of all gradients: %s · %u B (none with gradient_as_bucket_view=True)",
-                     format_count(all, units_whole(n->all)), each);
+                     units_format_count(all, units_whole(n->all)), each);
 }
 
 /* By how much the loss's backward, where no layer is gathered, needs more than that of the layers after it: of the two
  * moments the larger counts as backward's begin. Under tensor and pipeline parallelism it is not told apart. */
 static double after_loss(const struct plan *p)
 {
-    struct act_pass pass;
+    struct estimate_act_pass pass;
 
     if (!p->batch || p->tp > 1 || p->pp > 1 || !p->model->shape.layers || p->model->shape.family == MODEL_CONV)
         return 0;
-    act_pass(p, p->fused_layers ? ACT_FUSED : ACT_EAGER, &pass);
+    estimate_act_pass(p, p->fused_layers ? ACT_FUSED : ACT_EAGER, &pass);
     return pass.after_loss;
 }
 
@@ -233,19 +237,20 @@ static double unit_element(const struct plan *p)
 
 /* Gradients on the way to the GPU that keeps them. DeepSpeed flattens them into one or two buckets; FSDP
  * reduces a unit's, and with the next one's already made; Megatron-LM reduces in place. */
-static void add_reduced(const struct plan *p, uint64_t stage, const struct shard_sum *n, struct estimate_result *r)
+static void add_reduced(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,
+                        struct estimate_result *r)
 {
     bool away = p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2; /* the own part too */
     bool units = p->sharding != PLAN_SHARDING_ZERO1 && !p->master_weights; /* FSDP's; else they are all there anyway */
-    double layer = shard_layer(p, stage), root = shard_outside(p, stage), unit = most(layer, root);
+    double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage), unit = max_of(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
-    double bucket = least(n->all, BUCKET) * each, two = least(2 * unit, others) * each, begin;
-    struct interval bytes = {0,
-                             float32_from_the_start(p) ? 0
-                             : p->master_weights       ? bucket
-                             : units                   ? two
-                                                       : 0,
-                             least(n->all, 2 * BUCKET) * each};
+    double bucket = min_of(n->all, BUCKET) * each, two = min_of(2 * unit, others) * each, begin;
+    struct estimate_interval bytes = {0,
+                                      float32_from_the_start(p) ? 0
+                                      : p->master_weights       ? bucket
+                                      : units                   ? two
+                                                                : 0,
+                                      min_of(n->all, 2 * BUCKET) * each};
     struct estimate_line *line;
     char one[UNITS_TEXT], large[UNITS_TEXT];
 
@@ -253,37 +258,37 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct shard
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gradients being reduced", bytes);
     estimate_explain(line, "DeepSpeed: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",
                      "a bucket of %s, or two units of %s parameters, · %.0f B",
-                     format_count(one, units_whole(least(n->all, BUCKET))), format_count(large, units_whole(unit)),
-                     each);
+                     units_format_count(one, units_whole(min_of(n->all, BUCKET))),
+                     units_format_count(large, units_whole(unit)), each);
     line->why = "in place (Megatron-LM), the units in flight (FSDP) or one or two buckets (DeepSpeed)";
     if (!units) return;
-    two = least(2 * layer, others) * unit_element(p);
-    begin = most(0, two - most(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
+    two = min_of(2 * layer, others) * unit_element(p);
+    begin = max_of(0, two - max_of(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "first gradients being reduced",
-                        (struct interval){0, floor(begin), ceil(least(2 * unit, others) * each)});
+                        (struct estimate_interval){0, floor(begin), ceil(min_of(2 * unit, others) * each)});
     estimate_explain(line, "measured: FSDP's units in flight as backward begins, PyTorch 2.11",
                      "two layers of %s parameters · %.0f B, but for what the loss has freed by then",
-                     format_count(one, units_whole(layer)), unit_element(p));
+                     units_format_count(one, units_whole(layer)), unit_element(p));
     line->why = "the loss's backward, before it, may need more";
 }
 
 /* All of them, from forward on. */
-static void add_gathered_until_backward(const struct plan *p, const struct shard_sum *n, double each,
+static void add_gathered_until_backward(const struct plan *p, const struct estimate_shard_sum *n, double each,
                                         struct estimate_result *r)
 {
     double whole = p->precision->weights, casts = p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : 0;
     struct estimate_line *line;
     char all[UNITS_TEXT];
 
-    format_count(all, units_whole(n->all));
-    line = estimate_add(
-        r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
-        (struct interval){ceil((n->all - n->own) * each), ceil(n->all * each), ceil(n->all * (whole + casts))});
+    units_format_count(all, units_whole(n->all));
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
+                        (struct estimate_interval){ceil((n->all - n->own) * each), ceil(n->all * each),
+                                                   ceil(n->all * (whole + casts))});
     estimate_explain(line, "torch FSDP: SHARD_GRAD_OP, reshard_after_forward=False; measured on PyTorch 2.11",
                      "%s parameters · %.3g B, beside the own shard", all, each);
     line->why = "in place (DeepSpeed) or beside the shard (FSDP); 16 bits with FSDP's MixedPrecision";
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(STEP), "weights that stay whole",
-                        (struct interval){0, 0, ceil((n->all - n->own) * whole)});
+                        (struct estimate_interval){0, 0, ceil((n->all - n->own) * whole)});
     estimate_explain(line, "DeepSpeed stage_1_and_2.py; torch FSDP frees them in backward", "%s parameters · %.0f B",
                      all, whole);
     line->why = "DeepSpeed keeps weights whole, FSDP frees a unit's when its backward is over";
@@ -292,54 +297,55 @@ static void add_gathered_until_backward(const struct plan *p, const struct shard
 /* Weights that are whole for a moment: the root unit (embedding, last norm, output layer) stays, unless it is
  * freed after forward as well. As backward begins two layers are whole, the one that runs and the next; in the end
  * there is no next one. */
-void states_gathered(const struct plan *p, uint64_t stage, const struct shard_sum *n, double each,
-                     struct estimate_result *r)
+void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n, double each,
+                              struct estimate_result *r)
 {
-    double unit = shard_layer(p, stage), root = shard_outside(p, stage), live = least(n->all, LIVE) * each;
-    double one = least(root + unit, n->all) * each, two = least(root + 2 * unit, n->all) * each;
-    double begin = most(least(root, n->all) * each, two - after_loss(p));
-    bool until_backward = shard_gathers_until_backward(p);
-    double high = until_backward ? n->all * p->precision->weights : most(live, two);
+    double unit = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage),
+           live = min_of(n->all, LIVE) * each;
+    double one = min_of(root + unit, n->all) * each, two = min_of(root + 2 * unit, n->all) * each;
+    double begin = max_of(min_of(root, n->all) * each, two - after_loss(p));
+    bool until_backward = estimate_shard_gathers_until_backward(p);
+    double high = until_backward ? n->all * p->precision->weights : max_of(live, two);
     char outside[UNITS_TEXT], layer[UNITS_TEXT];
     struct estimate_line *line;
 
-    format_count(outside, units_whole(root));
-    format_count(layer, units_whole(unit));
+    units_format_count(outside, units_whole(root));
+    units_format_count(layer, units_whole(unit));
     if (until_backward)
         add_gathered_until_backward(p, n, each, r);
     else {
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
-                            (struct interval){0, ceil(begin), ceil(high)});
+                            (struct estimate_interval){0, ceil(begin), ceil(high)});
         estimate_explain(line, "torch FSDP: root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters",
                          "(%s outside of the layers + 2 layers · %s) · %.3g B, but for what the loss has freed by then",
                          outside, layer, each);
         line->why = "the root is freed after forward or not; DeepSpeed keeps up to 1e9 parameters";
     }
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gathered weights of the first layer",
-                        (struct interval){0, ceil(one), ceil(high)});
+                        (struct estimate_interval){0, ceil(one), ceil(high)});
     estimate_explain(line, "torch FSDP: root unit and the layer that runs; DeepSpeed: stage3_max_live_parameters",
                      "(%s outside of the layers + a layer of %s) · %.3g B", outside, layer, each);
     line->why = "freed when a unit's backward is over or not; DeepSpeed keeps up to 1e9 parameters";
 }
 
-static void add_communication(const struct plan *p, uint64_t stage, const struct shard_sum *n,
+static void add_communication(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,
                               struct estimate_result *r)
 {
-    double unit = shard_layer(p, stage);
+    double unit = estimate_shard_layer(p, stage);
 
-    if (shard_group(p, false) <= 1 && (p->offload == PLAN_OFFLOAD_NONE || p->sharding < PLAN_SHARDING_ZERO2))
+    if (estimate_shard_group(p, false) <= 1 && (p->offload == PLAN_OFFLOAD_NONE || p->sharding < PLAN_SHARDING_ZERO2))
         return; /* nothing comes from elsewhere, or goes there */
     if (p->sharding == PLAN_SHARDING_DDP) {
-        states_buckets(p, n, p->precision->gradients, r);
+        estimate_states_buckets(p, n, p->precision->gradients, r);
         return;
     }
     if (unit <= 0) { /* only a number is known */
-        if (shard_gathers(p))
+        if (estimate_shard_gathers(p))
             estimate_note(r, "the largest layer is not known (give --model): weights gathered for it are left out");
         return;
     }
     add_reduced(p, stage, n, r);
-    if (shard_gathers(p)) states_gathered(p, stage, n, unit_element(p), r);
+    if (estimate_shard_gathers(p)) estimate_states_gathered(p, stage, n, unit_element(p), r);
 }
 
 /* ---------------------------------------------------------------- copies that are multiplied with */
@@ -359,26 +365,27 @@ static bool unknown(const struct plan *p, const struct model_tensor *t)
 /* With checkpointing a layer's copies go with its first forward; those of its second are activations.c's. */
 static bool multiplied_for_backward(const struct plan *p, const struct model_tensor *t)
 {
-    return shard_multiplied(p, t) && (!plan_remakes_layers(p) || t->place != TENSOR_IN_LAYER);
+    return estimate_shard_multiplied(p, t) && (!plan_remakes_layers(p) || t->place != TENSOR_IN_LAYER);
 }
 
 static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct shard_sum n = shard_sum(p, stage, multiplied_for_backward), hidden = shard_sum(p, stage, unknown);
+    struct estimate_shard_sum n = estimate_shard_sum(p, stage, multiplied_for_backward),
+                              hidden = estimate_shard_sum(p, stage, unknown);
     double bytes = ceil(n.all * p->precision->cast_copy);
     struct estimate_line *line;
     char count[UNITS_TEXT];
 
-    format_count(count, units_whole(n.all));
-    if (shard_gathers(p)) return; /* FSDP's MixedPrecision gathers 16-bit weights: states_gathered */
+    units_format_count(count, units_whole(n.all));
+    if (estimate_shard_gathers(p)) return; /* FSDP's MixedPrecision gathers 16-bit weights: estimate_states_gathered */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
-                        (struct interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
+                        (struct estimate_interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
                      "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
     if (hidden.all > 0) line->why = "which parameters are multiplied with is not known";
     if (p->adapter != PLAN_ADAPTER_NONE) return; /* the cache keeps what needs a gradient */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
-                        (struct interval){0, 0, bytes});
+                        (struct estimate_interval){0, 0, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: clear_cache at the outermost region's end",
                      "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
     line->why = "none where autocast ends before backward, as PyTorch's examples do";
@@ -386,23 +393,23 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
 
 static void add_float8(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    double n = shard_sum(p, stage, in_float8).all;
+    double n = estimate_shard_sum(p, stage, in_float8).all;
     struct estimate_line *line;
     char count[UNITS_TEXT];
 
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "float8 weights and their transposes",
-                        (struct interval){ceil(n), ceil(2 * n), ceil(2 * n)});
+                        (struct estimate_interval){ceil(n), ceil(2 * n), ceil(2 * n)});
     estimate_explain(line, "Transformer Engine pytorch/module/linear.py: rowwise for forward, columnwise for backward",
-                     "%s weights of linear layers · 2 · 1 B", format_count(count, units_whole(n)));
+                     "%s weights of linear layers · 2 · 1 B", units_format_count(count, units_whole(n)));
     line->why = "the copy for forward stays where micro-batches share it (is_first_microbatch)";
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "cached float8 weights",
-                        (struct interval){0, 0, ceil(2 * n)});
+                        (struct estimate_interval){0, 0, ceil(2 * n)});
     estimate_explain(line, "Transformer Engine pytorch/module/base.py: get_weight_workspace with a cache",
-                     "%s weights of linear layers · 2 · 1 B", format_count(count, units_whole(n)));
+                     "%s weights of linear layers · 2 · 1 B", units_format_count(count, units_whole(n)));
     line->why = "only with is_first_microbatch (Megatron-LM)";
 }
 
-void states_casts(const struct plan *p, uint64_t stage, struct estimate_result *r)
+void estimate_states_casts(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     if (p->precision->cast == PRECISION_CAST_AUTOCAST) add_autocast(p, stage, r);
     if (p->precision->cast == PRECISION_CAST_FP8) add_float8(p, stage, r);
@@ -410,13 +417,14 @@ void states_casts(const struct plan *p, uint64_t stage, struct estimate_result *
 
 /* ---------------------------------------------------------------- all of it */
 
-static void add_ema(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
+static void add_ema(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
     bool divided = p->sharding == PLAN_SHARDING_ZERO3;
     struct estimate_line *line =
         estimate_add(r, ESTIMATE_EMA, IN_TRAINING, "moving average, float32", EXACTLY(ceil(part_of(n, divided) * 4)));
 
-    states_explain(line, "torch.optim.swa_utils.AveragedModel: a copy of the parameters", p, n, "4 B", divided);
+    estimate_states_explain(line, "torch.optim.swa_utils.AveragedModel: a copy of the parameters", p, n, "4 B",
+                            divided);
 }
 
 static bool trained(const struct plan *p, const struct model_tensor *t)
@@ -425,27 +433,28 @@ static bool trained(const struct plan *p, const struct model_tensor *t)
     return !t->fixed;
 }
 
-static void add_trained(const struct plan *p, uint64_t stage, const struct shard_sum *n, struct estimate_result *r)
+static void add_trained(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,
+                        struct estimate_result *r)
 {
-    struct optimizer_sum sum = {0};
-    struct shard s;
+    struct estimate_optimizer_sum sum = {0};
+    struct estimate_shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++)
-        if (trained(p, &p->model->tensors[i]) && shard_of(p, stage, &p->model->tensors[i], &s))
-            optimizer_take(p, &s, states_element(p), p->sharding == PLAN_SHARDING_DDP ? 1 : shard_group(p, s.expert),
-                           &sum);
+        if (trained(p, &p->model->tensors[i]) && estimate_shard_of(p, stage, &p->model->tensors[i], &s))
+            estimate_optimizer_take(p, &s, estimate_states_element(p),
+                                    p->sharding == PLAN_SHARDING_DDP ? 1 : estimate_shard_group(p, s.expert), &sum);
     add_gradients(p, n, r);
     add_states(p, n, &sum, r);
     add_communication(p, stage, n, r);
-    states_step(p, n, &sum, states_element(p), r);
+    estimate_states_step(p, n, &sum, estimate_states_element(p), r);
 }
 
-struct estimate estimate_floor(const struct model *m, const struct optimizer *optimizer,
-                               const struct precision *precision, bool master_weights)
+struct estimate estimate_floor(const struct model *m, const struct estimate_optimizer *optimizer,
+                               const struct estimate_precision *precision, bool master_weights)
 {
     struct plan p = PLAN_DEFAULT;
-    struct optimizer_sum sum = {0};
-    struct shard s;
+    struct estimate_optimizer_sum sum = {0};
+    struct estimate_shard s;
     uint64_t fixed = 0;
 
     for (size_t i = 0; i < m->tensors_n; i++)
@@ -458,8 +467,8 @@ struct estimate estimate_floor(const struct model *m, const struct optimizer *op
     p.model = m;
     p.optimizer = optimizer;
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (trained(&p, &m->tensors[i]) && shard_of(&p, 0, &m->tensors[i], &s))
-            optimizer_take(&p, &s, e.master ? 4 : precision->weights, 1, &sum);
+        if (trained(&p, &m->tensors[i]) && estimate_shard_of(&p, 0, &m->tensors[i], &s))
+            estimate_optimizer_take(&p, &s, e.master ? 4 : precision->weights, 1, &sum);
     e.total -= e.optimizer;
     e.optimizer = (uint64_t)ceil(sum.states.likely);
     e.total += e.optimizer;
@@ -468,14 +477,14 @@ struct estimate estimate_floor(const struct model *m, const struct optimizer *op
 
 void estimate_states(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct shard_sum n, learning;
+    struct estimate_shard_sum n, learning;
 
     if (p->inference || p->adapter != PLAN_ADAPTER_NONE) /* serving.c; adapters.c */
         return;
-    n = shard_sum(p, stage, NULL);
-    learning = shard_sum(p, stage, trained);
+    n = estimate_shard_sum(p, stage, NULL);
+    learning = estimate_shard_sum(p, stage, trained);
     add_weights(p, &n, r);
     add_trained(p, stage, &learning, r);
     if (p->ema) add_ema(p, &n, r);
-    states_casts(p, stage, r);
+    estimate_states_casts(p, stage, r);
 }

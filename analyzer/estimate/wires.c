@@ -13,7 +13,7 @@
 
 #define RING "ring: Patarasuk and Yuan 2009; NCCL"
 
-const char *const wire_kind_word[WIRE_KINDS_N] = {
+const char *const estimate_wire_kind_word[WIRE_KINDS_N] = {
 #define KIND(id, word) word,
     WIRE_KINDS(KIND)
 #undef KIND
@@ -21,15 +21,15 @@ const char *const wire_kind_word[WIRE_KINDS_N] = {
 
 /* ---------------------------------------------------------------- links */
 
-struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus_used, uint64_t per_node)
+struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, uint64_t gpus_used, uint64_t per_node)
 {
-    struct wire_links l = {.node = 300e9,
-                           .network = WIRES_NETWORK,
-                           .host = 25e9,
-                           .node_name = "NVLink",
-                           .network_name = "network",
-                           .host_name = "PCIe",
-                           .assumed = !gpu};
+    struct estimate_wire_links l = {.node = 300e9,
+                                    .network = WIRES_NETWORK,
+                                    .host = 25e9,
+                                    .node_name = "NVLink",
+                                    .network_name = "network",
+                                    .host_name = "PCIe",
+                                    .assumed = !gpu};
 
     l.per_node = per_node ? per_node : gpu ? (uint64_t)gpu->node : 8;
     uint64_t together = gpus_used < l.per_node ? gpus_used : l.per_node;
@@ -51,7 +51,7 @@ struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus_used, uint64_
 /* ---------------------------------------------------------------- one transfer */
 
 /* How much of S passes a GPU's wires, for n that take part. */
-static double share(enum wire_kind kind, double n)
+static double share(enum estimate_wire_kind kind, double n)
 {
     switch (kind) {
     case WIRE_ALL_REDUCE: return 2 * (n - 1) / n;
@@ -62,7 +62,7 @@ static double share(enum wire_kind kind, double n)
     }
 }
 
-static const char *share_text(enum wire_kind kind)
+static const char *share_text(enum estimate_wire_kind kind)
 {
     return kind == WIRE_ALL_REDUCE ? "2(n-1)/n · " : share(kind, 2) < 1 ? "(n-1)/n · " : "";
 }
@@ -72,14 +72,14 @@ static double seconds(double bytes, double rate)
     return rate > 0 ? bytes / rate : INFINITY;
 }
 
-static void over(const struct wire_links *l, bool inside, struct wire *w)
+static void over(const struct estimate_wire_links *l, bool inside, struct estimate_wire *w)
 {
     w->bandwidth = inside ? l->node : l->network;
     w->link = inside ? l->node_name : l->network_name;
 }
 
 /* Each GPU sends to the others of its machine and to those of other machines, on both wires at once. */
-static void all_to_all(const struct wire_links *l, double g, const char *size, struct wire *w)
+static void all_to_all(const struct estimate_wire_links *l, double g, const char *size, struct estimate_wire *w)
 {
     double n = (double)w->n, near_s = g > 1 ? seconds(w->bytes * (g - 1) / n, l->node) : 0;
     double far_s = seconds(w->bytes * (n - g) / n, l->network);
@@ -91,13 +91,13 @@ static void all_to_all(const struct wire_links *l, double g, const char *size, s
              far ? "(n-g)/n · S/N" : "(g-1)/n · S/B", n, g, size, far ? 'N' : 'B', w->bandwidth / 1e9);
 }
 
-static void across(const struct wire_links *l, double g, struct wire *w)
+static void across(const struct estimate_wire_links *l, double g, struct estimate_wire *w)
 {
     double m = (double)w->nodes;
     char size[UNITS_TEXT];
 
     over(l, g > 1 && l->node < l->network && w->kind != WIRE_SEND, w); /* PCIe can be slower than the network */
-    format_bytes(size, units_whole(w->bytes));
+    units_format_bytes(size, units_whole(w->bytes));
     if (w->kind == WIRE_SEND) {
         w->ring_s = seconds(w->bytes, l->network);
         snprintf(w->formula, sizeof w->formula, "S/N (S %s, N %.4g GB/s)", size, l->network / 1e9);
@@ -114,7 +114,7 @@ static void across(const struct wire_links *l, double g, struct wire *w)
     }
 }
 
-void wire_time(const struct wire_links *l, uint64_t stride, struct wire *w)
+void estimate_wire_time(const struct estimate_wire_links *l, uint64_t stride, struct estimate_wire *w)
 {
     char size[UNITS_TEXT];
     uint64_t inside = w->n; /* of one machine */
@@ -132,7 +132,7 @@ void wire_time(const struct wire_links *l, uint64_t stride, struct wire *w)
         w->bandwidth = host ? l->host : l->node;
         w->link = host ? l->host_name : l->node_name;
         w->ring_s = share(w->kind, (double)w->n) * seconds(w->bytes, w->bandwidth);
-        format_bytes(size, units_whole(w->bytes));
+        units_format_bytes(size, units_whole(w->bytes));
         snprintf(w->formula, sizeof w->formula,
                  *share_text(w->kind) ? "%sS/B (S %s, B %.4g GB/s, n %.0f)" : "%sS/B (S %s, B %.4g GB/s)",
                  share_text(w->kind), size, w->bandwidth / 1e9, (double)w->n);
@@ -147,24 +147,24 @@ void wire_time(const struct wire_links *l, uint64_t stride, struct wire *w)
 
 struct making {
     const struct plan *p;
-    struct wires *out;
+    struct estimate_wires *out;
 };
 
-static void add(struct making *k, enum wire_kind kind, const char *name, double bytes, double times, uint64_t n,
-                uint64_t stride, const char *source)
+static void add(struct making *k, enum estimate_wire_kind kind, const char *name, double bytes, double times,
+                uint64_t n, uint64_t stride, const char *source)
 {
-    struct wires *out = k->out;
+    struct estimate_wires *out = k->out;
     bool host = kind == WIRE_TO_GPU || kind == WIRE_TO_HOST;
 
     if (out->n == WIRES_MAX || !(bytes > 0) || !(times > 0) || (!host && n < 2)) return;
-    struct wire *w = &out->rows[out->n++];
-    *w = (struct wire){.kind = kind, .bytes = bytes, .times = times, .n = n, .source = source};
+    struct estimate_wire *w = &out->rows[out->n++];
+    *w = (struct estimate_wire){.kind = kind, .bytes = bytes, .times = times, .n = n, .source = source};
     snprintf(w->name, sizeof w->name, "%s", name);
-    wire_time(&out->links, stride, w);
+    estimate_wire_time(&out->links, stride, w);
     out->sum_s += w->ring_s;
 }
 
-__attribute__((format(printf, 2, 3))) static void note(struct wires *out, const char *text, ...)
+__attribute__((format(printf, 2, 3))) static void note(struct estimate_wires *out, const char *text, ...)
 {
     va_list arguments;
 
@@ -218,7 +218,7 @@ static struct moved all_trained(const struct plan *p, double params)
 
 static struct moved few_trained(const struct plan *p)
 {
-    struct adapters_moved m = adapters_moved(p, 0);
+    struct estimate_adapters_moved m = estimate_adapters_moved(p, 0);
     double bytes = m.trained * ADAPTERS_BYTES;
 
     return (struct moved){bytes, bytes, m.frozen_bytes + bytes};
@@ -339,7 +339,7 @@ static double active_params(const struct model *m)
 
 /* What the plan's products are computed in on its GPU, and how fast: 0 where the sheet has no figure. bfloat16 on a
  * GPU without it (before Ampere) is computed in float32 on the ordinary cores. */
-static double products(const struct plan *p, enum gpu_rate *rate)
+static double products(const struct plan *p, enum estimate_gpu_rate *rate)
 {
     const double *tflops = p->gpu->tflops;
 
@@ -361,7 +361,7 @@ static void compute(struct making *k)
 {
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
-    enum gpu_rate rate;
+    enum estimate_gpu_rate rate;
     char word[UNITS_TEXT];
     double length = length_of(p);
 
@@ -373,7 +373,7 @@ static void compute(struct making *k)
     double pass = p->inference ? 2 : 6, again = !p->inference && p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0;
     double tokens = (double)p->batch * length * (p->inference ? 1 : passes(p));
     double active = active_params(p->model),
-           products_again = !p->inference && active > 0 ? 2 * act_again(p) / active : 0;
+           products_again = !p->inference && active > 0 ? 2 * estimate_act_recomputed(p) / active : 0;
     double factor = (!p->inference && p->adapter != PLAN_ADAPTER_NONE ? 4 : pass) + again + products_again;
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
     /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
@@ -384,8 +384,8 @@ static void compute(struct making *k)
     k->out->compute_s = (factor * active + (pass + again) * scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,
              "(%.3g · %.3gB active + %.0f · attention's %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9,
-             pass + again, scores / 1e9, format_count(word, units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "",
-             flops_per_s / 1e12, gpu_rate_name[rate]);
+             pass + again, scores / 1e9, units_format_count(word, units_whole(tokens)),
+             split > 1 ? " over tp · pp · cp" : "", flops_per_s / 1e12, estimate_gpu_rate_name[rate]);
 }
 
 static void serving(struct making *k)
@@ -412,7 +412,7 @@ static void serving(struct making *k)
 static void training(struct making *k)
 {
     const struct plan *p = k->p;
-    struct local_params local = estimate_local_params(p, 0);
+    struct estimate_local_params local = estimate_local_params(p, 0);
     /* Context parallel GPUs hold the same weights, of other tokens: they reduce gradients with the data parallel. */
     uint64_t dp = plan_dp(p) * p->cp, inner = p->tp;
     bool adapted = p->adapter != PLAN_ADAPTER_NONE;
@@ -425,20 +425,20 @@ static void training(struct making *k)
         data_parallel(k, "", all_trained(p, local.dense), dp, inner);
         data_parallel(k, " of experts", all_trained(p, local.experts), dp / p->ep, inner * p->ep);
     }
-    struct shard_sum sum = shard_sum(p, 0, NULL);
+    struct estimate_shard_sum sum = estimate_shard_sum(p, 0, NULL);
     double own = p->sharding != PLAN_SHARDING_DDP && sum.all > 0 ? sum.own / sum.all : 1;
     offloaded(k, (struct moved){own * m.gradients, own * m.stepped,
                                 own * (adapted ? m.weights : all * p->precision->weights)});
     between_layers(k);
 }
 
-void wires_make(const struct plan *p, double network, struct wires *out)
+void estimate_wires_build(const struct plan *p, double network, struct estimate_wires *out)
 {
     struct making k = {p, out};
     char rate[UNITS_TEXT];
 
     memset(out, 0, sizeof *out);
-    out->links = wires_links(p->gpu, p->gpus, p->gpus_per_node);
+    out->links = estimate_wires_links(p->gpu, p->gpus, p->gpus_per_node);
     if (network > 0) out->links.network = network;
     if (p->inference)
         serving(&k);
@@ -448,5 +448,6 @@ void wires_make(const struct plan *p, double network, struct wires *out)
     compute(&k);
     if (out->links.assumed) note(out, "No --gpu: NVLink as on A100, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
     if (p->gpu && p->gpu->reach == 2 && p->gpus > 1)
-        note(out, "A bridge between two of these GPUs would carry %s a direction.", format_rate(rate, p->gpu->nvlink));
+        note(out, "A bridge between two of these GPUs would carry %s a direction.",
+             units_format_rate(rate, p->gpu->nvlink));
 }

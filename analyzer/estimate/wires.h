@@ -32,12 +32,12 @@
     KIND(TO_HOST, "GPU to host")
 /* clang-format on */
 #define KIND(id, word) WIRE_##id,
-enum wire_kind { WIRE_KINDS(KIND) WIRE_KINDS_N };
+enum estimate_wire_kind { WIRE_KINDS(KIND) WIRE_KINDS_N };
 #undef KIND
-extern const char *const wire_kind_word[WIRE_KINDS_N];
+extern const char *const estimate_wire_kind_word[WIRE_KINDS_N];
 
 /* Links, bytes/s a direction; 0: there is none. */
-struct wire_links {
+struct estimate_wire_links {
     double node;                                      /* of a GPU to the others of its machine */
     double network;                                   /* of a GPU to other machines: its share of their network cards */
     double host;                                      /* to the host's pinned memory */
@@ -56,10 +56,10 @@ struct wire_links {
 
 /* Those of a GPU; NULL: NVLink of A100 and PCIe 4.0. `gpus` in all, `per_node` 0: as it is rented. NVLink
  * counts where it joins all GPUs of a machine that are used; a bridge does not. */
-struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus, uint64_t per_node);
+struct estimate_wire_links estimate_wires_links(const struct estimate_gpu *gpu, uint64_t gpus, uint64_t per_node);
 
-struct wire {
-    enum wire_kind kind;
+struct estimate_wire {
+    enum estimate_wire_kind kind;
     char name[48];     /* what is moved: "gradients" */
     double bytes;      /* of one GPU, each time */
     double times;      /* a step */
@@ -75,9 +75,9 @@ struct wire {
 
 enum { WIRES_MAX = 24, WIRES_NOTES_MAX = 6 };
 
-struct wires {
-    struct wire_links links;
-    struct wire rows[WIRES_MAX];
+struct estimate_wires {
+    struct estimate_wire_links links;
+    struct estimate_wire rows[WIRES_MAX];
     size_t n;
     double sum_s;      /* of ring_s; in inference of the prompt's */
     double compute_s;  /* the step's matrix products at the GPU's full rate; 0: not known */
@@ -88,10 +88,10 @@ struct wires {
 
 /* One transfer: fills bandwidth, link, both times and the formula from kind, bytes, times and n. `stride`:
  * its members are every stride-th GPU (tensor parallel ones are neighbours). */
-void wire_time(const struct wire_links *links, uint64_t stride, struct wire *w);
+void estimate_wire_time(const struct estimate_wire_links *links, uint64_t stride, struct estimate_wire *w);
 
 /* What the plan moves in a step (in inference: for one forward pass of the prompt and for one token), on the
- * fullest GPU. No rows where nothing is moved. `network` bytes/s a GPU, 0: as wires_links has it. */
-void wires_make(const struct plan *p, double network, struct wires *out);
+ * fullest GPU. No rows where nothing is moved. `network` bytes/s a GPU, 0: as estimate_wires_links has it. */
+void estimate_wires_build(const struct plan *p, double network, struct estimate_wires *out);
 
 #endif

@@ -5,18 +5,18 @@
 #include "analyzer/export/export.h"
 #include "analyzer/symbol/symbol.h"
 
-struct export_wish {
+struct export_request {
     const char *at;        /* "peak", "oom", "end", seconds; NULL the default */
     int device, pid, rank; /* -1: any */
-    const char *what;      /* of the whole run: a word of GS_PROFILES, NULL what the format shows */
+    const char *what;      /* of the whole run: a word of PROFILE_KINDS, NULL what the format shows */
 };
 
 /* Opens `path` and fills in e->run, process, devices and moment_ns; says on stderr what it chose. An
  * exit code, after a line on stderr. The caller closes e->run where there is one. */
-int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols, struct gs_export *e);
+int export_choose(const struct export_request *w, const char *path, struct symbolizer *symbols, struct export *e);
 
 /* The same for a format of the whole run: fills in e->run, what, at_ns and device. */
-int export_choose_run(const struct export_wish *w, char **paths, size_t n, struct symbolizer *symbols,
-                      struct gs_export_run *e);
+int export_choose_run(const struct export_request *w, char **paths, size_t n, struct symbolizer *symbols,
+                      struct export_run *e);
 
 #endif

@@ -16,15 +16,15 @@ enum { STEPS_MOST = 20000, STEPS_TRACK = 2000000000 };
 
 /* --- who is who ---------------------------------------------------------------------------------- */
 
-static void place_processes(struct gs_chrome *c)
+static void place_processes(struct export_chrome *c)
 {
     size_t n;
-    const struct gs_process *p = gs_run_processes(c->e->run, &n);
-    int64_t first = GS_NEVER;
-    c->offset_ns = gs_realloc(NULL, n, sizeof *c->offset_ns);
-    c->pid = gs_realloc(NULL, n, sizeof *c->pid);
+    const struct run_process *p = run_processes(c->e->run, &n);
+    int64_t first = RUN_NEVER;
+    c->offset_ns = arena_realloc(NULL, n, sizeof *c->offset_ns);
+    c->pid = arena_realloc(NULL, n, sizeof *c->pid);
     for (size_t i = 0; i < n; i++) {
-        first = p[i].start_real_ns != GS_UNKNOWN && p[i].start_real_ns < first ? p[i].start_real_ns : first;
+        first = p[i].start_real_ns != RUN_UNKNOWN && p[i].start_real_ns < first ? p[i].start_real_ns : first;
     }
     for (size_t i = 0; i < n; i++) {
         bool twice = false;
@@ -32,13 +32,13 @@ static void place_processes(struct gs_chrome *c)
             twice = twice || p[j].pid == p[i].pid;
         }
         c->pid[i] = twice ? 1000000000 + (int64_t)i : p[i].pid;
-        c->offset_ns[i] = p[i].start_real_ns == GS_UNKNOWN ? 0 : gs_add(p[i].start_real_ns, -first);
+        c->offset_ns[i] = p[i].start_real_ns == RUN_UNKNOWN ? 0 : arena_add_capped(p[i].start_real_ns, -first);
     }
 }
 
-static void metadata(struct gs_chrome *c, uint32_t process, const char *what, const char *text)
+static void metadata(struct export_chrome *c, uint32_t process, const char *what, const char *text)
 {
-    gs_chrome_event(c, 'M', process, GS_UNKNOWN);
+    export_chrome_event(c, 'M', process, RUN_UNKNOWN);
     fprintf(c->out, ",\"name\":\"%s\",\"args\":{\"name\":", what);
     json_out_text(c->out, text);
     fputs("}}", c->out);
@@ -54,38 +54,38 @@ static const char *without_folder(const char *command)
     return at;
 }
 
-static void name_processes(struct gs_chrome *c)
+static void name_processes(struct export_chrome *c)
 {
     size_t n;
-    const struct gs_process *p = gs_run_processes(c->e->run, &n);
+    const struct run_process *p = run_processes(c->e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
         char name[512], rank[32] = "", command[128], host[128];
-        if (p[i].rank != GS_UNKNOWN) {
+        if (p[i].rank != RUN_UNKNOWN) {
             snprintf(rank, sizeof rank, "rank %lld: ", (long long)p[i].rank);
         }
-        term_clean(command, sizeof command, without_folder(p[i].command ? p[i].command : ""), true);
-        term_clean(host, sizeof host, p[i].host ? p[i].host : "", true);
+        terminal_clean(command, sizeof command, without_folder(p[i].command ? p[i].command : ""), true);
+        terminal_clean(host, sizeof host, p[i].host ? p[i].host : "", true);
         snprintf(name, sizeof name, "%s%s on %s", rank, *command ? command : "a process",
                  *host ? host : "an unknown host");
         metadata(c, i, "process_name", name);
-        gs_chrome_event(c, 'M', i, GS_UNKNOWN);
+        export_chrome_event(c, 'M', i, RUN_UNKNOWN);
         fprintf(c->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%lld}}",
-                (long long)(p[i].rank != GS_UNKNOWN ? p[i].rank : (int64_t)i));
+                (long long)(p[i].rank != RUN_UNKNOWN ? p[i].rank : (int64_t)i));
     }
 }
 
-static void name_threads(struct gs_chrome *c)
+static void name_threads(struct export_chrome *c)
 {
     size_t n;
-    const struct gs_thread *t = gs_run_threads(c->e->run, &n);
+    const struct run_thread *t = run_threads(c->e->run, &n);
     for (size_t i = 0; i < n; i++) {
         char name[256];
-        *gs_map_at(&c->tids, (uint64_t)t[i].process << 32 | t[i].number) = (uint32_t)i + 1;
+        *map_at(&c->tids, (uint64_t)t[i].process << 32 | t[i].number) = (uint32_t)i + 1;
         if (t[i].name && *t[i].name) {
-            gs_chrome_event(c, 'M', t[i].process, GS_UNKNOWN);
-            gs_chrome_thread(c, t[i].process, t[i].number);
+            export_chrome_event(c, 'M', t[i].process, RUN_UNKNOWN);
+            export_chrome_thread(c, t[i].process, t[i].number);
             fputs(",\"name\":\"thread_name\",\"args\":{\"name\":", c->out);
-            json_out_text(c->out, term_clean(name, sizeof name, t[i].name, true));
+            json_out_text(c->out, terminal_clean(name, sizeof name, t[i].name, true));
             fputs("}}", c->out);
         }
     }
@@ -93,67 +93,67 @@ static void name_threads(struct gs_chrome *c)
 
 /* --- moments ------------------------------------------------------------------------------------- */
 
-static void number(struct gs_chrome *c, const char *key, int64_t value)
+static void put_int(struct export_chrome *c, const char *key, int64_t value)
 {
-    if (value != GS_UNKNOWN) {
+    if (value != RUN_UNKNOWN) {
         fprintf(c->out, ",\"%s\":%lld", key, (long long)value);
     }
 }
 
-static void write_ooms(struct gs_chrome *c)
+static void write_ooms(struct export_chrome *c)
 {
     size_t n;
-    const struct gs_oom *o = gs_run_ooms(c->e->run, &n);
+    const struct run_oom *o = run_ooms(c->e->run, &n);
     for (size_t i = 0; i < n; i++) {
         char bytes[UNITS_TEXT], site[512];
-        struct gs_site at = gs_site_of(c->e->run, o[i].stack, &c->helpers);
-        gs_chrome_event(c, 'i', o[i].process, o[i].time_ns);
-        gs_chrome_thread(c, o[i].process, o[i].thread);
+        struct result_site at = site_of(c->e->run, o[i].stack, &c->helpers);
+        export_chrome_event(c, 'i', o[i].process, o[i].time_ns);
+        export_chrome_thread(c, o[i].process, o[i].thread);
         fprintf(c->out, ",\"s\":\"p\",\"cat\":\"oom\",\"name\":\"%s: %s requested\",\"args\":{\"device\":%d",
                 o[i].fatal ? "out of memory" : "allocation failed",
-                o[i].requested_bytes >= 0 ? format_bytes(bytes, (uint64_t)o[i].requested_bytes) : "unknown",
+                o[i].requested_bytes >= 0 ? units_format_bytes(bytes, (uint64_t)o[i].requested_bytes) : "unknown",
                 o[i].device);
-        number(c, "requested_bytes", o[i].requested_bytes);
-        number(c, "free_bytes", o[i].free_bytes);
-        number(c, "total_bytes", o[i].total_bytes);
+        put_int(c, "requested_bytes", o[i].requested_bytes);
+        put_int(c, "free_bytes", o[i].free_bytes);
+        put_int(c, "total_bytes", o[i].total_bytes);
         if (at.known) {
-            gs_chrome_text(c, "site", gs_site_text(&at, site, sizeof site));
+            export_chrome_text(c, "site", site_text(&at, site, sizeof site));
         }
         fputs("}}", c->out);
     }
 }
 
-static void write_retries(struct gs_chrome *c, const struct gs_report *r)
+static void write_retries(struct export_chrome *c, const struct result_report *r)
 {
     for (size_t i = 0; i < r->retries_n; i++) {
-        const struct gs_retry *t = &r->retries[i];
+        const struct result_retry *t = &r->retries[i];
         char site[512];
-        gs_chrome_event(c, 'i', t->process, gs_export_ns(t->time_s));
+        export_chrome_event(c, 'i', t->process, export_ns(t->time_s));
         fprintf(c->out,
                 ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"retry\",\"name\":\"allocation retried\",\"args\":{\"device\":%d",
                 (long long)c->pid[t->process], t->device);
-        number(c, "requested_bytes", t->requested_bytes);
-        number(c, "freed_bytes", t->freed_bytes);
+        put_int(c, "requested_bytes", t->requested_bytes);
+        put_int(c, "freed_bytes", t->freed_bytes);
         if (t->stack.site.known) {
-            gs_chrome_text(c, "site", gs_site_text(&t->stack.site, site, sizeof site));
+            export_chrome_text(c, "site", site_text(&t->stack.site, site, sizeof site));
         }
         fputs("}}", c->out);
     }
 }
 
-static void write_flushes(struct gs_chrome *c, const struct gs_report *r)
+static void write_flushes(struct export_chrome *c, const struct result_report *r)
 {
     for (size_t i = 0; i < r->flushes_n; i++) {
-        const struct gs_cache_flush *f = &r->flushes[i];
+        const struct allocator_cache_flush *f = &r->flushes[i];
         for (size_t k = 0; k < f->times_n; k++) {
             char site[512];
-            gs_chrome_event(c, 'i', f->process, f->times_ns[k]);
+            export_chrome_event(c, 'i', f->process, f->times_ns[k]);
             fprintf(c->out,
                     ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"flush\",\"name\":\"cache given back (%s)\","
                     "\"args\":{\"device\":%d",
-                    (long long)c->pid[f->process], gs_flush_word(f->kind), f->device);
+                    (long long)c->pid[f->process], allocator_flush_word(f->kind), f->device);
             if (f->site.known) {
-                gs_chrome_text(c, "site", gs_site_text(&f->site, site, sizeof site));
+                export_chrome_text(c, "site", site_text(&f->site, site, sizeof site));
             }
             fputs("}}", c->out);
         }
@@ -161,24 +161,24 @@ static void write_flushes(struct gs_chrome *c, const struct gs_report *r)
 }
 
 /* The program's own steps, on a track of their own. */
-static void write_steps(struct gs_chrome *c, const struct gs_report *r)
+static void write_steps(struct export_chrome *c, const struct result_report *r)
 {
     for (size_t i = 0; i < r->steps_n; i++) {
-        const struct gs_steps *s = r->steps[i];
+        const struct step_list *s = r->steps[i];
         char name[512];
         if (s->n > STEPS_MOST) {
             continue;
         }
-        gs_chrome_event(c, 'M', s->process, GS_UNKNOWN);
+        export_chrome_event(c, 'M', s->process, RUN_UNKNOWN);
         fprintf(c->out, ",\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", STEPS_TRACK);
         snprintf(name, sizeof name, "steps: %.400s", s->by);
-        json_out_text(c->out, term_clean(name, sizeof name, name, true));
+        json_out_text(c->out, terminal_clean(name, sizeof name, name, true));
         fputs("}}", c->out);
         for (size_t k = 0; k < s->n; k++) {
-            int64_t start = gs_step_start(s, k);
-            gs_chrome_event(c, 'X', s->process, start);
+            int64_t start = step_start_ns(s, k);
+            export_chrome_event(c, 'X', s->process, start);
             fputs(",\"dur\":", c->out);
-            gs_chrome_us(c->out, gs_step_start(s, k + 1) - start);
+            export_chrome_us(c->out, step_start_ns(s, k + 1) - start);
             fprintf(c->out, ",\"tid\":%d,\"cat\":\"step\",\"name\":\"step %zu\"}", STEPS_TRACK, k);
         }
     }
@@ -186,21 +186,21 @@ static void write_steps(struct gs_chrome *c, const struct gs_report *r)
 
 /* --- the whole ----------------------------------------------------------------------------------- */
 
-static bool write_report(struct gs_chrome *c, char *error, size_t error_size)
+static bool write_report(struct export_chrome *c, char *error, size_t error_size)
 {
-    struct gs_options options = {.top = 10000};
-    struct gs_report *r = gs_report_build(c->e->run, &options, error, error_size);
+    struct run_options options = {.top = 10000};
+    struct result_report *r = report_build(c->e->run, &options, error, error_size);
     if (!r) {
         return false;
     }
     write_retries(c, r);
     write_flushes(c, r);
     write_steps(c, r);
-    gs_report_free(r);
+    report_free(r);
     return true;
 }
 
-static void say(struct gs_chrome *c)
+static void say(struct export_chrome *c)
 {
     size_t at = 0;
     char took[UNITS_TEXT], *said = c->e->said;
@@ -211,12 +211,12 @@ static void say(struct gs_chrome *c)
                                           c->buckets)
                                : snprintf(said, size, "memory after each allocation and free"));
     if (c->slices_left) {
-        at +=
-            (size_t)snprintf(said + at, size - at,
-                             "; of %llu waits and copies the longest %llu are there, %llu others took "
-                             "%s together",
-                             (unsigned long long)(c->slices + c->slices_left), (unsigned long long)c->slices,
-                             (unsigned long long)c->slices_left, format_seconds(took, (double)c->slices_left_ns / 1e9));
+        at += (size_t)snprintf(said + at, size - at,
+                               "; of %llu waits and copies the longest %llu are there, %llu others took "
+                               "%s together",
+                               (unsigned long long)(c->slices + c->slices_left), (unsigned long long)c->slices,
+                               (unsigned long long)c->slices_left,
+                               units_format_seconds(took, (double)c->slices_left_ns / 1e9));
     }
     if (c->marks_left) {
         snprintf(said + at, size - at, "; of %llu NVTX ranges the longest %llu are there",
@@ -224,16 +224,16 @@ static void say(struct gs_chrome *c)
     }
 }
 
-bool gs_export_chrome(struct gs_export_run *e, char *error, size_t error_size)
+bool export_chrome(struct export_run *e, char *error, size_t error_size)
 {
-    struct gs_chrome c = {.e = e, .out = e->out};
-    gs_site_helpers(e->run, &c.helpers);
+    struct export_chrome c = {.e = e, .out = e->out};
+    site_helpers(e->run, &c.helpers);
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", e->out);
     place_processes(&c);
     name_processes(&c);
     name_threads(&c);
-    bool ok = write_report(&c, error, error_size) && gs_chrome_memory(&c, error, error_size) &&
-              gs_chrome_calls(&c, error, error_size);
+    bool ok = write_report(&c, error, error_size) && export_chrome_memory(&c, error, error_size) &&
+              export_chrome_calls(&c, error, error_size);
     write_ooms(&c);
     say(&c);
     fprintf(e->out, "\n],\"otherData\":{\"exporter\":\"gpuspy %s\",\"recording\":", GPUSPY_VERSION);
@@ -244,9 +244,9 @@ bool gs_export_chrome(struct gs_export_run *e, char *error, size_t error_size)
     free(c.offset_ns);
     free(c.pid);
     free(c.site);
-    gs_map_free(&c.tids);
-    gs_map_free(&c.sites);
-    gs_map_free(&c.helpers);
-    gs_arena_free(&c.arena);
+    map_free(&c.tids);
+    map_free(&c.sites);
+    map_free(&c.helpers);
+    arena_free(&c.arena);
     return ok;
 }

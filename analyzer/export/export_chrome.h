@@ -5,18 +5,18 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/export/export.h"
 
-struct gs_chrome {
-    struct gs_export_run *e;
+struct export_chrome {
+    struct export_run *e;
     FILE *out;
-    int64_t *offset_ns;  /* by process: its start after the first one's */
-    int64_t *pid;        /* by process: its own, or another where two have the same */
-    bool begun;          /* an event stands before */
-    struct gs_map tids;  /* process, the recorder's thread number → index + 1 into gs_run_threads */
-    struct gs_map sites; /* stack → number */
+    int64_t *offset_ns; /* by process: its start after the first one's */
+    int64_t *pid;       /* by process: its own, or another where two have the same */
+    bool begun;         /* an event stands before */
+    struct map tids;    /* process, the recorder's thread number → index + 1 into run_threads */
+    struct map sites;   /* stack → number */
     const char **site;
     size_t site_n, site_cap;
-    struct gs_map helpers; /* of the run, see site.h */
-    struct gs_arena arena;
+    struct map helpers; /* of the run, see site.h */
+    struct arena arena;
     uint64_t slices, slices_left; /* waits and copies; those that were left out */
     int64_t slices_left_ns;       /* and what they took together */
     uint64_t marks, marks_left;
@@ -25,17 +25,17 @@ struct gs_chrome {
 };
 
 /* "{"ph":"X","pid":1,"ts":12.345": the caller goes on with members and "}". */
-void gs_chrome_event(struct gs_chrome *c, char phase, uint32_t process, int64_t time_ns);
+void export_chrome_event(struct export_chrome *c, char phase, uint32_t process, int64_t time_ns);
 /* ,"tid":N */
-void gs_chrome_thread(struct gs_chrome *c, uint32_t process, uint32_t thread);
+void export_chrome_thread(struct export_chrome *c, uint32_t process, uint32_t thread);
 /* 12345 ns are 12.345 */
-void gs_chrome_us(FILE *out, int64_t ns);
+void export_chrome_us(FILE *out, int64_t ns);
 /* ,"key":"text" */
-void gs_chrome_text(struct gs_chrome *c, const char *key, const char *text);
+void export_chrome_text(struct export_chrome *c, const char *key, const char *text);
 
 /* export_chrome_memory.c: counters. */
-bool gs_chrome_memory(struct gs_chrome *c, char *error, size_t error_size);
+bool export_chrome_memory(struct export_chrome *c, char *error, size_t error_size);
 /* export_chrome_calls.c: slices of waits, copies and marks. */
-bool gs_chrome_calls(struct gs_chrome *c, char *error, size_t error_size);
+bool export_chrome_calls(struct export_chrome *c, char *error, size_t error_size);
 
 #endif

@@ -28,7 +28,7 @@ static void count(struct lengths *l, int64_t ns)
 {
     unsigned c = class_of(ns);
     l->n[c]++;
-    l->ns[c] = gs_add(l->ns[c], ns > 0 ? ns : 0);
+    l->ns[c] = arena_add_capped(l->ns[c], ns > 0 ? ns : 0);
 }
 
 /* The lowest class that is there: with all above it they are at most `most`. */
@@ -42,13 +42,13 @@ static unsigned choose(const struct lengths *l, uint64_t most, uint64_t *in, uin
     }
     for (unsigned i = 0; i < least; i++) {
         *out += l->n[i];
-        *out_ns = gs_add(*out_ns, l->ns[i]);
+        *out_ns = arena_add_capped(*out_ns, l->ns[i]);
     }
     return least;
 }
 
 struct calls {
-    struct gs_chrome *c;
+    struct export_chrome *c;
     struct lengths lengths;
     bool writing;
     unsigned least;
@@ -56,16 +56,16 @@ struct calls {
     uint64_t ranges; /* ids of those that need not nest */
 };
 
-static const char *site_of(struct gs_chrome *c, uint32_t stack)
+static const char *site_name(struct export_chrome *c, uint32_t stack)
 {
-    uint32_t *at = gs_map_at(&c->sites, stack);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&c->sites, stack);
+    if (*at == MAP_NEW) {
         char text[512], clean[512];
-        struct gs_site site = gs_site_of(c->e->run, stack, &c->helpers);
+        struct result_site site = site_of(c->e->run, stack, &c->helpers);
         *at = (uint32_t)c->site_n;
-        *GS_PUSH(c->site, c->site_n, c->site_cap) =
-            site.known ? gs_arena_printf(&c->arena, "%s",
-                                         term_clean(clean, sizeof clean, gs_site_text(&site, text, sizeof text), true))
+        *ARENA_PUSH(c->site, c->site_n, c->site_cap) =
+            site.known ? arena_printf(&c->arena, "%s",
+                                      terminal_clean(clean, sizeof clean, site_text(&site, text, sizeof text), true))
                        : NULL;
     }
     return c->site[*at];
@@ -73,25 +73,25 @@ static const char *site_of(struct gs_chrome *c, uint32_t stack)
 
 static void slice(struct calls *s, uint32_t process, uint32_t thread, int64_t start, int64_t ns)
 {
-    gs_chrome_event(s->c, 'X', process, start);
+    export_chrome_event(s->c, 'X', process, start);
     fputs(",\"dur\":", s->c->out);
-    gs_chrome_us(s->c->out, ns);
-    gs_chrome_thread(s->c, process, thread);
+    export_chrome_us(s->c->out, ns);
+    export_chrome_thread(s->c, process, thread);
 }
 
 static void end_args(struct calls *s, uint32_t stack)
 {
-    const char *site = site_of(s->c, stack);
+    const char *site = site_name(s->c, stack);
     if (site) {
-        gs_chrome_text(s->c, "site", site);
+        export_chrome_text(s->c, "site", site);
     }
     fputs("}}", s->c->out);
 }
 
 /* Counted in the first pass, written in the second. */
-static bool wanted(struct calls *s, int device, int64_t ns)
+static bool is_chosen(struct calls *s, int device, int64_t ns)
 {
-    if (!gs_export_device_wanted(s->c->e, device)) {
+    if (!export_includes_device(s->c->e, device)) {
         return false;
     }
     if (!s->writing) {
@@ -100,44 +100,44 @@ static bool wanted(struct calls *s, int device, int64_t ns)
     return s->writing && class_of(ns) >= s->least;
 }
 
-static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
+static void slices_on_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct calls *s = self;
     FILE *out = s->c->out;
-    if (copy && wanted(s, copy->device, copy->blocked_ns)) {
-        const char *direction = gs_direction_word(copy->direction);
+    if (copy && is_chosen(s, copy->device, copy->blocked_ns)) {
+        const char *direction = run_direction_word(copy->direction);
         slice(s, copy->process, copy->thread, copy->start_ns, copy->blocked_ns);
         fprintf(out, ",\"cat\":\"copy\",\"name\":\"copy %s\",\"args\":{\"bytes\":%lld,\"device\":%d,\"async\":%s",
                 direction, (long long)copy->bytes, copy->device, copy->async ? "true" : "false");
-        gs_chrome_text(s->c, "api", gs_run_api(s->c->e->run, copy->process, copy->api));
+        export_chrome_text(s->c, "api", run_api_name(s->c->e->run, copy->process, copy->api));
         end_args(s, copy->stack);
-    } else if (sync && wanted(s, sync->device, sync->blocked_ns)) {
+    } else if (sync && is_chosen(s, sync->device, sync->blocked_ns)) {
         slice(s, sync->process, sync->thread, sync->start_ns, sync->blocked_ns);
-        fprintf(out, ",\"cat\":\"wait\",\"name\":\"wait for %s\",\"args\":{\"device\":%d", gs_sync_word(sync->kind),
+        fprintf(out, ",\"cat\":\"wait\",\"name\":\"wait for %s\",\"args\":{\"device\":%d", run_sync_word(sync->kind),
                 sync->device);
-        gs_chrome_text(s->c, "api", gs_run_api(s->c->e->run, sync->process, sync->api));
+        export_chrome_text(s->c, "api", run_api_name(s->c->e->run, sync->process, sync->api));
         end_args(s, sync->stack);
     }
 }
 
 /* --- marks --------------------------------------------------------------------------------------- */
 
-static void finish_mark(struct calls *s, const struct gs_mark *m)
+static void finish_mark(struct calls *s, const struct run_mark *m)
 {
-    gs_chrome_text(s->c, "name",
-                   m->full                             ? m->full
-                   : m->kind == GS_MARK_PROFILER_START ? "cudaProfilerStart"
-                   : m->kind == GS_MARK_PROFILER_STOP  ? "cudaProfilerStop"
-                                                       : "");
+    export_chrome_text(s->c, "name",
+                       m->full                             ? m->full
+                       : m->kind == GS_MARK_PROFILER_START ? "cudaProfilerStart"
+                       : m->kind == GS_MARK_PROFILER_STOP  ? "cudaProfilerStop"
+                                                           : "");
     if (m->domain) {
         fputs(",\"args\":{\"kind\":\"nvtx\"", s->c->out);
-        gs_chrome_text(s->c, "domain", m->domain);
+        export_chrome_text(s->c, "domain", m->domain);
         fputs("}", s->c->out);
     }
     fputs("}", s->c->out);
 }
 
-static void write_mark(struct calls *s, const struct gs_mark *m, int64_t end)
+static void write_mark(struct calls *s, const struct run_mark *m, int64_t end)
 {
     FILE *out = s->c->out;
     if (m->kind == GS_MARK_PUSH) {
@@ -147,25 +147,25 @@ static void write_mark(struct calls *s, const struct gs_mark *m, int64_t end)
     } else if (m->kind == GS_MARK_START) { /* these may lie across one another */
         s->ranges++;
         for (int i = 0; i < 2; i++) {
-            gs_chrome_event(s->c, i ? 'e' : 'b', s->process, i ? end : m->start_ns);
-            gs_chrome_thread(s->c, s->process, m->thread);
+            export_chrome_event(s->c, i ? 'e' : 'b', s->process, i ? end : m->start_ns);
+            export_chrome_thread(s->c, s->process, m->thread);
             fprintf(out, ",\"cat\":\"nvtx\",\"id\":%llu", (unsigned long long)s->ranges);
             finish_mark(s, m);
         }
     } else {
-        gs_chrome_event(s->c, 'i', s->process, m->start_ns);
-        gs_chrome_thread(s->c, s->process, m->thread);
+        export_chrome_event(s->c, 'i', s->process, m->start_ns);
+        export_chrome_thread(s->c, s->process, m->thread);
         fputs(",\"s\":\"t\",\"cat\":\"nvtx\"", out);
         finish_mark(s, m);
     }
 }
 
-static void on_mark(void *self, const struct gs_mark *m)
+static void slices_on_mark(void *self, const struct run_mark *m)
 {
     size_t n;
     struct calls *s = self;
-    int64_t end = gs_run_processes(s->c->e->run, &n)[s->process].end_ns;
-    end = m->end_ns != GS_NEVER ? m->end_ns : end > m->start_ns ? end : m->start_ns;
+    int64_t end = run_processes(s->c->e->run, &n)[s->process].end_ns;
+    end = m->end_ns != RUN_NEVER ? m->end_ns : end > m->start_ns ? end : m->start_ns;
     if (!s->writing) {
         count(&s->lengths, end - m->start_ns);
     } else if (class_of(end - m->start_ns) >= s->least) {
@@ -178,23 +178,23 @@ static bool each_mark(struct calls *s, bool writing, char *error, size_t error_s
     size_t n;
     bool ok = true;
     s->writing = writing;
-    gs_run_processes(s->c->e->run, &n);
+    run_processes(s->c->e->run, &n);
     for (s->process = 0; ok && s->process < n; s->process++) {
-        ok = gs_run_each_mark(s->c->e->run, s->process, on_mark, s, error, error_size);
+        ok = run_each_mark(s->c->e->run, s->process, slices_on_mark, s, error, error_size);
     }
     return ok;
 }
 
-bool gs_chrome_calls(struct gs_chrome *c, char *error, size_t error_size)
+bool export_chrome_calls(struct export_chrome *c, char *error, size_t error_size)
 {
     struct calls s = {.c = c};
     int64_t ignored;
-    if (!gs_run_calls(c->e->run, on_call, &s, error, error_size)) {
+    if (!run_each_call(c->e->run, slices_on_call, &s, error, error_size)) {
         return false;
     }
     s.least = choose(&s.lengths, SLICES_MOST, &c->slices, &c->slices_left, &c->slices_left_ns);
     s.writing = true;
-    if (!gs_run_calls(c->e->run, on_call, &s, error, error_size)) {
+    if (!run_each_call(c->e->run, slices_on_call, &s, error, error_size)) {
         return false;
     }
     memset(&s.lengths, 0, sizeof s.lengths);

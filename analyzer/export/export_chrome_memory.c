@@ -13,7 +13,7 @@ enum { POINTS_ALL = 30000, POINTS_MOST = 400000, PARTS_LEAST = 200, PARTS_MOST =
 
 struct point {
     int64_t time_ns, total;
-    int64_t by[GS_CATEGORIES_N];
+    int64_t by[RESULT_CATEGORIES_N];
 };
 
 struct part {
@@ -24,26 +24,27 @@ struct part {
 struct line { /* by series */
     struct point now;
     struct part *parts; /* NULL: each point is written */
-    bool used[GS_CATEGORIES_N];
+    bool used[RESULT_CATEGORIES_N];
 };
 
 struct memory {
-    struct gs_chrome *c;
-    struct gs_categorizer *categorizer;
-    struct gs_uses *uses;
+    struct export_chrome *c;
+    struct category_finder *categorizer;
+    struct category_uses *uses;
     struct line *lines;
     size_t lines_cap;
     int64_t end_ns, last_alloc_ns; /* of the process now replayed */
     bool each;
 };
 
-static const char *const series_names[GS_SERIES_LAYERS] = {
-    [GS_SERIES_DEVICE] = "device memory", [GS_SERIES_TENSOR] = "tensors",          [GS_SERIES_PINNED] = "pinned memory",
-    [GS_SERIES_HOST] = "CPU tensors",     [GS_SERIES_SHARED] = "shared by others", [GS_SERIES_GRAPH] = "graphs"};
+static const char *const series_names[RUN_SERIES_LAYERS] = {
+    [RUN_SERIES_DEVICE] = "device memory",    [RUN_SERIES_TENSOR] = "tensors",
+    [RUN_SERIES_PINNED] = "pinned memory",    [RUN_SERIES_HOST] = "CPU tensors",
+    [RUN_SERIES_SHARED] = "shared by others", [RUN_SERIES_GRAPH] = "graphs"};
 
 static void begin(struct memory *m, uint32_t process, int64_t time_ns, int device)
 {
-    gs_chrome_event(m->c, 'C', process, time_ns);
+    export_chrome_event(m->c, 'C', process, time_ns);
     if (device >= 0) {
         fprintf(m->c->out, ",\"name\":\"GPU %d ", device);
     } else {
@@ -51,20 +52,20 @@ static void begin(struct memory *m, uint32_t process, int64_t time_ns, int devic
     }
 }
 
-static void write_point(struct memory *m, const struct gs_series *s, const struct line *l, const struct point *p)
+static void write_point(struct memory *m, const struct run_series *s, const struct line *l, const struct point *p)
 {
     FILE *out = m->c->out;
     const char *comma = "";
     begin(m, s->process, p->time_ns, s->device);
     fprintf(out, "%s\",\"args\":{\"bytes\":%lld}}", series_names[s->layer], (long long)p->total);
-    if (s->layer != GS_SERIES_TENSOR) {
+    if (s->layer != RUN_SERIES_TENSOR) {
         return;
     }
     begin(m, s->process, p->time_ns, s->device);
     fprintf(out, "%s:\",\"args\":{", series_names[s->layer]);
-    for (int i = 0; i < GS_CATEGORIES_N; i++) {
+    for (int i = 0; i < RESULT_CATEGORIES_N; i++) {
         if (l->used[i]) {
-            fprintf(out, "%s\"%s\":%lld", comma, gs_category_word((enum gs_category)i), (long long)p->by[i]);
+            fprintf(out, "%s\"%s\":%lld", comma, result_category_word((enum result_category)i), (long long)p->by[i]);
             comma = ",";
         }
     }
@@ -82,18 +83,18 @@ static void keep(struct memory *m, struct line *l)
     p->used = true;
 }
 
-static void change(struct memory *m, const struct gs_lifetime *life, const struct gs_series *s, int64_t time_ns,
+static void change(struct memory *m, const struct run_lifetime *life, const struct run_series *s, int64_t time_ns,
                    int64_t bytes)
 {
-    struct line *l = GS_REACH(m->lines, life->series, m->lines_cap);
-    enum gs_category category = GS_CATEGORY_UNKNOWN;
+    struct line *l = SITE_REACH(m->lines, life->series, m->lines_cap);
+    enum result_category category = RESULT_CATEGORY_UNKNOWN;
     if (m->c->e->device >= 0 && s->device >= 0 && s->device != m->c->e->device) {
         return;
     }
-    if (s->layer == GS_SERIES_TENSOR) {
-        category = gs_category_of(gs_category_rule_of(
-            m->categorizer, true, life->stack, gs_run_free_stack(m->c->e->run, life), life->free_ns > m->last_alloc_ns,
-            gs_uses_of(m->uses, s->process, life->stack, life->alloc_ns, life->free_ns)));
+    if (s->layer == RUN_SERIES_TENSOR) {
+        category = category_of_rule(category_rule_of(
+            m->categorizer, true, life->stack, run_free_stack(m->c->e->run, life), life->free_ns > m->last_alloc_ns,
+            category_uses_of(m->uses, s->process, life->stack, life->alloc_ns, life->free_ns)));
     }
     l->now.time_ns = time_ns;
     l->now.total = s->live_bytes;
@@ -104,27 +105,27 @@ static void change(struct memory *m, const struct gs_lifetime *life, const struc
         return;
     }
     if (!l->parts) {
-        l->parts = gs_realloc(NULL, m->c->buckets, sizeof *l->parts);
+        l->parts = arena_realloc(NULL, m->c->buckets, sizeof *l->parts);
         memset(l->parts, 0, m->c->buckets * sizeof *l->parts);
     }
     keep(m, l);
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void counters_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     change(self, life, series, life->alloc_ns, life->bytes);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void counters_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     change(self, life, series, life->free_ns, -life->bytes);
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void counters_on_process_start(void *self, uint32_t process)
 {
     size_t n;
     struct memory *m = self;
-    const struct gs_process *p = &gs_run_processes(m->c->e->run, &n)[process];
+    const struct run_process *p = &run_processes(m->c->e->run, &n)[process];
     m->end_ns = p->end_ns;
     m->last_alloc_ns = p->last_alloc_ns;
 }
@@ -137,7 +138,7 @@ static int earlier(const void *a, const void *b)
 
 static void write_parts(struct memory *m, uint32_t series)
 {
-    const struct gs_series *s = gs_run_series(m->c->e->run, series);
+    const struct run_series *s = run_series(m->c->e->run, series);
     struct line *l = &m->lines[series];
     for (size_t i = 0; l->parts && i < m->c->buckets; i++) {
         const struct part *p = &l->parts[i];
@@ -152,11 +153,11 @@ static void write_parts(struct memory *m, uint32_t series)
 }
 
 /* A process's series are written when it has ended: the next one's need the room. */
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void counters_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct memory *m = self;
-    for (uint32_t i = 0; i < gs_run_serieses(m->c->e->run) && i < m->lines_cap; i++) {
-        if (gs_run_series(m->c->e->run, i)->process == process) {
+    for (uint32_t i = 0; i < run_series_count(m->c->e->run) && i < m->lines_cap; i++) {
+        if (run_series(m->c->e->run, i)->process == process) {
             write_parts(m, i);
             free(m->lines[i].parts);
             m->lines[i].parts = NULL;
@@ -179,7 +180,7 @@ static void write_value(struct memory *m, uint32_t process, int device, int64_t 
 static void write_reserved(struct memory *m)
 {
     size_t n;
-    const struct gs_reserved *r = gs_run_reserved(m->c->e->run, &n);
+    const struct run_reserved *r = run_reserved(m->c->e->run, &n);
     size_t stride = n / ((size_t)SAMPLES_MOST * 4) + 1;
     for (size_t i = 0; i < n;) {
         size_t high = i, end = i + stride;
@@ -193,7 +194,7 @@ static void write_reserved(struct memory *m)
 static void write_samples(struct memory *m)
 {
     size_t n;
-    const struct gs_device_sample *d = gs_run_device_samples(m->c->e->run, &n);
+    const struct run_device_sample *d = run_device_samples(m->c->e->run, &n);
     for (size_t i = 0, stride = n / SAMPLES_MOST + 1; i < n; i += stride) {
         if (d[i].total_bytes >= 0 && d[i].free_bytes >= 0) {
             write_value(m, d[i].process, d[i].device, d[i].time_ns, "in use (NVML)", "bytes",
@@ -205,18 +206,19 @@ static void write_samples(struct memory *m)
     }
 }
 
-bool gs_chrome_memory(struct gs_chrome *c, char *error, size_t error_size)
+bool export_chrome_memory(struct export_chrome *c, char *error, size_t error_size)
 {
     size_t n;
     uint64_t rows = 0;
-    const struct gs_process *p = gs_run_processes(c->e->run, &n);
-    struct memory m = {
-        .c = c, .categorizer = gs_categorizer_new(c->e->run), .uses = gs_uses_read(c->e->run, error, error_size)};
-    struct gs_observer observer = {.self = &m,
-                                   .process_start = on_process_start,
-                                   .alloc = on_alloc,
-                                   .free = on_free,
-                                   .process_end = on_process_end};
+    const struct run_process *p = run_processes(c->e->run, &n);
+    struct memory m = {.c = c,
+                       .categorizer = category_finder_new(c->e->run),
+                       .uses = category_uses_read(c->e->run, error, error_size)};
+    struct run_observer observer = {.self = &m,
+                                    .process_start = counters_on_process_start,
+                                    .alloc = counters_on_alloc,
+                                    .free = counters_on_free,
+                                    .process_end = counters_on_process_end};
     for (size_t i = 0; i < n; i++) {
         rows += p[i].allocations;
     }
@@ -224,14 +226,14 @@ bool gs_chrome_memory(struct gs_chrome *c, char *error, size_t error_size)
     c->bucketed = !m.each;
     c->buckets = POINTS_MOST / 9 / (n ? n : 1); /* three points, and about three series */
     c->buckets = c->buckets > PARTS_MOST ? PARTS_MOST : c->buckets < PARTS_LEAST ? PARTS_LEAST : c->buckets;
-    bool ok = m.uses && gs_run_replay(c->e->run, &observer, 1, error, error_size);
+    bool ok = m.uses && run_replay(c->e->run, &observer, 1, error, error_size);
     write_reserved(&m);
     write_samples(&m);
     for (size_t i = 0; i < m.lines_cap; i++) {
         free(m.lines[i].parts);
     }
     free(m.lines);
-    gs_categorizer_free(m.categorizer);
-    gs_uses_free(m.uses);
+    category_finder_free(m.categorizer);
+    category_uses_free(m.uses);
     return ok;
 }

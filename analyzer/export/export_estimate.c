@@ -14,54 +14,54 @@ static void phases_of(const struct estimate_result *r, unsigned phases, char *ou
             at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " " : "", estimate_phase_key[phase]);
 }
 
-static void range(struct gs_table *t, struct interval bytes)
+static void range(struct export_table *t, struct estimate_interval bytes)
 {
-    gs_table_int(t, llround(bytes.low));
-    gs_table_int(t, llround(bytes.likely));
-    gs_table_int(t, llround(bytes.high));
+    export_table_int(t, llround(bytes.low));
+    export_table_int(t, llround(bytes.likely));
+    export_table_int(t, llround(bytes.high));
 }
 
 /* What fits surely and likely, and where there is one, the next larger, which does not. */
 static void solution(const struct estimate_answer *a, FILE *out)
 {
-    const struct solution *s = &a->solution;
+    const struct estimate_solution *s = &a->solution;
     const struct {
         const char *how;
-        const struct solve_answer *answer;
+        const struct estimate_solve_answer *answer;
     } rows[] = {{"surely", &s->surely}, {"likely", &s->likely}};
-    struct gs_table t;
+    struct export_table t;
     char command[4096];
 
-    gs_table_begin(&t, out, false, "what,fits,value,command,low_bytes,bytes,high_bytes,memory_bytes,limited,note");
+    export_table_begin(&t, out, false, "what,fits,value,command,low_bytes,bytes,high_bytes,memory_bytes,limited,note");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const struct solve_answer *one = rows[i].answer;
-        gs_table_text(&t, solve_word[s->what]);
-        gs_table_text(&t, rows[i].how);
+        const struct estimate_solve_answer *one = rows[i].answer;
+        export_table_text(&t, estimate_solve_word[s->what]);
+        export_table_text(&t, rows[i].how);
         if (one->any) {
-            gs_table_int(&t, (int64_t)one->value);
-            gs_table_text(&t, answer_command(a, one->option, command, sizeof command));
+            export_table_int(&t, (int64_t)one->value);
+            export_table_text(&t, estimate_answer_command(a, one->option, command, sizeof command));
             range(&t, one->peak);
         } else {
-            for (int empty = 0; empty < 5; empty++) gs_table_text(&t, NULL);
+            for (int empty = 0; empty < 5; empty++) export_table_text(&t, NULL);
         }
-        gs_table_int(&t, llround(s->memory));
-        gs_table_bool(&t, one->any && one->limited);
-        gs_table_text(&t, s->note);
+        export_table_int(&t, llround(s->memory));
+        export_table_bool(&t, one->any && one->limited);
+        export_table_text(&t, s->note);
     }
 }
 
 static void targets(const struct estimate_answer *a, FILE *out)
 {
-    struct gs_table t;
+    struct export_table t;
 
-    gs_table_begin(&t, out, false,
-                   "gpu,name,total_bytes,verdict,low_bytes,bytes,high_bytes,margin_low_bytes,margin_bytes,"
-                   "margin_high_bytes");
+    export_table_begin(&t, out, false,
+                       "gpu,name,total_bytes,verdict,low_bytes,bytes,high_bytes,margin_low_bytes,margin_bytes,"
+                       "margin_high_bytes");
     for (const struct estimate_target *g = a->targets; g < a->targets + a->targets_n; g++) {
-        gs_table_text(&t, g->gpu ? g->gpu->key : NULL);
-        gs_table_text(&t, g->gpu ? g->gpu->product : NULL);
-        gs_table_int(&t, llround(g->memory));
-        gs_table_text(&t, fit_word[g->fit.verdict]);
+        export_table_text(&t, g->gpu ? g->gpu->key : NULL);
+        export_table_text(&t, g->gpu ? g->gpu->product : NULL);
+        export_table_int(&t, llround(g->memory));
+        export_table_text(&t, estimate_fit_word[g->fit.verdict]);
         range(&t, g->peak);
         range(&t, g->fit.margin);
     }
@@ -69,21 +69,21 @@ static void targets(const struct estimate_answer *a, FILE *out)
 
 static void lines(const struct estimate_answer *a, FILE *out)
 {
-    struct gs_table t;
+    struct export_table t;
 
-    gs_table_begin(&t, out, false, "part,name,phases,low_bytes,bytes,high_bytes,host,formula,source,why");
+    export_table_begin(&t, out, false, "part,name,phases,low_bytes,bytes,high_bytes,host,formula,source,why");
     for (size_t i = 0; i < a->result.lines_n; i++) {
         const struct estimate_line *l = &a->result.lines[i];
         char phases[160];
         phases_of(&a->result, l->phases, phases, sizeof phases);
-        gs_table_text(&t, estimate_part_key[l->part]);
-        gs_table_text(&t, l->name);
-        gs_table_text(&t, phases);
+        export_table_text(&t, estimate_part_key[l->part]);
+        export_table_text(&t, l->name);
+        export_table_text(&t, phases);
         range(&t, l->bytes);
-        gs_table_bool(&t, l->host);
-        gs_table_text(&t, l->formula);
-        gs_table_text(&t, l->source);
-        gs_table_text(&t, l->why);
+        export_table_bool(&t, l->host);
+        export_table_text(&t, l->formula);
+        export_table_text(&t, l->source);
+        export_table_text(&t, l->why);
     }
 }
 

@@ -12,18 +12,18 @@ struct path { /* the text of the node's path, and where each depth ends in it */
     size_t *ends;
 };
 
-static void path_put(struct path *p, const struct gs_call_node *n, const char *cwd)
+static void path_put(struct path *p, const struct profile_call_node *n, const char *cwd)
 {
-    char label[GS_LABEL];
+    char label[PROFILE_LABEL];
     size_t from = p->ends[n->depth - 1], length;
-    gs_frame_label(n->frame, cwd, label);
+    profile_frame_label(n->frame, cwd, label);
     for (char *c = label; *c; c++) {
         *c = *c == ';' ? ':' : *c;
     }
     length = strlen(label);
     while (from + length + 2 > p->text_cap) {
         p->text_cap = p->text_cap ? p->text_cap * 2 : 4096;
-        p->text = gs_realloc(p->text, p->text_cap, 1);
+        p->text = arena_realloc(p->text, p->text_cap, 1);
     }
     if (from) {
         p->text[from++] = ';';
@@ -32,18 +32,18 @@ static void path_put(struct path *p, const struct gs_call_node *n, const char *c
     p->ends[n->depth] = from + length;
 }
 
-bool gs_export_folded(struct gs_export_run *e, char *error, size_t error_size)
+bool export_folded(struct export_run *e, char *error, size_t error_size)
 {
-    enum gs_profile_what what = e->what == GS_PROFILES_N ? GS_PROFILE_PEAK : e->what;
-    struct gs_profile *p = gs_export_profile(e, what, false, error, error_size);
+    enum profile_what what = e->what == PROFILE_KINDS_N ? PROFILE_PEAK : e->what;
+    struct profile *p = export_profile(e, what, false, error, error_size);
     if (!p) {
         return false;
     }
-    struct gs_call_tree *t = gs_call_tree_build(e->run, p, e->native, NULL, NULL);
-    struct path path = {.ends = gs_realloc(NULL, t->depth + 1, sizeof *path.ends)};
-    const char *cwd = gs_run_cwd(e->run);
+    struct profile_call_tree *t = profile_call_tree_build(e->run, p, e->native, NULL, NULL);
+    struct path path = {.ends = arena_realloc(NULL, t->depth + 1, sizeof *path.ends)};
+    const char *cwd = profile_run_cwd(e->run);
     path.ends[0] = 0;
-    for (const struct gs_call_node *n = t->root; n; n = gs_call_next(n)) {
+    for (const struct profile_call_node *n = t->root; n; n = profile_call_next(n)) {
         if (n->depth) {
             path_put(&path, n, cwd);
         }
@@ -57,7 +57,7 @@ bool gs_export_folded(struct gs_export_run *e, char *error, size_t error_size)
     e->nothing = p->n == 0;
     free(path.text);
     free(path.ends);
-    gs_call_tree_free(t);
-    gs_profile_free(p);
+    profile_call_tree_free(t);
+    profile_free(p);
     return true;
 }

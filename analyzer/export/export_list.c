@@ -9,7 +9,7 @@
 enum { KEY = 64 };
 
 struct columns {
-    char key[GS_TABLE_COLUMNS][KEY];
+    char key[EXPORT_TABLE_COLUMNS][KEY];
     unsigned n;
 };
 
@@ -20,7 +20,7 @@ static void add(struct columns *c, const char *outer, const char *inner)
     snprintf(key, sizeof key, "%s%s%s", outer, inner ? "." : "", inner ? inner : "");
     for (unsigned i = 0; i < c->n; i++)
         if (strcmp(c->key[i], key) == 0) return;
-    if (c->n < GS_TABLE_COLUMNS) memcpy(c->key[c->n++], key, sizeof key);
+    if (c->n < EXPORT_TABLE_COLUMNS) memcpy(c->key[c->n++], key, sizeof key);
 }
 
 /* Of all rows: some have keys that others lack. */
@@ -50,26 +50,26 @@ static const json_t *value_of(const json_t *row, const char *key)
 void export_list_csv(const json_t *rows, FILE *out)
 {
     struct columns c = columns_of(rows);
-    struct gs_table t;
-    char head[GS_TABLE_COLUMNS * KEY] = "", number[32];
+    struct export_table t;
+    char head[EXPORT_TABLE_COLUMNS * KEY] = "", number[32];
     size_t i, at = 0;
     json_t *row;
 
     for (unsigned k = 0; k < c.n && at < sizeof head; k++)
         at += (size_t)snprintf(head + at, sizeof head - at, "%s%s", k ? "," : "", c.key[k]);
-    gs_table_begin(&t, out, false, head);
+    export_table_begin(&t, out, false, head);
     json_array_foreach(rows, i, row) for (unsigned k = 0; k < c.n; k++)
     {
         const json_t *v = value_of(row, c.key[k]);
         if (json_is_integer(v)) {
-            gs_table_int(&t, json_integer_value(v));
+            export_table_int(&t, json_integer_value(v));
         } else if (json_is_boolean(v)) {
-            gs_table_bool(&t, json_is_true(v));
+            export_table_bool(&t, json_is_true(v));
         } else if (json_is_real(v)) {
             snprintf(number, sizeof number, "%.12g", json_real_value(v));
-            gs_table_text(&t, number);
+            export_table_text(&t, number);
         } else {
-            gs_table_text(&t, json_string_value(v));
+            export_table_text(&t, json_string_value(v));
         }
     }
 }
@@ -80,7 +80,7 @@ static void put_text(const char *text, FILE *out)
 {
     char clean[1024];
 
-    term_clean(clean, sizeof clean, text, true);
+    terminal_clean(clean, sizeof clean, text, true);
     for (const char *p = clean; *p; p++)
         if (strchr("<>&\"'", *p))
             fprintf(out, "&#%d;", *p);
@@ -120,11 +120,11 @@ static void put_cell(const char *key, const json_t *v, FILE *out)
     } else {
         double n = json_number_value(v);
         if (n > 0 && ends(key, "_bytes_per_s"))
-            format_rate(text, n);
+            units_format_rate(text, n);
         else if (n > 0 && ends(key, "_bytes"))
-            format_bytes(text, (uint64_t)n);
+            units_format_bytes(text, (uint64_t)n);
         else if (json_is_integer(v) && n > 0)
-            format_count(text, (uint64_t)n);
+            units_format_count(text, (uint64_t)n);
         else if (n > 0)
             snprintf(text, sizeof text, "%.4g", n);
         fprintf(out, "<td class=\"n\">%s", text);

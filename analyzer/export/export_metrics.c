@@ -11,8 +11,8 @@
 #include "analyzer/run/words.h"
 
 struct metrics {
-    struct gs_tables x;
-    struct gs_lines waits, copies; /* by process, device and kind alone */
+    struct export_tables x;
+    struct export_lines waits, copies; /* by process, device and kind alone */
     FILE *out;
     const char *name;
 };
@@ -26,7 +26,7 @@ static void label(struct metrics *m, const char *key, const char *value)
         return; /* an empty label is one that is not there */
     }
     fprintf(m->out, ",%s=\"", key);
-    for (const char *p = term_clean(clean, sizeof clean, value, true); *p; p++) {
+    for (const char *p = terminal_clean(clean, sizeof clean, value, true); *p; p++) {
         if (*p == '"' || *p == '\\') {
             putc('\\', m->out);
         }
@@ -35,9 +35,9 @@ static void label(struct metrics *m, const char *key, const char *value)
     putc('"', m->out);
 }
 
-static void number_label(struct metrics *m, const char *key, int64_t value)
+static void put_int_label(struct metrics *m, const char *key, int64_t value)
 {
-    if (value != GS_UNKNOWN && value >= 0) {
+    if (value != RUN_UNKNOWN && value >= 0) {
         fprintf(m->out, ",%s=\"%lld\"", key, (long long)value);
     }
 }
@@ -47,13 +47,13 @@ static void begin(struct metrics *m, uint32_t process)
 {
     size_t n;
     char clean[128];
-    const struct gs_process *p = &gs_run_processes(m->x.e->run, &n)[process];
-    term_clean(clean, sizeof clean, p->run_id, true);
+    const struct run_process *p = &run_processes(m->x.e->run, &n)[process];
+    terminal_clean(clean, sizeof clean, p->run_id, true);
     for (char *c = clean; *c; c++) {
         *c = *c == '"' || *c == '\\' ? '?' : *c;
     }
     fprintf(m->out, "%s{run_id=\"%s\",pid=\"%u\"", m->name, clean, p->pid);
-    number_label(m, "rank", p->rank);
+    put_int_label(m, "rank", p->rank);
 }
 
 static void end(struct metrics *m, int64_t value)
@@ -73,15 +73,15 @@ static void end_seconds(struct metrics *m, int64_t ns)
 
 /* --- families ------------------------------------------------------------------------------------ */
 
-static const struct gs_process *processes(struct metrics *m, size_t *n)
+static const struct run_process *processes(struct metrics *m, size_t *n)
 {
-    return gs_run_processes(m->x.e->run, n);
+    return run_processes(m->x.e->run, n);
 }
 
 static void run_info(struct metrics *m)
 {
     size_t n;
-    const struct gs_process *p = processes(m, &n);
+    const struct run_process *p = processes(m, &n);
     for (uint32_t i = 0; i < n; i++) {
         begin(m, i);
         label(m, "host", p[i].host);
@@ -95,7 +95,7 @@ static void run_info(struct metrics *m)
 static void duration(struct metrics *m)
 {
     size_t n;
-    const struct gs_process *p = processes(m, &n);
+    const struct run_process *p = processes(m, &n);
     for (uint32_t i = 0; i < n; i++) {
         begin(m, i);
         end_seconds(m, p[i].end_ns > 0 ? p[i].end_ns : 0);
@@ -105,7 +105,7 @@ static void duration(struct metrics *m)
 static void complete(struct metrics *m)
 {
     size_t n;
-    const struct gs_process *p = processes(m, &n);
+    const struct run_process *p = processes(m, &n);
     for (uint32_t i = 0; i < n; i++) {
         begin(m, i);
         end(m, p[i].complete && !p[i].recording);
@@ -115,7 +115,7 @@ static void complete(struct metrics *m)
 static void lost(struct metrics *m)
 {
     size_t n;
-    const struct gs_process *p = processes(m, &n);
+    const struct run_process *p = processes(m, &n);
     for (uint32_t i = 0; i < n; i++) {
         begin(m, i);
         end(m, (int64_t)p[i].lost_events);
@@ -125,46 +125,46 @@ static void lost(struct metrics *m)
 static void device_total(struct metrics *m)
 {
     size_t n;
-    const struct gs_device *d = gs_run_devices(m->x.e->run, &n);
+    const struct run_device *d = run_devices(m->x.e->run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (gs_export_device_wanted(m->x.e, d[i].device) && d[i].total_bytes != GS_UNKNOWN) {
+        if (export_includes_device(m->x.e, d[i].device) && d[i].total_bytes != RUN_UNKNOWN) {
             begin(m, d[i].process);
-            number_label(m, "device", d[i].device);
+            put_int_label(m, "device", d[i].device);
             label(m, "name", d[i].name);
             end(m, d[i].total_bytes);
         }
     }
 }
 
-static void of_peaks(struct metrics *m, int64_t (*value)(const struct gs_peak *p))
+static void of_peaks(struct metrics *m, int64_t (*value)(const struct result_peak *p))
 {
     for (size_t i = 0; i < m->x.report->peaks_n; i++) {
-        const struct gs_peak *p = &m->x.report->peaks[i];
-        if (gs_export_device_wanted(m->x.e, p->device)) {
+        const struct result_peak *p = &m->x.report->peaks[i];
+        if (export_includes_device(m->x.e, p->device)) {
             begin(m, p->process);
-            number_label(m, "device", p->device);
-            label(m, "layer", gs_series_word(p->layer));
+            put_int_label(m, "device", p->device);
+            label(m, "layer", result_series_word(p->layer));
             end(m, value(p));
         }
     }
 }
 
-static int64_t peak_of(const struct gs_peak *p)
+static int64_t peak_of(const struct result_peak *p)
 {
     return p->bytes;
 }
 
-static int64_t end_of(const struct gs_peak *p)
+static int64_t end_of(const struct result_peak *p)
 {
     return p->end_bytes;
 }
 
-static int64_t allocated_of(const struct gs_peak *p)
+static int64_t allocated_of(const struct result_peak *p)
 {
     return p->allocated_bytes;
 }
 
-static int64_t allocations_of(const struct gs_peak *p)
+static int64_t allocations_of(const struct result_peak *p)
 {
     return (int64_t)p->allocations;
 }
@@ -192,12 +192,12 @@ static void allocations(struct metrics *m)
 static void categories(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->peaks_n; i++) {
-        const struct gs_peak *p = &m->x.report->peaks[i];
-        for (int c = 0; c < GS_CATEGORIES_N && gs_export_device_wanted(m->x.e, p->device); c++) {
-            if (p->by_category.bytes[c] && p->layer == GS_SERIES_TENSOR) {
+        const struct result_peak *p = &m->x.report->peaks[i];
+        for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(m->x.e, p->device); c++) {
+            if (p->by_category.bytes[c] && p->layer == RUN_SERIES_TENSOR) {
                 begin(m, p->process);
-                number_label(m, "device", p->device);
-                label(m, "category", gs_category_word((enum gs_category)c));
+                put_int_label(m, "device", p->device);
+                label(m, "category", result_category_word((enum result_category)c));
                 end(m, p->by_category.bytes[c]);
             }
         }
@@ -205,26 +205,26 @@ static void categories(struct metrics *m)
 }
 
 /* How often, by process and device: few. */
-static void counted(struct metrics *m, struct gs_lines *l, const char *label_of_kind)
+static void counted(struct metrics *m, struct export_lines *l, const char *label_of_kind)
 {
     for (size_t i = 0; i < l->n; i++) {
         begin(m, l->list[i].process);
-        number_label(m, "device", l->list[i].device);
+        put_int_label(m, "device", l->list[i].device);
         if (label_of_kind) {
             label(m, label_of_kind, l->list[i].kind ? "true" : "false");
         }
         end(m, l->list[i].values[0]);
     }
-    gs_lines_free(l);
+    export_lines_free(l);
 }
 
 static void ooms(struct metrics *m)
 {
-    struct gs_lines l = {0};
+    struct export_lines l = {0};
     for (size_t i = 0; i < m->x.report->ooms_n; i++) {
-        const struct gs_oom_verdict *o = &m->x.report->ooms[i];
-        if (gs_export_device_wanted(m->x.e, o->device)) {
-            gs_lines_at(&l, o->process, GS_NONE, o->device, o->fatal)->values[0]++;
+        const struct result_oom_verdict *o = &m->x.report->ooms[i];
+        if (export_includes_device(m->x.e, o->device)) {
+            export_lines_at(&l, o->process, RUN_NONE, o->device, o->fatal)->values[0]++;
         }
     }
     counted(m, &l, "fatal");
@@ -232,21 +232,21 @@ static void ooms(struct metrics *m)
 
 static void retries(struct metrics *m)
 {
-    struct gs_lines l = {0};
+    struct export_lines l = {0};
     for (size_t i = 0; i < m->x.report->retries_n; i++) {
-        const struct gs_retry *r = &m->x.report->retries[i];
-        if (gs_export_device_wanted(m->x.e, r->device)) {
-            gs_lines_at(&l, r->process, GS_NONE, r->device, 0)->values[0]++;
+        const struct result_retry *r = &m->x.report->retries[i];
+        if (export_includes_device(m->x.e, r->device)) {
+            export_lines_at(&l, r->process, RUN_NONE, r->device, 0)->values[0]++;
         }
     }
     counted(m, &l, NULL);
 }
 
-static void wait_labels(struct metrics *m, const struct gs_line *l)
+static void wait_labels(struct metrics *m, const struct export_line *l)
 {
     begin(m, l->process);
-    number_label(m, "device", l->device);
-    label(m, "kind", gs_sync_word(l->kind));
+    put_int_label(m, "device", l->device);
+    label(m, "kind", run_sync_word(l->kind));
 }
 
 static void waits(struct metrics *m)
@@ -265,12 +265,12 @@ static void wait_seconds(struct metrics *m)
     }
 }
 
-static void copy_labels(struct metrics *m, const struct gs_line *l)
+static void copy_labels(struct metrics *m, const struct export_line *l)
 {
     begin(m, l->process);
-    number_label(m, "device", l->device);
-    label(m, "direction", gs_direction_word(l->kind >> 16));
-    label(m, "host_memory", gs_host_memory_word(l->kind >> 1 & 0x7fff));
+    put_int_label(m, "device", l->device);
+    label(m, "direction", run_direction_word(l->kind >> 16));
+    label(m, "host_memory", run_host_memory_word(l->kind >> 1 & 0x7fff));
     label(m, "async", l->kind & 1 ? "true" : "false");
 }
 
@@ -301,10 +301,10 @@ static void copy_seconds(struct metrics *m)
 static void utilisation(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->fragmentation_n; i++) {
-        const struct gs_fragmentation *f = &m->x.report->fragmentation[i];
-        if (gs_export_device_wanted(m->x.e, f->device) && !isnan(f->utilisation)) {
+        const struct result_fragmentation *f = &m->x.report->fragmentation[i];
+        if (export_includes_device(m->x.e, f->device) && !isnan(f->utilisation)) {
             begin(m, f->process);
-            number_label(m, "device", f->device);
+            put_int_label(m, "device", f->device);
             end_real(m, f->utilisation);
         }
     }
@@ -354,23 +354,23 @@ static const struct family {
 };
 
 /* Without their lines of the program. */
-static void add_up(const struct gs_lines *from, struct gs_lines *to)
+static void add_up(const struct export_lines *from, struct export_lines *to)
 {
     for (size_t i = 0; i < from->n; i++) {
-        const struct gs_line *f = &from->list[i];
-        struct gs_line *l = gs_lines_at(to, f->process, GS_NONE, f->device, f->kind);
-        for (unsigned v = 0; v < GS_LINE_VALUES; v++) {
-            l->values[v] = gs_add(l->values[v], f->values[v]);
+        const struct export_line *f = &from->list[i];
+        struct export_line *l = export_lines_at(to, f->process, RUN_NONE, f->device, f->kind);
+        for (unsigned v = 0; v < EXPORT_LINE_VALUES; v++) {
+            l->values[v] = arena_add_capped(l->values[v], f->values[v]);
         }
     }
 }
 
-bool gs_export_metrics(struct gs_export_run *e, char *error, size_t error_size)
+bool export_metrics(struct export_run *e, char *error, size_t error_size)
 {
-    struct gs_options options = {.top = 1 << 20};
-    struct metrics m = {.x = {.e = e, .process = GS_NONE}, .out = e->out};
-    m.x.report = gs_report_build(e->run, &options, error, error_size);
-    bool ok = m.x.report && gs_tables_gather_calls(&m.x, error, error_size);
+    struct run_options options = {.top = 1 << 20};
+    struct metrics m = {.x = {.e = e, .process = RUN_NONE}, .out = e->out};
+    m.x.report = report_build(e->run, &options, error, error_size);
+    bool ok = m.x.report && export_tables_gather_calls(&m.x, error, error_size);
     if (ok) {
         add_up(&m.x.waits, &m.waits);
         add_up(&m.x.copies, &m.copies);
@@ -386,10 +386,10 @@ bool gs_export_metrics(struct gs_export_run *e, char *error, size_t error_size)
         }
         fputs("# EOF\n", e->out);
     }
-    gs_lines_free(&m.waits);
-    gs_lines_free(&m.copies);
-    gs_lines_free(&m.x.waits);
-    gs_lines_free(&m.x.copies);
-    gs_report_free(m.x.report);
+    export_lines_free(&m.waits);
+    export_lines_free(&m.copies);
+    export_lines_free(&m.x.waits);
+    export_lines_free(&m.x.copies);
+    report_free(m.x.report);
     return ok;
 }

@@ -28,19 +28,19 @@ enum { S_LOCATION = 1, S_VALUE, S_LABEL };
 enum { VALUES = 4 };
 
 struct sample {
-    struct gs_profile_entry of;
+    struct profile_entry of;
     int64_t values[VALUES];
 };
 
-struct module {
+struct symbol_module {
     const char *path, *build_id;
     uint64_t start, highest;
     bool named, filed;
 };
 
 struct location {
-    const struct gs_frame *frame;
-    uint32_t module; /* GS_NONE */
+    const struct run_frame *frame;
+    uint32_t module; /* RUN_NONE */
     uint32_t function;
 };
 
@@ -53,22 +53,22 @@ struct path { /* of a stack: where its locations lie */
 };
 
 struct pprof {
-    struct gs_export_run *e;
-    struct gs_arena arena;
-    struct protobuf out, message, inner;
-    struct gs_map texts; /* hash → number; chained */
+    struct export_run *e;
+    struct arena arena;
+    struct export_protobuf out, message, inner;
+    struct map texts; /* hash → number; chained */
     const char **text;
     uint32_t *text_next;
     size_t text_n, text_cap;
     struct sample *samples;
     size_t samples_n, samples_cap;
-    struct module *modules;
+    struct symbol_module *modules;
     size_t modules_n, modules_cap;
     struct location *locations;
     size_t locations_n, locations_cap;
     struct function *functions;
     size_t functions_n, functions_cap;
-    struct gs_map location_of, function_of, path_of;
+    struct map location_of, function_of, path_of;
     struct path *paths;
     size_t paths_n, paths_cap;
     uint64_t *steps; /* of all paths */
@@ -83,60 +83,60 @@ static uint64_t text(struct pprof *p, const char *s)
     for (const unsigned char *c = (const unsigned char *)s; *c; c++) {
         hash = (hash ^ *c) * 1099511628211u;
     }
-    uint32_t *head = gs_map_at(&p->texts, hash);
-    for (uint32_t i = *head; i != GS_MAP_NEW; i = p->text_next[i]) {
+    uint32_t *head = map_at(&p->texts, hash);
+    for (uint32_t i = *head; i != MAP_NEW; i = p->text_next[i]) {
         if (strcmp(p->text[i], s) == 0) {
             return i;
         }
     }
     size_t cap = p->text_cap;
-    p->text_next = gs_grow(p->text_next, p->text_n, &cap, sizeof *p->text_next);
+    p->text_next = arena_grow(p->text_next, p->text_n, &cap, sizeof *p->text_next);
     p->text_next[p->text_n] = *head;
-    *GS_PUSH(p->text, p->text_n, p->text_cap) = gs_arena_printf(&p->arena, "%s", s);
+    *ARENA_PUSH(p->text, p->text_n, p->text_cap) = arena_printf(&p->arena, "%s", s);
     return *head = (uint32_t)(p->text_n - 1);
 }
 
 /* --- frames -------------------------------------------------------------------------------------- */
 
-static uint32_t module_of(struct pprof *p, const struct gs_frame *f)
+static uint32_t module_of(struct pprof *p, const struct run_frame *f)
 {
     if (f->kind != GS_FRAME_NATIVE || !f->module) {
-        return GS_NONE;
+        return RUN_NONE;
     }
     size_t i = 0;
     while (i < p->modules_n && (p->modules[i].path != f->module || p->modules[i].build_id != f->build_id)) {
         i++;
     }
     if (i == p->modules_n) {
-        *GS_PUSH(p->modules, p->modules_n, p->modules_cap) =
-            (struct module){.path = f->module, .build_id = f->build_id, .named = true, .filed = true};
+        *ARENA_PUSH(p->modules, p->modules_n, p->modules_cap) =
+            (struct symbol_module){.path = f->module, .build_id = f->build_id, .named = true, .filed = true};
     }
-    struct module *m = &p->modules[i];
+    struct symbol_module *m = &p->modules[i];
     m->highest = f->offset > m->highest ? f->offset : m->highest;
     m->named = m->named && f->function;
     m->filed = m->filed && f->file;
     return (uint32_t)i;
 }
 
-static uint32_t function_of(struct pprof *p, const struct gs_frame *f)
+static uint32_t function_of(struct pprof *p, const struct run_frame *f)
 {
-    char name[GS_LABEL];
+    char name[PROFILE_LABEL];
     const char *file = f->file ? f->file : f->module ? f->module : "";
-    struct function new = {text(p, gs_frame_function(f, name)), text(p, file)};
-    uint32_t *at = gs_map_at(&p->function_of, new.name << 32 | new.file);
-    if (*at == GS_MAP_NEW) {
+    struct function new = {text(p, profile_frame_function(f, name)), text(p, file)};
+    uint32_t *at = map_at(&p->function_of, new.name << 32 | new.file);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)p->functions_n;
-        *GS_PUSH(p->functions, p->functions_n, p->functions_cap) = new;
+        *ARENA_PUSH(p->functions, p->functions_n, p->functions_cap) = new;
     }
     return *at;
 }
 
-static uint64_t location(struct pprof *p, const struct gs_frame *f)
+static uint64_t location(struct pprof *p, const struct run_frame *f)
 {
-    uint32_t *at = gs_map_at(&p->location_of, (uintptr_t)f);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&p->location_of, (uintptr_t)f);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)p->locations_n;
-        *GS_PUSH(p->locations, p->locations_n, p->locations_cap) =
+        *ARENA_PUSH(p->locations, p->locations_n, p->locations_cap) =
             (struct location){f, module_of(p, f), function_of(p, f)};
     }
     return *at + 1;
@@ -145,20 +145,20 @@ static uint64_t location(struct pprof *p, const struct gs_frame *f)
 /* Innermost first. */
 static struct path path_of(struct pprof *p, uint32_t stack)
 {
-    static const struct gs_frame unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
-    const struct gs_frame *frames[GS_DEPTH_MAX];
-    uint32_t *at = gs_map_at(&p->path_of, stack);
-    if (*at == GS_MAP_NEW) {
+    static const struct run_frame unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
+    const struct run_frame *frames[RUN_DEPTH_MAX];
+    uint32_t *at = map_at(&p->path_of, stack);
+    if (*at == MAP_NEW) {
         struct path path = {.first = p->steps_n,
-                            .n = gs_profile_frames(p->e->run, stack, p->e->native, frames, GS_DEPTH_MAX)};
+                            .n = profile_frames(p->e->run, stack, p->e->native, frames, RUN_DEPTH_MAX)};
         *at = (uint32_t)p->paths_n;
         if (!path.n) {
             frames[path.n++] = &unknown;
         }
         for (size_t i = path.n; i-- > 0;) {
-            *GS_PUSH(p->steps, p->steps_n, p->steps_cap) = location(p, frames[i]);
+            *ARENA_PUSH(p->steps, p->steps_n, p->steps_cap) = location(p, frames[i]);
         }
-        *GS_PUSH(p->paths, p->paths_n, p->paths_cap) = path;
+        *ARENA_PUSH(p->paths, p->paths_n, p->paths_cap) = path;
         return path;
     }
     return p->paths[*at];
@@ -166,10 +166,10 @@ static struct path path_of(struct pprof *p, uint32_t stack)
 
 /* --- samples ------------------------------------------------------------------------------------- */
 
-static void add(struct pprof *p, const struct gs_profile *profile, size_t value)
+static void add(struct pprof *p, const struct profile *profile, size_t value)
 {
     for (size_t i = 0; i < profile->n; i++) {
-        struct sample *s = GS_PUSH(p->samples, p->samples_n, p->samples_cap);
+        struct sample *s = ARENA_PUSH(p->samples, p->samples_n, p->samples_cap);
         *s = (struct sample){.of = profile->entries[i]};
         s->values[value] = (int64_t)profile->entries[i].count;
         s->values[value + 1] = profile->entries[i].weight;
@@ -178,8 +178,8 @@ static void add(struct pprof *p, const struct gs_profile *profile, size_t value)
 
 static int same_order(const void *a, const void *b)
 {
-    const struct gs_profile_entry *x = &((const struct sample *)a)->of;
-    const struct gs_profile_entry *y = &((const struct sample *)b)->of;
+    const struct profile_entry *x = &((const struct sample *)a)->of;
+    const struct profile_entry *y = &((const struct sample *)b)->of;
     const int64_t left[] = {x->process, x->stack, x->device, x->layer, x->category};
     const int64_t right[] = {y->process, y->stack, y->device, y->layer, y->category};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
@@ -200,7 +200,8 @@ static void merge(struct pprof *p)
     for (size_t i = 0; i < p->samples_n; i++) {
         if (kept && same_order(&p->samples[kept - 1], &p->samples[i]) == 0) {
             for (size_t v = 0; v < VALUES; v++) {
-                p->samples[kept - 1].values[v] = gs_add(p->samples[kept - 1].values[v], p->samples[i].values[v]);
+                p->samples[kept - 1].values[v] =
+                    arena_add_capped(p->samples[kept - 1].values[v], p->samples[i].values[v]);
             }
         } else {
             p->samples[kept++] = p->samples[i];
@@ -212,35 +213,35 @@ static void merge(struct pprof *p)
 static void label(struct pprof *p, const char *key, const char *value)
 {
     if (value && *value) {
-        protobuf_int(&p->inner, 1, text(p, key));
-        protobuf_int(&p->inner, 2, text(p, value));
-        protobuf_message(&p->message, S_LABEL, &p->inner);
+        export_protobuf_int(&p->inner, 1, text(p, key));
+        export_protobuf_int(&p->inner, 2, text(p, value));
+        export_protobuf_message(&p->message, S_LABEL, &p->inner);
     }
 }
 
-static void number(struct pprof *p, const char *key, int64_t value)
+static void put_label(struct pprof *p, const char *key, int64_t value)
 {
     char digits[24];
     snprintf(digits, sizeof digits, "%lld", (long long)value);
-    label(p, key, value == GS_UNKNOWN ? NULL : digits);
+    label(p, key, value == RUN_UNKNOWN ? NULL : digits);
 }
 
 static void write_sample(struct pprof *p, const struct sample *s, size_t values, bool memory)
 {
     size_t n;
-    const struct gs_process *process = &gs_run_processes(p->e->run, &n)[s->of.process];
+    const struct run_process *process = &run_processes(p->e->run, &n)[s->of.process];
     struct path path = path_of(p, s->of.stack);
-    protobuf_packed(&p->message, S_LOCATION, &p->steps[path.first], path.n);
-    protobuf_packed(&p->message, S_VALUE, (const uint64_t *)s->values, values);
-    number(p, "device", s->of.device < 0 ? GS_UNKNOWN : s->of.device);
+    export_protobuf_packed(&p->message, S_LOCATION, &p->steps[path.first], path.n);
+    export_protobuf_packed(&p->message, S_VALUE, (const uint64_t *)s->values, values);
+    put_label(p, "device", s->of.device < 0 ? RUN_UNKNOWN : s->of.device);
     if (memory) {
-        label(p, "layer", gs_series_word(s->of.layer));
-        label(p, "category", gs_category_word(s->of.category));
+        label(p, "layer", result_series_word(s->of.layer));
+        label(p, "category", result_category_word(s->of.category));
     }
-    number(p, "rank", process->rank);
-    number(p, "pid", process->pid);
+    put_label(p, "rank", process->rank);
+    put_label(p, "pid", process->pid);
     label(p, "host", process->host);
-    protobuf_message(&p->out, P_SAMPLE, &p->message);
+    export_protobuf_message(&p->out, P_SAMPLE, &p->message);
 }
 
 /* --- the tables ---------------------------------------------------------------------------------- */
@@ -250,19 +251,19 @@ static void write_modules(struct pprof *p)
 {
     uint64_t start = 1 << 12;
     for (size_t i = 0; i < p->modules_n; i++) {
-        struct module *m = &p->modules[i];
+        struct symbol_module *m = &p->modules[i];
         m->start = start;
         uint64_t limit = start + (m->highest < UINT64_MAX / 2 ? m->highest : 0) + 1;
         start = limit + ((uint64_t)1 << 20);
-        protobuf_int(&p->message, 1, i + 1);
-        protobuf_int(&p->message, 2, m->start);
-        protobuf_int(&p->message, 3, limit);
-        protobuf_int(&p->message, 5, text(p, m->path));
-        protobuf_int(&p->message, 6, m->build_id ? text(p, m->build_id) : 0);
-        protobuf_int(&p->message, 7, m->named);
-        protobuf_int(&p->message, 8, m->filed);
-        protobuf_int(&p->message, 9, m->filed);
-        protobuf_message(&p->out, P_MAPPING, &p->message);
+        export_protobuf_int(&p->message, 1, i + 1);
+        export_protobuf_int(&p->message, 2, m->start);
+        export_protobuf_int(&p->message, 3, limit);
+        export_protobuf_int(&p->message, 5, text(p, m->path));
+        export_protobuf_int(&p->message, 6, m->build_id ? text(p, m->build_id) : 0);
+        export_protobuf_int(&p->message, 7, m->named);
+        export_protobuf_int(&p->message, 8, m->filed);
+        export_protobuf_int(&p->message, 9, m->filed);
+        export_protobuf_message(&p->out, P_MAPPING, &p->message);
     }
 }
 
@@ -270,53 +271,54 @@ static void write_locations(struct pprof *p)
 {
     for (size_t i = 0; i < p->locations_n; i++) {
         const struct location *l = &p->locations[i];
-        protobuf_int(&p->message, 1, i + 1);
-        if (l->module != GS_NONE) {
-            protobuf_int(&p->message, 2, l->module + 1);
-            protobuf_int(&p->message, 3, p->modules[l->module].start + l->frame->offset);
+        export_protobuf_int(&p->message, 1, i + 1);
+        if (l->module != RUN_NONE) {
+            export_protobuf_int(&p->message, 2, l->module + 1);
+            export_protobuf_int(&p->message, 3, p->modules[l->module].start + l->frame->offset);
         }
-        protobuf_int(&p->inner, 1, l->function + 1);
-        protobuf_int(&p->inner, 2, (uint64_t)l->frame->line);
-        protobuf_message(&p->message, 4, &p->inner);
-        protobuf_message(&p->out, P_LOCATION, &p->message);
+        export_protobuf_int(&p->inner, 1, l->function + 1);
+        export_protobuf_int(&p->inner, 2, (uint64_t)l->frame->line);
+        export_protobuf_message(&p->message, 4, &p->inner);
+        export_protobuf_message(&p->out, P_LOCATION, &p->message);
     }
     for (size_t i = 0; i < p->functions_n; i++) {
-        protobuf_int(&p->message, 1, i + 1);
-        protobuf_int(&p->message, 2, p->functions[i].name);
-        protobuf_int(&p->message, 3, p->functions[i].name);
-        protobuf_int(&p->message, 4, p->functions[i].file);
-        protobuf_message(&p->out, P_FUNCTION, &p->message);
+        export_protobuf_int(&p->message, 1, i + 1);
+        export_protobuf_int(&p->message, 2, p->functions[i].name);
+        export_protobuf_int(&p->message, 3, p->functions[i].name);
+        export_protobuf_int(&p->message, 4, p->functions[i].file);
+        export_protobuf_message(&p->out, P_FUNCTION, &p->message);
     }
 }
 
 static void write_type(struct pprof *p, const char *type, const char *unit)
 {
-    protobuf_int(&p->message, 1, text(p, type));
-    protobuf_int(&p->message, 2, text(p, unit));
-    protobuf_message(&p->out, P_TYPE, &p->message);
+    export_protobuf_int(&p->message, 1, text(p, type));
+    export_protobuf_int(&p->message, 2, text(p, unit));
+    export_protobuf_message(&p->out, P_TYPE, &p->message);
 }
 
-static void write_times(struct pprof *p, const struct gs_profile *profile)
+static void write_times(struct pprof *p, const struct profile *profile)
 {
     size_t n;
-    const struct gs_process *all = gs_run_processes(p->e->run, &n);
-    int64_t first = GS_UNKNOWN;
+    const struct run_process *all = run_processes(p->e->run, &n);
+    int64_t first = RUN_UNKNOWN;
     for (size_t i = 0; i < n; i++) {
-        int64_t at = profile->moments[i] == GS_UNKNOWN ? 0 : profile->moments[i];
-        if (all[i].start_real_ns != GS_UNKNOWN && (first == GS_UNKNOWN || gs_add(all[i].start_real_ns, at) < first)) {
-            first = gs_add(all[i].start_real_ns, at);
+        int64_t at = profile->moments[i] == RUN_UNKNOWN ? 0 : profile->moments[i];
+        if (all[i].start_real_ns != RUN_UNKNOWN &&
+            (first == RUN_UNKNOWN || arena_add_capped(all[i].start_real_ns, at) < first)) {
+            first = arena_add_capped(all[i].start_real_ns, at);
         }
     }
-    protobuf_int(&p->out, P_TIME, first > 0 ? (uint64_t)first : 0);
-    protobuf_int(&p->out, P_DURATION, (uint64_t)gs_run_duration(p->e->run));
+    export_protobuf_int(&p->out, P_TIME, first > 0 ? (uint64_t)first : 0);
+    export_protobuf_int(&p->out, P_DURATION, (uint64_t)run_duration(p->e->run));
 }
 
 static void write_comment(struct pprof *p, const char *comment)
 {
-    protobuf_int(&p->out, P_COMMENT, text(p, comment));
+    export_protobuf_int(&p->out, P_COMMENT, text(p, comment));
 }
 
-static bool compress_to(FILE *out, const struct protobuf *p)
+static bool compress_to(FILE *out, const struct export_protobuf *p)
 {
     enum { GZIP = 15 + 16 };
     unsigned char buffer[1 << 16];
@@ -342,14 +344,14 @@ static bool compress_to(FILE *out, const struct protobuf *p)
 
 static void pprof_free(struct pprof *p)
 {
-    gs_arena_free(&p->arena);
-    protobuf_free(&p->out);
-    protobuf_free(&p->message);
-    protobuf_free(&p->inner);
-    gs_map_free(&p->texts);
-    gs_map_free(&p->location_of);
-    gs_map_free(&p->function_of);
-    gs_map_free(&p->path_of);
+    arena_free(&p->arena);
+    export_protobuf_free(&p->out);
+    export_protobuf_free(&p->message);
+    export_protobuf_free(&p->inner);
+    map_free(&p->texts);
+    map_free(&p->location_of);
+    map_free(&p->function_of);
+    map_free(&p->path_of);
     free(p->text);
     free(p->text_next);
     free(p->samples);
@@ -371,15 +373,15 @@ static const struct types {
   wait_types = {{{"contentions", "count"}, {"delay", "nanoseconds"}}, 2, 1},
   copy_types = {{{"copies", "count"}, {"copied", "bytes"}}, 2, 1};
 
-static const struct types *types_of(enum gs_profile_what what)
+static const struct types *types_of(enum profile_what what)
 {
-    return what == GS_PROFILE_WAITS       ? &wait_types
-           : what == GS_PROFILE_COPIES    ? &copy_types
-           : what == GS_PROFILE_ALLOCATED ? &allocated_types
-                                          : &memory_types;
+    return what == PROFILE_WAITS       ? &wait_types
+           : what == PROFILE_COPIES    ? &copy_types
+           : what == PROFILE_ALLOCATED ? &allocated_types
+                                       : &memory_types;
 }
 
-static bool write_profile(struct pprof *p, const struct gs_profile *profile, enum gs_profile_what what)
+static bool write_profile(struct pprof *p, const struct profile *profile, enum profile_what what)
 {
     const struct types *types = types_of(what);
     bool memory = types == &memory_types || types == &allocated_types;
@@ -396,21 +398,21 @@ static bool write_profile(struct pprof *p, const struct gs_profile *profile, enu
     write_times(p, profile);
     write_comment(p, "gpuspy " GPUSPY_VERSION);
     write_comment(p, profile->title);
-    protobuf_int(&p->out, P_DEFAULT, text(p, types->of[types->shown][0]));
+    export_protobuf_int(&p->out, P_DEFAULT, text(p, types->of[types->shown][0]));
     for (size_t i = 0; i < p->text_n; i++) {
-        protobuf_bytes(&p->out, P_TEXT, p->text[i], strlen(p->text[i]));
+        export_protobuf_bytes(&p->out, P_TEXT, p->text[i], strlen(p->text[i]));
     }
     return compress_to(p->e->out, &p->out);
 }
 
-bool gs_export_pprof(struct gs_export_run *e, char *error, size_t error_size)
+bool export_pprof(struct export_run *e, char *error, size_t error_size)
 {
-    enum gs_profile_what what = e->what == GS_PROFILES_N ? GS_PROFILE_PEAK : e->what;
-    struct gs_profile *all = NULL, *live = gs_export_profile(e, what, true, error, error_size);
+    enum profile_what what = e->what == PROFILE_KINDS_N ? PROFILE_PEAK : e->what;
+    struct profile *all = NULL, *live = export_profile(e, what, true, error, error_size);
     struct pprof p = {.e = e};
     bool ok = live != NULL;
     if (ok && types_of(what) == &memory_types) {
-        all = gs_export_profile(e, GS_PROFILE_ALLOCATED, true, error, error_size);
+        all = export_profile(e, PROFILE_ALLOCATED, true, error, error_size);
         ok = all != NULL;
     }
     if (ok) {
@@ -426,8 +428,8 @@ bool gs_export_pprof(struct gs_export_run *e, char *error, size_t error_size)
             snprintf(error, error_size, "cannot compress the profile");
         }
     }
-    gs_profile_free(live);
-    gs_profile_free(all);
+    profile_free(live);
+    profile_free(all);
     pprof_free(&p);
     return ok;
 }

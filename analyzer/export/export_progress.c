@@ -2,9 +2,9 @@
 #include <time.h>
 #include "analyzer/export/export.h"
 
-void gs_export_step(struct gs_export *e)
+void export_progress_show(struct export *e)
 {
-    struct gs_export_progress *p = &e->progress;
+    struct export_progress *p = &e->progress;
     struct timespec now;
 
     if (++p->done < p->next || !p->shown) return;
@@ -16,7 +16,7 @@ void gs_export_step(struct gs_export *e)
     fprintf(stderr, "\rgpuspy: export: %llu events\033[K", (unsigned long long)p->done);
 }
 
-void gs_export_step_end(const struct gs_export_progress *p)
+void export_progress_end(const struct export_progress *p)
 {
     if (p->shown && p->said_ns) fputs("\r\033[K", stderr);
 }

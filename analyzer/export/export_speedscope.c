@@ -10,51 +10,51 @@
 
 enum { PROCESSES_MOST = 64 }; /* that get profiles of their own */
 
-struct profile { /* what was asked, of whom */
-    struct gs_call_tree *tree;
+struct scope_profile { /* what was asked, of whom */
+    struct profile_call_tree *tree;
     char name[256];
     const char *unit;
 };
 
 struct scope {
-    struct gs_export_run *e;
-    struct gs_map index; /* frame → number */
-    const struct gs_frame **frames;
+    struct export_run *e;
+    struct map index; /* frame → number */
+    const struct run_frame **frames;
     size_t frames_n, frames_cap;
-    struct profile *profiles;
+    struct scope_profile *profiles;
     size_t n, cap;
 };
 
-static uint32_t frame_number(struct scope *s, const struct gs_frame *f)
+static uint32_t frame_index(struct scope *s, const struct run_frame *f)
 {
-    uint32_t *at = gs_map_at(&s->index, (uintptr_t)f);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&s->index, (uintptr_t)f);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)s->frames_n;
-        *GS_PUSH(s->frames, s->frames_n, s->frames_cap) = f;
+        *ARENA_PUSH(s->frames, s->frames_n, s->frames_cap) = f;
     }
     return *at;
 }
 
-static bool of_process(void *self, const struct gs_profile_entry *entry)
+static bool of_process(void *self, const struct profile_entry *entry)
 {
     return entry->process == *(const uint32_t *)self;
 }
 
-static void add(struct scope *s, const struct gs_profile *p, const uint32_t *process)
+static void add(struct scope *s, const struct profile *p, const uint32_t *process)
 {
     size_t n;
-    const struct gs_process *all = gs_run_processes(s->e->run, &n);
-    struct gs_call_tree *t =
-        gs_call_tree_build(s->e->run, p, s->e->native, process ? of_process : NULL, (void *)process);
+    const struct run_process *all = run_processes(s->e->run, &n);
+    struct profile_call_tree *t =
+        profile_call_tree_build(s->e->run, p, s->e->native, process ? of_process : NULL, (void *)process);
     if (t->root->total <= 0) {
-        gs_call_tree_free(t);
+        profile_call_tree_free(t);
         return;
     }
-    struct profile *out = GS_PUSH(s->profiles, s->n, s->cap);
-    *out = (struct profile){.tree = t, .unit = strcmp(p->unit, "ns") == 0 ? "nanoseconds" : p->unit};
+    struct scope_profile *out = ARENA_PUSH(s->profiles, s->n, s->cap);
+    *out = (struct scope_profile){.tree = t, .unit = strcmp(p->unit, "ns") == 0 ? "nanoseconds" : p->unit};
     if (!process) {
         snprintf(out->name, sizeof out->name, "%s%s", p->title, n > 1 ? ", all processes" : "");
-    } else if (all[*process].rank != GS_UNKNOWN) {
+    } else if (all[*process].rank != RUN_UNKNOWN) {
         snprintf(out->name, sizeof out->name, "%s, rank %lld", p->title, (long long)all[*process].rank);
     } else {
         snprintf(out->name, sizeof out->name, "%s, process %u", p->title, all[*process].pid);
@@ -62,10 +62,10 @@ static void add(struct scope *s, const struct gs_profile *p, const uint32_t *pro
 }
 
 /* In order of rank, those without one last. */
-static void add_each(struct scope *s, const struct gs_profile *p)
+static void add_each(struct scope *s, const struct profile *p)
 {
     size_t n;
-    const struct gs_process *all = gs_run_processes(s->e->run, &n);
+    const struct run_process *all = run_processes(s->e->run, &n);
     uint32_t order[PROCESSES_MOST];
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = i;
@@ -79,32 +79,32 @@ static void add_each(struct scope *s, const struct gs_profile *p)
     }
 }
 
-static bool ask(struct scope *s, enum gs_profile_what what, char *error, size_t error_size)
+static bool ask(struct scope *s, enum profile_what what, char *error, size_t error_size)
 {
     size_t n;
-    struct gs_profile *p = gs_export_profile(s->e, what, false, error, error_size);
+    struct profile *p = export_profile(s->e, what, false, error, error_size);
     if (!p) {
         return false;
     }
-    gs_run_processes(s->e->run, &n);
+    run_processes(s->e->run, &n);
     add(s, p, NULL);
     if (n > 1 && n <= PROCESSES_MOST) {
         add_each(s, p);
     }
-    gs_profile_free(p);
+    profile_free(p);
     return true;
 }
 
 /* Samples are paths, outermost first. */
-static void write_samples(struct scope *s, const struct gs_call_tree *t)
+static void write_samples(struct scope *s, const struct profile_call_tree *t)
 {
     FILE *out = s->e->out;
-    uint32_t *path = gs_realloc(NULL, t->depth + 1, sizeof *path);
+    uint32_t *path = arena_realloc(NULL, t->depth + 1, sizeof *path);
     const char *comma = "";
     fputs("\"samples\":[", out);
-    for (const struct gs_call_node *n = t->root; n; n = gs_call_next(n)) {
+    for (const struct profile_call_node *n = t->root; n; n = profile_call_next(n)) {
         if (n->depth) {
-            path[n->depth - 1] = frame_number(s, n->frame);
+            path[n->depth - 1] = frame_index(s, n->frame);
         }
         if (n->self > 0) {
             fprintf(out, "%s[", comma);
@@ -117,7 +117,7 @@ static void write_samples(struct scope *s, const struct gs_call_tree *t)
     }
     fputs("],\n\"weights\":[", out);
     comma = "";
-    for (const struct gs_call_node *n = t->root; n; n = gs_call_next(n)) {
+    for (const struct profile_call_node *n = t->root; n; n = profile_call_next(n)) {
         if (n->self > 0) {
             fprintf(out, "%s%lld", comma, (long long)n->self);
             comma = ",";
@@ -132,7 +132,7 @@ static void write_profiles(struct scope *s)
     FILE *out = s->e->out;
     fputs("\"profiles\":[", out);
     for (size_t i = 0; i < s->n; i++) {
-        const struct profile *p = &s->profiles[i];
+        const struct scope_profile *p = &s->profiles[i];
         fprintf(out, "%s{\"type\":\"sampled\",\"name\":", i ? ",\n" : "");
         json_out_text(out, p->name);
         fprintf(out, ",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%lld,\n", p->unit,
@@ -146,13 +146,13 @@ static void write_profiles(struct scope *s)
 static void write_frames(struct scope *s)
 {
     FILE *out = s->e->out;
-    char name[GS_LABEL];
+    char name[PROFILE_LABEL];
     fputs("\"shared\":{\"frames\":[", out);
     for (size_t i = 0; i < s->frames_n; i++) {
-        const struct gs_frame *f = s->frames[i];
+        const struct run_frame *f = s->frames[i];
         const char *file = f->file ? f->file : f->module;
         fputs(i ? ",\n{\"name\":" : "{\"name\":", out);
-        json_out_text(out, gs_frame_function(f, name));
+        json_out_text(out, profile_frame_function(f, name));
         if (file) {
             fputs(",\"file\":", out);
             json_out_text(out, file);
@@ -176,16 +176,16 @@ static void write_all(struct scope *s)
     write_frames(s);
 }
 
-bool gs_export_speedscope(struct gs_export_run *e, char *error, size_t error_size)
+bool export_speedscope(struct export_run *e, char *error, size_t error_size)
 {
-    static const enum gs_profile_what usual[] = {GS_PROFILE_PEAK,      GS_PROFILE_OOM,   GS_PROFILE_END,
-                                                 GS_PROFILE_ALLOCATED, GS_PROFILE_WAITS, GS_PROFILE_COPIES};
+    static const enum profile_what usual[] = {PROFILE_PEAK,      PROFILE_OOM,   PROFILE_END,
+                                              PROFILE_ALLOCATED, PROFILE_WAITS, PROFILE_COPIES};
     struct scope s = {.e = e};
     bool ok = true;
-    if (e->what != GS_PROFILES_N) {
+    if (e->what != PROFILE_KINDS_N) {
         ok = ask(&s, e->what, error, error_size);
     }
-    for (size_t i = 0; ok && e->what == GS_PROFILES_N && i < sizeof usual / sizeof *usual; i++) {
+    for (size_t i = 0; ok && e->what == PROFILE_KINDS_N && i < sizeof usual / sizeof *usual; i++) {
         ok = ask(&s, usual[i], error, error_size);
     }
     if (ok && s.n) {
@@ -196,9 +196,9 @@ bool gs_export_speedscope(struct gs_export_run *e, char *error, size_t error_siz
         e->nothing = true;
     }
     for (size_t i = 0; i < s.n; i++) {
-        gs_call_tree_free(s.profiles[i].tree);
+        profile_call_tree_free(s.profiles[i].tree);
     }
-    gs_map_free(&s.index);
+    map_free(&s.index);
     free(s.frames);
     free(s.profiles);
     return ok;

@@ -7,12 +7,12 @@
 #include "analyzer/run/run.h"
 #include "analyzer/base/term.h"
 
-void gs_table_begin(struct gs_table *t, FILE *out, bool json, const char *columns)
+void export_table_begin(struct export_table *t, FILE *out, bool json, const char *columns)
 {
-    *t = (struct gs_table){.out = out, .json = json, .columns = columns};
-    for (const char *p = columns; *p && t->columns_n < GS_TABLE_COLUMNS; p += *p == ',') {
+    *t = (struct export_table){.out = out, .json = json, .columns = columns};
+    for (const char *p = columns; *p && t->columns_n < EXPORT_TABLE_COLUMNS; p += *p == ',') {
         size_t n = strcspn(p, ",");
-        t->column[t->columns_n++] = (struct gs_table_column){p, (int)n};
+        t->column[t->columns_n++] = (struct export_table_column){p, (int)n};
         p += n;
     }
     if (!json) {
@@ -20,9 +20,9 @@ void gs_table_begin(struct gs_table *t, FILE *out, bool json, const char *column
     }
 }
 
-static void before(struct gs_table *t)
+static void before(struct export_table *t)
 {
-    const struct gs_table_column *c = &t->column[t->at];
+    const struct export_table_column *c = &t->column[t->at];
     if (t->json) {
         fprintf(t->out, "%s\"%.*s\":", t->at ? "," : "{", c->length, c->name);
     } else if (t->at) {
@@ -30,7 +30,7 @@ static void before(struct gs_table *t)
     }
 }
 
-static void after(struct gs_table *t)
+static void after(struct export_table *t)
 {
     if (++t->at == t->columns_n) {
         fputs(t->json ? "}\n" : "\r\n", t->out);
@@ -39,10 +39,10 @@ static void after(struct gs_table *t)
     }
 }
 
-void gs_table_int(struct gs_table *t, int64_t value)
+void export_table_int(struct export_table *t, int64_t value)
 {
     before(t);
-    if (value != GS_UNKNOWN) {
+    if (value != RUN_UNKNOWN) {
         fprintf(t->out, "%lld", (long long)value);
     } else if (t->json) {
         fputs("null", t->out);
@@ -50,12 +50,12 @@ void gs_table_int(struct gs_table *t, int64_t value)
     after(t);
 }
 
-void gs_table_device(struct gs_table *t, int device)
+void export_table_device(struct export_table *t, int device)
 {
-    gs_table_int(t, device < 0 ? GS_UNKNOWN : device);
+    export_table_int(t, device < 0 ? RUN_UNKNOWN : device);
 }
 
-void gs_table_bool(struct gs_table *t, bool value)
+void export_table_bool(struct export_table *t, bool value)
 {
     before(t);
     fputs(value ? "true" : "false", t->out);
@@ -65,8 +65,8 @@ void gs_table_bool(struct gs_table *t, bool value)
 static void quoted(FILE *out, const char *text)
 {
     size_t size = strlen(text) + 1;
-    char *clean = gs_realloc(NULL, size, 1);
-    term_clean(clean, size, text, true);
+    char *clean = arena_realloc(NULL, size, 1);
+    terminal_clean(clean, size, text, true);
     bool formula = *clean && strchr("=+-@", *clean), plain = !clean[strcspn(clean, ",\"")];
     if (plain && !formula) {
         fputs(clean, out);
@@ -83,7 +83,7 @@ static void quoted(FILE *out, const char *text)
     free(clean);
 }
 
-void gs_table_text(struct gs_table *t, const char *value)
+void export_table_text(struct export_table *t, const char *value)
 {
     before(t);
     if (t->json) {

@@ -16,9 +16,9 @@ enum { OOMS_MOST = 1000 };
 
 static const struct {
     const char *word, *columns;
-    void (*fill)(struct gs_tables *x);
+    void (*fill)(struct export_tables *x);
 } tables[] = {
-#define TABLE(name, columns, meaning) {#name, "run_id,host,pid,rank," columns, gs_table_of_##name},
+#define TABLE(name, columns, meaning) {#name, "run_id,host,pid,rank," columns, export_table_of_##name},
 #include "analyzer/export/tables.def"
 #undef TABLE
 };
@@ -32,58 +32,58 @@ static const char table_words[] =
 
 /* --- the tables that the report answers ---------------------------------------------------------- */
 
-void gs_table_of_processes(struct gs_tables *x)
+void export_table_of_processes(struct export_tables *x)
 {
     size_t n;
-    const struct gs_process *p = gs_run_processes(x->e->run, &n);
+    const struct run_process *p = run_processes(x->e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
-        if (gs_table_keys(x, i)) {
-            gs_table_int(&x->t, p[i].ppid);
-            gs_table_text(&x->t, p[i].command);
-            gs_table_text(&x->t, p[i].path);
-            gs_table_text(&x->t, p[i].python_version);
-            gs_table_int(&x->t, p[i].start_real_ns);
-            gs_table_int(&x->t, p[i].end_ns);
-            gs_table_bool(&x->t, p[i].complete);
-            gs_table_int(&x->t, (int64_t)p[i].lost_events);
-            gs_table_int(&x->t, p[i].events ? (int64_t)p[i].events : GS_UNKNOWN);
+        if (export_table_keys(x, i)) {
+            export_table_int(&x->t, p[i].ppid);
+            export_table_text(&x->t, p[i].command);
+            export_table_text(&x->t, p[i].path);
+            export_table_text(&x->t, p[i].python_version);
+            export_table_int(&x->t, p[i].start_real_ns);
+            export_table_int(&x->t, p[i].end_ns);
+            export_table_bool(&x->t, p[i].complete);
+            export_table_int(&x->t, (int64_t)p[i].lost_events);
+            export_table_int(&x->t, p[i].events ? (int64_t)p[i].events : RUN_UNKNOWN);
         }
     }
 }
 
-void gs_table_of_devices(struct gs_tables *x)
+void export_table_of_devices(struct export_tables *x)
 {
     size_t n;
-    const struct gs_device *d = gs_run_devices(x->e->run, &n);
+    const struct run_device *d = run_devices(x->e->run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (gs_export_device_wanted(x->e, d[i].device) && gs_table_keys(x, d[i].process)) {
-            gs_table_device(&x->t, d[i].device);
-            gs_table_text(&x->t, d[i].name);
-            gs_table_int(&x->t, d[i].total_bytes);
+        if (export_includes_device(x->e, d[i].device) && export_table_keys(x, d[i].process)) {
+            export_table_device(&x->t, d[i].device);
+            export_table_text(&x->t, d[i].name);
+            export_table_int(&x->t, d[i].total_bytes);
         }
     }
 }
 
-void gs_table_of_peaks(struct gs_tables *x)
+void export_table_of_peaks(struct export_tables *x)
 {
     for (size_t i = 0; i < x->report->peaks_n; i++) {
-        const struct gs_peak *p = &x->report->peaks[i];
-        if (gs_export_device_wanted(x->e, p->device) && gs_table_keys(x, p->process)) {
-            gs_table_device(&x->t, p->device);
-            gs_table_text(&x->t, gs_series_word(p->layer));
-            gs_table_int(&x->t, p->bytes);
-            gs_table_int(&x->t, (int64_t)p->count);
-            gs_table_int(&x->t, p->time_ns);
-            gs_table_int(&x->t, p->end_bytes);
-            gs_table_int(&x->t, (int64_t)p->end_count);
-            gs_table_int(&x->t, (int64_t)p->allocations);
-            gs_table_int(&x->t, (int64_t)p->frees);
-            gs_table_int(&x->t, p->allocated_bytes);
+        const struct result_peak *p = &x->report->peaks[i];
+        if (export_includes_device(x->e, p->device) && export_table_keys(x, p->process)) {
+            export_table_device(&x->t, p->device);
+            export_table_text(&x->t, result_series_word(p->layer));
+            export_table_int(&x->t, p->bytes);
+            export_table_int(&x->t, (int64_t)p->count);
+            export_table_int(&x->t, p->time_ns);
+            export_table_int(&x->t, p->end_bytes);
+            export_table_int(&x->t, (int64_t)p->end_count);
+            export_table_int(&x->t, (int64_t)p->allocations);
+            export_table_int(&x->t, (int64_t)p->frees);
+            export_table_int(&x->t, p->allocated_bytes);
         }
     }
 }
 
-static uint64_t count_of(const struct gs_by_category *c, enum gs_category category)
+static uint64_t count_of(const struct result_by_category *c, enum result_category category)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < c->shares_n; i++) {
@@ -92,68 +92,68 @@ static uint64_t count_of(const struct gs_by_category *c, enum gs_category catego
     return n;
 }
 
-void gs_table_of_categories(struct gs_tables *x)
+void export_table_of_categories(struct export_tables *x)
 {
     for (size_t i = 0; i < x->report->peaks_n; i++) {
-        const struct gs_peak *p = &x->report->peaks[i];
-        for (int c = 0; c < GS_CATEGORIES_N && gs_export_device_wanted(x->e, p->device); c++) {
-            if (p->by_category.bytes[c] && gs_table_keys(x, p->process)) {
-                gs_table_device(&x->t, p->device);
-                gs_table_text(&x->t, gs_series_word(p->layer));
-                gs_table_text(&x->t, gs_category_word((enum gs_category)c));
-                gs_table_int(&x->t, p->by_category.bytes[c]);
-                gs_table_int(&x->t, (int64_t)count_of(&p->by_category, (enum gs_category)c));
+        const struct result_peak *p = &x->report->peaks[i];
+        for (int c = 0; c < RESULT_CATEGORIES_N && export_includes_device(x->e, p->device); c++) {
+            if (p->by_category.bytes[c] && export_table_keys(x, p->process)) {
+                export_table_device(&x->t, p->device);
+                export_table_text(&x->t, result_series_word(p->layer));
+                export_table_text(&x->t, result_category_word((enum result_category)c));
+                export_table_int(&x->t, p->by_category.bytes[c]);
+                export_table_int(&x->t, (int64_t)count_of(&p->by_category, (enum result_category)c));
             }
         }
     }
 }
 
-void gs_table_of_timeline(struct gs_tables *x)
+void export_table_of_timeline(struct export_tables *x)
 {
     for (size_t i = 0; i < x->report->timelines_n; i++) {
-        const struct gs_timeline *l = &x->report->timelines[i];
-        for (size_t k = 0; k < l->n && gs_export_device_wanted(x->e, l->device); k++) {
-            if (gs_table_keys(x, l->process)) {
-                gs_table_device(&x->t, l->device);
-                gs_table_text(&x->t, gs_series_word(l->layer));
-                gs_table_int(&x->t, gs_export_ns(l->points[k].time_s));
-                gs_table_int(&x->t, l->points[k].bytes);
+        const struct result_timeline *l = &x->report->timelines[i];
+        for (size_t k = 0; k < l->n && export_includes_device(x->e, l->device); k++) {
+            if (export_table_keys(x, l->process)) {
+                export_table_device(&x->t, l->device);
+                export_table_text(&x->t, result_series_word(l->layer));
+                export_table_int(&x->t, export_ns(l->points[k].time_s));
+                export_table_int(&x->t, l->points[k].bytes);
             }
         }
     }
 }
 
-void gs_table_of_ooms(struct gs_tables *x)
+void export_table_of_ooms(struct export_tables *x)
 {
     for (size_t i = 0; i < x->report->ooms_n; i++) {
-        const struct gs_oom_verdict *o = &x->report->ooms[i];
-        if (gs_export_device_wanted(x->e, o->device) && gs_table_keys(x, o->process)) {
-            gs_table_device(&x->t, o->device);
-            gs_table_int(&x->t, o->time_ns);
-            gs_table_int(&x->t, o->requested_bytes);
-            gs_table_int(&x->t, o->free_bytes);
-            gs_table_int(&x->t, o->total_bytes);
-            gs_table_bool(&x->t, o->fatal);
-            gs_table_bool(&x->t, o->handled);
-            gs_table_int(&x->t, o->failures);
-            gs_table_text(&x->t, gs_cause_word(o->cause));
-            gs_table_text(&x->t, o->verdict);
-            gs_table_text(&x->t, o->stack.site.function);
-            gs_table_text(&x->t, o->stack.site.file);
-            gs_table_int(&x->t, o->stack.site.line ? o->stack.site.line : GS_UNKNOWN);
+        const struct result_oom_verdict *o = &x->report->ooms[i];
+        if (export_includes_device(x->e, o->device) && export_table_keys(x, o->process)) {
+            export_table_device(&x->t, o->device);
+            export_table_int(&x->t, o->time_ns);
+            export_table_int(&x->t, o->requested_bytes);
+            export_table_int(&x->t, o->free_bytes);
+            export_table_int(&x->t, o->total_bytes);
+            export_table_bool(&x->t, o->fatal);
+            export_table_bool(&x->t, o->handled);
+            export_table_int(&x->t, o->failures);
+            export_table_text(&x->t, result_cause_word(o->cause));
+            export_table_text(&x->t, o->verdict);
+            export_table_text(&x->t, o->stack.site.function);
+            export_table_text(&x->t, o->stack.site.file);
+            export_table_int(&x->t, o->stack.site.line ? o->stack.site.line : RUN_UNKNOWN);
         }
     }
 }
 
-void gs_table_of_steps(struct gs_tables *x)
+void export_table_of_steps(struct export_tables *x)
 {
     for (size_t i = 0; i < x->report->steps_n; i++) {
-        const struct gs_steps *s = x->report->steps[i];
-        if (gs_table_keys(x, s->process)) {
-            gs_table_int(&x->t, (int64_t)s->n);
-            gs_table_int(&x->t, s->median_ns);
-            gs_table_text(&x->t, gs_step_source_word(s->source));
-            gs_table_text(&x->t, s->evidence);
+        const struct step_list *s = x->report->steps[i];
+        if (export_table_keys(x, s->process)) {
+            export_table_int(&x->t, (int64_t)s->n);
+            export_table_int(&x->t, s->median_ns);
+            export_table_text(&x->t, step_source_word(s->source));
+            export_table_text(&x->t, s->evidence);
         }
     }
 }
@@ -170,32 +170,32 @@ struct mark {
 struct marks {
     struct mark *list;
     size_t n, cap;
-    struct gs_map index;
+    struct map index;
 };
 
-static void on_mark(void *self, const struct gs_mark *m)
+static void table_on_mark(void *self, const struct run_mark *m)
 {
     struct marks *s = self;
-    uint64_t hash = gs_hash64((uintptr_t)m->name) ^ gs_hash64((uintptr_t)m->domain + m->kind + 1);
-    uint32_t *head = gs_map_at(&s->index, hash), i = *head;
-    while (i != GS_MAP_NEW &&
+    uint64_t hash = map_hash((uintptr_t)m->name) ^ map_hash((uintptr_t)m->domain + m->kind + 1);
+    uint32_t *head = map_at(&s->index, hash), i = *head;
+    while (i != MAP_NEW &&
            (s->list[i].name != m->name || s->list[i].domain != m->domain || s->list[i].kind != m->kind)) {
         i = s->list[i].next;
     }
-    if (i == GS_MAP_NEW) {
+    if (i == MAP_NEW) {
         i = (uint32_t)s->n;
-        *GS_PUSH(s->list, s->n, s->cap) =
+        *ARENA_PUSH(s->list, s->n, s->cap) =
             (struct mark){.name = m->name, .domain = m->domain, .kind = m->kind, .next = *head};
         *head = i;
     }
     struct mark *to = &s->list[i];
-    int64_t ns = m->end_ns == GS_NEVER ? 0 : m->end_ns - m->start_ns;
+    int64_t ns = m->end_ns == RUN_NEVER ? 0 : m->end_ns - m->start_ns;
     to->count++;
-    to->total = gs_add(to->total, ns);
+    to->total = arena_add_capped(to->total, ns);
     to->longest = ns > to->longest ? ns : to->longest;
 }
 
-void gs_table_of_marks(struct gs_tables *x)
+void export_table_of_marks(struct export_tables *x)
 {
     static const char *const kinds[] = {
 #define WORD(s, v, w) [v] = w,
@@ -204,27 +204,27 @@ void gs_table_of_marks(struct gs_tables *x)
     };
     size_t n;
     char error[256]; /* what cannot be read was said of the report */
-    gs_run_processes(x->e->run, &n);
+    run_processes(x->e->run, &n);
     for (uint32_t p = 0; p < n; p++) {
         struct marks s = {0};
-        gs_run_each_mark(x->e->run, p, on_mark, &s, error, sizeof error);
-        for (size_t i = 0; i < s.n && gs_table_keys(x, p); i++) {
+        run_each_mark(x->e->run, p, table_on_mark, &s, error, sizeof error);
+        for (size_t i = 0; i < s.n && export_table_keys(x, p); i++) {
             const struct mark *m = &s.list[i];
-            gs_table_text(&x->t, m->kind < sizeof kinds / sizeof *kinds ? kinds[m->kind] : NULL);
-            gs_table_text(&x->t, m->domain);
-            gs_table_text(&x->t, m->name);
-            gs_table_int(&x->t, m->count);
-            gs_table_int(&x->t, m->total);
-            gs_table_int(&x->t, m->longest);
+            export_table_text(&x->t, m->kind < sizeof kinds / sizeof *kinds ? kinds[m->kind] : NULL);
+            export_table_text(&x->t, m->domain);
+            export_table_text(&x->t, m->name);
+            export_table_int(&x->t, m->count);
+            export_table_int(&x->t, m->total);
+            export_table_int(&x->t, m->longest);
         }
-        gs_map_free(&s.index);
+        map_free(&s.index);
         free(s.list);
     }
 }
 
 /* --- files --------------------------------------------------------------------------------------- */
 
-static bool wanted(const struct gs_export_run *e, const char *word)
+static bool is_chosen(const struct export_run *e, const char *word)
 {
     size_t n = strlen(word);
     for (const char *p = e->tables; p && *p; p += strcspn(p, ","), p += *p == ',') {
@@ -235,12 +235,12 @@ static bool wanted(const struct gs_export_run *e, const char *word)
     return !e->tables;
 }
 
-const char *gs_export_tables(void)
+const char *export_tables(void)
 {
     return table_words;
 }
 
-const char *gs_export_table_unknown(const char *words)
+const char *export_unknown_table(const char *words)
 {
     for (const char *p = words; p && *p; p += strcspn(p, ","), p += *p == ',') {
         size_t i = 0, n = strcspn(p, ",");
@@ -263,14 +263,14 @@ static bool make_folder(const char *path, char *error, size_t error_size)
     return true;
 }
 
-static bool write_table(struct gs_tables *x, size_t i, const char *path, bool json, char *error, size_t error_size)
+static bool write_table(struct export_tables *x, size_t i, const char *path, bool json, char *error, size_t error_size)
 {
     struct output out;
     if (!output_open(&out, "export", path)) {
         snprintf(error, error_size, "'%s' could not be written", path);
         return false;
     }
-    gs_table_begin(&x->t, out.file, json, tables[i].columns);
+    export_table_begin(&x->t, out.file, json, tables[i].columns);
     tables[i].fill(x);
     if (!output_keep(&out, "export")) {
         snprintf(error, error_size, "'%s' is not complete", path);
@@ -293,16 +293,16 @@ static const char *file_word(char *out, size_t size, const char *text)
 }
 
 /* folder/table/run-host-pid.ndjson: no two processes of any run have the same. */
-static bool write_by_process(struct gs_tables *x, size_t i, char *error, size_t error_size)
+static bool write_by_process(struct export_tables *x, size_t i, char *error, size_t error_size)
 {
     size_t n;
-    const struct gs_process *p = gs_run_processes(x->e->run, &n);
+    const struct run_process *p = run_processes(x->e->run, &n);
     char path[PATH_MAX], run[80], host[80];
     bool ok = true;
     snprintf(path, sizeof path, "%s/%s", x->e->folder, tables[i].word);
     ok = make_folder(path, error, error_size);
     for (x->process = 0; ok && x->process < n; x->process++) {
-        const struct gs_process *of = &p[x->process];
+        const struct run_process *of = &p[x->process];
         snprintf(path, sizeof path, "%s/%s/%s-%s-%u.ndjson", x->e->folder, tables[i].word,
                  file_word(run, sizeof run, of->run_id), file_word(host, sizeof host, of->host), of->pid);
         ok = write_table(x, i, path, true, error, error_size);
@@ -310,17 +310,17 @@ static bool write_by_process(struct gs_tables *x, size_t i, char *error, size_t 
     return ok;
 }
 
-static bool write_tables(struct gs_tables *x, bool json, char *error, size_t error_size)
+static bool write_tables(struct export_tables *x, bool json, char *error, size_t error_size)
 {
     char path[PATH_MAX];
     bool ok = true;
-    x->process = GS_NONE;
+    x->process = RUN_NONE;
     for (size_t i = 0; ok && i < TABLES; i++) {
-        if (!wanted(x->e, tables[i].word)) {
+        if (!is_chosen(x->e, tables[i].word)) {
             continue;
         }
         if (!x->e->folder) {
-            gs_table_begin(&x->t, x->e->out, json, tables[i].columns);
+            export_table_begin(&x->t, x->e->out, json, tables[i].columns);
             tables[i].fill(x);
         } else if (json) {
             ok = write_by_process(x, i, error, error_size);
@@ -332,25 +332,25 @@ static bool write_tables(struct gs_tables *x, bool json, char *error, size_t err
     return ok;
 }
 
-static bool export(struct gs_export_run *e, bool json, char *error, size_t error_size)
+static bool export(struct export_run *e, bool json, char *error, size_t error_size)
 {
-    struct gs_options options = {.top = OOMS_MOST};
-    struct gs_tables x = {.e = e};
-    x.report = gs_report_build(e->run, &options, error, error_size);
-    bool ok = x.report && gs_tables_gather(&x, error, error_size) && write_tables(&x, json, error, error_size);
-    gs_lines_free(&x.sites);
-    gs_lines_free(&x.waits);
-    gs_lines_free(&x.copies);
-    gs_report_free(x.report);
+    struct run_options options = {.top = OOMS_MOST};
+    struct export_tables x = {.e = e};
+    x.report = report_build(e->run, &options, error, error_size);
+    bool ok = x.report && export_tables_gather(&x, error, error_size) && write_tables(&x, json, error, error_size);
+    export_lines_free(&x.sites);
+    export_lines_free(&x.waits);
+    export_lines_free(&x.copies);
+    report_free(x.report);
     return ok;
 }
 
-bool gs_export_csv(struct gs_export_run *e, char *error, size_t error_size)
+bool export_csv(struct export_run *e, char *error, size_t error_size)
 {
     return export(e, false, error, error_size);
 }
 
-bool gs_export_ndjson(struct gs_export_run *e, char *error, size_t error_size)
+bool export_ndjson(struct export_run *e, char *error, size_t error_size)
 {
     return export(e, true, error, error_size);
 }

@@ -27,14 +27,14 @@ struct pending { /* of a free: until its last event has passed */
 };
 
 struct waiting {
-    struct gs_trace_block block;
+    struct export_trace_block block;
     int64_t done_ns;
 };
 
 struct tracer {
-    struct gs_run *run;
-    const struct gs_trace_wish *wish;
-    struct gs_trace_state *state;
+    struct run *run;
+    const struct export_trace_request *wish;
+    struct export_trace_state *state;
     int64_t last_alloc_ns;
     bool here, done;      /* in the wished process; past the moment */
     struct piece *pieces; /* in order of address */
@@ -45,21 +45,21 @@ struct tracer {
     size_t pendings_n, pendings_cap;
     struct waiting *waiting; /* few, in no order */
     size_t waiting_n, waiting_cap;
-    int64_t next_done_ns; /* the earliest of them, GS_NEVER */
+    int64_t next_done_ns; /* the earliest of them, RUN_NEVER */
     size_t segments_cap, blocks_cap;
 };
 
-const char *gs_trace_word(enum gs_trace_action action)
+const char *export_trace_word(enum export_trace_action action)
 {
     static const char *const words[] = {
-#define WORD(s, w) [GS_TRACE_##s] = w,
-        GS_TRACE_ACTIONS(WORD)
+#define WORD(s, w) [EXPORT_TRACE_##s] = w,
+        EXPORT_TRACE_ACTIONS(WORD)
 #undef WORD
     };
     return words[action];
 }
 
-static void tell(struct tracer *t, const struct gs_trace_event *e)
+static void emit(struct tracer *t, const struct export_trace_event *e)
 {
     t->wish->each(t->wish->self, e);
 }
@@ -91,7 +91,7 @@ static struct piece *piece_of(struct tracer *t, uint64_t address)
 static void piece_add(struct tracer *t, struct piece piece)
 {
     size_t at = pieces_up_to(t, piece.address);
-    GS_PUSH(t->pieces, t->pieces_n, t->pieces_cap);
+    ARENA_PUSH(t->pieces, t->pieces_n, t->pieces_cap);
     memmove(&t->pieces[at + 1], &t->pieces[at], (t->pieces_n - 1 - at) * sizeof piece);
     t->pieces[at] = piece;
 }
@@ -106,16 +106,16 @@ static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_
     memmove(&t->pieces[n - 1], &t->pieces[n], (t->pieces_n - n) * sizeof p);
     t->pieces_n--;
     if (p.told) {
-        tell(t, &(struct gs_trace_event){.action = mapped ? GS_TRACE_SEGMENT_UNMAP : GS_TRACE_SEGMENT_FREE,
-                                         .stack = stack != GS_NONE ? stack : p.stack,
-                                         .time_ns = time_ns,
-                                         .bytes = p.bytes,
-                                         .address = p.address,
-                                         .stream = p.stream});
+        emit(t, &(struct export_trace_event){.action = mapped ? EXPORT_TRACE_SEGMENT_UNMAP : EXPORT_TRACE_SEGMENT_FREE,
+                                             .stack = stack != RUN_NONE ? stack : p.stack,
+                                             .time_ns = time_ns,
+                                             .bytes = p.bytes,
+                                             .address = p.address,
+                                             .stream = p.stream});
     }
 }
 
-static void piece_take(struct piece *p, const struct gs_trace_block *b)
+static void piece_take(struct piece *p, const struct export_trace_block *b)
 {
     p->told = true;
     p->stream = b->stream;
@@ -124,7 +124,7 @@ static void piece_take(struct piece *p, const struct gs_trace_block *b)
 
 /* A block lies in it: so it is PyTorch's, and of the block's stream. What was mapped piece by piece
  * for the block is one call of the allocator's. */
-static void pieces_tell(struct tracer *t, const struct gs_trace_block *b)
+static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
 {
     uint64_t end = b->address + (uint64_t)b->bytes;
     size_t at = pieces_up_to(t, b->address) - 1;
@@ -133,12 +133,12 @@ static void pieces_tell(struct tracer *t, const struct gs_trace_block *b)
         if (p->told) {
             continue;
         }
-        struct gs_trace_event e = {.action = p->mapped ? GS_TRACE_SEGMENT_MAP : GS_TRACE_SEGMENT_ALLOC,
-                                   .stack = p->stack,
-                                   .time_ns = p->time_ns,
-                                   .bytes = p->bytes,
-                                   .address = p->address,
-                                   .stream = b->stream};
+        struct export_trace_event e = {.action = p->mapped ? EXPORT_TRACE_SEGMENT_MAP : EXPORT_TRACE_SEGMENT_ALLOC,
+                                       .stack = p->stack,
+                                       .time_ns = p->time_ns,
+                                       .bytes = p->bytes,
+                                       .address = p->address,
+                                       .stream = b->stream};
         piece_take(p, b);
         for (; at < t->pieces_n && p->mapped; at++) {
             struct piece *next = &t->pieces[at];
@@ -148,7 +148,7 @@ static void pieces_tell(struct tracer *t, const struct gs_trace_block *b)
             piece_take(next, b);
             e.bytes += next->bytes;
         }
-        tell(t, &e);
+        emit(t, &e);
     }
 }
 
@@ -167,14 +167,14 @@ static int earlier(const void *a, const void *b)
 static void list_changes(struct tracer *t)
 {
     size_t n;
-    const struct gs_mapping *m = gs_run_mappings(t->run, &n);
+    const struct run_mapping *m = run_mappings(t->run, &n);
     for (size_t i = 0; i < n; i++) {
         if (m[i].process != t->wish->process || m[i].device != t->wish->device) {
             continue;
         }
-        *GS_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].map_ns, (uint32_t)i, true};
-        if (m[i].unmap_ns != GS_NEVER) {
-            *GS_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].unmap_ns, (uint32_t)i, false};
+        *ARENA_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].map_ns, (uint32_t)i, true};
+        if (m[i].unmap_ns != RUN_NEVER) {
+            *ARENA_PUSH(t->changes, t->changes_n, t->changes_cap) = (struct change){m[i].unmap_ns, (uint32_t)i, false};
         }
     }
     if (t->changes_n > 1) {
@@ -182,36 +182,36 @@ static void list_changes(struct tracer *t)
     }
 }
 
-static void whole_alloc(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns)
+static void whole_alloc(struct tracer *t, const struct export_trace_block *b, int64_t time_ns)
 {
-    struct gs_trace_event e = {.action = GS_TRACE_SEGMENT_ALLOC,
-                               .stack = b->stack,
-                               .free_stack = b->free_stack,
-                               .kept = b->kept,
-                               .free_ns = b->free_ns,
-                               .time_ns = time_ns,
-                               .bytes = b->bytes,
-                               .address = b->address,
-                               .stream = b->stream};
-    tell(t, &e);
-    e.action = GS_TRACE_ALLOC;
-    tell(t, &e);
+    struct export_trace_event e = {.action = EXPORT_TRACE_SEGMENT_ALLOC,
+                                   .stack = b->stack,
+                                   .free_stack = b->free_stack,
+                                   .kept = b->kept,
+                                   .free_ns = b->free_ns,
+                                   .time_ns = time_ns,
+                                   .bytes = b->bytes,
+                                   .address = b->address,
+                                   .stream = b->stream};
+    emit(t, &e);
+    e.action = EXPORT_TRACE_ALLOC;
+    emit(t, &e);
 }
 
-static void block_free(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns, bool whole)
+static void block_free(struct tracer *t, const struct export_trace_block *b, int64_t time_ns, bool whole)
 {
-    struct gs_trace_event e = {.action = GS_TRACE_FREE_REQUESTED,
-                               .stack = b->free_stack != GS_NONE ? b->free_stack : b->stack,
-                               .time_ns = time_ns,
-                               .bytes = b->bytes,
-                               .address = b->address,
-                               .stream = b->stream};
-    tell(t, &e);
-    e.action = GS_TRACE_FREE_COMPLETED;
-    tell(t, &e);
+    struct export_trace_event e = {.action = EXPORT_TRACE_FREE_REQUESTED,
+                                   .stack = b->free_stack != RUN_NONE ? b->free_stack : b->stack,
+                                   .time_ns = time_ns,
+                                   .bytes = b->bytes,
+                                   .address = b->address,
+                                   .stream = b->stream};
+    emit(t, &e);
+    e.action = EXPORT_TRACE_FREE_COMPLETED;
+    emit(t, &e);
     if (whole) {
-        e.action = GS_TRACE_SEGMENT_FREE;
-        tell(t, &e);
+        e.action = EXPORT_TRACE_SEGMENT_FREE;
+        emit(t, &e);
     }
 }
 
@@ -225,18 +225,18 @@ static int pending_order(const void *a, const void *b)
                                       : 0;
 }
 
-static void on_pending(void *self, const struct gs_pending *p)
+static void trace_on_pending(void *self, const struct run_pending *p)
 {
     struct tracer *t = self;
-    if (p->device == t->wish->device && p->known == GS_YES && p->done_ns > p->free_ns) {
-        *GS_PUSH(t->pendings, t->pendings_n, t->pendings_cap) = (struct pending){p->address, p->free_ns, p->done_ns};
+    if (p->device == t->wish->device && p->known == RUN_YES && p->done_ns > p->free_ns) {
+        *ARENA_PUSH(t->pendings, t->pendings_n, t->pendings_cap) = (struct pending){p->address, p->free_ns, p->done_ns};
     }
 }
 
 static void list_pendings(struct tracer *t)
 {
     size_t kept = 0;
-    gs_run_pendings(t->run, t->wish->process, on_pending, t);
+    allocator_each_pending(t->run, t->wish->process, trace_on_pending, t);
     if (t->pendings_n > 1) {
         qsort(t->pendings, t->pendings_n, sizeof *t->pendings, pending_order);
     }
@@ -251,7 +251,7 @@ static void list_pendings(struct tracer *t)
     t->pendings_n = kept;
 }
 
-static void tensor_free(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns)
+static void tensor_free(struct tracer *t, const struct export_trace_block *b, int64_t time_ns)
 {
     struct pending key = {b->address, time_ns, 0};
     const struct pending *p =
@@ -260,13 +260,13 @@ static void tensor_free(struct tracer *t, const struct gs_trace_block *b, int64_
         block_free(t, b, time_ns, !piece_of(t, b->address));
         return;
     }
-    tell(t, &(struct gs_trace_event){.action = GS_TRACE_FREE_REQUESTED,
-                                     .stack = b->free_stack != GS_NONE ? b->free_stack : b->stack,
-                                     .time_ns = time_ns,
-                                     .bytes = b->bytes,
-                                     .address = b->address,
-                                     .stream = b->stream});
-    *GS_PUSH(t->waiting, t->waiting_n, t->waiting_cap) = (struct waiting){*b, p->done_ns};
+    emit(t, &(struct export_trace_event){.action = EXPORT_TRACE_FREE_REQUESTED,
+                                         .stack = b->free_stack != RUN_NONE ? b->free_stack : b->stack,
+                                         .time_ns = time_ns,
+                                         .bytes = b->bytes,
+                                         .address = b->address,
+                                         .stream = b->stream});
+    *ARENA_PUSH(t->waiting, t->waiting_n, t->waiting_cap) = (struct waiting){*b, p->done_ns};
     t->waiting[t->waiting_n - 1].block.pending = true;
     t->next_done_ns = p->done_ns < t->next_done_ns ? p->done_ns : t->next_done_ns;
 }
@@ -280,21 +280,21 @@ static void complete(struct tracer *t)
         at++;
     }
     if (at < t->waiting_n) {
-        const struct gs_trace_block b = t->waiting[at].block;
+        const struct export_trace_block b = t->waiting[at].block;
         t->waiting[at] = t->waiting[--t->waiting_n];
-        struct gs_trace_event e = {.action = GS_TRACE_FREE_COMPLETED,
-                                   .stack = b.stack,
-                                   .time_ns = done,
-                                   .bytes = b.bytes,
-                                   .address = b.address,
-                                   .stream = b.stream};
-        tell(t, &e);
+        struct export_trace_event e = {.action = EXPORT_TRACE_FREE_COMPLETED,
+                                       .stack = b.stack,
+                                       .time_ns = done,
+                                       .bytes = b.bytes,
+                                       .address = b.address,
+                                       .stream = b.stream};
+        emit(t, &e);
         if (!piece_of(t, b.address)) {
-            e.action = GS_TRACE_SEGMENT_FREE;
-            tell(t, &e);
+            e.action = EXPORT_TRACE_SEGMENT_FREE;
+            emit(t, &e);
         }
     }
-    t->next_done_ns = GS_NEVER;
+    t->next_done_ns = RUN_NEVER;
     for (size_t i = 0; i < t->waiting_n; i++) {
         t->next_done_ns = t->waiting[i].done_ns < t->next_done_ns ? t->waiting[i].done_ns : t->next_done_ns;
     }
@@ -302,20 +302,20 @@ static void complete(struct tracer *t)
 
 /* --- in order of time --------------------------------------------------------------------------- */
 
-static struct gs_trace_block block_of_mapping(const struct gs_mapping *m)
+static struct export_trace_block block_of_mapping(const struct run_mapping *m)
 {
-    return (struct gs_trace_block){.address = m->address,
-                                   .bytes = m->bytes,
-                                   .alloc_ns = m->map_ns,
-                                   .free_ns = m->unmap_ns,
-                                   .stack = m->stack,
-                                   .free_stack = GS_NONE,
-                                   .kept = m->unmap_ns == GS_NEVER};
+    return (struct export_trace_block){.address = m->address,
+                                       .bytes = m->bytes,
+                                       .alloc_ns = m->map_ns,
+                                       .free_ns = m->unmap_ns,
+                                       .stack = m->stack,
+                                       .free_stack = RUN_NONE,
+                                       .kept = m->unmap_ns == RUN_NEVER};
 }
 
-static void apply(struct tracer *t, const struct change *c, const struct gs_mapping *m)
+static void apply(struct tracer *t, const struct change *c, const struct run_mapping *m)
 {
-    struct gs_trace_block b = block_of_mapping(m);
+    struct export_trace_block b = block_of_mapping(m);
     if (!t->wish->tensors && c->mapped) {
         whole_alloc(t, &b, c->time_ns);
     } else if (!t->wish->tensors) {
@@ -325,7 +325,7 @@ static void apply(struct tracer *t, const struct change *c, const struct gs_mapp
             t, (struct piece){
                    .address = m->address, .bytes = m->bytes, .time_ns = c->time_ns, .stack = m->stack, .mapped = true});
     } else {
-        piece_remove(t, m->address, true, c->time_ns, GS_NONE);
+        piece_remove(t, m->address, true, c->time_ns, RUN_NONE);
     }
 }
 
@@ -333,10 +333,10 @@ static void apply(struct tracer *t, const struct change *c, const struct gs_mapp
 static void catch_up(struct tracer *t, int64_t time_ns)
 {
     size_t n;
-    const struct gs_mapping *all = gs_run_mappings(t->run, &n);
+    const struct run_mapping *all = run_mappings(t->run, &n);
     for (;;) {
         const struct change *c = t->change < t->changes_n ? &t->changes[t->change] : NULL;
-        if (t->next_done_ns <= time_ns && t->next_done_ns != GS_NEVER && (!c || t->next_done_ns <= c->time_ns)) {
+        if (t->next_done_ns <= time_ns && t->next_done_ns != RUN_NEVER && (!c || t->next_done_ns <= c->time_ns)) {
             complete(t);
         } else if (c && c->time_ns <= time_ns) {
             t->change++;
@@ -350,48 +350,48 @@ static void catch_up(struct tracer *t, int64_t time_ns)
 /* --- lifetimes ---------------------------------------------------------------------------------- */
 
 /* Memory of the device that has an address of its own: not pinned, not physical memory alone. */
-static bool in_device(const struct gs_lifetime *life)
+static bool in_device(const struct run_lifetime *life)
 {
     return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
            life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
 }
 
-static struct gs_trace_block block_of(const struct tracer *t, const struct gs_lifetime *life)
+static struct export_trace_block block_of(const struct tracer *t, const struct run_lifetime *life)
 {
     bool tensor = life->layer == GS_LAYER_TENSOR, unknown = tensor && life->stream == UINT64_MAX;
-    return (struct gs_trace_block){.address = life->address,
-                                   .stream = unknown ? 0 : life->stream,
-                                   .private = tensor && life->space == GS_SPACE_POOL,
-                                   .bytes = life->bytes,
-                                   .alloc_ns = life->alloc_ns,
-                                   .free_ns = life->free_ns,
-                                   .stack = life->stack,
-                                   .free_stack = gs_run_free_stack(t->run, life),
-                                   .kept = life->free_ns > t->last_alloc_ns};
+    return (struct export_trace_block){.address = life->address,
+                                       .stream = unknown ? 0 : life->stream,
+                                       .private = tensor && life->space == GS_SPACE_POOL,
+                                       .bytes = life->bytes,
+                                       .alloc_ns = life->alloc_ns,
+                                       .free_ns = life->free_ns,
+                                       .stack = life->stack,
+                                       .free_stack = run_free_stack(t->run, life),
+                                       .kept = life->free_ns > t->last_alloc_ns};
 }
 
-static void block_alloc(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns)
+static void block_alloc(struct tracer *t, const struct export_trace_block *b, int64_t time_ns)
 {
     if (!piece_of(t, b->address)) { /* its segment is not known */
         whole_alloc(t, b, time_ns);
         return;
     }
-    pieces_tell(t, b);
-    tell(t, &(struct gs_trace_event){.action = GS_TRACE_ALLOC,
-                                     .stack = b->stack,
-                                     .free_stack = b->free_stack,
-                                     .kept = b->kept,
-                                     .free_ns = b->free_ns,
-                                     .time_ns = time_ns,
-                                     .bytes = b->bytes,
-                                     .address = b->address,
-                                     .stream = b->stream});
+    emit_pieces(t, b);
+    emit(t, &(struct export_trace_event){.action = EXPORT_TRACE_ALLOC,
+                                         .stack = b->stack,
+                                         .free_stack = b->free_stack,
+                                         .kept = b->kept,
+                                         .free_ns = b->free_ns,
+                                         .time_ns = time_ns,
+                                         .bytes = b->bytes,
+                                         .address = b->address,
+                                         .stream = b->stream});
 }
 
 static void keep_state(struct tracer *t);
 
 /* False: it is of no interest, or after the moment, at whose end what is live is looked at. */
-static bool wanted(struct tracer *t, int device, int64_t time_ns)
+static bool is_chosen(struct tracer *t, int device, int64_t time_ns)
 {
     if (!t->here || t->done) {
         return false;
@@ -409,14 +409,14 @@ static bool wanted(struct tracer *t, int device, int64_t time_ns)
     return true;
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void trace_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct tracer *t = self;
     (void)series;
-    if (!wanted(t, life->device, life->alloc_ns) || !life->bytes) {
+    if (!is_chosen(t, life->device, life->alloc_ns) || !life->bytes) {
         return;
     }
-    struct gs_trace_block b = block_of(t, life);
+    struct export_trace_block b = block_of(t, life);
     if (life->layer == GS_LAYER_TENSOR) {
         block_alloc(t, &b, life->alloc_ns);
     } else if (in_device(life) && !t->wish->tensors) {
@@ -428,14 +428,14 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     }
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void trace_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct tracer *t = self;
     (void)series;
-    if (!wanted(t, life->device, life->free_ns) || !life->bytes) {
+    if (!is_chosen(t, life->device, life->free_ns) || !life->bytes) {
         return;
     }
-    struct gs_trace_block b = block_of(t, life);
+    struct export_trace_block b = block_of(t, life);
     if (life->layer == GS_LAYER_TENSOR) {
         tensor_free(t, &b, life->free_ns);
     } else if (in_device(life) && !t->wish->tensors) {
@@ -445,28 +445,28 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     }
 }
 
-static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+static void trace_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct tracer *t = self;
     (void)index;
     bool ours = t->wish->tensors ? oom->layer == GS_LAYER_TENSOR
                                  : oom->layer == GS_LAYER_DEVICE && oom->space != GS_SPACE_PINNED;
-    if (wanted(t, oom->device, oom->time_ns) && ours) {
-        tell(t, &(struct gs_trace_event){.action = GS_TRACE_OOM,
-                                         .stack = oom->stack,
-                                         .time_ns = oom->time_ns,
-                                         .bytes = oom->requested_bytes,
-                                         .device_free = oom->free_bytes});
+    if (is_chosen(t, oom->device, oom->time_ns) && ours) {
+        emit(t, &(struct export_trace_event){.action = EXPORT_TRACE_OOM,
+                                             .stack = oom->stack,
+                                             .time_ns = oom->time_ns,
+                                             .bytes = oom->requested_bytes,
+                                             .device_free = oom->free_bytes});
     }
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void trace_on_process_start(void *self, uint32_t process)
 {
     struct tracer *t = self;
     t->here = process == t->wish->process;
 }
 
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void trace_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct tracer *t = self;
     (void)process;
@@ -480,21 +480,21 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 /* --- the state at the moment --------------------------------------------------------------------- */
 
-static void add_segment(struct tracer *t, struct gs_trace_segment s)
+static void add_segment(struct tracer *t, struct export_trace_segment s)
 {
-    *GS_PUSH(t->state->segments, t->state->segments_n, t->segments_cap) = s;
+    *ARENA_PUSH(t->state->segments, t->state->segments_n, t->segments_cap) = s;
 }
 
-static void add_whole(struct tracer *t, const struct gs_trace_block *b)
+static void add_whole(struct tracer *t, const struct export_trace_block *b)
 {
-    add_segment(t, (struct gs_trace_segment){.address = b->address,
-                                             .stream = b->stream,
-                                             .bytes = b->bytes,
-                                             .stack = b->stack,
-                                             .small = b->bytes <= SMALL_SEGMENT});
+    add_segment(t, (struct export_trace_segment){.address = b->address,
+                                                 .stream = b->stream,
+                                                 .bytes = b->bytes,
+                                                 .stack = b->stack,
+                                                 .small = b->bytes <= SMALL_SEGMENT});
 }
 
-static void gather(void *self, const struct gs_lifetime *life)
+static void gather(void *self, const struct run_lifetime *life)
 {
     struct tracer *t = self;
     bool tensor = life->layer == GS_LAYER_TENSOR;
@@ -502,8 +502,8 @@ static void gather(void *self, const struct gs_lifetime *life)
         !life->bytes || (t->wish->tensors ? !tensor : !in_device(life))) {
         return;
     }
-    struct gs_trace_block b = block_of(t, life);
-    *GS_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
+    struct export_trace_block b = block_of(t, life);
+    *ARENA_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
     if (!tensor || !piece_of(t, b.address)) {
         add_whole(t, &b);
     }
@@ -512,12 +512,12 @@ static void gather(void *self, const struct gs_lifetime *life)
 static void gather_mappings(struct tracer *t)
 {
     size_t n;
-    const struct gs_mapping *m = gs_run_mappings(t->run, &n);
+    const struct run_mapping *m = run_mappings(t->run, &n);
     for (size_t i = 0; i < n; i++) {
         if (m[i].process == t->wish->process && m[i].device == t->wish->device && m[i].map_ns <= t->wish->until_ns &&
             m[i].unmap_ns > t->wish->until_ns) {
-            struct gs_trace_block b = block_of_mapping(&m[i]);
-            *GS_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
+            struct export_trace_block b = block_of_mapping(&m[i]);
+            *ARENA_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
             add_whole(t, &b);
         }
     }
@@ -526,51 +526,51 @@ static void gather_mappings(struct tracer *t)
 /* What was mapped end to end, for one stream, is one segment. */
 static void gather_pieces(struct tracer *t)
 {
-    struct gs_trace_state *s = t->state;
+    struct export_trace_state *s = t->state;
     for (size_t i = 0; i < t->pieces_n; i++) {
         const struct piece *p = &t->pieces[i];
-        struct gs_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
+        struct export_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
         if (!p->told) {
             continue;
         }
         if (last && p->mapped && last->mapped && last->stream == p->stream && last->private == p->private &&
             last->address + (uint64_t)last->bytes == p->address) {
-            last->bytes = gs_add(last->bytes, p->bytes);
+            last->bytes = arena_add_capped(last->bytes, p->bytes);
         } else {
-            add_segment(t, (struct gs_trace_segment){.address = p->address,
-                                                     .stream = p->stream,
-                                                     .bytes = p->bytes,
-                                                     .stack = p->stack,
-                                                     .mapped = p->mapped,
-                                                     .private = p->private,
-                                                     .small = p->bytes <= SMALL_SEGMENT});
+            add_segment(t, (struct export_trace_segment){.address = p->address,
+                                                         .stream = p->stream,
+                                                         .bytes = p->bytes,
+                                                         .stack = p->stack,
+                                                         .mapped = p->mapped,
+                                                         .private = p->private,
+                                                         .small = p->bytes <= SMALL_SEGMENT});
         }
     }
 }
 
 static int segment_order(const void *a, const void *b)
 {
-    const struct gs_trace_segment *x = a, *y = b;
+    const struct export_trace_segment *x = a, *y = b;
     return (x->address > y->address) - (x->address < y->address);
 }
 
 static int block_order(const void *a, const void *b)
 {
-    const struct gs_trace_block *x = a, *y = b;
+    const struct export_trace_block *x = a, *y = b;
     return (x->address > y->address) - (x->address < y->address);
 }
 
 /* Gives each segment its blocks. Of blocks that overlap, or reach out of their segment, the first
  * stays: the sizes have to add up. */
-static void share_out(struct gs_trace_state *s)
+static void share_out(struct export_trace_state *s)
 {
     size_t at = 0, kept = 0;
     for (size_t i = 0; i < s->segments_n; i++) {
-        struct gs_trace_segment *g = &s->segments[i];
+        struct export_trace_segment *g = &s->segments[i];
         uint64_t from = g->address, end = g->address + (uint64_t)g->bytes;
         g->first = kept;
         for (; at < s->blocks_n && s->blocks[at].address < end; at++) {
-            struct gs_trace_block b = s->blocks[at];
+            struct export_trace_block b = s->blocks[at];
             if (b.address < from || (uint64_t)b.bytes > end - b.address) {
                 continue;
             }
@@ -586,17 +586,17 @@ static void share_out(struct gs_trace_state *s)
 
 static void keep_state(struct tracer *t)
 {
-    struct gs_trace_state *s = t->state;
+    struct export_trace_state *s = t->state;
     if (!s) {
         return;
     }
     gather_pieces(t);
-    gs_run_live(t->run, gather, t);
+    run_each_live(t->run, gather, t);
     if (!t->wish->tensors) {
         gather_mappings(t);
     }
     for (size_t i = 0; i < t->waiting_n; i++) {
-        *GS_PUSH(s->blocks, s->blocks_n, t->blocks_cap) = t->waiting[i].block;
+        *ARENA_PUSH(s->blocks, s->blocks_n, t->blocks_cap) = t->waiting[i].block;
         if (!piece_of(t, t->waiting[i].block.address)) {
             add_whole(t, &t->waiting[i].block);
         }
@@ -610,40 +610,38 @@ static void keep_state(struct tracer *t)
     share_out(s);
 }
 
-void gs_trace_state_free(struct gs_trace_state *state)
+void export_trace_state_free(struct export_trace_state *state)
 {
     free(state->segments);
     free(state->blocks);
-    *state = (struct gs_trace_state){0};
+    *state = (struct export_trace_state){0};
 }
 
-bool gs_trace_device(struct gs_run *run, const struct gs_trace_wish *wish, struct gs_trace_state *state, char *error,
-                     size_t error_size)
+bool export_trace_device(struct run *run, const struct export_trace_request *wish, struct export_trace_state *state,
+                         char *error, size_t error_size)
 {
     size_t n;
-    struct tracer t = {.run = run,
-                       .wish = wish,
-                       .state = state,
-                       .last_alloc_ns = gs_run_processes(run, &n)[wish->process].last_alloc_ns};
-    struct gs_observer observer = {.self = &t,
-                                   .process_start = on_process_start,
-                                   .alloc = on_alloc,
-                                   .free = on_free,
-                                   .oom = on_oom,
-                                   .process_end = on_process_end};
+    struct tracer t = {
+        .run = run, .wish = wish, .state = state, .last_alloc_ns = run_processes(run, &n)[wish->process].last_alloc_ns};
+    struct run_observer observer = {.self = &t,
+                                    .process_start = trace_on_process_start,
+                                    .alloc = trace_on_alloc,
+                                    .free = trace_on_free,
+                                    .oom = trace_on_oom,
+                                    .process_end = trace_on_process_end};
     if (state) {
-        *state = (struct gs_trace_state){0};
+        *state = (struct export_trace_state){0};
     }
-    t.next_done_ns = GS_NEVER;
+    t.next_done_ns = RUN_NEVER;
     list_changes(&t);
     list_pendings(&t);
-    bool ok = gs_run_replay(run, &observer, 1, error, error_size);
+    bool ok = run_replay(run, &observer, 1, error, error_size);
     free(t.pieces);
     free(t.changes);
     free(t.pendings);
     free(t.waiting);
     if (!ok && state) {
-        gs_trace_state_free(state);
+        export_trace_state_free(state);
     }
     return ok;
 }

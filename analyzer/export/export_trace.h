@@ -11,36 +11,36 @@
 #include "analyzer/run/run.h"
 
 /* clang-format off */
-#define GS_TRACE_ACTIONS(X)                                                                    \
+#define EXPORT_TRACE_ACTIONS(X)                                                                    \
     X(ALLOC, "alloc") X(FREE_REQUESTED, "free_requested") X(FREE_COMPLETED, "free_completed")  \
     X(SEGMENT_ALLOC, "segment_alloc") X(SEGMENT_FREE, "segment_free")                          \
     X(SEGMENT_MAP, "segment_map") X(SEGMENT_UNMAP, "segment_unmap") X(OOM, "oom")              \
     X(SNAPSHOT, "snapshot") /* the end; not from here */
 /* clang-format on */
-#define GS_ENUM_TRACE(s, w) GS_TRACE_##s,
-enum gs_trace_action { GS_TRACE_ACTIONS(GS_ENUM_TRACE) GS_TRACE_ACTIONS_N };
-const char *gs_trace_word(enum gs_trace_action action);
+#define EXPORT_ENUM_TRACE(s, w) EXPORT_TRACE_##s,
+enum export_trace_action { EXPORT_TRACE_ACTIONS(EXPORT_ENUM_TRACE) EXPORT_TRACE_ACTIONS_N };
+const char *export_trace_word(enum export_trace_action action);
 
-struct gs_trace_event {
-    enum gs_trace_action action;
-    uint32_t stack;      /* of the call; GS_NONE */
+struct export_trace_event {
+    enum export_trace_action action;
+    uint32_t stack;      /* of the call; RUN_NONE */
     uint32_t free_stack; /* ALLOC: of the call that will free it */
     bool kept;           /* ALLOC: to the end of the run, but for its tear-down */
     int64_t time_ns, bytes;
-    int64_t free_ns;     /* ALLOC: when it will be freed, GS_NEVER */
+    int64_t free_ns;     /* ALLOC: when it will be freed, RUN_NEVER */
     int64_t device_free; /* OOM */
     uint64_t address, stream;
 };
 
-struct gs_trace_block {
+struct export_trace_block {
     uint64_t address, stream;
-    int64_t bytes, alloc_ns, free_ns; /* GS_NEVER */
+    int64_t bytes, alloc_ns, free_ns; /* RUN_NEVER */
     uint32_t stack, free_stack;
     bool kept;
     bool private; /* in a pool of a CUDA graph */
     bool pending; /* freed, and waiting for other streams to be done with it */
 };
-struct gs_trace_segment {
+struct export_trace_segment {
     uint64_t address, stream;
     int64_t bytes, block_bytes, pending_bytes; /* pending: not among the blocks' */
     uint32_t stack;
@@ -49,26 +49,26 @@ struct gs_trace_segment {
     bool private;    /* of a CUDA graph's own pool */
     size_t first, n; /* its blocks, in order of address */
 };
-struct gs_trace_state {
-    struct gs_trace_segment *segments; /* in order of address */
+struct export_trace_state {
+    struct export_trace_segment *segments; /* in order of address */
     size_t segments_n;
-    struct gs_trace_block *blocks;
+    struct export_trace_block *blocks;
     size_t blocks_n;
     uint64_t refused; /* blocks that lie across others: a damaged file */
 };
-void gs_trace_state_free(struct gs_trace_state *state);
+void export_trace_state_free(struct export_trace_state *state);
 
-struct gs_trace_wish {
+struct export_trace_request {
     uint32_t process;
     int device;
     bool tensors;     /* the device has PyTorch's */
     int64_t until_ns; /* what happened at this time, too */
-    void (*each)(void *self, const struct gs_trace_event *event);
+    void (*each)(void *self, const struct export_trace_event *event);
     void *self;
 };
 /* One replay. The run was opened with options.memory_map. `state` may be NULL; else it is filled and
  * the caller frees it. */
-bool gs_trace_device(struct gs_run *run, const struct gs_trace_wish *wish, struct gs_trace_state *state, char *error,
-                     size_t error_size);
+bool export_trace_device(struct run *run, const struct export_trace_request *wish, struct export_trace_state *state,
+                         char *error, size_t error_size);
 
 #endif

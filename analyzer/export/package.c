@@ -11,11 +11,11 @@ enum { TIMEOUT_MS = 2000 };
 static bool dpkg_owner(const char *path, char *out, size_t size)
 {
     const char *const argv[] = {"dpkg-query", "-S", "--", path, NULL};
-    struct child c = {.argv = argv, .timeout_ms = TIMEOUT_MS};
+    struct launch_child c = {.argv = argv, .timeout_ms = TIMEOUT_MS};
 
-    child_set(&c, "LC_ALL", "C");
-    child_set(&c, "LD_PRELOAD", NULL);
-    if (!child_run(&c)) return false;
+    launch_child_set(&c, "LC_ALL", "C");
+    launch_child_set(&c, "LD_PRELOAD", NULL);
+    if (!launch_child_run(&c)) return false;
     size_t n = strcspn(c.out, ":,\n ");
     if (!n || n >= size || strncmp(c.out, "diversion", 9) == 0) return false;
     memcpy(out, c.out, n);
@@ -37,10 +37,10 @@ static bool dpkg_owner_either(const char *path, char *out, size_t size)
 static bool rpm_owner(const char *path, char *out, size_t size)
 {
     const char *const argv[] = {"rpm", "-qf", "--queryformat", "%{NAME}\n", path, NULL};
-    struct child c = {.argv = argv, .timeout_ms = TIMEOUT_MS};
+    struct launch_child c = {.argv = argv, .timeout_ms = TIMEOUT_MS};
 
-    child_set(&c, "LD_PRELOAD", NULL);
-    if (!child_run(&c)) return false;
+    launch_child_set(&c, "LD_PRELOAD", NULL);
+    if (!launch_child_run(&c)) return false;
     size_t n = strcspn(c.out, "\n ");
     if (!n || n >= size) return false;
     memcpy(out, c.out, n);
@@ -48,7 +48,7 @@ static bool rpm_owner(const char *path, char *out, size_t size)
     return true;
 }
 
-bool package_debug_hint(const char *path, char *out, size_t size)
+bool export_package_debug_hint(const char *path, char *out, size_t size)
 {
     char name[256];
 

@@ -7,6 +7,6 @@
 
 /* "apt install libc6-dbg"; false where nobody can say. Asks the system's package manager, for two
  * seconds at most. */
-bool package_debug_hint(const char *path, char *out, size_t size);
+bool export_package_debug_hint(const char *path, char *out, size_t size);
 
 #endif

@@ -29,12 +29,12 @@ enum {
 /* A reader keeps a batch on its stack; this is what Python itself writes. */
 enum { BATCH = 1000 };
 
-static void put(struct pickle *p, int byte)
+static void put(struct export_pickle *p, int byte)
 {
     putc_unlocked(byte, p->out);
 }
 
-static void put_number(struct pickle *p, uint64_t value, int bytes)
+static void put_uint(struct export_pickle *p, uint64_t value, int bytes)
 {
     for (; bytes > 0; bytes--, value >>= 8) {
         put(p, (int)(value & 0xff));
@@ -42,7 +42,7 @@ static void put_number(struct pickle *p, uint64_t value, int bytes)
 }
 
 /* A value is about to be written: in a list it is an item. */
-static void item(struct pickle *p)
+static void item(struct export_pickle *p)
 {
     if (!p->depth || !p->open[p->depth - 1].list) {
         return;
@@ -57,22 +57,22 @@ static void item(struct pickle *p)
     }
 }
 
-void pickle_start(struct pickle *p, FILE *out)
+void export_pickle_start(struct export_pickle *p, FILE *out)
 {
-    *p = (struct pickle){.out = out};
+    *p = (struct export_pickle){.out = out};
     put(p, PROTO);
     put(p, 4);
 }
 
-void pickle_finish(struct pickle *p)
+void export_pickle_finish(struct export_pickle *p)
 {
     put(p, STOP);
-    gs_map_free(&p->by_text);
+    map_free(&p->by_text);
     free(p->texts);
     p->texts = NULL;
 }
 
-static void begin(struct pickle *p, bool list)
+static void begin(struct export_pickle *p, bool list)
 {
     item(p);
     put(p, list ? EMPTY_LIST : EMPTY_DICT);
@@ -81,17 +81,17 @@ static void begin(struct pickle *p, bool list)
     p->depth++;
 }
 
-void pickle_list(struct pickle *p)
+void export_pickle_list(struct export_pickle *p)
 {
     begin(p, true);
 }
 
-void pickle_dict(struct pickle *p)
+void export_pickle_dict(struct export_pickle *p)
 {
     begin(p, false);
 }
 
-void pickle_end(struct pickle *p)
+void export_pickle_end(struct export_pickle *p)
 {
     p->depth--;
     if (p->open[p->depth].in_batch) {
@@ -99,13 +99,13 @@ void pickle_end(struct pickle *p)
     }
 }
 
-void pickle_pair(struct pickle *p)
+void export_pickle_pair(struct export_pickle *p)
 {
     put(p, TUPLE2);
 }
 
 /* Two's complement, the least bytes that keep the sign. */
-static void put_long(struct pickle *p, uint64_t value, bool negative)
+static void put_long(struct export_pickle *p, uint64_t value, bool negative)
 {
     int bytes = 8;
     uint64_t fill = negative ? 0xff : 0;
@@ -116,40 +116,40 @@ static void put_long(struct pickle *p, uint64_t value, bool negative)
     bool ninth = !negative && bytes == 8 && value >> 63;
     put(p, LONG1);
     put(p, bytes + ninth);
-    put_number(p, value, bytes);
+    put_uint(p, value, bytes);
     if (ninth) {
         put(p, 0);
     }
 }
 
-void pickle_int(struct pickle *p, int64_t value)
+void export_pickle_int(struct export_pickle *p, int64_t value)
 {
     item(p);
     if (value >= 0 && value <= 0xff) {
         put(p, BININT1);
-        put_number(p, (uint64_t)value, 1);
+        put_uint(p, (uint64_t)value, 1);
     } else if (value >= 0 && value <= 0xffff) {
         put(p, BININT2);
-        put_number(p, (uint64_t)value, 2);
+        put_uint(p, (uint64_t)value, 2);
     } else if (value >= INT32_MIN && value <= INT32_MAX) {
         put(p, BININT);
-        put_number(p, (uint64_t)value, 4);
+        put_uint(p, (uint64_t)value, 4);
     } else {
         put_long(p, (uint64_t)value, value < 0);
     }
 }
 
-void pickle_address(struct pickle *p, uint64_t value)
+void export_pickle_address(struct export_pickle *p, uint64_t value)
 {
     if (value <= INT64_MAX) {
-        pickle_int(p, (int64_t)value);
+        export_pickle_int(p, (int64_t)value);
     } else {
         item(p);
         put_long(p, value, false);
     }
 }
 
-void pickle_bool(struct pickle *p, bool value)
+void export_pickle_bool(struct export_pickle *p, bool value)
 {
     item(p);
     put(p, value ? NEWTRUE : NEWFALSE);
@@ -170,10 +170,10 @@ static size_t character(const unsigned char *s)
     return n > 1 && (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) ? 0 : n;
 }
 
-static void put_text(struct pickle *p, const char *text, size_t bytes)
+static void put_text(struct export_pickle *p, const char *text, size_t bytes)
 {
     put(p, bytes < 256 ? SHORT_BINUNICODE : BINUNICODE);
-    put_number(p, bytes, bytes < 256 ? 1 : 4);
+    put_uint(p, bytes, bytes < 256 ? 1 : 4);
     for (size_t i = 0; i < bytes;) {
         size_t n = character((const unsigned char *)text + i);
         if (n) {
@@ -193,48 +193,48 @@ static uint64_t hash_text(const char *text, size_t *bytes)
         h = (h ^ (unsigned char)*s) * 0x100000001b3u;
     }
     *bytes = (size_t)(s - text);
-    return gs_hash64(h);
+    return map_hash(h);
 }
 
-static void put_again(struct pickle *p, uint32_t memo)
+static void put_again(struct export_pickle *p, uint32_t memo)
 {
     put(p, memo < 256 ? BINGET : LONG_BINGET);
-    put_number(p, memo, memo < 256 ? 1 : 4);
+    put_uint(p, memo, memo < 256 ? 1 : 4);
 }
 
-uint32_t pickle_memo(struct pickle *p)
+uint32_t export_pickle_memo(struct export_pickle *p)
 {
     put(p, MEMOIZE);
     return p->memo_n++;
 }
 
-void pickle_again(struct pickle *p, uint32_t memo)
+void export_pickle_again(struct export_pickle *p, uint32_t memo)
 {
     item(p);
     put_again(p, memo);
 }
 
 /* Where two texts have one hash, the second is simply written each time. */
-static void write_text(struct pickle *p, const char *text, struct pickle_text *near)
+static void write_text(struct export_pickle *p, const char *text, struct export_pickle_text *near)
 {
     size_t bytes;
-    uint32_t *at = gs_map_at(&p->by_text, hash_text(text, &bytes));
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&p->by_text, hash_text(text, &bytes));
+    if (*at == MAP_NEW) {
         *at = (uint32_t)p->texts_n;
         put_text(p, text, bytes);
-        *near = (struct pickle_text){text, pickle_memo(p)};
-        *GS_PUSH(p->texts, p->texts_n, p->texts_cap) = *near;
+        *near = (struct export_pickle_text){text, export_pickle_memo(p)};
+        *ARENA_PUSH(p->texts, p->texts_n, p->texts_cap) = *near;
     } else if (strcmp(p->texts[*at].text, text) == 0) {
-        *near = (struct pickle_text){text, p->texts[*at].memo};
+        *near = (struct export_pickle_text){text, p->texts[*at].memo};
         put_again(p, near->memo);
     } else {
         put_text(p, text, bytes);
     }
 }
 
-static void text_value(struct pickle *p, const char *text)
+static void text_value(struct export_pickle *p, const char *text)
 {
-    struct pickle_text *near = &p->near[((uintptr_t)text ^ (uintptr_t)text >> 8) % PICKLE_NEAR];
+    struct export_pickle_text *near = &p->near[((uintptr_t)text ^ (uintptr_t)text >> 8) % PICKLE_NEAR];
     if (near->text == text) {
         put_again(p, near->memo);
     } else {
@@ -242,13 +242,13 @@ static void text_value(struct pickle *p, const char *text)
     }
 }
 
-void pickle_text(struct pickle *p, const char *text)
+void export_pickle_text(struct export_pickle *p, const char *text)
 {
     item(p);
     text_value(p, text ? text : "");
 }
 
-void pickle_key(struct pickle *p, const char *key)
+void export_pickle_key(struct export_pickle *p, const char *key)
 {
     if (!p->open[p->depth - 1].in_batch++) {
         put(p, MARK);

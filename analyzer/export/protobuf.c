@@ -6,16 +6,16 @@
 
 enum { VARINT = 0, LENGTH = 2, VARINT_MOST = 10 };
 
-static uint8_t *room(struct protobuf *p, size_t n)
+static uint8_t *room(struct export_protobuf *p, size_t n)
 {
     while (p->n + n > p->cap) {
         p->cap = p->cap ? p->cap * 2 : 256;
-        p->bytes = gs_realloc(p->bytes, p->cap, 1);
+        p->bytes = arena_realloc(p->bytes, p->cap, 1);
     }
     return p->bytes + p->n;
 }
 
-static void varint(struct protobuf *p, uint64_t value)
+static void varint(struct export_protobuf *p, uint64_t value)
 {
     uint8_t *at = room(p, VARINT_MOST);
     do {
@@ -25,12 +25,12 @@ static void varint(struct protobuf *p, uint64_t value)
     p->n = (size_t)(at - p->bytes);
 }
 
-static void tag(struct protobuf *p, unsigned field, unsigned kind)
+static void tag(struct export_protobuf *p, unsigned field, unsigned kind)
 {
     varint(p, (uint64_t)field << 3 | kind);
 }
 
-void protobuf_int(struct protobuf *p, unsigned field, uint64_t value)
+void export_protobuf_int(struct export_protobuf *p, unsigned field, uint64_t value)
 {
     if (value) {
         tag(p, field, VARINT);
@@ -38,7 +38,7 @@ void protobuf_int(struct protobuf *p, unsigned field, uint64_t value)
     }
 }
 
-void protobuf_bytes(struct protobuf *p, unsigned field, const void *bytes, size_t n)
+void export_protobuf_bytes(struct export_protobuf *p, unsigned field, const void *bytes, size_t n)
 {
     tag(p, field, LENGTH);
     varint(p, n);
@@ -48,24 +48,24 @@ void protobuf_bytes(struct protobuf *p, unsigned field, const void *bytes, size_
     }
 }
 
-void protobuf_message(struct protobuf *p, unsigned field, struct protobuf *inner)
+void export_protobuf_message(struct export_protobuf *p, unsigned field, struct export_protobuf *inner)
 {
-    protobuf_bytes(p, field, inner->bytes, inner->n);
+    export_protobuf_bytes(p, field, inner->bytes, inner->n);
     inner->n = 0;
 }
 
-void protobuf_packed(struct protobuf *p, unsigned field, const uint64_t *values, size_t n)
+void export_protobuf_packed(struct export_protobuf *p, unsigned field, const uint64_t *values, size_t n)
 {
-    struct protobuf list = {0};
+    struct export_protobuf list = {0};
     for (size_t i = 0; i < n; i++) {
         varint(&list, values[i]);
     }
-    protobuf_bytes(p, field, list.bytes, list.n);
-    protobuf_free(&list);
+    export_protobuf_bytes(p, field, list.bytes, list.n);
+    export_protobuf_free(&list);
 }
 
-void protobuf_free(struct protobuf *p)
+void export_protobuf_free(struct export_protobuf *p)
 {
     free(p->bytes);
-    *p = (struct protobuf){0};
+    *p = (struct export_protobuf){0};
 }

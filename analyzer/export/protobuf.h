@@ -5,17 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct protobuf { /* zero-initialise; protobuf_free */
+struct export_protobuf { /* zero-initialise; export_protobuf_free */
     uint8_t *bytes;
     size_t n, cap;
 };
 
 /* 0 is not written, as is usual for what is not in a list. */
-void protobuf_int(struct protobuf *p, unsigned field, uint64_t value);
-void protobuf_bytes(struct protobuf *p, unsigned field, const void *bytes, size_t n);
+void export_protobuf_int(struct export_protobuf *p, unsigned field, uint64_t value);
+void export_protobuf_bytes(struct export_protobuf *p, unsigned field, const void *bytes, size_t n);
 /* `inner` is empty afterwards. */
-void protobuf_message(struct protobuf *p, unsigned field, struct protobuf *inner);
-void protobuf_packed(struct protobuf *p, unsigned field, const uint64_t *values, size_t n);
-void protobuf_free(struct protobuf *p);
+void export_protobuf_message(struct export_protobuf *p, unsigned field, struct export_protobuf *inner);
+void export_protobuf_packed(struct export_protobuf *p, unsigned field, const uint64_t *values, size_t n);
+void export_protobuf_free(struct export_protobuf *p);
 
 #endif

@@ -2,18 +2,18 @@
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/json/json_parts.h"
 
-static const char *known_word(enum gs_known known)
+static const char *known_word(enum run_known known)
 {
-    return known == GS_YES ? "yes" : known == GS_NO ? "no" : "unknown";
+    return known == RUN_YES ? "yes" : known == RUN_NO ? "no" : "unknown";
 }
 
-static json_t *share_json(const struct gs_pool_share *h, bool stream)
+static json_t *share_json(const struct allocator_pool_share *h, bool stream)
 {
     json_t *o = json_object();
     if (stream) {
         set(o, "stream", h->stream_known ? json_integer((json_int_t)h->stream) : NULL);
     } else {
-        set_text(o, "pool", gs_pool_word(h->pool));
+        set_text(o, "pool", allocator_pool_word(h->pool));
     }
     set_bytes(o, "reserved_bytes", h->reserved);
     set_bytes(o, "allocated_bytes", h->allocated);
@@ -23,26 +23,26 @@ static json_t *share_json(const struct gs_pool_share *h, bool stream)
     return o;
 }
 
-static json_t *pool_json(const struct gs_pool_share *h)
+static json_t *pool_json(const struct allocator_pool_share *h)
 {
     return share_json(h, false);
 }
 
-static json_t *stream_json(const struct gs_pool_share *h)
+static json_t *stream_json(const struct allocator_pool_share *h)
 {
     return share_json(h, true);
 }
 
-json_t *gs_json_allocator(const struct gs_report *r)
+json_t *json_allocator(const struct result_report *r)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < r->allocator_n; i++) {
-        const struct gs_allocator_state *s = &r->allocator[i];
+        const struct allocator_state *s = &r->allocator[i];
         json_t *o = json_object();
-        gs_json_where(o, r, s->process, s->device);
-        set_text(o, "moment", gs_moment_word(s->moment));
+        draw_json_where(o, r, s->process, s->device);
+        set_text(o, "moment", allocator_moment_word(s->moment));
         set_real(o, "time_s", (double)s->time_ns / 1e9);
-        set_text(o, "backend", gs_backend_word(s->backend));
+        set_text(o, "backend", run_backend_word(s->backend));
         set_text(o, "expandable", known_word(s->expandable));
         set_bytes(o, "reserved_bytes", s->reserved);
         set_bytes(o, "allocated_bytes", s->allocated);
@@ -61,14 +61,14 @@ json_t *gs_json_allocator(const struct gs_report *r)
     return list;
 }
 
-json_t *gs_json_flushes(const struct gs_report *r)
+json_t *json_flushes(const struct result_report *r)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < r->flushes_n; i++) {
-        const struct gs_cache_flush *f = &r->flushes[i];
+        const struct allocator_cache_flush *f = &r->flushes[i];
         json_t *o = json_object();
-        gs_json_where(o, r, f->process, f->device);
-        set_text(o, "kind", gs_flush_word(f->kind));
+        draw_json_where(o, r, f->process, f->device);
+        set_text(o, "kind", allocator_flush_word(f->kind));
         set_count(o, "count", f->count);
         set_count(o, "segments", f->segments);
         set_bytes(o, "bytes", f->bytes);
@@ -78,7 +78,7 @@ json_t *gs_json_flushes(const struct gs_report *r)
         set_bool(o, "matters", f->matters);
         set_real(o, "first_s", f->first_s);
         set_real(o, "last_s", f->last_s);
-        set(o, "site", gs_json_site(&f->site));
+        set(o, "site", draw_json_site(&f->site));
         set_text(o, "advice", f->advice);
         json_array_append_new(list, o);
     }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include "analyzer/base/term.h"
 
-static json_t *number(double x)
+static json_t *real_or_null(double x)
 {
     return isnan(x) ? json_null() : json_real(x);
 }
@@ -14,35 +14,35 @@ static json_t *text(const char *from)
 {
     char clean[512];
 
-    return from && *from ? json_string(term_clean(clean, sizeof clean, from, true)) : json_null();
+    return from && *from ? json_string(terminal_clean(clean, sizeof clean, from, true)) : json_null();
 }
 
-static json_t *learned_row(const struct learned_row *l)
+static json_t *learned_row(const struct question_learned_row *l)
 {
     static const char *const keys[] = {
 #define LEARN(id, key, words) [LEARN_##id] = key,
         LEARNS(LEARN)
 #undef LEARN
     };
-    const struct calibration_row *row = &l->row;
+    const struct estimate_calibration_row *row = &l->row;
     json_t *o = json_object(), *why = json_object();
 
     json_object_set_new(o, "recording", text(l->recording));
     json_object_set_new(o, "pid", json_integer(l->pid));
     json_object_set_new(o, "device", json_integer(l->device));
     json_object_set_new(o, "gpu", text(row->gpu));
-    json_object_set_new(o, "context_bytes", number(row->context));
-    json_object_set_new(o, "workspace_bytes", number(row->workspace));
-    json_object_set_new(o, "fragmentation", number(row->fragmentation));
-    json_object_set_new(o, "activations_bytes", number(row->activations));
-    json_object_set_new(o, "activations_predicted_bytes", number(row->activations_predicted));
+    json_object_set_new(o, "context_bytes", real_or_null(row->context));
+    json_object_set_new(o, "workspace_bytes", real_or_null(row->workspace));
+    json_object_set_new(o, "fragmentation", real_or_null(row->fragmentation));
+    json_object_set_new(o, "activations_bytes", real_or_null(row->activations));
+    json_object_set_new(o, "activations_predicted_bytes", real_or_null(row->activations_predicted));
     for (int i = 0; i < LEARNS_N; i++)
         if (l->why[i]) json_object_set_new(why, keys[i], json_string(l->why[i]));
     json_object_set_new(o, "not_learned", why);
     return o;
 }
 
-static json_t *known(const struct calibration_known *k)
+static json_t *known_json(const struct estimate_calibration_known *k)
 {
     static const char *const keys[] = {"context_bytes", "workspace_bytes", "fragmentation", "activations_factor"};
     json_t *o = json_object();
@@ -65,14 +65,14 @@ static json_t *known(const struct calibration_known *k)
     return o;
 }
 
-json_t *json_calibration(const struct calibration *c, const struct learned *l)
+json_t *json_calibration(const struct estimate_calibration *c, const struct question_learned *l)
 {
     json_t *learned = json_array(), *list = json_array();
     size_t n;
-    struct calibration_known *all = calibration_list(c, &n);
+    struct estimate_calibration_known *all = estimate_calibration_list(c, &n);
 
     for (size_t i = 0; l && i < l->n; i++) json_array_append_new(learned, learned_row(&l->rows[i]));
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, known(&all[i]));
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, known_json(&all[i]));
     free(all);
     return json_pack("{s:i, s:o, s:I, s:o, s:o}", "schema", 1, "path", text(c->path), "rows", (json_int_t)c->rows_n,
                      "learned", learned, "known", list);

@@ -6,6 +6,6 @@
 #include "analyzer/question/learn.h"
 
 /* `l` NULL: only what is known. The caller's to decref. */
-json_t *json_calibration(const struct calibration *c, const struct learned *l);
+json_t *json_calibration(const struct estimate_calibration *c, const struct question_learned *l);
 
 #endif

@@ -2,26 +2,26 @@
 #include "analyzer/diff/diff.h"
 #include "analyzer/json/json_parts.h"
 
-static bool is_time(const struct gs_diff *d)
+static bool is_time(const struct diff *d)
 {
     return d->unit && *d->unit == 'n';
 }
 
-static json_t *weight(const struct gs_diff *d, int64_t value)
+static json_t *weight(const struct diff *d, int64_t value)
 {
     return is_time(d) ? json_real((double)value / 1e9) : json_integer(value);
 }
 
-static void set_sum(json_t *o, const struct gs_diff *d, const struct gs_diff_sum *s)
+static void set_sum(json_t *o, const struct diff *d, const struct diff_sum *s)
 {
-    set(o, "before", weight(d, s->weight[GS_BEFORE]));
-    set(o, "after", weight(d, s->weight[GS_AFTER]));
-    set(o, "change", weight(d, gs_diff_change(s)));
-    set_count(o, "count_before", s->count[GS_BEFORE]);
-    set_count(o, "count_after", s->count[GS_AFTER]);
+    set(o, "before", weight(d, s->weight[DIFF_BEFORE]));
+    set(o, "after", weight(d, s->weight[DIFF_AFTER]));
+    set(o, "change", weight(d, diff_change(s)));
+    set_count(o, "count_before", s->count[DIFF_BEFORE]);
+    set_count(o, "count_after", s->count[DIFF_AFTER]);
 }
 
-static json_t *sum_json(const struct gs_diff *d, const struct gs_diff_sum *s)
+static json_t *sum_json(const struct diff *d, const struct diff_sum *s)
 {
     json_t *o = json_object();
     set_sum(o, d, s);
@@ -29,27 +29,27 @@ static json_t *sum_json(const struct gs_diff *d, const struct gs_diff_sum *s)
     return o;
 }
 
-static const char *status(const struct gs_diff_row *r)
+static const char *status(const struct diff_row *r)
 {
-    return !r->there[GS_BEFORE] ? "new" : !r->there[GS_AFTER] ? "gone" : "both";
+    return !r->there[DIFF_BEFORE] ? "new" : !r->there[DIFF_AFTER] ? "gone" : "both";
 }
 
-static json_t *row_json(const struct gs_diff *d, const struct gs_diff_row *r)
+static json_t *row_json(const struct diff *d, const struct diff_row *r)
 {
     json_t *o = json_object();
-    bool category = d->wish.by == GS_DIFF_CATEGORY, owner = d->wish.by == GS_DIFF_OWNER;
+    bool category = d->wish.by == DIFF_CATEGORY, owner = d->wish.by == DIFF_OWNER;
     set_sum(o, d, &r->sum);
     set_text(o, "status", status(r));
     set_bool(o, "inferred", r->inferred);
-    set_text(o, "category", owner ? NULL : gs_category_word(r->category));
+    set_text(o, "category", owner ? NULL : result_category_word(r->category));
     set_text(o, "owner", owner ? r->name : NULL);
-    set(o, "site_before", !category && r->there[0] ? gs_json_site(&r->site[0]) : NULL);
-    set(o, "site_after", !category && r->there[1] ? gs_json_site(&r->site[1]) : NULL);
+    set(o, "site_before", !category && r->there[0] ? draw_json_site(&r->site[0]) : NULL);
+    set(o, "site_after", !category && r->there[1] ? draw_json_site(&r->site[1]) : NULL);
     set_count(o, "changed_in", r->units);
     return o;
 }
 
-static json_t *rows_json(const struct gs_diff *d, const struct gs_diff_row *rows, size_t n)
+static json_t *rows_json(const struct diff *d, const struct diff_row *rows, size_t n)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
@@ -58,22 +58,22 @@ static json_t *rows_json(const struct gs_diff *d, const struct gs_diff_row *rows
     return list;
 }
 
-static json_t *category_json(const struct gs_diff *d, const struct gs_diff_row *r)
+static json_t *category_json(const struct diff *d, const struct diff_row *r)
 {
     json_t *o = json_object();
-    set_text(o, "category", gs_category_word(r->category));
+    set_text(o, "category", result_category_word(r->category));
     set_sum(o, d, &r->sum);
     return o;
 }
 
-static json_t *unit_json(const struct gs_diff *d, const struct gs_diff_side side[2], const struct gs_diff_unit *u)
+static json_t *unit_json(const struct diff *d, const struct diff_side side[2], const struct diff_unit *u)
 {
     static const char *const keys[][3] = {{"rank_before", "pid_before", "device_before"},
                                           {"rank_after", "pid_after", "device_after"}};
     json_t *o = json_object();
     for (int k = 0; k < 2; k++) {
-        const struct gs_process *p = u->process[k] != GS_NONE ? &side[k].report->processes[u->process[k]] : NULL;
-        set_bytes(o, keys[k][0], p ? p->rank : GS_UNKNOWN);
+        const struct run_process *p = u->process[k] != RUN_NONE ? &side[k].report->processes[u->process[k]] : NULL;
+        set_bytes(o, keys[k][0], p ? p->rank : RUN_UNKNOWN);
         set(o, keys[k][1], p ? json_integer(p->pid) : NULL);
         set(o, keys[k][2], p ? json_integer(u->device[k]) : NULL);
     }
@@ -81,7 +81,7 @@ static json_t *unit_json(const struct gs_diff *d, const struct gs_diff_side side
     return o;
 }
 
-static json_t *side_json(const struct gs_diff_side *s, const char *path)
+static json_t *side_json(const struct diff_side *s, const char *path)
 {
     json_t *o = json_object();
     set_text(o, "path", path);
@@ -93,11 +93,11 @@ static json_t *side_json(const struct gs_diff_side *s, const char *path)
     return o;
 }
 
-static json_t *figures_json(const struct gs_diff *d)
+static json_t *figures_json(const struct diff *d)
 {
     json_t *all = json_object();
     for (size_t i = 0; i < d->figures_n; i++) {
-        const struct gs_diff_figure *f = &d->figures[i];
+        const struct diff_figure *f = &d->figures[i];
         json_t *o = json_object();
         set_text(o, "unit", f->unit);
         set_real(o, "before", f->value[0]);
@@ -112,12 +112,12 @@ static json_t *figures_json(const struct gs_diff *d)
     return all;
 }
 
-static json_t *files_json(const struct gs_diff *d)
+static json_t *files_json(const struct diff *d)
 {
-    static const char *const words[] = {[GS_MATCH_PATH_SAME] = "same",
-                                        [GS_MATCH_PATH_LIBRARY] = "library",
-                                        [GS_MATCH_PATH_END] = "path_end",
-                                        [GS_MATCH_PATH_RENAMED] = "functions"};
+    static const char *const words[] = {[DIFF_MATCH_PATH_SAME] = "same",
+                                        [DIFF_MATCH_PATH_LIBRARY] = "library",
+                                        [DIFF_MATCH_PATH_END] = "path_end",
+                                        [DIFF_MATCH_PATH_RENAMED] = "functions"};
     json_t *list = json_array();
     for (size_t i = 0; i < d->files_n; i++) {
         json_t *o = json_object();
@@ -129,17 +129,17 @@ static json_t *files_json(const struct gs_diff *d)
     return list;
 }
 
-json_t *gs_diff_json(const struct gs_diff *d, const struct gs_diff_side side[2], const char *const path[2])
+json_t *json_diff(const struct diff *d, const struct diff_side side[2], const char *const path[2])
 {
     json_t *o = json_object(), *total = json_object();
     json_t *units = json_array(), *notes = json_array(), *categories = json_array();
-    set(o, "schema", json_integer(GS_REPORT_SCHEMA));
+    set(o, "schema", json_integer(RESULT_SCHEMA));
     set_text(o, "view", "diff");
     set_text(o, "command", side[1].report->command); /* of what is judged; before and after have their own */
     set_text(o, "verdict", d->verdict);
     set_text(o, "oom_verdict", d->more);
-    set_text(o, "what", gs_profile_word(d->wish.what));
-    set_text(o, "by", gs_diff_by_word(d->wish.by));
+    set_text(o, "what", profile_word(d->wish.what));
+    set_text(o, "by", diff_by_word(d->wish.by));
     set_text(o, "unit", is_time(d) ? "s" : "bytes");
     set(o, "before", side_json(&side[0], path[0]));
     set(o, "after", side_json(&side[1], path[1]));

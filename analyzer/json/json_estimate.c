@@ -8,7 +8,7 @@ static json_int_t whole(double bytes)
     return (json_int_t)(bytes < 0 ? bytes - 0.5 : bytes + 0.5);
 }
 
-static json_t *interval(struct interval i)
+static json_t *interval(struct estimate_interval i)
 {
     return json_pack("{s:I, s:I, s:I}", "low_bytes", whole(i.low), "bytes", whole(i.likely), "high_bytes",
                      whole(i.high));
@@ -19,7 +19,7 @@ static json_t *text(const char *from)
 {
     char clean[4096];
 
-    return from && *from ? json_string(term_clean(clean, sizeof clean, from, true)) : json_null();
+    return from && *from ? json_string(terminal_clean(clean, sizeof clean, from, true)) : json_null();
 }
 
 static json_t *count(uint64_t n)
@@ -103,8 +103,9 @@ static json_t *plan(const struct estimate_answer *a)
     json_decref(more);
     /* of inference: is there a token after token, and a KV cache? */
     json_object_set_new(o, "decodes",
-                        p->inference && p->model->shape.family != MODEL_UNKNOWN ? json_boolean(serving_decodes(p))
-                                                                                : json_null());
+                        p->inference && p->model->shape.family != MODEL_UNKNOWN
+                            ? json_boolean(estimate_serving_decodes(p))
+                            : json_null());
     return o;
 }
 
@@ -178,21 +179,21 @@ static json_t *gpus_of(const struct estimate_answer *a)
         json_array_append_new(
             list, json_pack("{s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:f, s:o}", "key", text(t->gpu ? t->gpu->key : NULL),
                             "name", text(t->gpu ? t->gpu->product : NULL), "total_bytes", whole(t->memory), "verdict",
-                            fit_word[t->fit.verdict], "margin_low_bytes", whole(t->fit.margin.low), "margin_bytes",
-                            whole(t->fit.margin.likely), "margin_high_bytes", whole(t->fit.margin.high), "share",
-                            t->fit.share, "peak", interval(t->peak)));
+                            estimate_fit_word[t->fit.verdict], "margin_low_bytes", whole(t->fit.margin.low),
+                            "margin_bytes", whole(t->fit.margin.likely), "margin_high_bytes", whole(t->fit.margin.high),
+                            "share", t->fit.share, "peak", interval(t->peak)));
     }
     return list;
 }
 
-static json_t *wires(const struct wires *w)
+static json_t *wires(const struct estimate_wires *w)
 {
     json_t *list = json_array();
 
     for (size_t i = 0; i < w->n; i++) {
-        const struct wire *r = &w->rows[i];
+        const struct estimate_wire *r = &w->rows[i];
         json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}",
-                                              "kind", wire_kind_word[r->kind], "name", text(r->name), "bytes",
+                                              "kind", estimate_wire_kind_word[r->kind], "name", text(r->name), "bytes",
                                               whole(r->bytes), "times", r->times, "gpus", (json_int_t)r->n, "nodes",
                                               (json_int_t)r->nodes, "bytes_per_s", r->bandwidth, "link", text(r->link),
                                               "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "factor", r->factor,
@@ -201,15 +202,15 @@ static json_t *wires(const struct wires *w)
     return list;
 }
 
-static json_t *change(const struct estimate_answer *a, const struct change *c)
+static json_t *change(const struct estimate_answer *a, const struct estimate_change *c)
 {
     return json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "id", c->id, "what", text(c->what), "option",
-                     text(c->option), "cost", text(c->cost), "cost_class", change_cost_word[c->cost_class], "source",
-                     text(c->source), "saved", interval(c->saved), "peak", interval(c->peak), "verdict",
-                     a->plan.memory > 0 ? json_string(fit_word[c->fit.verdict]) : json_null());
+                     text(c->option), "cost", text(c->cost), "cost_class", estimate_change_cost_word[c->cost_class],
+                     "source", text(c->source), "saved", interval(c->saved), "peak", interval(c->peak), "verdict",
+                     a->plan.memory > 0 ? json_string(estimate_fit_word[c->fit.verdict]) : json_null());
 }
 
-static json_t *changes(const struct estimate_answer *a, const struct change *from, size_t n)
+static json_t *changes(const struct estimate_answer *a, const struct estimate_change *from, size_t n)
 {
     json_t *list = json_array();
 
@@ -217,7 +218,7 @@ static json_t *changes(const struct estimate_answer *a, const struct change *fro
     return list;
 }
 
-static json_t *solve_answer(const struct solve_answer *s)
+static json_t *solve_answer(const struct estimate_solve_answer *s)
 {
     if (!s->any) return json_null();
     return json_pack("{s:I, s:b, s:o, s:o, s:o}", "value", (json_int_t)s->value, "limited", s->limited, "option",
@@ -227,15 +228,15 @@ static json_t *solve_answer(const struct solve_answer *s)
 
 static json_t *solution(const struct estimate_answer *a)
 {
-    const struct solution *s = &a->solution;
+    const struct estimate_solution *s = &a->solution;
 
     if (!a->solved) return json_null();
-    return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o}", "what", solve_word[s->what], "memory_bytes", whole(s->memory),
-                     "surely", solve_answer(&s->surely), "likely", solve_answer(&s->likely), "limit",
+    return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o}", "what", estimate_solve_word[s->what], "memory_bytes",
+                     whole(s->memory), "surely", solve_answer(&s->surely), "likely", solve_answer(&s->likely), "limit",
                      (json_int_t)s->limit, "note", text(s->note));
 }
 
-static json_t *wires_notes(const struct wires *w)
+static json_t *wires_notes(const struct estimate_wires *w)
 {
     json_t *list = json_array();
 
@@ -256,7 +257,9 @@ static json_t *meanings(void)
     json_t *o = json_object();
 
     for (int i = 0; i <= FIT_NO; i++)
-        json_object_set_new(o, fit_word[i], json_pack("{s:s, s:s}", "words", fit_words[i], "meaning", fit_meaning[i]));
+        json_object_set_new(
+            o, estimate_fit_word[i],
+            json_pack("{s:s, s:s}", "words", estimate_fit_words[i], "meaning", estimate_fit_meaning[i]));
     return o;
 }
 
@@ -273,8 +276,9 @@ json_t *json_estimate(const struct estimate_answer *a)
                              "bytes_per_parameter", (double)e->total / (double)e->params, "note", ESTIMATE_ON_TOP);
 
     if (a->targets_n && a->targets[0].gpu == NULL)
-        json_object_set_new(root, "memory",
-                            json_pack("{s:I, s:b}", "memory_bytes", whole(a->plan.memory), "fits", answer_fits(a)));
+        json_object_set_new(
+            root, "memory",
+            json_pack("{s:I, s:b}", "memory_bytes", whole(a->plan.memory), "fits", estimate_answer_fits(a)));
     json_object_set_new(root, "model", model(a->plan.model));
     json_object_set_new(root, "plan", plan(a));
     json_object_set_new(root, "lines", lines(&a->result));
@@ -288,9 +292,10 @@ json_t *json_estimate(const struct estimate_answer *a)
     json_object_set_new(root, "changes", changes(a, a->changes.rows, a->changes.n));
     json_object_set_new(root, "way", changes(a, a->changes.way, a->changes.way_n));
     json_object_set_new(root, "solve", solution(a));
-    json_object_set_new(root, "command", text(answer_command(a, "", command, sizeof command)));
-    answer_way(a, way, sizeof way);
-    json_object_set_new(root, "way_command", text(*way ? answer_command(a, way, command, sizeof command) : NULL));
+    json_object_set_new(root, "command", text(estimate_answer_command(a, "", command, sizeof command)));
+    estimate_answer_way(a, way, sizeof way);
+    json_object_set_new(root, "way_command",
+                        text(*way ? estimate_answer_command(a, way, command, sizeof command) : NULL));
     json_object_set_new(root, "part_names", part_names());
     json_object_set_new(root, "wires", wires(&a->wires));
     json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());

@@ -3,94 +3,94 @@
 #include "analyzer/run/words.h"
 #include "analyzer/step/cadence.h"
 
-static json_t *path_json(const struct gs_line_path *p)
+static json_t *path_json(const struct result_line_path *p)
 {
     json_t *o = json_object();
     set_bytes(o, "bytes", p->bytes);
     set_count(o, "count", p->count);
     set_real(o, "blocked_s", p->blocked_s);
-    set(o, "site", gs_json_site(&p->site));
+    set(o, "site", draw_json_site(&p->site));
     return o;
 }
 
-json_t *gs_json_paths(const struct gs_paths *p)
+json_t *json_paths(const struct result_paths *p)
 {
     return LIST(p->list, p->listed, path_json);
 }
 
 /* Common to all rows. */
-static json_t *line_json(uint64_t count, const struct gs_site *site, const struct gs_paths *paths)
+static json_t *line_json(uint64_t count, const struct result_site *site, const struct result_paths *paths)
 {
     json_t *o = json_object();
     set_count(o, "count", count);
-    set(o, "site", gs_json_site(site));
+    set(o, "site", draw_json_site(site));
     set_count(o, "paths_total", paths->n);
-    set(o, "paths", gs_json_paths(paths));
+    set(o, "paths", json_paths(paths));
     return o;
 }
 
-static json_t *by_line_json(const struct gs_by_site *s)
+static json_t *by_line_json(const struct result_by_site *s)
 {
     json_t *o = line_json(s->count, &s->site, &s->paths);
     set_bytes(o, "bytes", s->bytes);
     return o;
 }
 
-json_t *gs_json_by_line(const struct gs_by_site *list, size_t n)
+json_t *json_by_line(const struct result_by_site *list, size_t n)
 {
     return LIST(list, n, by_line_json);
 }
 
-static json_t *leak_json(const struct gs_report *r, const struct gs_leak *l)
+static json_t *leak_json(const struct result_report *r, const struct result_leak *l)
 {
     json_t *o = line_json(l->count, &l->stack.site, &l->paths);
-    gs_json_where(o, r, l->process, l->device);
-    set_text(o, "layer", gs_series_word(l->layer));
+    draw_json_where(o, r, l->process, l->device);
+    set_text(o, "layer", result_series_word(l->layer));
     set_bytes(o, "bytes", l->bytes);
     set_bool(o, "growing", l->growing);
     return o;
 }
 
-static json_t *churn_json(const struct gs_churn *c)
+static json_t *churn_json(const struct result_churn *c)
 {
     json_t *o = line_json(c->count, &c->stack.site, &c->paths);
     set_bytes(o, "bytes", c->bytes);
     set_real(o, "per_s", c->per_s);
     set_real(o, "mean_life_s", c->mean_life_s);
-    gs_json_pace(o, &c->pace);
+    json_pace(o, &c->pace);
     set_text(o, "pattern", c->pattern);
     set_text(o, "advice", c->advice);
     return o;
 }
 
-static json_t *sync_json(const struct gs_sync_site *s)
+static json_t *sync_json(const struct result_sync_site *s)
 {
     json_t *o = line_json(s->count, &s->site, &s->paths);
-    set_text(o, "kind", gs_sync_word(s->kind));
+    set_text(o, "kind", run_sync_word(s->kind));
     set_real(o, "blocked_s", s->blocked_s);
     set_real(o, "share", s->share);
     set_bool(o, "matters", s->matters);
-    gs_json_pace(o, &s->pace);
+    json_pace(o, &s->pace);
     set_text(o, "pattern", s->pattern);
     set_text(o, "api", s->api);
     set_text(o, "advice", s->advice);
     return o;
 }
 
-static json_t *transfer_json(const struct gs_transfer *t)
+static json_t *transfer_json(const struct result_transfer *t)
 {
     json_t *o = line_json(t->count, &t->site, &t->paths);
-    set_text(o, "direction", gs_direction_word(t->direction));
-    set_text(o, "host_memory", gs_host_memory_word(t->host_memory));
+    set_text(o, "direction", run_direction_word(t->direction));
+    set_text(o, "host_memory", run_host_memory_word(t->host_memory));
     set_bytes(o, "bytes", t->bytes);
     set_real(o, "blocked_s", t->blocked_s);
     set_real(o, "bytes_per_s", t->bytes_per_s);
-    gs_json_pace(o, &t->pace);
+    json_pace(o, &t->pace);
     set_text(o, "advice", t->advice);
     return o;
 }
 
-static json_t *retry_json(const struct gs_retry_line *r)
+static json_t *retry_json(const struct result_retry_line *r)
 {
     json_t *o = line_json(r->count, &r->site, &r->paths);
     set_bytes(o, "requested_bytes", r->requested_bytes);
@@ -99,7 +99,7 @@ static json_t *retry_json(const struct gs_retry_line *r)
     return o;
 }
 
-void gs_json_lines(json_t *o, const struct gs_report *r)
+void json_lines(json_t *o, const struct result_report *r)
 {
     json_t *leaks = json_array();
     for (size_t i = 0; i < r->leak_lines_n; i++) {

@@ -2,14 +2,14 @@
 #include "analyzer/json/json_parts.h"
 
 /* What a line's text is, in each part. */
-static const char *const text_keys[GS_HELD_N] = {
-    [GS_HELD_CACHED] = "text",
-    [GS_HELD_POOLS] = "library",
-    [GS_HELD_DIRECT] = "library",
-    [GS_HELD_OTHERS] = "process",
+static const char *const text_keys[RESULT_HELD_N] = {
+    [RESULT_HELD_CACHED] = "text",
+    [RESULT_HELD_POOLS] = "library",
+    [RESULT_HELD_DIRECT] = "library",
+    [RESULT_HELD_OTHERS] = "process",
 };
 
-static json_t *line_json(const struct gs_held_part *part, const struct gs_held_line *line)
+static json_t *line_json(const struct result_held_part *part, const struct result_held_line *line)
 {
     json_t *o = json_object();
     const char *key = text_keys[part->what];
@@ -19,8 +19,8 @@ static json_t *line_json(const struct gs_held_part *part, const struct gs_held_l
     if (line->pid) {
         set_count(o, "pid", line->pid);
     }
-    if (part->what == GS_HELD_TENSORS || part->what == GS_HELD_POOLS || part->what == GS_HELD_DIRECT) {
-        set(o, "site", gs_json_site(&line->site));
+    if (part->what == RESULT_HELD_TENSORS || part->what == RESULT_HELD_POOLS || part->what == RESULT_HELD_DIRECT) {
+        set(o, "site", draw_json_site(&line->site));
     }
     set_bytes(o, "bytes", line->bytes);
     if (line->count) {
@@ -29,11 +29,11 @@ static json_t *line_json(const struct gs_held_part *part, const struct gs_held_l
     return o;
 }
 
-static json_t *part_json(const struct gs_held_part *part)
+static json_t *part_json(const struct result_held_part *part)
 {
     json_t *o = json_object(), *detail = json_array();
-    set_text(o, "what", gs_held_word(part->what));
-    set_text(o, "category", part->what == GS_HELD_TENSORS ? gs_category_word(part->category) : NULL);
+    set_text(o, "what", result_held_word(part->what));
+    set_text(o, "category", part->what == RESULT_HELD_TENSORS ? result_category_word(part->category) : NULL);
     set_text(o, "text", part->text);
     set_bytes(o, "bytes", part->bytes);
     set_real(o, "share", part->share);
@@ -45,23 +45,23 @@ static json_t *part_json(const struct gs_held_part *part)
     return o;
 }
 
-static json_t *measure_json(const struct gs_measure *m)
+static json_t *measure_json(const struct result_measure *m)
 {
     json_t *o = json_object();
     set_text(o, "text", m->text);
     set_bytes(o, "frees_bytes", m->frees_bytes);
     set(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
-    set_text(o, "certainty", gs_certainty_word(m->certainty));
+    set_text(o, "certainty", result_certainty_word(m->certainty));
     set_text(o, "refuted_by", m->refuted_by);
     return o;
 }
 
-void gs_json_oom(json_t *o, const struct gs_oom_verdict *v)
+void json_oom(json_t *o, const struct result_oom_verdict *v)
 {
     set_bool(o, "handled", v->handled);
-    set_text(o, "outcome", gs_outcome_word(v->outcome));
+    set_text(o, "outcome", result_outcome_word(v->outcome));
     set_text(o, "outcome_why", v->outcome_why);
-    set_text(o, "certainty", gs_certainty_word(v->certainty));
+    set_text(o, "certainty", result_certainty_word(v->certainty));
     set_text(o, "refuted_by", v->refuted_by);
     set_bytes(o, "step", v->step);
     set(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));

@@ -3,7 +3,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/json/json_parts.h"
 
-json_t *gs_json_spaces(const int64_t bytes[8])
+json_t *json_spaces(const int64_t bytes[8])
 {
 #define WORD(s, v, w) [v] = w,
     static const char *const words[8] = {GS_SPACES(WORD)};
@@ -17,58 +17,58 @@ json_t *gs_json_spaces(const int64_t bytes[8])
     return o;
 }
 
-static json_t *owner_json(const struct gs_by_owner *w)
+static json_t *owner_json(const struct result_by_owner *w)
 {
     json_t *o = json_object();
     set_text(o, "owner", w->owner);
-    set_text(o, "kind", gs_owner_kind_word(w->kind));
+    set_text(o, "kind", result_owner_kind_word(w->kind));
     set_text(o, "by", w->by);
     set_bytes(o, "bytes", w->bytes);
     set_count(o, "count", w->count);
-    set(o, "by_space", gs_json_spaces(w->by_space));
-    set(o, "site", gs_json_site(&w->site));
+    set(o, "by_space", json_spaces(w->by_space));
+    set(o, "site", draw_json_site(&w->site));
     return o;
 }
 
 /* A file of the program's own may have a library's name: they are one in by_owner. */
-void gs_json_set_owners(json_t *o, const struct gs_by_owner *list, size_t n)
+void json_set_owners(json_t *o, const struct result_by_owner *list, size_t n)
 {
     json_t *owners = json_object();
     for (size_t i = 0; i < n; i++) {
         json_int_t before = json_integer_value(json_object_get(owners, list[i].owner));
-        set(owners, list[i].owner, json_integer(gs_add(before, list[i].bytes)));
+        set(owners, list[i].owner, json_integer(arena_add_capped(before, list[i].bytes)));
     }
     set(o, "by_owner", owners);
     set(o, "owners", LIST(list, n, owner_json));
 }
 
-json_t *gs_json_preallocations(const struct gs_report *r)
+json_t *json_preallocations(const struct result_report *r)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < r->preallocations_n; i++) {
-        const struct gs_preallocation *p = &r->preallocations[i];
+        const struct result_preallocation *p = &r->preallocations[i];
         json_t *o = json_object();
         set(o, "device", json_integer(p->device));
         set_count(o, "pid", r->processes[p->process].pid);
         set_bytes(o, "rank", r->processes[p->process].rank);
         set_text(o, "owner", p->owner);
         set_bool(o, "in_advance", p->in_advance);
-        set_text(o, "layer", gs_series_word(p->within ? GS_SERIES_TENSOR : GS_SERIES_DEVICE));
+        set_text(o, "layer", result_series_word(p->within ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE));
         set_bytes(o, "bytes", p->bytes);
         set_real(o, "share", p->share);
         set_text(o, "text", p->said);
         set_text(o, "advice", p->advice);
-        set(o, "site", gs_json_site(&p->site));
+        set(o, "site", draw_json_site(&p->site));
         json_array_append_new(list, o);
     }
     return list;
 }
 
-json_t *gs_json_ranks(const struct gs_report *r)
+json_t *json_ranks(const struct result_report *r)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < r->ranks_n; i++) {
-        const struct gs_rank *k = &r->ranks[i];
+        const struct result_rank *k = &r->ranks[i];
         json_t *o = json_object();
         set_bytes(o, "rank", k->rank);
         set_count(o, "pid", r->processes[k->process].pid);
@@ -95,14 +95,14 @@ json_t *gs_json_ranks(const struct gs_report *r)
 }
 
 /* How far apart they are: {"waited_s": {"min", "median", "max", "min_rank", "max_rank"}, …} */
-json_t *gs_json_rank_spread(const struct gs_report *r)
+json_t *json_rank_spread(const struct result_report *r)
 {
-#define KEY(s, k, w) [GS_RANK_##s] = k,
-    static const char *const keys[] = {GS_RANK_FIGURES(KEY)};
+#define KEY(s, k, w) [RESULT_RANK_##s] = k,
+    static const char *const keys[] = {RESULT_RANK_FIGURES(KEY)};
 #undef KEY
     json_t *all = json_object();
-    for (size_t i = 0; i < GS_RANK_FIGURES_N; i++) {
-        const struct gs_rank_spread *s = &r->rank_spread[i];
+    for (size_t i = 0; i < RESULT_RANK_FIGURES_N; i++) {
+        const struct result_rank_spread *s = &r->rank_spread[i];
         if (!r->ranks_n || !isfinite(s->most)) {
             continue;
         }
@@ -117,14 +117,14 @@ json_t *gs_json_rank_spread(const struct gs_report *r)
     return all;
 }
 
-json_t *gs_json_rank_findings(const struct gs_report *r)
+json_t *json_rank_findings(const struct result_report *r)
 {
-#define KIND(s, w) [GS_RANK_##s] = w,
-    static const char *const kinds[] = {GS_RANK_KINDS(KIND)};
+#define KIND(s, w) [RESULT_RANK_##s] = w,
+    static const char *const kinds[] = {RESULT_RANK_KINDS(KIND)};
 #undef KIND
     json_t *list = json_array();
     for (size_t i = 0; i < r->rank_findings_n; i++) {
-        const struct gs_rank_finding *f = &r->rank_findings[i];
+        const struct result_rank_finding *f = &r->rank_findings[i];
         json_t *o = json_object();
         set_text(o, "kind", kinds[f->kind]);
         set_count(o, "pid", r->processes[f->process].pid);
@@ -134,7 +134,7 @@ json_t *gs_json_rank_findings(const struct gs_report *r)
         set_bytes(o, "bytes", f->bytes);
         set_text(o, "text", f->text);
         set_text(o, "advice", f->advice);
-        set(o, "site", gs_json_site(&f->site));
+        set(o, "site", draw_json_site(&f->site));
         json_array_append_new(list, o);
     }
     return list;

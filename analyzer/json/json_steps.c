@@ -2,23 +2,23 @@
 #include "analyzer/json/json_parts.h"
 #include "analyzer/step/step.h"
 
-static json_t *steps_json(const struct gs_report *r, const struct gs_steps *s)
+static json_t *steps_json(const struct result_report *r, const struct step_list *s)
 {
     json_t *o = json_object();
     set_count(o, "pid", r->processes[s->process].pid);
     set_bytes(o, "rank", r->processes[s->process].rank);
-    set_text(o, "source", gs_step_source_word(s->source));
+    set_text(o, "source", step_source_word(s->source));
     set_text(o, "evidence", s->evidence);
     set_count(o, "n", s->n);
     set_count(o, "steady", s->steady);
     set_real(o, "median_s", (double)s->median_ns / 1e9);
-    set_real(o, "first_s", (double)gs_step_start(s, 0) / 1e9);
-    set_real(o, "last_s", (double)gs_step_start(s, s->n) / 1e9);
-    set(o, "site", gs_json_site(&s->site));
+    set_real(o, "first_s", (double)step_start_ns(s, 0) / 1e9);
+    set_real(o, "last_s", (double)step_start_ns(s, s->n) / 1e9);
+    set(o, "site", draw_json_site(&s->site));
     return o;
 }
 
-json_t *gs_json_steps(const struct gs_report *r)
+json_t *json_steps(const struct result_report *r)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < r->steps_n; i++) {

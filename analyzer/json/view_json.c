@@ -10,11 +10,11 @@
 
 #include <string.h>
 
-static json_t *run_json(const struct gs_report *r)
+static json_t *run_json(const struct result_report *r)
 {
     json_t *o = json_object(), *notes = json_array();
     set_text(o, "command", r->command);
-    set(o, "processes", LIST(r->processes, r->processes_n, gs_json_process));
+    set(o, "processes", LIST(r->processes, r->processes_n, draw_json_process));
     set_real(o, "duration_s", r->duration_s);
     set_count(o, "lost_events", r->lost_events);
     set_real(o, "lost_first_s", r->lost_first_s);
@@ -28,7 +28,7 @@ static json_t *run_json(const struct gs_report *r)
     return o;
 }
 
-static json_t *device_json(const struct gs_device *d)
+static json_t *device_json(const struct run_device *d)
 {
     json_t *o = json_object();
     set(o, "index", json_integer(d->device));
@@ -36,14 +36,14 @@ static json_t *device_json(const struct gs_device *d)
     set_bytes(o, "total_bytes", d->total_bytes);
     set_bytes(o, "physical_bytes", d->physical_bytes);
     set_bytes(o, "graph_reserved_bytes", d->graph_bytes);
-    set_bool(o, "simulated", gs_device_simulated(d->name));
+    set_bool(o, "simulated", run_device_is_simulated(d->name));
     return o;
 }
 
-static json_t *category_share_json(const struct gs_category_share *s)
+static json_t *category_share_json(const struct result_category_share *s)
 {
     json_t *o = json_object();
-    set_text(o, "category", gs_category_word(s->category));
+    set_text(o, "category", result_category_word(s->category));
     set_text(o, "evidence", s->evidence);
     set_bytes(o, "bytes", s->bytes);
     set_count(o, "count", s->count);
@@ -51,56 +51,56 @@ static json_t *category_share_json(const struct gs_category_share *s)
 }
 
 /* Only categories that exist; they sum to `bytes`. */
-static void set_categories(json_t *o, const struct gs_by_category *c, int64_t bytes)
+static void set_categories(json_t *o, const struct result_by_category *c, int64_t bytes)
 {
     json_t *categories = json_object();
-    for (unsigned i = 0; i < GS_CATEGORIES_N; i++) {
+    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++) {
         if (c->bytes[i]) {
-            set_bytes(categories, gs_category_word((enum gs_category)i), c->bytes[i]);
+            set_bytes(categories, result_category_word((enum result_category)i), c->bytes[i]);
         }
     }
-    if (!c->shares_n && bytes != GS_UNKNOWN) {
-        set_bytes(categories, gs_category_word(GS_CATEGORY_UNKNOWN), bytes);
+    if (!c->shares_n && bytes != RUN_UNKNOWN) {
+        set_bytes(categories, result_category_word(RESULT_CATEGORY_UNKNOWN), bytes);
     }
     set(o, "by_category", categories);
     set(o, "categories", LIST(c->shares, c->shares_n, category_share_json));
 }
 
-static json_t *by_stack_json(const struct gs_by_stack *s)
+static json_t *by_stack_json(const struct result_by_stack *s)
 {
     json_t *o = json_object();
     set_bytes(o, "bytes", s->bytes);
     set_count(o, "count", s->count);
-    set_text(o, "category", gs_category_word(s->category));
+    set_text(o, "category", result_category_word(s->category));
     set_text(o, "category_evidence", s->category_evidence);
-    set(o, "site", gs_json_site(&s->stack.site));
-    set(o, "frames", gs_json_trace(&s->stack));
+    set(o, "site", draw_json_site(&s->stack.site));
+    set(o, "frames", draw_json_trace(&s->stack));
     return o;
 }
 
-static json_t *by_site_json(const struct gs_by_site *s)
+static json_t *by_site_json(const struct result_by_site *s)
 {
     json_t *o = json_object();
     set_bytes(o, "bytes", s->bytes);
     set_count(o, "count", s->count);
     set_count(o, "stacks", s->stacks);
-    set(o, "site", gs_json_site(&s->site));
+    set(o, "site", draw_json_site(&s->site));
     return o;
 }
 
 /* Which of several processes an entry is about: added to every one of them. */
-static const struct gs_report *now; /* only while gs_view_json_build runs */
+static const struct result_report *now; /* only while json_report_build runs */
 
 static void set_where(json_t *o, uint32_t process, int device)
 {
-    gs_json_where(o, now, process, device);
+    draw_json_where(o, now, process, device);
 }
 
-static json_t *peak_json(const struct gs_peak *p)
+static json_t *peak_json(const struct result_peak *p)
 {
     json_t *o = json_object();
     set_where(o, p->process, p->device);
-    set_text(o, "layer", gs_series_word(p->layer));
+    set_text(o, "layer", result_series_word(p->layer));
     set_bytes(o, "bytes", p->bytes);
     set_real(o, "time_s", p->time_s);
     set_count(o, "count", p->count);
@@ -112,14 +112,14 @@ static json_t *peak_json(const struct gs_peak *p)
     set_count(o, "stacks", p->by_stack_total);
     set(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
     set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
-    set(o, "by_line", gs_json_by_line(p->by_line, p->by_line_n));
+    set(o, "by_line", json_by_line(p->by_line, p->by_line_n));
     set_categories(o, &p->by_category, p->bytes);
-    set(o, "by_space", gs_json_spaces(p->by_space));
-    gs_json_set_owners(o, p->by_owner, p->by_owner_n);
+    set(o, "by_space", json_spaces(p->by_space));
+    json_set_owners(o, p->by_owner, p->by_owner_n);
     return o;
 }
 
-static json_t *point_json(const struct gs_point *p)
+static json_t *point_json(const struct result_point *p)
 {
     json_t *pair = json_array();
     json_array_append_new(pair, json_real(p->time_s));
@@ -127,16 +127,16 @@ static json_t *point_json(const struct gs_point *p)
     return pair;
 }
 
-static json_t *timeline_json(const struct gs_timeline *t)
+static json_t *timeline_json(const struct result_timeline *t)
 {
     json_t *o = json_object();
     set_where(o, t->process, t->device);
-    set_text(o, "layer", gs_series_word(t->layer));
+    set_text(o, "layer", result_series_word(t->layer));
     set(o, "points", LIST(t->points, t->n, point_json));
     return o;
 }
 
-static json_t *memory_json(const struct gs_device_memory *m)
+static json_t *memory_json(const struct result_device_memory *m)
 {
     json_t *o = json_object();
     set_where(o, m->process, m->device);
@@ -160,7 +160,7 @@ static json_t *memory_json(const struct gs_device_memory *m)
 }
 
 /* Whole numbers stay whole: bytes are. */
-static json_t *number_json(double value)
+static json_t *real_or_null(double value)
 {
     if (!isfinite(value)) {
         return json_null();
@@ -168,22 +168,22 @@ static json_t *number_json(double value)
     return value == floor(value) && fabs(value) < 9e15 ? json_integer((json_int_t)value) : json_real(value);
 }
 
-static json_t *blame_json(const struct gs_oom_verdict *v)
+static json_t *blame_json(const struct result_oom_verdict *v)
 {
-    json_t *o = gs_json_site(&v->blame);
+    json_t *o = draw_json_site(&v->blame);
     if (json_is_object(o)) {
         set_text(o, "role", v->blame_role);
     }
     return o;
 }
 
-static json_t *oom_json(const struct gs_oom_verdict *v)
+static json_t *oom_json(const struct result_oom_verdict *v)
 {
     json_t *o = json_object(), *evidence = json_object(), *advice = json_array();
     set_where(o, v->process, v->device);
     set_real(o, "time_s", v->time_s);
-    set_text(o, "layer", gs_layer_word(v->layer));
-    set_text(o, "space", gs_space_word(v->space));
+    set_text(o, "layer", run_layer_word(v->layer));
+    set_text(o, "space", run_space_word(v->space));
     set_bytes(o, "requested_bytes", v->requested_bytes);
     set_bytes(o, "free_bytes", v->free_bytes);
     set_bytes(o, "total_bytes", v->total_bytes);
@@ -192,112 +192,112 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     set_bool(o, "fatal", v->fatal);
     set_bool(o, "capped", v->capped);
     set_count(o, "failures", v->failures);
-    set_text(o, "cause", gs_cause_word(v->cause));
+    set_text(o, "cause", result_cause_word(v->cause));
     set_text(o, "verdict", v->verdict);
     set_bytes(o, "live_bytes", v->device_live);
     set_bytes(o, "outside_bytes", v->outside);
     set_bytes(o, "graph_bytes", v->graphs);
     for (size_t i = 0; i < v->evidence_n; i++) {
-        const struct gs_evidence *e = &v->evidence[i];
-        set(evidence, e->key, e->is_text ? json_string(e->text) : number_json(e->value));
+        const struct result_evidence *e = &v->evidence[i];
+        set(evidence, e->key, e->is_text ? json_string(e->text) : real_or_null(e->value));
     }
     set(o, "evidence", evidence);
     for (size_t i = 0; i < v->advice_n; i++) {
         json_array_append_new(advice, json_string(v->advice[i]));
     }
     set(o, "advice", advice);
-    gs_json_oom(o, v);
-    set(o, "stack", gs_json_trace(&v->stack));
-    set(o, "site", gs_json_site(&v->stack.site));
+    json_oom(o, v);
+    set(o, "stack", draw_json_trace(&v->stack));
+    set(o, "site", draw_json_site(&v->stack.site));
     set(o, "blame", blame_json(v));
-    set_text(o, "live_layer", gs_series_word(v->live_layer));
+    set_text(o, "live_layer", result_series_word(v->live_layer));
     set(o, "live", LIST(v->live, v->live_n, by_site_json));
-    set(o, "live_lines", gs_json_by_line(v->live_lines, v->live_lines_n));
+    set(o, "live_lines", json_by_line(v->live_lines, v->live_lines_n));
     set_categories(o, &v->by_category, v->live_sum);
-    gs_json_set_owners(o, v->by_owner, v->by_owner_n);
+    json_set_owners(o, v->by_owner, v->by_owner_n);
     return o;
 }
 
-static json_t *leak_json(const struct gs_leak *l)
+static json_t *leak_json(const struct result_leak *l)
 {
     json_t *o = json_object();
     set_where(o, l->process, l->device);
-    set_text(o, "layer", gs_series_word(l->layer));
+    set_text(o, "layer", result_series_word(l->layer));
     set_bytes(o, "bytes", l->bytes);
     set_count(o, "count", l->count);
     set_bool(o, "growing", l->growing);
     set_bool(o, "at_orderly_end", now->leaks_at_end);
-    set(o, "site", gs_json_site(&l->stack.site));
-    set(o, "stack", gs_json_trace(&l->stack));
+    set(o, "site", draw_json_site(&l->stack.site));
+    set(o, "stack", draw_json_trace(&l->stack));
     return o;
 }
 
-static json_t *growth_line_json(const struct gs_growth_line *l)
+static json_t *growth_line_json(const struct result_growth_line *l)
 {
     json_t *o = json_object();
     set_bytes(o, "bytes", l->bytes);
     set_count(o, "count", l->count);
-    set(o, "site", gs_json_site(&l->site));
+    set(o, "site", draw_json_site(&l->site));
     return o;
 }
 
-static json_t *growth_json(const struct gs_growth *g)
+static json_t *growth_json(const struct result_growth *g)
 {
     json_t *o = json_object();
     set_where(o, g->process, g->device);
-    set_text(o, "layer", gs_series_word(g->layer));
+    set_text(o, "layer", result_series_word(g->layer));
     set_bytes(o, "bytes", g->bytes);
-    set(o, "bytes_per_step", number_json(g->bytes_per_step));
+    set(o, "bytes_per_step", real_or_null(g->bytes_per_step));
     set_count(o, "steps", g->steps);
     set_text(o, "step", g->by_steps ? "step" : "allocation");
     set_count(o, "count", g->count);
     set_count(o, "jumps", g->jumps);
     set_bool(o, "graph", g->graph);
-    set_text(o, "certainty", gs_certainty_word(g->certainty));
+    set_text(o, "certainty", result_certainty_word(g->certainty));
     set_text(o, "refuted_by", g->refuted_by);
     set_real(o, "bytes_per_s", g->bytes_per_s);
     set_real(o, "fit", g->fit);
     set_real(o, "first_s", g->first_s);
     set_real(o, "last_s", g->last_s);
     set(o, "lines", LIST(g->lines, g->lines_n, growth_line_json));
-    set(o, "newest", gs_json_site(&g->newest));
-    set(o, "under", gs_json_site(&g->under));
-    set(o, "site", gs_json_site(&g->stack.site));
-    set(o, "stack", gs_json_trace(&g->stack));
+    set(o, "newest", draw_json_site(&g->newest));
+    set(o, "under", draw_json_site(&g->under));
+    set(o, "site", draw_json_site(&g->stack.site));
+    set(o, "stack", draw_json_trace(&g->stack));
     return o;
 }
 
-json_t *gs_json_growth(const struct gs_report *r)
+json_t *json_growth(const struct result_report *r)
 {
-    const struct gs_report *before = now;
+    const struct result_report *before = now;
     now = r;
     json_t *list = LIST(r->growth, r->growth_n, growth_json);
     now = before;
     return list;
 }
 
-static json_t *sync_json(const struct gs_sync_site *s)
+static json_t *sync_json(const struct result_sync_site *s)
 {
     json_t *o = json_object();
-    set_text(o, "kind", gs_sync_word(s->kind));
+    set_text(o, "kind", run_sync_word(s->kind));
     set_count(o, "count", s->count);
     set_real(o, "blocked_s", s->blocked_s);
     set_real(o, "share", s->share);
     set_bool(o, "matters", s->matters);
-    gs_json_pace(o, &s->pace);
+    json_pace(o, &s->pace);
     set_text(o, "pattern", s->pattern);
     set_text(o, "api", s->api);
-    set(o, "site", gs_json_site(&s->site));
+    set(o, "site", draw_json_site(&s->site));
     set_text(o, "advice", s->advice);
     return o;
 }
 
-static json_t *transfer_json(const struct gs_transfer *t)
+static json_t *transfer_json(const struct result_transfer *t)
 {
     json_t *o = json_object();
-    set_text(o, "direction", gs_direction_word(t->direction));
+    set_text(o, "direction", run_direction_word(t->direction));
     set(o, "pinned", t->pinned < 0 ? NULL : json_boolean(t->pinned));
-    set_text(o, "host_memory", gs_host_memory_word(t->host_memory));
+    set_text(o, "host_memory", run_host_memory_word(t->host_memory));
     set_bool(o, "async", t->async);
     set_count(o, "count", t->count);
     set_bytes(o, "bytes", t->bytes);
@@ -305,13 +305,13 @@ static json_t *transfer_json(const struct gs_transfer *t)
     set_real(o, "bytes_per_s", t->bytes_per_s);
     set_real(o, "first_s", t->first_s);
     set_real(o, "last_s", t->last_s);
-    gs_json_pace(o, &t->pace);
-    set(o, "site", gs_json_site(&t->site));
+    json_pace(o, &t->pace);
+    set(o, "site", draw_json_site(&t->site));
     set_text(o, "advice", t->advice);
     return o;
 }
 
-static json_t *call_json(const struct gs_call *c)
+static json_t *call_json(const struct result_call *c)
 {
     json_t *o = json_object();
     set_text(o, "api", c->api);
@@ -321,7 +321,7 @@ static json_t *call_json(const struct gs_call *c)
     return o;
 }
 
-static json_t *fragmentation_json(const struct gs_fragmentation *f)
+static json_t *fragmentation_json(const struct result_fragmentation *f)
 {
     json_t *o = json_object();
     set_where(o, f->process, f->device);
@@ -337,7 +337,7 @@ static json_t *fragmentation_json(const struct gs_fragmentation *f)
     return o;
 }
 
-static json_t *churn_json(const struct gs_churn *c)
+static json_t *churn_json(const struct result_churn *c)
 {
     json_t *o = json_object();
     set_where(o, c->process, c->device);
@@ -345,16 +345,16 @@ static json_t *churn_json(const struct gs_churn *c)
     set_bytes(o, "bytes", c->bytes);
     set_real(o, "per_s", c->per_s);
     set_real(o, "mean_life_s", c->mean_life_s);
-    gs_json_pace(o, &c->pace);
+    json_pace(o, &c->pace);
     set_text(o, "pattern", c->pattern);
-    set(o, "freed_at", c->freed.known ? gs_json_site(&c->freed) : NULL);
-    set(o, "site", gs_json_site(&c->stack.site));
-    set(o, "stack", gs_json_trace(&c->stack));
+    set(o, "freed_at", c->freed.known ? draw_json_site(&c->freed) : NULL);
+    set(o, "site", draw_json_site(&c->stack.site));
+    set(o, "stack", draw_json_trace(&c->stack));
     set_text(o, "advice", c->advice);
     return o;
 }
 
-static json_t *retry_json(const struct gs_retry *r)
+static json_t *retry_json(const struct result_retry *r)
 {
     json_t *o = json_object();
     set_where(o, r->process, r->device);
@@ -363,28 +363,28 @@ static json_t *retry_json(const struct gs_retry *r)
     set_count(o, "failures", r->failures);
     set_real(o, "blocked_s", r->blocked_s);
     set_bytes(o, "freed_bytes", r->freed_bytes);
-    set(o, "site", gs_json_site(&r->stack.site));
-    set(o, "stack", gs_json_trace(&r->stack));
+    set(o, "site", draw_json_site(&r->stack.site));
+    set(o, "stack", draw_json_trace(&r->stack));
     return o;
 }
 
-static json_t *check_json(const struct gs_tensor_check *c)
+static json_t *check_json(const struct run_tensor_check *c)
 {
     json_t *o = json_object();
     set_where(o, c->process, c->device);
-    set_text(o, "layer", gs_layer_word(c->layer));
+    set_text(o, "layer", run_layer_word(c->layer));
     set_count(o, "events", c->events);
     set_count(o, "mismatches", c->mismatches);
     set_bytes(o, "last_difference_bytes", c->last_difference);
     return o;
 }
 
-static json_t *mark_json(const struct gs_mark_total *m)
+static json_t *mark_json(const struct run_mark_total *m)
 {
     json_t *o = json_object();
     set_text(o, "name", m->name);
     set_text(o, "domain", m->domain);
-    set_text(o, "kind", gs_mark_word(m->kind));
+    set_text(o, "kind", run_mark_word(m->kind));
     set_count(o, "count", m->count);
     set_count(o, "open", m->open);
     set_real(o, "total_s", (double)m->total_ns / 1e9);
@@ -396,9 +396,9 @@ static void set_percent(json_t *o, const char *key, int percent)
     set(o, key, percent >= 0 ? json_integer(percent) : NULL);
 }
 
-static json_t *sample_json(const struct gs_device_sample *const *point)
+static json_t *sample_json(const struct run_device_sample *const *point)
 {
-    const struct gs_device_sample *s = *point;
+    const struct run_device_sample *s = *point;
     json_t *o = json_object();
     set_real(o, "time_s", (double)s->time_ns / 1e9);
     set_bytes(o, "free_bytes", s->free_bytes);
@@ -412,7 +412,7 @@ static json_t *sample_json(const struct gs_device_sample *const *point)
     return o;
 }
 
-static json_t *samples_json(const struct gs_sample_line *l)
+static json_t *samples_json(const struct result_sample_line *l)
 {
     json_t *o = json_object();
     set_where(o, l->process, l->device);
@@ -421,7 +421,7 @@ static json_t *samples_json(const struct gs_sample_line *l)
     return o;
 }
 
-static json_t *advice_json(const struct gs_advice *a)
+static json_t *advice_json(const struct result_advice *a)
 {
     json_t *o = json_object();
     set_text(o, "topic", a->topic);
@@ -430,19 +430,19 @@ static json_t *advice_json(const struct gs_advice *a)
     return o;
 }
 
-static json_t *budget_rows_json(const struct gs_budget *b)
+static json_t *budget_rows_json(const struct result_budget *b)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < b->rows_n; i++) {
-        const struct gs_budget_row *r = &b->rows[i];
+        const struct result_budget_row *r = &b->rows[i];
         json_t *o = json_object();
-        set_text(o, "category", gs_category_word(r->category));
-        set(o, "estimate_bytes", number_json(r->estimate_bytes));
+        set_text(o, "category", result_category_word(r->category));
+        set(o, "estimate_bytes", real_or_null(r->estimate_bytes));
         set_bytes(o, "measured_bytes", r->peak_bytes);
         set_bytes(o, "most_bytes", r->most_bytes);
-        set(o, "difference_bytes", number_json(r->difference_bytes));
-        set(o, "estimate_low_bytes", number_json(r->expected.low));
-        set(o, "estimate_high_bytes", number_json(r->expected.high));
+        set(o, "difference_bytes", real_or_null(r->difference_bytes));
+        set(o, "estimate_low_bytes", real_or_null(r->expected.low));
+        set(o, "estimate_high_bytes", real_or_null(r->expected.high));
         set(o, "inside", r->inside >= 0 ? json_boolean(r->inside) : NULL);
         set_text(o, "why", r->why);
         json_array_append_new(list, o);
@@ -450,55 +450,55 @@ static json_t *budget_rows_json(const struct gs_budget *b)
     return list;
 }
 
-static json_t *budget_levels_json(const struct gs_budget *b)
+static json_t *budget_levels_json(const struct result_budget *b)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < b->levels_n; i++) {
-        const struct gs_budget_level *l = &b->levels[i];
+        const struct result_budget_level *l = &b->levels[i];
         json_t *o = json_object();
-        set_text(o, "level", gs_level_key(l->level));
-        set_text(o, "what", gs_level_text(l->level));
-        set(o, "estimate_low_bytes", number_json(l->expected.low));
-        set(o, "estimate_bytes", number_json(l->expected.likely));
-        set(o, "estimate_high_bytes", number_json(l->expected.high));
-        set(o, "measured_bytes", number_json(l->measured_bytes));
+        set_text(o, "level", result_level_key(l->level));
+        set_text(o, "what", result_level_text(l->level));
+        set(o, "estimate_low_bytes", real_or_null(l->expected.low));
+        set(o, "estimate_bytes", real_or_null(l->expected.likely));
+        set(o, "estimate_high_bytes", real_or_null(l->expected.high));
+        set(o, "measured_bytes", real_or_null(l->measured_bytes));
         set(o, "inside", l->inside >= 0 ? json_boolean(l->inside) : NULL);
         json_array_append_new(list, o);
     }
     return list;
 }
 
-static void set_planned(json_t *estimate, json_t *measured, const struct gs_budget *b)
+static void set_planned(json_t *estimate, json_t *measured, const struct result_budget *b)
 {
-    set(estimate, "peak_low_bytes", number_json(b->expected_peak.low));
-    set(estimate, "peak_bytes", number_json(b->expected_peak.likely));
-    set(estimate, "peak_high_bytes", number_json(b->expected_peak.high));
-    set_text(estimate, "phase", gs_moment_key(b->expected_phase));
-    set_text(measured, "phase", gs_moment_key(b->measured_phase));
+    set(estimate, "peak_low_bytes", real_or_null(b->expected_peak.low));
+    set(estimate, "peak_bytes", real_or_null(b->expected_peak.likely));
+    set(estimate, "peak_high_bytes", real_or_null(b->expected_peak.high));
+    set_text(estimate, "phase", result_moment_key(b->expected_phase));
+    set_text(measured, "phase", result_moment_key(b->measured_phase));
     set(measured, "out_of_memory", json_boolean(b->failed));
 }
 
-static json_t *budget_json(const struct gs_budget *b)
+static json_t *budget_json(const struct result_budget *b)
 {
     json_t *o = json_object(), *estimate = json_object(), *measured = json_object(), *difference = json_object();
     if (b->present) {
-        set(estimate, "weights_bytes", number_json(b->estimate.weights));
-        set(estimate, "gradients_bytes", number_json(b->estimate.gradients));
-        set(estimate, "optimizer_bytes", number_json(b->estimate.optimizer));
-        set(estimate, "total_bytes", number_json(b->estimate.total));
-        set_text(measured, "layer", b->measured_bytes == GS_UNKNOWN ? NULL : gs_series_word(b->measured_layer));
+        set(estimate, "weights_bytes", real_or_null(b->estimate.weights));
+        set(estimate, "gradients_bytes", real_or_null(b->estimate.gradients));
+        set(estimate, "optimizer_bytes", real_or_null(b->estimate.optimizer));
+        set(estimate, "total_bytes", real_or_null(b->estimate.total));
+        set_text(measured, "layer", b->measured_bytes == RUN_UNKNOWN ? NULL : result_series_word(b->measured_layer));
         set_bytes(measured, "peak_bytes", b->measured_bytes);
         const struct {
             const char *key;
-            enum gs_category category;
-        } parts[] = {{"weights_bytes", GS_CATEGORY_PARAMETERS},
-                     {"gradients_bytes", GS_CATEGORY_GRADIENTS},
-                     {"optimizer_bytes", GS_CATEGORY_OPTIMIZER_STATE}};
+            enum result_category category;
+        } parts[] = {{"weights_bytes", RESULT_CATEGORY_PARAMETERS},
+                     {"gradients_bytes", RESULT_CATEGORY_GRADIENTS},
+                     {"optimizer_bytes", RESULT_CATEGORY_OPTIMIZER_STATE}};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
             int64_t bytes = b->by_category.bytes[parts[i].category];
-            set_bytes(measured, parts[i].key, bytes ? bytes : GS_UNKNOWN);
+            set_bytes(measured, parts[i].key, bytes ? bytes : RUN_UNKNOWN);
         }
-        set(difference, "bytes", number_json(b->difference_bytes));
+        set(difference, "bytes", real_or_null(b->difference_bytes));
         set_real(difference, "share", b->difference_share);
     }
     if (b->planned) {
@@ -506,7 +506,7 @@ static json_t *budget_json(const struct gs_budget *b)
     }
     set(o, "levels", budget_levels_json(b));
     set(o, "categories", budget_rows_json(b));
-    set_bytes(o, "parameter_bytes", b->parameter_bytes ? b->parameter_bytes : GS_UNKNOWN);
+    set_bytes(o, "parameter_bytes", b->parameter_bytes ? b->parameter_bytes : RUN_UNKNOWN);
     set(o, "estimate", estimate);
     set(o, "measured", measured);
     set(o, "difference", difference);
@@ -517,7 +517,7 @@ static json_t *budget_json(const struct gs_budget *b)
 }
 
 /* Each rank's is of the same form, with "pid", "rank" and "device". */
-static json_t *budgets_json(const struct gs_budget *b)
+static json_t *budgets_json(const struct result_budget *b)
 {
     json_t *o = budget_json(b);
     if (b->present) {
@@ -527,26 +527,26 @@ static json_t *budgets_json(const struct gs_budget *b)
     return o;
 }
 
-json_t *gs_view_json_build(const struct gs_report *r)
+json_t *json_report_build(const struct result_report *r)
 {
     json_t *o = json_object();
     now = r;
-    set(o, "schema", json_integer(GS_REPORT_SCHEMA));
+    set(o, "schema", json_integer(RESULT_SCHEMA));
     set(o, "run", run_json(r));
     set(o, "devices", LIST(r->devices, r->devices_n, device_json));
     set(o, "peak", LIST(r->peaks, r->peaks_n, peak_json));
     set(o, "memory", LIST(r->memory, r->memory_n, memory_json));
-    set(o, "preallocations", gs_json_preallocations(r));
-    set(o, "ranks", gs_json_ranks(r));
-    set(o, "rank_findings", gs_json_rank_findings(r));
-    set(o, "rank_spread", gs_json_rank_spread(r));
+    set(o, "preallocations", json_preallocations(r));
+    set(o, "ranks", json_ranks(r));
+    set(o, "rank_findings", json_rank_findings(r));
+    set(o, "rank_spread", json_rank_spread(r));
     set(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
     set(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
     set(o, "leaks", LIST(r->leaks, r->leaks_n, leak_json));
-    set(o, "steps", gs_json_steps(r));
-    set(o, "allocator", gs_json_allocator(r));
-    set(o, "cache_flushes", gs_json_flushes(r));
-    set(o, "growth", gs_json_growth(r));
+    set(o, "steps", json_steps(r));
+    set(o, "allocator", json_allocator(r));
+    set(o, "cache_flushes", json_flushes(r));
+    set(o, "growth", json_growth(r));
     set(o, "sync", LIST(r->syncs, r->syncs_n, sync_json));
     set_real(o, "sync_share", r->sync_share);
     set(o, "transfers", LIST(r->transfers, r->transfers_n, transfer_json));
@@ -554,7 +554,7 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "fragmentation", LIST(r->fragmentation, r->fragmentation_n, fragmentation_json));
     set(o, "churn", LIST(r->churn, r->churn_n, churn_json));
     set(o, "retries", LIST(r->retries, r->retries_n, retry_json));
-    gs_json_lines(o, r);
+    json_lines(o, r);
     set(o, "checks", LIST(r->checks, r->checks_n, check_json));
     set(o, "marks", LIST(r->marks, r->marks_n, mark_json));
     set_count(o, "marks_total", r->marks_total);
@@ -565,14 +565,15 @@ json_t *gs_view_json_build(const struct gs_report *r)
     return o;
 }
 
-int gs_view_json(const struct gs_report *report, FILE *out)
+int json_report(const struct result_report *report, FILE *out)
 {
-    return gs_view_json_some(report, NULL, 0, out);
+    return json_report_some(report, NULL, 0, out);
 }
 
-int gs_view_json_some(const struct gs_report *report, bool (*wanted)(uint64_t, const char *), uint64_t only, FILE *out)
+int json_report_some(const struct result_report *report, bool (*wanted)(uint64_t, const char *), uint64_t only,
+                     FILE *out)
 {
-    json_t *o = gs_view_json_build(report), *value;
+    json_t *o = json_report_build(report), *value;
     const char *key;
     void *next;
     json_object_foreach_safe(o, next, key, value)

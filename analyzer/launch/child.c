@@ -21,7 +21,7 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-void child_set(struct child *c, const char *name, const char *value)
+void launch_child_set(struct launch_child *c, const char *name, const char *value)
 {
     if (c->variables == CHILD_VARIABLES) return;
     c->name[c->variables] = name;
@@ -29,7 +29,7 @@ void child_set(struct child *c, const char *name, const char *value)
 }
 
 /* A group of its own, so that what it starts ends with it. */
-static void be_child(const struct child *c, int out, int err, int started)
+static void be_child(const struct launch_child *c, int out, int err, int started)
 {
     setpgid(0, 0);
     int in = open("/dev/null", O_RDONLY);
@@ -67,7 +67,7 @@ static bool drain(struct stream *s)
     return got > 0;
 }
 
-static void listen_to(struct child *c, struct stream *s, int64_t until)
+static void listen_to(struct launch_child *c, struct stream *s, int64_t until)
 {
     struct pollfd p[2] = {{.fd = s[0].fd, .events = POLLIN}, {.fd = s[1].fd, .events = POLLIN}};
     int64_t left;
@@ -80,7 +80,7 @@ static void listen_to(struct child *c, struct stream *s, int64_t until)
     c->timed_out = p[0].fd >= 0 || p[1].fd >= 0;
 }
 
-static bool ended(struct child *c, pid_t pid, int64_t until)
+static bool ended(struct launch_child *c, pid_t pid, int64_t until)
 {
     do {
         pid_t got = waitpid(pid, &c->status, WNOHANG);
@@ -90,7 +90,7 @@ static bool ended(struct child *c, pid_t pid, int64_t until)
     return false;
 }
 
-bool child_run(struct child *c)
+bool launch_child_run(struct launch_child *c)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1}, started[2] = {-1, -1};
     int64_t until = now_ms() + c->timeout_ms;

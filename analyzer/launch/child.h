@@ -8,7 +8,7 @@
 
 enum { CHILD_VARIABLES = 16 };
 
-struct child {
+struct launch_child {
     const char *const *argv;                                    /* ends with NULL; looked for in PATH */
     const char *name[CHILD_VARIABLES], *value[CHILD_VARIABLES]; /* value NULL: not there for it */
     int variables;
@@ -26,8 +26,8 @@ struct child {
 };
 
 /* For the child's environment; the strings are not copied. */
-void child_set(struct child *c, const char *name, const char *value);
+void launch_child_set(struct launch_child *c, const char *name, const char *value);
 /* True: it ended by itself with status 0. */
-bool child_run(struct child *c);
+bool launch_child_run(struct launch_child *c);
 
 #endif

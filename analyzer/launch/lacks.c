@@ -14,7 +14,7 @@ enum { NAMED = 12 };
 
 static struct gs_lacks *table;
 
-const char *lacks_table(void)
+const char *launch_lacks_table(void)
 {
     static char path[64];
 
@@ -38,7 +38,7 @@ const char *lacks_table(void)
 
 static int by_name(const void *a, const void *b)
 {
-    const struct lack *x = a, *y = b;
+    const struct launch_lack *x = a, *y = b;
     int library = strcmp(x->library, y->library);
 
     return library ? library : strcmp(x->name, y->name);
@@ -46,24 +46,24 @@ static int by_name(const void *a, const void *b)
 
 static int by_calls(const void *a, const void *b)
 {
-    const struct lack *x = a, *y = b;
+    const struct launch_lack *x = a, *y = b;
 
     return x->calls != y->calls ? (x->calls < y->calls ? 1 : -1) : by_name(a, b);
 }
 
-size_t lacks_list(struct lack **list)
+size_t launch_lacks_list(struct launch_lack **list)
 {
     uint32_t used = table ? __atomic_load_n(&table->used, __ATOMIC_ACQUIRE) : 0;
     size_t n = 0, kept = 0;
 
     used = used < GS_LACKS ? used : GS_LACKS;
-    struct lack *l = *list = gs_realloc(NULL, used + 1, sizeof **list);
+    struct launch_lack *l = *list = arena_realloc(NULL, used + 1, sizeof **list);
     for (uint32_t i = 0; i < used; i++) {
         struct gs_lack *row = &table->rows[i];
         if (!__atomic_load_n(&row->ready, __ATOMIC_ACQUIRE) || !(row->imports || row->calls)) continue;
         row->name[sizeof row->name - 1] = row->library[sizeof row->library - 1] = 0; /* any process may write there */
-        l[n++] =
-            (struct lack){row->name, row->library, __atomic_load_n(&row->calls, __ATOMIC_RELAXED), row->refused != 0};
+        l[n++] = (struct launch_lack){row->name, row->library, __atomic_load_n(&row->calls, __ATOMIC_RELAXED),
+                                      row->refused != 0};
     }
     qsort(l, n, sizeof *l, by_name);
     for (size_t i = 0; i < n; i++) {
@@ -76,10 +76,10 @@ size_t lacks_list(struct lack **list)
     return kept;
 }
 
-void lacks_complain(void)
+void launch_lacks_complain(void)
 {
-    struct lack *list;
-    size_t n = lacks_list(&list), called = 0, used = 0;
+    struct launch_lack *list;
+    size_t n = launch_lacks_list(&list), called = 0, used = 0;
     char names[NAMED * 128] = "", more[48] = "";
 
     while (called < n && list[called].calls) called++;

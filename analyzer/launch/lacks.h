@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct lack {
+struct launch_lack {
     const char *name;    /* "": the whole library */
     const char *library; /* libnccl.so.2 */
     uint64_t calls;
@@ -16,12 +16,12 @@ struct lack {
 
 /* The path of an empty table, for GS_LACKS_VARIABLE in the program's environment. NULL: there is no memory for it,
  * so nothing is counted. */
-const char *lacks_table(void);
+const char *launch_lacks_table(void);
 
 /* After the program has ended: each name once, the most called first. The caller frees the list; its text stays. */
-size_t lacks_list(struct lack **list);
+size_t launch_lacks_list(struct launch_lack **list);
 
 /* A line on stderr that names what was called, if anything was. */
-void lacks_complain(void);
+void launch_lacks_complain(void);
 
 #endif

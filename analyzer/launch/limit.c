@@ -24,13 +24,13 @@ static int device_of(const char **part)
 static bool size_of(const char *part, bool names, uint64_t *bytes)
 {
     char why[UNITS_WHY];
-    if (parse_bytes(part, bytes, why)) return *bytes > 0 && *bytes <= (uint64_t)1 << 60;
-    const struct gpu *gpu = names ? gpu_find(part) : NULL;
+    if (units_parse_bytes(part, bytes, why)) return *bytes > 0 && *bytes <= (uint64_t)1 << 60;
+    const struct estimate_gpu *gpu = names ? estimate_gpu_find(part) : NULL;
     if (gpu) *bytes = gpu->total_bytes;
     return gpu && *bytes > 0;
 }
 
-bool limit_value(const char *text, bool names, char *out, size_t size, char *wrong, size_t wrong_size)
+bool launch_limit_value(const char *text, bool names, char *out, size_t size, char *wrong, size_t wrong_size)
 {
     bool said[DEVICES + 1] = {false};
     char part[128];

@@ -7,6 +7,6 @@
 
 /* "24GiB", "0:24GiB,1:rtx-4090" → bytes in the same form. `names`: GPUs may be named. False: which part is
  * wrong, in `wrong`. */
-bool limit_value(const char *text, bool names, char *out, size_t size, char *wrong, size_t wrong_size);
+bool launch_limit_value(const char *text, bool names, char *out, size_t size, char *wrong, size_t wrong_size);
 
 #endif

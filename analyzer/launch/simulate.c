@@ -16,7 +16,7 @@
 #define SIZE_LEAST ((uint64_t)64 << 20)
 #define SIZE_MOST ((uint64_t)1 << 50)
 
-bool simulate_folder(char *folder, size_t size, char *why, size_t why_size)
+bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_size)
 {
     static const char *const places[] = {"sim", "../lib/gpuspy/sim", "../lib64/gpuspy/sim"};
     char exe[PATH_MAX] = "", path[PATH_MAX + 64], resolved[PATH_MAX];
@@ -39,13 +39,14 @@ bool simulate_folder(char *folder, size_t size, char *why, size_t why_size)
 
 /* The GPU of that name or size. A GPU of another maker has its memory, and the capability of a Hopper: programs that
  * were built for CUDA cannot name another. */
-static bool find_simulated(const char *key, struct gpu *gpu)
+static bool find_simulated(const char *key, struct estimate_gpu *gpu)
 {
     static char product[UNITS_TEXT + 8];
     char why[UNITS_WHY], text[UNITS_TEXT];
     uint64_t bytes;
-    const bool size = parse_bytes(key, &bytes, why);
-    const struct gpu *named = size ? gpu_find("a100-80g") : gpu_named("run", "simulate", key);
+    const bool size = units_parse_bytes(key, &bytes, why);
+    const struct estimate_gpu *named =
+        size ? estimate_gpu_find("a100-80g") : estimate_gpu_require("run", "simulate", key);
 
     if (size && (bytes < SIZE_LEAST || bytes > SIZE_MOST)) {
         complain("run: --simulate: '%s' is out of range; give 64MiB to 1024TiB, or a GPU's name", key);
@@ -54,7 +55,7 @@ static bool find_simulated(const char *key, struct gpu *gpu)
     if (!named) return false;
     *gpu = *named;
     if (size) {
-        snprintf(product, sizeof product, "%s GPU", format_bytes(text, bytes));
+        snprintf(product, sizeof product, "%s GPU", units_format_bytes(text, bytes));
         gpu->product = product;
         gpu->total_bytes = bytes;
     }
@@ -62,11 +63,12 @@ static bool find_simulated(const char *key, struct gpu *gpu)
     return true;
 }
 
-static void set_hardware(const struct gpu *gpu, int count, void (*set)(void *, const char *, const char *), void *self)
+static void set_hardware(const struct estimate_gpu *gpu, int count, void (*set)(void *, const char *, const char *),
+                         void *self)
 {
     static char name[128], memory[32], sms[16], devices[16], hbm[32], pcie[32];
 
-    snprintf(name, sizeof name, "%s" GS_SIMULATED, gpu->product);
+    snprintf(name, sizeof name, "%s" RUN_SIMULATED, gpu->product);
     snprintf(memory, sizeof memory, "%" PRIu64, gpu->total_bytes);
     snprintf(sms, sizeof sms, "%d", gpu->multiprocessors);
     snprintf(devices, sizeof devices, "%d", count ? count : 1);
@@ -81,13 +83,14 @@ static void set_hardware(const struct gpu *gpu, int count, void (*set)(void *, c
     set(self, "SIMCUDA_PCIE", pcie);
 }
 
-bool simulate_variables(const struct gpu *gpu, int count, void (*set)(void *self, const char *name, const char *value),
-                        void *self, char *why, size_t why_size)
+bool launch_simulate_variables(const struct estimate_gpu *gpu, int count,
+                               void (*set)(void *self, const char *name, const char *value), void *self, char *why,
+                               size_t why_size)
 {
     static char redirect[PATH_MAX + 64], libraries[2 * PATH_MAX + 16], folder[PATH_MAX];
-    const char *lacks = lacks_table();
+    const char *lacks = launch_lacks_table();
 
-    if (!simulate_folder(folder, sizeof folder, why, why_size)) return false;
+    if (!launch_simulate_folder(folder, sizeof folder, why, why_size)) return false;
     /* The loader takes LD_AUDIT's colons and blanks for separators, like LD_PRELOAD's. */
     if (strpbrk(folder, " :")) {
         snprintf(
@@ -113,18 +116,18 @@ static void set_in_launch(void *self, const char *name, const char *value)
     launch_set(self, name, value);
 }
 
-int simulate_set(struct launch *l, const char *key, int count, int loops)
+int launch_simulate_set(struct launch *l, const char *key, int count, int loops)
 {
     static char folder[PATH_MAX];
     char why[2 * PATH_MAX];
-    struct gpu gpu;
+    struct estimate_gpu gpu;
 
     if (!find_simulated(key, &gpu)) return SIMULATE_UNKNOWN;
-    if (!simulate_variables(&gpu, count, set_in_launch, l, why, sizeof why) ||
-        !simulate_folder(folder, sizeof folder, why, sizeof why)) {
+    if (!launch_simulate_variables(&gpu, count, set_in_launch, l, why, sizeof why) ||
+        !launch_simulate_folder(folder, sizeof folder, why, sizeof why)) {
         complain("run: %s", why);
         return LAUNCH_FAILED;
     }
-    simulate_settings(l, folder, loops);
+    launch_simulate_settings(l, folder, loops);
     return 0;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void simulate_settings(struct launch *l, const char *folder, int loops)
+void launch_simulate_settings(struct launch *l, const char *folder, int loops)
 {
     static char count[16];
     const char *others = getenv("PYTHONPATH");

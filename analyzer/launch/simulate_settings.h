@@ -8,6 +8,6 @@
 enum { SIMULATE_LOOPS = 1000 }; /* reads of values that are not computed, without progress */
 
 /* `folder`: of the simulated CUDA. `loops`: 0 never stops a loop, -1 is the default. */
-void simulate_settings(struct launch *l, const char *folder, int loops);
+void launch_simulate_settings(struct launch *l, const char *folder, int loops);
 
 #endif

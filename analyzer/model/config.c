@@ -11,7 +11,7 @@
 #include "analyzer/model/config_reading.h"
 #include "analyzer/model/files.h"
 
-static const struct config_type types[] = {
+static const struct model_config_type types[] = {
 #define CONFIG(name, family, vocab, hidden, layers, heads, kv, head_dim, ffn, context, traits) \
     {name, MODEL_##family, vocab, hidden, layers, heads, kv, head_dim, ffn, context, traits},
 #include "analyzer/model/configs.def"
@@ -34,7 +34,7 @@ static const char *const aliases[][2] = {
     {"ministral3", "ministral"},
 };
 
-static const struct config_type *type_of(const char *name)
+static const struct model_config_type *type_of(const char *name)
 {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (strcmp(aliases[i][0], name) == 0) name = aliases[i][1];
@@ -62,23 +62,24 @@ static bool like_llama(json_t *json)
     return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size");
 }
 
-static void unknown_type(struct reading *r, const char *name)
+static void unknown_type(struct model_reading *r, const char *name)
 {
     char near[64], clean[64];
 
     r->unknown = true;
-    term_clean(clean, sizeof clean, name, true);
+    terminal_clean(clean, sizeof clean, name, true);
     if (!*name)
-        config_wrong(r, "has no model_type; those known are llama, gpt2, mixtral, bert, vit … (docs/estimate.md)");
+        model_config_reject(r,
+                            "has no model_type; those known are llama, gpt2, mixtral, bert, vit … (docs/estimate.md)");
     else if (options_nearest(name, type_names, near, sizeof near))
-        config_wrong(r, "model_type '%s' is not known; did you mean '%s'?", clean, near);
+        model_config_reject(r, "model_type '%s' is not known; did you mean '%s'?", clean, near);
     else
-        config_wrong(r, "model_type '%s' is not known; give its .safetensors, or its shape by --layers, --hidden …",
-                     clean);
+        model_config_reject(
+            r, "model_type '%s' is not known; give its .safetensors, or its shape by --layers, --hidden …", clean);
 }
 
 /* The language model within one that also sees or hears. */
-static json_t *inner(struct reading *r, json_t *root)
+static json_t *inner(struct model_reading *r, json_t *root)
 {
     static const char *const keys[] = {"text_config", "llm_config", "language_config"};
     char clean[64];
@@ -86,24 +87,25 @@ static json_t *inner(struct reading *r, json_t *root)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         json_t *object = json_object_get(root, keys[i]);
         if (json_is_object(object)) {
-            term_clean(clean, sizeof clean, config_word(root, "model_type"), true);
-            config_note(r, "only the language model of '%s' (%s) is counted, not what sees or hears", clean, keys[i]);
+            terminal_clean(clean, sizeof clean, model_config_word(root, "model_type"), true);
+            model_config_note(r, "only the language model of '%s' (%s) is counted, not what sees or hears", clean,
+                              keys[i]);
             return object;
         }
     }
     return root;
 }
 
-static void choose_type(struct reading *r, json_t *root)
+static void choose_type(struct model_reading *r, json_t *root)
 {
-    const char *outer = config_word(root, "model_type"), *name;
+    const char *outer = model_config_word(root, "model_type"), *name;
     char clean[64];
 
     r->json = type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner(r, root);
     if (r->json == root && json_is_object(json_object_get(root, "vision_config")))
-        config_note(r, "only its language model is counted, not what sees");
+        model_config_note(r, "only its language model is counted, not what sees");
     r->outer = r->json == root ? NULL : root;
-    name = config_word(r->json, "model_type");
+    name = model_config_word(r->json, "model_type");
     if (r->outer && !*name) /* what the outer type's class takes for it */
         name = strcmp(outer, "gemma3") == 0     ? "gemma3_text"
                : strcmp(outer, "mistral3") == 0 ? "mistral"
@@ -115,10 +117,10 @@ static void choose_type(struct reading *r, json_t *root)
         return;
     }
     r->type = type_of("llama");
-    term_clean(clean, sizeof clean, name, true);
+    terminal_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
-    config_note(r, "model_type '%s' is not known: it is read as a Llama, whose keys it has", clean);
+    model_config_note(r, "model_type '%s' is not known: it is read as a Llama, whose keys it has", clean);
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -131,42 +133,42 @@ static void note_type_of_numbers(json_t *root, struct model *m)
         {"bfloat16", "BF16"},
         {"float64", "F64"},
     };
-    const char *text = config_word(root, "dtype");
+    const char *text = model_config_word(root, "dtype");
 
-    if (!*text) text = config_word(root, "torch_dtype");
+    if (!*text) text = model_config_word(root, "torch_dtype");
     if (strncmp(text, "torch.", 6) == 0) text += 6;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(text, words[i][0]) == 0) snprintf(m->stored_as, sizeof m->stored_as, "%s", words[i][1]);
 }
 
 /* What a task puts on top of an encoder is not counted: it is said. */
-static void note_head(struct reading *r)
+static void note_head(struct model_reading *r)
 {
     const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
     char clean[64];
 
     if (!architecture || r->type->family != MODEL_BERT || !strstr(architecture, "For")) return;
-    term_clean(clean, sizeof clean, architecture, true);
-    config_note(r, "counted without the head of %s", clean);
+    terminal_clean(clean, sizeof clean, architecture, true);
+    model_config_note(r, "counted without the head of %s", clean);
 }
 
-static bool read_json(struct reading *r, json_t *root, const struct model_file *f, struct model *m)
+static bool read_json(struct model_reading *r, json_t *root, const struct model_file *f, struct model *m)
 {
     int ignored;
 
     if (!json_is_object(root)) {
-        config_wrong(r, "is no JSON object");
+        model_config_reject(r, "is no JSON object");
         return false;
     }
     if (json_object_get(root, "peft_type")) {
-        config_wrong(r, "is an adapter's; give the config.json of the model under it, and --adapter");
+        model_config_reject(r, "is an adapter's; give the config.json of the model under it, and --adapter");
         return false;
     }
     choose_type(r, root);
-    if (r->type) config_read_shape(r);
+    if (r->type) model_config_read_shape(r);
     if (*r->problem) return false;
-    if (!model_shaped(f->command, f->path, &r->s, m, &ignored)) {
-        config_wrong(r, "%s", ""); /* it said so itself */
+    if (!model_from_shape(f->command, f->path, &r->s, m, &ignored)) {
+        model_config_reject(r, "%s", ""); /* it said so itself */
         return false;
     }
     note_head(r);
@@ -210,12 +212,12 @@ static json_t *load(const struct model_file *f, const char *bytes, size_t n)
         bytes += 3;
         n -= 3;
     }
-    copy = gs_realloc(NULL, n + 1, 1);
+    copy = arena_realloc(NULL, n + 1, 1);
     if (n) memcpy(copy, bytes, n);
     quote_no_numbers(copy, n);
     json_t *root = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &error);
     free(copy);
-    if (!root) model_bad(f, "is no JSON: line %d: %s", error.line, error.text);
+    if (!root) model_file_reject(f, "is no JSON: line %d: %s", error.line, error.text);
     return root;
 }
 
@@ -223,7 +225,7 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
                        int *exit_code)
 {
     const struct model_file f = {command, path, exit_code, -1, n};
-    struct reading r = {0};
+    struct model_reading r = {0};
     json_t *root;
     bool ok;
 
@@ -233,7 +235,7 @@ bool model_from_config(const char *command, const char *path, const char *bytes,
     if (!root) return false;
     ok = read_json(&r, root, &f, m);
     json_decref(root);
-    if (!ok && *r.problem) model_bad(&f, "%s", r.problem);
+    if (!ok && *r.problem) model_file_reject(&f, "%s", r.problem);
     return ok;
 }
 
@@ -243,7 +245,7 @@ static unsigned bits_in(json_t *object, const char *key)
 {
     uint64_t n;
 
-    return config_whole(json_object_get(object, key), &n) && n >= 1 && n <= 8 ? (unsigned)n : 0;
+    return model_config_read_count(json_object_get(object, key), &n) && n >= 1 && n <= 8 ? (unsigned)n : 0;
 }
 
 /* GPTQ and AWQ: quantization_config.bits; MLX: quantization.bits; compressed-tensors: of its first group. */
@@ -259,16 +261,16 @@ static unsigned packed_bits(json_t *root)
     return bits;
 }
 
-bool config_read_beside(const struct model_file *weights, struct config_beside *c)
+bool model_config_read_beside(const struct model_file *weights, struct model_config_beside *c)
 {
-    struct reading r = {0};
+    struct model_reading r = {0};
     struct model_file f;
     char *path = model_config_beside(weights->path), *bytes = NULL;
     size_t n;
     json_t *root = NULL;
     bool ok = true;
 
-    *c = (struct config_beside){.model = {.source = "config.json"}};
+    *c = (struct model_config_beside){.model = {.source = "config.json"}};
     if (!path) return true;
     ok = model_file_open(&f, weights->command, path, weights->exit_code) &&
          (bytes = model_file_all(&f, CONFIG_BYTES_MAX, &n)) && (root = load(&f, bytes, n));
@@ -278,7 +280,7 @@ bool config_read_beside(const struct model_file *weights, struct config_beside *
         c->inside = c->found && r.outer;
         c->assumed = c->found && r.assumed;
         snprintf(c->problem, sizeof c->problem, "%s", r.problem);
-        ok = c->found || r.unknown || model_bad(&f, "%s", r.problem);
+        ok = c->found || r.unknown || model_file_reject(&f, "%s", r.problem);
     }
     model_file_close(&f);
     json_decref(root);

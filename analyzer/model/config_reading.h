@@ -8,7 +8,7 @@
 #include "analyzer/model/model.h"
 
 /* What a type's keys mean, and what it has that no key tells. */
-enum trait {
+enum model_trait {
     TIED = 1 << 0,
     GATED = 1 << 1,
     LAYERNORM = 1 << 2, /* with biases */
@@ -41,7 +41,7 @@ enum trait {
 };
 
 /* A row of configs.def: what the type's class takes where a key is absent. */
-struct config_type {
+struct model_config_type {
     const char *name;
     enum model_family family;
     uint64_t vocab, hidden, layers, heads, kv, head_dim, ffn, context;
@@ -49,10 +49,10 @@ struct config_type {
 };
 
 /* One reading. The first problem stays. */
-struct reading {
+struct model_reading {
     json_t *json;  /* the object with the shape: the root, or its text_config, */
     json_t *outer; /* and then this is the root; NULL else */
-    const struct config_type *type;
+    const struct model_config_type *type;
     struct model_shape s;
     char problem[256], note[192];
     bool unknown; /* the problem is that the type is not known */
@@ -60,15 +60,15 @@ struct reading {
 };
 
 /* The first of each stays. */
-__attribute__((format(printf, 2, 3))) void config_wrong(struct reading *r, const char *format, ...);
-__attribute__((format(printf, 2, 3))) void config_note(struct reading *r, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void model_config_reject(struct model_reading *r, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void model_config_note(struct model_reading *r, const char *format, ...);
 
 /* Is it a number without a fraction, not negative? */
-bool config_whole(const json_t *value, uint64_t *out);
+bool model_config_read_count(const json_t *value, uint64_t *out);
 /* A key's text; NULL where it has none. */
-const char *config_word(json_t *object, const char *key);
+const char *model_config_word(json_t *object, const char *key);
 
-/* Fills r->s from the keys of r->json; what does not go together is said by config_wrong. */
-void config_read_shape(struct reading *r);
+/* Fills r->s from the keys of r->json; what does not go together is said by model_config_reject. */
+void model_config_read_shape(struct model_reading *r);
 
 #endif

@@ -10,7 +10,7 @@
 
 #define NUMBER_MAX 1000000000u
 
-void config_wrong(struct reading *r, const char *format, ...)
+void model_config_reject(struct model_reading *r, const char *format, ...)
 {
     va_list arguments;
 
@@ -20,7 +20,7 @@ void config_wrong(struct reading *r, const char *format, ...)
     va_end(arguments);
 }
 
-void config_note(struct reading *r, const char *format, ...)
+void model_config_note(struct model_reading *r, const char *format, ...)
 {
     va_list arguments;
 
@@ -45,7 +45,7 @@ static json_t *find(json_t *object, const char *keys, char name[64])
     return NULL;
 }
 
-bool config_whole(const json_t *value, uint64_t *out)
+bool model_config_read_count(const json_t *value, uint64_t *out)
 {
     if (json_is_integer(value) && json_integer_value(value) >= 0) {
         *out = (uint64_t)json_integer_value(value);
@@ -57,46 +57,46 @@ bool config_whole(const json_t *value, uint64_t *out)
     return true;
 }
 
-static uint64_t number_in(struct reading *r, json_t *object, const char *keys, uint64_t absent)
+static uint64_t uint_in(struct model_reading *r, json_t *object, const char *keys, uint64_t absent)
 {
     char name[64];
     json_t *value = find(object, keys, name);
     uint64_t n = absent;
 
     if (!value) return absent;
-    if (!config_whole(value, &n)) config_wrong(r, "%s is no whole number from 0 to 1e9", name);
+    if (!model_config_read_count(value, &n)) model_config_reject(r, "%s is no whole number from 0 to 1e9", name);
     return n;
 }
 
-static uint64_t number(struct reading *r, const char *keys, uint64_t absent)
+static uint64_t uint_of(struct model_reading *r, const char *keys, uint64_t absent)
 {
-    return number_in(r, r->json, keys, absent);
+    return uint_in(r, r->json, keys, absent);
 }
 
 /* One that a model cannot be without. */
-static uint64_t positive(struct reading *r, const char *keys, uint64_t absent, uint64_t most)
+static uint64_t positive(struct model_reading *r, const char *keys, uint64_t absent, uint64_t most)
 {
     char name[64];
     json_t *value = find(r->json, keys, name);
     uint64_t n = absent;
 
     if (!value) return absent;
-    if (config_whole(value, &n) && n > 0 && n <= most) return n;
-    config_wrong(r, "%s is no whole number from 1 to %ju", name, (uintmax_t)most);
+    if (model_config_read_count(value, &n) && n > 0 && n <= most) return n;
+    model_config_reject(r, "%s is no whole number from 1 to %ju", name, (uintmax_t)most);
     return absent ? absent : 1; /* it may be divided by before the problem is said */
 }
 
-static bool flag(struct reading *r, const char *keys, bool absent)
+static bool flag(struct model_reading *r, const char *keys, bool absent)
 {
     char name[64];
     json_t *value = find(r->json, keys, name);
 
     if (!value) return absent;
-    if (!json_is_boolean(value)) config_wrong(r, "%s is neither true nor false", name);
+    if (!json_is_boolean(value)) model_config_reject(r, "%s is neither true nor false", name);
     return json_is_true(value);
 }
 
-const char *config_word(json_t *object, const char *key)
+const char *model_config_word(json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
@@ -104,7 +104,7 @@ const char *config_word(json_t *object, const char *key)
 
 /* ---------------------------------------------------------------- parts of a shape */
 
-static void read_norms(struct reading *r, unsigned traits)
+static void read_norms(struct model_reading *r, unsigned traits)
 {
     struct model_shape *s = &r->s;
 
@@ -116,7 +116,7 @@ static void read_norms(struct reading *r, unsigned traits)
     s->qk_norm_wide = traits & QK_NORM_WIDE;
 }
 
-static void read_biases(struct reading *r, unsigned traits)
+static void read_biases(struct model_reading *r, unsigned traits)
 {
     struct model_shape *s = &r->s;
 
@@ -129,7 +129,7 @@ static void read_biases(struct reading *r, unsigned traits)
     if (traits & KEY_MLP_BIAS) s->mlp_bias = flag(r, "mlp_bias", s->mlp_bias);
 }
 
-static uint64_t layers_called(struct reading *r, const char *kind)
+static uint64_t layers_called(struct model_reading *r, const char *kind)
 {
     json_t *list = json_object_get(r->json, "layer_types");
     uint64_t n = 0;
@@ -141,7 +141,7 @@ static uint64_t layers_called(struct reading *r, const char *kind)
     return n;
 }
 
-static void read_window(struct reading *r, unsigned traits)
+static void read_window(struct model_reading *r, unsigned traits)
 {
     struct model_shape *s = &r->s;
     uint64_t every = traits & WINDOW_2 ? 2 : traits & WINDOW_4 ? 4 : traits & WINDOW_6 ? 6 : 0;
@@ -154,14 +154,14 @@ static void read_window(struct reading *r, unsigned traits)
     if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6))) return;
     if ((traits & WINDOW_TOP) && !flag(r, "use_sliding_window", false)) return;
     if (absent && json_is_null(json_object_get(r->json, "sliding_window"))) return; /* null says that there is none */
-    s->window = number(r, "sliding_window", absent);
+    s->window = uint_of(r, "sliding_window", absent);
     if (!s->window) return;
     if (traits & WINDOW_6)
         every = positive(r, "sliding_window_pattern|_sliding_window_pattern", every, MODEL_LAYERS_MAX);
     if (json_array_size(json_object_get(r->json, "layer_types")) == s->layers)
         s->window_layers = layers_called(r, "sliding_attention");
     else if (traits & WINDOW_TOP)
-        s->window_layers = s->layers - number(r, "max_window_layers", 28);
+        s->window_layers = s->layers - uint_of(r, "max_window_layers", 28);
     else
         s->window_layers = every ? s->layers - s->layers / every : s->layers;
     if (s->window_layers > s->layers || s->window_layers == 0) s->window = s->window_layers = 0;
@@ -170,18 +170,18 @@ static void read_window(struct reading *r, unsigned traits)
 /* Of the layers every step-th has experts, but for those in the list. */
 static uint64_t sparse_layers(uint64_t layers, uint64_t step, json_t *dense)
 {
-    bool *is_dense = gs_realloc(NULL, layers, sizeof *is_dense);
+    bool *is_dense = arena_realloc(NULL, layers, sizeof *is_dense);
     uint64_t n = 0, layer;
 
     memset(is_dense, 0, layers * sizeof *is_dense);
     for (size_t i = 0; i < json_array_size(dense); i++)
-        if (config_whole(json_array_get(dense, i), &layer) && layer < layers) is_dense[layer] = true;
+        if (model_config_read_count(json_array_get(dense, i), &layer) && layer < layers) is_dense[layer] = true;
     for (uint64_t i = 0; i < layers; i++) n += (i + 1) % step == 0 && !is_dense[i];
     free(is_dense);
     return n;
 }
 
-static void read_experts(struct reading *r, const char *type)
+static void read_experts(struct model_reading *r, const char *type)
 {
     struct model_shape *s = &r->s;
     const bool deepseek = strncmp(type, "deepseek", 8) == 0 || strcmp(type, "glm4_moe") == 0;
@@ -199,22 +199,22 @@ static void read_experts(struct reading *r, const char *type)
 
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (strcmp(absent[i].type, type) == 0) d = absent[i];
-    s->experts = number(r, "num_local_experts|num_experts|n_routed_experts", d.experts);
+    s->experts = uint_of(r, "num_local_experts|num_experts|n_routed_experts", d.experts);
     if (s->experts <= 1) {
         s->experts = 0;
         return;
     }
-    s->experts_used = number(r, "num_experts_per_tok", d.used);
+    s->experts_used = uint_of(r, "num_experts_per_tok", d.used);
     s->expert_ffn = positive(r, "moe_intermediate_size", d.ffn ? d.ffn : s->ffn, NUMBER_MAX);
-    s->shared_experts = number(r, "n_shared_experts", d.shared);
-    if (!s->experts_used) config_wrong(r, "num_experts_per_tok is missing or 0");
+    s->shared_experts = uint_of(r, "n_shared_experts", d.shared);
+    if (!s->experts_used) model_config_reject(r, "num_experts_per_tok is missing or 0");
     if (s->experts_used > s->experts)
-        config_wrong(r, "num_experts_per_tok is %ju, but there are %ju experts", (uintmax_t)s->experts_used,
-                     (uintmax_t)s->experts);
+        model_config_reject(r, "num_experts_per_tok is %ju, but there are %ju experts", (uintmax_t)s->experts_used,
+                            (uintmax_t)s->experts);
     s->moe_layers = s->layers;
     if (deepseek) {
         uint64_t dense =
-            number(r, "first_k_dense_replace", strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
+            uint_of(r, "first_k_dense_replace", strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
         s->moe_layers = dense < s->layers ? s->layers - dense : 0;
     } else {
         uint64_t step = positive(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX);
@@ -223,36 +223,36 @@ static void read_experts(struct reading *r, const char *type)
     if (s->moe_layers == 0) s->experts = s->experts_used = s->shared_experts = s->expert_ffn = 0;
 }
 
-static void read_latent(struct reading *r)
+static void read_latent(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
 
     s->kv_rank = positive(r, "kv_lora_rank", 512, NUMBER_MAX);
-    s->q_rank = json_is_null(json_object_get(r->json, "q_lora_rank")) ? 0 : number(r, "q_lora_rank", 1536);
-    s->rope_dim = number(r, "qk_rope_head_dim", 64);
-    s->nope_dim = number(r, "qk_nope_head_dim", 128);
+    s->q_rank = json_is_null(json_object_get(r->json, "q_lora_rank")) ? 0 : uint_of(r, "q_lora_rank", 1536);
+    s->rope_dim = uint_of(r, "qk_rope_head_dim", 64);
+    s->nope_dim = uint_of(r, "qk_nope_head_dim", 128);
     s->v_dim = positive(r, "v_head_dim", 128, NUMBER_MAX);
     s->head_dim = s->rope_dim + s->nope_dim;
     s->kv_heads = s->heads;
-    if (!s->head_dim) config_wrong(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
+    if (!s->head_dim) model_config_reject(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
     if (flag(r, "attention_bias", false))
-        config_wrong(r, "attention_bias is true, which is not known of latent attention; give its .safetensors");
+        model_config_reject(r, "attention_bias is true, which is not known of latent attention; give its .safetensors");
 }
 
 /* 224 or [224, 224]. */
-static uint64_t side(struct reading *r, const char *key, uint64_t absent)
+static uint64_t side(struct model_reading *r, const char *key, uint64_t absent)
 {
     json_t *value = json_object_get(r->json, key);
     uint64_t a = absent, b = absent;
 
     if (!json_is_array(value)) return positive(r, key, absent, 100000);
-    if (json_array_size(value) != 2 || !config_whole(json_array_get(value, 0), &a) ||
-        !config_whole(json_array_get(value, 1), &b) || a != b || a == 0 || a > 100000)
-        config_wrong(r, "%s is no square", key);
+    if (json_array_size(value) != 2 || !model_config_read_count(json_array_get(value, 0), &a) ||
+        !model_config_read_count(json_array_get(value, 1), &b) || a != b || a == 0 || a > 100000)
+        model_config_reject(r, "%s is no square", key);
     return a;
 }
 
-static void read_vit(struct reading *r)
+static void read_vit(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
     const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
@@ -263,15 +263,16 @@ static void read_vit(struct reading *r)
     s->channels = positive(r, "num_channels", 3, 100000);
     s->qkv_bias = flag(r, "qkv_bias", true);
     if (!*r->problem && (s->patch > s->image || s->image % s->patch))
-        config_wrong(r, "patch_size %ju does not divide image_size %ju", (uintmax_t)s->patch, (uintmax_t)s->image);
+        model_config_reject(r, "patch_size %ju does not divide image_size %ju", (uintmax_t)s->patch,
+                            (uintmax_t)s->image);
     if (architecture && strstr(architecture, "ForImageClassification"))
-        s->classes = number(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
+        s->classes = uint_of(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
     else
         s->pooler = true;
 }
 
 /* Falcon's keys say of its layers what others have in their type. */
-static void read_falcon(struct reading *r)
+static void read_falcon(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
     bool newer = flag(r, "new_decoder_architecture", false), bias = flag(r, "bias", false);
@@ -280,11 +281,11 @@ static void read_falcon(struct reading *r)
     s->kv_heads = newer                          ? positive(r, "num_kv_heads", s->heads, NUMBER_MAX)
                   : flag(r, "multi_query", true) ? 1
                                                  : s->heads;
-    s->norms = flag(r, "parallel_attn", true) && !newer ? 1 : (unsigned)number(r, "num_ln_in_parallel_attn", 2);
-    if (s->norms < 1 || s->norms > 2) config_wrong(r, "num_ln_in_parallel_attn is neither 1 nor 2");
+    s->norms = flag(r, "parallel_attn", true) && !newer ? 1 : (unsigned)uint_of(r, "num_ln_in_parallel_attn", 2);
+    if (s->norms < 1 || s->norms > 2) model_config_reject(r, "num_ln_in_parallel_attn is neither 1 nor 2");
 }
 
-static void read_t5(struct reading *r)
+static void read_t5(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
     const char *forward = json_string_value(json_object_get(r->json, "feed_forward_proj"));
@@ -299,15 +300,16 @@ static void read_t5(struct reading *r)
 }
 
 /* One number for both halves, as all published ones have it. */
-static uint64_t of_both(struct reading *r, const char *encoder, const char *decoder, uint64_t absent)
+static uint64_t of_both(struct model_reading *r, const char *encoder, const char *decoder, uint64_t absent)
 {
     uint64_t one = positive(r, encoder, absent, NUMBER_MAX), other = positive(r, decoder, absent, NUMBER_MAX);
 
-    if (one != other) config_wrong(r, "%s and %s differ, which is not known; give its .safetensors", encoder, decoder);
+    if (one != other)
+        model_config_reject(r, "%s and %s differ, which is not known; give its .safetensors", encoder, decoder);
     return one;
 }
 
-static void read_whisper(struct reading *r)
+static void read_whisper(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
 
@@ -322,11 +324,11 @@ static void read_whisper(struct reading *r)
 }
 
 /* intermediate_size is worked out, not read, by the configuration's class. */
-static void read_mamba(struct reading *r)
+static void read_mamba(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
     const bool newer = strcmp(r->type->name, "mamba2") == 0;
-    const bool automatic = strcmp(config_word(r->json, "time_step_rank"), "auto") == 0;
+    const bool automatic = strcmp(model_config_word(r->json, "time_step_rank"), "auto") == 0;
 
     s->inner = s->hidden * positive(r, "expand", 2, 1000);
     s->state = positive(r, "state_size", newer ? 128 : 16, NUMBER_MAX);
@@ -342,11 +344,11 @@ static void read_mamba(struct reading *r)
     s->head_dim = positive(r, "head_dim", 64, NUMBER_MAX);
     s->groups = positive(r, "n_groups", 8, NUMBER_MAX);
     if (s->heads * s->head_dim != s->inner)
-        config_wrong(r, "num_heads · head_dim is %ju, and expand · hidden_size is %ju: they must be the same",
-                     (uintmax_t)(s->heads * s->head_dim), (uintmax_t)s->inner);
+        model_config_reject(r, "num_heads · head_dim is %ju, and expand · hidden_size is %ju: they must be the same",
+                            (uintmax_t)(s->heads * s->head_dim), (uintmax_t)s->inner);
 }
 
-static void read_llama4(struct reading *r)
+static void read_llama4(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
     uint64_t every = positive(r, "interleave_moe_layer_step", 1, MODEL_LAYERS_MAX);
@@ -356,12 +358,12 @@ static void read_llama4(struct reading *r)
     s->ffn = positive(r, "intermediate_size_mlp", 16384, NUMBER_MAX);
     s->shared_experts = 1;
     s->moe_layers = json_is_array(listed_layers) ? json_array_size(listed_layers) : s->layers / every;
-    s->window = number(r, "attention_chunk_size", 8192);
+    s->window = uint_of(r, "attention_chunk_size", 8192);
     s->window_layers = layers_called(r, "chunked_attention");
     if (s->window_layers == 0) s->window = 0;
 }
 
-static void read_by_type(struct reading *r)
+static void read_by_type(struct model_reading *r)
 {
     struct model_shape *s = &r->s;
     const char *type = r->type->name;
@@ -399,14 +401,14 @@ static void read_by_type(struct reading *r)
     }
     if ((strcmp(type, "stablelm") == 0 && flag(r, "qk_layernorm", false)) ||
         (strcmp(type, "phi") == 0 && flag(r, "qk_layernorm", false)))
-        config_wrong(r, "qk_layernorm is true, which is not known of this type; give its .safetensors");
+        model_config_reject(r, "qk_layernorm is true, which is not known of this type; give its .safetensors");
     if (flag(r, "add_cross_attention", false))
-        config_wrong(r, "add_cross_attention is true, which is not known; give its .safetensors");
+        model_config_reject(r, "add_cross_attention is true, which is not known; give its .safetensors");
 }
 
-void config_read_shape(struct reading *r)
+void model_config_read_shape(struct model_reading *r)
 {
-    const struct config_type *t = r->type;
+    const struct model_config_type *t = r->type;
     struct model_shape *s = &r->s;
 
     *s = (struct model_shape){.family = t->family};
@@ -422,9 +424,9 @@ void config_read_shape(struct reading *r)
                       t->family == MODEL_BERT ? "intermediate_size|hidden_dim"
                                               : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
                       t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
-    s->context = number(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
+    s->context = uint_of(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
     s->positions = t->traits & LEARNED ? s->context : 0;
-    s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? number(r, "type_vocab_size", 2) : 0;
+    s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? uint_of(r, "type_vocab_size", 2) : 0;
     s->tied = flag(r, "tie_word_embeddings", t->traits & TIED);
     if (r->outer && json_is_boolean(json_object_get(r->outer, "tie_word_embeddings"))) /* the outer model ties */
         s->tied = json_is_true(json_object_get(r->outer, "tie_word_embeddings"));
@@ -444,10 +446,10 @@ void config_read_shape(struct reading *r)
     if (*r->problem) return;
     if (s->family == MODEL_MAMBA) return;
     if (!s->head_dim && s->hidden % s->heads)
-        config_wrong(r, "num_attention_heads is %ju, which does not divide hidden_size, %ju", (uintmax_t)s->heads,
-                     (uintmax_t)s->hidden);
+        model_config_reject(r, "num_attention_heads is %ju, which does not divide hidden_size, %ju",
+                            (uintmax_t)s->heads, (uintmax_t)s->hidden);
     if (!s->head_dim) s->head_dim = s->hidden / s->heads;
     if (s->heads % s->kv_heads)
-        config_wrong(r, "num_key_value_heads is %ju, which does not divide num_attention_heads, %ju",
-                     (uintmax_t)s->kv_heads, (uintmax_t)s->heads);
+        model_config_reject(r, "num_key_value_heads is %ju, which does not divide num_attention_heads, %ju",
+                            (uintmax_t)s->kv_heads, (uintmax_t)s->heads);
 }

@@ -9,17 +9,17 @@ enum { NUMBERS = 8, SIDE_LARGEST = 1 << 20 };
 /* Where a walk is. Either `m` (tensors) or `out` is filled, or neither: then operations are counted. */
 struct walk {
     struct model *m;
-    struct conv_map *out;
+    struct model_conv_map *out;
     size_t n, max;
     uint64_t channels, height, width; /* of what is passed on */
     unsigned block;                   /* from 1; 0: before the first */
     unsigned blocks;                  /* so far */
-    uint64_t held;                    /* elements, as in struct conv_map */
-    enum tensor_place place;
+    uint64_t held;                    /* elements, as in struct model_conv_map */
+    enum model_tensor_place place;
     bool failed;
 };
 
-static void put_tensor(struct walk *w, const char *name, enum tensor_role role, uint64_t rows, uint64_t cols,
+static void put_tensor(struct walk *w, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
                        unsigned dims)
 {
     struct model_tensor *t;
@@ -37,9 +37,9 @@ static void put_tensor(struct walk *w, const char *name, enum tensor_role role, 
     }
 }
 
-static void put(struct walk *w, enum conv_op op, bool in_place, uint64_t inputs)
+static void put(struct walk *w, enum model_conv_op op, bool in_place, uint64_t inputs)
 {
-    struct conv_map map = {
+    struct model_conv_map map = {
         .op = op,
         .in_place = in_place,
         .channels = w->channels,
@@ -95,7 +95,7 @@ static void conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t str
     put(w, CONV_CONV, false, inputs);
 }
 
-static void scale_and_shift(struct walk *w, enum conv_op op)
+static void scale_and_shift(struct walk *w, enum model_conv_op op)
 {
     put_tensor(w, "norm", TENSOR_NORM, w->channels, 1, 1);
     put_tensor(w, "norm bias", TENSOR_BIAS, w->channels, 1, 1);
@@ -112,7 +112,7 @@ static void layer_norm(struct walk *w)
     scale_and_shift(w, CONV_LAYER_NORM);
 }
 
-static void act(struct walk *w, enum conv_op op)
+static void act(struct walk *w, enum model_conv_op op)
 {
     put(w, op, true, size(w));
 }
@@ -133,7 +133,7 @@ static void conv_norm(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_
 }
 
 static void conv_norm_act(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
-                          enum conv_op op, enum reader reader)
+                          enum model_conv_op op, enum reader reader)
 {
     conv_norm(w, outputs, kernel, stride, groups, reader);
     act(w, op);
@@ -359,7 +359,7 @@ static uint64_t rounded(uint64_t hundredths)
     return eights * 1000 < hundredths * 9 ? eights + 8 : eights;
 }
 
-static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, enum conv_op gate)
+static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, enum model_conv_op gate)
 {
     struct branch in = here(w);
     uint64_t read = size(w);
@@ -378,7 +378,7 @@ static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, en
 /* MobileNet's block: expand, filter each channel, squeeze and excite, project. */
 struct inverted {
     uint64_t expanded, outputs, kernel, stride, squeezed; /* squeezed 0: none */
-    enum conv_op act, gate;
+    enum model_conv_op act, gate;
     bool efficient;  /* torchvision's EfficientNet: in-place SiLU in the squeezed branch, stochastic depth */
     bool adds_apart; /* torchvision's MobileNetV2: x + y rather than y += x */
 };
@@ -559,7 +559,7 @@ static void walk(struct walk *w, const struct net *net, uint64_t height, uint64_
     net->walk(w, net->numbers);
 }
 
-bool convnet_make(const char *name, struct model *m)
+bool model_convnet_make(const char *name, struct model *m)
 {
     struct walk w = {.m = m};
     size_t i = 0;
@@ -576,7 +576,7 @@ bool convnet_make(const char *name, struct model *m)
     return !w.failed;
 }
 
-size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, struct conv_map *out, size_t max)
+size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, struct model_conv_map *out, size_t max)
 {
     struct walk w = {.out = out, .max = max};
 
@@ -593,7 +593,7 @@ static const char *const op_words[] = {
 #undef OP
 };
 
-const char *conv_op_word(enum conv_op op)
+const char *model_conv_op_word(enum model_conv_op op)
 {
     return op_words[op];
 }

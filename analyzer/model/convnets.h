@@ -27,7 +27,7 @@
     OP(DROP_PATH, "drop_path", "stochastic depth: one random number an image")
 /* clang-format on */
 
-enum conv_op {
+enum model_conv_op {
 #define OP(id, word, what) CONV_##id,
     CONV_OPS(OP)
 #undef OP
@@ -35,8 +35,8 @@ enum conv_op {
 
 /* What one operation puts out for one image. The operations come in the order of the forward pass; a
  * residual block's shortcut convolution comes before the addition. */
-struct conv_map {
-    enum conv_op op;
+struct model_conv_map {
+    enum model_conv_op op;
     bool in_place;                    /* over its input: no memory of its own */
     uint64_t channels, height, width; /* of the output */
     uint64_t elements;                /* of the output: the product of the three */
@@ -49,11 +49,11 @@ struct conv_map {
 /* Fills at most `max` rows of `out` for an image of that size and returns how many there are in all
  * (perhaps more than `max`, never more than CONV_MAPS_MAX); 0 where the model is no convolutional network
  * known by name, or the image is smaller than its kernels or larger than 2^20. */
-size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, struct conv_map *out, size_t max);
+size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, struct model_conv_map *out, size_t max);
 enum { CONV_MAPS_MAX = 1024 };
-const char *conv_op_word(enum conv_op op);
+const char *model_conv_op_word(enum model_conv_op op);
 
 /* The network of that name (convnets.def); false: none, or no memory. */
-bool convnet_make(const char *name, struct model *m);
+bool model_convnet_make(const char *name, struct model *m);
 
 #endif

@@ -13,7 +13,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
 
-bool model_bad(const struct model_file *f, const char *format, ...)
+bool model_file_reject(const struct model_file *f, const char *format, ...)
 {
     char text[512];
     va_list arguments;
@@ -32,14 +32,14 @@ bool model_file_open(struct model_file *f, const char *command, const char *path
 
     *f = (struct model_file){command, path, exit_code, -1, 0};
     if (stat(path, &st) != 0) /* before open(), which would wait for a FIFO's writer */
-        return model_bad(f, "cannot be read: %s", strerror(errno));
+        return model_file_reject(f, "cannot be read: %s", strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return model_bad(f, S_ISDIR(st.st_mode) ? "is a folder, a file is needed" : "is no ordinary file");
+        return model_file_reject(f, S_ISDIR(st.st_mode) ? "is a folder, a file is needed" : "is no ordinary file");
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (f->fd < 0) return model_bad(f, "cannot be read: %s", strerror(errno));
+    if (f->fd < 0) return model_file_reject(f, "cannot be read: %s", strerror(errno));
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         model_file_close(f);
-        return model_bad(f, "is no ordinary file");
+        return model_file_reject(f, "is no ordinary file");
     }
     f->size = (uint64_t)st.st_size;
     return true;
@@ -56,8 +56,8 @@ bool model_file_read(struct model_file *f, uint64_t at, void *to, size_t n)
     for (size_t done = 0; done < n;) {
         ssize_t got = at + done > INT64_MAX ? 0 : pread(f->fd, (char *)to + done, n - done, (off_t)(at + done));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return model_bad(f, "cannot be read: %s", strerror(errno));
-        if (got == 0) return model_bad(f, "is cut off: it ends after %ju bytes", (uintmax_t)(at + done));
+        if (got < 0) return model_file_reject(f, "cannot be read: %s", strerror(errno));
+        if (got == 0) return model_file_reject(f, "is cut off: it ends after %ju bytes", (uintmax_t)(at + done));
         done += (size_t)got;
     }
     return true;
@@ -68,11 +68,11 @@ char *model_file_all(struct model_file *f, size_t most, size_t *n)
     char *bytes;
 
     if (f->size > most) {
-        model_bad(f, "has %ju bytes; more than %zu are not read as JSON", (uintmax_t)f->size, most);
+        model_file_reject(f, "has %ju bytes; more than %zu are not read as JSON", (uintmax_t)f->size, most);
         return NULL;
     }
     *n = (size_t)f->size;
-    bytes = gs_realloc(NULL, *n + 1, 1);
+    bytes = arena_realloc(NULL, *n + 1, 1);
     bytes[*n] = 0;
     if (model_file_read(f, 0, bytes, *n)) return bytes;
     free(bytes);
@@ -90,7 +90,7 @@ static size_t folder_of(const char *path)
 char *model_beside(const char *path, const char *name)
 {
     size_t folder = folder_of(path), n = strlen(name) + 1;
-    char *out = gs_realloc(NULL, folder + n, 1);
+    char *out = arena_realloc(NULL, folder + n, 1);
 
     memcpy(out, path, folder);
     memcpy(out + folder, name, n);
@@ -118,7 +118,7 @@ uint64_t model_parts(const char *path, const char *ending)
 char *model_part(const char *path, const char *ending, uint64_t no)
 {
     const size_t n = strlen(path);
-    char *out = gs_realloc(NULL, n + 1, 1), digits[24];
+    char *out = arena_realloc(NULL, n + 1, 1), digits[24];
 
     memcpy(out, path, n + 1);
     snprintf(digits, sizeof digits, "%05ju", (uintmax_t)no);
@@ -154,7 +154,7 @@ static bool name_in_cache(const char *path, size_t begin, size_t end, char *out,
         i += slash;
     }
     part[at] = 0;
-    term_clean(out, size, part, true);
+    terminal_clean(out, size, part, true);
     return true;
 }
 
@@ -176,5 +176,5 @@ void model_name_of(const char *path, char *out, size_t size)
     }
     if (name_in_cache(path, begin, end, out, size)) return;
     snprintf(part, sizeof part, "%.*s", (int)(end - begin > 250 ? 250 : end - begin), path + begin);
-    term_clean(out, size, part, true);
+    terminal_clean(out, size, part, true);
 }

@@ -21,7 +21,7 @@ bool model_file_read(struct model_file *f, uint64_t at, void *to, size_t n);
 /* All of it, at most `most` bytes, with a 0 behind; to be freed. NULL after a line. */
 char *model_file_all(struct model_file *f, size_t most, size_t *n);
 /* "estimate: --model: 'path' ..." and exit code 3. False. */
-__attribute__((format(printf, 2, 3))) bool model_bad(const struct model_file *f, const char *format, ...);
+__attribute__((format(printf, 2, 3))) bool model_file_reject(const struct model_file *f, const char *format, ...);
 
 /* "folder/name"; to be freed. */
 char *model_beside(const char *path, const char *name);
@@ -38,7 +38,7 @@ char *model_config_beside(const char *path);
 
 /* --- tensors of files, gathered (stored.c) --- */
 
-struct stored_tensor {
+struct model_stored_tensor {
     const char *name; /* `length` bytes, UTF-8 */
     size_t length;
     const char *type; /* "BF16"; static */
@@ -49,28 +49,28 @@ struct stored_tensor {
 };
 
 /* What the tensors' own names and types do not say. */
-struct stored_hints {
+struct model_stored_hints {
     const struct model_shape *shape; /* NULL: what can be told from the tensors safely */
     unsigned bits;                   /* of packed weights, as a config.json says; 0: not said */
 };
 
-struct stored *stored_new(void);
-void stored_free(struct stored *s);
+struct model_stored *model_stored_new(void);
+void model_stored_free(struct model_stored *s);
 /* Another file's header will be read; false after a line: together they are longer than any model's. */
-bool stored_header(struct stored *s, const struct model_file *f, uint64_t bytes);
+bool model_stored_header(struct model_stored *s, const struct model_file *f, uint64_t bytes);
 /* False after a line: the name was there already, or the limits are passed. */
-bool stored_add(struct stored *s, const struct model_file *f, const struct stored_tensor *t);
-bool stored_has(const struct stored *s, const char *name, size_t length);
-uint64_t stored_count(const struct stored *s);
+bool model_stored_add(struct model_stored *s, const struct model_file *f, const struct model_stored_tensor *t);
+bool model_stored_has(const struct model_stored *s, const char *name, size_t length);
+uint64_t model_stored_count(const struct model_stored *s);
 /* The tensors as a model's: which of them are parameters, how many a packed one holds, what they are
  * for. False after a line: more parameters than MODEL_PARAMS_MAX. stored_model.c */
-bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints,
-                  struct model *m);
+bool model_build_stored(const struct model_stored *s, const struct model_file *f,
+                        const struct model_stored_hints *hints, struct model *m);
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 /* What a config.json says beside the weights' files. */
-struct config_beside {
+struct model_config_beside {
     bool found;         /* there is one that was understood */
     struct model model; /* the shape, and the tensors that follow; to be freed */
     bool inside;        /* the shape is that of the language model in it */
@@ -79,12 +79,12 @@ struct config_beside {
     char problem[256];  /* why it was not understood, "" where there is none */
 };
 /* False after a line: it cannot be read, or contradicts itself. */
-bool config_read_beside(const struct model_file *f, struct config_beside *c);
+bool model_config_read_beside(const struct model_file *f, struct model_config_beside *c);
 
 /* The tensors of one .safetensors file are added to `s`. safetensors.c */
-bool safetensors_read(const char *command, const char *path, int *exit_code, struct stored *s);
+bool model_safetensors_read(const char *command, const char *path, int *exit_code, struct model_stored *s);
 /* The model of these tensors, with what a config.json beside `f` says. safetensors_model.c */
-bool safetensors_model(const struct stored *s, const struct model_file *f, struct model *m);
+bool model_build_safetensors(const struct model_stored *s, const struct model_file *f, struct model *m);
 
 /* --- a folder (folder.c) --- */
 typedef bool model_read_fn(const char *command, const char *path, struct model *m, int *exit_code);

@@ -25,13 +25,13 @@ static bool list(const struct model_file *f, struct entries *e)
 {
     DIR *dir = opendir(f->path);
 
-    if (!dir) return model_bad(f, "cannot be read: %s", strerror(errno));
+    if (!dir) return model_file_reject(f, "cannot be read: %s", strerror(errno));
     for (struct dirent *d; (d = readdir(dir)) && e->n <= ENTRIES_MAX;)
         if (d->d_name[0] != '.')
-            *GS_PUSH(e->names, e->n, e->cap) = strcpy(gs_realloc(NULL, strlen(d->d_name) + 1, 1), d->d_name);
+            *ARENA_PUSH(e->names, e->n, e->cap) = strcpy(arena_realloc(NULL, strlen(d->d_name) + 1, 1), d->d_name);
     closedir(dir);
     if (e->n > ENTRIES_MAX) /* what was not seen may be the index, or a part */
-        return model_bad(f, "has more than %d files; name the model's own among them", ENTRIES_MAX);
+        return model_file_reject(f, "has more than %d files; name the model's own among them", ENTRIES_MAX);
     if (e->n > 1) qsort(e->names, e->n, sizeof *e->names, by_name);
     return true;
 }
@@ -68,7 +68,7 @@ static const char *ending(const struct entries *e, const char *with, size_t *n)
 static char *within(const struct model_file *f, const char *name)
 {
     const size_t n = strlen(f->path);
-    char *inside = gs_realloc(NULL, n + strlen(name) + 2, 1);
+    char *inside = arena_realloc(NULL, n + strlen(name) + 2, 1);
 
     sprintf(inside, "%s%s%s", f->path, n && f->path[n - 1] == '/' ? "" : "/", name);
     return inside;
@@ -86,7 +86,7 @@ static bool one(const struct model_file *f, const struct entries *e, const char 
 /* All of a folder without an index. */
 static bool all_files(const struct model_file *f, const struct entries *e, struct model *m)
 {
-    struct stored *s = stored_new();
+    struct model_stored *s = model_stored_new();
     char *path = within(f, "model.safetensors");
     const struct model_file inside = {f->command, path, f->exit_code, -1, 0};
     bool ok = true;
@@ -94,12 +94,12 @@ static bool all_files(const struct model_file *f, const struct entries *e, struc
     for (size_t i = 0; ok && i < e->n; i++) {
         if (!ends_with(e->names[i], ".safetensors")) continue;
         char *file = within(f, e->names[i]);
-        ok = safetensors_read(f->command, file, f->exit_code, s);
+        ok = model_safetensors_read(f->command, file, f->exit_code, s);
         free(file);
     }
-    ok = ok && safetensors_model(s, &inside, m);
+    ok = ok && model_build_safetensors(s, &inside, m);
     free(path);
-    stored_free(s);
+    model_stored_free(s);
     return ok;
 }
 
@@ -124,7 +124,7 @@ static bool in_cache(const struct model_file *f, const struct entries *e, struct
     free(path);
     snprintf(inside, sizeof inside, "snapshots/%s", hash);
     return named_there ? one(f, e, inside, m)
-                       : model_bad(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
+                       : model_file_reject(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
 }
 
 static bool choose(const struct model_file *f, const struct entries *e, struct model *m)
@@ -143,14 +143,14 @@ static bool choose(const struct model_file *f, const struct entries *e, struct m
     if (ending(e, ".safetensors", &n)) return all_files(f, e, m);
     name = ending(e, ".gguf", &n);
     if (n == 1 || (n > 1 && strstr(name, "-00001-of-"))) return one(f, e, name, m);
-    if (n > 1) return model_bad(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
+    if (n > 1) return model_file_reject(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
     if (named(e, "config.json")) return one(f, e, "config.json", m);
     if (named(e, "snapshots") && named(e, "refs")) return in_cache(f, e, m);
     if (named(e, "model_index.json"))
-        return model_bad(f, "is a pipeline of several models; name one of the folders in it");
+        return model_file_reject(f, "is a pipeline of several models; name one of the folders in it");
     if ((name = ending(e, ".bin", &n)) || (name = ending(e, ".pt", &n)) || (name = ending(e, ".pth", &n)))
         return one(f, e, name, m);
-    return model_bad(f, "has no config.json, no .safetensors and no .gguf");
+    return model_file_reject(f, "has no config.json, no .safetensors and no .gguf");
 }
 
 bool model_from_folder(const struct model_file *f, model_read_fn *read, struct model *m)

@@ -38,7 +38,7 @@ struct reader {
 
 static bool cut_off(struct reader *r)
 {
-    return model_bad(&r->f, "is cut off: it ends after %ju bytes, among its metadata", (uintmax_t)r->f.size);
+    return model_file_reject(&r->f, "is cut off: it ends after %ju bytes, among its metadata", (uintmax_t)r->f.size);
 }
 
 static bool room(struct reader *r, uint64_t n)
@@ -73,7 +73,7 @@ static bool take(struct reader *r, void *to, size_t n)
 }
 
 /* Little-endian. */
-static bool number(struct reader *r, unsigned bytes, uint64_t *n)
+static bool read_uint(struct reader *r, unsigned bytes, uint64_t *n)
 {
     unsigned char raw[8];
 
@@ -88,15 +88,15 @@ static bool name(struct reader *r, const char *of, char out[KEY_BYTES_MAX + 1], 
 {
     uint64_t length;
 
-    if (!number(r, 8, &length)) return false;
+    if (!read_uint(r, 8, &length)) return false;
     if (length > KEY_BYTES_MAX)
         return length > r->f.size - r->at
                    ? cut_off(r)
-                   : model_bad(&r->f, "%s's name has %ju bytes, which is no name", of, (uintmax_t)length);
+                   : model_file_reject(&r->f, "%s's name has %ju bytes, which is no name", of, (uintmax_t)length);
     *n = (size_t)length;
     out[*n] = 0;
     if (!take(r, out, *n)) return false;
-    return !memchr(out, 0, *n) || model_bad(&r->f, "%s's name has a NUL in it", of);
+    return !memchr(out, 0, *n) || model_file_reject(&r->f, "%s's name has a NUL in it", of);
 }
 
 /* ---------------------------------------------------------------- metadata */
@@ -111,7 +111,7 @@ static bool whole(struct reader *r, enum value_type type, struct value *v)
 {
     uint64_t n;
 
-    if (!number(r, value_bytes[type], &n)) return false;
+    if (!read_uint(r, value_bytes[type], &n)) return false;
     v->is_number = type != F32 && type != F64;
     /* negative ones are none */
     const bool negative = (type == I8 && n > INT8_MAX) || (type == I16 && n > INT16_MAX) ||
@@ -125,7 +125,7 @@ static bool text(struct reader *r, struct value *v)
     uint64_t length;
     size_t kept;
 
-    if (!number(r, 8, &length) || !room(r, length)) return false;
+    if (!read_uint(r, 8, &length) || !room(r, length)) return false;
     kept = length < sizeof v->text ? (size_t)length : sizeof v->text - 1;
     if (!take(r, v->text, kept)) return false;
     v->text[kept] = 0;
@@ -138,17 +138,17 @@ static bool array(struct reader *r, struct value *v)
     uint64_t type, n, length;
     struct value one = {0};
 
-    if (!number(r, 4, &type) || !number(r, 8, &n)) return false;
+    if (!read_uint(r, 4, &type) || !read_uint(r, 8, &n)) return false;
     if (type >= VALUE_TYPES || type == ARRAY)
-        return model_bad(&r->f, type == ARRAY ? "has a list of lists in its metadata"
-                                              : "has a value of unknown type in its metadata");
+        return model_file_reject(&r->f, type == ARRAY ? "has a list of lists in its metadata"
+                                                      : "has a value of unknown type in its metadata");
     if (n > (r->f.size - r->at) / (type == STRING ? 8 : value_bytes[type])) return cut_off(r);
     if (type == STRING) {
         r->texts += n;
         if (r->texts > TEXTS_MAX)
-            return model_bad(&r->f, "has more than %d texts in its metadata: it is damaged", TEXTS_MAX);
+            return model_file_reject(&r->f, "has more than %d texts in its metadata: it is damaged", TEXTS_MAX);
         for (uint64_t i = 0; i < n; i++)
-            if (!number(r, 8, &length) || !skip(r, length)) return false;
+            if (!read_uint(r, 8, &length) || !skip(r, length)) return false;
         return true;
     }
     if (n > 100000) /* of the vocabulary */
@@ -166,13 +166,13 @@ static bool value(struct reader *r, struct value *v)
 {
     uint64_t type;
 
-    if (!number(r, 4, &type)) return false;
+    if (!read_uint(r, 4, &type)) return false;
     if (type >= VALUE_TYPES)
-        return model_bad(&r->f, "has a value of unknown type %ju in its metadata", (uintmax_t)type);
+        return model_file_reject(&r->f, "has a value of unknown type %ju in its metadata", (uintmax_t)type);
     return type == STRING ? text(r, v) : type == ARRAY ? array(r, v) : whole(r, (enum value_type)type, v);
 }
 
-static void keep(struct gguf_metadata *d, const char *key, const struct value *v)
+static void keep(struct model_gguf_metadata *d, const char *key, const struct value *v)
 {
     static const char *const keys[] = {
 #define KEY(id, key) key,
@@ -205,24 +205,25 @@ static uint64_t hash(const char *key, size_t n)
     return h;
 }
 
-static bool metadata(struct reader *r, uint64_t n, struct gguf_metadata *d)
+static bool metadata(struct reader *r, uint64_t n, struct model_gguf_metadata *d)
 {
-    struct gs_map known = {0};
+    struct map known = {0};
     char key[KEY_BYTES_MAX + 1], clean[100];
     size_t length;
-    bool ok = n <= KEYS_MAX || model_bad(&r->f, "has %ju keys of metadata: it is damaged", (uintmax_t)n);
+    bool ok = n <= KEYS_MAX || model_file_reject(&r->f, "has %ju keys of metadata: it is damaged", (uintmax_t)n);
 
     for (uint64_t i = 0; ok && i < n; i++) {
         struct value v = {0};
         ok = name(r, "a key", key, &length) && value(r, &v);
         if (!ok) break;
-        uint32_t *at = gs_map_at(&known, hash(key, length));
-        if (*at != GS_MAP_NEW)
-            ok = model_bad(&r->f, "has the key '%s' for a second time", term_clean(clean, sizeof clean, key, true));
+        uint32_t *at = map_at(&known, hash(key, length));
+        if (*at != MAP_NEW)
+            ok = model_file_reject(&r->f, "has the key '%s' for a second time",
+                                   terminal_clean(clean, sizeof clean, key, true));
         *at = 0;
         keep(d, key, &v);
     }
-    gs_map_free(&known);
+    map_free(&known);
     return ok;
 }
 
@@ -232,10 +233,10 @@ static bool bad_tensor(struct reader *r, const char *of, const char *what)
 {
     char clean[100];
 
-    return model_bad(&r->f, "tensor '%s' %s", term_clean(clean, sizeof clean, of, true), what);
+    return model_file_reject(&r->f, "tensor '%s' %s", terminal_clean(clean, sizeof clean, of, true), what);
 }
 
-static bool sized(struct reader *r, const char *of, uint32_t type, const uint64_t *dims, struct stored_tensor *t)
+static bool sized(struct reader *r, const char *of, uint32_t type, const uint64_t *dims, struct model_stored_tensor *t)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (types[i].number != type) continue;
@@ -249,20 +250,21 @@ static bool sized(struct reader *r, const char *of, uint32_t type, const uint64_
 }
 
 /* One row of the list; `at` is where it must begin in the data. */
-static bool tensor(struct reader *r, struct stored *s, uint64_t alignment, uint64_t *at, uint64_t *end)
+static bool tensor(struct reader *r, struct model_stored *s, uint64_t alignment, uint64_t *at, uint64_t *end)
 {
     char called[KEY_BYTES_MAX + 1];
-    struct stored_tensor t = {.name = called, .elements = 1};
+    struct model_stored_tensor t = {.name = called, .elements = 1};
     uint64_t dims[DIMS_MAX] = {1, 1, 1, 1}, rank, type, offset;
 
-    if (!name(r, "a tensor", called, &t.length) || !number(r, 4, &rank)) return false;
+    if (!name(r, "a tensor", called, &t.length) || !read_uint(r, 4, &rank)) return false;
     if (rank > DIMS_MAX) return bad_tensor(r, called, "has more than 4 dimensions");
     for (uint64_t i = 0; i < rank; i++) {
-        if (!number(r, 8, &dims[i])) return false;
+        if (!read_uint(r, 8, &dims[i])) return false;
         if (__builtin_mul_overflow(t.elements, dims[i], &t.elements) || t.elements > INT64_MAX)
             return bad_tensor(r, called, "has 2^63 elements or more");
     }
-    if (!number(r, 4, &type) || !number(r, 8, &offset) || !sized(r, called, (uint32_t)type, dims, &t)) return false;
+    if (!read_uint(r, 4, &type) || !read_uint(r, 8, &offset) || !sized(r, called, (uint32_t)type, dims, &t))
+        return false;
     if (offset != *at) return bad_tensor(r, called, "does not begin where the one before it ends");
     t.rank = (unsigned)rank;
     t.first = rank ? dims[rank - 1] : 1; /* the last one is the slowest */
@@ -270,20 +272,20 @@ static bool tensor(struct reader *r, struct stored *s, uint64_t alignment, uint6
     if (__builtin_add_overflow(offset, t.bytes, end) || *end > INT64_MAX)
         return bad_tensor(r, called, "ends behind 2^63 bytes");
     *at = (*end + alignment - 1) / alignment * alignment;
-    return stored_add(s, &r->f, &t);
+    return model_stored_add(s, &r->f, &t);
 }
 
-static bool tensors(struct reader *r, uint64_t n, const struct gguf_metadata *d, struct stored *s)
+static bool tensors(struct reader *r, uint64_t n, const struct model_gguf_metadata *d, struct model_stored *s)
 {
     uint64_t at = 0, end = 0, a = d->alignment;
 
-    if (a == 0 || a > 1 << 30 || (a & (a - 1))) return model_bad(&r->f, "general.alignment is no power of two");
+    if (a == 0 || a > 1 << 30 || (a & (a - 1))) return model_file_reject(&r->f, "general.alignment is no power of two");
     if (n > (r->f.size - r->at) / 24) return cut_off(r);
     for (uint64_t i = 0; i < n; i++)
         if (!tensor(r, s, a, &at, &end)) return false;
     uint64_t data = (r->at + a - 1) / a * a, there = data < r->f.size ? r->f.size - data : 0;
-    return end <= there || model_bad(&r->f, "is cut off: its tensors have %ju bytes, the file has %ju of them",
-                                     (uintmax_t)end, (uintmax_t)there);
+    return end <= there || model_file_reject(&r->f, "is cut off: its tensors have %ju bytes, the file has %ju of them",
+                                             (uintmax_t)end, (uintmax_t)there);
 }
 
 /* ---------------------------------------------------------------- files */
@@ -294,22 +296,23 @@ static bool head(struct reader *r, uint64_t *tensors_n, uint64_t *keys_n)
     uint64_t version;
 
     if (r->f.size < 4 || !take(r, magic, 4) || memcmp(magic, "GGUF", 4) != 0)
-        return model_bad(&r->f, "is no GGUF file");
-    if (!number(r, 4, &version)) return false;
-    if (version && !(version & 0xffff)) return model_bad(&r->f, "is a big-endian GGUF file, which is not read");
+        return model_file_reject(&r->f, "is no GGUF file");
+    if (!read_uint(r, 4, &version)) return false;
+    if (version && !(version & 0xffff)) return model_file_reject(&r->f, "is a big-endian GGUF file, which is not read");
     if (version < 2 || version > 3)
-        return model_bad(&r->f, "is GGUF version %ju; 2 and 3 are read", (uintmax_t)version);
-    return number(r, 8, tensors_n) && number(r, 8, keys_n);
+        return model_file_reject(&r->f, "is GGUF version %ju; 2 and 3 are read", (uintmax_t)version);
+    return read_uint(r, 8, tensors_n) && read_uint(r, 8, keys_n);
 }
 
-static bool read_one(const char *command, const char *path, int *exit_code, struct gguf_metadata *d, struct stored *s)
+static bool read_one(const char *command, const char *path, int *exit_code, struct model_gguf_metadata *d,
+                     struct model_stored *s)
 {
-    struct reader *r = gs_realloc(NULL, 1, sizeof *r);
+    struct reader *r = arena_realloc(NULL, 1, sizeof *r);
     uint64_t tensors_n = 0, keys_n = 0;
     bool ok;
 
     memset(r, 0, sizeof *r);
-    *d = (struct gguf_metadata){.alignment = 32};
+    *d = (struct model_gguf_metadata){.alignment = 32};
     ok = model_file_open(&r->f, command, path, exit_code);
     if (ok) {
         ok = head(r, &tensors_n, &keys_n) && metadata(r, keys_n, d) && tensors(r, tensors_n, d, s);
@@ -319,22 +322,23 @@ static bool read_one(const char *command, const char *path, int *exit_code, stru
     return ok;
 }
 
-static bool read_splits(const struct model_file *f, const struct gguf_metadata *given, struct gguf_metadata *d,
-                        struct stored *s)
+static bool read_splits(const struct model_file *f, const struct model_gguf_metadata *given,
+                        struct model_gguf_metadata *d, struct model_stored *s)
 {
-    struct gguf_metadata one;
+    struct model_gguf_metadata one;
     bool ok = true;
 
     if (model_parts(f->path, ".gguf") != given->split_count)
-        return model_bad(f, "is one of %ju files, but is not called …-00001-of-%05ju.gguf; the others are not found",
-                         (uintmax_t)given->split_count, (uintmax_t)given->split_count);
+        return model_file_reject(
+            f, "is one of %ju files, but is not called …-00001-of-%05ju.gguf; the others are not found",
+            (uintmax_t)given->split_count, (uintmax_t)given->split_count);
     for (uint64_t i = 1; ok && i <= given->split_count; i++) {
         char *path = model_part(f->path, ".gguf", i);
         ok = read_one(f->command, path, f->exit_code, &one, s);
         if (ok && (one.split_no != i - 1 || one.split_count != given->split_count)) {
             const struct model_file other = {f->command, path, f->exit_code, -1, 0};
-            ok = model_bad(&other, "says that it is part %ju of %ju, its name says another",
-                           (uintmax_t)one.split_no + 1, (uintmax_t)one.split_count);
+            ok = model_file_reject(&other, "says that it is part %ju of %ju, its name says another",
+                                   (uintmax_t)one.split_no + 1, (uintmax_t)one.split_count);
         }
         if (i == 1) *d = one;
         free(path);
@@ -345,28 +349,28 @@ static bool read_splits(const struct model_file *f, const struct gguf_metadata *
 bool model_from_gguf(const char *command, const char *path, struct model *m, int *exit_code)
 {
     const struct model_file f = {command, path, exit_code, -1, 0};
-    struct gguf_metadata given, d;
+    struct model_gguf_metadata given, d;
     struct model_shape shape = {0};
-    struct stored *s = stored_new();
+    struct model_stored *s = model_stored_new();
     bool ok;
 
     *m = (struct model){.source = "gguf"};
     ok = read_one(command, path, exit_code, &given, s);
     d = given;
     if (ok && given.split_count > 1) {
-        stored_free(s);
-        s = stored_new();
+        model_stored_free(s);
+        s = model_stored_new();
         ok = read_splits(&f, &given, &d, s);
     }
-    if (ok) ok = gguf_shape(&d, s, &f, &shape, m->note, sizeof m->note);
+    if (ok) ok = model_gguf_shape(&d, s, &f, &shape, m->note, sizeof m->note);
     if (ok) {
-        const struct stored_hints hints = {shape.family == MODEL_UNKNOWN ? NULL : &shape, 0};
-        ok = stored_model(s, &f, &hints, m);
+        const struct model_stored_hints hints = {shape.family == MODEL_UNKNOWN ? NULL : &shape, 0};
+        ok = model_build_stored(s, &f, &hints, m);
     }
     if (ok && d.parameters && d.parameters != m->params)
         snprintf(m->note, sizeof m->note, "general.parameter_count says %ju, its tensors hold %ju",
                  (uintmax_t)d.parameters, (uintmax_t)m->params);
     if (ok) model_name_of(path, m->name, sizeof m->name);
-    stored_free(s);
+    model_stored_free(s);
     return ok;
 }

@@ -28,14 +28,14 @@
     KEY(DENSE_LAYERS, "leading_dense_block_count")
 /* clang-format on */
 
-enum gguf_key {
+enum model_gguf_key {
 #define KEY(id, key) GGUF_##id,
     GGUF_KEYS(KEY)
 #undef KEY
         GGUF_KEYS_N
 };
 
-struct gguf_metadata {
+struct model_gguf_metadata {
     char architecture[64];
     struct {
         bool there, varies; /* an array whose numbers differ: `number` is the largest */
@@ -49,7 +49,7 @@ struct gguf_metadata {
 
 /* The shape that metadata and tensors tell, completed; family MODEL_UNKNOWN where they tell too little. False
  * after a line: they contradict each other. */
-bool gguf_shape(const struct gguf_metadata *d, const struct stored *s, const struct model_file *f,
-                struct model_shape *shape, char *note, size_t note_size);
+bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_stored *s, const struct model_file *f,
+                      struct model_shape *shape, char *note, size_t note_size);
 
 #endif

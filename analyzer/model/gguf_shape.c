@@ -17,19 +17,19 @@ static const struct {
 };
 
 struct telling {
-    const struct gguf_metadata *d;
-    const struct stored *s;
+    const struct model_gguf_metadata *d;
+    const struct model_stored *s;
     const struct model_file *f;
     bool failed;
 };
 
-static bool there(const struct telling *t, const char *tensor)
+static bool has_tensor(const struct telling *t, const char *tensor)
 {
-    return stored_find(t->s, tensor) != NULL;
+    return model_stored_find(t->s, tensor) != NULL;
 }
 
 /* The number behind a key; `absent` where it is not there. */
-static uint64_t number(struct telling *t, enum gguf_key key, uint64_t absent)
+static uint64_t uint_of(struct telling *t, enum model_gguf_key key, uint64_t absent)
 {
     static const char *const names[] = {
 #define KEY(id, key) key,
@@ -41,15 +41,15 @@ static uint64_t number(struct telling *t, enum gguf_key key, uint64_t absent)
     if (!t->d->keys[key].there || strcmp(t->d->keys[key].prefix, t->d->architecture) != 0) return absent;
     if (t->d->keys[key].number <= 1000000000) return t->d->keys[key].number;
     if (!t->failed)
-        model_bad(t->f, "%s.%s is no number from 0 to 1e9", term_clean(clean, sizeof clean, t->d->architecture, true),
-                  names[key]);
+        model_file_reject(t->f, "%s.%s is no number from 0 to 1e9",
+                          terminal_clean(clean, sizeof clean, t->d->architecture, true), names[key]);
     t->failed = true;
     return 0;
 }
 
 static uint64_t rows(const struct telling *t, const char *tensor)
 {
-    const struct stored_form *form = stored_find(t->s, tensor);
+    const struct model_stored_form *form = model_stored_find(t->s, tensor);
 
     return form ? form->first : 0;
 }
@@ -58,13 +58,13 @@ static enum model_family family_of(const struct telling *t)
 {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(others[i].name, t->d->architecture) == 0) return others[i].family;
-    const bool attention =
-        there(t, "blk.*.attn_qkv.weight") || there(t, "blk.*.attn_k.weight") || there(t, "blk.*.attn_kv_a_mqa.weight");
-    const bool gated = there(t, "blk.*.ffn_gate.weight") || there(t, "blk.*.ffn_gate_exps.weight") ||
-                       there(t, "blk.*.ffn_gate.*.weight") || there(t, "blk.*.ffn_gate_up_exps.weight") ||
+    const bool attention = has_tensor(t, "blk.*.attn_qkv.weight") || has_tensor(t, "blk.*.attn_k.weight") ||
+                           has_tensor(t, "blk.*.attn_kv_a_mqa.weight");
+    const bool gated = has_tensor(t, "blk.*.ffn_gate.weight") || has_tensor(t, "blk.*.ffn_gate_exps.weight") ||
+                       has_tensor(t, "blk.*.ffn_gate.*.weight") || has_tensor(t, "blk.*.ffn_gate_up_exps.weight") ||
                        strcmp(t->d->architecture, "phi3") == 0 || strcmp(t->d->architecture, "glm4") == 0;
-    const bool recurrent =
-        there(t, "blk.*.ssm_in.weight") || there(t, "blk.*.ssm_a") || there(t, "blk.*.time_mix_key.weight");
+    const bool recurrent = has_tensor(t, "blk.*.ssm_in.weight") || has_tensor(t, "blk.*.ssm_a") ||
+                           has_tensor(t, "blk.*.time_mix_key.weight");
     return attention && gated && !recurrent ? MODEL_LLAMA : MODEL_UNKNOWN;
 }
 
@@ -77,47 +77,47 @@ static void read_biases_and_norms(struct telling *t, struct model_shape *s)
     };
     const uint64_t q_norm = rows(t, "blk.*.attn_q_norm.weight");
 
-    s->fused_qkv = there(t, "blk.*.attn_qkv.weight");
-    s->qkv_bias = there(t, "blk.*.attn_qkv.bias") || there(t, "blk.*.attn_q.bias");
-    s->out_bias = there(t, "blk.*.attn_output.bias");
-    s->mlp_bias = there(t, "blk.*.ffn_up.bias");
-    s->head_bias = there(t, "output.bias");
-    s->norm_bias = there(t, "blk.*.attn_norm.bias") || there(t, "blk.*.attn_output_norm.bias");
-    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) s->norms += there(t, norms[i]);
-    s->final_norm = there(t, "output_norm.weight");
-    s->embedding_norm = there(t, "token_embd_norm.weight");
+    s->fused_qkv = has_tensor(t, "blk.*.attn_qkv.weight");
+    s->qkv_bias = has_tensor(t, "blk.*.attn_qkv.bias") || has_tensor(t, "blk.*.attn_q.bias");
+    s->out_bias = has_tensor(t, "blk.*.attn_output.bias");
+    s->mlp_bias = has_tensor(t, "blk.*.ffn_up.bias");
+    s->head_bias = has_tensor(t, "output.bias");
+    s->norm_bias = has_tensor(t, "blk.*.attn_norm.bias") || has_tensor(t, "blk.*.attn_output_norm.bias");
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) s->norms += has_tensor(t, norms[i]);
+    s->final_norm = has_tensor(t, "output_norm.weight");
+    s->embedding_norm = has_tensor(t, "token_embd_norm.weight");
     s->qk_norm = q_norm > 0;
     s->qk_norm_wide = q_norm && q_norm != s->head_dim;
-    s->sinks = there(t, "blk.*.attn_sinks.weight");
+    s->sinks = has_tensor(t, "blk.*.attn_sinks.weight");
 }
 
 static void read_latent(struct telling *t, struct model_shape *s)
 {
-    s->kv_rank = number(t, GGUF_KV_RANK, 0);
+    s->kv_rank = uint_of(t, GGUF_KV_RANK, 0);
     if (!s->kv_rank) return;
-    s->q_rank = number(t, GGUF_Q_RANK, 0);
-    s->rope_dim = number(t, GGUF_ROPE, 0);
-    s->head_dim = number(t, GGUF_KEY_LENGTH_MLA, number(t, GGUF_KEY_LENGTH, 0));
-    s->v_dim = number(t, GGUF_VALUE_LENGTH_MLA, number(t, GGUF_VALUE_LENGTH, 0));
+    s->q_rank = uint_of(t, GGUF_Q_RANK, 0);
+    s->rope_dim = uint_of(t, GGUF_ROPE, 0);
+    s->head_dim = uint_of(t, GGUF_KEY_LENGTH_MLA, uint_of(t, GGUF_KEY_LENGTH, 0));
+    s->v_dim = uint_of(t, GGUF_VALUE_LENGTH_MLA, uint_of(t, GGUF_VALUE_LENGTH, 0));
     s->nope_dim = s->head_dim > s->rope_dim ? s->head_dim - s->rope_dim : 0;
     s->kv_heads = s->heads; /* 1 in newer files, which have the products of matrices */
 }
 
 static void read_experts(struct telling *t, struct model_shape *s)
 {
-    s->experts = number(t, GGUF_EXPERTS, 0);
+    s->experts = uint_of(t, GGUF_EXPERTS, 0);
     if (s->experts <= 1) {
         s->experts = 0;
         return;
     }
-    uint64_t dense = number(t, GGUF_DENSE_LAYERS, 0);
-    s->experts_used = number(t, GGUF_EXPERTS_USED, 0);
-    s->expert_ffn = number(t, GGUF_EXPERT_FFN, s->ffn);
+    uint64_t dense = uint_of(t, GGUF_DENSE_LAYERS, 0);
+    s->experts_used = uint_of(t, GGUF_EXPERTS_USED, 0);
+    s->expert_ffn = uint_of(t, GGUF_EXPERT_FFN, s->ffn);
     s->shared_ffn = rows(t, "blk.*.ffn_up_shexp.weight");
-    s->shared_experts = number(t, GGUF_EXPERTS_SHARED, s->shared_ffn ? 1 : 0);
-    s->shared_gate = there(t, "blk.*.ffn_gate_inp_shexp.weight");
-    s->router_bias = there(t, "blk.*.ffn_gate_inp.bias");
-    s->expert_bias = there(t, "blk.*.ffn_up_exps.bias");
+    s->shared_experts = uint_of(t, GGUF_EXPERTS_SHARED, s->shared_ffn ? 1 : 0);
+    s->shared_gate = has_tensor(t, "blk.*.ffn_gate_inp_shexp.weight");
+    s->router_bias = has_tensor(t, "blk.*.ffn_gate_inp.bias");
+    s->expert_bias = has_tensor(t, "blk.*.ffn_up_exps.bias");
     s->moe_layers = dense < s->layers ? s->layers - dense : s->layers;
     if (!s->ffn) s->ffn = s->expert_ffn;
 }
@@ -127,29 +127,29 @@ static void read_window(struct telling *t, struct model_shape *s)
     const char *a = t->d->architecture;
     const uint64_t every = strcmp(a, "gemma2") == 0 || strcmp(a, "gpt-oss") == 0 ? 2 : strcmp(a, "gemma3") == 0 ? 6 : 0;
 
-    s->window = number(t, GGUF_WINDOW, 0);
+    s->window = uint_of(t, GGUF_WINDOW, 0);
     if (s->window) s->window_layers = every ? s->layers - s->layers / every : s->layers;
 }
 
 static void read_sizes(struct telling *t, struct model_shape *s)
 {
-    s->layers = number(t, GGUF_LAYERS, 0);
-    s->hidden = number(t, GGUF_HIDDEN, 0);
-    s->context = number(t, GGUF_CONTEXT, 0);
-    s->ffn = number(t, GGUF_FFN, 0);
-    s->heads = number(t, GGUF_HEADS, 0);
-    s->kv_heads = number(t, GGUF_KV_HEADS, s->heads);
-    s->head_dim = number(t, GGUF_KEY_LENGTH, 0);
+    s->layers = uint_of(t, GGUF_LAYERS, 0);
+    s->hidden = uint_of(t, GGUF_HIDDEN, 0);
+    s->context = uint_of(t, GGUF_CONTEXT, 0);
+    s->ffn = uint_of(t, GGUF_FFN, 0);
+    s->heads = uint_of(t, GGUF_HEADS, 0);
+    s->kv_heads = uint_of(t, GGUF_KV_HEADS, s->heads);
+    s->head_dim = uint_of(t, GGUF_KEY_LENGTH, 0);
     if (!s->head_dim && s->heads && s->hidden % s->heads == 0) s->head_dim = s->hidden / s->heads;
     s->vocab = rows(t, "token_embd.weight");
     s->positions = rows(t, "position_embd.weight");
     s->token_types = rows(t, "token_types.weight");
-    s->tied = !there(t, "output.weight");
+    s->tied = !has_tensor(t, "output.weight");
     s->gated = s->family == MODEL_LLAMA;
-    s->fused_gate = s->gated && !there(t, "blk.*.ffn_gate.weight") && there(t, "blk.*.ffn_up.weight");
+    s->fused_gate = s->gated && !has_tensor(t, "blk.*.ffn_gate.weight") && has_tensor(t, "blk.*.ffn_up.weight");
 }
 
-static bool varies(const struct gguf_metadata *d)
+static bool varies(const struct model_gguf_metadata *d)
 {
     return d->keys[GGUF_FFN].varies || d->keys[GGUF_HEADS].varies || d->keys[GGUF_KV_HEADS].varies;
 }
@@ -157,22 +157,22 @@ static bool varies(const struct gguf_metadata *d)
 /* What tensors and keys both say. */
 static bool agree(struct telling *t, const struct model_shape *s)
 {
-    const struct stored_form *table = stored_find(t->s, "token_embd.weight");
+    const struct model_stored_form *table = model_stored_find(t->s, "token_embd.weight");
 
     if (s->hidden && table && table->second != s->hidden)
-        return model_bad(t->f, "embedding_length is %ju, token_embd.weight has rows of %ju", (uintmax_t)s->hidden,
-                         (uintmax_t)table->second);
+        return model_file_reject(t->f, "embedding_length is %ju, token_embd.weight has rows of %ju",
+                                 (uintmax_t)s->hidden, (uintmax_t)table->second);
     if (s->layers > MODEL_LAYERS_MAX)
-        return model_bad(t->f, "block_count is %ju; more than %u are in no model", (uintmax_t)s->layers,
-                         MODEL_LAYERS_MAX);
+        return model_file_reject(t->f, "block_count is %ju; more than %u are in no model", (uintmax_t)s->layers,
+                                 MODEL_LAYERS_MAX);
     if (s->layers && t->s->layers > s->layers)
-        return model_bad(t->f, "block_count is %ju, but there are tensors of layer %ju", (uintmax_t)s->layers,
-                         (uintmax_t)(t->s->layers - 1));
+        return model_file_reject(t->f, "block_count is %ju, but there are tensors of layer %ju", (uintmax_t)s->layers,
+                                 (uintmax_t)(t->s->layers - 1));
     return true;
 }
 
-bool gguf_shape(const struct gguf_metadata *d, const struct stored *s, const struct model_file *f,
-                struct model_shape *shape, char *note, size_t note_size)
+bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_stored *s, const struct model_file *f,
+                      struct model_shape *shape, char *note, size_t note_size)
 {
     struct telling t = {d, s, f, false};
     struct model ideal = {0};
@@ -187,7 +187,7 @@ bool gguf_shape(const struct gguf_metadata *d, const struct stored *s, const str
     read_experts(&t, shape);
     read_window(&t, shape);
     if (t.failed || !agree(&t, shape)) return false;
-    term_clean(clean, sizeof clean, d->architecture, true);
+    terminal_clean(clean, sizeof clean, d->architecture, true);
     if (shape->family == MODEL_UNKNOWN || !shape->heads || !shape->layers || !shape->hidden || !shape->vocab) {
         shape->family = MODEL_UNKNOWN;
         if (*clean)
@@ -198,7 +198,7 @@ bool gguf_shape(const struct gguf_metadata *d, const struct stored *s, const str
     if (varies(d))
         snprintf(note, note_size,
                  "its layers differ in heads or MLP: the largest stand for all where activations are counted");
-    ok = model_shaped(f->command, f->path, shape, &ideal, &usage);
+    ok = model_from_shape(f->command, f->path, shape, &ideal, &usage);
     *f->exit_code = EXIT_INPUT;
     if (ok) *shape = ideal.shape;
     model_free(&ideal);

@@ -4,14 +4,14 @@
 
 enum { DEPTH_MAX = 128 }; /* as serde_json */
 
-static bool fail(struct json_scan *s, const char *problem)
+static bool fail(struct model_scan *s, const char *problem)
 {
     if (!s->problem) s->problem = problem;
     s->at = s->end;
     return false;
 }
 
-static void blanks(struct json_scan *s)
+static void blanks(struct model_scan *s)
 {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t')) s->at++;
 }
@@ -31,14 +31,14 @@ static size_t character(const unsigned char *text, size_t n)
     return length;
 }
 
-bool json_scan_utf8(const char *text, size_t n)
+bool model_scan_utf8(const char *text, size_t n)
 {
     for (size_t i = 0, length; i < n; i += length)
         if (!(length = character((const unsigned char *)text + i, n - i))) return false;
     return true;
 }
 
-bool json_scan_take(struct json_scan *s, char c)
+bool model_scan_take(struct model_scan *s, char c)
 {
     blanks(s);
     if (s->at == s->end || *s->at != c) return false;
@@ -46,16 +46,16 @@ bool json_scan_take(struct json_scan *s, char c)
     return true;
 }
 
-bool json_scan_need(struct json_scan *s, char c)
+bool model_scan_expect(struct model_scan *s, char c)
 {
-    if (json_scan_take(s, c)) return true;
+    if (model_scan_take(s, c)) return true;
     return fail(s, s->at == s->end ? "ends in the middle"
                    : c == '{'      ? "has something else where an object is needed"
                    : c == '['      ? "has something else where a list is needed"
                                    : "is no JSON");
 }
 
-static bool hex4(struct json_scan *s, unsigned *out)
+static bool hex4(struct model_scan *s, unsigned *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++) {
@@ -91,7 +91,7 @@ static char *put(char *to, unsigned c)
 }
 
 /* Behind a backslash. What is decoded is never longer than what was written. */
-static char *escape(struct json_scan *s, char *to)
+static char *escape(struct model_scan *s, char *to)
 {
     static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
     const char c = s->at < s->end ? *s->at++ : 0;
@@ -116,11 +116,11 @@ static char *escape(struct json_scan *s, char *to)
     return to;
 }
 
-bool json_scan_string(struct json_scan *s, const char **text, size_t *n)
+bool model_scan_string(struct model_scan *s, const char **text, size_t *n)
 {
     char *to;
 
-    if (!json_scan_take(s, '"'))
+    if (!model_scan_take(s, '"'))
         return fail(s, s->at == s->end ? "ends in the middle" : "has something else where a text is needed");
     *text = to = s->at;
     while (s->at < s->end && *s->at != '"') {
@@ -137,7 +137,7 @@ bool json_scan_string(struct json_scan *s, const char **text, size_t *n)
     return true;
 }
 
-bool json_scan_number(struct json_scan *s, uint64_t *n)
+bool model_scan_uint(struct model_scan *s, uint64_t *n)
 {
     blanks(s);
     const char *from = s->at;
@@ -153,7 +153,7 @@ bool json_scan_number(struct json_scan *s, uint64_t *n)
     return true;
 }
 
-static bool digits(struct json_scan *s)
+static bool digits(struct model_scan *s)
 {
     const char *from = s->at;
 
@@ -161,14 +161,14 @@ static bool digits(struct json_scan *s)
     return s->at > from;
 }
 
-static bool one_of(struct json_scan *s, const char *set)
+static bool one_of(struct model_scan *s, const char *set)
 {
     if (s->at == s->end || !*s->at || !strchr(set, *s->at)) return false;
     s->at++;
     return true;
 }
 
-static bool skip_number(struct json_scan *s)
+static bool skip_number(struct model_scan *s)
 {
     one_of(s, "-");
     const bool zero = s->at < s->end && *s->at == '0';
@@ -182,7 +182,7 @@ static bool skip_number(struct json_scan *s)
     return true;
 }
 
-static bool skip_plain(struct json_scan *s)
+static bool skip_plain(struct model_scan *s)
 {
     static const char *const words[] = {"true", "false", "null"};
     for (int i = 0; i < 3; i++) {
@@ -195,7 +195,7 @@ static bool skip_plain(struct json_scan *s)
     return skip_number(s) || fail(s, s->at == s->end ? "ends in the middle" : "is no JSON");
 }
 
-static bool skip_at(struct json_scan *s, int depth)
+static bool skip_at(struct model_scan *s, int depth)
 {
     const char *text;
     size_t n;
@@ -203,39 +203,39 @@ static bool skip_at(struct json_scan *s, int depth)
 
     if (depth > DEPTH_MAX) return fail(s, "is nested too deeply");
     blanks(s);
-    if (s->at < s->end && *s->at == '"') return json_scan_string(s, &text, &n);
-    if (json_scan_take(s, '{')) {
-        while (json_scan_key(s, &first, &text, &n)) skip_at(s, depth + 1);
+    if (s->at < s->end && *s->at == '"') return model_scan_string(s, &text, &n);
+    if (model_scan_take(s, '{')) {
+        while (model_scan_key(s, &first, &text, &n)) skip_at(s, depth + 1);
         return !s->problem;
     }
-    if (json_scan_take(s, '[')) {
-        if (json_scan_take(s, ']')) return true;
+    if (model_scan_take(s, '[')) {
+        if (model_scan_take(s, ']')) return true;
         do {
             if (!skip_at(s, depth + 1)) return false;
-        } while (json_scan_take(s, ','));
-        return json_scan_need(s, ']');
+        } while (model_scan_take(s, ','));
+        return model_scan_expect(s, ']');
     }
     return skip_plain(s);
 }
 
-bool json_scan_skip(struct json_scan *s)
+bool model_scan_skip(struct model_scan *s)
 {
     return skip_at(s, 0);
 }
 
-bool json_scan_done(struct json_scan *s)
+bool model_scan_is_done(struct model_scan *s)
 {
     blanks(s);
     return !s->problem && (s->at == s->end || fail(s, "goes on behind its end"));
 }
 
-bool json_scan_key(struct json_scan *s, bool *first, const char **key, size_t *n)
+bool model_scan_key(struct model_scan *s, bool *first, const char **key, size_t *n)
 {
     if (s->problem) return false;
-    if (json_scan_take(s, '}')) {
+    if (model_scan_take(s, '}')) {
         return false;
     }
-    if (!*first && !json_scan_need(s, ',')) return false;
+    if (!*first && !model_scan_expect(s, ',')) return false;
     *first = false;
-    return json_scan_string(s, key, n) && json_scan_need(s, ':');
+    return model_scan_string(s, key, n) && model_scan_expect(s, ':');
 }

@@ -7,26 +7,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct json_scan {
+struct model_scan {
     char *at, *end;      /* strings are decoded in place */
     const char *problem; /* the first one; static */
 };
 
 /* Is it UTF-8? */
-bool json_scan_utf8(const char *text, size_t n);
+bool model_scan_utf8(const char *text, size_t n);
 /* Skips blanks and `c`; false, without a problem, where something else follows. */
-bool json_scan_take(struct json_scan *s, char c);
+bool model_scan_take(struct model_scan *s, char c);
 /* The same, and where something else follows that is the problem. */
-bool json_scan_need(struct json_scan *s, char c);
+bool model_scan_expect(struct model_scan *s, char c);
 /* A string, decoded; it stays good. It may hold NULs. */
-bool json_scan_string(struct json_scan *s, const char **text, size_t *n);
+bool model_scan_string(struct model_scan *s, const char **text, size_t *n);
 /* A whole number that is not negative and has no exponent. */
-bool json_scan_number(struct json_scan *s, uint64_t *n);
+bool model_scan_uint(struct model_scan *s, uint64_t *n);
 /* Any value. */
-bool json_scan_skip(struct json_scan *s);
+bool model_scan_skip(struct model_scan *s);
 /* Nothing but blanks is left. */
-bool json_scan_done(struct json_scan *s);
+bool model_scan_is_done(struct model_scan *s);
 /* After '{': the next key and its colon; false at the '}' or at a problem. `first` is set before the first. */
-bool json_scan_key(struct json_scan *s, bool *first, const char **key, size_t *n);
+bool model_scan_key(struct model_scan *s, bool *first, const char **key, size_t *n);
 
 #endif

@@ -40,26 +40,26 @@ static void row(FILE *out, const char *name, const struct model *m, bool wide)
     n = snprintf(line, sizeof line, "%-29s %6s %6s  %11s %7s %9s", name, in_short(brief, m->params), active, size,
                  heads, context);
     if (wide)
-        snprintf(line + n, sizeof line - (size_t)n, "  %17s  %s", format_count(count, m->params),
+        snprintf(line + n, sizeof line - (size_t)n, "  %17s  %s", units_format_count(count, m->params),
                  model_family_word(s->family));
     for (n = (int)strlen(line); n && line[n - 1] == ' '; n--) line[n - 1] = 0;
     fprintf(out, "%s\n", line);
 }
 
-void models_list_text(FILE *out, const struct term *term, bool explain)
+void model_list_text(FILE *out, const struct terminal *term, bool explain)
 {
     bool wide = term->width >= 110 || explain;
     char name[64];
 
-    fprintf(out, "%s%-29s %6s %6s  %11s %7s %9s", term_style(term, TERM_BOLD), "model", "params", "active", "layers",
-            "heads", "context");
-    fprintf(out, wide ? "  %17s  family%s\n" : "%s%s\n", wide ? "exactly" : "", term_style(term, TERM_PLAIN));
+    fprintf(out, "%s%-29s %6s %6s  %11s %7s %9s", terminal_style(term, TERMINAL_BOLD), "model", "params", "active",
+            "layers", "heads", "context");
+    fprintf(out, wide ? "  %17s  family%s\n" : "%s%s\n", wide ? "exactly" : "", terminal_style(term, TERMINAL_PLAIN));
     for (const char *p = model_names; *p; p += strcspn(p, "|") + 1) {
         struct model m;
         int exit_code;
 
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "|"), p);
-        if (!model_named("estimate", name, &m, &exit_code)) continue;
+        if (!model_from_name("estimate", name, &m, &exit_code)) continue;
         if (strcmp(m.name, name) == 0)
             row(out, name, &m, wide);
         else
@@ -88,7 +88,7 @@ static json_t *json_of(const char *name, const struct model *m)
     return o;
 }
 
-struct json_t *models_list_json(void)
+struct json_t *model_list_json(void)
 {
     json_t *list = json_array();
     char name[64];
@@ -98,7 +98,7 @@ struct json_t *models_list_json(void)
         int exit_code;
 
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "|"), p);
-        if (!model_named("estimate", name, &m, &exit_code)) continue;
+        if (!model_from_name("estimate", name, &m, &exit_code)) continue;
         json_array_append_new(list, json_of(name, &m));
         model_free(&m);
     }

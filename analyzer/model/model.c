@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct model_tensor *model_add(struct model *m, const char *name, enum tensor_role role, enum tensor_place place,
-                               uint64_t rows, uint64_t cols, uint64_t count)
+struct model_tensor *model_add(struct model *m, const char *name, enum model_tensor_role role,
+                               enum model_tensor_place place, uint64_t rows, uint64_t cols, uint64_t count)
 {
     unsigned __int128 params = (unsigned __int128)rows * cols;
     struct model_tensor *t;
@@ -27,7 +27,7 @@ struct model_tensor *model_add(struct model *m, const char *name, enum tensor_ro
     return t;
 }
 
-void model_counted(uint64_t params, struct model *m)
+void model_from_count(uint64_t params, struct model *m)
 {
     struct model_tensor *t;
 

@@ -83,7 +83,7 @@ struct model_shape {
     unsigned conv_net; /* which convolutional network: 1 + its row in convnets.def */
 };
 
-enum tensor_role {
+enum model_tensor_role {
     TENSOR_OTHER,     /* not known */
     TENSOR_EMBEDDING, /* tokens (also the output layer where tied), positions, types */
     TENSOR_ATTENTION, /* matrices of q, k, v and the output */
@@ -97,17 +97,17 @@ enum tensor_role {
     TENSOR_ROLES_N
 };
 
-enum tensor_place { TENSOR_BEFORE, TENSOR_IN_LAYER, TENSOR_AFTER }; /* for pipeline stages */
+enum model_tensor_place { TENSOR_BEFORE, TENSOR_IN_LAYER, TENSOR_AFTER }; /* for pipeline stages */
 
-/* Some tensors of one form. Names that model_shaped gives to the matrices of a layer: q_proj, k_proj,
+/* Some tensors of one form. Names that model_from_shape gives to the matrices of a layer: q_proj, k_proj,
  * v_proj (qkv_proj where fused), o_proj; with latent attention q_proj or q_a_proj and q_b_proj, kv_a_proj,
  * kv_b_proj; gate_proj, up_proj (gate_up_proj where fused), down_proj, of experts and shared experts too
  * (role and `kind` tell); a bias is called as its matrix and " bias". */
 struct model_tensor {
     char name[80]; /* such as "q_proj"; from a file: so too where it is known, else the file's name
                     * with the layer's number as "*" */
-    enum tensor_role role;
-    enum tensor_place place;
+    enum model_tensor_role role;
+    enum model_tensor_place place;
     uint64_t rows, cols; /* of one; a vector has cols 1; a convolution has rows = outputs, cols = the rest */
     unsigned dims;       /* 1: vector, 2: matrix, 4: convolution, 0: unknown form */
     uint64_t count;      /* how many there are in the whole model */
@@ -140,7 +140,7 @@ struct model {
 
 /* `text` is a preset's name, or a path: config.json, a folder with one, .safetensors (one file, an
  * index, a folder of them) or .gguf. A name that is neither gets the nearest names. */
-bool model_named(const char *command, const char *text, struct model *m, int *exit_code);
+bool model_from_name(const char *command, const char *text, struct model *m, int *exit_code);
 /* Does `text` look like a path (a slash, .json, .safetensors, .gguf …), or is there such a file? */
 bool model_is_path(const char *text);
 /* What the file or folder there says. */
@@ -148,7 +148,7 @@ bool model_from_path(const char *command, const char *path, struct model *m, int
 /* Parameters of a preset; 0: none of that name. */
 uint64_t model_preset_params(const char *name);
 /* Only a count. */
-void model_counted(uint64_t params, struct model *m);
+void model_from_count(uint64_t params, struct model *m);
 /* What a family has unless a configuration says otherwise: whether the MLP is gated, which norms and
  * biases there are, learned positions (MODEL_AS_CONTEXT), image and patch; all sizes that differ from
  * model to model are 0. The start for a shape whose numbers come from options or a file. */
@@ -158,28 +158,28 @@ struct model_shape model_family_shape(enum model_family family);
  * what is missing with exit code 2, and lists the tensors. Yes and no (gated, biases, norms) are taken as
  * they stand: see model_family_shape. `what` names the source in errors; one that begins with '-' is an
  * option, and the errors then name the options to give. */
-bool model_shaped(const char *command, const char *what, const struct model_shape *shape, struct model *m,
-                  int *exit_code);
+bool model_from_shape(const char *command, const char *what, const struct model_shape *shape, struct model *m,
+                      int *exit_code);
 /* The same model of images, for images with a side of so many pixels: a transformer's table of positions
  * has as many rows as there are patches. False, with exit code 2, where it is not one of images, or they
  * cannot be cut into its patches, or are smaller than a network's kernels. */
-bool model_of_image(const char *command, uint64_t side, struct model *m, int *exit_code);
+bool model_set_image(const char *command, uint64_t side, struct model *m, int *exit_code);
 void model_free(struct model *m);
 
 /* "gpt2|gpt2-medium|…", for help and completion. */
 extern const char model_names[];
 /* All of them, with their sizes; an alias says of what. */
-struct term;
+struct terminal;
 struct json_t;
 /* `explain`: with the exact count and the family, whatever the width. */
-void models_list_text(FILE *out, const struct term *term, bool explain);
-struct json_t *models_list_json(void); /* {"schema", "models": [...]}; the caller's to decref */
+void model_list_text(FILE *out, const struct terminal *term, bool explain);
+struct json_t *model_list_json(void); /* {"schema", "models": [...]}; the caller's to decref */
 const char *model_family_word(enum model_family family);
 
 /* Adds tensors to the list; `params` grows. Returns the row, or NULL where the count passes
  * MODEL_PARAMS_MAX. */
-struct model_tensor *model_add(struct model *m, const char *name, enum tensor_role role, enum tensor_place place,
-                               uint64_t rows, uint64_t cols, uint64_t count);
+struct model_tensor *model_add(struct model *m, const char *name, enum model_tensor_role role,
+                               enum model_tensor_place place, uint64_t rows, uint64_t cols, uint64_t count);
 
 /* Parameters of the tensors that `keep` says yes to (all where NULL). */
 uint64_t model_params_of(const struct model *m, bool (*keep)(const struct model_tensor *));
@@ -189,7 +189,7 @@ uint64_t model_layer_params(const struct model *m);
 uint64_t model_expert_params(const struct model *m);
 uint64_t model_active_params(const struct model *m);
 
-/* The readers behind model_named, for the fuzzers: `bytes` are a whole file (or the head of one). */
+/* The readers behind model_from_name, for the fuzzers: `bytes` are a whole file (or the head of one). */
 bool model_from_config(const char *command, const char *path, const char *bytes, size_t n, struct model *m,
                        int *exit_code);
 bool model_from_safetensors(const char *command, const char *path, struct model *m, int *exit_code);

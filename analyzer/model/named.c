@@ -37,13 +37,15 @@ static bool missing(const struct model_file *f, int error)
 
     if (error != ENOENT || !slash || ends_with(slash, ".json") || ends_with(slash, ".safetensors") ||
         ends_with(slash, ".gguf"))
-        return model_bad(f, "cannot be read: %s", strerror(error));
+        return model_file_reject(f, "cannot be read: %s", strerror(error));
     snprintf(last, sizeof last, "%s", slash + 1);
     for (char *c = last; *c; c++)
         if (*c >= 'A' && *c <= 'Z') *c += 'a' - 'A';
     if (options_nearest(last, model_names, near, sizeof near))
-        return model_bad(f, "there is no such file or folder; as a model that is known by name: --model %s", near);
-    return model_bad(f, "there is no such file or folder; nothing is fetched: give the path of its config.json");
+        return model_file_reject(f, "there is no such file or folder; as a model that is known by name: --model %s",
+                                 near);
+    return model_file_reject(f,
+                             "there is no such file or folder; nothing is fetched: give the path of its config.json");
 }
 
 static bool read_config(struct model_file *f, struct model *m)
@@ -64,23 +66,23 @@ static bool read_file(const char *command, const char *path, struct model *m, in
 
     if (!model_file_open(&f, command, path, exit_code)) return false;
     if (f.size == 0)
-        model_bad(&f, "is empty");
+        model_file_reject(&f, "is empty");
     else if (model_file_read(&f, 0, head, f.size < sizeof head ? (size_t)f.size : sizeof head)) {
         if (memcmp(head, "GGUF", 4) == 0 || ends_with(path, ".gguf"))
             ok = model_from_gguf(command, path, m, exit_code);
         else if (ends_with(path, ".safetensors") || ends_with(path, ".index.json") || (head[8] == '{' && head[7] == 0))
             ok = model_from_safetensors(command, path, m, exit_code);
         else if (memcmp(head, "PK\3\4", 4) == 0 || (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5))
-            model_bad(&f, "is a file of torch.save, which only running it can read; "
-                          "save the model as .safetensors, or give its config.json");
+            model_file_reject(&f, "is a file of torch.save, which only running it can read; "
+                                  "save the model as .safetensors, or give its config.json");
         else if (memcmp(head, "\x89HDF", 4) == 0)
-            model_bad(&f, "is HDF5; give the model's .safetensors or its config.json");
+            model_file_reject(&f, "is HDF5; give the model's .safetensors or its config.json");
         else if (memcmp(head, "version https", 9) == 0)
-            model_bad(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
+            model_file_reject(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
         else if (ends_with(path, ".json") || head[0] == '{')
             ok = read_config(&f, m);
         else
-            model_bad(&f, "is no model: neither config.json nor .safetensors nor .gguf");
+            model_file_reject(&f, "is no model: neither config.json nor .safetensors nor .gguf");
     }
     model_file_close(&f);
     return ok;

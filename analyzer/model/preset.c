@@ -115,8 +115,8 @@ static const struct preset *preset_of(const char *text)
 
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
 {
-    if (p->shape.family == MODEL_CONV) return convnet_make(p->name, m);
-    if (!model_shaped(command, p->name, &p->shape, m, exit_code)) return false;
+    if (p->shape.family == MODEL_CONV) return model_convnet_make(p->name, m);
+    if (!model_from_shape(command, p->name, &p->shape, m, exit_code)) return false;
     m->source = "preset";
     snprintf(m->name, sizeof m->name, "%s", p->name);
     return true;
@@ -181,7 +181,7 @@ static bool nearest_name(const char *name, char *near, size_t size)
     return options_nearest(name, model_names, near, size) || longest_beginning(name, near, size);
 }
 
-bool model_named(const char *command, const char *text, struct model *m, int *exit_code)
+bool model_from_name(const char *command, const char *text, struct model *m, int *exit_code)
 {
     const struct preset *p = preset_called(text, equal);
     char near[64], name[NAME_MAX_BYTES] = "";
@@ -202,7 +202,7 @@ bool model_named(const char *command, const char *text, struct model *m, int *ex
     return false;
 }
 
-bool model_of_image(const char *command, uint64_t side, struct model *m, int *exit_code)
+bool model_set_image(const char *command, uint64_t side, struct model *m, int *exit_code)
 {
     struct model old = *m;
     struct model_shape shape = m->shape;
@@ -227,7 +227,7 @@ bool model_of_image(const char *command, uint64_t side, struct model *m, int *ex
     }
     shape.image = side;
     shape.positions = 0;
-    ok = model_shaped(command, what, &shape, m, exit_code);
+    ok = model_from_shape(command, what, &shape, m, exit_code);
     m->source = old.source;
     memcpy(m->name, old.name, sizeof m->name);
     memcpy(m->note, old.note, sizeof m->note);

@@ -27,13 +27,13 @@ static const struct {
 /* ---------------------------------------------------------------- one tensor of the header */
 
 struct entry {
-    struct stored_tensor tensor;
+    struct model_stored_tensor tensor;
     uint64_t begin, end;
     unsigned seen; /* bits: dtype, shape, data_offsets */
 };
 
 struct header {
-    struct json_scan scan;
+    struct model_scan scan;
     struct model_file *f;
     struct entry *entries;
     size_t n, cap;
@@ -45,7 +45,7 @@ static bool bad_tensor(const struct header *h, const struct entry *e, const char
     char name[128], clean[128];
 
     snprintf(name, sizeof name, "%.*s", (int)(e->tensor.length > 100 ? 100 : e->tensor.length), e->tensor.name);
-    return model_bad(h->f, "tensor '%s' %s", term_clean(clean, sizeof clean, name, true), what);
+    return model_file_reject(h->f, "tensor '%s' %s", terminal_clean(clean, sizeof clean, name, true), what);
 }
 
 static bool is_word(const char *text, size_t n, const char *word)
@@ -58,7 +58,7 @@ static bool read_type(struct header *h, struct entry *e)
     const char *text;
     size_t n;
 
-    if (!json_scan_string(&h->scan, &text, &n)) return false;
+    if (!model_scan_string(&h->scan, &text, &n)) return false;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (is_word(text, n, types[i].name)) {
             e->tensor.type = types[i].name;
@@ -71,33 +71,33 @@ static bool read_type(struct header *h, struct entry *e)
 
 static bool read_shape(struct header *h, struct entry *e)
 {
-    struct stored_tensor *t = &e->tensor;
+    struct model_stored_tensor *t = &e->tensor;
     uint64_t n;
 
     t->first = t->second = t->elements = 1;
-    if (!json_scan_need(&h->scan, '[')) return false;
-    if (json_scan_take(&h->scan, ']')) return true;
+    if (!model_scan_expect(&h->scan, '[')) return false;
+    if (model_scan_take(&h->scan, ']')) return true;
     do {
-        if (!json_scan_number(&h->scan, &n)) return false;
+        if (!model_scan_uint(&h->scan, &n)) return false;
         if (t->rank == RANK_MAX) return bad_tensor(h, e, "has more than 64 dimensions");
         if (t->rank < 2) *(t->rank ? &t->second : &t->first) = n;
         t->rank++;
         if (__builtin_mul_overflow(t->elements, n, &t->elements))
             return bad_tensor(h, e, "has a shape of 2^64 elements or more");
-    } while (json_scan_take(&h->scan, ','));
-    return json_scan_need(&h->scan, ']');
+    } while (model_scan_take(&h->scan, ','));
+    return model_scan_expect(&h->scan, ']');
 }
 
 static bool read_offsets(struct header *h, struct entry *e)
 {
-    return json_scan_need(&h->scan, '[') && json_scan_number(&h->scan, &e->begin) && json_scan_need(&h->scan, ',') &&
-           json_scan_number(&h->scan, &e->end) && json_scan_need(&h->scan, ']');
+    return model_scan_expect(&h->scan, '[') && model_scan_uint(&h->scan, &e->begin) &&
+           model_scan_expect(&h->scan, ',') && model_scan_uint(&h->scan, &e->end) && model_scan_expect(&h->scan, ']');
 }
 
 /* Type, shape and offsets against each other. */
 static bool check_entry(struct header *h, struct entry *e)
 {
-    struct stored_tensor *t = &e->tensor;
+    struct model_stored_tensor *t = &e->tensor;
     uint64_t bits;
 
     if (e->seen != 7) return bad_tensor(h, e, "lacks its dtype, its shape or its data_offsets");
@@ -117,8 +117,8 @@ static bool read_entry(struct header *h, const char *name, size_t length)
     size_t n;
     bool first = true;
 
-    if (!json_scan_need(&h->scan, '{')) return false;
-    while (json_scan_key(&h->scan, &first, &key, &n)) {
+    if (!model_scan_expect(&h->scan, '{')) return false;
+    while (model_scan_key(&h->scan, &first, &key, &n)) {
         const unsigned bit = is_word(key, n, "dtype")          ? 1
                              : is_word(key, n, "shape")        ? 2
                              : is_word(key, n, "data_offsets") ? 4
@@ -128,11 +128,11 @@ static bool read_entry(struct header *h, const char *name, size_t length)
         if (!(bit == 1   ? read_type(h, &e)
               : bit == 2 ? read_shape(h, &e)
               : bit == 4 ? read_offsets(h, &e)
-                         : json_scan_skip(&h->scan)))
+                         : model_scan_skip(&h->scan)))
             return false;
     }
     if (h->scan.problem || !check_entry(h, &e)) return false;
-    *GS_PUSH(h->entries, h->n, h->cap) = e;
+    *ARENA_PUSH(h->entries, h->n, h->cap) = e;
     return true;
 }
 
@@ -158,9 +158,9 @@ static bool check_layout(struct header *h, uint64_t data)
         at = h->entries[i].end;
     }
     if (at > data)
-        return model_bad(h->f, "is cut off: its tensors have %ju bytes, the file has %ju of them", (uintmax_t)at,
-                         (uintmax_t)data);
-    return at == data || model_bad(h->f, "has %ju bytes behind its last tensor", (uintmax_t)(data - at));
+        return model_file_reject(h->f, "is cut off: its tensors have %ju bytes, the file has %ju of them",
+                                 (uintmax_t)at, (uintmax_t)data);
+    return at == data || model_file_reject(h->f, "has %ju bytes behind its last tensor", (uintmax_t)(data - at));
 }
 
 static bool read_tensors(struct header *h)
@@ -169,32 +169,32 @@ static bool read_tensors(struct header *h)
     size_t n;
     bool first = true;
 
-    if (json_scan_need(&h->scan, '{'))
-        while (json_scan_key(&h->scan, &first, &key, &n)) {
+    if (model_scan_expect(&h->scan, '{'))
+        while (model_scan_key(&h->scan, &first, &key, &n)) {
             const char *at = h->scan.at;
-            if (!(is_word(key, n, "__metadata__") ? json_scan_skip(&h->scan) : read_entry(h, key, n))) {
+            if (!(is_word(key, n, "__metadata__") ? model_scan_skip(&h->scan) : read_entry(h, key, n))) {
                 if (!h->scan.problem) return false; /* it was said */
                 h->scan.at = (char *)at;
                 break;
             }
         }
-    if (!h->scan.problem) json_scan_done(&h->scan);
-    return !h->scan.problem || model_bad(h->f, "its header %s", h->scan.problem);
+    if (!h->scan.problem) model_scan_is_done(&h->scan);
+    return !h->scan.problem || model_file_reject(h->f, "its header %s", h->scan.problem);
 }
 
-static bool read_header(struct model_file *f, char *bytes, size_t n, struct stored *s)
+static bool read_header(struct model_file *f, char *bytes, size_t n, struct model_stored *s)
 {
     struct header h = {.scan = {bytes, bytes + n, NULL}, .f = f};
     bool ok;
 
-    if (!json_scan_utf8(bytes, n)) return model_bad(f, "its header is no UTF-8");
+    if (!model_scan_utf8(bytes, n)) return model_file_reject(f, "its header is no UTF-8");
     ok = read_tensors(&h) && check_layout(&h, f->size - 8 - n);
-    for (size_t i = 0; ok && i < h.n; i++) ok = stored_add(s, f, &h.entries[i].tensor);
+    for (size_t i = 0; ok && i < h.n; i++) ok = model_stored_add(s, f, &h.entries[i].tensor);
     free(h.entries);
     return ok;
 }
 
-bool safetensors_read(const char *command, const char *path, int *exit_code, struct stored *s)
+bool model_safetensors_read(const char *command, const char *path, int *exit_code, struct model_stored *s)
 {
     struct model_file f;
     unsigned char head[8];
@@ -203,17 +203,19 @@ bool safetensors_read(const char *command, const char *path, int *exit_code, str
 
     if (!model_file_open(&f, command, path, exit_code)) return false;
     if (f.size < 8)
-        model_bad(&f, "is no safetensors file: it has %ju bytes", (uintmax_t)f.size);
+        model_file_reject(&f, "is no safetensors file: it has %ju bytes", (uintmax_t)f.size);
     else if (model_file_read(&f, 0, head, 8)) {
         for (int i = 7; i >= 0; i--) n = n << 8 | head[i];
         if (memcmp(head, "version ", 8) == 0)
-            model_bad(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
+            model_file_reject(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
         else if (n > HEADER_MAX)
-            model_bad(&f, "is no safetensors file: its header would have %ju bytes, 100 MB are the most", (uintmax_t)n);
+            model_file_reject(&f, "is no safetensors file: its header would have %ju bytes, 100 MB are the most",
+                              (uintmax_t)n);
         else if (n > f.size - 8)
-            model_bad(&f, "is cut off: its header has %ju bytes, the file %ju", (uintmax_t)n, (uintmax_t)f.size);
-        else if (stored_header(s, &f, n)) {
-            char *bytes = gs_realloc(NULL, (size_t)n + 1, 1);
+            model_file_reject(&f, "is cut off: its header has %ju bytes, the file %ju", (uintmax_t)n,
+                              (uintmax_t)f.size);
+        else if (model_stored_header(s, &f, n)) {
+            char *bytes = arena_realloc(NULL, (size_t)n + 1, 1);
             ok = model_file_read(&f, 8, bytes, (size_t)n) && read_header(&f, bytes, (size_t)n, s);
             free(bytes);
         }

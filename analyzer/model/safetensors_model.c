@@ -13,7 +13,7 @@ enum { INDEX_MAX = 200000000, SHARDS_MAX = 10000 };
 /* ---------------------------------------------------------------- the index */
 
 struct index {
-    struct json_scan scan;
+    struct model_scan scan;
     struct {
         const char *text;
         size_t n;
@@ -21,7 +21,7 @@ struct index {
     size_t names_n, names_cap;
     char **shards;
     size_t shards_n, shards_cap;
-    struct gs_map shard_by; /* hash of a shard's name */
+    struct map shard_by; /* hash of a shard's name */
 };
 
 static void add_shard(struct index *x, const char *text, size_t n)
@@ -29,8 +29,8 @@ static void add_shard(struct index *x, const char *text, size_t n)
     uint64_t hash = n;
 
     for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    uint32_t *at = gs_map_at(&x->shard_by, hash);
-    if (*at != GS_MAP_NEW) return;
+    uint32_t *at = map_at(&x->shard_by, hash);
+    if (*at != MAP_NEW) return;
     *at = 0;
     if (n == 0 || n > 255 || memchr(text, '/', n) || memchr(text, 0, n) || text[0] == '.')
         x->scan.problem = "names a shard that is no file beside it";
@@ -40,10 +40,10 @@ static void add_shard(struct index *x, const char *text, size_t n)
     else if (x->shards_n == SHARDS_MAX)
         x->scan.problem = "names more than 10000 shards";
     if (x->scan.problem) return;
-    char *name = gs_realloc(NULL, n + 1, 1);
+    char *name = arena_realloc(NULL, n + 1, 1);
     memcpy(name, text, n);
     name[n] = 0;
-    *GS_PUSH(x->shards, x->shards_n, x->shards_cap) = name;
+    *ARENA_PUSH(x->shards, x->shards_n, x->shards_cap) = name;
 }
 
 static void read_map(struct index *x)
@@ -52,9 +52,9 @@ static void read_map(struct index *x)
     size_t n, shard_n;
     bool first = true;
 
-    if (!json_scan_need(&x->scan, '{')) return;
-    while (json_scan_key(&x->scan, &first, &name, &n) && json_scan_string(&x->scan, &shard, &shard_n)) {
-        (*GS_PUSH(x->names, x->names_n, x->names_cap)).text = name;
+    if (!model_scan_expect(&x->scan, '{')) return;
+    while (model_scan_key(&x->scan, &first, &name, &n) && model_scan_string(&x->scan, &shard, &shard_n)) {
+        (*ARENA_PUSH(x->names, x->names_n, x->names_cap)).text = name;
         x->names[x->names_n - 1].n = n;
         add_shard(x, shard, shard_n);
     }
@@ -66,15 +66,15 @@ static bool read_index(struct index *x, char *bytes, size_t n)
     size_t length;
     bool first = true;
 
-    x->scan = (struct json_scan){bytes, bytes + n, json_scan_utf8(bytes, n) ? NULL : "is no UTF-8"};
-    if (!x->scan.problem && json_scan_need(&x->scan, '{'))
-        while (json_scan_key(&x->scan, &first, &key, &length)) {
+    x->scan = (struct model_scan){bytes, bytes + n, model_scan_utf8(bytes, n) ? NULL : "is no UTF-8"};
+    if (!x->scan.problem && model_scan_expect(&x->scan, '{'))
+        while (model_scan_key(&x->scan, &first, &key, &length)) {
             if (length == 10 && memcmp(key, "weight_map", 10) == 0)
                 read_map(x);
             else
-                json_scan_skip(&x->scan);
+                model_scan_skip(&x->scan);
         }
-    if (!x->scan.problem) json_scan_done(&x->scan);
+    if (!x->scan.problem) model_scan_is_done(&x->scan);
     if (!x->scan.problem && !x->shards_n) x->scan.problem = "has no weight_map: it is no index of safetensors files";
     return !x->scan.problem;
 }
@@ -84,23 +84,23 @@ static void index_free(struct index *x)
     for (size_t i = 0; i < x->shards_n; i++) free(x->shards[i]);
     free(x->shards);
     free(x->names);
-    gs_map_free(&x->shard_by);
+    map_free(&x->shard_by);
 }
 
-static bool all_there(const struct index *x, const struct model_file *f, const struct stored *s)
+static bool has_all(const struct index *x, const struct model_file *f, const struct model_stored *s)
 {
     char name[128], clean[128];
 
     for (size_t i = 0; i < x->names_n; i++) {
-        if (stored_has(s, x->names[i].text, x->names[i].n)) continue;
+        if (model_stored_has(s, x->names[i].text, x->names[i].n)) continue;
         snprintf(name, sizeof name, "%.*s", (int)(x->names[i].n > 100 ? 100 : x->names[i].n), x->names[i].text);
-        return model_bad(f, "names the tensor '%s', which none of its files has",
-                         term_clean(clean, sizeof clean, name, true));
+        return model_file_reject(f, "names the tensor '%s', which none of its files has",
+                                 terminal_clean(clean, sizeof clean, name, true));
     }
     return true;
 }
 
-static bool read_shards(const struct model_file *f, struct stored *s)
+static bool read_shards(const struct model_file *f, struct model_stored *s)
 {
     struct index x = {0};
     struct model_file file;
@@ -110,14 +110,14 @@ static bool read_shards(const struct model_file *f, struct stored *s)
 
     if (!model_file_open(&file, f->command, f->path, f->exit_code)) return false;
     ok = (bytes = model_file_all(&file, INDEX_MAX, &n)) &&
-         (read_index(&x, bytes, n) || model_bad(f, "%s", x.scan.problem));
+         (read_index(&x, bytes, n) || model_file_reject(f, "%s", x.scan.problem));
     model_file_close(&file);
     for (size_t i = 0; ok && i < x.shards_n; i++) {
         char *path = model_beside(f->path, x.shards[i]);
-        ok = safetensors_read(f->command, path, f->exit_code, s);
+        ok = model_safetensors_read(f->command, path, f->exit_code, s);
         free(path);
     }
-    ok = ok && all_there(&x, f, s);
+    ok = ok && has_all(&x, f, s);
     index_free(&x);
     free(bytes);
     return ok;
@@ -133,7 +133,7 @@ static bool is_adapter(const struct model *m)
     return n > 0 && n >= m->tensors_n / 2;
 }
 
-static void compare(const struct config_beside *c, struct model *m)
+static void compare(const struct model_config_beside *c, struct model *m)
 {
     if (is_adapter(m))
         snprintf(m->note, sizeof m->note, "these are an adapter's tensors; the model under it is not among them");
@@ -150,26 +150,27 @@ static void compare(const struct config_beside *c, struct model *m)
 }
 
 /* A hidden size that no tensor has: the config.json is of another model. */
-static bool belongs(const struct config_beside *c, const struct model_file *f, const struct model *m)
+static bool belongs(const struct model_config_beside *c, const struct model_file *f, const struct model *m)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
         if (m->tensors[i].rows == c->model.shape.hidden || m->tensors[i].cols == c->model.shape.hidden ||
             m->tensors[i].dims == 0)
             return true;
-    return model_bad(f, "no tensor has the hidden_size %ju of the config.json beside it: it is of another model",
-                     (uintmax_t)c->model.shape.hidden);
+    return model_file_reject(f,
+                             "no tensor has the hidden_size %ju of the config.json beside it: it is of another model",
+                             (uintmax_t)c->model.shape.hidden);
 }
 
-bool safetensors_model(const struct stored *s, const struct model_file *f, struct model *m)
+bool model_build_safetensors(const struct model_stored *s, const struct model_file *f, struct model *m)
 {
-    struct config_beside c;
+    struct model_config_beside c;
     bool ok = false;
 
     *m = (struct model){.source = "safetensors"};
     *f->exit_code = EXIT_INPUT;
-    if (config_read_beside(f, &c)) {
-        const struct stored_hints hints = {c.found ? &c.model.shape : NULL, c.bits};
-        ok = stored_model(s, f, &hints, m) && (!c.found || belongs(&c, f, m));
+    if (model_config_read_beside(f, &c)) {
+        const struct model_stored_hints hints = {c.found ? &c.model.shape : NULL, c.bits};
+        ok = model_build_stored(s, f, &hints, m) && (!c.found || belongs(&c, f, m));
     }
     if (ok) {
         model_name_of(f->path, m->name, sizeof m->name);
@@ -180,13 +181,13 @@ bool safetensors_model(const struct stored *s, const struct model_file *f, struc
 }
 
 /* All files of a model in several that has no index: one of them was named. */
-static bool read_parts(const struct model_file *f, uint64_t count, struct stored *s)
+static bool read_parts(const struct model_file *f, uint64_t count, struct model_stored *s)
 {
     bool ok = true;
 
     for (uint64_t i = 1; ok && i <= count; i++) {
         char *path = model_part(f->path, ".safetensors", i);
-        ok = safetensors_read(f->command, path, f->exit_code, s);
+        ok = model_safetensors_read(f->command, path, f->exit_code, s);
         free(path);
     }
     return ok;
@@ -195,7 +196,7 @@ static bool read_parts(const struct model_file *f, uint64_t count, struct stored
 bool model_from_safetensors(const char *command, const char *path, struct model *m, int *exit_code)
 {
     const struct model_file f = {command, path, exit_code, -1, 0};
-    struct stored *s = stored_new();
+    struct model_stored *s = model_stored_new();
     const uint64_t parts = model_parts(path, ".safetensors");
     size_t n = strlen(path);
     bool ok;
@@ -204,8 +205,8 @@ bool model_from_safetensors(const char *command, const char *path, struct model 
     if (n > 5 && strcmp(path + n - 5, ".json") == 0)
         ok = read_shards(&f, s);
     else
-        ok = parts ? read_parts(&f, parts, s) : safetensors_read(command, path, exit_code, s);
-    ok = ok && safetensors_model(s, &f, m);
-    stored_free(s);
+        ok = parts ? read_parts(&f, parts, s) : model_safetensors_read(command, path, exit_code, s);
+    ok = ok && model_build_safetensors(s, &f, m);
+    model_stored_free(s);
     return ok;
 }

@@ -39,14 +39,14 @@ struct lister {
     bool failed;        /* too many parameters, or no memory */
 };
 
-static void add(struct lister *l, const char *name, enum tensor_role role, enum tensor_place place, uint64_t rows,
-                uint64_t cols, uint64_t count)
+static void add(struct lister *l, const char *name, enum model_tensor_role role, enum model_tensor_place place,
+                uint64_t rows, uint64_t cols, uint64_t count)
 {
     if (count && rows && cols && !model_add(l->m, name, role, place, rows, cols, count)) l->failed = true;
 }
 
 /* `each` of them in every layer of the kind. */
-static void add_in(struct lister *l, unsigned kind, const char *name, enum tensor_role role, uint64_t rows,
+static void add_in(struct lister *l, unsigned kind, const char *name, enum model_tensor_role role, uint64_t rows,
                    uint64_t cols, uint64_t each)
 {
     struct model_tensor *t;
@@ -73,7 +73,7 @@ static void add_norms(struct lister *l, unsigned kind, const char *name, uint64_
     add_bias(l, kind, l->s->norm_bias, "norm bias", rows, each);
 }
 
-static void add_norm(struct lister *l, const char *name, enum tensor_place place)
+static void add_norm(struct lister *l, const char *name, enum model_tensor_place place)
 {
     add(l, name, TENSOR_NORM, place, l->s->hidden, 1, 1);
     if (l->s->norm_bias) add(l, "norm bias", TENSOR_BIAS, place, l->s->hidden, 1, 1);
@@ -123,7 +123,8 @@ static void add_attention(struct lister *l, unsigned kind, uint64_t each)
     add_bias(l, kind, s->out_bias, "o_proj bias", s->hidden, each);
 }
 
-static void add_mlps(struct lister *l, unsigned kind, enum tensor_role role, uint64_t ffn, bool bias, uint64_t each)
+static void add_mlps(struct lister *l, unsigned kind, enum model_tensor_role role, uint64_t ffn, bool bias,
+                     uint64_t each)
 {
     const struct model_shape *s = l->s;
 
@@ -443,7 +444,7 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
     return true;
 }
 
-static bool sizes_are_there(const char *command, const char *what, const struct model_shape *s, int *exit_code)
+static bool has_sizes(const char *command, const char *what, const struct model_shape *s, int *exit_code)
 {
     bool text = s->family != MODEL_VIT,
          all_moe = s->experts && s->expert_ffn && (!s->moe_layers || s->moe_layers == s->layers);
@@ -522,8 +523,8 @@ static void list(struct lister *l)
     listed[l->s->family](l);
 }
 
-bool model_shaped(const char *command, const char *what, const struct model_shape *shape, struct model *m,
-                  int *exit_code)
+bool model_from_shape(const char *command, const char *what, const struct model_shape *shape, struct model *m,
+                      int *exit_code)
 {
     struct lister l = {.m = m, .s = &m->shape};
 
@@ -533,7 +534,7 @@ bool model_shaped(const char *command, const char *what, const struct model_shap
         return refused(command, what, exit_code, "the family of the model must be known for a shape: gpt, llama …");
     if (shape->family == MODEL_CONV)
         return refused(command, what, exit_code, "convolutional networks are known by name: --model resnet-50");
-    if (!sizes_in_bounds(command, what, shape, exit_code) || !sizes_are_there(command, what, shape, exit_code) ||
+    if (!sizes_in_bounds(command, what, shape, exit_code) || !has_sizes(command, what, shape, exit_code) ||
         !consistent(command, what, shape, exit_code))
         return false;
     complete(&m->shape);

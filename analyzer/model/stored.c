@@ -7,20 +7,20 @@
 /* A model of 10 000 experts in 100 layers has a million tensors of a few forms. */
 enum { TENSORS_MAX = 4000000, FORMS_MAX = 4000, NAME_BYTES_MAX = 1000, HEADERS_MAX = 1000000000 };
 
-struct stored *stored_new(void)
+struct model_stored *model_stored_new(void)
 {
-    struct stored *s = gs_realloc(NULL, 1, sizeof *s);
+    struct model_stored *s = arena_realloc(NULL, 1, sizeof *s);
 
     memset(s, 0, sizeof *s);
     return s;
 }
 
-void stored_free(struct stored *s)
+void model_stored_free(struct model_stored *s)
 {
-    gs_arena_free(&s->arena);
-    gs_map_free(&s->names);
-    gs_map_free(&s->forms_by);
-    gs_map_free(&s->patterns);
+    arena_free(&s->arena);
+    map_free(&s->names);
+    map_free(&s->forms_by);
+    map_free(&s->patterns);
     free(s->forms);
     free(s);
 }
@@ -28,17 +28,17 @@ void stored_free(struct stored *s)
 static uint64_t hash_bytes(const char *text, size_t n, uint64_t hash)
 {
     for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return gs_hash64(hash);
+    return map_hash(hash);
 }
 
 enum { SEED = 0x5bd1 };
 
-bool stored_has(const struct stored *s, const char *name, size_t length)
+bool model_stored_has(const struct model_stored *s, const char *name, size_t length)
 {
-    return gs_map_get(&s->names, hash_bytes(name, length, SEED)) != GS_MAP_NEW;
+    return map_get(&s->names, hash_bytes(name, length, SEED)) != MAP_NEW;
 }
 
-uint64_t stored_count(const struct stored *s)
+uint64_t model_stored_count(const struct model_stored *s)
 {
     return s->tensors;
 }
@@ -78,18 +78,19 @@ static uint64_t pattern_of(const char *name, size_t length, char out[NAME_BYTES_
     return layer;
 }
 
-static struct stored_form *form_of(struct stored *s, const char *pattern, const struct stored_tensor *t)
+static struct model_stored_form *form_of(struct model_stored *s, const char *pattern,
+                                         const struct model_stored_tensor *t)
 {
     const uint64_t key[] = {t->rank, t->first, t->second, t->elements, (uint64_t)(uintptr_t)t->type};
     const uint64_t of_pattern = hash_bytes(pattern, strlen(pattern), SEED);
-    uint32_t *at = gs_map_at(&s->forms_by, hash_bytes((const char *)key, sizeof key, of_pattern));
+    uint32_t *at = map_at(&s->forms_by, hash_bytes((const char *)key, sizeof key, of_pattern));
 
-    if (*at == GS_MAP_NEW) {
+    if (*at == MAP_NEW) {
         if (s->forms_n == FORMS_MAX) return NULL;
         *at = (uint32_t)s->forms_n;
-        uint32_t *first = gs_map_at(&s->patterns, of_pattern);
-        *GS_PUSH(s->forms, s->forms_n, s->forms_cap) = (struct stored_form){
-            .pattern = gs_arena_printf(&s->arena, "%s", pattern),
+        uint32_t *first = map_at(&s->patterns, of_pattern);
+        *ARENA_PUSH(s->forms, s->forms_n, s->forms_cap) = (struct model_stored_form){
+            .pattern = arena_printf(&s->arena, "%s", pattern),
             .type = t->type,
             .rank = t->rank,
             .first = t->first,
@@ -103,43 +104,47 @@ static struct stored_form *form_of(struct stored *s, const char *pattern, const 
     return &s->forms[*at];
 }
 
-const struct stored_form *stored_find(const struct stored *s, const char *pattern)
+const struct model_stored_form *model_stored_find(const struct model_stored *s, const char *pattern)
 {
-    uint32_t at = gs_map_get(&s->patterns, hash_bytes(pattern, strlen(pattern), SEED));
+    uint32_t at = map_get(&s->patterns, hash_bytes(pattern, strlen(pattern), SEED));
 
-    return at == GS_MAP_NEW ? NULL : &s->forms[at];
+    return at == MAP_NEW ? NULL : &s->forms[at];
 }
 
-bool stored_header(struct stored *s, const struct model_file *f, uint64_t bytes)
+bool model_stored_header(struct model_stored *s, const struct model_file *f, uint64_t bytes)
 {
     s->header_bytes += bytes; /* of at most 10000 files */
     return s->header_bytes <= HEADERS_MAX ||
-           model_bad(f, "and those before it have headers of more than %d bytes: no model that is known", HEADERS_MAX);
+           model_file_reject(f, "and those before it have headers of more than %d bytes: no model that is known",
+                             HEADERS_MAX);
 }
 
-bool stored_add(struct stored *s, const struct model_file *f, const struct stored_tensor *t)
+bool model_stored_add(struct model_stored *s, const struct model_file *f, const struct model_stored_tensor *t)
 {
     char pattern[NAME_BYTES_MAX + 1], clean[100], name[NAME_BYTES_MAX + 1];
     uint32_t *known;
     uint64_t layer;
 
     if (t->length > NAME_BYTES_MAX || memchr(t->name, 0, t->length))
-        return model_bad(f,
-                         t->length > NAME_BYTES_MAX
-                             ? "a tensor's name has %zu bytes, which is no name of a model's part"
-                             : "a tensor's name of %zu bytes has a NUL in it",
-                         t->length);
+        return model_file_reject(f,
+                                 t->length > NAME_BYTES_MAX
+                                     ? "a tensor's name has %zu bytes, which is no name of a model's part"
+                                     : "a tensor's name of %zu bytes has a NUL in it",
+                                 t->length);
     memcpy(name, t->name, t->length);
     name[t->length] = 0;
-    if (s->tensors == TENSORS_MAX) return model_bad(f, "has more than %d tensors: no model that is known", TENSORS_MAX);
-    known = gs_map_at(&s->names, hash_bytes(t->name, t->length, SEED));
-    if (*known != GS_MAP_NEW)
-        return model_bad(f, "has the tensor '%s' for a second time", term_clean(clean, sizeof clean, name, true));
+    if (s->tensors == TENSORS_MAX)
+        return model_file_reject(f, "has more than %d tensors: no model that is known", TENSORS_MAX);
+    known = map_at(&s->names, hash_bytes(t->name, t->length, SEED));
+    if (*known != MAP_NEW)
+        return model_file_reject(f, "has the tensor '%s' for a second time",
+                                 terminal_clean(clean, sizeof clean, name, true));
     *known = 0;
     s->tensors++;
     layer = pattern_of(t->name, t->length, pattern);
-    struct stored_form *form = form_of(s, pattern, t);
-    if (!form) return model_bad(f, "has more than %d tensors that differ in form: no model that is known", FORMS_MAX);
+    struct model_stored_form *form = form_of(s, pattern, t);
+    if (!form)
+        return model_file_reject(f, "has more than %d tensors that differ in form: no model that is known", FORMS_MAX);
     if (layer != UINT64_MAX) {
         if (layer >= s->layers) s->layers = layer + 1;
         form->layer_last = !form->count || layer > form->layer_last ? layer : form->layer_last;

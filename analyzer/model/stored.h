@@ -5,7 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/model/files.h"
 
-struct stored_form {
+struct model_stored_form {
     char *pattern; /* the name with numbers between dots as "*" */
     const char *type;
     unsigned rank;
@@ -13,18 +13,18 @@ struct stored_form {
     uint64_t count;
     uint64_t layer_first, layer_last; /* of those within layers */
     double bytes;                     /* of all */
-    enum tensor_role role;            /* stored_model.c, once a form: it reads the whole name many times */
+    enum model_tensor_role role;      /* stored_model.c, once a form: it reads the whole name many times */
     unsigned packing;                 /* parameters in a stored number, in parts; stored_model.c */
     bool by_columns;                  /* a packed matrix has more columns than are stored, not more rows */
-    uint32_t next;                    /* form of the same pattern; GS_MAP_NEW: none */
+    uint32_t next;                    /* form of the same pattern; MAP_NEW: none */
 };
 
-struct stored {
-    struct gs_arena arena;  /* patterns */
-    struct gs_map names;    /* hashes of names */
-    struct gs_map forms_by; /* hash of pattern and form → place */
-    struct gs_map patterns; /* hash of pattern → place of its first form */
-    struct stored_form *forms;
+struct model_stored {
+    struct arena arena;  /* patterns */
+    struct map names;    /* hashes of names */
+    struct map forms_by; /* hash of pattern and form → place */
+    struct map patterns; /* hash of pattern → place of its first form */
+    struct model_stored_form *forms;
     size_t forms_n, forms_cap;
     uint64_t tensors;
     uint64_t header_bytes; /* of all files */
@@ -32,6 +32,6 @@ struct stored {
 };
 
 /* The first form with this pattern; NULL: none. */
-const struct stored_form *stored_find(const struct stored *s, const char *pattern);
+const struct model_stored_form *model_stored_find(const struct model_stored *s, const char *pattern);
 
 #endif

@@ -17,17 +17,17 @@ static bool ends_with(const char *text, const char *ending)
 }
 
 /* The form whose name has `other` where this one has `ending`. */
-static const struct stored_form *sibling(const struct stored *s, const struct stored_form *t, const char *ending,
-                                         const char *other)
+static const struct model_stored_form *sibling(const struct model_stored *s, const struct model_stored_form *t,
+                                               const char *ending, const char *other)
 {
     char name[1100];
 
     if (!ends_with(t->pattern, ending)) return NULL;
     snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->pattern) - strlen(ending)), t->pattern, other);
-    return stored_find(s, name);
+    return model_stored_find(s, name);
 }
 
-static bool is_type(const struct stored_form *t, const char *type)
+static bool is_type(const struct model_stored_form *t, const char *type)
 {
     return t && strcmp(t->type, type) == 0;
 }
@@ -43,10 +43,11 @@ static unsigned of_bits(unsigned word, unsigned bits)
 }
 
 /* GPTQ packs along the rows, AWQ along the columns; the zero points, packed too, tell how many bits. */
-static unsigned of_qweight(const struct stored *s, const struct stored_form *t, unsigned bits, bool *by_columns)
+static unsigned of_qweight(const struct model_stored *s, const struct model_stored_form *t, unsigned bits,
+                           bool *by_columns)
 {
-    const struct stored_form *zeros = sibling(s, t, ".qweight", ".qzeros");
-    const struct stored_form *scales = sibling(s, t, ".qweight", ".scales");
+    const struct model_stored_form *zeros = sibling(s, t, ".qweight", ".qzeros");
+    const struct model_stored_form *scales = sibling(s, t, ".qweight", ".scales");
 
     *by_columns = scales && scales->second != t->second;
     if (zeros && scales && scales->second && zeros->second <= scales->second)
@@ -55,7 +56,8 @@ static unsigned of_qweight(const struct stored *s, const struct stored_form *t, 
 }
 
 /* PLAIN where it is not packed; 0: it is, and nobody says how. */
-static unsigned unpacking(const struct stored *s, const struct stored_form *t, unsigned bits, bool *by_columns)
+static unsigned unpacking(const struct model_stored *s, const struct model_stored_form *t, unsigned bits,
+                          bool *by_columns)
 {
     *by_columns = true;
     if (is_type(t, "I32") && ends_with(t->pattern, ".qweight")) return of_qweight(s, t, bits, by_columns);
@@ -71,7 +73,7 @@ static unsigned unpacking(const struct stored *s, const struct stored_form *t, u
 
 /* ---------------------------------------------------------------- what is no parameter */
 
-static bool is_companion(const struct stored *s, const struct stored_form *t)
+static bool is_companion(const struct model_stored *s, const struct model_stored_form *t)
 {
     static const char *const endings[] = {
         ".absmax",
@@ -136,7 +138,7 @@ static bool has_any(const char *name, const char *words)
 }
 
 static const struct {
-    enum tensor_role role;
+    enum model_tensor_role role;
     const char *words; /* any of them in the name, small letters */
     unsigned rank_from, rank_to;
 } roles[] = {
@@ -157,7 +159,7 @@ static const struct {
     {TENSOR_MLP, "mlp|ffn|feed_forward|fc1|fc2|intermediate|output.dense|gate_proj|up_proj|down_proj|dense_h_to", 2, 9},
 };
 
-static enum tensor_role role_named(const char *pattern, unsigned rank, bool but_bias)
+static enum model_tensor_role role_named(const char *pattern, unsigned rank, bool but_bias)
 {
     char name[1100];
     size_t n = 0;
@@ -173,7 +175,7 @@ static enum tensor_role role_named(const char *pattern, unsigned rank, bool but_
     return rank == 4 ? TENSOR_CONV : TENSOR_OTHER;
 }
 
-static enum tensor_place place_of(const char *pattern, enum tensor_role role)
+static enum model_tensor_place place_of(const char *pattern, enum model_tensor_role role)
 {
     if (strchr(pattern, '*')) return TENSOR_IN_LAYER;
     return role == TENSOR_EMBEDDING || strstr(pattern, "embed") || strstr(pattern, "embd") ? TENSOR_BEFORE
@@ -182,11 +184,11 @@ static enum tensor_place place_of(const char *pattern, enum tensor_role role)
 
 /* ---------------------------------------------------------------- names */
 
-/* Names that all the world's models have for the same, as model_shaped calls it. The first whose words end the
+/* Names that all the world's models have for the same, as model_from_shape calls it. The first whose words end the
  * name (without ".weight" and what stands for packing) and whose role fits. */
 static const struct {
     const char *name;
-    enum tensor_role role;
+    enum model_tensor_role role;
     const char *endings;
 } plain_names[] = {
     {"q_proj", TENSOR_ATTENTION, ".q_proj|.attn_q|.query|.q_lin|.wq"},
@@ -225,7 +227,7 @@ static bool ends_with_any(const char *text, size_t n, const char *words)
     return false;
 }
 
-static const char *plain_name(const char *pattern, enum tensor_role role)
+static const char *plain_name(const char *pattern, enum model_tensor_role role)
 {
     static const char *const tails[] = {".weight", ".qweight", ".weight_packed", "_blocks",
                                         "_weight", ".bias",    "_bias"};
@@ -245,7 +247,7 @@ static const char *plain_name(const char *pattern, enum tensor_role role)
 /* That of the matrix that it is added to. */
 static const char *plain_name_of_bias(const char *pattern)
 {
-    static const enum tensor_role of[] = {TENSOR_ATTENTION, TENSOR_MLP, TENSOR_HEAD};
+    static const enum model_tensor_role of[] = {TENSOR_ATTENTION, TENSOR_MLP, TENSOR_HEAD};
 
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (plain_name(pattern, of[i])) return plain_name(pattern, of[i]);
@@ -253,7 +255,7 @@ static const char *plain_name_of_bias(const char *pattern)
 }
 
 /* The end of a long name says more than its beginning. */
-static void name_of(const char *pattern, enum tensor_role role, char out[80])
+static void name_of(const char *pattern, enum model_tensor_role role, char out[80])
 {
     const char *plain = role == TENSOR_BIAS ? plain_name_of_bias(pattern) : plain_name(pattern, role);
     char clean[1100];
@@ -263,7 +265,7 @@ static void name_of(const char *pattern, enum tensor_role role, char out[80])
         snprintf(out, 80, "%s%s", plain, role == TENSOR_BIAS ? " bias" : "");
         return;
     }
-    term_clean(clean, sizeof clean, pattern, true);
+    terminal_clean(clean, sizeof clean, pattern, true);
     n = strlen(clean);
     const char *from = n <= 76 ? clean : clean + n - 76;
     while (from > clean && ((unsigned char)*from & 0xc0) == 0x80) from++;
@@ -273,7 +275,7 @@ static void name_of(const char *pattern, enum tensor_role role, char out[80])
 /* ---------------------------------------------------------------- the model */
 
 /* Which layers have it: see struct model_tensor. */
-static void place_in_layers(struct model_tensor *row, const struct stored *s, const struct stored_form *t,
+static void place_in_layers(struct model_tensor *row, const struct model_stored *s, const struct model_stored_form *t,
                             bool two_stacks)
 {
     const uint64_t span = t->layer_last - t->layer_first + 1;
@@ -290,9 +292,9 @@ static void place_in_layers(struct model_tensor *row, const struct stored *s, co
 }
 
 /* GPT-2's matrices are stored as they are multiplied from the right: inputs are the rows (transformers' Conv1D). */
-static bool is_transposed(const struct stored *s, const struct stored_form *t)
+static bool is_transposed(const struct model_stored *s, const struct model_stored_form *t)
 {
-    const struct stored_form *c_attn = sibling(s, t, "mlp.c_fc.weight", "attn.c_attn.weight");
+    const struct model_stored_form *c_attn = sibling(s, t, "mlp.c_fc.weight", "attn.c_attn.weight");
 
     if (!c_attn) c_attn = sibling(s, t, "mlp.c_proj.weight", "attn.c_attn.weight");
     if (!c_attn) c_attn = sibling(s, t, "attn.c_proj.weight", "attn.c_attn.weight");
@@ -300,13 +302,13 @@ static bool is_transposed(const struct stored *s, const struct stored_form *t)
     return c_attn && t->rank == 2 && c_attn->rank == 2 && c_attn->second > c_attn->first;
 }
 
-static bool add_form(struct model *m, const struct stored *s, const struct stored_hints *hints,
-                     const struct stored_form *t)
+static bool add_form(struct model *m, const struct model_stored *s, const struct model_stored_hints *hints,
+                     const struct model_stored_form *t)
 {
     const unsigned parts = t->packing;
     const bool stack = t->rank >= 3 && (strstr(t->pattern, "expert") || strstr(t->pattern, "_exps"));
     uint64_t rows = t->first, count = t->count, each = t->elements;
-    const enum tensor_role role = t->role;
+    const enum model_tensor_role role = t->role;
     char name[80];
 
     if (each == 0) return true;
@@ -360,7 +362,7 @@ static void types_of(struct type_bytes *types, size_t n, char *out, size_t size)
     if (n > 3 && at < size) snprintf(out + at, size - at, " + …");
 }
 
-static void add_type(struct type_bytes types[64], size_t *n, const struct stored_form *t)
+static void add_type(struct type_bytes types[64], size_t *n, const struct model_stored_form *t)
 {
     size_t i = 0;
 
@@ -371,8 +373,8 @@ static void add_type(struct type_bytes types[64], size_t *n, const struct stored
 }
 
 /* The output layer is the embedding, and is stored once more. */
-static bool stored_twice(const struct stored *s, const struct stored_form *forms, const struct stored_hints *hints,
-                         const struct stored_form *t)
+static bool stored_twice(const struct model_stored *s, const struct model_stored_form *forms,
+                         const struct model_stored_hints *hints, const struct model_stored_form *t)
 {
     if (!hints->shape || !hints->shape->tied || !ends_with(t->pattern, "lm_head.weight")) return false;
     for (size_t i = 0; i < s->forms_n; i++)
@@ -381,13 +383,13 @@ static bool stored_twice(const struct stored *s, const struct stored_form *forms
 }
 
 /* Layers by their numbers, vocabulary and hidden size by the only table of tokens. */
-static void guess_shape(const struct stored *s, struct model_shape *shape)
+static void guess_shape(const struct model_stored *s, struct model_shape *shape)
 {
-    const struct stored_form *table = NULL;
+    const struct model_stored_form *table = NULL;
 
     *shape = (struct model_shape){.family = MODEL_UNKNOWN, .layers = s->layers};
     for (size_t i = 0; i < s->forms_n; i++) {
-        const struct stored_form *t = &s->forms[i];
+        const struct model_stored_form *t = &s->forms[i];
         if (t->rank == 2 && (ends_with(t->pattern, "embed_tokens.weight") || ends_with(t->pattern, "wte.weight") ||
                              ends_with(t->pattern, "word_embeddings.weight") ||
                              ends_with(t->pattern, "embed_in.weight") || ends_with(t->pattern, "token_embd.weight"))) {
@@ -419,20 +421,20 @@ static void say_what_is_counted(struct model *m, uint64_t packed, uint64_t unkno
 
 /* A matrix that is Q4_K in some layers and Q6_K in others is one matrix of the layer: what is said of the first
  * form holds for all. The place of the form that speaks for `i`. */
-static size_t speaker(const struct stored *s, size_t i)
+static size_t speaker(const struct model_stored *s, size_t i)
 {
-    const struct stored_form *t = &s->forms[i];
+    const struct model_stored_form *t = &s->forms[i];
     size_t first = i;
 
-    for (const struct stored_form *o = stored_find(s, t->pattern); o;
-         o = o->next == GS_MAP_NEW ? NULL : &s->forms[o->next])
+    for (const struct model_stored_form *o = model_stored_find(s, t->pattern); o;
+         o = o->next == MAP_NEW ? NULL : &s->forms[o->next])
         if (o->rank == t->rank && o->first == t->first && o->second == t->second && o->elements == t->elements &&
             (size_t)(o - s->forms) < first)
             first = (size_t)(o - s->forms);
     return first;
 }
 
-static void join(struct stored_form *to, const struct stored_form *t)
+static void join(struct model_stored_form *to, const struct model_stored_form *t)
 {
     to->count += t->count;
     to->bytes += t->bytes;
@@ -448,11 +450,11 @@ struct sorting {
 };
 
 /* Takes the forms that are parameters as they come; `forms` is a copy that may be changed. */
-static bool add_forms(const struct stored *s, struct stored_form *forms, const struct stored_hints *hints,
-                      struct sorting *sorting, struct model *m)
+static bool add_forms(const struct model_stored *s, struct model_stored_form *forms,
+                      const struct model_stored_hints *hints, struct sorting *sorting, struct model *m)
 {
     for (size_t i = 0; i < s->forms_n; i++) {
-        const struct stored_form *t = &s->forms[i];
+        const struct model_stored_form *t = &s->forms[i];
         bool by_columns;
         unsigned parts = unpacking(s, t, hints->bits, &by_columns);
         m->stored_bytes += t->bytes;
@@ -478,16 +480,17 @@ static bool add_forms(const struct stored *s, struct stored_form *forms, const s
 }
 
 /* The projections of a Mamba's mixer, some of which are called as attention's are. */
-static bool is_of_mixer(const struct stored_form *t, const struct stored_hints *hints)
+static bool is_of_mixer(const struct model_stored_form *t, const struct model_stored_hints *hints)
 {
     return hints->shape && hints->shape->family == MODEL_MAMBA && t->rank == 2 && strstr(t->pattern, ".mixer.") &&
            ends_with(t->pattern, "_proj.weight");
 }
 
-bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints, struct model *m)
+bool model_build_stored(const struct model_stored *s, const struct model_file *f,
+                        const struct model_stored_hints *hints, struct model *m)
 {
     struct sorting sorting = {.types_n = 0};
-    struct stored_form *forms = gs_realloc(NULL, s->forms_n, sizeof *forms);
+    struct model_stored_form *forms = arena_realloc(NULL, s->forms_n, sizeof *forms);
     bool ok;
 
     if (s->forms_n) memcpy(forms, s->forms, s->forms_n * sizeof *forms);
@@ -495,8 +498,8 @@ bool stored_model(const struct stored *s, const struct model_file *f, const stru
         forms[i].role = is_of_mixer(&forms[i], hints) ? TENSOR_MLP : role_named(forms[i].pattern, forms[i].rank, false);
     ok = add_forms(s, forms, hints, &sorting, m);
     free(forms);
-    if (!ok) return model_bad(f, "has more than 1e15 parameters");
-    if (m->params == 0) return model_bad(f, "holds no parameters");
+    if (!ok) return model_file_reject(f, "has more than 1e15 parameters");
+    if (m->params == 0) return model_file_reject(f, "holds no parameters");
     types_of(sorting.types, sorting.types_n, m->stored_as, sizeof m->stored_as);
     if (hints->shape)
         m->shape = *hints->shape;

@@ -25,7 +25,7 @@ struct group {
     size_t shown;       /* the row to report: PyTorch's, else the last */
     unsigned failures;
     bool fatal, handled, device_failed, tensor_failed, captured, capped;
-    enum gs_oom_outcome outcome;
+    enum result_oom_outcome outcome;
     int64_t free, total, device_requested; /* the last: the most that CUDA was asked for */
     size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
 };
@@ -34,23 +34,23 @@ struct capture {
     size_t group;
     int64_t device_live, reserved, largest, turned_ns, once_ns, entered_ns;
     uint32_t largest_stack;
-    enum gs_series_layer layer;
-    uint32_t series; /* GS_NONE: nothing was ever live there */
+    enum run_series_layer layer;
+    uint32_t series; /* RUN_NONE: nothing was ever live there */
     double turnover;
     int64_t live_bytes, allocated_bytes; /* the latter: over the whole run until then */
     uint64_t allocations;                /* likewise */
-    struct gs_oom_live *live;
+    struct oom_live *live;
     size_t live_n, live_cap;
-    struct gs_heap_map map;
-    struct gs_by_owner *by_owner;
+    struct allocator_heap_map map;
+    struct result_by_owner *by_owner;
     size_t by_owner_n;
-    struct gs_taken *taken;
+    struct oom_taken *taken;
     size_t taken_n;
-    struct gs_oom_after after;
+    struct oom_after after;
     int64_t backward_ns;
-    struct gs_oom_earlier trials;
-    struct gs_oom_failed_pass failed_pass;
-    struct gs_oom_window window; /* of what failed here */
+    struct oom_earlier trials;
+    struct oom_failed_pass failed_pass;
+    struct oom_window window; /* of what failed here */
 };
 
 struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
@@ -60,24 +60,24 @@ struct come { /* by stack of the innermost Python frame: how often it allocated,
     int64_t last_ns;
 };
 
-struct gs_ooms {
-    struct gs_builder *b;
+struct oom_failures {
+    struct site_builder *b;
     uint32_t *come_of; /* by location: its line in `come`, plus 1 */
     size_t come_of_cap;
-    struct gs_oom_history *history; /* by location */
+    struct oom_history *history; /* by location */
     size_t history_cap;
     struct come *come;
     size_t come_cap;
     uint32_t last_line; /* the one that allocated last, plus 1 */
-    const struct gs_oom *rows;
+    const struct run_oom *rows;
     size_t rows_n;
     struct group *groups;
     size_t groups_n, groups_cap;
-    uint32_t *group_of; /* by row: the group that it ends and that wants a capture, else GS_NONE */
+    uint32_t *group_of; /* by row: the group that it ends and that wants a capture, else RUN_NONE */
     struct capture captures[CAPTURES];
     size_t captures_n;
-    struct gs_oom_passes passes;
-    struct gs_oom_trials trials;
+    struct oom_passes passes;
+    struct oom_trials trials;
     struct capture *latest; /* of the process now replayed, retries aside; NULL none yet */
     int64_t reserved[128];  /* by device, of the process now replayed */
 };
@@ -88,18 +88,18 @@ struct gs_ooms {
 /* Does PyTorch's failure come of CUDA's? PyTorch asks CUDA for at least what it was asked for
  * itself, but piece by piece where it maps memory; both are within one call, so of one line of
  * Python; and if CUDA's was made good and PyTorch's never was, they are two. */
-static bool reports(const struct gs_run *run, const struct gs_oom *tensor, const struct gs_oom *device)
+static bool reports(const struct run *run, const struct run_oom *tensor, const struct run_oom *device)
 {
-    uint32_t theirs = gs_stack_python(run, tensor->stack);
-    uint32_t cudas = gs_stack_python(run, device->stack);
+    uint32_t theirs = run_stack_python(run, tensor->stack);
+    uint32_t cudas = run_stack_python(run, device->stack);
     return (device->requested_bytes >= tensor->requested_bytes || device->space == GS_SPACE_VMM) &&
-           (device->fatal || !tensor->fatal) && (theirs == cudas || theirs == GS_NONE || cudas == GS_NONE);
+           (device->fatal || !tensor->fatal) && (theirs == cudas || theirs == RUN_NONE || cudas == RUN_NONE);
 }
 
 /* PyTorch asks twice before it reports: the row before the report is the second time. */
-static bool is_reported_next(const struct gs_ooms *o, size_t index)
+static bool is_reported_next(const struct oom_failures *o, size_t index)
 {
-    const struct gs_oom *row = &o->rows[index];
+    const struct run_oom *row = &o->rows[index];
     for (size_t i = index + 1; i < o->rows_n; i++) {
         if (o->rows[i].process == row->process && o->rows[i].thread == row->thread) {
             return o->rows[i].layer == GS_LAYER_TENSOR && reports(o->b->run, &o->rows[i], row);
@@ -108,9 +108,9 @@ static bool is_reported_next(const struct gs_ooms *o, size_t index)
     return false;
 }
 
-static bool belongs(const struct gs_ooms *o, const struct group *g, size_t index)
+static bool belongs(const struct oom_failures *o, const struct group *g, size_t index)
 {
-    const struct gs_oom *last = &o->rows[g->last], *row = &o->rows[index];
+    const struct run_oom *last = &o->rows[g->last], *row = &o->rows[index];
     return !g->tensor_failed && last->process == row->process && last->device == row->device &&
            row->time_ns - last->time_ns < group_ns &&
            (row->layer == GS_LAYER_TENSOR
@@ -118,7 +118,7 @@ static bool belongs(const struct gs_ooms *o, const struct group *g, size_t index
                 : row->requested_bytes == last->requested_bytes && (last->fatal || is_reported_next(o, index)));
 }
 
-static void join(struct group *g, const struct gs_oom *row, size_t index)
+static void join(struct group *g, const struct run_oom *row, size_t index)
 {
     bool tensor = row->layer != GS_LAYER_DEVICE;
     g->last = index;
@@ -130,39 +130,39 @@ static void join(struct group *g, const struct gs_oom *row, size_t index)
     g->tensor_failed = g->tensor_failed || tensor;
     g->device_requested =
         !tensor && row->requested_bytes > g->device_requested ? row->requested_bytes : g->device_requested;
-    g->free = row->free_bytes != GS_UNKNOWN ? row->free_bytes : g->free;
-    g->total = row->total_bytes != GS_UNKNOWN ? row->total_bytes : g->total;
-    g->placed = g->failures == 1 || row->stack != GS_NONE ? index : g->placed;
+    g->free = row->free_bytes != RUN_UNKNOWN ? row->free_bytes : g->free;
+    g->total = row->total_bytes != RUN_UNKNOWN ? row->total_bytes : g->total;
+    g->placed = g->failures == 1 || row->stack != RUN_NONE ? index : g->placed;
 }
 
-static void make_groups(struct gs_ooms *o)
+static void make_groups(struct oom_failures *o)
 {
-    struct gs_map open = {0}; /* process, thread → group */
+    struct map open = {0}; /* process, thread → group */
     for (size_t i = 0; i < o->rows_n; i++) {
-        const struct gs_oom *row = &o->rows[i];
+        const struct run_oom *row = &o->rows[i];
         if (o->b->options->by_device && row->device >= 0 && row->device != o->b->options->device) {
             continue;
         }
-        uint32_t *at = gs_map_at(&open, (uint64_t)row->process << 32 | row->thread);
-        if (*at == GS_MAP_NEW || !belongs(o, &o->groups[*at], i)) {
+        uint32_t *at = map_at(&open, (uint64_t)row->process << 32 | row->thread);
+        if (*at == MAP_NEW || !belongs(o, &o->groups[*at], i)) {
             *at = (uint32_t)o->groups_n;
-            *GS_PUSH(o->groups, o->groups_n, o->groups_cap) =
-                (struct group){.first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN};
+            *ARENA_PUSH(o->groups, o->groups_n, o->groups_cap) =
+                (struct group){.first = i, .free = RUN_UNKNOWN, .total = RUN_UNKNOWN};
         }
         join(&o->groups[*at], row, i);
     }
-    gs_map_free(&open);
+    map_free(&open);
 }
 
 /* The last ones matter most: they ended the run. */
-static void choose_captures(struct gs_ooms *o)
+static void choose_captures(struct oom_failures *o)
 {
     for (int fatal = 1; fatal >= 0; fatal--) {
         for (size_t i = o->groups_n; i-- > 0 && o->captures_n < CAPTURES;) {
             if (o->groups[i].fatal == (bool)fatal) {
                 o->captures[o->captures_n].group = i;
                 /* until the replay comes by, which it may never do in a damaged recording */
-                o->captures[o->captures_n].series = GS_NONE;
+                o->captures[o->captures_n].series = RUN_NONE;
                 o->group_of[o->groups[i].last] = (uint32_t)o->captures_n++;
             }
         }
@@ -172,15 +172,15 @@ static void choose_captures(struct gs_ooms *o)
 /* --- what was live -------------------------------------------------------------------------------
  */
 
-static uint32_t find_series(const struct gs_run *run, uint32_t process, int device, enum gs_series_layer layer)
+static uint32_t find_series(const struct run *run, uint32_t process, int device, enum run_series_layer layer)
 {
-    for (size_t i = 0; i < gs_run_serieses(run); i++) {
-        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
+    for (size_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *s = run_series(run, (uint32_t)i);
         if (s->process == process && s->device == device && s->layer == layer) {
             return (uint32_t)i;
         }
     }
-    return GS_NONE;
+    return RUN_NONE;
 }
 
 struct span { /* of the live blocks of a location: the first and the last allocation, the smallest and the largest */
@@ -190,76 +190,77 @@ struct span { /* of the live blocks of a location: the first and the last alloca
 
 struct ranges {
     int device;
-    const struct gs_oom_history *history; /* by location */
+    const struct oom_history *history; /* by location */
     size_t history_n;
     struct span *spans; /* by location */
     size_t spans_cap;
-    struct gs_range *segments, *blocks;
+    struct allocator_range *segments, *blocks;
     size_t segments_n, segments_cap, blocks_n, blocks_cap;
     int64_t largest;
     uint32_t largest_stack;
-    struct gs_map index; /* location, space → taken */
-    struct gs_taken *taken;
+    struct map index; /* location, space → taken */
+    struct oom_taken *taken;
     size_t taken_n, taken_cap;
 };
 
-static void take(struct ranges *r, const struct gs_lifetime *life)
+static void take(struct ranges *r, const struct run_lifetime *life)
 {
-    uint32_t *at = gs_map_at(&r->index, (uint64_t)life->location << 8 | life->space);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&r->index, (uint64_t)life->location << 8 | life->space);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)r->taken_n;
-        *GS_PUSH(r->taken, r->taken_n, r->taken_cap) =
-            (struct gs_taken){.location = life->location, .stack = life->stack, .space = life->space};
+        *ARENA_PUSH(r->taken, r->taken_n, r->taken_cap) =
+            (struct oom_taken){.location = life->location, .stack = life->stack, .space = life->space};
     }
-    struct gs_taken *t = &r->taken[*at];
-    t->bytes = gs_add(t->bytes, life->bytes);
+    struct oom_taken *t = &r->taken[*at];
+    t->bytes = arena_add_capped(t->bytes, life->bytes);
     t->count++;
 }
 
-static void gather(void *self, const struct gs_lifetime *life)
+static void gather(void *self, const struct run_lifetime *life)
 {
     struct ranges *r = self;
-    struct span *span = GS_REACH(r->spans, life->location, r->spans_cap);
+    struct span *span = SITE_REACH(r->spans, life->location, r->spans_cap);
     span->first_ns = span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
-    span->ranks += life->location < r->history_n ? gs_oom_history_rank(&r->history[life->location], life->alloc_ns) : 0;
+    span->ranks += life->location < r->history_n ? oom_history_rank(&r->history[life->location], life->alloc_ns) : 0;
     span->least = !span->most || life->bytes < span->least ? life->bytes : span->least;
     span->most = life->bytes > span->most ? life->bytes : span->most;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_SHARED;
     if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE)) {
         return;
     }
-    struct gs_range range = {life->address, life->bytes};
+    struct allocator_range range = {life->address, life->bytes};
     if (device) {
         take(r, life);
         if (life->space != GS_SPACE_VMM) { /* its address is a handle */
-            *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
+            *ARENA_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
         }
         if (life->bytes > r->largest) {
             r->largest = life->bytes;
             r->largest_stack = life->stack;
         }
     } else {
-        *GS_PUSH(r->blocks, r->blocks_n, r->blocks_cap) = range;
+        *ARENA_PUSH(r->blocks, r->blocks_n, r->blocks_cap) = range;
     }
 }
 
 static int lower(const void *a, const void *b)
 {
-    const struct gs_range *x = a, *y = b;
+    const struct allocator_range *x = a, *y = b;
     return x->address < y->address ? -1 : x->address > y->address;
 }
 
 /* Physical memory is where it was mapped. What was mapped end to end is one segment: an expandable
  * segment's blocks lie across its pieces. */
-static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, struct ranges *r)
+static void gather_mappings(const struct run *run, const struct run_oom *oom, struct ranges *r)
 {
     size_t n, first = r->segments_n;
-    const struct gs_mapping *m = gs_run_mappings(run, &n);
+    const struct run_mapping *m = run_mappings(run, &n);
     for (size_t i = 0; i < n; i++) {
         if (m[i].process == oom->process && m[i].device == r->device && m[i].map_ns <= oom->time_ns &&
             m[i].unmap_ns > oom->time_ns) {
-            *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = (struct gs_range){m[i].address, m[i].bytes};
+            *ARENA_PUSH(r->segments, r->segments_n, r->segments_cap) =
+                (struct allocator_range){m[i].address, m[i].bytes};
         }
     }
     if (r->segments_n - first < 2) {
@@ -268,9 +269,9 @@ static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, 
     qsort(r->segments + first, r->segments_n - first, sizeof *r->segments, lower);
     size_t last = first;
     for (size_t i = first + 1; i < r->segments_n; i++) {
-        struct gs_range *to = &r->segments[last];
+        struct allocator_range *to = &r->segments[last];
         if (to->address + (uint64_t)to->bytes == r->segments[i].address) {
-            to->bytes = gs_add(to->bytes, r->segments[i].bytes);
+            to->bytes = arena_add_capped(to->bytes, r->segments[i].bytes);
         } else {
             r->segments[++last] = r->segments[i];
         }
@@ -278,48 +279,48 @@ static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, 
     r->segments_n = last + 1;
 }
 
-static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
+static void capture_map(struct oom_failures *o, struct capture *c, const struct run_oom *oom)
 {
     struct ranges r = {
-        .device = oom->device, .history = o->history, .history_n = o->history_cap, .largest_stack = GS_NONE};
-    gs_run_live(o->b->run, gather, &r);
+        .device = oom->device, .history = o->history, .history_n = o->history_cap, .largest_stack = RUN_NONE};
+    run_each_live(o->b->run, gather, &r);
     gather_mappings(o->b->run, oom, &r);
     c->largest = r.largest;
     c->largest_stack = r.largest_stack;
     if (r.blocks_n) {
-        c->map = gs_heap_map_of(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
+        c->map = allocator_heap_map(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
     }
     for (size_t i = 0; i < c->live_n; i++) {
-        struct span *span = GS_REACH(r.spans, c->live[i].location, r.spans_cap);
+        struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
         c->live[i].last_ns = span->last_ns;
-        const struct gs_oom_history *history = GS_REACH(o->history, c->live[i].location, o->history_cap);
-        c->live[i].first_rank = gs_oom_history_rank(history, span->first_ns);
-        c->live[i].last_rank = gs_oom_history_rank(history, span->last_ns);
+        const struct oom_history *history = SITE_REACH(o->history, c->live[i].location, o->history_cap);
+        c->live[i].first_rank = oom_history_rank(history, span->first_ns);
+        c->live[i].last_rank = oom_history_rank(history, span->last_ns);
         c->live[i].mean_rank = span->ranks / (double)c->live[i].count;
         c->live[i].least = span->least;
         c->live[i].most = span->most;
     }
     c->taken_n = r.taken_n;
-    c->taken = gs_arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
+    c->taken = arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
     if (r.taken_n) {
         memcpy(c->taken, r.taken, r.taken_n * sizeof *c->taken);
     }
     free(r.segments);
     free(r.blocks);
     free(r.taken);
-    gs_map_free(&r.index);
+    map_free(&r.index);
     free(r.spans);
 }
 
-static void capture_live(struct gs_ooms *o, struct capture *c)
+static void capture_live(struct oom_failures *o, struct capture *c)
 {
-    const struct gs_run *run = o->b->run;
-    for (size_t i = 0; i < gs_run_locations(run); i++) {
-        const struct gs_location *l = gs_run_location(run, (uint32_t)i);
+    const struct run *run = o->b->run;
+    for (size_t i = 0; i < run_location_count(run); i++) {
+        const struct run_location *l = run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
-            const struct gs_oom_history *history = GS_REACH(o->history, i, o->history_cap);
-            *GS_PUSH(c->live, c->live_n, c->live_cap) = (struct gs_oom_live){.location = (uint32_t)i,
+            const struct oom_history *history = SITE_REACH(o->history, i, o->history_cap);
+            *ARENA_PUSH(c->live, c->live_n, c->live_cap) = (struct oom_live){.location = (uint32_t)i,
                                                                              .bytes = l->live_bytes,
                                                                              .count = l->live_count,
                                                                              .begun_ns = history->first_ns,
@@ -328,75 +329,75 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
     }
 }
 
-static void capture_passes(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
+static void capture_passes(struct oom_failures *o, struct capture *c, const struct run_oom *oom)
 {
     c->backward_ns = o->passes.backward_ns;
     c->window =
-        (struct gs_oom_window){.from_ns = c->backward_ns == GS_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
+        (struct oom_window){.from_ns = c->backward_ns == RUN_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
     if (o->latest && o->latest->after.thread == oom->thread) {
         c->window.previous = &o->latest->window;
         c->window.from_ns = c->window.from_ns > o->latest->window.to_ns ? c->window.from_ns : o->latest->window.to_ns;
     }
-    c->failed_pass = gs_oom_failed_held(o->b->run, c->window.previous, oom->device);
-    c->trials = gs_oom_trials_held(&o->trials, o->b->run, oom->device);
+    c->failed_pass = oom_failed_held(o->b->run, c->window.previous, oom->device);
+    c->trials = oom_trials_held(&o->trials, o->b->run, oom->device);
     for (size_t i = 0; i < c->live_n; i++) {
-        c->live[i].freed_in_backward = *GS_REACH(o->passes.freed, c->live[i].location, o->passes.freed_cap) > 0;
+        c->live[i].freed_in_backward = *SITE_REACH(o->passes.freed, c->live[i].location, o->passes.freed_cap) > 0;
     }
 }
 
 /* How often the lines come by: only where somebody will ask, after a failure. */
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void failures_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_ooms *o = self;
-    uint32_t *at = GS_REACH(o->come_of, life->location, o->come_of_cap);
+    struct oom_failures *o = self;
+    uint32_t *at = SITE_REACH(o->come_of, life->location, o->come_of_cap);
     (void)series;
     if (!*at) {
-        uint32_t line = gs_stack_python(o->b->run, life->stack);
-        *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
+        uint32_t line = run_stack_python(o->b->run, life->stack);
+        *at = (line != RUN_NONE ? line : (uint32_t)run_stack_count(o->b->run)) + 1;
     }
-    struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);
-    gs_oom_history_add(GS_REACH(o->history, life->location, o->history_cap), life->alloc_ns);
+    struct come *c = SITE_REACH(o->come, *at - 1, o->come_cap);
+    oom_history_add(SITE_REACH(o->history, life->location, o->history_cap), life->alloc_ns);
     if (o->latest) {
-        gs_oom_after_alloc(&o->latest->after, life, *at - 1);
+        oom_after_add_alloc(&o->latest->after, life, *at - 1);
     }
-    gs_oom_trials_alloc(&o->trials, o->b->run, life, gs_oom_passes_alloc(&o->passes, o->b->run, life));
+    oom_trials_add_alloc(&o->trials, o->b->run, life, oom_passes_add_alloc(&o->passes, o->b->run, life));
     c->times += o->last_line != *at; /* what a line makes in one go is one time */
     o->last_line = *at;
     c->last_ns = life->alloc_ns;
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void failures_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_ooms *o = self;
+    struct oom_failures *o = self;
     (void)series;
-    gs_oom_passes_free(&o->passes, o->b->run, life);
+    oom_passes_add_free(&o->passes, o->b->run, life);
 }
 
 /* Layers that a script calls one by one come by as often as a model has layers; a line where data enters is a loop's
  * sooner. */
 enum { ENTERED = 3, AGAIN = 8, LAYERS = 64 };
 
-static void look_for_inputs(struct gs_ooms *o)
+static void find_inputs(struct oom_failures *o)
 {
-    for (size_t i = 0; i < gs_run_locations(o->b->run) && i < o->come_of_cap; i++) {
+    for (size_t i = 0; i < run_location_count(o->b->run) && i < o->come_of_cap; i++) {
         struct come *line = o->come_of[i] ? &o->come[o->come_of[i] - 1] : NULL;
         if (line && line->times >= ENTERED && line->times < LAYERS && !line->enters) {
-            line->enters = gs_oom_enters(o->b->run, gs_run_location(o->b->run, (uint32_t)i)->stack);
+            line->enters = oom_enters_device(o->b->run, run_location(o->b->run, (uint32_t)i)->stack);
         }
     }
 }
 
 /* What came by again outside of all passes, and what inside of one came by but once. */
-static void capture_lines(struct gs_ooms *o, struct capture *c)
+static void capture_lines(struct oom_failures *o, struct capture *c)
 {
-    c->turned_ns = c->once_ns = c->entered_ns = GS_UNKNOWN;
-    look_for_inputs(o);
-    for (size_t i = 0; i < o->come_cap && i < gs_run_stacks(o->b->run); i++) {
+    c->turned_ns = c->once_ns = c->entered_ns = RUN_UNKNOWN;
+    find_inputs(o);
+    for (size_t i = 0; i < o->come_cap && i < run_stack_count(o->b->run); i++) {
         struct come *line = &o->come[i];
         if (line->times && !line->looked) {
             line->looked = true;
-            line->in_pass = gs_oom_in_pass(o->b->run, (uint32_t)i);
-            line->lazy = line->in_pass && gs_oom_lazy(o->b->run, (uint32_t)i);
+            line->in_pass = oom_is_in_pass(o->b->run, (uint32_t)i);
+            line->lazy = line->in_pass && oom_is_lazy(o->b->run, (uint32_t)i);
         }
         if (line->enters && !line->in_pass && line->times >= ENTERED && line->last_ns > c->entered_ns) {
             c->entered_ns = line->last_ns;
@@ -418,37 +419,37 @@ static bool failed(const struct group *g)
 
 /* What fails is the next to look at. The same line again: whoever caught the first came by once
  * more. */
-static void begin_after(struct gs_ooms *o, struct capture *c)
+static void begin_after(struct oom_failures *o, struct capture *c)
 {
     if (!failed(&o->groups[c->group])) {
         return;
     }
-    gs_oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->after);
-    if (o->latest && o->latest->after.failed != GS_NONE && o->latest->after.failed == c->after.failed &&
+    oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->after);
+    if (o->latest && o->latest->after.failed != RUN_NONE && o->latest->after.failed == c->after.failed &&
         o->latest->after.thread == c->after.thread) {
         o->latest->after.granted = true;
     }
     o->latest = c;
 }
 
-static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
-    struct gs_ooms *o = self;
-    const struct gs_run *run = o->b->run;
-    if (o->group_of[index] == GS_NONE) {
+    struct oom_failures *o = self;
+    const struct run *run = o->b->run;
+    if (o->group_of[index] == RUN_NONE) {
         return;
     }
     struct capture *c = &o->captures[o->group_of[index]];
-    uint32_t device = find_series(run, oom->process, oom->device, GS_SERIES_DEVICE);
-    uint32_t tensor = find_series(run, oom->process, oom->device, GS_SERIES_TENSOR);
+    uint32_t device = find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
+    uint32_t tensor = find_series(run, oom->process, oom->device, RUN_SERIES_TENSOR);
     bool pinned = oom->layer == GS_LAYER_DEVICE && oom->space == GS_SPACE_PINNED;
-    c->layer = pinned ? GS_SERIES_PINNED : tensor != GS_NONE ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
-    c->series = pinned ? find_series(run, oom->process, -1, GS_SERIES_PINNED) : tensor != GS_NONE ? tensor : device;
-    c->device_live = device != GS_NONE ? gs_run_series(run, device)->live_bytes : 0;
-    c->by_owner = gs_owned_now(o->b, device, &c->by_owner_n);
-    c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : GS_UNKNOWN;
-    if (c->series != GS_NONE) {
-        const struct gs_series *s = gs_run_series(run, c->series);
+    c->layer = pinned ? RUN_SERIES_PINNED : tensor != RUN_NONE ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
+    c->series = pinned ? find_series(run, oom->process, -1, RUN_SERIES_PINNED) : tensor != RUN_NONE ? tensor : device;
+    c->device_live = device != RUN_NONE ? run_series(run, device)->live_bytes : 0;
+    c->by_owner = site_owned_now(o->b, device, &c->by_owner_n);
+    c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : RUN_UNKNOWN;
+    if (c->series != RUN_NONE) {
+        const struct run_series *s = run_series(run, c->series);
         c->live_bytes = s->live_bytes;
         c->allocated_bytes = s->allocated_bytes;
         c->allocations = s->allocations;
@@ -461,93 +462,93 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
     begin_after(o, c);
 }
 
-static void on_reserved(void *self, const struct gs_reserved *reserved)
+static void failures_on_reserved(void *self, const struct run_reserved *reserved)
 {
-    struct gs_ooms *o = self;
+    struct oom_failures *o = self;
     if (reserved->device >= 0 && reserved->device < 128) {
         o->reserved[reserved->device] = reserved->bytes;
     }
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void failures_on_process_start(void *self, uint32_t process)
 {
-    struct gs_ooms *o = self;
+    struct oom_failures *o = self;
     (void)process;
-    gs_oom_passes_start(&o->passes);
-    gs_oom_trials_start(&o->trials);
+    oom_passes_start(&o->passes);
+    oom_trials_start(&o->trials);
     o->latest = NULL;
     for (size_t i = 0; i < 128; i++) {
-        o->reserved[i] = GS_UNKNOWN;
+        o->reserved[i] = RUN_UNKNOWN;
     }
     if (o->come_cap) { /* another process's lines come by anew */
         memset(o->come, 0, o->come_cap * sizeof *o->come);
     }
 }
 
-struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer)
+struct oom_failures *oom_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_ooms *o = gs_realloc(NULL, 1, sizeof *o);
+    struct oom_failures *o = arena_realloc(NULL, 1, sizeof *o);
     memset(o, 0, sizeof *o);
     o->b = b;
-    o->rows = gs_run_ooms(b->run, &o->rows_n);
-    o->group_of = gs_realloc(NULL, o->rows_n, sizeof *o->group_of);
+    o->rows = run_ooms(b->run, &o->rows_n);
+    o->group_of = arena_realloc(NULL, o->rows_n, sizeof *o->group_of);
     memset(o->group_of, 0xff, o->rows_n * sizeof *o->group_of);
     make_groups(o);
     choose_captures(o);
-    *observer = (struct gs_observer){.self = o,
-                                     .process_start = on_process_start,
-                                     .alloc = o->rows_n ? on_alloc : NULL,
-                                     .free = o->rows_n ? on_free : NULL,
-                                     .oom = on_oom,
-                                     .reserved = on_reserved};
+    *observer = (struct run_observer){.self = o,
+                                      .process_start = failures_on_process_start,
+                                      .alloc = o->rows_n ? failures_on_alloc : NULL,
+                                      .free = o->rows_n ? failures_on_free : NULL,
+                                      .oom = failures_on_oom,
+                                      .reserved = failures_on_reserved};
     return o;
 }
 
 /* --- answers -------------------------------------------------------------------------------------
  */
 
-static int64_t first_outside(const struct gs_builder *b, uint32_t process, int device)
+static int64_t first_outside(const struct site_builder *b, uint32_t process, int device)
 {
     size_t n;
     for (size_t i = 0; i < b->report->memory_n; i++) {
-        const struct gs_device_memory *m = &b->report->memory[i];
+        const struct result_device_memory *m = &b->report->memory[i];
         if (m->process == process && m->device == device) {
             return m->outside_first_bytes;
         }
     }
-    const struct gs_device *devices = gs_run_devices(b->run, &n);
+    const struct run_device *devices = run_devices(b->run, &n);
     for (size_t i = 0; i < n; i++) {
-        const struct gs_device *d = &devices[i];
-        if (d->process == process && d->device == device && d->total_bytes != GS_UNKNOWN &&
-            d->free_bytes != GS_UNKNOWN && d->free_bytes <= d->total_bytes) {
+        const struct run_device *d = &devices[i];
+        if (d->process == process && d->device == device && d->total_bytes != RUN_UNKNOWN &&
+            d->free_bytes != RUN_UNKNOWN && d->free_bytes <= d->total_bytes) {
             return d->total_bytes - d->free_bytes;
         }
     }
-    return GS_UNKNOWN;
+    return RUN_UNKNOWN;
 }
 
-static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g, const struct capture *c)
+static struct oom_facts facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
 {
-    const struct gs_oom *row = &o->rows[g->shown];
-    struct gs_oom_facts f = {.row = row,
-                             .failures = g->failures,
-                             .fatal = g->fatal,
-                             .outcome = g->outcome,
-                             .device_failed = g->device_failed,
-                             .stack = o->rows[g->placed].stack,
-                             .requested = row->requested_bytes,
-                             .device_requested = g->device_requested,
-                             .free = g->free,
-                             .total = g->total,
-                             .tensor_allocated = row->tensor_allocated,
-                             .tensor_reserved = row->tensor_reserved,
-                             .outside = GS_UNKNOWN,
-                             .outside_first = first_outside(o->b, row->process, row->device),
-                             .said = gs_sample_near(o->b, row->process, row->device, row->time_ns),
-                             .earlier = GS_UNKNOWN,
-                             .growing_stack = GS_NONE,
-                             .largest_stack = GS_NONE,
-                             .holder_stack = GS_NONE};
+    const struct run_oom *row = &o->rows[g->shown];
+    struct oom_facts f = {.row = row,
+                          .failures = g->failures,
+                          .fatal = g->fatal,
+                          .outcome = g->outcome,
+                          .device_failed = g->device_failed,
+                          .stack = o->rows[g->placed].stack,
+                          .requested = row->requested_bytes,
+                          .device_requested = g->device_requested,
+                          .free = g->free,
+                          .total = g->total,
+                          .tensor_allocated = row->tensor_allocated,
+                          .tensor_reserved = row->tensor_reserved,
+                          .outside = RUN_UNKNOWN,
+                          .outside_first = first_outside(o->b, row->process, row->device),
+                          .said = question_sample_near(o->b, row->process, row->device, row->time_ns),
+                          .earlier = RUN_UNKNOWN,
+                          .growing_stack = RUN_NONE,
+                          .largest_stack = RUN_NONE,
+                          .holder_stack = RUN_NONE};
     if (c) {
         f.looked = true;
         f.layer = c->layer;
@@ -556,12 +557,12 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g, co
         f.turnover = c->turnover;
         f.largest = c->largest;
         f.largest_stack = c->largest_stack;
-        f.preallocated = gs_preallocated(o->b->report, row->process, row->device);
+        f.preallocated = question_preallocated(o->b->report, row->process, row->device);
         f.map = c->map;
         f.taken = c->taken;
         f.taken_n = c->taken_n;
-        f.tensor_reserved = f.tensor_reserved == GS_UNKNOWN ? c->reserved : f.tensor_reserved;
-        if (f.tensor_allocated == GS_UNKNOWN && c->layer == GS_SERIES_TENSOR) {
+        f.tensor_reserved = f.tensor_reserved == RUN_UNKNOWN ? c->reserved : f.tensor_reserved;
+        if (f.tensor_allocated == RUN_UNKNOWN && c->layer == RUN_SERIES_TENSOR) {
             f.tensor_allocated = c->live_bytes;
         }
         f.turned_ns = c->turned_ns;
@@ -571,27 +572,28 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g, co
         f.backward_ns = c->backward_ns;
         f.trials = c->trials;
         f.failed_pass = c->failed_pass;
-        gs_oom_growing(o->b, c->live, c->live_n, &f);
-        gs_oom_demand(o->b, &f);
-        gs_oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
-        f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
-        if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN && f.total - f.free >= gs_add(f.device_live, f.graphs)) {
+        oom_find_growing(o->b, c->live, c->live_n, &f);
+        oom_find_demand(o->b, &f);
+        oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
+        f.graphs = run_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
+        if (f.total != RUN_UNKNOWN && f.free != RUN_UNKNOWN &&
+            f.total - f.free >= arena_add_capped(f.device_live, f.graphs)) {
             f.outside = f.total - f.free - f.device_live - f.graphs;
         }
     }
     return f;
 }
 
-static void holes(struct gs_report *report, const struct gs_oom_facts *f)
+static void holes(struct result_report *report, const struct oom_facts *f)
 {
     for (size_t i = 0; i < report->fragmentation_n; i++) {
-        struct gs_fragmentation *g = &report->fragmentation[i];
+        struct result_fragmentation *g = &report->fragmentation[i];
         if (g->process != f->row->process || g->device != f->row->device || !f->map.segments ||
             g->segments) { /* the last fatal one comes first and stays */
             continue;
         }
-        g->time_s = gs_seconds(f->row->time_ns);
-        g->reserved_bytes = f->tensor_reserved != GS_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
+        g->time_s = site_seconds(f->row->time_ns);
+        g->reserved_bytes = f->tensor_reserved != RUN_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
         g->active_bytes = f->map.block_bytes;
         g->free_bytes = f->map.free_bytes;
         g->largest_free_bytes = f->map.largest_free_bytes;
@@ -601,44 +603,44 @@ static void holes(struct gs_report *report, const struct gs_oom_facts *f)
     }
 }
 
-static void answer(struct gs_ooms *o, size_t group, const struct capture *c, struct gs_oom_verdict *v)
+static void answer(struct oom_failures *o, size_t group, const struct capture *c, struct result_oom_verdict *v)
 {
-    struct gs_oom_facts f = facts_of(o, &o->groups[group], c), *kept;
-    kept = gs_arena_alloc(o->b->arena, sizeof *kept);
+    struct oom_facts f = facts_of(o, &o->groups[group], c), *kept;
+    kept = arena_alloc(o->b->arena, sizeof *kept);
     *kept = f;
-    *v = (struct gs_oom_verdict){.facts = kept,
-                                 .process = f.row->process,
-                                 .time_s = gs_seconds(f.row->time_ns),
-                                 .time_ns = o->rows[o->groups[group].last].time_ns,
-                                 .live_sum = c && c->series != GS_NONE ? c->live_bytes : GS_UNKNOWN,
-                                 .device = f.row->device,
-                                 .layer = f.row->layer,
-                                 .space = f.row->space,
-                                 .requested_bytes = f.requested,
-                                 .free_bytes = f.free,
-                                 .total_bytes = f.total,
-                                 .tensor_allocated = f.tensor_allocated,
-                                 .tensor_reserved = f.tensor_reserved,
-                                 .device_live = c ? f.device_live : GS_UNKNOWN,
-                                 .outside = f.outside,
-                                 .graphs = f.graphs,
-                                 .fatal = f.fatal,
-                                 .capped = o->groups[group].capped,
-                                 .handled = o->groups[group].handled,
-                                 .outcome = o->groups[group].outcome,
-                                 .failures = f.failures,
-                                 .live_layer = f.layer,
-                                 .stack = gs_trace_of(o->b, f.stack)};
+    *v = (struct result_oom_verdict){.facts = kept,
+                                     .process = f.row->process,
+                                     .time_s = site_seconds(f.row->time_ns),
+                                     .time_ns = o->rows[o->groups[group].last].time_ns,
+                                     .live_sum = c && c->series != RUN_NONE ? c->live_bytes : RUN_UNKNOWN,
+                                     .device = f.row->device,
+                                     .layer = f.row->layer,
+                                     .space = f.row->space,
+                                     .requested_bytes = f.requested,
+                                     .free_bytes = f.free,
+                                     .total_bytes = f.total,
+                                     .tensor_allocated = f.tensor_allocated,
+                                     .tensor_reserved = f.tensor_reserved,
+                                     .device_live = c ? f.device_live : RUN_UNKNOWN,
+                                     .outside = f.outside,
+                                     .graphs = f.graphs,
+                                     .fatal = f.fatal,
+                                     .capped = o->groups[group].capped,
+                                     .handled = o->groups[group].handled,
+                                     .outcome = o->groups[group].outcome,
+                                     .failures = f.failures,
+                                     .live_layer = f.layer,
+                                     .stack = site_trace(o->b, f.stack)};
     if (c) {
         v->by_owner = c->by_owner;
         v->by_owner_n = c->by_owner_n;
-        struct gs_share *shares = gs_realloc(NULL, c->live_n, sizeof *shares);
+        struct site_share *shares = arena_realloc(NULL, c->live_n, sizeof *shares);
         for (size_t i = 0; i < c->live_n; i++) {
-            uint32_t stack = gs_run_location(o->b->run, c->live[i].location)->stack;
-            shares[i] = (struct gs_share){stack, c->live[i].bytes, c->live[i].count};
+            uint32_t stack = run_location(o->b->run, c->live[i].location)->stack;
+            shares[i] = (struct site_share){stack, c->live[i].bytes, c->live[i].count};
         }
-        v->live = gs_list_by_site(o->b, shares, c->live_n, &v->live_n, &v->live_total);
-        v->live_lines = gs_list_by_line(o->b, shares, c->live_n, &v->live_lines_n, &v->live_lines_total);
+        v->live = site_list_by_site(o->b, shares, c->live_n, &v->live_n, &v->live_total);
+        v->live_lines = site_list_by_line(o->b, shares, c->live_n, &v->live_lines_n, &v->live_lines_total);
         free(shares);
         holes(o->b->report, &f);
     }
@@ -649,66 +651,66 @@ static bool is_retry(const struct group *g)
     return !g->fatal && !g->handled && !g->tensor_failed;
 }
 
-static void list_retries(struct gs_ooms *o)
+static void list_retries(struct oom_failures *o)
 {
-    struct gs_report *report = o->b->report;
+    struct result_report *report = o->b->report;
     for (size_t i = 0; i < o->groups_n; i++) {
         report->retries_total += is_retry(&o->groups[i]);
     }
     size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top, n = 0;
-    struct gs_retry_line *lines = gs_realloc(NULL, report->retries_total + 1, sizeof *lines);
-    report->retries = gs_arena_alloc(o->b->arena, room * sizeof *report->retries);
+    struct result_retry_line *lines = arena_realloc(NULL, report->retries_total + 1, sizeof *lines);
+    report->retries = arena_alloc(o->b->arena, room * sizeof *report->retries);
     for (size_t i = 0; i < o->groups_n; i++) {
         const struct group *g = &o->groups[i];
-        const struct gs_oom *row = &o->rows[g->shown];
+        const struct run_oom *row = &o->rows[g->shown];
         if (is_retry(g)) {
-            uint32_t site = gs_site_number(o->b, o->rows[g->placed].stack); /* first: it may move b->sites */
-            lines[n++] = (struct gs_retry_line){.count = 1,
-                                                .requested_bytes = row->requested_bytes,
-                                                .first_s = gs_seconds(row->time_ns),
-                                                .last_s = gs_seconds(row->time_ns),
-                                                .site = o->b->sites[site]};
+            uint32_t site = site_index(o->b, o->rows[g->placed].stack); /* first: it may move b->sites */
+            lines[n++] = (struct result_retry_line){.count = 1,
+                                                    .requested_bytes = row->requested_bytes,
+                                                    .first_s = site_seconds(row->time_ns),
+                                                    .last_s = site_seconds(row->time_ns),
+                                                    .site = o->b->sites[site]};
         }
         if (is_retry(g) && report->retries_n < room) {
             report->retries[report->retries_n++] =
-                (struct gs_retry){.process = row->process,
-                                  .time_s = gs_seconds(row->time_ns),
-                                  .device = row->device,
-                                  .requested_bytes = row->requested_bytes,
-                                  .failures = g->failures,
-                                  .stack = gs_trace_of(o->b, o->rows[g->placed].stack)};
+                (struct result_retry){.process = row->process,
+                                      .time_s = site_seconds(row->time_ns),
+                                      .device = row->device,
+                                      .requested_bytes = row->requested_bytes,
+                                      .failures = g->failures,
+                                      .stack = site_trace(o->b, o->rows[g->placed].stack)};
         }
     }
-    gs_oom_retry_lines(o->b, lines, n);
+    oom_retry_lines(o->b, lines, n);
     free(lines);
 }
 
 /* Fatal ones first, the last of them foremost; then the others in order of time. */
-static void list_ooms(struct gs_ooms *o)
+static void list_ooms(struct oom_failures *o)
 {
-    struct gs_report *report = o->b->report;
+    struct result_report *report = o->b->report;
     report->ooms_total = o->groups_n;
     size_t room = o->groups_n < o->b->top ? o->groups_n : o->b->top;
-    report->ooms = gs_arena_alloc(o->b->arena, room * sizeof *report->ooms);
+    report->ooms = arena_alloc(o->b->arena, room * sizeof *report->ooms);
     for (size_t i = o->groups_n; i-- > 0 && report->ooms_n < room;) {
         if (o->groups[i].fatal) {
             uint32_t at = o->group_of[o->groups[i].last];
-            answer(o, i, at != GS_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+            answer(o, i, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
         }
     }
     for (size_t i = 0; i < o->groups_n && report->ooms_n < room; i++) {
         if (!o->groups[i].fatal) {
             uint32_t at = o->group_of[o->groups[i].last];
-            answer(o, i, at != GS_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+            answer(o, i, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
         }
     }
 }
 
 /* What came in the layer that counts, from its failure to the end. */
-static void after_totals(const struct gs_ooms *o, struct capture *c)
+static void after_totals(const struct oom_failures *o, struct capture *c)
 {
-    if (c->series != GS_NONE) {
-        const struct gs_series *s = gs_run_series(o->b->run, c->series);
+    if (c->series != RUN_NONE) {
+        const struct run_series *s = run_series(o->b->run, c->series);
         c->after.allocations = s->allocations - c->allocations;
         c->after.bytes = s->allocated_bytes - c->allocated_bytes;
         c->after.live = c->live_bytes;
@@ -716,50 +718,50 @@ static void after_totals(const struct gs_ooms *o, struct capture *c)
 }
 
 /* A thread that handled its next failure had handled this one. */
-static bool handled_later(const struct gs_ooms *o, size_t group)
+static bool handled_later(const struct oom_failures *o, size_t group)
 {
-    const struct gs_oom *row = &o->rows[o->groups[group].last];
+    const struct run_oom *row = &o->rows[o->groups[group].last];
     for (size_t i = group + 1; i < o->groups_n; i++) {
-        const struct gs_oom *next = &o->rows[o->groups[i].last];
+        const struct run_oom *next = &o->rows[o->groups[i].last];
         if (next->process != row->process) {
             break;
         }
-        if (next->thread == row->thread && o->groups[i].outcome != GS_OUTCOME_RETRIED) {
-            return o->groups[i].outcome == GS_OUTCOME_HANDLED;
+        if (next->thread == row->thread && o->groups[i].outcome != RESULT_OUTCOME_RETRIED) {
+            return o->groups[i].outcome == RESULT_OUTCOME_HANDLED;
         }
     }
     return false;
 }
 
 /* PyTorch throws where it reports: somebody caught what was not the end. */
-static void find_handled(struct gs_ooms *o)
+static void find_handled(struct oom_failures *o)
 {
     for (size_t i = 0; i < o->groups_n; i++) {
         struct group *g = &o->groups[i];
         g->handled = !g->fatal && g->tensor_failed;
-        g->outcome = g->fatal ? GS_OUTCOME_ENDED : g->handled ? GS_OUTCOME_HANDLED : GS_OUTCOME_RETRIED;
+        g->outcome = g->fatal ? RESULT_OUTCOME_ENDED : g->handled ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_RETRIED;
     }
     for (size_t i = 0; i < o->captures_n; i++) {
         struct capture *c = &o->captures[i];
         struct group *g = &o->groups[c->group];
         if (failed(g)) {
             after_totals(o, c);
-            g->outcome = gs_oom_after_end(o->b, &o->rows[g->last], !g->fatal, &c->after);
+            g->outcome = oom_after_end(o->b, &o->rows[g->last], !g->fatal, &c->after);
         }
     }
     for (size_t i = o->groups_n; i-- > 0;) {
         struct group *g = &o->groups[i];
         if (failed(g)) {
             if (handled_later(o, i)) {
-                g->outcome = GS_OUTCOME_HANDLED;
+                g->outcome = RESULT_OUTCOME_HANDLED;
             }
-            g->handled = g->outcome == GS_OUTCOME_HANDLED;
+            g->handled = g->outcome == RESULT_OUTCOME_HANDLED;
             g->fatal = !g->handled;
         }
     }
 }
 
-void gs_ooms_finish(struct gs_ooms *o)
+void oom_finish(struct oom_failures *o)
 {
     find_handled(o);
     list_ooms(o);
@@ -767,8 +769,8 @@ void gs_ooms_finish(struct gs_ooms *o)
     for (size_t i = 0; i < o->captures_n; i++) {
         free(o->captures[i].live);
     }
-    gs_oom_passes_release(&o->passes);
-    gs_oom_trials_release(&o->trials);
+    oom_passes_release(&o->passes);
+    oom_trials_release(&o->trials);
     free(o->groups);
     free(o->group_of);
     free(o->come_of);
@@ -777,20 +779,20 @@ void gs_ooms_finish(struct gs_ooms *o)
     free(o);
 }
 
-static void say_capped(struct gs_builder *b, struct gs_oom_verdict *v)
+static void say_capped(struct site_builder *b, struct result_oom_verdict *v)
 {
-    if (v->capped && v->verdict && v->total_bytes != GS_UNKNOWN)
-        v->verdict = gs_arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU", v->verdict,
-                                     gs_bytes_text(b, (double)v->total_bytes));
+    if (v->capped && v->verdict && v->total_bytes != RUN_UNKNOWN)
+        v->verdict = arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU", v->verdict,
+                                  site_bytes_text(b, (double)v->total_bytes));
 }
 
-void gs_ooms_explain(struct gs_builder *b)
+void oom_explain_all(struct site_builder *b)
 {
     for (size_t i = 0; i < b->report->ooms_n; i++) {
-        b->report->ooms[i].step = gs_oom_step(b, &b->report->ooms[i]);
-        gs_waterfall_build(b, &b->report->ooms[i]);
-        gs_oom_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
+        b->report->ooms[i].step = oom_step_of(b, &b->report->ooms[i]);
+        oom_waterfall_build(b, &b->report->ooms[i]);
+        oom_find_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
         say_capped(b, &b->report->ooms[i]);
     }
-    gs_oom_advise(b);
+    oom_add_advice(b);
 }

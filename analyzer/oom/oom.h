@@ -6,7 +6,7 @@
 #include "analyzer/allocator/heap_map.h"
 #include "analyzer/question/question.h"
 
-struct gs_taken { /* what a call path took from CUDA, live */
+struct oom_taken { /* what a call path took from CUDA, live */
     uint32_t location, stack;
     uint8_t space;
     int64_t bytes;
@@ -14,53 +14,53 @@ struct gs_taken { /* what a call path took from CUDA, live */
 };
 
 /* oom_after.c: what a process did after a failure. */
-struct gs_oom_after {
+struct oom_after {
     uint64_t times, again; /* allocations of its thread or the main one; of them on earlier call paths */
     bool granted;          /* the line that failed was served, or asked for more once more */
     bool own_thread;       /* a thread of Python's beside the main one: the exception ends it alone */
     int exit_status;       /* of the process; -1 unknown */
-    int64_t steps;         /* that ended later, the failed one included; GS_UNKNOWN */
+    int64_t steps;         /* that ended later, the failed one included; RUN_UNKNOWN */
     uint64_t allocations;  /* of the layer that counts, by all threads, and their bytes */
     int64_t bytes, live;   /* live: when it failed */
-    uint32_t first_stack;  /* of the first allocation, GS_NONE */
+    uint32_t first_stack;  /* of the first allocation, RUN_NONE */
     uint32_t failed, thread, main_thread;
     size_t known_paths;
 };
 
 /* What earlier trials (oom_trials.h) still hold. */
-struct gs_oom_earlier {
+struct oom_earlier {
     size_t trials;       /* that hold a module's block */
     int64_t bytes;       /* allocated from the first trial's beginning to the current one's, and still live */
     uint64_t count;      /* blocks */
     int64_t model_bytes; /* of it, by building or moving modules */
     bool repeated;       /* a call path that builds or moves a module holds blocks of several trials */
     int64_t since_ns;    /* when the current trial began */
-    uint32_t stack;      /* of the largest earlier block of a module; GS_NONE none */
+    uint32_t stack;      /* of the largest earlier block of a module; RUN_NONE none */
     int64_t largest;
 };
 /* What earlier passes that ran out of memory still hold (oom_failed.c). */
-struct gs_oom_failed_pass {
+struct oom_failed_pass {
     int64_t bytes, largest;
     uint64_t count;   /* blocks */
     int64_t first_ns; /* the earliest of those failures */
-    uint32_t stack;   /* of the largest block; GS_NONE none */
+    uint32_t stack;   /* of the largest block; RUN_NONE none */
 };
 /* Does an autograd graph hold what grows inside passes? See oom_graph.c. */
-enum gs_graph_evidence { GS_GRAPH_NONE, GS_GRAPH_UNKNOWN, GS_GRAPH_INFERRED };
-struct gs_oom_facts {
-    const struct gs_oom *row; /* the one to report */
+enum oom_graph_evidence { OOM_GRAPH_NONE, OOM_GRAPH_UNKNOWN, OOM_GRAPH_INFERRED };
+struct oom_facts {
+    const struct run_oom *row; /* the one to report */
     unsigned failures;
     bool fatal, device_failed; /* a CUDA call was among the failures */
     bool looked;               /* what was live then is known: so it is of the last failures */
     uint32_t stack;
-    int64_t requested, free, total; /* GS_UNKNOWN */
+    int64_t requested, free, total; /* RUN_UNKNOWN */
     int64_t device_requested;       /* of CUDA: a whole segment; 0 it was not asked */
-    enum gs_series_layer layer;     /* whose live bytes count: tensors where there are any */
+    enum run_series_layer layer;    /* whose live bytes count: tensors where there are any */
     int64_t live, device_live;
-    int64_t tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
-    int64_t outside, outside_first;            /* GS_UNKNOWN */
+    int64_t tensor_allocated, tensor_reserved; /* RUN_UNKNOWN */
+    int64_t outside, outside_first;            /* RUN_UNKNOWN */
     int64_t graphs;                            /* held by the device for graphs */
-    const struct gs_device_sample *said;       /* by NVML, about then; NULL nothing */
+    const struct run_device_sample *said;      /* by NVML, about then; NULL nothing */
     double turnover;                           /* share of the bytes ever allocated in the layer that were freed */
     int64_t growing, growing_in_pass;          /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;
@@ -72,35 +72,35 @@ struct gs_oom_facts {
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the heaviest's */
     int64_t heaviest_begun_ns;                   /* the first allocation of the heaviest's call path, freed or not */
-    const struct gs_growth *growth;              /* the heaviest entry of it; NULL none */
+    const struct result_growth *growth;          /* the heaviest entry of it; NULL none */
     int64_t before_growth;                       /* live in all when it began; 0 unknown */
-    int64_t backward_ns;   /* of the last backward pass before the failure; GS_UNKNOWN: there was none */
+    int64_t backward_ns;   /* of the last backward pass before the failure; RUN_UNKNOWN: there was none */
     int64_t growing_freed; /* of growing_in_pass: on call paths whose earlier blocks a backward pass freed */
-    enum gs_graph_evidence graph;
+    enum oom_graph_evidence graph;
     bool graph_freed; /* the evidence: those frees; else that the inputs of the passes are kept */
-    struct gs_oom_earlier trials;
-    struct gs_oom_failed_pass failed_pass;
+    struct oom_earlier trials;
+    struct oom_failed_pass failed_pass;
     bool pending;       /* no backward pass since it began to grow, and one is to be expected */
     bool evaluates;     /* … and none is to be expected */
     bool replaced;      /* what grows is made anew each time, larger: only the last ones are there */
-    int64_t turned_ns;  /* when a line outside of all passes last came by again; GS_UNKNOWN */
+    int64_t turned_ns;  /* when a line outside of all passes last came by again; RUN_UNKNOWN */
     int64_t entered_ns; /* when data last came to the device at a line outside of passes that did so three times;
-                           GS_UNKNOWN */
-    int64_t once_ns;    /* when a line in a pass last came by for the first time; GS_UNKNOWN */
-    int64_t earlier;    /* the most that was live before this step beside what grows; GS_UNKNOWN */
+                           RUN_UNKNOWN */
+    int64_t once_ns;    /* when a line in a pass last came by for the first time; RUN_UNKNOWN */
+    int64_t earlier;    /* the most that was live before this step beside what grows; RUN_UNKNOWN */
     int64_t largest;    /* the largest live allocation on the device */
     uint32_t largest_stack;
-    const struct gs_preallocation *preallocated; /* a framework took the device in advance, in this
+    const struct result_preallocation *preallocated; /* a framework took the device in advance, in this
                                                     process; NULL none */
-    uint32_t holder_stack;                       /* what held most */
+    uint32_t holder_stack;                           /* what held most */
     int64_t holder;
-    struct gs_heap_map map;
-    const struct gs_taken *taken; /* of the device's layer */
+    struct allocator_heap_map map;
+    const struct oom_taken *taken; /* of the device's layer */
     size_t taken_n;
-    enum gs_oom_outcome outcome;
-    struct gs_oom_after after; /* where `looked` */
+    enum result_oom_outcome outcome;
+    struct oom_after after; /* where `looked` */
 };
-struct gs_oom_live { /* what one location held at that moment */
+struct oom_live { /* what one location held at that moment */
     uint32_t location;
     int64_t bytes;
     uint64_t count;
@@ -112,23 +112,23 @@ struct gs_oom_live { /* what one location held at that moment */
     bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
 };
 /* oom_growth.c: the heaviest holder; what grows, and what it ends in. */
-void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t n, struct gs_oom_facts *f);
+void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);
 /* Below a module's call, a function called forward, or a backward pass. */
-bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack);
+bool oom_is_in_pass(const struct run *run, uint32_t stack);
 /* A lazy module making its parameters when it is first called. */
-bool gs_oom_lazy(const struct gs_run *run, uint32_t stack);
+bool oom_is_lazy(const struct run *run, uint32_t stack);
 /* Copied to the device, or made there of nothing, by PyTorch's operators (native_functions.yaml); so is what no native
  * frame tells of. */
-bool gs_oom_enters(struct gs_run *run, uint32_t stack);
+bool oom_enters_device(struct run *run, uint32_t stack);
 /* What the program had needed before; after _growing, and after the timelines. */
-void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f);
-/* oom_step.c: the number of the step in which it failed, from 1 on; GS_UNKNOWN. */
-int64_t gs_oom_step(const struct gs_builder *b, const struct gs_oom_verdict *v);
-void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_oom_verdict *v);
+void oom_find_demand(const struct site_builder *b, struct oom_facts *f);
+/* oom_step.c: the number of the step in which it failed, from 1 on; RUN_UNKNOWN. */
+int64_t oom_step_of(const struct site_builder *b, const struct result_oom_verdict *v);
+void oom_find_cause(struct site_builder *b, const struct oom_facts *f, struct result_oom_verdict *v);
 
-struct gs_ooms;
-struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer);
-void gs_ooms_finish(struct gs_ooms *o);     /* ooms, retries, fragmentation's holes */
-void gs_ooms_explain(struct gs_builder *b); /* cause and advice; after categories, allocators */
+struct oom_failures;
+struct oom_failures *oom_start(struct site_builder *b, struct run_observer *observer);
+void oom_finish(struct oom_failures *o);      /* ooms, retries, fragmentation's holes */
+void oom_explain_all(struct site_builder *b); /* cause and advice; after categories, allocators */
 
 #endif

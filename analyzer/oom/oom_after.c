@@ -14,11 +14,11 @@
 
 enum { AGAIN = 8, SOME = 16, STEPS = 2 /* the one it fell into, and a further one */ };
 
-static bool of_its_own(const struct gs_run *run, const struct gs_oom *row, uint32_t *main_thread)
+static bool of_its_own(const struct run *run, const struct run_oom *row, uint32_t *main_thread)
 {
     size_t n, processes_n;
-    const struct gs_thread *t = gs_run_threads(run, &n);
-    int64_t pid = gs_run_processes(run, &processes_n)[row->process].pid;
+    const struct run_thread *t = run_threads(run, &n);
+    int64_t pid = run_processes(run, &processes_n)[row->process].pid;
     bool is_main = false;
     *main_thread = row->thread;
     for (size_t i = 0; i < n; i++) {
@@ -27,21 +27,21 @@ static bool of_its_own(const struct gs_run *run, const struct gs_oom *row, uint3
             is_main = t[i].number == row->thread;
         }
     }
-    return !is_main && gs_stack_in(run, row->stack, "threading", "_bootstrap");
+    return !is_main && run_stack_is_in(run, row->stack, "threading", "_bootstrap");
 }
 
-void gs_oom_after_begin(const struct gs_run *run, const struct gs_oom *row, struct gs_oom_after *a)
+void oom_after_begin(const struct run *run, const struct run_oom *row, struct oom_after *a)
 {
-    *a = (struct gs_oom_after){.known_paths = gs_run_locations(run),
-                               .failed = gs_stack_python(run, row->stack),
-                               .first_stack = GS_NONE,
-                               .thread = row->thread,
-                               .steps = GS_UNKNOWN,
-                               .exit_status = -1};
+    *a = (struct oom_after){.known_paths = run_location_count(run),
+                            .failed = run_stack_python(run, row->stack),
+                            .first_stack = RUN_NONE,
+                            .thread = row->thread,
+                            .steps = RUN_UNKNOWN,
+                            .exit_status = -1};
     a->own_thread = of_its_own(run, row, &a->main_thread);
 }
 
-void gs_oom_after_alloc(struct gs_oom_after *a, const struct gs_lifetime *life, uint32_t line)
+void oom_after_add_alloc(struct oom_after *a, const struct run_lifetime *life, uint32_t line)
 {
     if (life->layer > GS_LAYER_TENSOR ||
         (life->thread != a->thread && (a->own_thread || life->thread != a->main_thread))) {
@@ -55,47 +55,47 @@ void gs_oom_after_alloc(struct gs_oom_after *a, const struct gs_lifetime *life, 
 }
 
 /* As much new memory as was live, in an orderly process: tear-down needs none. */
-static bool allocated_on(const struct gs_oom_after *a, bool complete)
+static bool allocated_on(const struct oom_after *a, bool complete)
 {
     return complete && a->live > 0 && a->allocations >= SOME && a->bytes >= a->live;
 }
 
 /* `served`: as the recorder saw it. */
-static enum gs_oom_outcome without_status(const struct gs_oom_after *a, bool served, bool complete)
+static enum result_oom_outcome without_status(const struct oom_after *a, bool served, bool complete)
 {
-    if (served || (a->steps == GS_UNKNOWN && allocated_on(a, complete))) {
-        return GS_OUTCOME_HANDLED;
+    if (served || (a->steps == RUN_UNKNOWN && allocated_on(a, complete))) {
+        return RESULT_OUTCOME_HANDLED;
     }
-    return a->again || (a->times && !complete) ? GS_OUTCOME_UNKNOWN : GS_OUTCOME_ENDED;
+    return a->again || (a->times && !complete) ? RESULT_OUTCOME_UNKNOWN : RESULT_OUTCOME_ENDED;
 }
 
-static enum gs_oom_outcome at_an_error(const struct gs_oom_after *a, bool served)
+static enum result_oom_outcome at_an_error(const struct oom_after *a, bool served)
 {
     if (a->granted || a->again >= AGAIN) {
-        return GS_OUTCOME_HANDLED;
+        return RESULT_OUTCOME_HANDLED;
     }
-    return !a->times || (!served && !a->again) ? GS_OUTCOME_ENDED : GS_OUTCOME_UNKNOWN;
+    return !a->times || (!served && !a->again) ? RESULT_OUTCOME_ENDED : RESULT_OUTCOME_UNKNOWN;
 }
 
 /* PyTorch throws, and what nobody catches makes a status; CUDA's result can be passed over in silence. */
-static enum gs_oom_outcome at_success(const struct gs_oom_after *a, const struct gs_oom *row, bool served)
+static enum result_oom_outcome at_success(const struct oom_after *a, const struct run_oom *row, bool served)
 {
     bool thrown = row->layer == GS_LAYER_TENSOR && !a->own_thread;
-    return thrown || served || a->times ? GS_OUTCOME_HANDLED : GS_OUTCOME_UNKNOWN;
+    return thrown || served || a->times ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_UNKNOWN;
 }
 
-enum gs_oom_outcome gs_oom_after_end(const struct gs_builder *b, const struct gs_oom *row, bool served,
-                                     struct gs_oom_after *a)
+enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
+                                      struct oom_after *a)
 {
     size_t n;
-    const struct gs_process *p = &gs_run_processes(b->run, &n)[row->process];
-    const struct gs_steps *steps = gs_steps_of(b, row->process);
+    const struct run_process *p = &run_processes(b->run, &n)[row->process];
+    const struct step_list *steps = step_list_of(b, row->process);
     a->exit_status = p->exit_status;
-    if (steps && steps->source != GS_STEP_PERIOD) {
-        a->steps = (int64_t)(steps->n - gs_steps_done(steps, row->time_ns));
+    if (steps && steps->source != STEP_SOURCE_PERIOD) {
+        a->steps = (int64_t)(steps->n - step_count_done(steps, row->time_ns));
     }
-    if (a->steps != GS_UNKNOWN && a->steps >= STEPS) {
-        return GS_OUTCOME_HANDLED;
+    if (a->steps != RUN_UNKNOWN && a->steps >= STEPS) {
+        return RESULT_OUTCOME_HANDLED;
     }
     if (p->exit_status < 0) {
         return without_status(a, served, p->complete);
@@ -106,43 +106,43 @@ enum gs_oom_outcome gs_oom_after_end(const struct gs_builder *b, const struct gs
 /* --- in words ------------------------------------------------------------------------------------
  */
 
-#define TEXT(w, ...) gs_arena_printf((w)->b->arena, __VA_ARGS__)
+#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
 
-static const char *end_text(struct gs_oom_words *w, const struct gs_oom_after *a)
+static const char *end_text(struct oom_words *w, const struct oom_after *a)
 {
     size_t n;
-    const struct gs_process *p = &gs_run_processes(w->b->run, &n)[w->f->row->process];
+    const struct run_process *p = &run_processes(w->b->run, &n)[w->f->row->process];
     return a->exit_status >= 0 ? TEXT(w, "the program exited with status %d", a->exit_status)
            : p->complete       ? "how the program ended was not recorded"
                                : "the program was killed, or left by _exit";
 }
 
-static const char *followed(struct gs_oom_words *w, const struct gs_oom_after *a)
+static const char *followed(struct oom_words *w, const struct oom_after *a)
 {
     if (!a->times) {
         return "nothing was allocated after it";
     }
-    const char *first = a->first_stack != GS_NONE ? gs_oom_place(w, a->first_stack) : NULL;
+    const char *first = a->first_stack != RUN_NONE ? oom_place_text(w, a->first_stack) : NULL;
     return TEXT(w, "%llu allocation%s followed%s%s, %s", (unsigned long long)a->times, a->times == 1 ? "" : "s",
                 first ? ", the first at " : "", first ? first : "",
                 a->again ? TEXT(w, "%llu of them where it had allocated before", (unsigned long long)a->again)
                          : "none where it had allocated before");
 }
 
-const char *gs_oom_after_text(struct gs_oom_words *w)
+const char *oom_after_text(struct oom_words *w)
 {
-    const struct gs_oom_after *a = &w->f->after;
-    bool stepped = a->steps != GS_UNKNOWN && a->steps >= STEPS;
+    const struct oom_after *a = &w->f->after;
+    bool stepped = a->steps != RUN_UNKNOWN && a->steps >= STEPS;
     switch (w->f->outcome) {
-    case GS_OUTCOME_HANDLED:
+    case RESULT_OUTCOME_HANDLED:
         return stepped ? TEXT(w, "the program made %lld more step%s", (long long)a->steps - 1, a->steps == 2 ? "" : "s")
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
                : a->granted          ? "the program came by the line that failed again"
                                      : followed(w, a);
-    case GS_OUTCOME_ENDED: return TEXT(w, "%s; %s", followed(w, a), end_text(w, a));
-    case GS_OUTCOME_UNKNOWN:
+    case RESULT_OUTCOME_ENDED: return TEXT(w, "%s; %s", followed(w, a), end_text(w, a));
+    case RESULT_OUTCOME_UNKNOWN:
         return TEXT(w, "whether the program handled it cannot be told: %s; %s%s", followed(w, a),
-                    a->steps != GS_UNKNOWN ? "no further step; " : "", end_text(w, a));
+                    a->steps != RUN_UNKNOWN ? "no further step; " : "", end_text(w, a));
     default: return NULL;
     }
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct gs_oom_facts facts;
+typedef struct oom_facts facts;
 
 static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6, outside_share = 0.5,
                     oversized_share = 2.0 / 3, hole_share = 0.2, hole_least = 0.1, leak_least = 0.02,
@@ -15,9 +15,9 @@ static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 
-static bool known(int64_t value)
+static bool is_known(int64_t value)
 {
-    return value != GS_UNKNOWN;
+    return value != RUN_UNKNOWN;
 }
 
 /* --- the rules -----------------------------------------------------------------------------------
@@ -32,10 +32,10 @@ static bool is_pinned(const facts *f)
  * program did before was of that order. */
 static bool is_oversized(const facts *f)
 {
-    if (!known(f->total)) {
+    if (!is_known(f->total)) {
         return false;
     }
-    int64_t room = f->total - gs_oom_context(f);
+    int64_t room = f->total - oom_context_bytes(f);
     return f->requested > room ||
            (f->looked && (double)f->requested >= oversized_share * (double)room && f->requested / 2 >= f->device_live);
 }
@@ -45,20 +45,20 @@ static bool is_oversized(const facts *f)
 static bool is_driver_fragmentation(const facts *f)
 {
     int64_t asked = f->device_requested > f->requested ? f->device_requested : f->requested;
-    return f->device_failed && known(f->free) && f->free >= asked + GRAIN;
+    return f->device_failed && is_known(f->free) && f->free >= asked + GRAIN;
 }
 
 /* PyTorch refused by itself, without asking CUDA, while the device had room. */
 static bool is_cap(const facts *f)
 {
-    return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && known(f->free) && f->free >= f->requested;
+    return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && is_known(f->free) && f->free >= f->requested;
 }
 
 /* As much as this was asked for before, in an earlier step, and there was room for it. */
 static bool is_known_demand(const facts *f, int64_t beside)
 {
-    double slack = 0.05 * (double)f->growing + (known(f->total) ? 0.01 * (double)f->total : 0);
-    return known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
+    double slack = 0.05 * (double)f->growing + (is_known(f->total) ? 0.01 * (double)f->total : 0);
+    return is_known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
 }
 
 /* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did,
@@ -66,23 +66,23 @@ static bool is_known_demand(const facts *f, int64_t beside)
  * what only ever allocated was loading. */
 static bool is_leak(const facts *f)
 {
-    if (f->growing <= 0 || f->pending || f->growing < gs_oom_foreign(f) ||
-        (f->layer == GS_SERIES_TENSOR && f->turnover < 0.05)) {
+    if (f->growing <= 0 || f->pending || f->growing < oom_other_bytes(f) ||
+        (f->layer == RUN_SERIES_TENSOR && f->turnover < 0.05)) {
         return false;
     }
     if (f->live - f->before_growth < f->growing / 2) {
         return false; /* as much has gone as has come: a replacement */
     }
-    int64_t missing = known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
+    int64_t missing = is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
     return (double)f->growing >= leak_share * (double)f->live ||
-           (f->growing >= missing && known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
+           (f->growing >= missing && is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
             is_known_demand(f, f->growing));
 }
 
 static bool is_other_process(const facts *f)
 {
-    return known(f->total) && known(f->free) && gs_oom_foreign(f) >= f->requested - f->free &&
-           (double)gs_oom_foreign(f) >= foreign_share * (double)f->total && gs_oom_foreign(f) > f->device_live / 4;
+    return is_known(f->total) && is_known(f->free) && oom_other_bytes(f) >= f->requested - f->free &&
+           (double)oom_other_bytes(f) >= foreign_share * (double)f->total && oom_other_bytes(f) > f->device_live / 4;
 }
 
 /* The holes would have served the request, had they been one. Where they are few and the program
@@ -92,20 +92,20 @@ static bool is_other_process(const facts *f)
  * are in many pieces. */
 static bool is_cache_fragmentation(const facts *f)
 {
-    int64_t room = known(f->free) ? f->free : 0, holes = gs_oom_cached(f);
-    if (f->layer != GS_SERIES_TENSOR || holes <= 0) {
+    int64_t room = is_known(f->free) ? f->free : 0, holes = oom_cached_bytes(f);
+    if (f->layer != RUN_SERIES_TENSOR || holes <= 0) {
         return false;
     }
     bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
     bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
     bool small = (double)holes >= hole_least * (double)f->tensor_reserved && holes / HOLES_FOR >= f->requested;
-    return (many && (holes >= f->requested || (pieces && gs_add(holes, room) >= f->requested))) || (small && pieces) ||
-           (gs_add(holes, room) >= f->requested && is_known_demand(f, 0));
+    return (many && (holes >= f->requested || (pieces && arena_add_capped(holes, room) >= f->requested))) ||
+           (small && pieces) || (arena_add_capped(holes, room) >= f->requested && is_known_demand(f, 0));
 }
 
 static bool is_preallocation(const facts *f)
 {
-    return f->preallocated && known(f->total) &&
+    return f->preallocated && is_known(f->total) &&
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
@@ -114,42 +114,43 @@ static bool is_preallocation(const facts *f)
  * not its own. */
 static bool is_outside_allocator(const facts *f)
 {
-    if (!known(f->total) || (f->layer == GS_SERIES_TENSOR && !known(f->tensor_reserved))) {
+    if (!is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !is_known(f->tensor_reserved))) {
         return false;
     }
-    bool tensors = f->layer == GS_SERIES_TENSOR;
+    bool tensors = f->layer == RUN_SERIES_TENSOR;
     int64_t direct = tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
-    int64_t beside = gs_add(gs_oom_foreign(f), gs_oom_context(f));
-    int64_t outside = known(f->outside) && f->outside > beside ? f->outside - beside : 0;
-    return (double)direct + (double)outside >= outside_share * (double)(f->total - gs_oom_context(f));
+    int64_t beside = arena_add_capped(oom_other_bytes(f), oom_context_bytes(f));
+    int64_t outside = is_known(f->outside) && f->outside > beside ? f->outside - beside : 0;
+    return (double)direct + (double)outside >= outside_share * (double)(f->total - oom_context_bytes(f));
 }
 
 /* `refuted_by`: what would show that an inferred cause is wrong. */
 static const struct {
-    enum gs_cause cause;
-    enum gs_certainty certainty;
+    enum result_cause cause;
+    enum result_certainty certainty;
     bool (*holds)(const facts *f);
-    void (*say)(struct gs_oom_words *w);
+    void (*say)(struct oom_words *w);
     const char *refuted_by;
 } causes[] = {
-#define RECORDED(cause, holds, say) {GS_CAUSE_##cause, GS_CERTAINTY_RECORDED, holds, say, NULL},
-#define INFERRED(cause, holds, say, refuted_by) {GS_CAUSE_##cause, GS_CERTAINTY_INFERRED, holds, say, refuted_by},
+#define RECORDED(cause, holds, say) {RESULT_CAUSE_##cause, RESULT_CERTAINTY_RECORDED, holds, say, NULL},
+#define INFERRED(cause, holds, say, refuted_by) \
+    {RESULT_CAUSE_##cause, RESULT_CERTAINTY_INFERRED, holds, say, refuted_by},
     /* clang-format off */
-    RECORDED(PINNED_HOST, is_pinned, gs_say_pinned)
-    RECORDED(OVERSIZED_REQUEST, is_oversized, gs_say_oversized)
-    INFERRED(LEAK, gs_oom_keeps_failed, gs_say_failed, "if the program keeps what that pass made on purpose")
-    INFERRED(LEAK, gs_oom_keeps_trials, gs_say_trials, "if the current trial uses the earlier models")
-    INFERRED(LEAK, is_leak, gs_say_leak, "if a later step reads this memory again")
-    RECORDED(ALLOCATOR_CAP, is_cap, gs_say_cap)
-    INFERRED(FRAGMENTATION, is_driver_fragmentation, gs_say_driver_fragmentation,
+    RECORDED(PINNED_HOST, is_pinned, oom_explain_pinned)
+    RECORDED(OVERSIZED_REQUEST, is_oversized, oom_explain_oversized)
+    INFERRED(LEAK, oom_keeps_failed, oom_explain_failed, "if the program keeps what that pass made on purpose")
+    INFERRED(LEAK, oom_keeps_trials, oom_explain_trials, "if the current trial uses the earlier models")
+    INFERRED(LEAK, is_leak, oom_explain_leak, "if a later step reads this memory again")
+    RECORDED(ALLOCATOR_CAP, is_cap, oom_explain_cap)
+    INFERRED(FRAGMENTATION, is_driver_fragmentation, oom_explain_driver_fragmentation,
              "if a quota (MIG, MPS, a container) refused it")
-    INFERRED(OTHER_PROCESS, is_other_process, gs_say_other_process,
+    INFERRED(OTHER_PROCESS, is_other_process, oom_explain_other_process,
              "if nvidia-smi shows no other process there")
-    INFERRED(PREALLOCATION, is_preallocation, gs_say_preallocation,
+    INFERRED(PREALLOCATION, is_preallocation, oom_explain_preallocation,
              "if the framework's own allocator was full, too")
-    RECORDED(FRAGMENTATION, is_cache_fragmentation, gs_say_cache_fragmentation)
-    RECORDED(OUTSIDE_ALLOCATOR, is_outside_allocator, gs_say_outside)
-    INFERRED(CAPACITY, NULL, gs_say_capacity, "if the program no longer needs some of what is live")
+    RECORDED(FRAGMENTATION, is_cache_fragmentation, oom_explain_cache_fragmentation)
+    RECORDED(OUTSIDE_ALLOCATOR, is_outside_allocator, oom_explain_outside)
+    INFERRED(CAPACITY, NULL, oom_explain_capacity, "if the program no longer needs some of what is live")
 /* clang-format on */
 #undef RECORDED
 #undef INFERRED
@@ -161,21 +162,21 @@ enum { RULES = sizeof causes / sizeof *causes };
 
 enum { EVIDENCE_MAX = 40 };
 
-static void evidence(struct gs_oom_words *w, const char *key, const char *what, double value)
+static void evidence(struct oom_words *w, const char *key, const char *what, double value)
 {
     if (w->v->evidence_n < EVIDENCE_MAX) {
-        w->v->evidence[w->v->evidence_n++] = (struct gs_evidence){.key = key, .what = what, .value = value};
+        w->v->evidence[w->v->evidence_n++] = (struct result_evidence){.key = key, .what = what, .value = value};
     }
 }
 
-static void evidence_bytes(struct gs_oom_words *w, const char *key, const char *what, int64_t value)
+static void evidence_bytes(struct oom_words *w, const char *key, const char *what, int64_t value)
 {
-    if (known(value)) {
+    if (is_known(value)) {
         evidence(w, key, what, (double)value);
     }
 }
 
-static void evidence_text(struct gs_oom_words *w, const char *key, const char *what, const char *text)
+static void evidence_text(struct oom_words *w, const char *key, const char *what, const char *text)
 {
     evidence(w, key, what, NAN);
     w->v->evidence[w->v->evidence_n - 1].is_text = true;
@@ -183,7 +184,7 @@ static void evidence_text(struct gs_oom_words *w, const char *key, const char *w
 }
 
 /* What NVML said, about then. */
-static void collect_said(struct gs_oom_words *w, const struct gs_device_sample *said)
+static void collect_nvml(struct oom_words *w, const struct run_device_sample *said)
 {
     evidence_bytes(w, "other_bytes", "held by other processes, says NVML", said->other_bytes);
     if (said->other_pid) {
@@ -193,37 +194,38 @@ static void collect_said(struct gs_oom_words *w, const struct gs_device_sample *
         evidence_text(w, "other_name", "which is", said->other_name);
     }
     evidence_bytes(w, "own_bytes", "held by this process, says NVML", said->own_bytes);
-    evidence(w, "said_s", "when it said so", gs_seconds(said->time_ns));
+    evidence(w, "said_s", "when it said so", site_seconds(said->time_ns));
 }
 
-static void collect_after(struct gs_oom_words *w, const struct gs_oom_after *a)
+static void collect_after(struct oom_words *w, const struct oom_after *a)
 {
-    w->v->outcome_why = gs_oom_after_text(w);
+    w->v->outcome_why = oom_after_text(w);
     if (a->exit_status >= 0) {
         evidence(w, "exit_status", "which the program gave to exit", a->exit_status);
     }
     evidence(w, "allocations_after", "allocations that followed", (double)a->times);
     evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);
-    if (known(a->steps)) {
+    if (is_known(a->steps)) {
         evidence(w, "steps_after", "steps that ended later", (double)a->steps);
     }
 }
 
-static void collect(struct gs_oom_words *w)
+static void collect(struct oom_words *w)
 {
     const facts *f = w->f;
-    w->v->evidence = gs_arena_alloc(w->b->arena, EVIDENCE_MAX * sizeof *w->v->evidence);
+    w->v->evidence = arena_alloc(w->b->arena, EVIDENCE_MAX * sizeof *w->v->evidence);
     evidence_bytes(w, "live_bytes", "live at that moment", f->live);
     if (f->growing_sites) {
         evidence_bytes(w, "growing_bytes", "of it from lines that grow steadily", f->growing);
         evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
         evidence(w, "growing_sites", "growing lines", f->growing_sites);
-        evidence_text(w, "growing_site", "foremost", gs_oom_place(w, f->growing_stack));
-        if (f->graph == GS_GRAPH_INFERRED) {
-            evidence_text(w, "graph_site", "what is kept with its graph", gs_site_path(w->b, &f->growth->newest));
+        evidence_text(w, "growing_site", "foremost", oom_place_text(w, f->growing_stack));
+        if (f->graph == OOM_GRAPH_INFERRED) {
+            evidence_text(w, "graph_site", "what is kept with its graph",
+                          site_text_with_caller(w->b, &f->growth->newest));
         }
         evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows", f->earlier);
-        struct gs_oom_rhythm r = gs_oom_rhythm(f);
+        struct oom_rhythm r = oom_rhythm(f);
         evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
         evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
         evidence_text(w, "confidence", "confidence in the leak",
@@ -243,17 +245,17 @@ static void collect(struct gs_oom_words *w)
     evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
     if (f->holder > 0) {
         evidence_bytes(w, "largest_holder_bytes", "held by one call path at most", f->holder);
-        evidence_text(w, "largest_holder_site", "which is", gs_oom_place(w, f->holder_stack));
+        evidence_text(w, "largest_holder_site", "which is", oom_place_text(w, f->holder_stack));
     }
     evidence_bytes(w, "asked_bytes", "asked of CUDA in one piece",
                    f->device_requested > f->requested ? f->device_requested : f->requested);
-    evidence_bytes(w, "context_bytes", "that a context on this GPU costs, about", gs_oom_context(f));
+    evidence_bytes(w, "context_bytes", "that a context on this GPU costs, about", oom_context_bytes(f));
     evidence_bytes(w, "device_live_bytes", "in CUDA allocations of this process", f->device_live);
     if (f->graphs) {
         evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
     }
     if (f->said) {
-        collect_said(w, f->said);
+        collect_nvml(w, f->said);
     }
     evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
     evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen", f->outside_first);
@@ -262,13 +264,13 @@ static void collect(struct gs_oom_words *w)
     if (f->map.segments) {
         evidence_bytes(w, "largest_free_bytes", "the largest hole in its segments", f->map.largest_free_bytes);
     }
-    const struct gs_by_owner *direct = gs_oom_direct(w->v);
-    if (direct && f->layer == GS_SERIES_TENSOR) {
+    const struct result_by_owner *direct = oom_direct_owner(w->v);
+    if (direct && f->layer == RUN_SERIES_TENSOR) {
         evidence_bytes(w, "direct_bytes", "the most taken past PyTorch's allocator", direct->bytes);
         evidence_text(w, "direct_owner", "by", direct->owner);
-        evidence_text(w, "direct_site", "at", gs_site_path(w->b, &direct->site));
+        evidence_text(w, "direct_site", "at", site_text_with_caller(w->b, &direct->site));
     }
-    if (f->looked && f->outcome != GS_OUTCOME_RETRIED) {
+    if (f->looked && f->outcome != RESULT_OUTCOME_RETRIED) {
         collect_after(w, &f->after);
     }
     if (f->largest > 0) {
@@ -279,9 +281,9 @@ static void collect(struct gs_oom_words *w)
 /* --- the line ------------------------------------------------------------------------------------
  */
 
-static void blame_site(struct gs_oom_words *w, uint32_t stack, const char *role)
+static void blame_site(struct oom_words *w, uint32_t stack, const char *role)
 {
-    uint32_t number = gs_site_number(w->b, stack);
+    uint32_t number = site_index(w->b, stack);
     w->v->blame = w->b->sites[number];
     w->v->blame_role = role;
 }
@@ -289,34 +291,34 @@ static void blame_site(struct gs_oom_words *w, uint32_t stack, const char *role)
 /* A leak: what each graph ends in, or what grows. Memory past PyTorch: who took it. What simply
  * does not fit: the line that holds nearly all of it, where it is another than the one that came
  * last. All else: the line that failed. */
-static void blame(struct gs_oom_words *w)
+static void blame(struct oom_words *w)
 {
     const facts *f = w->f;
-    const struct gs_oom_verdict *v = w->v;
-    const struct gs_by_site *holder = v->live_n ? &v->live[0] : NULL;
-    const struct gs_by_owner *direct = gs_oom_direct(v);
-    if (v->cause == GS_CAUSE_LEAK && gs_oom_keeps_failed(f)) {
+    const struct result_oom_verdict *v = w->v;
+    const struct result_by_site *holder = v->live_n ? &v->live[0] : NULL;
+    const struct result_by_owner *direct = oom_direct_owner(v);
+    if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_failed(f)) {
         blame_site(w, f->failed_pass.stack, "growing");
-    } else if (v->cause == GS_CAUSE_LEAK && gs_oom_keeps_trials(f)) {
+    } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_trials(f)) {
         blame_site(w, f->trials.stack, "growing");
-    } else if (v->cause == GS_CAUSE_LEAK) {
-        const struct gs_growth *g = f->growth;
+    } else if (v->cause == RESULT_CAUSE_LEAK) {
+        const struct result_growth *g = f->growth;
         blame_site(w, f->growing_stack, "growing");
-        if (f->graph == GS_GRAPH_INFERRED) {
+        if (f->graph == OOM_GRAPH_INFERRED) {
             w->v->blame = g->newest;
             w->v->blame_role = "graph";
         } else if (g && g->lines_n) {
             w->v->blame = g->lines[0].site;
         }
-    } else if (v->cause == GS_CAUSE_CAPACITY && f->pending) {
+    } else if (v->cause == RESULT_CAUSE_CAPACITY && f->pending) {
         w->v->blame = f->growth->newest;
         w->v->blame_role = "graph";
-    } else if (v->cause == GS_CAUSE_PREALLOCATION) {
+    } else if (v->cause == RESULT_CAUSE_PREALLOCATION) {
         blame_site(w, f->largest_stack, "direct");
-    } else if (v->cause == GS_CAUSE_OUTSIDE_ALLOCATOR && direct) {
+    } else if (v->cause == RESULT_CAUSE_OUTSIDE_ALLOCATOR && direct) {
         w->v->blame = direct->site;
         w->v->blame_role = "direct";
-    } else if (v->cause == GS_CAUSE_CAPACITY && holder && holder->site.known &&
+    } else if (v->cause == RESULT_CAUSE_CAPACITY && holder && holder->site.known &&
                (double)holder->bytes >= holder_share * (double)f->live && holder->bytes / 4 >= f->requested) {
         w->v->blame = holder->site;
         w->v->blame_role = "holder";
@@ -325,9 +327,9 @@ static void blame(struct gs_oom_words *w)
     }
 }
 
-void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_oom_verdict *v)
+void oom_find_cause(struct site_builder *b, const struct oom_facts *f, struct result_oom_verdict *v)
 {
-    struct gs_oom_words w = {b, f, v};
+    struct oom_words w = {b, f, v};
     collect(&w);
     for (size_t i = 0; i < RULES; i++) {
         if (!causes[i].holds || causes[i].holds(f)) {

@@ -7,21 +7,21 @@
 #include "analyzer/base/units.h"
 
 struct windows {
-    const struct gs_run *run;
-    const struct gs_oom_window *list;
+    const struct run *run;
+    const struct oom_window *list;
     int device;
-    struct gs_oom_failed_pass failed;
+    struct oom_failed_pass failed;
 };
 
-static void take(void *self, const struct gs_lifetime *life)
+static void take(void *self, const struct run_lifetime *life)
 {
     struct windows *w = self;
-    if (life->layer != GS_LAYER_TENSOR || life->device != w->device || life->stack == GS_NONE) {
+    if (life->layer != GS_LAYER_TENSOR || life->device != w->device || life->stack == RUN_NONE) {
         return;
     }
-    for (const struct gs_oom_window *at = w->list; at; at = at->previous) {
-        if (life->alloc_ns > at->from_ns && life->alloc_ns <= at->to_ns && gs_oom_in_pass(w->run, life->stack)) {
-            w->failed.bytes = gs_add(w->failed.bytes, life->bytes);
+    for (const struct oom_window *at = w->list; at; at = at->previous) {
+        if (life->alloc_ns > at->from_ns && life->alloc_ns <= at->to_ns && oom_is_in_pass(w->run, life->stack)) {
+            w->failed.bytes = arena_add_capped(w->failed.bytes, life->bytes);
             w->failed.count++;
             w->failed.first_ns = at->to_ns < w->failed.first_ns ? at->to_ns : w->failed.first_ns;
             if (life->bytes > w->failed.largest) {
@@ -33,46 +33,47 @@ static void take(void *self, const struct gs_lifetime *life)
     }
 }
 
-struct gs_oom_failed_pass gs_oom_failed_held(const struct gs_run *run, const struct gs_oom_window *list, int device)
+struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_window *list, int device)
 {
-    struct windows w = {.run = run, .list = list, .device = device, .failed = {.first_ns = GS_NEVER, .stack = GS_NONE}};
+    struct windows w = {
+        .run = run, .list = list, .device = device, .failed = {.first_ns = RUN_NEVER, .stack = RUN_NONE}};
     if (list) {
-        gs_run_live(run, take, &w);
+        run_each_live(run, take, &w);
     }
     return w.failed;
 }
 
 /* --- in words ------------------------------------------------------------------------------------ */
 
-#define TEXT(w, ...) gs_arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) gs_bytes_text((w)->b, (double)(n))
+#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
+#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
-bool gs_oom_keeps_failed(const struct gs_oom_facts *f)
+bool oom_keeps_failed(const struct oom_facts *f)
 {
-    const struct gs_oom_failed_pass *p = &f->failed_pass;
-    return p->bytes >= gs_oom_need(f) && p->bytes >= f->live / 8;
+    const struct oom_failed_pass *p = &f->failed_pass;
+    return p->bytes >= oom_needed_bytes(f) && p->bytes >= f->live / 8;
 }
 
-void gs_say_failed(struct gs_oom_words *w)
+void oom_explain_failed(struct oom_words *w)
 {
-    const struct gs_oom_failed_pass *p = &w->f->failed_pass;
+    const struct oom_failed_pass *p = &w->f->failed_pass;
     char when[UNITS_TEXT];
-    format_seconds(when, gs_seconds(p->first_ns));
+    units_format_seconds(when, site_seconds(p->first_ns));
     w->v->verdict = TEXT(
         w,
         "a kept exception: the pass that ran out of memory at %s is still alive, %s of the %s live in %llu block%s, "
         "foremost from %s; a traceback keeps the tensors of its frames",
         when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count, p->count == 1 ? "" : "s",
-        gs_oom_place(w, p->stack));
-    gs_oom_measure(
+        oom_place_text(w, p->stack));
+    oom_add_measure(
         w->b, w->v,
-        (struct gs_measure){
+        (struct result_measure){
             .text = "try again after the except block has ended, not inside it, and do not store the exception (or "
                     "del it, or traceback.clear_frames(e.__traceback__))",
             .frees_bytes = p->bytes,
             .enough = -1,
-            .effort = GS_EFFORT_LINE,
+            .effort = OOM_EFFORT_LINE,
             .first = true,
-            .certainty = GS_CERTAINTY_INFERRED,
+            .certainty = RESULT_CERTAINTY_INFERRED,
             .refuted_by = "if the program keeps what that pass made on purpose"});
 }

@@ -4,12 +4,12 @@
 
 #include "analyzer/oom/oom.h"
 
-struct gs_oom_window { /* of a pass that failed: after from_ns, up to the failure at to_ns */
+struct oom_window { /* of a pass that failed: after from_ns, up to the failure at to_ns */
     int64_t from_ns, to_ns;
-    const struct gs_oom_window *previous; /* of the same thread; NULL none */
+    const struct oom_window *previous; /* of the same thread; NULL none */
 };
 
 /* Live blocks on that device that passes made in one of the windows. */
-struct gs_oom_failed_pass gs_oom_failed_held(const struct gs_run *run, const struct gs_oom_window *list, int device);
+struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_window *list, int device);
 
 #endif

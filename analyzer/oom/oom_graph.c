@@ -15,49 +15,49 @@
 #include <string.h>
 
 /* In a backward pass, by its Python frames; a thread without any that has tensors is autograd's. */
-static bool in_backward(struct gs_oom_passes *p, const struct gs_run *run, uint32_t stack)
+static bool in_backward(struct oom_passes *p, const struct run *run, uint32_t stack)
 {
-    uint32_t *at = gs_map_at(&p->stacks, stack);
-    if (*at == GS_MAP_NEW) {
-        *at = gs_stack_python(run, stack) == GS_NONE || gs_stack_in(run, stack, NULL, "_engine_run_backward") ||
-              gs_stack_in(run, stack, "/torch/autograd/__init__.py", "_make_grads");
+    uint32_t *at = map_at(&p->stacks, stack);
+    if (*at == MAP_NEW) {
+        *at = run_stack_python(run, stack) == RUN_NONE || run_stack_is_in(run, stack, NULL, "_engine_run_backward") ||
+              run_stack_is_in(run, stack, "/torch/autograd/__init__.py", "_make_grads");
     }
     return *at != 0;
 }
 
-void gs_oom_passes_start(struct gs_oom_passes *p)
+void oom_passes_start(struct oom_passes *p)
 {
-    p->backward_ns = GS_UNKNOWN;
+    p->backward_ns = RUN_UNKNOWN;
 }
 
-bool gs_oom_passes_alloc(struct gs_oom_passes *p, const struct gs_run *run, const struct gs_lifetime *life)
+bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const struct run_lifetime *life)
 {
-    bool backward = life->layer == GS_LAYER_TENSOR && life->stack != GS_NONE && in_backward(p, run, life->stack);
+    bool backward = life->layer == GS_LAYER_TENSOR && life->stack != RUN_NONE && in_backward(p, run, life->stack);
     p->backward_ns = backward ? life->alloc_ns : p->backward_ns;
-    *GS_REACH(p->made, life->location, p->made_cap) += life->layer == GS_LAYER_TENSOR ? life->bytes : 0;
+    *SITE_REACH(p->made, life->location, p->made_cap) += life->layer == GS_LAYER_TENSOR ? life->bytes : 0;
     return backward;
 }
 
-void gs_oom_passes_free(struct gs_oom_passes *p, const struct gs_run *run, const struct gs_lifetime *life)
+void oom_passes_add_free(struct oom_passes *p, const struct run *run, const struct run_lifetime *life)
 {
-    uint32_t stack = life->layer == GS_LAYER_TENSOR ? gs_run_free_stack(run, life) : GS_NONE;
-    if (stack != GS_NONE && in_backward(p, run, stack)) {
-        ++*GS_REACH(p->freed, life->location, p->freed_cap);
+    uint32_t stack = life->layer == GS_LAYER_TENSOR ? run_free_stack(run, life) : RUN_NONE;
+    if (stack != RUN_NONE && in_backward(p, run, stack)) {
+        ++*SITE_REACH(p->freed, life->location, p->freed_cap);
         p->backward_ns = life->free_ns;
     }
 }
 
-void gs_oom_passes_release(struct gs_oom_passes *p)
+void oom_passes_release(struct oom_passes *p)
 {
     free(p->freed);
     free(p->made);
-    gs_map_free(&p->stacks);
+    map_free(&p->stacks);
 }
 
-static bool function_has(const struct gs_run *run, uint32_t stack, const char *const *parts, size_t n)
+static bool function_has(const struct run *run, uint32_t stack, const char *const *parts, size_t n)
 {
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         for (size_t i = 0; frame->kind == GS_FRAME_PYTHON && frame->function && i < n; i++) {
             if (strstr(frame->function, parts[i])) {
                 return true;
@@ -68,42 +68,41 @@ static bool function_has(const struct gs_run *run, uint32_t stack, const char *c
 }
 
 /* Below a function that no backward pass follows, by its name, or below @torch.no_grad(). */
-static bool is_evaluation(const struct gs_run *run, uint32_t stack)
+static bool is_evaluation(const struct run *run, uint32_t stack)
 {
     static const char *const names[] = {"eval",   "valid", "infer",   "predict", "generate",
                                         "encode", "embed", "extract", "test"};
-    return gs_stack_in(run, stack, "/torch/utils/_contextlib.py", NULL) ||
+    return run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) ||
            function_has(run, stack, names, sizeof names / sizeof *names);
 }
 
 /* Is there a block for nearly each time, made outside of passes and meanwhile, as parameters are not? */
-static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
-                       const struct gs_oom_facts *f)
+static bool input_kept(const struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_facts *f)
 {
     static const double nearly = 0.8;
     enum { LEAST = 3 };
     double times = (double)f->growing_passes;
     for (size_t i = 0; i < n; i++) {
-        const struct gs_oom_live *l = &live[i];
-        uint32_t stack = gs_run_location(b->run, l->location)->stack;
+        const struct oom_live *l = &live[i];
+        uint32_t stack = run_location(b->run, l->location)->stack;
         bool meanwhile = l->last_ns >= f->growing_first_ns + (f->row->time_ns - f->growing_first_ns) / 2;
         if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times &&
-            (double)l->count <= times / nearly + 2 && stack != GS_NONE && !gs_oom_in_pass(b->run, stack)) {
+            (double)l->count <= times / nearly + 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack)) {
             return true;
         }
     }
     return false;
 }
 
-/* The call of the outermost module that a stack lies in; GS_NONE: in none, or in a backward pass. */
-static uint32_t model_call(const struct gs_run *run, uint32_t stack)
+/* The call of the outermost module that a stack lies in; RUN_NONE: in none, or in a backward pass. */
+static uint32_t model_call(const struct run *run, uint32_t stack)
 {
-    uint32_t call = GS_NONE;
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+    uint32_t call = RUN_NONE;
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         const char *name = frame->kind == GS_FRAME_PYTHON ? frame->function : NULL;
         if (name && strstr(name, "_engine_run_backward")) {
-            return GS_NONE;
+            return RUN_NONE;
         }
         call = name && strstr(name, "_call_impl") ? stack : call;
     }
@@ -112,25 +111,25 @@ static uint32_t model_call(const struct gs_run *run, uint32_t stack)
 
 /* A graph keeps much of what the model's call made, outputs that the program keeps are the least of it: of two linear
  * layers and their activations a half and a fifth. Where that call is not known, nothing speaks against a graph. */
-static bool inner_kept(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live,
-                       size_t n, const struct gs_oom_facts *f)
+static bool inner_kept(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
+                       const struct oom_facts *f)
 {
     static const double of_graph = 0.25;
     uint32_t call = model_call(b->run, f->growing_stack);
     int64_t kept = 0, made = 0;
-    for (size_t i = 0; call != GS_NONE && i < n; i++) {
-        kept += model_call(b->run, gs_run_location(b->run, live[i].location)->stack) == call ? live[i].bytes : 0;
+    for (size_t i = 0; call != RUN_NONE && i < n; i++) {
+        kept += model_call(b->run, run_location(b->run, live[i].location)->stack) == call ? live[i].bytes : 0;
     }
-    for (size_t i = 0; call != GS_NONE && i < gs_run_locations(b->run) && i < p->made_cap; i++) {
-        made += p->made[i] && model_call(b->run, gs_run_location(b->run, (uint32_t)i)->stack) == call ? p->made[i] : 0;
+    for (size_t i = 0; call != RUN_NONE && i < run_location_count(b->run) && i < p->made_cap; i++) {
+        made += p->made[i] && model_call(b->run, run_location(b->run, (uint32_t)i)->stack) == call ? p->made[i] : 0;
     }
     return (double)kept >= of_graph * (double)made;
 }
 
-void gs_oom_graph_judge(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live,
-                        size_t n, struct gs_oom_facts *f)
+void oom_graph_judge(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
+                     struct oom_facts *f)
 {
-    f->graph = GS_GRAPH_NONE;
+    f->graph = OOM_GRAPH_NONE;
     f->pending = false;
     if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4) {
         return;
@@ -140,10 +139,10 @@ void gs_oom_graph_judge(const struct gs_builder *b, const struct gs_oom_passes *
     if (!f->growth->graph && !freed && !input) {
         return;
     }
-    bool since = f->backward_ns == GS_UNKNOWN || f->backward_ns < f->growing_first_ns;
-    bool evaluates = is_evaluation(b->run, f->growing_stack) || (f->backward_ns != GS_UNKNOWN && !freed);
-    f->graph = freed || input ? GS_GRAPH_INFERRED : GS_GRAPH_UNKNOWN;
+    bool since = f->backward_ns == RUN_UNKNOWN || f->backward_ns < f->growing_first_ns;
+    bool evaluates = is_evaluation(b->run, f->growing_stack) || (f->backward_ns != RUN_UNKNOWN && !freed);
+    f->graph = freed || input ? OOM_GRAPH_INFERRED : OOM_GRAPH_UNKNOWN;
     f->graph_freed = freed;
-    f->pending = since && f->graph == GS_GRAPH_INFERRED && !evaluates;
+    f->pending = since && f->graph == OOM_GRAPH_INFERRED && !evaluates;
     f->evaluates = since && evaluates;
 }

@@ -6,24 +6,24 @@
 
 #include "analyzer/oom/oom.h"
 
-struct gs_oom_passes {   /* of the process that is replayed */
-    int64_t backward_ns; /* the last allocation or free inside a backward pass; GS_UNKNOWN: none so far */
+struct oom_passes {      /* of the process that is replayed */
+    int64_t backward_ns; /* the last allocation or free inside a backward pass; RUN_UNKNOWN: none so far */
     uint32_t *freed;     /* by location: blocks of it that a backward pass freed */
     size_t freed_cap;
     int64_t *made; /* by location: bytes of all of its blocks */
     size_t made_cap;
-    struct gs_map stacks; /* stack → is it inside a backward pass? */
+    struct map stacks; /* stack → is it inside a backward pass? */
 };
 
-void gs_oom_passes_start(struct gs_oom_passes *p); /* a process begins */
+void oom_passes_start(struct oom_passes *p); /* a process begins */
 /* Is it inside a backward pass? */
-bool gs_oom_passes_alloc(struct gs_oom_passes *p, const struct gs_run *run, const struct gs_lifetime *life);
-void gs_oom_passes_free(struct gs_oom_passes *p, const struct gs_run *run, const struct gs_lifetime *life);
-void gs_oom_passes_release(struct gs_oom_passes *p);
+bool oom_passes_add_alloc(struct oom_passes *p, const struct run *run, const struct run_lifetime *life);
+void oom_passes_add_free(struct oom_passes *p, const struct run *run, const struct run_lifetime *life);
+void oom_passes_release(struct oom_passes *p);
 
-/* What holds the memory that grows inside passes, from f->backward_ns and what gs_oom_growing found. Sets f->graph and
- * f-> pending. After gs_oom_growing. */
-void gs_oom_graph_judge(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live,
-                        size_t n, struct gs_oom_facts *f);
+/* What holds the memory that grows inside passes, from f->backward_ns and what oom_find_growing found. Sets f->graph
+ * and f-> pending. After oom_find_growing. */
+void oom_graph_judge(const struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
+                     struct oom_facts *f);
 
 #endif

@@ -7,46 +7,46 @@
 #include <string.h>
 
 /* A function of that name, as a class calls it or a script of its own. */
-static bool is_forward(const struct gs_frame *frame)
+static bool is_forward(const struct run_frame *frame)
 {
     const char *dot = frame->function ? strrchr(frame->function, '.') : NULL;
     const char *name = dot ? dot + 1 : frame->function;
     return name && strcmp(name, "forward") == 0;
 }
 
-bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack)
+bool oom_is_in_pass(const struct run *run, uint32_t stack)
 {
-    const struct gs_frame *frame;
-    for (uint32_t s = stack; (frame = gs_stack_frame(run, s)) != NULL; s = gs_stack_parent(run, s)) {
+    const struct run_frame *frame;
+    for (uint32_t s = stack; (frame = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s)) {
         if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) {
             return true;
         }
     }
-    return gs_stack_in(run, stack, NULL, "_call_impl") || gs_stack_in(run, stack, NULL, "_engine_run_backward");
+    return run_stack_is_in(run, stack, NULL, "_call_impl") || run_stack_is_in(run, stack, NULL, "_engine_run_backward");
 }
 
-bool gs_oom_lazy(const struct gs_run *run, uint32_t stack)
+bool oom_is_lazy(const struct run *run, uint32_t stack)
 {
-    return gs_stack_in(run, stack, NULL, "initialize_parameters");
+    return run_stack_is_in(run, stack, NULL, "initialize_parameters");
 }
 
-bool gs_oom_enters(struct gs_run *run, uint32_t stack)
+bool oom_enters_device(struct run *run, uint32_t stack)
 {
     static const char *const operators[] = {"_to_copy",   "_ops::rand",   "_ops::zeros", "_ops::ones",
                                             "_ops::full", "_ops::arange", "_ops::normal"};
-    const struct gs_frame *frame = gs_stack_frame(run, stack);
+    const struct run_frame *frame = run_stack_frame(run, stack);
     bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* nothing tells */
     for (size_t i = 0; i < sizeof operators / sizeof *operators && !is; i++) {
-        is = gs_stack_calls(run, stack, operators[i]);
+        is = run_stack_calls(run, stack, operators[i]);
     }
     return is;
 }
 
 /* A loop inside of a pass, as over layers, makes no steps. */
-static const struct gs_steps *steps_of(const struct gs_builder *b, const struct gs_oom_facts *f)
+static const struct step_list *steps_of(const struct site_builder *b, const struct oom_facts *f)
 {
-    const struct gs_steps *steps = gs_steps_of(b, f->row->process);
-    return steps && steps->source == GS_STEP_PERIOD && gs_oom_in_pass(b->run, steps->stack) ? NULL : steps;
+    const struct step_list *steps = step_list_of(b, f->row->process);
+    return steps && steps->source == STEP_SOURCE_PERIOD && oom_is_in_pass(b->run, steps->stack) ? NULL : steps;
 }
 
 enum { LAYERS = 64 }; /* what comes by less often may be the layers of a model */
@@ -56,16 +56,16 @@ enum { LAYERS = 64 }; /* what comes by less often may be the layers of a model *
  * program's steps, or where the loop around it turned meanwhile: a line outside of all passes, as
  * the one that makes the batch, has come by again. Where nothing but passes allocates, most of what
  * they took must have been freed, and none of their lines may have come by once only since. */
-static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
+static bool one_pass(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     static const double ended = 0.5;
     enum { STEPS = 3 };
-    if (!gs_oom_in_pass(b->run, gs_run_location(b->run, l->location)->stack)) {
+    if (!oom_is_in_pass(b->run, run_location(b->run, l->location)->stack)) {
         return false;
     }
-    const struct gs_steps *steps = steps_of(b, f);
-    bool sure = steps && (steps->source != GS_STEP_PERIOD || steps->n >= LAYERS);
-    if (sure && gs_steps_done(steps, l->last_ns) >= gs_steps_done(steps, l->first_ns) + STEPS) {
+    const struct step_list *steps = steps_of(b, f);
+    bool sure = steps && (steps->source != STEP_SOURCE_PERIOD || steps->n >= LAYERS);
+    if (sure && step_count_done(steps, l->last_ns) >= step_count_done(steps, l->first_ns) + STEPS) {
         return false;
     }
     int64_t grew = f->row->time_ns - l->first_ns;
@@ -76,26 +76,26 @@ static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l, co
 }
 
 /* The same of operations between layers that a script calls one by one. */
-static bool one_script_pass(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f,
+static bool one_script_pass(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f,
                             bool sure)
 {
-    uint32_t stack = gs_run_location(b->run, l->location)->stack;
-    bool script = gs_stack_python(b->run, stack) != GS_NONE && !gs_oom_in_pass(b->run, stack);
+    uint32_t stack = run_location(b->run, l->location)->stack;
+    bool script = run_stack_python(b->run, stack) != RUN_NONE && !oom_is_in_pass(b->run, stack);
     return script && !sure && l->count < LAYERS && f->turned_ns <= l->first_ns + (f->row->time_ns - l->first_ns) / 4;
 }
 
 /* Of each step since the first that made one, a block remains; data came meanwhile, so that the steps are no layers. */
-static bool remain_of_steps(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
+static bool remain_of_steps(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     enum { STEPS = 3 }; /* the graph of the last pass stays during the next; the step that fails may count as two */
-    const struct gs_steps *steps = steps_of(b, f);
-    size_t spans = steps ? gs_steps_done(steps, l->last_ns) - gs_steps_done(steps, l->first_ns) : 0;
+    const struct step_list *steps = steps_of(b, f);
+    size_t spans = steps ? step_count_done(steps, l->last_ns) - step_count_done(steps, l->first_ns) : 0;
     return spans >= STEPS && l->count >= spans && f->entered_ns > l->first_ns;
 }
 
 /* Where layers share the call path and no line tells a step: passes freed nearly all that they made, and a few blocks
  * remain, old ones and new ones. */
-static bool remain_among_freed(const struct gs_oom_live *l, const struct gs_oom_facts *f)
+static bool remain_among_freed(const struct oom_live *l, const struct oom_facts *f)
 {
     enum { LEAST = 4, FREED = 5 };
     static const double turnover = 0.9, early = 0.5, late = 0.75;
@@ -105,33 +105,33 @@ static bool remain_among_freed(const struct gs_oom_live *l, const struct gs_oom_
 
 /* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c sees those of
  * many passes, this those of few. */
-static bool is_kept(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
+static bool is_kept(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     double margin = (l->last_rank - l->first_rank) / 8;
     bool spread = l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
-    return f->layer == GS_SERIES_TENSOR && f->backward_ns == GS_UNKNOWN && spread &&
-           gs_oom_in_pass(b->run, gs_run_location(b->run, l->location)->stack) &&
+    return f->layer == RUN_SERIES_TENSOR && f->backward_ns == RUN_UNKNOWN && spread &&
+           oom_is_in_pass(b->run, run_location(b->run, l->location)->stack) &&
            (remain_of_steps(b, l, f) || remain_among_freed(l, f));
 }
 
 /* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
  * growth.c asks for are a buffer that is appended to, whose earlier selves are gone. */
-static bool counts(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
+static bool counts(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
 {
     enum { TIMES = 8, APPENDED = 4 };
-    const struct gs_steps *steps = gs_steps_of(b, f->row->process);
-    bool sure = steps && steps->source != GS_STEP_PERIOD;
+    const struct step_list *steps = step_list_of(b, f->row->process);
+    bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
     return l->location < b->growing_n && b->growing[l->location] &&
            (sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) && !one_script_pass(b, l, f, sure);
 }
 
 /* The heaviest entry of what grows. */
-static const struct gs_growth *foremost(const struct gs_builder *b, const struct gs_oom_facts *f)
+static const struct result_growth *foremost(const struct site_builder *b, const struct oom_facts *f)
 {
     for (size_t i = 0; i < b->report->growth_n; i++) { /* heaviest first */
-        const struct gs_growth *g = &b->report->growth[i];
+        const struct result_growth *g = &b->report->growth[i];
         if (g->process == f->row->process && g->layer == f->layer &&
-            (g->device == f->row->device || f->layer == GS_SERIES_PINNED)) {
+            (g->device == f->row->device || f->layer == RUN_SERIES_PINNED)) {
             return g;
         }
     }
@@ -149,9 +149,9 @@ struct line {
 };
 
 #define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
-static void add_path(struct line *line, const struct gs_oom_live *l, uint32_t stack)
+static void add_path(struct line *line, const struct oom_live *l, uint32_t stack)
 {
-    line->bytes = gs_add(line->bytes, l->bytes);
+    line->bytes = arena_add_capped(line->bytes, l->bytes);
     if (l->bytes > line->heaviest || !line->count) {
         line->heaviest = l->bytes;
         line->first_ns = l->first_ns;
@@ -162,15 +162,15 @@ static void add_path(struct line *line, const struct gs_oom_live *l, uint32_t st
     }
 }
 
-void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t n, struct gs_oom_facts *f)
+void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
-    struct gs_map index = {0}; /* site → line */
+    struct map index = {0}; /* site → line */
     struct line *lines = NULL;
     size_t lines_n = 0, lines_cap = 0;
-    f->growing_first_ns = GS_NEVER;
+    f->growing_first_ns = RUN_NEVER;
     for (size_t i = 0; i < n; i++) {
-        const struct gs_oom_live *l = &live[i];
-        uint32_t stack = gs_run_location(b->run, l->location)->stack;
+        const struct oom_live *l = &live[i];
+        uint32_t stack = run_location(b->run, l->location)->stack;
         if (l->bytes > f->holder) {
             f->holder = l->bytes;
             f->holder_stack = stack;
@@ -179,17 +179,17 @@ void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t
         if (!kept && !counts(b, l, f)) {
             continue;
         }
-        f->growing_kept = gs_add(f->growing_kept, kept ? l->bytes : 0);
-        uint32_t *at = gs_map_at(&index, gs_site_number(b, stack));
-        if (*at == GS_MAP_NEW) {
+        f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
+        uint32_t *at = map_at(&index, site_index(b, stack));
+        if (*at == MAP_NEW) {
             *at = (uint32_t)lines_n;
-            *GS_PUSH(lines, lines_n, lines_cap) = (struct line){0};
+            *ARENA_PUSH(lines, lines_n, lines_cap) = (struct line){0};
         }
         add_path(&lines[*at], l, stack);
         f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
-        f->growing = gs_add(f->growing, l->bytes);
+        f->growing = arena_add_capped(f->growing, l->bytes);
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
-        bool in_pass = gs_oom_in_pass(b->run, stack);
+        bool in_pass = oom_is_in_pass(b->run, stack);
         f->growing_in_pass += in_pass ? l->bytes : 0;
         f->growing_freed += in_pass && l->freed_in_backward ? l->bytes : 0;
     }
@@ -206,31 +206,31 @@ void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t
     f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the present pass' blocks do */
     f->growing_sites = (unsigned)lines_n;
     free(lines);
-    gs_map_free(&index);
+    map_free(&index);
     f->growth = f->growing_sites ? foremost(b, f) : NULL;
 }
 
 /* What was live in all when it began to grow; 0 where that is not known: of a buffer that grows by
  * being replaced, only the last is there. */
-static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f, const struct gs_timeline *t)
+static int64_t before_growth(const struct site_builder *b, struct oom_facts *f, const struct result_timeline *t)
 {
     enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
-    const struct gs_steps *steps = steps_of(b, f);
+    const struct step_list *steps = steps_of(b, f);
     int64_t before = 0, first = f->heaviest_first_ns;
-    double end = gs_seconds(f->row->time_ns), begun_s = f->growth ? f->growth->first_s : end;
-    bool recent = steps && f->row->time_ns <= gs_step_start(steps, steps->n) + 2 * steps->median_ns &&
-                  gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS;
-    double all_s = end - gs_seconds(f->heaviest_begun_ns);
+    double end = site_seconds(f->row->time_ns), begun_s = f->growth ? f->growth->first_s : end;
+    bool recent = steps && f->row->time_ns <= step_start_ns(steps, steps->n) + 2 * steps->median_ns &&
+                  step_count_done(steps, f->row->time_ns) < step_count_done(steps, first) + STEPS;
+    double all_s = end - site_seconds(f->heaviest_begun_ns);
     if (f->growing_kept >= f->growing / 2) {
         return 0;
     }
-    f->replaced = recent || gs_seconds(first) - begun_s > (end - begun_s) / 2 ||
-                  (f->growing_count < FEW && end - gs_seconds(first) < all_s / 20);
+    f->replaced = recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
+                  (f->growing_count < FEW && end - site_seconds(first) < all_s / 20);
     if (f->replaced) {
         return 0;
     }
     /* the least in its first eighth: what a step needs at its height comes and goes */
-    double begun = gs_seconds(first), soon = begun + (gs_seconds(f->row->time_ns) - begun) / 8;
+    double begun = site_seconds(first), soon = begun + (site_seconds(f->row->time_ns) - begun) / 8;
     for (size_t p = 0; p < t->n && t->points[p].time_s <= soon; p++) {
         int64_t bytes = t->points[p].bytes;
         before = t->points[p].time_s <= begun || bytes < before ? bytes : before;
@@ -239,9 +239,9 @@ static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
 }
 
 /* Of what grows, what was there at that time: it grew along a straight line. */
-static double grown_by(const struct gs_oom_facts *f, double time_s)
+static double grown_by(const struct oom_facts *f, double time_s)
 {
-    double first = gs_seconds(f->growing_first_ns), end = gs_seconds(f->row->time_ns);
+    double first = site_seconds(f->growing_first_ns), end = site_seconds(f->row->time_ns);
     if (!f->growing_sites || time_s <= first || end <= first) {
         return 0;
     }
@@ -251,35 +251,35 @@ static double grown_by(const struct gs_oom_facts *f, double time_s)
 /* Up to when it counts as earlier: well before the end, so that what grew unseen is not taken for
  * what had always been needed; and before the step that failed. Where no steps are known, but
  * something grows: that was once a step. */
-static int64_t earlier_until(const struct gs_builder *b, const struct gs_oom_facts *f)
+static int64_t earlier_until(const struct site_builder *b, const struct oom_facts *f)
 {
-    const struct gs_steps *steps = steps_of(b, f);
+    const struct step_list *steps = steps_of(b, f);
     int64_t at = f->row->time_ns;
     if (steps) {
-        size_t done = gs_steps_done(steps, at);
-        return gs_step_start(steps, done < 4 ? done : done - done / 4);
+        size_t done = step_count_done(steps, at);
+        return step_start_ns(steps, done < 4 ? done : done - done / 4);
     }
     if (!f->growing_sites) {
-        return GS_UNKNOWN;
+        return RUN_UNKNOWN;
     }
     int64_t step = (at - f->growing_first_ns) / (int64_t)(f->growing_count + 1);
     return at - step * (int64_t)(1 + f->growing_count / 4);
 }
 
-void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f)
+void oom_find_demand(const struct site_builder *b, struct oom_facts *f)
 {
     int64_t began = earlier_until(b, f);
     double most = -1;
     for (size_t i = 0; i < b->report->timelines_n; i++) {
-        const struct gs_timeline *t = &b->report->timelines[i];
+        const struct result_timeline *t = &b->report->timelines[i];
         if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) {
             continue;
         }
         f->before_growth = f->growing_sites ? before_growth(b, f, t) : 0;
-        for (size_t p = 0; p < t->n && t->points[p].time_s < gs_seconds(began); p++) {
+        for (size_t p = 0; p < t->n && t->points[p].time_s < site_seconds(began); p++) {
             double demand = (double)t->points[p].bytes - grown_by(f, t->points[p].time_s);
             most = demand > most ? demand : most;
         }
     }
-    f->earlier = most >= 0 ? (int64_t)most : GS_UNKNOWN;
+    f->earlier = most >= 0 ? (int64_t)most : RUN_UNKNOWN;
 }

@@ -1,6 +1,6 @@
 #include "analyzer/oom/oom_history.h"
 
-void gs_oom_history_add(struct gs_oom_history *h, int64_t ns)
+void oom_history_add(struct oom_history *h, int64_t ns)
 {
     if (!h->times) {
         h->first_ns = ns;
@@ -9,17 +9,17 @@ void gs_oom_history_add(struct gs_oom_history *h, int64_t ns)
     if (h->times++ & (h->stride - 1)) { /* a power of two */
         return;
     }
-    if (h->n == GS_OOM_HISTORY) {
-        for (uint32_t i = 0; i < GS_OOM_HISTORY / 2; i++) {
+    if (h->n == OOM_HISTORY) {
+        for (uint32_t i = 0; i < OOM_HISTORY / 2; i++) {
             h->ns[i] = h->ns[2 * i];
         }
-        h->n = GS_OOM_HISTORY / 2;
+        h->n = OOM_HISTORY / 2;
         h->stride *= 2;
     }
     h->ns[h->n++] = ns;
 }
 
-double gs_oom_history_rank(const struct gs_oom_history *h, int64_t ns)
+double oom_history_rank(const struct oom_history *h, int64_t ns)
 {
     uint32_t before = 0;
     while (before < h->n && h->ns[before] < ns) {

@@ -5,19 +5,19 @@
 
 #include <stdint.h>
 
-enum { GS_OOM_HISTORY = 16 };
+enum { OOM_HISTORY = 16 };
 
-struct gs_oom_history { /* all 0: no allocation yet */
-    uint64_t times;     /* allocations, freed or not */
+struct oom_history { /* all 0: no allocation yet */
+    uint64_t times;  /* allocations, freed or not */
     int64_t first_ns;
-    int64_t ns[GS_OOM_HISTORY]; /* of every `stride`-th, ascending */
+    int64_t ns[OOM_HISTORY]; /* of every `stride`-th, ascending */
     uint32_t n;
     uint64_t stride;
 };
 
 /* Times come in order. */
-void gs_oom_history_add(struct gs_oom_history *h, int64_t ns);
+void oom_history_add(struct oom_history *h, int64_t ns);
 /* The share of its allocations, 0 to 1, that came before that time. */
-double gs_oom_history_rank(const struct gs_oom_history *h, int64_t ns);
+double oom_history_rank(const struct oom_history *h, int64_t ns);
 
 #endif

@@ -21,37 +21,37 @@
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
-static bool known(int64_t value)
+static bool is_known(int64_t value)
 {
-    return value != GS_UNKNOWN;
+    return value != RUN_UNKNOWN;
 }
 
 /* --- adding and choosing -------------------------------------------------------------------------
  */
 
 /* What an amount is worth: of two like ones the easier. */
-static double worth(const struct gs_measure *m)
+static double worth(const struct result_measure *m)
 {
     static const double of_effort[] = {1, 1, 0.9, 0.8, 0.5};
     return (double)m->frees_bytes * of_effort[m->effort];
 }
 
-static bool better(const struct gs_measure *x, const struct gs_measure *y)
+static bool better(const struct result_measure *x, const struct result_measure *y)
 {
     if (x->first != y->first) {
         return x->first;
     }
-    if (known(x->frees_bytes) != known(y->frees_bytes)) {
-        return known(x->frees_bytes);
+    if (is_known(x->frees_bytes) != is_known(y->frees_bytes)) {
+        return is_known(x->frees_bytes);
     }
     if ((x->enough > 0) != (y->enough > 0)) {
         return x->enough > 0;
     }
-    return known(x->frees_bytes) && worth(x) > worth(y);
+    return is_known(x->frees_bytes) && worth(x) > worth(y);
 }
 
 /* What frees hardly anything beside another is not worth the reading. */
-static void drop_small(struct gs_oom_verdict *v)
+static void drop_small(struct result_oom_verdict *v)
 {
     int64_t most = 0;
     size_t kept = 0;
@@ -59,8 +59,8 @@ static void drop_small(struct gs_oom_verdict *v)
         most = v->measures[i].frees_bytes > most ? v->measures[i].frees_bytes : most;
     }
     for (size_t i = 0; i < v->measures_n; i++) {
-        const struct gs_measure *m = &v->measures[i];
-        if (m->first || !known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
+        const struct result_measure *m = &v->measures[i];
+        if (m->first || !is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
             v->measures[kept++] = *m;
         }
     }
@@ -68,7 +68,7 @@ static void drop_small(struct gs_oom_verdict *v)
 }
 
 /* Of what the cause asks for only the first must lead; the rest of it goes by its worth. */
-static void choose(struct gs_builder *b, struct gs_oom_verdict *v)
+static void choose(struct site_builder *b, struct result_oom_verdict *v)
 {
     bool first = false;
     for (size_t i = 0; i < v->measures_n; i++) {
@@ -78,13 +78,13 @@ static void choose(struct gs_builder *b, struct gs_oom_verdict *v)
     drop_small(v);
     for (size_t i = 1; i < v->measures_n; i++) { /* few, and equal ones keep their order */
         for (size_t j = i; j > 0 && better(&v->measures[j], &v->measures[j - 1]); j--) {
-            struct gs_measure m = v->measures[j];
+            struct result_measure m = v->measures[j];
             v->measures[j] = v->measures[j - 1];
             v->measures[j - 1] = m;
         }
     }
     v->measures_n = v->measures_n < MEASURES_MOST ? v->measures_n : MEASURES_MOST;
-    v->advice = gs_arena_alloc(b->arena, v->measures_n * sizeof *v->advice);
+    v->advice = arena_alloc(b->arena, v->measures_n * sizeof *v->advice);
     v->advice_n = v->measures_n;
     for (size_t i = 0; i < v->measures_n; i++) {
         v->advice[i] = v->measures[i].text;
@@ -106,13 +106,13 @@ struct held {
 enum phase { ELSEWHERE, FORWARD, BACKWARD, STEP };
 
 struct sight {
-    struct gs_builder *b;
-    struct gs_oom_verdict *v;
-    const struct gs_oom_facts *f;
-    struct gs_torch_settings set;
+    struct site_builder *b;
+    struct result_oom_verdict *v;
+    const struct oom_facts *f;
+    struct run_torch_settings set;
     int64_t need, least; /* least: what is below it does not matter */
     enum phase phase;    /* of the request */
-    struct held of[GS_CATEGORIES_N];
+    struct held of[RESULT_CATEGORIES_N];
     struct held cache;   /* of keys and values: activations that stay on purpose */
     struct held buckets; /* DistributedDataParallel's */
     int64_t forward;     /* temporaries of forward passes: they, too, grow with the batch */
@@ -124,7 +124,7 @@ struct sight {
     bool named;          /* … as the name of a function has it */
     bool keeps;          /* … which keeps all the same what one would need */
     bool checkpointed, autocast, trains;
-    enum gs_certainty certainty; /* of the measure that is added now */
+    enum result_certainty certainty; /* of the measure that is added now */
     const char *refuted_by;
 };
 
@@ -134,10 +134,10 @@ static bool part_of(const char *text, const char *part)
 }
 
 /* Does a Python frame lie in a file, and a function, of which these are parts? NULL: any. */
-static bool passes(const struct gs_run *run, uint32_t stack, const char *file, const char *function)
+static bool passes(const struct run *run, uint32_t stack, const char *file, const char *function)
 {
-    const struct gs_frame *f;
-    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+    const struct run_frame *f;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (f->kind == GS_FRAME_PYTHON && (!file || part_of(f->file, file)) &&
             (!function || part_of(f->function, function))) {
             return true;
@@ -146,9 +146,9 @@ static bool passes(const struct gs_run *run, uint32_t stack, const char *file, c
     return false;
 }
 
-static void hold(struct held *h, const struct gs_category_line *l)
+static void hold(struct held *h, const struct result_category_line *l)
 {
-    h->bytes = gs_add(h->bytes, l->bytes);
+    h->bytes = arena_add_capped(h->bytes, l->bytes);
     h->squares += l->count ? (double)l->bytes * (double)l->bytes / (double)l->count : 0;
     h->blocks = h->squares > 0 ? (double)h->bytes * (double)h->bytes / h->squares : 0;
     if (l->bytes > h->most) {
@@ -158,62 +158,63 @@ static void hold(struct held *h, const struct gs_category_line *l)
 }
 
 /* A cache of keys and values grows with each token and is no part of any backward pass. */
-static bool is_cache(const struct gs_run *run, uint32_t stack)
+static bool is_cache(const struct run *run, uint32_t stack)
 {
     return passes(run, stack, "cache_utils", NULL) || passes(run, stack, NULL, "Cache.");
 }
 
-static void look_at(struct sight *s, const struct gs_category_line *l)
+static void consider_line(struct sight *s, const struct result_category_line *l)
 {
-    struct gs_run *run = s->b->run;
-    if (l->category == GS_CATEGORY_ACTIVATIONS) {
+    struct run *run = s->b->run;
+    if (l->category == RESULT_CATEGORY_ACTIVATIONS) {
         if (is_cache(run, l->stack)) {
             hold(&s->cache, l);
             return;
         }
         s->checkpointed = s->checkpointed || passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
         s->autocast =
-            s->autocast || passes(run, l->stack, "/torch/amp/", NULL) || gs_stack_calls(run, l->stack, "autocast");
+            s->autocast || passes(run, l->stack, "/torch/amp/", NULL) || run_stack_calls(run, l->stack, "autocast");
         if (l->count >= 3) {
-            s->repeated = gs_add(s->repeated, l->bytes);
-            s->kept = gs_add(s->kept, l->bytes - l->bytes / (int64_t)l->count);
+            s->repeated = arena_add_capped(s->repeated, l->bytes);
+            s->kept = arena_add_capped(s->kept, l->bytes - l->bytes / (int64_t)l->count);
             s->repeating++;
         }
-        if (gs_category_outlives(l->rule)) { /* the program holds it: no checkpoint frees it */
+        if (category_outlives_steps(l->rule)) { /* the program holds it: no checkpoint frees it */
             return;
         }
-    } else if (l->category == GS_CATEGORY_GRADIENTS &&
+    } else if (l->category == RESULT_CATEGORY_GRADIENTS &&
                passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
         hold(&s->buckets, l);
         return;
-    } else if (l->category == GS_CATEGORY_TEMPORARIES &&
+    } else if (l->category == RESULT_CATEGORY_TEMPORARIES &&
                passes(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
-        s->forward = gs_add(s->forward, l->bytes);
-    } else if (l->category == GS_CATEGORY_TEMPORARIES && passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
+        s->forward = arena_add_capped(s->forward, l->bytes);
+    } else if (l->category == RESULT_CATEGORY_TEMPORARIES && passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
         hold(&s->foreach, l);
     }
     hold(&s->of[l->category], l);
 }
 
 /* What the request was made for: as a block that had come to stay. */
-static enum phase phase_of(struct gs_categorizer *c, uint32_t stack)
+static enum phase phase_of(struct category_finder *c, uint32_t stack)
 {
-    static const enum phase phases[GS_CATEGORIES_N] = {
-        [GS_CATEGORY_ACTIVATIONS] = FORWARD, [GS_CATEGORY_GRADIENTS] = BACKWARD, [GS_CATEGORY_OPTIMIZER_STATE] = STEP};
-    struct gs_category_block block = {
-        .stack = stack, .free_stack = GS_NONE, .tensor = true, .python = true, .kept = true};
-    enum phase phase = phases[gs_category_of(gs_category_rule(c, &block))];
-    if (phase == ELSEWHERE && gs_category_backward(c, stack)) {
+    static const enum phase phases[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_ACTIVATIONS] = FORWARD,
+                                                           [RESULT_CATEGORY_GRADIENTS] = BACKWARD,
+                                                           [RESULT_CATEGORY_OPTIMIZER_STATE] = STEP};
+    struct category_block block = {
+        .stack = stack, .free_stack = RUN_NONE, .tensor = true, .python = true, .kept = true};
+    enum phase phase = phases[category_of_rule(category_rule(c, &block))];
+    if (phase == ELSEWHERE && category_is_backward(c, stack)) {
         phase = BACKWARD;
     }
     return phase;
 }
 
 /* Did any backward pass or optimizer ever allocate? */
-static bool trains(const struct gs_run *run)
+static bool trains(const struct run *run)
 {
-    for (uint32_t i = 0; i < gs_run_stacks(run); i++) {
-        const struct gs_frame *f = gs_stack_frame(run, i);
+    for (uint32_t i = 0; i < run_stack_count(run); i++) {
+        const struct run_frame *f = run_stack_frame(run, i);
         if (f->kind == GS_FRAME_PYTHON &&
             (part_of(f->file, "/torch/optim/") || part_of(f->file, "/torch/autograd/__init__.py") ||
              part_of(f->file, "/torch/autograd/graph.py") || part_of(f->file, "/torch/utils/checkpoint.py"))) {
@@ -223,7 +224,7 @@ static bool trains(const struct gs_run *run)
     return false;
 }
 
-static bool named(const struct gs_run *run, uint32_t stack, const char *const *names, size_t n)
+static bool named(const struct run *run, uint32_t stack, const char *const *names, size_t n)
 {
     bool found = false;
     for (size_t i = 0; i < n; i++) {
@@ -233,11 +234,11 @@ static bool named(const struct gs_run *run, uint32_t stack, const char *const *n
 }
 
 /* The line that called the outermost module: of the program's own loop. NULL: in no module. */
-static const struct gs_frame *model_caller(const struct gs_run *run, uint32_t stack)
+static const struct run_frame *model_caller(const struct run *run, uint32_t stack)
 {
-    const struct gs_frame *f, *caller = NULL;
+    const struct run_frame *f, *caller = NULL;
     bool module = false;
-    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (f->kind == GS_FRAME_PYTHON) {
             bool call = part_of(f->file, "/torch/nn/modules/module.py");
             caller = module && !call ? f : caller;
@@ -248,17 +249,17 @@ static const struct gs_frame *model_caller(const struct gs_run *run, uint32_t st
 }
 
 /* Is one of these frames in the stack of a location below `end` of that process? */
-static bool seen_before(const struct gs_run *run, uint32_t process, const struct gs_map *frames, size_t end)
+static bool seen_before(const struct run *run, uint32_t process, const struct map *frames, size_t end)
 {
     for (size_t i = 0; i < end; i++) {
-        const struct gs_location *at = gs_run_location(run, (uint32_t)i);
-        if (gs_run_series(run, at->series)->process != process) {
+        const struct run_location *at = run_location(run, (uint32_t)i);
+        if (run_series(run, at->series)->process != process) {
             continue;
         }
-        const struct gs_frame *f;
-        for (uint32_t stack = at->stack; (f = gs_stack_frame(run, stack)) != NULL;
-             stack = gs_stack_parent(run, stack)) {
-            if (gs_map_get(frames, (uintptr_t)f) != GS_MAP_NEW) {
+        const struct run_frame *f;
+        for (uint32_t stack = at->stack; (f = run_stack_frame(run, stack)) != NULL;
+             stack = run_stack_parent(run, stack)) {
+            if (map_get(frames, (uintptr_t)f) != MAP_NEW) {
                 return true;
             }
         }
@@ -272,29 +273,30 @@ static bool seen_before(const struct gs_run *run, uint32_t process, const struct
 static bool never_followed(const struct sight *s)
 {
     enum { STEPS_LEAST = 3 };
-    const struct gs_run *run = s->b->run;
-    const struct gs_steps *steps = gs_steps_of(s->b, s->v->process);
-    if (!steps || steps->source == GS_STEP_PERIOD || gs_steps_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
+    const struct run *run = s->b->run;
+    const struct step_list *steps = step_list_of(s->b, s->v->process);
+    if (!steps || steps->source == STEP_SOURCE_PERIOD || step_count_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
         return false;
     }
-    struct gs_map callers = {0};
+    struct map callers = {0};
     for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct gs_category_line *l = &s->v->by_category.lines[i];
-        const struct gs_frame *caller = l->category == GS_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
+        const struct result_category_line *l = &s->v->by_category.lines[i];
+        const struct run_frame *caller =
+            l->category == RESULT_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
         if (caller) {
-            *gs_map_at(&callers, (uintptr_t)caller) = 0;
+            *map_at(&callers, (uintptr_t)caller) = 0;
         }
     }
-    size_t end = gs_run_locations(run);
+    size_t end = run_location_count(run);
     for (; end > 0; end--) {
-        const struct gs_location *at = gs_run_location(run, (uint32_t)(end - 1));
-        if (gs_run_series(run, at->series)->process == s->v->process &&
+        const struct run_location *at = run_location(run, (uint32_t)(end - 1));
+        if (run_series(run, at->series)->process == s->v->process &&
             (passes(run, at->stack, "/torch/autograd/", NULL) || passes(run, at->stack, "/torch/optim/", NULL))) {
             break;
         }
     }
     bool never = callers.n && end && !seen_before(run, s->v->process, &callers, end);
-    gs_map_free(&callers);
+    map_free(&callers);
     return never;
 }
 
@@ -302,7 +304,7 @@ static void judge_pass(struct sight *s)
 {
     static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
     static const char *const training[] = {"train", "fit"};
-    const struct gs_run *run = s->b->run;
+    const struct run *run = s->b->run;
     uint32_t stack = s->f->stack;
     s->named = named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
     s->evaluates =
@@ -312,24 +314,25 @@ static void judge_pass(struct sight *s)
     /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
      * are still there, tell that it is not */
     s->keeps = s->phase == FORWARD && !passes(run, stack, "/torch/utils/_contextlib.py", NULL) && s->repeating &&
-               s->repeated >= s->of[GS_CATEGORY_ACTIVATIONS].bytes / 2;
+               s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
 }
 
-static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_categorizer *c, bool training)
+static struct sight sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
+                             bool training)
 {
-    const struct gs_oom_facts *f = v->facts;
-    struct sight s = {.b = b, .v = v, .f = f, .need = gs_oom_need(f)};
-    s.set = gs_torch_settings(b->run, v->process);
+    const struct oom_facts *f = v->facts;
+    struct sight s = {.b = b, .v = v, .f = f, .need = oom_needed_bytes(f)};
+    s.set = run_torch_settings(b->run, v->process);
     /* a little is worth saying where it is enough */
-    s.least = known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
+    s.least = is_known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
     s.least = s.least < s.need ? s.least : s.need;
     s.least = s.least < 1 ? 1 : s.least;
-    s.phase = f->stack == GS_NONE ? ELSEWHERE : phase_of(c, f->stack);
+    s.phase = f->stack == RUN_NONE ? ELSEWHERE : phase_of(c, f->stack);
     for (size_t i = 0; i < v->by_category.lines_n; i++) {
-        look_at(&s, &v->by_category.lines[i]);
+        consider_line(&s, &v->by_category.lines[i]);
     }
     s.checkpointed =
-        s.checkpointed || (f->stack != GS_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
+        s.checkpointed || (f->stack != RUN_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
     s.trains = training;
     judge_pass(&s);
     return s;
@@ -338,29 +341,29 @@ static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v, str
 /* --- the measures: each adds what applies
  * --------------------------------------------------------- */
 
-#define TEXT(s, ...) gs_arena_printf((s)->b->arena, __VA_ARGS__)
-#define SIZE(s, n) gs_bytes_text((s)->b, (double)(n))
+#define TEXT(s, ...) arena_printf((s)->b->arena, __VA_ARGS__)
+#define SIZE(s, n) site_bytes_text((s)->b, (double)(n))
 
 /* A guess is never said to be enough: its amount is the most that it can be. */
 static int8_t guess(const struct sight *s, int8_t enough)
 {
-    if (s->certainty != GS_CERTAINTY_GUESSED) {
+    if (s->certainty != RESULT_CERTAINTY_GUESSED) {
         return enough;
     }
-    return enough == GS_MEASURE_FITS_NOT || enough == GS_MEASURE_MOST_BUT_NOT ? GS_MEASURE_MOST_BUT_NOT
-                                                                              : GS_MEASURE_AT_MOST;
+    return enough == OOM_MEASURE_FITS_NOT || enough == OOM_MEASURE_MOST_BUT_NOT ? OOM_MEASURE_MOST_BUT_NOT
+                                                                                : OOM_MEASURE_AT_MOST;
 }
 
-static void add(struct sight *s, enum gs_effort effort, int64_t frees, int8_t enough, const char *text)
+static void add(struct sight *s, enum oom_effort effort, int64_t frees, int8_t enough, const char *text)
 {
     if (frees >= s->least) {
-        gs_oom_measure(s->b, s->v,
-                       (struct gs_measure){.text = text,
-                                           .frees_bytes = frees,
-                                           .enough = guess(s, enough),
-                                           .effort = (uint8_t)effort,
-                                           .certainty = s->certainty,
-                                           .refuted_by = s->refuted_by});
+        oom_add_measure(s->b, s->v,
+                        (struct result_measure){.text = text,
+                                                .frees_bytes = frees,
+                                                .enough = guess(s, enough),
+                                                .effort = (uint8_t)effort,
+                                                .certainty = s->certainty,
+                                                .refuted_by = s->refuted_by});
     }
 }
 
@@ -368,7 +371,7 @@ static void add(struct sight *s, enum gs_effort effort, int64_t frees, int8_t en
 static void lead(struct sight *s, size_t before)
 {
     if (s->v->measures_n > before) {
-        struct gs_measure m = s->v->measures[before];
+        struct result_measure m = s->v->measures[before];
         m.first = true;
         memmove(s->v->measures + 1, s->v->measures, before * sizeof m);
         s->v->measures[0] = m;
@@ -382,36 +385,36 @@ static int64_t share(double of, int64_t bytes)
 
 static int64_t activations(const struct sight *s)
 {
-    return s->of[GS_CATEGORY_ACTIVATIONS].bytes;
+    return s->of[RESULT_CATEGORY_ACTIVATIONS].bytes;
 }
 
 static void expandable(struct sight *s)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
-    if (s->f->layer != GS_SERIES_TENSOR || s->set.expandable == GS_YES || s->set.backend == GS_BACKEND_ASYNC ||
-        s->set.backend == GS_BACKEND_NONE) {
+    if (s->f->layer != RUN_SERIES_TENSOR || s->set.expandable == RUN_YES || s->set.backend == RUN_BACKEND_ASYNC ||
+        s->set.backend == RUN_BACKEND_NONE) {
         return;
     }
-    int64_t frees = s->f->map.page_bytes, cached = gs_oom_cached(s->f);
-    struct gs_oom_idle idle = gs_oom_idle(s->b->report, s->v);
-    cached -= gs_add(idle.pending, idle.private);
+    int64_t frees = s->f->map.page_bytes, cached = oom_cached_bytes(s->f);
+    struct oom_idle idle = oom_idle(s->b->report, s->v);
+    cached -= arena_add_capped(idle.pending, idle.private);
     frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
-    int64_t free = known(s->f->free) ? s->f->free : 0, asked = gs_oom_segment(s->f->requested, true);
+    int64_t free = is_known(s->f->free) ? s->f->free : 0, asked = oom_segment_bytes(s->f->requested, true);
     /* had they grown from the start, blocks would lie closer */
-    bool most = s->v->cause == GS_CAUSE_FRAGMENTATION && frees < cached && gs_add(frees, free) < asked;
+    bool most = s->v->cause == RESULT_CAUSE_FRAGMENTATION && frees < cached && arena_add_capped(frees, free) < asked;
     frees = most ? cached : frees;
-    bool fits = gs_add(frees, free) >= asked;
+    bool fits = arena_add_capped(frees, free) >= asked;
     size_t before = s->v->measures_n;
-    if (s->v->cause == GS_CAUSE_CAPACITY && (!fits || frees < s->f->total / CRUMBS)) {
+    if (s->v->cause == RESULT_CAUSE_CAPACITY && (!fits || frees < s->f->total / CRUMBS)) {
         return; /* the next request of the same pass would fail */
     }
-    add(s, GS_EFFORT_SETTING, frees,
-        most   ? GS_MEASURE_AT_MOST
-        : fits ? GS_MEASURE_FITS
-               : GS_MEASURE_FITS_NOT,
+    add(s, OOM_EFFORT_SETTING, frees,
+        most   ? OOM_MEASURE_AT_MOST
+        : fits ? OOM_MEASURE_FITS
+               : OOM_MEASURE_FITS_NOT,
         TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s", variable,
-             s->set.expandable == GS_UNSURE ? ", unless it is on already" : ""));
-    if (s->v->cause == GS_CAUSE_FRAGMENTATION && fits) {
+             s->set.expandable == RUN_UNSURE ? ", unless it is on already" : ""));
+    if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) {
         lead(s, before);
     }
 }
@@ -419,21 +422,21 @@ static void expandable(struct sight *s)
 /* What is asked for in forward or backward halves with the batch. */
 static void batch(struct sight *s)
 {
-    int64_t grows = gs_add(gs_add(activations(s), s->of[GS_CATEGORY_INPUTS].bytes), s->forward);
+    int64_t grows = arena_add_capped(arena_add_capped(activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
     bool halves = s->phase == FORWARD || s->phase == BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
-    add(s, GS_EFFORT_ARGUMENT, frees, frees >= left ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
+    add(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
         TEXT(s, "halve the batch%s", s->trains && !s->evaluates ? " and accumulate gradients over two" : ""));
 }
 
 static void checkpoint(struct sight *s)
 {
-    const struct held *a = &s->of[GS_CATEGORY_ACTIVATIONS];
+    const struct held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
     if (s->checkpointed || !s->trains || s->evaluates) {
         return;
     }
     double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
-    add(s, GS_EFFORT_TRAINING, share(1 - kept, a->bytes), 0,
+    add(s, OOM_EFFORT_TRAINING, share(1 - kept, a->bytes), 0,
         TEXT(s,
              "checkpoint activations (torch.utils.checkpoint, a third more computation), of which "
              "%s are held",
@@ -445,59 +448,60 @@ static void precision(struct sight *s)
     if (s->autocast || s->phase == STEP || !s->trains || s->evaluates) {
         return;
     }
-    add(s, GS_EFFORT_TRAINING, activations(s) / 2, GS_MEASURE_AT_MOST,
+    add(s, OOM_EFFORT_TRAINING, activations(s) / 2, OOM_MEASURE_AT_MOST,
         "if the forward pass runs in fp32: torch.autocast to bf16 halves activations");
 }
 
 static void eight_bit(struct sight *s)
 {
     static const double saved = 1 - (1 + 4.0 / 256) / 4;
-    const struct held *o = &s->of[GS_CATEGORY_OPTIMIZER_STATE];
-    const struct gs_run *run = s->b->run;
+    const struct held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
+    const struct run *run = s->b->run;
     if (!o->bytes || passes(run, o->heaviest, "bitsandbytes", NULL) || passes(run, o->heaviest, "torchao", NULL) ||
         passes(run, o->heaviest, "dafactor", NULL) || passes(run, o->heaviest, "deepspeed", NULL)) {
         return;
     }
     /* Adam's two states of each parameter, of which the first step had made a part */
-    int64_t whole = passes(run, o->heaviest, "/torch/optim/adam", NULL)
-                        ? gs_add(s->of[GS_CATEGORY_PARAMETERS].bytes, s->of[GS_CATEGORY_PARAMETERS].bytes)
-                        : 0;
-    bool begun = s->phase == STEP && whole > gs_add(o->bytes, o->bytes / 50);
-    int64_t room = gs_add(o->bytes, known(s->f->free) ? s->f->free : 0);
+    int64_t whole =
+        passes(run, o->heaviest, "/torch/optim/adam", NULL)
+            ? arena_add_capped(s->of[RESULT_CATEGORY_PARAMETERS].bytes, s->of[RESULT_CATEGORY_PARAMETERS].bytes)
+            : 0;
+    bool begun = s->phase == STEP && whole > arena_add_capped(o->bytes, o->bytes / 50);
+    int64_t room = arena_add_capped(o->bytes, is_known(s->f->free) ? s->f->free : 0);
     bool fits = share(1 - saved, whole) <= room;
-    add(s, GS_EFFORT_TRAINING, share(saved, o->bytes),
-        begun ? (fits ? GS_MEASURE_AT_MOST : GS_MEASURE_MOST_BUT_NOT) : GS_MEASURE_AT_MOST,
+    add(s, OOM_EFFORT_TRAINING, share(saved, o->bytes),
+        begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
         begun ? TEXT(s,
                      "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
                      "sets up "
                      "the optimizer's state, %s so far and in the end about twice the parameters' %s",
-                     SIZE(s, o->bytes), SIZE(s, s->of[GS_CATEGORY_PARAMETERS].bytes))
+                     SIZE(s, o->bytes), SIZE(s, s->of[RESULT_CATEGORY_PARAMETERS].bytes))
               : TEXT(s,
                      "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
                      "state, if it is fp32",
                      SIZE(s, o->bytes)));
 }
 
-static int64_t ranks_of(const struct gs_run *run)
+static int64_t ranks_of(const struct run *run)
 {
     size_t n, ranks = 0;
-    const struct gs_process *p = gs_run_processes(run, &n);
+    const struct run_process *p = run_processes(run, &n);
     for (size_t i = 0; i < n; i++) {
-        ranks += known(p[i].rank);
+        ranks += is_known(p[i].rank);
     }
     return (int64_t)ranks;
 }
 
 static void zero(struct sight *s)
 {
-    const struct held *o = &s->of[GS_CATEGORY_OPTIMIZER_STATE];
-    const struct gs_run *run = s->b->run;
+    const struct held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
+    const struct run *run = s->b->run;
     int64_t ranks = ranks_of(run);
     if (ranks < 2 || !o->bytes || passes(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
         passes(run, o->heaviest, "deepspeed", NULL) || passes(run, o->heaviest, "fsdp", NULL)) {
         return;
     }
-    add(s, GS_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
+    add(s, OOM_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
         TEXT(s,
              "ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
              "optimizer state",
@@ -506,9 +510,9 @@ static void zero(struct sight *s)
 
 static void gradients(struct sight *s)
 {
-    const struct held *g = &s->of[GS_CATEGORY_GRADIENTS];
+    const struct held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
     if (s->phase == FORWARD) {
-        add(s, GS_EFFORT_LINE, g->bytes, 0,
+        add(s, OOM_EFFORT_LINE, g->bytes, 0,
             TEXT(s,
                  "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
                  "%s of gradients, unless you accumulate them",
@@ -516,7 +520,7 @@ static void gradients(struct sight *s)
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {
-        add(s, GS_EFFORT_LINE, s->buckets.bytes, 0,
+        add(s, OOM_EFFORT_LINE, s->buckets.bytes, 0,
             "DistributedDataParallel(…, gradient_as_bucket_view=True): gradients need no copy");
     }
 }
@@ -524,7 +528,7 @@ static void gradients(struct sight *s)
 static void foreach (struct sight *s)
 {
     if (s->phase == STEP || s->foreach.bytes) {
-        add(s, GS_EFFORT_LINE, s->foreach.bytes, 0,
+        add(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
             "foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
             "a "
             "time");
@@ -534,12 +538,12 @@ static void foreach (struct sight *s)
 static void no_grad(struct sight *s)
 {
     /* one line alone may be collecting its results, and so may those of a leak */
-    bool sure = s->repeating > 1 && s->v->cause != GS_CAUSE_LEAK;
-    if (gs_oom_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
+    bool sure = s->repeating > 1 && s->v->cause != RESULT_CAUSE_LEAK;
+    if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
         return;
     }
     size_t before = s->v->measures_n;
-    add(s, GS_EFFORT_LINE, s->kept, 0,
+    add(s, OOM_EFFORT_LINE, s->kept, 0,
         s->evaluates ? TEXT(s,
                             "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
                             "backward pass follows%s",
@@ -550,7 +554,7 @@ static void no_grad(struct sight *s)
     }
 }
 
-static bool in_loss(const struct gs_run *run, uint32_t stack)
+static bool in_loss(const struct run *run, uint32_t stack)
 {
     return passes(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
            passes(run, stack, "/transformers/loss/", NULL);
@@ -561,19 +565,19 @@ static bool in_loss(const struct gs_run *run, uint32_t stack)
 static void chunked_loss(struct sight *s)
 {
     enum { CHUNKS = 8 };
-    const struct gs_run *run = s->b->run;
-    int64_t held = 0, block = s->f->stack != GS_NONE && in_loss(run, s->f->stack) ? s->f->requested : 0;
+    const struct run *run = s->b->run;
+    int64_t held = 0, block = s->f->stack != RUN_NONE && in_loss(run, s->f->stack) ? s->f->requested : 0;
     for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct gs_category_line *l = &s->v->by_category.lines[i];
+        const struct result_category_line *l = &s->v->by_category.lines[i];
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         block = in_loss(run, l->stack) && each > block ? each : block;
     }
     for (size_t i = 0; block && i < s->v->by_category.lines_n; i++) {
-        const struct gs_category_line *l = &s->v->by_category.lines[i];
+        const struct result_category_line *l = &s->v->by_category.lines[i];
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
-        bool passing = l->category == GS_CATEGORY_ACTIVATIONS || l->category == GS_CATEGORY_TEMPORARIES;
+        bool passing = l->category == RESULT_CATEGORY_ACTIVATIONS || l->category == RESULT_CATEGORY_TEMPORARIES;
         if (passing && (in_loss(run, l->stack) || (each >= block / 2 - block / 64 && each <= block + block / 64))) {
-            held = gs_add(held, l->bytes);
+            held = arena_add_capped(held, l->bytes);
         }
     }
     int64_t frees = held - held / CHUNKS, left = s->need - (s->f->requested - s->f->requested / CHUNKS);
@@ -581,7 +585,7 @@ static void chunked_loss(struct sight *s)
         return;
     }
     size_t before = s->v->measures_n;
-    add(s, GS_EFFORT_LINE, frees, frees >= left ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
+    add(s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
         TEXT(s,
              "compute the cross entropy in chunks of tokens, %d here, each with its backward pass (or a fused loss: "
              "Liger, "
@@ -593,12 +597,12 @@ static void chunked_loss(struct sight *s)
 /* A checkpoint or a copy that is still there: the heaviest kind of them. */
 static void copies(struct sight *s)
 {
-    const struct gs_oom_holder *most = NULL;
-    struct held held = {.heaviest = GS_NONE};
-    const struct gs_by_category *by = &s->v->by_category;
+    const struct oom_holder *most = NULL;
+    struct held held = {.heaviest = RUN_NONE};
+    const struct result_by_category *by = &s->v->by_category;
     for (size_t i = 0; i < by->lines_n; i++) {
-        const struct gs_oom_holder *of =
-            by->lines[i].category == GS_CATEGORY_UNKNOWN ? gs_oom_copy_of(s->b->run, by->lines[i].stack) : NULL;
+        const struct oom_holder *of =
+            by->lines[i].category == RESULT_CATEGORY_UNKNOWN ? oom_copy_of(s->b->run, by->lines[i].stack) : NULL;
         if (of && (!most || by->lines[i].bytes > held.most)) {
             held.most = by->lines[i].bytes;
             held.heaviest = by->lines[i].stack;
@@ -607,22 +611,22 @@ static void copies(struct sight *s)
     }
     for (size_t i = 0; most && i < by->lines_n; i++) {
         bool same =
-            by->lines[i].category == GS_CATEGORY_UNKNOWN && gs_oom_copy_of(s->b->run, by->lines[i].stack) == most;
-        held.bytes = gs_add(held.bytes, same ? by->lines[i].bytes : 0);
+            by->lines[i].category == RESULT_CATEGORY_UNKNOWN && oom_copy_of(s->b->run, by->lines[i].stack) == most;
+        held.bytes = arena_add_capped(held.bytes, same ? by->lines[i].bytes : 0);
     }
     if (!most || held.bytes < s->f->live / 20) {
         return;
     }
-    struct gs_oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     size_t before = s->v->measures_n;
-    add(s, GS_EFFORT_LINE, held.bytes, 0,
-        TEXT(s, "%s, %s: %s", gs_oom_place(&words, held.heaviest), most->what, most->advice));
+    add(s, OOM_EFFORT_LINE, held.bytes, 0,
+        TEXT(s, "%s, %s: %s", oom_place_text(&words, held.heaviest), most->what, most->advice));
     lead(s, before);
 }
 
 static void key_value_cache(struct sight *s)
 {
-    add(s, GS_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
+    add(s, OOM_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
         TEXT(s,
              "half as many sequences at once, or half as long ones: the cache of keys and values "
              "holds %s",
@@ -632,16 +636,16 @@ static void key_value_cache(struct sight *s)
 /* Not where they are the cause: that says it. */
 static void others(struct sight *s)
 {
-    const struct gs_device_sample *said = s->f->said;
-    if (s->v->cause == GS_CAUSE_OTHER_PROCESS || !said || !known(said->other_bytes) || !said->other_pid) {
+    const struct run_device_sample *said = s->f->said;
+    if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !said || !is_known(said->other_bytes) || !said->other_pid) {
         return;
     }
-    add(s, GS_EFFORT_SETTING, said->other_bytes, 0,
+    add(s, OOM_EFFORT_SETTING, said->other_bytes, 0,
         TEXT(s, "end process %u%s%s%s, or choose another GPU", said->other_pid, said->other_name ? " (" : "",
              said->other_name ? said->other_name : "", said->other_name ? ")" : ""));
 }
 
-#define OF(cause) (1u << GS_CAUSE_##cause)
+#define OF(cause) (1u << RESULT_CAUSE_##cause)
 /* Against a leak less of anything else only buys time; pinned memory is the host's; a request
  * larger than the GPU fits beside nothing. */
 #define SPACE (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | OF(OUTSIDE_ALLOCATOR))
@@ -651,12 +655,12 @@ static void others(struct sight *s)
 static const struct {
     uint32_t causes;
     void (*add)(struct sight *s);
-    enum gs_certainty certainty;
+    enum result_certainty certainty;
     const char *refuted_by;
 } measures[] = {
-#define GUESSED GS_CERTAINTY_GUESSED
-#define INFERRED GS_CERTAINTY_INFERRED
-#define RECORDED GS_CERTAINTY_RECORDED
+#define GUESSED RESULT_CERTAINTY_GUESSED
+#define INFERRED RESULT_CERTAINTY_INFERRED
+#define RECORDED RESULT_CERTAINTY_RECORDED
     {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), expandable, INFERRED,
      "if the blocks lie worse in segments that grow"},
     {SPACE, batch, INFERRED, "if these tensors do not grow with the batch"},
@@ -676,10 +680,10 @@ static const struct {
 #undef RECORDED
 };
 
-static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_categorizer *c, bool training)
+static void advise(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c, bool training)
 {
     struct sight s = sight_of(b, v, c, training);
-    bool served = (!v->fatal && !v->handled) || gs_oom_found_batch(b, v); /* what would have been enough: it was */
+    bool served = (!v->fatal && !v->handled) || oom_found_batch(b, v); /* what would have been enough: it was */
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
         if (!served && (measures[i].causes & (1u << v->cause))) {
             s.certainty = measures[i].certainty;
@@ -687,32 +691,33 @@ static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_cat
             measures[i].add(&s);
         }
     }
-    bool helped = served || (v->cause != GS_CAUSE_CAPACITY && v->measures_n > 0);
+    bool helped = served || (v->cause != RESULT_CAUSE_CAPACITY && v->measures_n > 0);
     for (size_t i = 0; i < v->measures_n; i++) {
         helped = helped || v->measures[i].enough; /* or may be */
     }
     if (!helped) {
-        int64_t weights = gs_add(gs_add(s.of[GS_CATEGORY_PARAMETERS].bytes, s.of[GS_CATEGORY_GRADIENTS].bytes),
-                                 s.of[GS_CATEGORY_OPTIMIZER_STATE].bytes);
-        bool model = weights > 0 && known(v->total_bytes) && weights >= v->total_bytes / 4;
-        gs_oom_measure(b, v,
-                       (struct gs_measure){
-                           .text = model ? "a larger GPU, or several that share the model (FSDP): 'gpuspy estimate' "
-                                           "says what its weights and optimizer need at least"
-                                         : "smaller pieces, or fewer at a time; or a larger GPU",
-                           .frees_bytes = GS_UNKNOWN,
-                           .effort = GS_EFFORT_TRAINING});
+        int64_t weights = arena_add_capped(
+            arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
+            s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
+        bool model = weights > 0 && is_known(v->total_bytes) && weights >= v->total_bytes / 4;
+        oom_add_measure(b, v,
+                        (struct result_measure){
+                            .text = model ? "a larger GPU, or several that share the model (FSDP): 'gpuspy estimate' "
+                                            "says what its weights and optimizer need at least"
+                                          : "smaller pieces, or fewer at a time; or a larger GPU",
+                            .frees_bytes = RUN_UNKNOWN,
+                            .effort = OOM_EFFORT_TRAINING});
     }
     choose(b, v);
 }
 
-void gs_oom_advise(struct gs_builder *b)
+void oom_add_advice(struct site_builder *b)
 {
-    struct gs_report *r = b->report;
-    struct gs_categorizer *c = gs_categorizer_new(b->run);
+    struct result_report *r = b->report;
+    struct category_finder *c = category_finder_new(b->run);
     bool training = r->ooms_n && trains(b->run);
     for (size_t i = 0; i < r->ooms_n; i++) {
         advise(b, &r->ooms[i], c, training);
     }
-    gs_categorizer_free(c);
+    category_finder_free(c);
 }

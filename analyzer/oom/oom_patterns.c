@@ -5,7 +5,7 @@
 
 struct row {
     const char *file, *function;
-    struct gs_oom_holder holder;
+    struct oom_holder holder;
 };
 static const struct row holders[] = {
 #define HOLDER(file, function, share, what, advice) {file, function, {what, advice, share}},
@@ -40,10 +40,10 @@ static bool has(const char *text, const char *part)
     return !part || (text && strstr(text, part));
 }
 
-static bool matches(const struct gs_run *run, uint32_t stack, const struct row *row)
+static bool matches(const struct run *run, uint32_t stack, const struct row *row)
 {
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (frame->kind == GS_FRAME_PYTHON && has(frame->file, row->file) && has(frame->function, row->function)) {
             return true;
         }
@@ -51,9 +51,9 @@ static bool matches(const struct gs_run *run, uint32_t stack, const struct row *
     return false;
 }
 
-static const struct gs_oom_holder *first_of(const struct row *rows, size_t n, const struct gs_run *run, uint32_t stack)
+static const struct oom_holder *first_of(const struct row *rows, size_t n, const struct run *run, uint32_t stack)
 {
-    for (size_t i = 0; stack != GS_NONE && i < n; i++) {
+    for (size_t i = 0; stack != RUN_NONE && i < n; i++) {
         if (matches(run, stack, &rows[i])) {
             return &rows[i].holder;
         }
@@ -61,19 +61,19 @@ static const struct gs_oom_holder *first_of(const struct row *rows, size_t n, co
     return NULL;
 }
 
-const struct gs_oom_holder *gs_oom_holder_of(const struct gs_run *run, uint32_t stack)
+const struct oom_holder *oom_holder_of(const struct run *run, uint32_t stack)
 {
     return first_of(holders, sizeof holders / sizeof *holders, run, stack);
 }
 
-const struct gs_oom_holder *gs_oom_copy_of(const struct gs_run *run, uint32_t stack)
+const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack)
 {
     return first_of(copies, sizeof copies / sizeof *copies, run, stack);
 }
 
-bool gs_oom_found_batch(const struct gs_builder *b, const struct gs_oom_verdict *v)
+bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdict *v)
 {
-    for (size_t i = 0; v->handled && v->facts->stack != GS_NONE && i < sizeof finders / sizeof *finders; i++) {
+    for (size_t i = 0; v->handled && v->facts->stack != RUN_NONE && i < sizeof finders / sizeof *finders; i++) {
         if (matches(b->run, v->facts->stack, &finders[i])) {
             return true;
         }

@@ -4,37 +4,37 @@
 
 static void add_retries(void *into, const void *from)
 {
-    struct gs_retry_line *to = into;
-    const struct gs_retry_line *r = from;
+    struct result_retry_line *to = into;
+    const struct result_retry_line *r = from;
     to->count += r->count;
     to->requested_bytes = r->requested_bytes > to->requested_bytes ? r->requested_bytes : to->requested_bytes;
     to->first_s = r->first_s < to->first_s ? r->first_s : to->first_s;
     to->last_s = r->last_s > to->last_s ? r->last_s : to->last_s;
 }
 
-static struct gs_line_path path_of(const void *row)
+static struct result_line_path path_of(const void *row)
 {
-    const struct gs_retry_line *r = row;
-    return (struct gs_line_path){.count = r->count, .site = r->site};
+    const struct result_retry_line *r = row;
+    return (struct result_line_path){.count = r->count, .site = r->site};
 }
 
 static int more_often(const void *a, const void *b)
 {
-    const struct gs_retry_line *x = a, *y = b;
+    const struct result_retry_line *x = a, *y = b;
     if (x->count != y->count) {
         return x->count > y->count ? -1 : 1;
     }
     return (x->first_s > y->first_s) - (x->first_s < y->first_s);
 }
 
-void gs_oom_retry_lines(struct gs_builder *b, const struct gs_retry_line *retries, size_t n)
+void oom_retry_lines(struct site_builder *b, const struct result_retry_line *retries, size_t n)
 {
-    static const struct gs_line_form form = {.size = sizeof(struct gs_retry_line),
-                                             .site = offsetof(struct gs_retry_line, site),
-                                             .paths = offsetof(struct gs_retry_line, paths),
-                                             .add = add_retries,
-                                             .path = path_of,
-                                             .order = more_often};
+    static const struct site_line_form form = {.size = sizeof(struct result_retry_line),
+                                               .site = offsetof(struct result_retry_line, site),
+                                               .paths = offsetof(struct result_retry_line, paths),
+                                               .add = add_retries,
+                                               .path = path_of,
+                                               .order = more_often};
     b->report->retry_lines =
-        gs_lines_of(b, retries, n, &form, &b->report->retry_lines_n, &b->report->retry_lines_total);
+        site_lines_of(b, retries, n, &form, &b->report->retry_lines_n, &b->report->retry_lines_total);
 }

@@ -5,6 +5,6 @@
 #include "analyzer/oom/oom.h"
 
 /* Fills the report's retry_lines; `retries` has one row for each retry, with its site. */
-void gs_oom_retry_lines(struct gs_builder *b, const struct gs_retry_line *retries, size_t n);
+void oom_retry_lines(struct site_builder *b, const struct result_retry_line *retries, size_t n);
 
 #endif

@@ -3,14 +3,14 @@
 #include "analyzer/oom/oom.h"
 #include "analyzer/step/step.h"
 
-int64_t gs_oom_step(const struct gs_builder *b, const struct gs_oom_verdict *v)
+int64_t oom_step_of(const struct site_builder *b, const struct result_oom_verdict *v)
 {
-    const struct gs_steps *steps = gs_steps_of(b, v->process);
+    const struct step_list *steps = step_list_of(b, v->process);
     if (!steps) {
-        return gs_uses_first_step(b->report->uses, v->process, v->time_ns) ? 1 : GS_UNKNOWN;
+        return category_uses_is_first_step(b->report->uses, v->process, v->time_ns) ? 1 : RUN_UNKNOWN;
     }
-    if (steps->source == GS_STEP_PERIOD || v->time_ns < gs_step_start(steps, 0)) {
-        return GS_UNKNOWN;
+    if (steps->source == STEP_SOURCE_PERIOD || v->time_ns < step_start_ns(steps, 0)) {
+        return RUN_UNKNOWN;
     }
-    return (int64_t)gs_steps_done(steps, v->time_ns) + 1;
+    return (int64_t)step_count_done(steps, v->time_ns) + 1;
 }

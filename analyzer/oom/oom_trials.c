@@ -9,46 +9,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool builds(struct gs_oom_trials *t, const struct gs_run *run, uint32_t stack)
+static bool builds(struct oom_trials *t, const struct run *run, uint32_t stack)
 {
-    uint32_t *at = gs_map_at(&t->stacks, stack);
-    if (*at == GS_MAP_NEW) {
-        *at = gs_stack_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
-              gs_stack_in(run, stack, "/torch/nn/modules/", "__init__") ||
-              gs_stack_in(run, stack, "/torch/nn/parameter.py", NULL) ||
-              gs_stack_in(run, stack, NULL, "from_pretrained");
+    uint32_t *at = map_at(&t->stacks, stack);
+    if (*at == MAP_NEW) {
+        *at = run_stack_is_in(run, stack, "/torch/nn/modules/module.py", "_apply") ||
+              run_stack_is_in(run, stack, "/torch/nn/modules/", "__init__") ||
+              run_stack_is_in(run, stack, "/torch/nn/parameter.py", NULL) ||
+              run_stack_is_in(run, stack, NULL, "from_pretrained");
     }
     return *at != 0;
 }
 
-void gs_oom_trials_start(struct gs_oom_trials *t)
+void oom_trials_start(struct oom_trials *t)
 {
     t->n = 0;
     t->trained = true;
 }
 
-void gs_oom_trials_alloc(struct gs_oom_trials *t, const struct gs_run *run, const struct gs_lifetime *life,
-                         bool backward)
+void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const struct run_lifetime *life, bool backward)
 {
-    if (life->layer != GS_LAYER_TENSOR || life->stack == GS_NONE) {
+    if (life->layer != GS_LAYER_TENSOR || life->stack == RUN_NONE) {
         return;
     }
     if (backward) {
         t->trained = true;
     } else if (t->trained && builds(t, run, life->stack)) {
         t->trained = false;
-        *GS_PUSH(t->start_ns, t->n, t->cap) = life->alloc_ns;
+        *ARENA_PUSH(t->start_ns, t->n, t->cap) = life->alloc_ns;
     }
 }
 
-void gs_oom_trials_release(struct gs_oom_trials *t)
+void oom_trials_release(struct oom_trials *t)
 {
     free(t->start_ns);
-    gs_map_free(&t->stacks);
+    map_free(&t->stacks);
 }
 
 /* The trial that a time belongs to, plus 1; 0: before the first. */
-static size_t trial_at(const struct gs_oom_trials *t, int64_t ns)
+static size_t trial_at(const struct oom_trials *t, int64_t ns)
 {
     size_t low = 0, high = t->n;
     while (low < high) {
@@ -62,19 +61,19 @@ static size_t trial_at(const struct gs_oom_trials *t, int64_t ns)
     return low;
 }
 
-static void take(void *self, const struct gs_lifetime *life)
+static void take(void *self, const struct run_lifetime *life)
 {
-    struct gs_oom_held *h = self;
+    struct oom_held *h = self;
     size_t trial = trial_at(h->trials, life->alloc_ns);
     if (life->layer != GS_LAYER_TENSOR || life->device != h->device || !trial) {
         return;
     }
-    bool model = life->stack != GS_NONE && builds(h->trials, h->run, life->stack);
+    bool model = life->stack != RUN_NONE && builds(h->trials, h->run, life->stack);
     if (model) {
-        uint32_t *first = gs_map_at(&h->models, life->location);
-        h->held[trial - 1].bytes = gs_add(h->held[trial - 1].bytes, life->bytes);
+        uint32_t *first = map_at(&h->models, life->location);
+        h->held[trial - 1].bytes = arena_add_capped(h->held[trial - 1].bytes, life->bytes);
         h->held[trial - 1].count++;
-        if (*first == GS_MAP_NEW) {
+        if (*first == MAP_NEW) {
             *first = (uint32_t)trial;
         }
         h->earlier.repeated = h->earlier.repeated || *first != trial;
@@ -82,7 +81,7 @@ static void take(void *self, const struct gs_lifetime *life)
     if (trial == h->trials->n) {
         return;
     }
-    h->earlier.bytes = gs_add(h->earlier.bytes, life->bytes);
+    h->earlier.bytes = arena_add_capped(h->earlier.bytes, life->bytes);
     h->earlier.count++;
     h->earlier.model_bytes += model ? life->bytes : 0;
     if (model && life->bytes > h->earlier.largest) {
@@ -92,60 +91,60 @@ static void take(void *self, const struct gs_lifetime *life)
 }
 
 /* As a notebook's cells make it that were copied, or whose names count up: another line, the same blocks. */
-static bool same_model(const struct gs_oom_trial *a, const struct gs_oom_trial *b)
+static bool same_model(const struct oom_trial *a, const struct oom_trial *b)
 {
     enum { LEAST = 4 };
     return a->count >= LEAST && a->count == b->count && a->bytes == b->bytes;
 }
 
-struct gs_oom_earlier gs_oom_trials_held(struct gs_oom_trials *t, const struct gs_run *run, int device)
+struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device)
 {
-    struct gs_oom_held h = {.trials = t, .run = run, .device = device, .earlier = {.stack = GS_NONE}};
+    struct oom_held h = {.trials = t, .run = run, .device = device, .earlier = {.stack = RUN_NONE}};
     if (t->n < 2) {
         return h.earlier;
     }
-    h.held = gs_realloc(NULL, t->n, sizeof *h.held);
+    h.held = arena_realloc(NULL, t->n, sizeof *h.held);
     memset(h.held, 0, t->n * sizeof *h.held);
-    gs_run_live(run, take, &h);
+    run_each_live(run, take, &h);
     for (size_t i = 0; i + 1 < t->n; i++) {
         h.earlier.trials += h.held[i].count > 0;
         h.earlier.repeated = h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]);
     }
     h.earlier.since_ns = t->start_ns[t->n - 1];
     free(h.held);
-    gs_map_free(&h.models);
+    map_free(&h.models);
     return h.earlier;
 }
 
 /* --- in words ------------------------------------------------------------------------------------ */
 
-#define TEXT(w, ...) gs_arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) gs_bytes_text((w)->b, (double)(n))
+#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
+#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
-bool gs_oom_keeps_trials(const struct gs_oom_facts *f)
+bool oom_keeps_trials(const struct oom_facts *f)
 {
     enum { TRIALS = 2 }; /* one may be a teacher that was trained first */
-    const struct gs_oom_earlier *e = &f->trials;
-    return e->repeated && e->trials >= TRIALS && e->bytes >= gs_oom_need(f) && e->bytes >= f->live / 4;
+    const struct oom_earlier *e = &f->trials;
+    return e->repeated && e->trials >= TRIALS && e->bytes >= oom_needed_bytes(f) && e->bytes >= f->live / 4;
 }
 
-void gs_say_trials(struct gs_oom_words *w)
+void oom_explain_trials(struct oom_words *w)
 {
-    const struct gs_oom_earlier *e = &w->f->trials;
-    uint32_t number = gs_site_number(w->b, e->stack);
+    const struct oom_earlier *e = &w->f->trials;
+    uint32_t number = site_index(w->b, e->stack);
     w->v->growing = w->b->sites[number];
-    const char *line = gs_site_line(w->b, &w->v->growing);
+    const char *line = site_short_text(w->b, &w->v->growing);
     char since[UNITS_TEXT];
-    format_seconds(since, gs_seconds(e->since_ns));
+    units_format_seconds(since, site_seconds(e->since_ns));
     w->v->verdict = TEXT(w,
                          "a leak: the models of %zu earlier trials, made at %s, are still alive%s: %s of the "
                          "%s live was allocated before the current trial began at %s",
-                         e->trials, gs_oom_place(w, e->stack),
+                         e->trials, oom_place_text(w, e->stack),
                          e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "",
                          SIZE(w, e->bytes), SIZE(w, w->f->live), since);
-    gs_oom_measure(
+    oom_add_measure(
         w->b, w->v,
-        (struct gs_measure){
+        (struct result_measure){
             .text = TEXT(w,
                          "%s: release the earlier models before the next trial: del model and optimizer, keep "
                          "numbers or model.cpu().state_dict() as the result (the line that keeps them is not "
@@ -153,8 +152,8 @@ void gs_say_trials(struct gs_oom_words *w)
                          line),
             .frees_bytes = e->bytes,
             .enough = -1,
-            .effort = GS_EFFORT_LINE,
+            .effort = OOM_EFFORT_LINE,
             .first = true,
-            .certainty = GS_CERTAINTY_INFERRED,
+            .certainty = RESULT_CERTAINTY_INFERRED,
             .refuted_by = "if the current trial uses them"});
 }

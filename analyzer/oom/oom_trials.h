@@ -7,31 +7,30 @@
 
 #include "analyzer/oom/oom.h"
 
-struct gs_oom_trials { /* of the process that is replayed */
+struct oom_trials {    /* of the process that is replayed */
     int64_t *start_ns; /* ascending */
     size_t n, cap;
-    bool trained;         /* a backward pass since the last module was built or moved */
-    struct gs_map stacks; /* stack → does it build or move a module? */
+    bool trained;      /* a backward pass since the last module was built or moved */
+    struct map stacks; /* stack → does it build or move a module? */
 };
 
-void gs_oom_trials_start(struct gs_oom_trials *t); /* a process begins */
-void gs_oom_trials_alloc(struct gs_oom_trials *t, const struct gs_run *run, const struct gs_lifetime *life,
-                         bool backward);
-void gs_oom_trials_release(struct gs_oom_trials *t);
+void oom_trials_start(struct oom_trials *t); /* a process begins */
+void oom_trials_add_alloc(struct oom_trials *t, const struct run *run, const struct run_lifetime *life, bool backward);
+void oom_trials_release(struct oom_trials *t);
 
-/* What earlier trials hold at this moment; for gs_run_live. */
-struct gs_oom_held {
-    struct gs_oom_trials *trials;
-    const struct gs_run *run;
+/* What earlier trials hold at this moment; for run_each_live. */
+struct oom_held {
+    struct oom_trials *trials;
+    const struct run *run;
     int device;
-    struct gs_oom_trial {
+    struct oom_trial {
         uint64_t count;
         int64_t bytes;
-    } * held;             /* by trial: live blocks of its modules */
-    struct gs_map models; /* call path of a module's block → its first trial that holds one, plus 1; again: repeated */
-    struct gs_oom_earlier earlier;
+    } * held;          /* by trial: live blocks of its modules */
+    struct map models; /* call path of a module's block → its first trial that holds one, plus 1; again: repeated */
+    struct oom_earlier earlier;
 };
 /* Of the current process and this device. */
-struct gs_oom_earlier gs_oom_trials_held(struct gs_oom_trials *t, const struct gs_run *run, int device);
+struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device);
 
 #endif

@@ -5,43 +5,43 @@
 #include <string.h>
 #include "analyzer/run/settings.h"
 
-typedef struct gs_oom_facts facts;
+typedef struct oom_facts facts;
 
-#define TEXT(w, ...) gs_arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) gs_bytes_text((w)->b, (double)(n))
+#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
+#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
-static bool known(int64_t value)
+static bool is_known(int64_t value)
 {
-    return value != GS_UNKNOWN;
+    return value != RUN_UNKNOWN;
 }
 
-/* `frees`: GS_UNKNOWN where it has no amount. */
-static void advise(struct gs_oom_words *w, int effort, int64_t frees, const char *text)
+/* `frees`: RUN_UNKNOWN where it has no amount. */
+static void advise(struct oom_words *w, int effort, int64_t frees, const char *text)
 {
-    gs_oom_measure(
-        w->b, w->v,
-        (struct gs_measure){.text = text,
-                            .frees_bytes = frees,
-                            .enough = -1,
-                            .effort = (uint8_t)effort,
-                            .first = true,
-                            .certainty = frees == GS_UNKNOWN ? GS_CERTAINTY_GUESSED : GS_CERTAINTY_INFERRED});
+    oom_add_measure(w->b, w->v,
+                    (struct result_measure){.text = text,
+                                            .frees_bytes = frees,
+                                            .enough = -1,
+                                            .effort = (uint8_t)effort,
+                                            .first = true,
+                                            .certainty = frees == RUN_UNKNOWN ? RESULT_CERTAINTY_GUESSED
+                                                                              : RESULT_CERTAINTY_INFERRED});
 }
 
-void gs_say_pinned(struct gs_oom_words *w)
+void oom_explain_pinned(struct oom_words *w)
 {
     w->v->verdict = w->f->live > 0
                         ? TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned", SIZE(w, w->f->live))
                         : "page-locked host memory was refused, not the GPU's; none was pinned before";
-    advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
+    advise(w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
            "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
            "the limit (ulimit -l, the container's memory)");
 }
 
-void gs_say_oversized(struct gs_oom_words *w)
+void oom_explain_oversized(struct oom_words *w)
 {
     bool whole = w->f->requested > w->f->total;
-    if (w->f->requested <= w->f->total - gs_oom_context(w->f)) {
+    if (w->f->requested <= w->f->total - oom_context_bytes(w->f)) {
         w->v->verdict = TEXT(w,
                              "one request is for most of the GPU (%s in all), and at least twice of all "
                              "that this process holds: %s",
@@ -49,30 +49,30 @@ void gs_say_oversized(struct gs_oom_words *w)
     } else {
         w->v->verdict = TEXT(w, "one request is larger than the GPU%s: it has %s in all%s%s%s",
                              whole ? "" : " has room for", SIZE(w, w->f->total), whole ? "" : ", about ",
-                             whole ? "" : SIZE(w, gs_oom_context(w->f)), whole ? "" : " of it for the CUDA context");
+                             whole ? "" : SIZE(w, oom_context_bytes(w->f)), whole ? "" : " of it for the CUDA context");
     }
-    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+    advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
            TEXT(w, "check the shape%s%s: an accidental broadcast or outer product makes such sizes",
-                w->f->stack != GS_NONE ? " at " : "", w->f->stack != GS_NONE ? gs_oom_place(w, w->f->stack) : ""));
-    advise(w, GS_EFFORT_TRAINING, GS_UNKNOWN, "if the size is right: smaller batches, chunks, or several GPUs");
+                w->f->stack != RUN_NONE ? " at " : "", w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
+    advise(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN, "if the size is right: smaller batches, chunks, or several GPUs");
 }
 
-void gs_say_driver_fragmentation(struct gs_oom_words *w)
+void oom_explain_driver_fragmentation(struct oom_words *w)
 {
     w->v->verdict = TEXT(w, "fragmentation, or a limit: the driver refused although %s were free", SIZE(w, w->f->free));
-    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+    advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
            "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
-    advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
+    advise(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
            "look for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
            "GPUSPY_LIMIT");
 }
 
-void gs_say_cap(struct gs_oom_words *w)
+void oom_explain_cap(struct oom_words *w)
 {
     w->v->verdict =
         TEXT(w, "a limit on PyTorch: it refused by itself although %s of the GPU were free", SIZE(w, w->f->free));
-    struct gs_torch_settings set = gs_torch_settings(w->b->run, w->f->row->process);
-    advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
+    struct run_torch_settings set = run_torch_settings(w->b->run, w->f->row->process);
+    advise(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
            TEXT(w, "raise or drop torch.cuda.set_per_process_memory_fraction%s%s",
                 set.max_split_bytes ? ", or max_split_size_mb in " : "",
                 !set.max_split_bytes ? ""
@@ -81,10 +81,10 @@ void gs_say_cap(struct gs_oom_words *w)
 }
 
 /* Is that process another of this run's, on the same machine? */
-static const struct gs_process *rank_of(struct gs_oom_words *w, uint32_t pid)
+static const struct run_process *rank_of(struct oom_words *w, uint32_t pid)
 {
     size_t n;
-    const struct gs_process *p = gs_run_processes(w->b->run, &n), *own = &p[w->v->process];
+    const struct run_process *p = run_processes(w->b->run, &n), *own = &p[w->v->process];
     for (size_t i = 0; i < n; i++) {
         if (&p[i] != own && p[i].pid == pid && p[i].host && own->host && strcmp(p[i].host, own->host) == 0) {
             return &p[i];
@@ -93,32 +93,32 @@ static const struct gs_process *rank_of(struct gs_oom_words *w, uint32_t pid)
     return NULL;
 }
 
-static void say_other_rank(struct gs_oom_words *w, const struct gs_process *other)
+static void say_other_rank(struct oom_words *w, const struct run_process *other)
 {
-    const char *name = known(other->rank) ? TEXT(w, "rank %lld", (long long)other->rank) : "another";
+    const char *name = is_known(other->rank) ? TEXT(w, "rank %lld", (long long)other->rank) : "another";
     w->v->verdict = TEXT(w,
                          "another process of this run is on the same GPU: %s (process %u) and others hold "
                          "%s of it; this one %s",
-                         name, other->pid, SIZE(w, gs_oom_foreign(w->f)), SIZE(w, w->f->device_live));
-    advise(w, GS_EFFORT_LINE, gs_oom_foreign(w->f),
+                         name, other->pid, SIZE(w, oom_other_bytes(w->f)), SIZE(w, w->f->device_live));
+    advise(w, OOM_EFFORT_LINE, oom_other_bytes(w->f),
            "a GPU for each: call torch.cuda.set_device(local_rank) before the first CUDA call, or give each "
            "process its own CUDA_VISIBLE_DEVICES");
 }
 
-void gs_say_other_process(struct gs_oom_words *w)
+void oom_explain_other_process(struct oom_words *w)
 {
-    const struct gs_device_sample *said = w->f->said;
-    const struct gs_process *rank = said && said->other_pid ? rank_of(w, said->other_pid) : NULL;
+    const struct run_device_sample *said = w->f->said;
+    const struct run_process *rank = said && said->other_pid ? rank_of(w, said->other_pid) : NULL;
     if (rank) {
         say_other_rank(w, rank);
         return;
     }
-    const char *theirs = SIZE(w, gs_oom_foreign(w->f)), *ours = SIZE(w, w->f->device_live);
-    if (said && known(said->other_bytes) && said->other_pid) {
+    const char *theirs = SIZE(w, oom_other_bytes(w->f)), *ours = SIZE(w, w->f->device_live);
+    if (said && is_known(said->other_bytes) && said->other_pid) {
         w->v->verdict = TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
                              said->other_pid, said->other_name ? " (" : "", said->other_name ? said->other_name : "",
                              said->other_name ? ")" : "", ours);
-        advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
+        advise(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f),
                TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES", said->other_pid,
                     said->other_name ? " (" : "", said->other_name ? said->other_name : "",
                     said->other_name ? ")" : ""));
@@ -127,63 +127,63 @@ void gs_say_other_process(struct gs_oom_words *w)
                              "another process, as it seems: %s of the GPU are in use beside what this one took "
                              "and a context; this one holds %s",
                              theirs, ours);
-        advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
+        advise(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f),
                "find it with nvidia-smi and end it, or choose another GPU with "
                "CUDA_VISIBLE_DEVICES");
     }
-    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+    advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
            "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
 }
 
-void gs_say_cache_fragmentation(struct gs_oom_words *w)
+void oom_explain_cache_fragmentation(struct oom_words *w)
 {
     const facts *f = w->f;
     if (!w->v->fatal && !w->v->handled) { /* a retry: there was room, after all */
         w->v->verdict = TEXT(w,
                              "PyTorch's cache: it held %s that no tensor used, gave of that back what it "
                              "could, asked again and was served",
-                             SIZE(w, gs_oom_cached(f)));
-        gs_oom_measure(w->b, w->v,
-                       (struct gs_measure){.frees_bytes = GS_UNKNOWN,
-                                           .effort = GS_EFFORT_ARGUMENT,
-                                           .text = "once is no harm; if it comes again and again, "
-                                                   "each time waiting for the GPU: sizes that "
-                                                   "vary less, or a smaller batch"});
+                             SIZE(w, oom_cached_bytes(f)));
+        oom_add_measure(w->b, w->v,
+                        (struct result_measure){.frees_bytes = RUN_UNKNOWN,
+                                                .effort = OOM_EFFORT_ARGUMENT,
+                                                .text = "once is no harm; if it comes again and again, "
+                                                        "each time waiting for the GPU: sizes that "
+                                                        "vary less, or a smaller batch"});
         return;
     }
     int64_t most = f->map.largest_free_bytes;
-    bool pieces = f->map.segments && most < f->requested && most <= gs_oom_cached(f);
-    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s", SIZE(w, gs_oom_cached(f)),
+    bool pieces = f->map.segments && most < f->requested && most <= oom_cached_bytes(f);
+    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s", SIZE(w, oom_cached_bytes(f)),
                          pieces ? "in pieces of at most " : "and none of it was to be had for this request",
                          pieces ? SIZE(w, most) : "");
-    gs_oom_measure(
-        w->b, w->v,
-        (struct gs_measure){.frees_bytes = GS_UNKNOWN,
-                            .effort = GS_EFFORT_ARGUMENT,
-                            .text = "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
-                                    "(drop_last=True)"});
+    oom_add_measure(w->b, w->v,
+                    (struct result_measure){
+                        .frees_bytes = RUN_UNKNOWN,
+                        .effort = OOM_EFFORT_ARGUMENT,
+                        .text = "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
+                                "(drop_last=True)"});
 }
 
-void gs_say_preallocation(struct gs_oom_words *w)
+void oom_explain_preallocation(struct oom_words *w)
 {
     w->v->verdict = w->f->preallocated->said;
     if (w->f->preallocated->advice) {
-        advise(w, GS_EFFORT_SETTING, w->f->preallocated->bytes, w->f->preallocated->advice);
+        advise(w, OOM_EFFORT_SETTING, w->f->preallocated->bytes, w->f->preallocated->advice);
     }
 }
 
-void gs_say_outside(struct gs_oom_words *w)
+void oom_explain_outside(struct oom_words *w)
 {
-    const struct gs_by_owner *direct = gs_oom_direct(w->v);
+    const struct result_by_owner *direct = oom_direct_owner(w->v);
     const char *who = direct ? TEXT(w, "; %s took %s directly at %s", direct->owner, SIZE(w, direct->bytes),
-                                    gs_site_path(w->b, &direct->site))
+                                    site_text_with_caller(w->b, &direct->site))
                              : "";
-    if (w->f->layer != GS_SERIES_TENSOR) {
+    if (w->f->layer != RUN_SERIES_TENSOR) {
         w->v->verdict = TEXT(w,
                              "most of the GPU is used outside the recorded calls: %s of %s, by this "
                              "process's contexts and libraries",
-                             SIZE(w, w->f->outside - gs_oom_foreign(w->f)), SIZE(w, w->f->total));
-        advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+                             SIZE(w, w->f->outside - oom_other_bytes(w->f)), SIZE(w, w->f->total));
+        advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                "one context a device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA "
                "runtime); libraries' handles and modules cost memory in each");
         return;
@@ -191,31 +191,31 @@ void gs_say_outside(struct gs_oom_words *w)
     w->v->verdict = TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s%s",
                          SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
     if (direct) {
-        advise(w, GS_EFFORT_LINE, direct->bytes,
+        advise(w, OOM_EFFORT_LINE, direct->bytes,
                TEXT(w,
                     "%s: its cudaMalloc calls leave PyTorch that much less: a smaller pool or "
                     "fewer buffers there, or a process or GPU of its own",
-                    gs_site_line(w->b, &direct->site)));
+                    site_short_text(w->b, &direct->site)));
     }
-    advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
+    advise(w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
            "NCCL buffers, cuBLAS workspaces and contexts count here: fewer communicators, "
            "CUBLAS_WORKSPACE_CONFIG, one process a GPU");
 }
 
 /* What else is in use beside what is live, in words; NULL: that is what is live. */
-static const char *beside(const facts *f, enum gs_held what)
+static const char *beside(const facts *f, enum result_held what)
 {
-    static const char *const words[GS_HELD_N] = {
-        [GS_HELD_CACHED] = "that PyTorch caches",
-        [GS_HELD_POOLS] = "in allocations from CUDA's pools",
-        [GS_HELD_IDLE] = "that CUDA's pools keep",
-        [GS_HELD_DIRECT] = "taken from CUDA past PyTorch",
-        [GS_HELD_GRAPHS] = "held for CUDA graphs",
-        [GS_HELD_CONTEXT] = "for the CUDA context and libraries",
-        [GS_HELD_FIRST] = "in use from the beginning (contexts, other processes)",
-        [GS_HELD_OTHERS] = "held by other processes",
-        [GS_HELD_UNACCOUNTED] = "in use by what was not recorded (libraries, other processes)"};
-    bool own = f->layer != GS_SERIES_TENSOR && (what == GS_HELD_POOLS || what == GS_HELD_DIRECT);
+    static const char *const words[RESULT_HELD_N] = {
+        [RESULT_HELD_CACHED] = "that PyTorch caches",
+        [RESULT_HELD_POOLS] = "in allocations from CUDA's pools",
+        [RESULT_HELD_IDLE] = "that CUDA's pools keep",
+        [RESULT_HELD_DIRECT] = "taken from CUDA past PyTorch",
+        [RESULT_HELD_GRAPHS] = "held for CUDA graphs",
+        [RESULT_HELD_CONTEXT] = "for the CUDA context and libraries",
+        [RESULT_HELD_FIRST] = "in use from the beginning (contexts, other processes)",
+        [RESULT_HELD_OTHERS] = "held by other processes",
+        [RESULT_HELD_UNACCOUNTED] = "in use by what was not recorded (libraries, other processes)"};
+    bool own = f->layer != RUN_SERIES_TENSOR && (what == RESULT_HELD_POOLS || what == RESULT_HELD_DIRECT);
     return own ? NULL : words[what];
 }
 
@@ -224,31 +224,32 @@ static int64_t asked_of_device(const facts *f)
     return f->device_requested > f->requested ? f->device_requested : f->requested;
 }
 
-static int heavier(const void *a, const void *b)
+static int compare_held_parts(const void *a, const void *b)
 {
-    const struct gs_held_part *x = *(const struct gs_held_part *const *)a, *y = *(const struct gs_held_part *const *)b;
+    const struct result_held_part *x = *(const struct result_held_part *const *)a,
+                                  *y = *(const struct result_held_part *const *)b;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->what - (int)y->what;
 }
 
 /* What is live would fit by itself, but not beside the rest: as many of the other parts, the largest first,
  * as it takes for the sum to be more than the device. NULL: nothing tells. */
-static const char *say_beside(struct gs_oom_words *w, const char *from)
+static const char *say_beside(struct oom_words *w, const char *from)
 {
     const facts *f = w->f;
-    const struct gs_held_part *parts[GS_HELD_N];
+    const struct result_held_part *parts[RESULT_HELD_N];
     size_t n = 0, named = 0;
-    int64_t live = known(f->free) ? f->total - f->free : 0;
+    int64_t live = is_known(f->free) ? f->total - f->free : 0;
     for (size_t i = 0; i < w->v->waterfall_n; i++) {
-        const struct gs_held_part *part = &w->v->waterfall[i];
-        if (beside(f, part->what) && n < GS_HELD_N) {
+        const struct result_held_part *part = &w->v->waterfall[i];
+        if (beside(f, part->what) && n < RESULT_HELD_N) {
             parts[n++] = part;
             live -= part->bytes;
         }
     }
-    int64_t sum = gs_add(live, asked_of_device(f));
-    qsort(parts, n, sizeof *parts, heavier);
+    int64_t sum = arena_add_capped(live, asked_of_device(f));
+    qsort(parts, n, sizeof *parts, compare_held_parts);
     while (named < n && sum <= f->total) {
-        sum = gs_add(sum, parts[named++]->bytes);
+        sum = arena_add_capped(sum, parts[named++]->bytes);
     }
     if (!named || sum <= f->total || live < 0) {
         return NULL;
@@ -267,25 +268,25 @@ static const char *say_beside(struct gs_oom_words *w, const char *from)
 
 /* Each sentence says no more than the numbers do: that what is live does not fit where it would not on a
  * GPU of which it had all but a context. */
-void gs_say_capacity(struct gs_oom_words *w)
+void oom_explain_capacity(struct oom_words *w)
 {
     const facts *f = w->f;
-    if (gs_oom_found_batch(w->b, w->v)) {
+    if (oom_found_batch(w->b, w->v)) {
         w->v->verdict = "a function that looks for the largest batch tried one that does not fit; the program went on "
                         "with a smaller one";
-        w->v->certainty = GS_CERTAINTY_RECORDED;
+        w->v->certainty = RESULT_CERTAINTY_RECORDED;
         w->v->refuted_by = NULL;
         return;
     }
     if (f->pending) {
-        gs_say_pending(w);
+        oom_explain_pending(w);
         return;
     }
-    int64_t needs = gs_add(gs_add(f->live, asked_of_device(f)), gs_oom_context(f));
-    bool too_much = known(f->total) && needs > f->total;
+    int64_t needs = arena_add_capped(arena_add_capped(f->live, asked_of_device(f)), oom_context_bytes(f));
+    bool too_much = is_known(f->total) && needs > f->total;
     const char *how = f->holder > f->live / 2 ? "most of it" : "the largest part of it";
     const char *from =
-        f->holder <= 0 ? "" : TEXT(w, ", %s (%s) from %s", how, SIZE(w, f->holder), gs_oom_place(w, f->holder_stack));
+        f->holder <= 0 ? "" : TEXT(w, ", %s (%s) from %s", how, SIZE(w, f->holder), oom_place_text(w, f->holder_stack));
     const char *rest = !too_much && f->looked && w->v->waterfall_n ? say_beside(w, from) : NULL;
     if (rest) {
         w->v->verdict = rest;
@@ -296,10 +297,10 @@ void gs_say_capacity(struct gs_oom_words *w)
     } else { /* of many failures only the last are looked into, or nothing was recorded there */
         w->v->verdict = "it did not fit; what was live then is not known";
     }
-    bool told = f->said && known(f->said->other_bytes); /* whose it is */
-    if (!told && known(f->outside) && f->outside > gs_oom_context(f) + f->requested) {
+    bool told = f->said && is_known(f->said->other_bytes); /* whose it is */
+    if (!told && is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {
         advise(
-            w, GS_EFFORT_SETTING, GS_UNKNOWN,
+            w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
             TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi", SIZE(w, f->outside)));
     }
 }

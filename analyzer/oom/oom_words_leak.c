@@ -1,22 +1,22 @@
 /* Sentences about memory that grew until it failed: a leak, an autograd graph, or passes that wait for backward(). */
 #include "analyzer/oom/oom_words.h"
 
-typedef struct gs_oom_facts facts;
+typedef struct oom_facts facts;
 
-#define TEXT(w, ...) gs_arena_printf((w)->b->arena, __VA_ARGS__)
-#define SIZE(w, n) gs_bytes_text((w)->b, (double)(n))
+#define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
+#define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
 /* Nothing comes and goes beside what grows: nobody saw a step end (share of the bytes that were freed). */
 static const double hardly_freed = 0.05;
 
 /* By the program's steps; by the allocations of the heaviest call path if no steps are known or it does not grow in
  * each. A graph is many allocations per step. */
-struct gs_oom_rhythm gs_oom_rhythm(const facts *f)
+struct oom_rhythm oom_rhythm(const facts *f)
 {
-    const struct gs_growth *g = f->growth;
-    bool graph = gs_oom_graph(f);
+    const struct result_growth *g = f->growth;
+    bool graph = oom_keeps_graph(f);
     uint64_t count = graph ? f->growing_passes : f->growing_count, times = count ? count : 1;
-    struct gs_oom_rhythm r = {(double)(graph ? f->growing : f->growing_heaviest) / (double)times, times, false};
+    struct oom_rhythm r = {(double)(graph ? f->growing : f->growing_heaviest) / (double)times, times, false};
     if (g && g->by_steps && !g->jumps && !f->replaced && g->steps && (graph || g->count + 2 >= g->steps)) {
         r.steps = true;
         r.each = (double)(graph ? f->growing : f->growing_heaviest) / (double)g->steps;
@@ -25,9 +25,9 @@ struct gs_oom_rhythm gs_oom_rhythm(const facts *f)
     return r;
 }
 
-static const char *rhythm_text(struct gs_oom_words *w)
+static const char *rhythm_text(struct oom_words *w)
 {
-    struct gs_oom_rhythm r = gs_oom_rhythm(w->f);
+    struct oom_rhythm r = oom_rhythm(w->f);
     const char *s = r.times == 1 ? "" : "s";
     return r.steps ? TEXT(w, "%s per step, for %llu step%s", SIZE(w, r.each), (unsigned long long)r.times, s)
                    : TEXT(w, "%s each time, %llu time%s so far", SIZE(w, r.each), (unsigned long long)r.times, s);
@@ -36,36 +36,36 @@ static const char *rhythm_text(struct gs_oom_words *w)
 /* What grew before the step in progress, whose own part stays whatever the program does. */
 static int64_t earlier_steps(const facts *f)
 {
-    uint64_t times = gs_oom_rhythm(f).times;
+    uint64_t times = oom_rhythm(f).times;
     return f->growing - f->growing / (int64_t)(times ? times : 1);
 }
 
-static void measure(struct gs_oom_words *w, int64_t frees, int enough, enum gs_certainty certainty,
+static void measure(struct oom_words *w, int64_t frees, int enough, enum result_certainty certainty,
                     const char *refuted_by, const char *text)
 {
-    gs_oom_measure(w->b, w->v,
-                   (struct gs_measure){.text = text,
-                                       .frees_bytes = frees,
-                                       .enough = (int8_t)enough,
-                                       .effort = GS_EFFORT_LINE,
-                                       .first = true,
-                                       .certainty = certainty,
-                                       .refuted_by = refuted_by});
+    oom_add_measure(w->b, w->v,
+                    (struct result_measure){.text = text,
+                                            .frees_bytes = frees,
+                                            .enough = (int8_t)enough,
+                                            .effort = OOM_EFFORT_LINE,
+                                            .first = true,
+                                            .certainty = certainty,
+                                            .refuted_by = refuted_by});
 }
 
-static const char *line_of(struct gs_oom_words *w)
+static const char *line_of(struct oom_words *w)
 {
-    return gs_site_line(w->b, &w->v->growing);
+    return site_short_text(w->b, &w->v->growing);
 }
 
-static const char *share_text(struct gs_oom_words *w, int64_t bytes)
+static const char *share_text(struct oom_words *w, int64_t bytes)
 {
     return TEXT(w, "%s of the %s live (%.0f %%)", SIZE(w, bytes), SIZE(w, w->f->live),
                 100 * (double)bytes / (double)w->f->live);
 }
 
 /* The graph of each pass is kept by its newest tensor. */
-static void say_graph(struct gs_oom_words *w)
+static void say_graph(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->growing = f->growth->newest;
@@ -73,68 +73,68 @@ static void say_graph(struct gs_oom_words *w)
                          "a leak: tensors created at %s stay referenced and keep the autograd graph of their forward "
                          "pass, about %s: %s. "
                          "Evidence: %s",
-                         gs_site_path(w->b, &f->growth->newest), rhythm_text(w), share_text(w, f->growing),
+                         site_text_with_caller(w->b, &f->growth->newest), rhythm_text(w), share_text(w, f->growing),
                          f->graph_freed ? "backward passes freed earlier blocks of these call paths"
                                         : "the inputs of these passes stay alive with what the modules made");
     w->v->refuted_by = "if a later backward pass reads them";
     if (f->evaluates) {
         measure(
-            w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if a backward pass was to follow",
+            w, earlier_steps(f), -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow",
             TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed", line_of(w)));
     }
     measure(
-        w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if backward() still needs these tensors",
+        w, earlier_steps(f), -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
         TEXT(w, "%s: store .item(), or .detach() if backward() does not need it, instead of the tensor", line_of(w)));
 }
 
 /* Several modules' outputs stay, and nothing shows that a graph keeps them. */
-static void say_outputs(struct gs_oom_words *w)
+static void say_outputs(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->verdict = TEXT(w,
                          "a leak: %u line%s inside modules, foremost %s, keep%s about %s: %s. Whether an autograd "
                          "graph keeps it is unknown: no "
                          "backward pass freed any of it",
-                         f->growing_sites, f->growing_sites == 1 ? "" : "s", gs_oom_place(w, f->growing_stack),
+                         f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), share_text(w, f->growing));
-    measure(w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+    measure(w, earlier_steps(f), -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
             TEXT(w,
                  "%s: the line that keeps what the modules return is not recorded; drop the reference after each step, "
                  "or store a copy "
                  "on the host (.detach().cpu())",
                  line_of(w)));
-    if (f->evaluates || f->backward_ns == GS_UNKNOWN) {
-        measure(w, GS_UNKNOWN, -1, GS_CERTAINTY_GUESSED, NULL,
+    if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
+        measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
                 "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is there already");
     }
 }
 
 /* Made anew each time, larger than before, by concatenation. */
-static void say_replaced(struct gs_oom_words *w)
+static void say_replaced(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->verdict = TEXT(
         w, "a buffer that grows without a bound: %s makes it anew and larger each time, and holds %s in %llu block%s",
-        gs_oom_place(w, f->growing_stack), share_text(w, f->growing_heaviest), (unsigned long long)f->growing_count,
+        oom_place_text(w, f->growing_stack), share_text(w, f->growing_heaviest), (unsigned long long)f->growing_count,
         f->growing_count == 1 ? "" : "s");
-    measure(w, f->growing / 2, -1, GS_CERTAINTY_INFERRED, "if it is not cut to half its length",
+    measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
             TEXT(w, "%s: bound its length (a window, a maximum); half as long", line_of(w)));
 }
 
-static void say_holder(struct gs_oom_words *w, const struct gs_oom_holder *holder)
+static void say_holder(struct oom_words *w, const struct oom_holder *holder)
 {
     const facts *f = w->f;
     w->v->verdict =
-        TEXT(w, "%s, at %s: %s", holder->what, gs_oom_place(w, f->growing_stack), share_text(w, f->growing));
-    measure(w, (int64_t)(holder->share * (double)f->growing), GS_MEASURE_AT_MOST, GS_CERTAINTY_INFERRED,
+        TEXT(w, "%s, at %s: %s", holder->what, oom_place_text(w, f->growing_stack), share_text(w, f->growing));
+    measure(w, (int64_t)(holder->share * (double)f->growing), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
             "if something else keeps it as well", holder->advice);
 }
 
 /* Objects that refer to each other are freed by the collector alone. Whether these do is not recorded. */
-static void say_collector(struct gs_oom_words *w)
+static void say_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
-        measure(w, earlier_steps(w->f), GS_MEASURE_AT_MOST, GS_CERTAINTY_GUESSED, NULL,
+        measure(w, earlier_steps(w->f), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                 "gc.collect() after each step, or no gc.disable(): Python's garbage collector was off at the failure "
                 "(recorded), and "
                 "objects in reference cycles are then never freed");
@@ -145,25 +145,25 @@ static void say_collector(struct gs_oom_words *w)
 static bool is_memoised(const facts *f)
 {
     static const double most = 0.9;
-    const struct gs_growth *g = f->growth;
+    const struct result_growth *g = f->growth;
     return f->growing_varies && g && !g->jumps && g->by_steps && (double)f->growing_count < most * (double)g->steps;
 }
 
-void gs_say_leak(struct gs_oom_words *w)
+void oom_explain_leak(struct oom_words *w)
 {
-    const struct gs_oom_holder *holder = gs_oom_holder_of(w->b->run, w->f->growing_stack);
+    const struct oom_holder *holder = oom_holder_of(w->b->run, w->f->growing_stack);
     const facts *f = w->f;
-    uint32_t number = gs_site_number(w->b, f->growing_stack);
+    uint32_t number = site_index(w->b, f->growing_stack);
     w->v->growing = w->b->sites[number];
     if (f->turnover < hardly_freed) {
-        w->v->certainty = GS_CERTAINTY_GUESSED;
+        w->v->certainty = RESULT_CERTAINTY_GUESSED;
         w->v->refuted_by = "if all of it is needed at once: hardly anything was freed, so no step was seen to end";
     }
     if (holder) {
         say_holder(w, holder);
         return;
     }
-    if (f->graph == GS_GRAPH_INFERRED) {
+    if (f->graph == OOM_GRAPH_INFERRED) {
         say_graph(w);
         say_collector(w);
         return;
@@ -173,7 +173,7 @@ void gs_say_leak(struct gs_oom_words *w)
         say_replaced(w);
         return;
     }
-    if (f->graph == GS_GRAPH_UNKNOWN) {
+    if (f->graph == OOM_GRAPH_UNKNOWN) {
         say_outputs(w);
         return;
     }
@@ -182,9 +182,9 @@ void gs_say_leak(struct gs_oom_words *w)
                              "a leak: tensors of different sizes created at %s stay referenced, and not each step "
                              "makes one, as in a cache by "
                              "length or shape (lru_cache, a dict): %s in %llu blocks",
-                             gs_oom_place(w, f->growing_stack), share_text(w, f->growing_heaviest),
+                             oom_place_text(w, f->growing_stack), share_text(w, f->growing_heaviest),
                              (unsigned long long)f->growing_count);
-        measure(w, f->growing, GS_MEASURE_AT_MOST, GS_CERTAINTY_GUESSED, NULL,
+        measure(w, f->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                 TEXT(w,
                      "%s: bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it",
                      line_of(w)));
@@ -193,10 +193,11 @@ void gs_say_leak(struct gs_oom_words *w)
     const char *others = f->growing_sites > 1 ? TEXT(w, "; with %u more line%s: %s", f->growing_sites - 1,
                                                      f->growing_sites > 2 ? "s" : "", SIZE(w, f->growing))
                                               : "";
-    w->v->verdict = TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s",
-                         gs_oom_place(w, f->growing_stack), rhythm_text(w), share_text(w, f->growing_heaviest), others);
+    w->v->verdict =
+        TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s", oom_place_text(w, f->growing_stack),
+             rhythm_text(w), share_text(w, f->growing_heaviest), others);
     measure(
-        w, earlier_steps(f), -1, GS_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+        w, earlier_steps(f), -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
         TEXT(w,
              "%s: the line that keeps them is not recorded; drop the reference after each step, or store .item() or "
              ".detach().cpu() instead",
@@ -204,22 +205,22 @@ void gs_say_leak(struct gs_oom_words *w)
 }
 
 /* Forward passes that wait for a backward pass: needed, so no leak. */
-void gs_say_pending(struct gs_oom_words *w)
+void oom_explain_pending(struct oom_words *w)
 {
     const facts *f = w->f;
-    struct gs_oom_rhythm r = gs_oom_rhythm(f);
-    const char *line = gs_site_line(w->b, &f->growth->newest);
+    struct oom_rhythm r = oom_rhythm(f);
+    const char *line = site_short_text(w->b, &f->growth->newest);
     w->v->verdict =
         TEXT(w, "%s: %llu forward passes are held at once, %s each: %s",
-             f->backward_ns == GS_UNKNOWN ? "no backward() so far" : "no backward() since these passes began",
+             f->backward_ns == RUN_UNKNOWN ? "no backward() so far" : "no backward() since these passes began",
              (unsigned long long)r.times, SIZE(w, r.each), share_text(w, f->growing));
     w->v->refuted_by = "if no backward() is to follow";
-    measure(w, earlier_steps(f), GS_MEASURE_AT_MOST, GS_CERTAINTY_INFERRED,
+    measure(w, earlier_steps(f), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
             "if the passes are not added up in one loss",
             TEXT(w,
                  "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
                  "pass's activations",
                  line));
-    measure(w, earlier_steps(f), GS_MEASURE_AT_MOST, GS_CERTAINTY_GUESSED, NULL,
+    measure(w, earlier_steps(f), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
             "if no backward() is to follow: torch.no_grad() around the forward passes, or store .item()");
 }

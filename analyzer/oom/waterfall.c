@@ -12,23 +12,23 @@
 #include "analyzer/question/rank.h"
 #include "analyzer/site/owner.h"
 
-static const char *const texts[GS_HELD_N] = {
-#define TEXT(s, w, t) [GS_HELD_##s] = t,
-    GS_HELDS(TEXT)
+static const char *const texts[RESULT_HELD_N] = {
+#define TEXT(s, w, t) [RESULT_HELD_##s] = t,
+    RESULT_HELDS(TEXT)
 #undef TEXT
 };
 
 /* --- the sum -------------------------------------------------------------------------------------
  */
 
-static bool known(int64_t value)
+static bool is_known(int64_t value)
 {
-    return value != GS_UNKNOWN;
+    return value != RUN_UNKNOWN;
 }
 
 static int64_t or_zero(int64_t value)
 {
-    return known(value) && value > 0 ? value : 0;
+    return is_known(value) && value > 0 ? value : 0;
 }
 
 /* As much of `wanted` as is left. */
@@ -40,54 +40,54 @@ static int64_t take(int64_t *left, int64_t wanted)
 }
 
 /* What the process took by recorded calls: `own` is all of it. */
-static void own_parts(const struct gs_waterfall_facts *f, int64_t own, int64_t *parts)
+static void own_parts(const struct oom_waterfall_facts *f, int64_t own, int64_t *parts)
 {
     int64_t reserved = or_zero(f->reserved);
-    parts[GS_HELD_TENSORS] = take(&own, or_zero(f->tensors));
-    parts[GS_HELD_CACHED] = take(&own, reserved - parts[GS_HELD_TENSORS]);
-    parts[GS_HELD_POOLS] = take(&own, or_zero(f->pools));
-    parts[GS_HELD_DIRECT] = own;
+    parts[RESULT_HELD_TENSORS] = take(&own, or_zero(f->tensors));
+    parts[RESULT_HELD_CACHED] = take(&own, reserved - parts[RESULT_HELD_TENSORS]);
+    parts[RESULT_HELD_POOLS] = take(&own, or_zero(f->pools));
+    parts[RESULT_HELD_DIRECT] = own;
 }
 
 /* What is in use and was not recorded. NVML's sample is a little older or younger than the failure:
  * others and what nobody owns are taken to have been the same, and this process's context is what
  * remains, for its allocations are known to the moment. NVML's total has memory that CUDA's has
  * not, kept for itself by the driver. */
-static void other_parts(const struct gs_waterfall_facts *f, int64_t left, int64_t *parts)
+static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64_t *parts)
 {
-    parts[GS_HELD_IDLE] = take(&left, or_zero(f->idle));
-    if (!known(f->said_others)) {
-        parts[GS_HELD_FIRST] = take(&left, or_zero(f->first));
-        parts[GS_HELD_UNACCOUNTED] = left;
+    parts[RESULT_HELD_IDLE] = take(&left, or_zero(f->idle));
+    if (!is_known(f->said_others)) {
+        parts[RESULT_HELD_FIRST] = take(&left, or_zero(f->first));
+        parts[RESULT_HELD_UNACCOUNTED] = left;
         return;
     }
-    parts[GS_HELD_OTHERS] = take(&left, f->said_others);
-    if (!known(f->said_own)) {
-        parts[GS_HELD_FIRST] = take(&left, or_zero(f->first) - parts[GS_HELD_OTHERS]);
-        parts[GS_HELD_UNACCOUNTED] = left;
+    parts[RESULT_HELD_OTHERS] = take(&left, f->said_others);
+    if (!is_known(f->said_own)) {
+        parts[RESULT_HELD_FIRST] = take(&left, or_zero(f->first) - parts[RESULT_HELD_OTHERS]);
+        parts[RESULT_HELD_UNACCOUNTED] = left;
         return;
     }
     int64_t nobodys = 0;
-    if (known(f->said_total) && known(f->said_free) && f->said_total >= f->said_free) {
+    if (is_known(f->said_total) && is_known(f->said_free) && f->said_total >= f->said_free) {
         int64_t used = f->said_total - f->said_free;
         int64_t kept = f->said_total > f->total ? f->said_total - f->total : 0;
-        nobodys = used - gs_add(gs_add(or_zero(f->said_own), or_zero(f->said_others)), kept);
+        nobodys = used - arena_add_capped(arena_add_capped(or_zero(f->said_own), or_zero(f->said_others)), kept);
     }
     nobodys = take(&left, nobodys);
-    parts[GS_HELD_CONTEXT] = take(&left, f->said_own);
-    parts[GS_HELD_UNACCOUNTED] = nobodys + left;
+    parts[RESULT_HELD_CONTEXT] = take(&left, f->said_own);
+    parts[RESULT_HELD_UNACCOUNTED] = nobodys + left;
 }
 
-bool gs_waterfall_parts(const struct gs_waterfall_facts *f, int64_t parts[GS_HELD_N])
+bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESULT_HELD_N])
 {
-    memset(parts, 0, GS_HELD_N * sizeof *parts);
-    if (!known(f->total) || !known(f->free) || f->free < 0 || f->total < f->free) {
+    memset(parts, 0, RESULT_HELD_N * sizeof *parts);
+    if (!is_known(f->total) || !is_known(f->free) || f->free < 0 || f->total < f->free) {
         return false;
     }
     int64_t left = f->total - f->free, own = or_zero(f->live);
     own = or_zero(f->tensors) > own ? f->tensors : own;
     own = or_zero(f->reserved) > own ? f->reserved : own;
-    parts[GS_HELD_GRAPHS] = take(&left, or_zero(f->graphs));
+    parts[RESULT_HELD_GRAPHS] = take(&left, or_zero(f->graphs));
     int64_t over = own - left;
     if (over > 0) { /* managed memory may lie with the host */
         if (over > or_zero(f->managed)) {
@@ -98,7 +98,7 @@ bool gs_waterfall_parts(const struct gs_waterfall_facts *f, int64_t parts[GS_HEL
     left -= own;
     own_parts(f, own, parts);
     other_parts(f, left, parts);
-    parts[GS_HELD_FREE] = f->free;
+    parts[RESULT_HELD_FREE] = f->free;
     return true;
 }
 
@@ -107,70 +107,71 @@ bool gs_waterfall_parts(const struct gs_waterfall_facts *f, int64_t parts[GS_HEL
 
 /* In a run without PyTorch's own word, what a category could be found for: its allocator made it.
  */
-static bool is_tensor(const struct gs_oom_verdict *v, enum gs_category category)
+static bool is_tensor(const struct result_oom_verdict *v, enum result_category category)
 {
-    return v->live_layer == GS_SERIES_TENSOR || (category != GS_CATEGORY_UNKNOWN && category != GS_CATEGORY_WORKSPACES);
+    return v->live_layer == RUN_SERIES_TENSOR ||
+           (category != RESULT_CATEGORY_UNKNOWN && category != RESULT_CATEGORY_WORKSPACES);
 }
 
-static int64_t tensor_bytes(const struct gs_oom_verdict *v)
+static int64_t tensor_bytes(const struct result_oom_verdict *v)
 {
     int64_t sum = 0;
-    for (unsigned i = 0; i < GS_CATEGORIES_N; i++) {
-        sum = gs_add(sum, is_tensor(v, (enum gs_category)i) ? v->by_category.bytes[i] : 0);
+    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++) {
+        sum = arena_add_capped(sum, is_tensor(v, (enum result_category)i) ? v->by_category.bytes[i] : 0);
     }
-    bool torch = v->live_layer == GS_SERIES_TENSOR;
-    return torch && known(v->tensor_allocated) && v->tensor_allocated > sum ? v->tensor_allocated : sum;
+    bool torch = v->live_layer == RUN_SERIES_TENSOR;
+    return torch && is_known(v->tensor_allocated) && v->tensor_allocated > sum ? v->tensor_allocated : sum;
 }
 
 /* PyTorch's segments: their tensors are told instead. */
-static bool is_segment(struct gs_builder *b, const struct gs_oom_verdict *v, const struct gs_taken *t)
+static bool is_segment(struct site_builder *b, const struct result_oom_verdict *v, const struct oom_taken *t)
 {
-    return v->live_layer == GS_SERIES_TENSOR &&
-           gs_owner_kind(b, gs_owner_of_location(b, t->location)) == GS_OWNER_TORCH;
+    return v->live_layer == RUN_SERIES_TENSOR &&
+           site_owner_kind(b, site_owner_of_location(b, t->location)) == RESULT_OWNER_TORCH;
 }
 
 /* What CUDA's pools held then, as they last said: when an allocation from one failed, or it was
  * trimmed. Read a little after the failure, which makes them say it. */
-static int64_t pools_held(const struct gs_run *run, const struct gs_oom *row)
+static int64_t pools_held(const struct run *run, const struct run_oom *row)
 {
     static const int64_t soon_ns = 100000000;
     size_t n;
     int64_t held = 0;
-    const struct gs_pool_memory *p = gs_run_pool_memory(run, &n);
-    struct gs_map seen = {0};
+    const struct run_pool_memory *p = run_pool_memory(run, &n);
+    struct map seen = {0};
     for (size_t i = n; i-- > 0;) {
         if (p[i].process == row->process && p[i].device == row->device &&
-            p[i].time_ns <= gs_add(row->time_ns, soon_ns)) {
-            uint32_t *at = gs_map_at(&seen, p[i].pool);
-            held = gs_add(held, *at == GS_MAP_NEW ? p[i].reserved_bytes : 0);
+            p[i].time_ns <= arena_add_capped(row->time_ns, soon_ns)) {
+            uint32_t *at = map_at(&seen, p[i].pool);
+            held = arena_add_capped(held, *at == MAP_NEW ? p[i].reserved_bytes : 0);
             *at = 0;
         }
     }
-    gs_map_free(&seen);
+    map_free(&seen);
     return held;
 }
 
-static struct gs_waterfall_facts facts_of(struct gs_builder *b, const struct gs_oom_verdict *v)
+static struct oom_waterfall_facts facts_of(struct site_builder *b, const struct result_oom_verdict *v)
 {
-    const struct gs_oom_facts *f = v->facts;
-    struct gs_waterfall_facts w = {.total = f->total,
-                                   .free = f->free,
-                                   .live = f->device_live,
-                                   .tensors = tensor_bytes(v),
-                                   .reserved = v->live_layer == GS_SERIES_TENSOR ? f->tensor_reserved : GS_UNKNOWN,
-                                   .graphs = f->graphs,
-                                   .first = f->outside_first,
-                                   .said_total = f->said ? f->said->total_bytes : GS_UNKNOWN,
-                                   .said_free = f->said ? f->said->free_bytes : GS_UNKNOWN,
-                                   .said_own = f->said ? f->said->own_bytes : GS_UNKNOWN,
-                                   .said_others = f->said ? f->said->other_bytes : GS_UNKNOWN};
+    const struct oom_facts *f = v->facts;
+    struct oom_waterfall_facts w = {.total = f->total,
+                                    .free = f->free,
+                                    .live = f->device_live,
+                                    .tensors = tensor_bytes(v),
+                                    .reserved = v->live_layer == RUN_SERIES_TENSOR ? f->tensor_reserved : RUN_UNKNOWN,
+                                    .graphs = f->graphs,
+                                    .first = f->outside_first,
+                                    .said_total = f->said ? f->said->total_bytes : RUN_UNKNOWN,
+                                    .said_free = f->said ? f->said->free_bytes : RUN_UNKNOWN,
+                                    .said_own = f->said ? f->said->own_bytes : RUN_UNKNOWN,
+                                    .said_others = f->said ? f->said->other_bytes : RUN_UNKNOWN};
     for (size_t i = 0; i < f->taken_n; i++) {
-        const struct gs_taken *t = &f->taken[i];
-        w.managed = gs_add(w.managed, t->space == GS_SPACE_MANAGED ? t->bytes : 0);
-        w.pools = gs_add(w.pools, t->space == GS_SPACE_POOL && !is_segment(b, v, t) ? t->bytes : 0);
+        const struct oom_taken *t = &f->taken[i];
+        w.managed = arena_add_capped(w.managed, t->space == GS_SPACE_MANAGED ? t->bytes : 0);
+        w.pools = arena_add_capped(w.pools, t->space == GS_SPACE_POOL && !is_segment(b, v, t) ? t->bytes : 0);
     }
     w.idle = pools_held(b->run, f->row) - w.pools;
-    if (w.tensors && v->live_layer != GS_SERIES_TENSOR && w.pools) { /* its tensors are the pool's */
+    if (w.tensors && v->live_layer != RUN_SERIES_TENSOR && w.pools) { /* its tensors are the pool's */
         w.pools = w.pools > w.tensors ? w.pools - w.tensors : 0;
     }
     return w;
@@ -180,87 +181,88 @@ static struct gs_waterfall_facts facts_of(struct gs_builder *b, const struct gs_
  * ---------------------------------------------------------------------------------------- */
 
 struct lines {
-    struct gs_builder *b;
-    struct gs_map index; /* text, line → lines */
-    struct gs_map paths; /* text, site: seen */
-    struct gs_held_line *list;
+    struct site_builder *b;
+    struct map index; /* text, line → lines */
+    struct map paths; /* text, site: seen */
+    struct result_held_line *list;
     size_t n, cap;
     int64_t sum;
 };
 
 static void line_add(struct lines *l, const char *text, uint32_t stack, int64_t bytes, uint64_t count)
 {
-    const struct gs_site *site = &l->b->sites[gs_site_number(l->b, stack)];
-    const uint64_t kind = gs_hash64((uintptr_t)text);
-    uint32_t *at = gs_map_at(&l->index, gs_hash64(gs_site_line_key(site) ^ kind));
-    uint32_t *path = gs_map_at(&l->paths, gs_hash64(gs_site_key(site) ^ kind));
-    const bool first = *at == GS_MAP_NEW;
+    const struct result_site *site = &l->b->sites[site_index(l->b, stack)];
+    const uint64_t kind = map_hash((uintptr_t)text);
+    uint32_t *at = map_at(&l->index, map_hash(site_line_key(site) ^ kind));
+    uint32_t *path = map_at(&l->paths, map_hash(site_key(site) ^ kind));
+    const bool first = *at == MAP_NEW;
     if (first) {
         *at = (uint32_t)l->n;
-        *GS_PUSH(l->list, l->n, l->cap) = (struct gs_held_line){.text = text, .site = *site};
+        *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_held_line){.text = text, .site = *site};
     }
-    struct gs_held_line *line = &l->list[*at];
-    if (!first && *path == GS_MAP_NEW) {
+    struct result_held_line *line = &l->list[*at];
+    if (!first && *path == MAP_NEW) {
         line->site.paths = line->site.paths ? line->site.paths + 1 : 2;
-        gs_site_keep_common(&line->site, site);
+        site_keep_common(&line->site, site);
     }
     *path = 1;
-    line->bytes = gs_add(line->bytes, bytes);
+    line->bytes = arena_add_capped(line->bytes, bytes);
     line->count += count;
-    l->sum = gs_add(l->sum, bytes);
+    l->sum = arena_add_capped(l->sum, bytes);
 }
 
 static void line_text(struct lines *l, const char *text, int64_t bytes, uint64_t count)
 {
-    *GS_PUSH(l->list, l->n, l->cap) = (struct gs_held_line){.text = text, .bytes = bytes, .count = count};
-    l->sum = gs_add(l->sum, or_zero(bytes));
+    *ARENA_PUSH(l->list, l->n, l->cap) = (struct result_held_line){.text = text, .bytes = bytes, .count = count};
+    l->sum = arena_add_capped(l->sum, or_zero(bytes));
 }
 
-static int heavier(const void *a, const void *b)
+static int compare_held_lines(const void *a, const void *b)
 {
-    const struct gs_held_line *x = a, *y = b;
+    const struct result_held_line *x = a, *y = b;
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    int order = gs_site_order(&x->site, &y->site);
+    int order = site_compare(&x->site, &y->site);
     return order ? order : (x->count < y->count) - (x->count > y->count);
 }
 
 /* Lines that come to more than their part cannot be its lines: they are left out. */
-static void lines_close(struct lines *l, struct gs_held_part *part)
+static void lines_close(struct lines *l, struct result_held_part *part)
 {
     if (l->n && l->sum <= part->bytes) {
-        part->lines = gs_list(l->b, l->list, l->n, sizeof *l->list, heavier, &part->lines_n, &part->lines_total);
+        part->lines =
+            site_list(l->b, l->list, l->n, sizeof *l->list, compare_held_lines, &part->lines_n, &part->lines_total);
     }
     free(l->list);
-    gs_map_free(&l->index);
-    gs_map_free(&l->paths);
+    map_free(&l->index);
+    map_free(&l->paths);
 }
 
-static struct gs_held_part *part_add(struct gs_oom_verdict *v, enum gs_held what, int64_t bytes)
+static struct result_held_part *part_add(struct result_oom_verdict *v, enum result_held what, int64_t bytes)
 {
-    struct gs_held_part *part = &v->waterfall[v->waterfall_n++];
-    *part = (struct gs_held_part){.what = what,
-                                  .category = GS_CATEGORY_UNKNOWN,
-                                  .text = texts[what],
-                                  .bytes = bytes,
-                                  .share = (double)bytes / (double)v->total_bytes};
+    struct result_held_part *part = &v->waterfall[v->waterfall_n++];
+    *part = (struct result_held_part){.what = what,
+                                      .category = RESULT_CATEGORY_UNKNOWN,
+                                      .text = texts[what],
+                                      .bytes = bytes,
+                                      .share = (double)bytes / (double)v->total_bytes};
     return part;
 }
 
 /* Largest first; `all` is what the parts of TENSORS come to. */
-static void tensors(struct gs_builder *b, struct gs_oom_verdict *v, int64_t all)
+static void tensors(struct site_builder *b, struct result_oom_verdict *v, int64_t all)
 {
-    const struct gs_by_category *c = &v->by_category;
-    int64_t bytes[GS_CATEGORIES_N], sum = 0;
-    for (unsigned i = 0; i < GS_CATEGORIES_N; i++) {
-        bytes[i] = is_tensor(v, (enum gs_category)i) ? c->bytes[i] : 0;
-        sum = gs_add(sum, bytes[i]);
+    const struct result_by_category *c = &v->by_category;
+    int64_t bytes[RESULT_CATEGORIES_N], sum = 0;
+    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++) {
+        bytes[i] = is_tensor(v, (enum result_category)i) ? c->bytes[i] : 0;
+        sum = arena_add_capped(sum, bytes[i]);
     }
-    bytes[GS_CATEGORY_UNKNOWN] += all > sum ? all - sum : 0; /* that PyTorch counts, and not we */
-    for (unsigned n = 0; n < GS_CATEGORIES_N && all > 0; n++) {
+    bytes[RESULT_CATEGORY_UNKNOWN] += all > sum ? all - sum : 0; /* that PyTorch counts, and not we */
+    for (unsigned n = 0; n < RESULT_CATEGORIES_N && all > 0; n++) {
         unsigned most = 0;
-        for (unsigned i = 1; i < GS_CATEGORIES_N; i++) {
+        for (unsigned i = 1; i < RESULT_CATEGORIES_N; i++) {
             most = bytes[i] > bytes[most] ? i : most;
         }
         struct lines lines = {.b = b};
@@ -269,11 +271,11 @@ static void tensors(struct gs_builder *b, struct gs_oom_verdict *v, int64_t all)
         if (taken <= 0) {
             continue;
         }
-        struct gs_held_part *part = part_add(v, GS_HELD_TENSORS, taken);
-        part->category = (enum gs_category)most;
-        part->text = most == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state"
-                     : most == GS_CATEGORY_UNKNOWN       ? "tensors of no known use"
-                                                         : gs_category_word(part->category);
+        struct result_held_part *part = part_add(v, RESULT_HELD_TENSORS, taken);
+        part->category = (enum result_category)most;
+        part->text = most == RESULT_CATEGORY_OPTIMIZER_STATE ? "optimizer state"
+                     : most == RESULT_CATEGORY_UNKNOWN       ? "tensors of no known use"
+                                                             : result_category_word(part->category);
         for (size_t i = 0; i < c->lines_n; i++) {
             if (c->lines[i].category == part->category) {
                 line_add(&lines, NULL, c->lines[i].stack, c->lines[i].bytes, c->lines[i].count);
@@ -283,30 +285,30 @@ static void tensors(struct gs_builder *b, struct gs_oom_verdict *v, int64_t all)
     }
 }
 
-struct gs_oom_idle gs_oom_idle(const struct gs_report *r, const struct gs_oom_verdict *v)
+struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_verdict *v)
 {
-    struct gs_oom_idle idle = {0};
+    struct oom_idle idle = {0};
     for (size_t i = 0; i < r->allocator_n; i++) {
-        const struct gs_allocator_state *s = &r->allocator[i];
-        if (s->moment != GS_MOMENT_OOM || s->process != v->process || s->device != v->device ||
+        const struct allocator_state *s = &r->allocator[i];
+        if (s->moment != ALLOCATOR_MOMENT_OOM || s->process != v->process || s->device != v->device ||
             s->time_ns != v->time_ns) {
             continue;
         }
         idle.pending = or_zero(s->pending);
         for (size_t p = 0; p < s->by_pool_n; p++) {
-            const struct gs_pool_share *share = &s->by_pool[p];
-            if (share->pool == GS_POOL_PRIVATE_SMALL || share->pool == GS_POOL_PRIVATE_LARGE) {
-                idle.private = gs_add(idle.private, or_zero(share->reserved - share->active));
+            const struct allocator_pool_share *share = &s->by_pool[p];
+            if (share->pool == ALLOCATOR_POOL_PRIVATE_SMALL || share->pool == ALLOCATOR_POOL_PRIVATE_LARGE) {
+                idle.private = arena_add_capped(idle.private, or_zero(share->reserved - share->active));
             }
         }
     }
     return idle;
 }
 
-static void cached(struct gs_builder *b, const struct gs_oom_verdict *v, struct gs_held_part *part)
+static void cached(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
-    const struct gs_heap_map *m = &v->facts->map;
-    struct gs_oom_idle idle = gs_oom_idle(b->report, v);
+    const struct allocator_heap_map *m = &v->facts->map;
+    struct oom_idle idle = oom_idle(b->report, v);
     struct lines lines = {.b = b};
     int64_t rest = part->bytes;
     int64_t pending = take(&rest, idle.pending), private = take(&rest, idle.private);
@@ -318,45 +320,45 @@ static void cached(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
     }
     if (m->segments && m->free_bytes > 0 && rest > 0) {
         line_text(&lines,
-                  gs_arena_printf(b->arena, "in %llu hole%s%s, the largest %s", (unsigned long long)m->holes,
-                                  m->holes == 1 ? "" : "s", pending || private ? ", counting all" : "",
-                                  gs_bytes_text(b, (double)m->largest_free_bytes)),
+                  arena_printf(b->arena, "in %llu hole%s%s, the largest %s", (unsigned long long)m->holes,
+                               m->holes == 1 ? "" : "s", pending || private ? ", counting all" : "",
+                               site_bytes_text(b, (double)m->largest_free_bytes)),
                   rest, m->holes);
     }
     lines_close(&lines, part);
 }
 
 /* NULL: the frames do not tell. */
-static const char *owner_of(struct gs_builder *b, uint32_t location)
+static const char *owner_of(struct site_builder *b, uint32_t location)
 {
-    uint32_t owner = gs_owner_of_location(b, location);
-    return gs_owner_kind(b, owner) == GS_OWNER_UNKNOWN ? NULL : gs_owner_word(b, owner);
+    uint32_t owner = site_owner_of_location(b, location);
+    return site_owner_kind(b, owner) == RESULT_OWNER_UNKNOWN ? NULL : site_owner_word(b, owner);
 }
 
 /* By library and line. */
-static void direct(struct gs_builder *b, const struct gs_oom_verdict *v, struct gs_held_part *part)
+static void direct(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
-    if (part->what == GS_HELD_DIRECT && v->live_layer != GS_SERIES_TENSOR) {
+    if (part->what == RESULT_HELD_DIRECT && v->live_layer != RUN_SERIES_TENSOR) {
         part->text = "taken from CUDA";
     }
-    const struct gs_oom_facts *f = v->facts;
+    const struct oom_facts *f = v->facts;
     struct lines lines = {.b = b};
-    struct gs_map tensors = {0}; /* stacks that stand with the tensors */
-    for (size_t i = 0; v->live_layer != GS_SERIES_TENSOR && i < v->by_category.lines_n; i++) {
-        const struct gs_category_line *l = &v->by_category.lines[i];
+    struct map tensors = {0}; /* stacks that stand with the tensors */
+    for (size_t i = 0; v->live_layer != RUN_SERIES_TENSOR && i < v->by_category.lines_n; i++) {
+        const struct result_category_line *l = &v->by_category.lines[i];
         if (is_tensor(v, l->category)) {
-            *gs_map_at(&tensors, l->stack) = 0;
+            *map_at(&tensors, l->stack) = 0;
         }
     }
     for (size_t i = 0; i < f->taken_n; i++) {
-        const struct gs_taken *t = &f->taken[i];
+        const struct oom_taken *t = &f->taken[i];
         bool pool = t->space == GS_SPACE_POOL;
-        if (pool == (part->what == GS_HELD_POOLS) && gs_map_get(&tensors, t->stack) == GS_MAP_NEW &&
+        if (pool == (part->what == RESULT_HELD_POOLS) && map_get(&tensors, t->stack) == MAP_NEW &&
             !is_segment(b, v, t)) {
             line_add(&lines, owner_of(b, t->location), t->stack, t->bytes, t->count);
         }
     }
-    gs_map_free(&tensors);
+    map_free(&tensors);
     lines_close(&lines, part);
 }
 
@@ -364,14 +366,14 @@ static void direct(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
  * ------------------------------------------------------------------------------ */
 
 /* What a process of this run had taken of a GPU of its host by then, as its timeline says. */
-static int64_t taken_by(const struct gs_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
+static int64_t taken_by(const struct site_builder *b, uint32_t process, const char *gpu, int64_t at_ns)
 {
-    const struct gs_report *r = b->report;
+    const struct result_report *r = b->report;
     int64_t bytes = 0;
     for (size_t i = 0; i < r->timelines_n; i++) {
-        const struct gs_timeline *t = &r->timelines[i];
-        if (t->process == process && t->layer == GS_SERIES_DEVICE &&
-            strcmp(gs_gpu_word(b, process, t->device), gpu) == 0) {
+        const struct result_timeline *t = &r->timelines[i];
+        if (t->process == process && t->layer == RUN_SERIES_DEVICE &&
+            strcmp(question_gpu_word(b, process, t->device), gpu) == 0) {
             for (size_t p = 0; p < t->n && t->points[p].time_s <= (double)at_ns / 1e9; p++) {
                 bytes = t->points[p].bytes;
             }
@@ -380,31 +382,32 @@ static int64_t taken_by(const struct gs_builder *b, uint32_t process, const char
     return bytes;
 }
 
-static bool one_host(const struct gs_process *a, const struct gs_process *b)
+static bool one_host(const struct run_process *a, const struct run_process *b)
 {
-    return a->host && b->host && strcmp(a->host, b->host) == 0 && known(a->start_real_ns) && known(b->start_real_ns);
+    return a->host && b->host && strcmp(a->host, b->host) == 0 && is_known(a->start_real_ns) &&
+           is_known(b->start_real_ns);
 }
 
-static const char *process_name(struct gs_builder *b, const struct gs_process *p)
+static const char *process_name(struct site_builder *b, const struct run_process *p)
 {
-    return known(p->rank) ? gs_arena_printf(b->arena, "rank %lld of this run (process %u)", (long long)p->rank, p->pid)
-                          : gs_arena_printf(b->arena, "process %u of this run", p->pid);
+    return is_known(p->rank) ? arena_printf(b->arena, "rank %lld of this run (process %u)", (long long)p->rank, p->pid)
+                             : arena_printf(b->arena, "process %u of this run", p->pid);
 }
 
 /* This run's own by what they recorded; of the rest NVML names the foremost. */
-static void others(struct gs_builder *b, const struct gs_oom_verdict *v, struct gs_held_part *part)
+static void others(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
-    const struct gs_device_sample *said = v->facts->said;
+    const struct run_device_sample *said = v->facts->said;
     size_t n;
-    const struct gs_process *p = gs_run_processes(b->run, &n), *own = &p[v->process];
+    const struct run_process *p = run_processes(b->run, &n), *own = &p[v->process];
     struct lines lines = {.b = b};
-    const char *gpu = gs_gpu_word(b, v->process, v->device);
+    const char *gpu = question_gpu_word(b, v->process, v->device);
     bool foremost_named = false;
     for (uint32_t i = 0; i < n; i++) {
         if (i == v->process || !one_host(own, &p[i])) {
             continue;
         }
-        int64_t at = gs_add(v->facts->row->time_ns, own->start_real_ns - p[i].start_real_ns);
+        int64_t at = arena_add_capped(v->facts->row->time_ns, own->start_real_ns - p[i].start_real_ns);
         int64_t bytes = at < 0 || at > p[i].end_ns ? 0 : taken_by(b, i, gpu, at);
         if (bytes > 0) {
             line_text(&lines, process_name(b, &p[i]), bytes, 0);
@@ -418,10 +421,10 @@ static void others(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
         foremost_named = false;
     }
     if (said && said->other_pid && !foremost_named) {
-        const char *who = gs_arena_printf(b->arena, "process %u%s%s%s", said->other_pid, said->other_name ? " (" : "",
-                                          said->other_name ? said->other_name : "", said->other_name ? ")" : "");
-        part->text = gs_arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ", who);
-        line_text(&lines, who, GS_UNKNOWN, 0);
+        const char *who = arena_printf(b->arena, "process %u%s%s%s", said->other_pid, said->other_name ? " (" : "",
+                                       said->other_name ? said->other_name : "", said->other_name ? ")" : "");
+        part->text = arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ", who);
+        line_text(&lines, who, RUN_UNKNOWN, 0);
         lines.list[lines.n - 1].pid = said->other_pid;
     }
     lines_close(&lines, part);
@@ -432,38 +435,40 @@ static void others(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
 
 /* Up to 1 MiB, PyTorch rounds up to 512 bytes; what is larger keeps up to 1 MiB that is not worth a
  * block of its own. */
-static int64_t rounding(const struct gs_oom_verdict *v)
+static int64_t rounding(const struct result_oom_verdict *v)
 {
     enum { SMALL = 1 << 20, GRAIN = 512 };
     int64_t most = 0;
-    for (size_t i = 0; v->live_layer == GS_SERIES_TENSOR && i < v->by_category.lines_n; i++) {
-        const struct gs_category_line *l = &v->by_category.lines[i];
+    for (size_t i = 0; v->live_layer == RUN_SERIES_TENSOR && i < v->by_category.lines_n; i++) {
+        const struct result_category_line *l = &v->by_category.lines[i];
         int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
         int64_t waste = each > SMALL ? SMALL : GRAIN - 1;
         if (l->count < INT32_MAX) {
-            most = gs_add(most, (int64_t)l->count * (waste < each ? waste : each));
+            most = arena_add_capped(most, (int64_t)l->count * (waste < each ? waste : each));
         }
     }
     return most;
 }
 
-void gs_waterfall_build(struct gs_builder *b, struct gs_oom_verdict *v)
+void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v)
 {
-    static void (*const lines_of[GS_HELD_N])(struct gs_builder *, const struct gs_oom_verdict *,
-                                             struct gs_held_part *) = {
-        [GS_HELD_CACHED] = cached, [GS_HELD_POOLS] = direct, [GS_HELD_DIRECT] = direct, [GS_HELD_OTHERS] = others};
-    int64_t parts[GS_HELD_N];
-    struct gs_waterfall_facts f = facts_of(b, v);
+    static void (*const lines_of[RESULT_HELD_N])(struct site_builder *, const struct result_oom_verdict *,
+                                                 struct result_held_part *) = {[RESULT_HELD_CACHED] = cached,
+                                                                               [RESULT_HELD_POOLS] = direct,
+                                                                               [RESULT_HELD_DIRECT] = direct,
+                                                                               [RESULT_HELD_OTHERS] = others};
+    int64_t parts[RESULT_HELD_N];
+    struct oom_waterfall_facts f = facts_of(b, v);
     /* live_sum: what was live then was not kept, of one failure among very many */
-    if (v->space == GS_SPACE_PINNED || v->device_live == GS_UNKNOWN || v->total_bytes <= 0 ||
-        !gs_waterfall_parts(&f, parts)) {
+    if (v->space == GS_SPACE_PINNED || v->device_live == RUN_UNKNOWN || v->total_bytes <= 0 ||
+        !oom_waterfall_parts(&f, parts)) {
         return;
     }
-    v->waterfall = gs_arena_alloc(b->arena, (GS_HELD_N + GS_CATEGORIES_N) * sizeof *v->waterfall);
-    tensors(b, v, parts[GS_HELD_TENSORS]);
-    for (unsigned i = GS_HELD_TENSORS + 1; i < GS_HELD_N; i++) {
+    v->waterfall = arena_alloc(b->arena, (RESULT_HELD_N + RESULT_CATEGORIES_N) * sizeof *v->waterfall);
+    tensors(b, v, parts[RESULT_HELD_TENSORS]);
+    for (unsigned i = RESULT_HELD_TENSORS + 1; i < RESULT_HELD_N; i++) {
         if (parts[i] > 0) {
-            struct gs_held_part *part = part_add(v, (enum gs_held)i, parts[i]);
+            struct result_held_part *part = part_add(v, (enum result_held)i, parts[i]);
             if (lines_of[i]) {
                 lines_of[i](b, v, part);
             }

@@ -4,8 +4,8 @@
 
 #include "analyzer/oom/oom.h"
 
-/* What is known of that moment: bytes, GS_UNKNOWN where it is not. */
-struct gs_waterfall_facts {
+/* What is known of that moment: bytes, RUN_UNKNOWN where it is not. */
+struct oom_waterfall_facts {
     int64_t total, free;
     int64_t live;     /* CUDA allocations of this process */
     int64_t managed;  /* of it in managed memory, which need not be on the device */
@@ -20,16 +20,16 @@ struct gs_waterfall_facts {
 
 /* Fills `parts`, none negative; they sum to the total. False: what is known does not go together,
  * or is too little. */
-bool gs_waterfall_parts(const struct gs_waterfall_facts *f, int64_t parts[GS_HELD_N]);
+bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESULT_HELD_N]);
 
 /* Of what PyTorch caches, what no other request can have: freed blocks that a stream may still use, and
  * what belongs to CUDA graphs. */
-struct gs_oom_idle {
+struct oom_idle {
     int64_t pending, private;
 };
-struct gs_oom_idle gs_oom_idle(const struct gs_report *r, const struct gs_oom_verdict *v);
+struct oom_idle oom_idle(const struct result_report *r, const struct result_oom_verdict *v);
 
 /* The verdict's waterfall; after the categories. */
-void gs_waterfall_build(struct gs_builder *b, struct gs_oom_verdict *v);
+void oom_waterfall_build(struct site_builder *b, struct result_oom_verdict *v);
 
 #endif

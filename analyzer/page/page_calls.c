@@ -29,28 +29,28 @@ struct place {                     /* calls of one kind from one call path */
     uint32_t site; /* when written: a string */
 };
 
-struct gs_page_calls {
-    struct gs_run *run;
-    struct gs_arena arena;
-    struct gs_signer *signer;
-    struct gs_waits *waits;
-    struct gs_map of;
+struct page_calls {
+    struct run *run;
+    struct arena arena;
+    struct question_signer *signer;
+    struct question_waits *waits;
+    struct map of;
     struct place *places;
     size_t places_n, places_cap;
     struct bin *bins;
     size_t bins_n, bins_cap;
 };
 
-static struct place *place_at(struct gs_page_calls *c, const struct place *key)
+static struct place *place_at(struct page_calls *c, const struct place *key)
 {
-    uint64_t k = gs_hash64((uint64_t)key->stack << 32 | key->process);
-    k ^= gs_hash64((uint64_t)key->what << 32 | (uint32_t)key->device << 16 | (unsigned)key->kind << 8 |
-                   (unsigned)key->host_memory << 2 | key->copy);
+    uint64_t k = map_hash((uint64_t)key->stack << 32 | key->process);
+    k ^= map_hash((uint64_t)key->what << 32 | (uint32_t)key->device << 16 | (unsigned)key->kind << 8 |
+                  (unsigned)key->host_memory << 2 | key->copy);
     for (;; k++) {
-        uint32_t *at = gs_map_at(&c->of, k);
-        if (*at == GS_MAP_NEW) {
+        uint32_t *at = map_at(&c->of, k);
+        if (*at == MAP_NEW) {
             *at = (uint32_t)c->places_n;
-            *GS_PUSH(c->places, c->places_n, c->places_cap) = *key;
+            *ARENA_PUSH(c->places, c->places_n, c->places_cap) = *key;
         }
         struct place *p = &c->places[*at];
         if (p->process == key->process && p->stack == key->stack && p->what == key->what && p->device == key->device &&
@@ -60,49 +60,49 @@ static struct place *place_at(struct gs_page_calls *c, const struct place *key)
     }
 }
 
-static unsigned bin_number(const struct gs_page_calls *c, uint32_t process, int64_t ns)
+static unsigned bin_index(const struct page_calls *c, uint32_t process, int64_t ns)
 {
     size_t n;
-    int64_t end = gs_run_processes(c->run, &n)[process].end_ns;
+    int64_t end = run_processes(c->run, &n)[process].end_ns;
     double at = end > 0 ? (double)ns / (double)end * BINS : 0;
     return at < 0 ? 0 : at >= BINS ? BINS - 1 : (unsigned)at;
 }
 
-static void add(struct gs_page_calls *c, const struct place *key, int64_t start_ns, int64_t blocked_ns, int64_t bytes)
+static void add(struct page_calls *c, const struct place *key, int64_t start_ns, int64_t blocked_ns, int64_t bytes)
 {
     struct place *p = place_at(c, key);
-    unsigned number = bin_number(c, key->process, start_ns);
+    unsigned number = bin_index(c, key->process, start_ns);
     if (!p->last || (c->bins[p->last - 1].number < number && c->bins_n < BINS_KEPT)) {
-        *GS_PUSH(c->bins, c->bins_n, c->bins_cap) = (struct bin){.number = (uint16_t)number, .first_ns = start_ns};
+        *ARENA_PUSH(c->bins, c->bins_n, c->bins_cap) = (struct bin){.number = (uint16_t)number, .first_ns = start_ns};
         *(p->last ? &c->bins[p->last - 1].next : &p->first) = (uint32_t)c->bins_n;
         p->last = (uint32_t)c->bins_n;
     }
     struct bin *b = &c->bins[p->last - 1];
     b->count++;
-    b->last_ns = gs_add(start_ns, blocked_ns);
-    b->ns = gs_add(b->ns, blocked_ns);
-    b->bytes = gs_add(b->bytes, bytes);
+    b->last_ns = arena_add_capped(start_ns, blocked_ns);
+    b->ns = arena_add_capped(b->ns, blocked_ns);
+    b->bytes = arena_add_capped(b->bytes, bytes);
     p->count++;
-    p->ns = gs_add(p->ns, blocked_ns);
-    p->bytes = gs_add(p->bytes, bytes);
+    p->ns = arena_add_capped(p->ns, blocked_ns);
+    p->bytes = arena_add_capped(p->bytes, bytes);
 }
 
-static void on_wait(void *self, const struct gs_wait *w)
+static void calls_on_wait(void *self, const struct question_wait *w)
 {
-    struct gs_page_calls *c = self;
+    struct page_calls *c = self;
     add(c,
         &(struct place){.process = w->process,
                         .stack = w->stack,
-                        .what = gs_sign(c->signer, w->stack, w->shape),
+                        .what = question_sign(c->signer, w->stack, w->shape),
                         .kind = (uint8_t)w->kind,
                         .device = (int16_t)w->device},
         w->start_ns, w->blocked_ns > 0 ? w->blocked_ns : 0, w->bytes);
 }
 
-void gs_page_calls_tell(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
+void page_calls_add(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
-    struct gs_page_calls *c = self;
-    gs_waits_call(c->waits, copy, sync);
+    struct page_calls *c = self;
+    question_waits_add(c->waits, copy, sync);
     if (copy) {
         add(c,
             &(struct place){.process = copy->process,
@@ -115,23 +115,23 @@ void gs_page_calls_tell(void *self, const struct gs_copy *copy, const struct gs_
     }
 }
 
-struct gs_page_calls *gs_page_calls_new(struct gs_run *run)
+struct page_calls *page_calls_new(struct run *run)
 {
-    struct gs_page_calls *c = gs_realloc(NULL, 1, sizeof *c);
-    *c = (struct gs_page_calls){.run = run};
-    c->signer = gs_signer_new(run, &c->arena);
-    c->waits = gs_waits_new(c->signer, on_wait, c);
+    struct page_calls *c = arena_realloc(NULL, 1, sizeof *c);
+    *c = (struct page_calls){.run = run};
+    c->signer = question_signer_new(run, &c->arena);
+    c->waits = question_waits_new(c->signer, calls_on_wait, c);
     return c;
 }
 
-void gs_page_calls_free(struct gs_page_calls *c)
+void page_calls_free(struct page_calls *c)
 {
     if (c->waits) {
-        gs_waits_free(c->waits);
+        question_waits_free(c->waits);
     }
-    gs_signer_free(c->signer);
-    gs_map_free(&c->of);
-    gs_arena_free(&c->arena);
+    question_signer_free(c->signer);
+    map_free(&c->of);
+    arena_free(&c->arena);
     free(c->places);
     free(c->bins);
     free(c);
@@ -144,32 +144,32 @@ struct written { /* a place, with all call paths that lead there */
     struct bin bins[BINS];
 };
 
-static uint64_t site_key(const struct place *p)
+static uint64_t key_of_place(const struct place *p)
 {
-    return gs_hash64((uint64_t)p->site << 32 | p->process) ^
-           gs_hash64((uint64_t)p->what << 32 | (uint32_t)p->device << 16 | (unsigned)p->kind << 8 |
-                     (unsigned)p->host_memory << 2 | (unsigned)p->copy << 1 | p->others);
+    return map_hash((uint64_t)p->site << 32 | p->process) ^
+           map_hash((uint64_t)p->what << 32 | (uint32_t)p->device << 16 | (unsigned)p->kind << 8 |
+                    (unsigned)p->host_memory << 2 | (unsigned)p->copy << 1 | p->others);
 }
 
-static void join(const struct gs_page_calls *c, struct written *into, const struct place *p)
+static void join(const struct page_calls *c, struct written *into, const struct place *p)
 {
     struct place *to = &into->place;
     to->count += p->count;
-    to->ns = gs_add(to->ns, p->ns);
-    to->bytes = gs_add(to->bytes, p->bytes);
+    to->ns = arena_add_capped(to->ns, p->ns);
+    to->bytes = arena_add_capped(to->bytes, p->bytes);
     for (uint32_t i = p->first; i; i = c->bins[i - 1].next) {
         const struct bin *from = &c->bins[i - 1];
         struct bin *b = &into->bins[from->number];
         b->first_ns = !b->count || from->first_ns < b->first_ns ? from->first_ns : b->first_ns;
         b->last_ns = from->last_ns > b->last_ns ? from->last_ns : b->last_ns;
         b->count += from->count;
-        b->ns = gs_add(b->ns, from->ns);
-        b->bytes = gs_add(b->bytes, from->bytes);
+        b->ns = arena_add_capped(b->ns, from->ns);
+        b->bytes = arena_add_capped(b->bytes, from->bytes);
     }
 }
 
-static void put_place(const struct gs_page_calls *c, const struct written *g, struct gs_page_stacks *stacks,
-                      struct gs_page_writer *w)
+static void put_place(const struct page_calls *c, const struct written *g, struct page_stacks *stacks,
+                      struct page_writer *w)
 {
 #define WORD(s, v, word) [v] = word,
     static const char *const kinds[8] = {GS_SYNC_KINDS(WORD)};
@@ -177,40 +177,40 @@ static void put_place(const struct gs_page_calls *c, const struct written *g, st
     static const char *const memories[8] = {GS_HOST_MEMORIES(WORD)};
 #undef WORD
     const struct place *p = &g->place;
-    struct gs_column first = {0}, length = {0}, count = {0}, ns = {0}, bytes = {0};
+    struct page_column first = {0}, length = {0}, count = {0}, ns = {0}, bytes = {0};
     for (size_t i = 0; i < BINS; i++) {
         const struct bin *b = &g->bins[i];
         if (b->count) {
-            gs_column_step(&first, b->first_ns);
-            gs_column_add(&length, b->last_ns - b->first_ns);
-            gs_column_add(&count, b->count);
-            gs_column_add(&ns, b->ns);
-            gs_column_add(&bytes, b->bytes);
+            page_column_step(&first, b->first_ns);
+            page_column_add(&length, b->last_ns - b->first_ns);
+            page_column_add(&count, b->count);
+            page_column_add(&ns, b->ns);
+            page_column_add(&bytes, b->bytes);
         }
     }
-    gs_put_open(w, NULL, '{');
-    gs_put_text(w, "kind", p->copy ? "copy" : "sync");
-    gs_put_int(w, "process", p->process);
-    gs_put_int(w, "device", p->device);
-    gs_put_text(w, "what", p->copy ? directions[p->what & 7] : kinds[p->kind & 7]);
-    gs_put_text(w, "pattern", p->copy || p->others ? NULL : gs_signed(c->signer, p->what).name);
-    gs_put_text(w, "host_memory", p->copy ? memories[p->host_memory] : NULL);
-    gs_put_bool(w, "others", p->others);
-    gs_put_int(w, "stack", p->others ? -1 : gs_page_stack(stacks, p->stack));
-    gs_put_int(w, "site", p->others ? 0 : p->site);
-    gs_put_int(w, "count", (int64_t)p->count);
-    gs_put_int(w, "ns", p->ns);
-    gs_put_int(w, "bytes", p->bytes);
-    gs_put_column(w, "first", &first);
-    gs_put_column(w, "length", &length);
-    gs_put_column(w, "counts", &count);
-    gs_put_column(w, "blocked", &ns);
-    gs_put_column(w, "sizes", &bytes);
-    gs_put_close(w, '}');
+    page_put_open(w, NULL, '{');
+    page_put_text(w, "kind", p->copy ? "copy" : "sync");
+    page_put_int(w, "process", p->process);
+    page_put_int(w, "device", p->device);
+    page_put_text(w, "what", p->copy ? directions[p->what & 7] : kinds[p->kind & 7]);
+    page_put_text(w, "pattern", p->copy || p->others ? NULL : question_signature(c->signer, p->what).name);
+    page_put_text(w, "host_memory", p->copy ? memories[p->host_memory] : NULL);
+    page_put_bool(w, "others", p->others);
+    page_put_int(w, "stack", p->others ? -1 : page_stack(stacks, p->stack));
+    page_put_int(w, "site", p->others ? 0 : p->site);
+    page_put_int(w, "count", (int64_t)p->count);
+    page_put_int(w, "ns", p->ns);
+    page_put_int(w, "bytes", p->bytes);
+    page_put_column(w, "first", &first);
+    page_put_column(w, "length", &length);
+    page_put_column(w, "counts", &count);
+    page_put_column(w, "blocked", &ns);
+    page_put_column(w, "sizes", &bytes);
+    page_put_close(w, '}');
 }
 
 /* What is worth a row: waits by their time, copies by their size, the most frequent of equals. */
-static int heavier(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct place *x = *(const struct place *const *)a, *y = *(const struct place *const *)b;
     int64_t m = x->copy ? x->bytes : x->ns, n = y->copy ? y->bytes : y->ns;
@@ -220,7 +220,7 @@ static int heavier(const void *a, const void *b)
                                   : (x > y) - (x < y);
 }
 
-static size_t bins_of(const struct gs_page_calls *c, const struct place *p)
+static size_t bins_of(const struct page_calls *c, const struct place *p)
 {
     size_t n = 0;
     for (uint32_t i = p->first; i; i = c->bins[i - 1].next) {
@@ -230,21 +230,21 @@ static size_t bins_of(const struct gs_page_calls *c, const struct place *p)
 }
 
 /* The heaviest of waits and of copies have sites of their own, each half of the room. */
-static size_t choose(struct gs_page_calls *c, struct place **order, struct gs_page_stacks *stacks)
+static size_t choose(struct page_calls *c, struct place **order, struct page_stacks *stacks)
 {
     size_t points[2] = {0}, places[2] = {0}, merged = 0;
     for (size_t i = 0; i < c->places_n; i++) {
         order[i] = &c->places[i];
     }
     if (c->places_n > 1) {
-        qsort(order, c->places_n, sizeof *order, heavier);
+        qsort(order, c->places_n, sizeof *order, compare_places);
     }
     for (size_t i = 0; i < c->places_n; i++) {
         struct place *p = order[i];
         points[p->copy] += bins_of(c, p);
         if (places[p->copy] < PLACES / 2 && points[p->copy] <= POINTS / 2) {
             places[p->copy]++;
-            p->site = gs_page_site(stacks, p->stack);
+            p->site = page_site(stacks, p->stack);
         } else { /* all others of their kind */
             p->others = true;
             p->site = 0;
@@ -256,36 +256,36 @@ static size_t choose(struct gs_page_calls *c, struct place **order, struct gs_pa
     return merged;
 }
 
-size_t gs_page_calls_put(struct gs_page_calls *c, struct gs_page_stacks *stacks, struct gs_page_writer *w)
+size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct page_writer *w)
 {
-    struct gs_map of = {0};
+    struct map of = {0};
     struct written **groups = NULL;
     size_t n = 0, cap = 0;
-    gs_waits_free(c->waits); /* tells what is left */
+    question_waits_free(c->waits); /* tells what is left */
     c->waits = NULL;
-    struct place **order = gs_realloc(NULL, c->places_n + 1, sizeof *order);
+    struct place **order = arena_realloc(NULL, c->places_n + 1, sizeof *order);
     size_t merged = choose(c, order, stacks);
     for (size_t i = 0; i < c->places_n; i++) {
-        uint32_t *at = gs_map_at(&of, site_key(order[i]));
-        if (*at == GS_MAP_NEW) {
+        uint32_t *at = map_at(&of, key_of_place(order[i]));
+        if (*at == MAP_NEW) {
             *at = (uint32_t)n;
-            struct written *g = gs_realloc(NULL, 1, sizeof *g);
+            struct written *g = arena_realloc(NULL, 1, sizeof *g);
             memset(g, 0, sizeof *g);
             g->place = *order[i];
             g->place.count = 0;
             g->place.ns = g->place.bytes = 0;
-            *GS_PUSH(groups, n, cap) = g;
+            *ARENA_PUSH(groups, n, cap) = g;
         }
         join(c, groups[*at], order[i]);
     }
-    gs_put_open(w, "calls", '[');
+    page_put_open(w, "calls", '[');
     for (size_t i = 0; i < n; i++) {
         put_place(c, groups[i], stacks, w);
         free(groups[i]);
     }
-    gs_put_close(w, ']');
+    page_put_close(w, ']');
     free(groups);
     free(order);
-    gs_map_free(&of);
+    map_free(&of);
     return merged;
 }

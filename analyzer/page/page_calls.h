@@ -4,12 +4,12 @@
 
 #include "analyzer/page/page_stacks.h"
 
-struct gs_page_calls;
-struct gs_page_calls *gs_page_calls_new(struct gs_run *run);
-void gs_page_calls_free(struct gs_page_calls *c);
-/* A gs_call_fn for the report's pass. */
-void gs_page_calls_tell(void *self, const struct gs_copy *copy, const struct gs_sync *sync);
+struct page_calls;
+struct page_calls *page_calls_new(struct run *run);
+void page_calls_free(struct page_calls *c);
+/* A run_call_fn for the report's pass. */
+void page_calls_add(void *self, const struct run_copy *copy, const struct run_sync *sync);
 /* Member "calls". Returns how many places were merged. */
-size_t gs_page_calls_put(struct gs_page_calls *c, struct gs_page_stacks *stacks, struct gs_page_writer *w);
+size_t page_calls_put(struct page_calls *c, struct page_stacks *stacks, struct page_writer *w);
 
 #endif

@@ -15,66 +15,65 @@ enum {
 
 /* --- failures, retries, flushes ------------------------------------------------------------------ */
 
-static void put_when(struct gs_page_writer *w, const char *kind, uint32_t process, int device, double time_s,
-                     size_t index)
+static void put_when(struct page_writer *w, const char *kind, uint32_t process, int device, double time_s, size_t index)
 {
-    gs_put_open(w, NULL, '{');
-    gs_put_text(w, "kind", kind);
-    gs_put_int(w, "process", process);
-    gs_put_int(w, "device", device);
-    gs_put_real(w, "time", time_s);
-    gs_put_int(w, "index", (int64_t)index); /* in the report's list */
+    page_put_open(w, NULL, '{');
+    page_put_text(w, "kind", kind);
+    page_put_int(w, "process", process);
+    page_put_int(w, "device", device);
+    page_put_real(w, "time", time_s);
+    page_put_int(w, "index", (int64_t)index); /* in the report's list */
 }
 
-void gs_page_events_put(const struct gs_report *r, struct gs_page_writer *w)
+void page_events_put(const struct result_report *r, struct page_writer *w)
 {
-    gs_put_open(w, "events", '[');
+    page_put_open(w, "events", '[');
     for (size_t i = 0; i < r->ooms_n; i++) {
-        const struct gs_oom_verdict *v = &r->ooms[i];
+        const struct result_oom_verdict *v = &r->ooms[i];
         put_when(w, "oom", v->process, v->device, v->time_s, i);
-        gs_put_bool(w, "fatal", v->fatal);
-        gs_put_int(w, "bytes", v->requested_bytes);
-        gs_put_text(w, "text", v->verdict);
-        gs_put_close(w, '}');
+        page_put_bool(w, "fatal", v->fatal);
+        page_put_int(w, "bytes", v->requested_bytes);
+        page_put_text(w, "text", v->verdict);
+        page_put_close(w, '}');
     }
     for (size_t i = 0; i < r->retries_n && i < RETRIES; i++) {
-        const struct gs_retry *x = &r->retries[i];
+        const struct result_retry *x = &r->retries[i];
         put_when(w, "retry", x->process, x->device, x->time_s, i);
-        gs_put_int(w, "bytes", x->requested_bytes);
-        gs_put_real(w, "seconds", x->blocked_s);
-        gs_put_int(w, "count", x->failures);
-        gs_put_close(w, '}');
+        page_put_int(w, "bytes", x->requested_bytes);
+        page_put_real(w, "seconds", x->blocked_s);
+        page_put_int(w, "count", x->failures);
+        page_put_close(w, '}');
     }
     for (size_t i = 0; i < r->flushes_n; i++) {
-        const struct gs_cache_flush *f = &r->flushes[i];
+        const struct allocator_cache_flush *f = &r->flushes[i];
         put_when(w, "flush", f->process, f->device, f->first_s, i);
-        gs_put_real(w, "end", f->last_s);
-        gs_put_text(w, "what", gs_flush_word(f->kind));
-        gs_put_int(w, "bytes", f->bytes);
-        gs_put_real(w, "seconds", f->blocked_s);
-        gs_put_int(w, "count", (int64_t)f->count);
-        gs_put_close(w, '}');
+        page_put_real(w, "end", f->last_s);
+        page_put_text(w, "what", allocator_flush_word(f->kind));
+        page_put_int(w, "bytes", f->bytes);
+        page_put_real(w, "seconds", f->blocked_s);
+        page_put_int(w, "count", (int64_t)f->count);
+        page_put_close(w, '}');
     }
-    gs_put_close(w, ']');
-    gs_put_open(w, "steps", '[');
+    page_put_close(w, ']');
+    page_put_open(w, "steps", '[');
     for (size_t i = 0; i < r->steps_n; i++) {
-        const struct gs_steps *s = r->steps[i];
+        const struct step_list *s = r->steps[i];
         size_t stride = s->n / (STEPS / r->steps_n + 1) + 1;
-        struct gs_column starts = {0};
+        struct page_column starts = {0};
         for (size_t k = 0; k < s->n; k += stride) {
-            gs_column_step(&starts, gs_step_start(s, k));
+            page_column_step(&starts, step_start_ns(s, k));
         }
-        gs_column_step(&starts, gs_step_start(s, s->n));
-        gs_put_open(w, NULL, '{');
-        gs_put_int(w, "process", s->process);
-        gs_put_text(w, "source", gs_step_source_word(s->source));
-        gs_put_text(w, "by", s->by);
-        gs_put_int(w, "n", (int64_t)s->n);
-        gs_put_int(w, "stride", (int64_t)stride);
-        gs_put_column(w, "starts", &starts);
-        gs_put_close(w, '}');
+        page_column_step(&starts, step_start_ns(s, s->n));
+        page_put_open(w, NULL, '{');
+        page_put_int(w, "process", s->process);
+        page_put_text(w, "source", step_source_word(s->source));
+        page_put_text(w, "by", s->by);
+        page_put_int(w, "n", (int64_t)s->n);
+        page_put_int(w, "stride", (int64_t)stride);
+        page_put_column(w, "starts", &starts);
+        page_put_close(w, '}');
     }
-    gs_put_close(w, ']');
+    page_put_close(w, ']');
 }
 
 /* --- marks --------------------------------------------------------------------------------------- */
@@ -95,7 +94,7 @@ struct marks {
     uint32_t process;
     struct name *names;
     size_t names_n, names_cap;
-    struct gs_map of;
+    struct map of;
     uint64_t left_out;
 };
 
@@ -108,15 +107,15 @@ static void thin(struct name *name)
     name->stride *= 2;
 }
 
-static void on_mark(void *self, const struct gs_mark *m)
+static void events_on_mark(void *self, const struct run_mark *m)
 {
     struct marks *all = self;
-    uint64_t key = gs_hash64((uintptr_t)m->name) ^ gs_hash64((uintptr_t)m->domain * 3 + m->kind) ^
-                   gs_hash64(~(uint64_t)all->process);
-    uint32_t *at = gs_map_at(&all->of, key);
-    if (*at == GS_MAP_NEW) {
+    uint64_t key =
+        map_hash((uintptr_t)m->name) ^ map_hash((uintptr_t)m->domain * 3 + m->kind) ^ map_hash(~(uint64_t)all->process);
+    uint32_t *at = map_at(&all->of, key);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)all->names_n;
-        *GS_PUSH(all->names, all->names_n, all->names_cap) =
+        *ARENA_PUSH(all->names, all->names_n, all->names_cap) =
             (struct name){.process = all->process, .name = m->name, .domain = m->domain, .kind = m->kind, .stride = 1};
     }
     uint32_t number = *at;
@@ -124,7 +123,7 @@ static void on_mark(void *self, const struct gs_mark *m)
     if (name->seen++ % name->stride) {
         return;
     }
-    *GS_PUSH(name->marks, name->n, name->cap) = (struct mark){m->start_ns, m->end_ns, m->thread, number};
+    *ARENA_PUSH(name->marks, name->n, name->cap) = (struct mark){m->start_ns, m->end_ns, m->thread, number};
     if (name->n >= MARKS_OF_NAME) {
         thin(name);
     }
@@ -165,7 +164,7 @@ static struct mark *gather(struct marks *all, size_t *n)
         }
         all->left_out += name->seen - name->n;
         for (size_t k = 0; k < name->n; k++) {
-            *GS_PUSH(list, *n, cap) = name->marks[k];
+            *ARENA_PUSH(list, *n, cap) = name->marks[k];
             list[*n - 1].name = (uint32_t)i;
         }
     }
@@ -175,48 +174,48 @@ static struct mark *gather(struct marks *all, size_t *n)
     return list;
 }
 
-static void put_marks(const struct marks *all, const struct mark *list, size_t n, struct gs_page_stacks *stacks,
-                      struct gs_page_writer *w)
+static void put_marks(const struct marks *all, const struct mark *list, size_t n, struct page_stacks *stacks,
+                      struct page_writer *w)
 {
 #define WORD(s, v, word) [v] = word,
     static const char *const kinds[8] = {GS_MARK_KINDS(WORD)};
 #undef WORD
-    struct gs_column name = {0}, start = {0}, length = {0}, process = {0}, thread = {0}, kind = {0}, domain = {0},
-                     of = {0};
+    struct page_column name = {0}, start = {0}, length = {0}, process = {0}, thread = {0}, kind = {0}, domain = {0},
+                       of = {0};
     for (size_t i = 0; i < n; i++) {
         const struct name *its = &all->names[list[i].name];
         int64_t end = list[i].end_ns;
         const char *word = kinds[its->kind & 7];
-        gs_column_add(&name, gs_page_string(stacks, its->name));
-        gs_column_add(&domain, gs_page_string(stacks, its->domain));
-        gs_column_add(&kind, gs_page_string(stacks, word));
-        gs_column_step(&start, list[i].start_ns);
-        gs_column_add(&length, end == GS_NEVER ? -1 : end - list[i].start_ns);
-        gs_column_add(&process, its->process);
-        gs_column_add(&thread, list[i].thread);
-        gs_column_add(&of, (int64_t)its->stride);
+        page_column_add(&name, page_string(stacks, its->name));
+        page_column_add(&domain, page_string(stacks, its->domain));
+        page_column_add(&kind, page_string(stacks, word));
+        page_column_step(&start, list[i].start_ns);
+        page_column_add(&length, end == RUN_NEVER ? -1 : end - list[i].start_ns);
+        page_column_add(&process, its->process);
+        page_column_add(&thread, list[i].thread);
+        page_column_add(&of, (int64_t)its->stride);
     }
-    gs_put_open(w, "marks", '{');
-    gs_put_column(w, "name", &name);
-    gs_put_column(w, "domain", &domain);
-    gs_put_column(w, "kind", &kind);
-    gs_put_column(w, "start", &start);
-    gs_put_column(w, "length", &length);
-    gs_put_column(w, "process", &process);
-    gs_put_column(w, "thread", &thread);
-    gs_put_column(w, "of", &of);
-    gs_put_close(w, '}');
+    page_put_open(w, "marks", '{');
+    page_put_column(w, "name", &name);
+    page_put_column(w, "domain", &domain);
+    page_put_column(w, "kind", &kind);
+    page_put_column(w, "start", &start);
+    page_put_column(w, "length", &length);
+    page_put_column(w, "process", &process);
+    page_put_column(w, "thread", &thread);
+    page_put_column(w, "of", &of);
+    page_put_close(w, '}');
 }
 
-bool gs_page_marks_put(struct gs_run *run, struct gs_page_stacks *stacks, struct gs_page_writer *w, uint64_t *left_out,
-                       char *error, size_t error_size)
+bool page_marks_put(struct run *run, struct page_stacks *stacks, struct page_writer *w, uint64_t *left_out, char *error,
+                    size_t error_size)
 {
     struct marks all = {0};
     size_t n, processes;
     bool ok = true;
-    gs_run_processes(run, &processes);
+    run_processes(run, &processes);
     for (all.process = 0; ok && all.process < processes; all.process++) {
-        ok = gs_run_each_mark(run, all.process, on_mark, &all, error, error_size);
+        ok = run_each_mark(run, all.process, events_on_mark, &all, error, error_size);
     }
     struct mark *list = gather(&all, &n);
     put_marks(&all, list, n, stacks, w);
@@ -224,7 +223,7 @@ bool gs_page_marks_put(struct gs_run *run, struct gs_page_stacks *stacks, struct
     for (size_t i = 0; i < all.names_n; i++) {
         free(all.names[i].marks);
     }
-    gs_map_free(&all.of);
+    map_free(&all.of);
     free(all.names);
     free(list);
     return ok;

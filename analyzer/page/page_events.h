@@ -5,9 +5,9 @@
 #include "analyzer/page/page_stacks.h"
 
 /* Members "events" (failures, retries, flushes), "steps". */
-void gs_page_events_put(const struct gs_report *r, struct gs_page_writer *w);
+void page_events_put(const struct result_report *r, struct page_writer *w);
 /* Member "marks": of each name at most some, evenly; *left_out of the others. One pass over them. */
-bool gs_page_marks_put(struct gs_run *run, struct gs_page_stacks *stacks, struct gs_page_writer *w, uint64_t *left_out,
-                       char *error, size_t error_size);
+bool page_marks_put(struct run *run, struct page_stacks *stacks, struct page_writer *w, uint64_t *left_out, char *error,
+                    size_t error_size);
 
 #endif

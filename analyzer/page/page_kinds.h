@@ -5,12 +5,12 @@
 
 #include "analyzer/report/report.h"
 
-struct gs_page_kinds;
-struct gs_page_kinds *gs_page_kinds_new(struct gs_run *run, const struct gs_report *report);
-void gs_page_kinds_free(struct gs_page_kinds *k);
-void gs_page_kinds_process(struct gs_page_kinds *k, uint32_t process); /* its blocks come next */
-/* `series` of the block; the call that frees it, GS_NONE not known. */
-enum gs_category gs_page_kind(struct gs_page_kinds *k, const struct gs_lifetime *life, const struct gs_series *series,
-                              uint32_t free_stack);
+struct page_kinds;
+struct page_kinds *page_kinds_new(struct run *run, const struct result_report *report);
+void page_kinds_free(struct page_kinds *k);
+void page_kinds_process(struct page_kinds *k, uint32_t process); /* its blocks come next */
+/* `series` of the block; the call that frees it, RUN_NONE not known. */
+enum result_category page_kind(struct page_kinds *k, const struct run_lifetime *life, const struct run_series *series,
+                               uint32_t free_stack);
 
 #endif

@@ -34,7 +34,7 @@ struct segment {
     size_t first, n; /* blocks */
 };
 
-struct map {
+struct address_map {
     uint32_t process;
     int device;
     bool oom, done, tensors;
@@ -49,35 +49,35 @@ struct map {
     int64_t left_out_bytes;
 };
 
-struct gs_page_maps {
-    struct gs_run *run;
-    const struct gs_report *report;
-    struct gs_page_kinds *kinds;
-    struct gs_arena arena;
-    struct gs_signer *signer;
-    struct map *maps;  /* by process, then time */
-    size_t n, cap, at; /* at: the next one of the process */
+struct page_maps {
+    struct run *run;
+    const struct result_report *report;
+    struct page_kinds *kinds;
+    struct arena arena;
+    struct question_signer *signer;
+    struct address_map *maps; /* by process, then time */
+    size_t n, cap, at;        /* at: the next one of the process */
     uint32_t process;
-    int64_t next_ns; /* its moment, GS_NEVER */
-    struct map *filling;
+    int64_t next_ns; /* its moment, RUN_NEVER */
+    struct address_map *filling;
 };
 
 /* --- which moments ------------------------------------------------------------------------------ */
 
-static void map_add(struct gs_page_maps *m, uint32_t process, int device, bool oom, size_t index, int64_t time_ns,
+static void map_add(struct page_maps *m, uint32_t process, int device, bool oom, size_t index, int64_t time_ns,
                     bool tensors)
 {
     if (m->n < MAPS) {
-        *GS_PUSH(m->maps, m->n, m->cap) = (struct map){
+        *ARENA_PUSH(m->maps, m->n, m->cap) = (struct address_map){
             .process = process, .device = device, .oom = oom, .index = index, .time_ns = time_ns, .tensors = tensors};
     }
 }
 
-static bool has_tensors(const struct gs_report *r, uint32_t process, int device)
+static bool has_tensors(const struct result_report *r, uint32_t process, int device)
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *p = &r->peaks[i];
-        if (p->process == process && p->device == device && p->layer == GS_SERIES_TENSOR && p->bytes > 0) {
+        const struct result_peak *p = &r->peaks[i];
+        if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR && p->bytes > 0) {
             return true;
         }
     }
@@ -86,19 +86,19 @@ static bool has_tensors(const struct gs_report *r, uint32_t process, int device)
 
 static int map_order(const void *a, const void *b)
 {
-    const struct map *x = a, *y = b;
+    const struct address_map *x = a, *y = b;
     return x->process != y->process   ? (x->process < y->process ? -1 : 1)
            : x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1)
            : x->oom != y->oom         ? (int)x->oom - (int)y->oom
                                       : x->device - y->device;
 }
 
-static void list_maps(struct gs_page_maps *m)
+static void list_maps(struct page_maps *m)
 {
-    const struct gs_report *r = m->report;
+    const struct result_report *r = m->report;
     size_t failures = 0;
     for (size_t i = 0; i < r->ooms_n; i++) {
-        const struct gs_oom_verdict *v = &r->ooms[i];
+        const struct result_oom_verdict *v = &r->ooms[i];
         failures = i && r->ooms[i - 1].process == v->process ? failures : 0;
         if (v->fatal && v->device >= 0 && v->space != GS_SPACE_PINNED && failures < FAILURES) {
             failures++;
@@ -106,9 +106,9 @@ static void list_maps(struct gs_page_maps *m)
         }
     }
     for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *p = &r->peaks[i];
+        const struct result_peak *p = &r->peaks[i];
         bool tensors = has_tensors(r, p->process, p->device);
-        if (p->device >= 0 && p->bytes > 0 && p->layer == (tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE)) {
+        if (p->device >= 0 && p->bytes > 0 && p->layer == (tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE)) {
             map_add(m, p->process, p->device, false, i, p->time_ns, tensors);
         }
     }
@@ -119,63 +119,64 @@ static void list_maps(struct gs_page_maps *m)
 
 /* --- what is live ------------------------------------------------------------------------------- */
 
-static bool in_device(const struct gs_lifetime *life)
+static bool in_device(const struct run_lifetime *life)
 {
     return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
            life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
 }
 
-static void on_live(void *self, const struct gs_lifetime *life)
+static void blocks_on_live(void *self, const struct run_lifetime *life)
 {
-    struct gs_page_maps *m = self;
-    struct map *map = m->filling;
+    struct page_maps *m = self;
+    struct address_map *map = m->filling;
     bool tensor = life->layer == GS_LAYER_TENSOR;
     if (life->device != map->device || life->alloc_ns > map->time_ns || life->free_ns <= map->time_ns || !life->bytes ||
         (!tensor && !in_device(life))) {
         return;
     }
     uint8_t category =
-        (uint8_t)gs_page_kind(m->kinds, life, gs_run_series(m->run, life->series), gs_run_free_stack(m->run, life));
+        (uint8_t)page_kind(m->kinds, life, run_series(m->run, life->series), run_free_stack(m->run, life));
     if (tensor) {
-        *GS_PUSH(map->blocks, map->blocks_n, map->blocks_cap) = (struct block){.address = life->address,
-                                                                               .stream = life->stream,
-                                                                               .bytes = life->bytes,
-                                                                               .stack = life->stack,
-                                                                               .category = category,
-                                                                               .private = life->space == GS_SPACE_POOL};
+        *ARENA_PUSH(map->blocks, map->blocks_n, map->blocks_cap) =
+            (struct block){.address = life->address,
+                           .stream = life->stream,
+                           .bytes = life->bytes,
+                           .stack = life->stack,
+                           .category = category,
+                           .private = life->space == GS_SPACE_POOL};
     } else {
-        *GS_PUSH(map->segments, map->segments_n, map->segments_cap) = (struct segment){
+        *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) = (struct segment){
             .address = life->address, .bytes = life->bytes, .stack = life->stack, .category = category};
     }
 }
 
-static void on_pending(void *self, size_t moment, const struct gs_pending *p)
+static void blocks_on_pending(void *self, size_t moment, const struct run_pending *p)
 {
-    struct map *map = self;
+    struct address_map *map = self;
     (void)moment;
-    if (p->device == map->device && p->known == GS_YES && p->bytes > 0) {
-        *GS_PUSH(map->blocks, map->blocks_n, map->blocks_cap) = (struct block){.address = p->address,
-                                                                               .stream = p->stream,
-                                                                               .bytes = p->bytes,
-                                                                               .stack = GS_NONE,
-                                                                               .category = GS_CATEGORY_UNKNOWN,
-                                                                               .pending = true,
-                                                                               .private = p->captured};
+    if (p->device == map->device && p->known == RUN_YES && p->bytes > 0) {
+        *ARENA_PUSH(map->blocks, map->blocks_n, map->blocks_cap) = (struct block){.address = p->address,
+                                                                                  .stream = p->stream,
+                                                                                  .bytes = p->bytes,
+                                                                                  .stack = RUN_NONE,
+                                                                                  .category = RESULT_CATEGORY_UNKNOWN,
+                                                                                  .pending = true,
+                                                                                  .private = p->captured};
     }
 }
 
-static void add_mapped(struct gs_page_maps *m, struct map *map)
+static void add_mapped(struct page_maps *m, struct address_map *map)
 {
     size_t n;
-    const struct gs_mapping *all = gs_run_mappings(m->run, &n);
+    const struct run_mapping *all = run_mappings(m->run, &n);
     for (size_t i = 0; i < n; i++) {
         if (all[i].process == map->process && all[i].device == map->device && all[i].bytes > 0 &&
             all[i].map_ns <= map->time_ns && all[i].unmap_ns > map->time_ns) {
-            *GS_PUSH(map->segments, map->segments_n, map->segments_cap) =
+            *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) =
                 (struct segment){.address = all[i].address,
                                  .bytes = all[i].bytes,
                                  .stack = all[i].stack,
-                                 .category = GS_CATEGORY_UNKNOWN,
+                                 .category = RESULT_CATEGORY_UNKNOWN,
                                  .mapped = true};
         }
     }
@@ -208,7 +209,7 @@ static uint64_t end_of(uint64_t address, int64_t bytes)
 }
 
 /* What was mapped end to end is one segment; what lies across another (a damaged file) is left out. */
-static void join_segments(struct map *map)
+static void join_segments(struct address_map *map)
 {
     size_t kept = 0;
     for (size_t i = 0; i < map->segments_n; i++) {
@@ -226,7 +227,7 @@ static void join_segments(struct map *map)
 }
 
 /* A block that lies in no segment that was seen is one of its own. */
-static void add_strays(struct map *map)
+static void add_strays(struct address_map *map)
 {
     size_t known = map->segments_n, at = 0;
     uint64_t taken = 0;
@@ -237,8 +238,8 @@ static void add_strays(struct map *map)
         }
         bool free_room = at == known || within(b->address, b->bytes, map->segments[at].address);
         if (free_room && b->address >= taken) {
-            *GS_PUSH(map->segments, map->segments_n, map->segments_cap) =
-                (struct segment){.address = b->address, .bytes = b->bytes, .stack = GS_NONE};
+            *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) =
+                (struct segment){.address = b->address, .bytes = b->bytes, .stack = RUN_NONE};
             taken = end_of(b->address, b->bytes);
         }
     }
@@ -261,7 +262,7 @@ static void own(struct segment *s, const struct block *b)
 }
 
 /* Gives each segment its blocks. Of those that overlap, or reach out of it, the first stays. */
-static void share_out(struct map *map)
+static void share_out(struct address_map *map)
 {
     size_t at = 0, kept = 0;
     for (size_t i = 0; i < map->segments_n; i++) {
@@ -282,23 +283,23 @@ static void share_out(struct map *map)
     map->blocks_n = kept;
 }
 
-static bool has_native(const struct gs_run *run, uint32_t stack)
+static bool has_native(const struct run *run, uint32_t stack)
 {
-    const struct gs_frame *f = gs_stack_frame(run, stack);
+    const struct run_frame *f = run_stack_frame(run, stack);
     return f && f->kind == GS_FRAME_NATIVE;
 }
 
 /* A segment without blocks is PyTorch's and cached if its allocator took it, else the program's own. */
-static void tell_empty(struct gs_page_maps *m, const struct map *map, struct segment *s)
+static void classify_empty(struct page_maps *m, const struct address_map *map, struct segment *s)
 {
     if (s->n) {
         return;
     }
     if (!map->tensors || s->bytes % GRAIN) {
         s->owner = DIRECT;
-    } else if (s->stack != GS_NONE && gs_sign_allocator(m->signer, s->stack)) {
+    } else if (s->stack != RUN_NONE && question_sign_is_allocator(m->signer, s->stack)) {
         s->owner = TORCH;
-    } else if (s->stack != GS_NONE && has_native(m->run, s->stack)) {
+    } else if (s->stack != RUN_NONE && has_native(m->run, s->stack)) {
         s->owner = DIRECT;
     }
 }
@@ -312,7 +313,7 @@ static bool touches(const struct block *a, const struct block *b)
 
 /* Neighbours without a hole between them, of which one is smaller than `size`, become one: what the
  * larger one is. */
-static void merge_small(struct map *map, int64_t size)
+static void merge_small(struct address_map *map, int64_t size)
 {
     size_t kept = 0;
     for (size_t i = 0; i < map->segments_n; i++) {
@@ -345,7 +346,7 @@ static int larger_segment(const void *a, const void *b)
 }
 
 /* The largest segments whose blocks there is room for. */
-static void keep_large(struct map *map, size_t room)
+static void keep_large(struct address_map *map, size_t room)
 {
     size_t blocks = 0, kept = 0;
     if (map->segments_n > 1) {
@@ -358,7 +359,7 @@ static void keep_large(struct map *map, size_t room)
             map->segments[kept++] = s;
         } else {
             map->left_out++;
-            map->left_out_bytes = gs_add(map->left_out_bytes, s.bytes);
+            map->left_out_bytes = arena_add_capped(map->left_out_bytes, s.bytes);
         }
     }
     map->segments_n = kept;
@@ -367,7 +368,7 @@ static void keep_large(struct map *map, size_t room)
     }
 }
 
-static void make_fit(const struct gs_page_maps *m, struct map *map)
+static void make_fit(const struct page_maps *m, struct address_map *map)
 {
     size_t room = BLOCKS / m->n < BLOCKS_MOST ? BLOCKS / m->n : BLOCKS_MOST;
     for (int64_t size = 1024; map->blocks_n > room && size <= GRAIN / 2; size *= 2) {
@@ -380,12 +381,12 @@ static void make_fit(const struct gs_page_maps *m, struct map *map)
 
 /* --- in the replay ------------------------------------------------------------------------------ */
 
-static void fill(struct gs_page_maps *m, struct map *map)
+static void fill(struct page_maps *m, struct address_map *map)
 {
     m->filling = map;
-    gs_run_live(m->run, on_live, m);
+    run_each_live(m->run, blocks_on_live, m);
     add_mapped(m, map);
-    gs_run_pending_at(m->run, map->process, &map->time_ns, 1, on_pending, map);
+    allocator_each_pending_at(m->run, map->process, &map->time_ns, 1, blocks_on_pending, map);
     if (map->blocks_n > 1) {
         qsort(map->blocks, map->blocks_n, sizeof *map->blocks, block_order);
     }
@@ -396,19 +397,19 @@ static void fill(struct gs_page_maps *m, struct map *map)
     add_strays(map);
     share_out(map);
     for (size_t i = 0; i < map->segments_n; i++) {
-        tell_empty(m, map, &map->segments[i]);
+        classify_empty(m, map, &map->segments[i]);
     }
     make_fit(m, map);
     map->done = true;
 }
 
-static void next(struct gs_page_maps *m)
+static void next(struct page_maps *m)
 {
-    const struct map *map = m->at < m->n ? &m->maps[m->at] : NULL;
-    m->next_ns = map && map->process == m->process ? map->time_ns : GS_NEVER;
+    const struct address_map *map = m->at < m->n ? &m->maps[m->at] : NULL;
+    m->next_ns = map && map->process == m->process ? map->time_ns : RUN_NEVER;
 }
 
-static inline void reach(struct gs_page_maps *m, int64_t ns)
+static inline void reach(struct page_maps *m, int64_t ns)
 {
     while (m->next_ns < ns) {
         fill(m, &m->maps[m->at++]);
@@ -416,21 +417,21 @@ static inline void reach(struct gs_page_maps *m, int64_t ns)
     }
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void blocks_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     (void)series;
     reach(self, life->alloc_ns);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void blocks_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     (void)series;
     reach(self, life->free_ns);
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void blocks_on_process_start(void *self, uint32_t process)
 {
-    struct gs_page_maps *m = self;
+    struct page_maps *m = self;
     m->process = process;
     while (m->at < m->n && m->maps[m->at].process < process) {
         m->at++;
@@ -438,81 +439,81 @@ static void on_process_start(void *self, uint32_t process)
     next(m);
 }
 
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void blocks_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     (void)process;
     (void)end_ns;
-    reach(self, GS_NEVER);
+    reach(self, RUN_NEVER);
 }
 
-struct gs_observer gs_page_maps_watch(struct gs_page_maps *m)
+struct run_observer page_maps_observer(struct page_maps *m)
 {
-    return (struct gs_observer){.self = m,
-                                .process_start = on_process_start,
-                                .alloc = on_alloc,
-                                .free = on_free,
-                                .process_end = on_process_end};
+    return (struct run_observer){.self = m,
+                                 .process_start = blocks_on_process_start,
+                                 .alloc = blocks_on_alloc,
+                                 .free = blocks_on_free,
+                                 .process_end = blocks_on_process_end};
 }
 
-struct gs_page_maps *gs_page_maps_new(struct gs_run *run, const struct gs_report *report, struct gs_page_kinds *kinds)
+struct page_maps *page_maps_new(struct run *run, const struct result_report *report, struct page_kinds *kinds)
 {
-    struct gs_page_maps *m = gs_realloc(NULL, 1, sizeof *m);
-    *m = (struct gs_page_maps){.run = run, .report = report, .kinds = kinds, .next_ns = GS_NEVER};
-    m->signer = gs_signer_new(run, &m->arena);
+    struct page_maps *m = arena_realloc(NULL, 1, sizeof *m);
+    *m = (struct page_maps){.run = run, .report = report, .kinds = kinds, .next_ns = RUN_NEVER};
+    m->signer = question_signer_new(run, &m->arena);
     list_maps(m);
     return m;
 }
 
-void gs_page_maps_free(struct gs_page_maps *m)
+void page_maps_free(struct page_maps *m)
 {
     for (size_t i = 0; i < m->n; i++) {
         free(m->maps[i].blocks);
         free(m->maps[i].segments);
     }
-    gs_signer_free(m->signer);
-    gs_arena_free(&m->arena);
+    question_signer_free(m->signer);
+    arena_free(&m->arena);
     free(m->maps);
     free(m);
 }
 
 /* --- writing ------------------------------------------------------------------------------------ */
 
-static uint32_t pool_of(const struct segment *s, struct gs_page_stacks *stacks)
+static uint32_t pool_of(const struct segment *s, struct page_stacks *stacks)
 {
     const char *pool = s->owner != TORCH           ? NULL
                        : s->mapped                 ? "expandable"
                        : s->bytes <= SMALL_SEGMENT ? "small"
                                                    : "large";
-    return gs_page_string(stacks, pool);
+    return page_string(stacks, pool);
 }
 
 /* flags: the owner, twice; private; expandable; the stream is known. */
-static void put_segments(const struct map *map, struct gs_page_stacks *stacks, struct gs_page_writer *w)
+static void put_segments(const struct address_map *map, struct page_stacks *stacks, struct page_writer *w)
 {
-    struct gs_column address = {0}, bytes = {0}, flags = {0}, pool = {0}, stream = {0}, stack = {0}, blocks = {0};
+    struct page_column address = {0}, bytes = {0}, flags = {0}, pool = {0}, stream = {0}, stack = {0}, blocks = {0};
     for (size_t i = 0; i < map->segments_n; i++) {
         const struct segment *s = &map->segments[i];
         bool streamed = s->n && s->stream_known;
-        gs_column_step(&address, (int64_t)s->address);
-        gs_column_add(&bytes, s->bytes);
-        gs_column_add(&flags, (int64_t)s->owner | s->private << 2 | s->mapped << 3 | streamed << 4);
-        gs_column_add(&pool, pool_of(s, stacks));
-        gs_column_add(&stream, streamed ? (int64_t)s->stream : 0);
-        gs_column_add(&stack, gs_page_stack(stacks, s->stack));
-        gs_column_add(&blocks, s->owner == DIRECT && !s->n ? 1 : (int64_t)s->n);
+        page_column_step(&address, (int64_t)s->address);
+        page_column_add(&bytes, s->bytes);
+        page_column_add(&flags, (int64_t)s->owner | s->private << 2 | s->mapped << 3 | streamed << 4);
+        page_column_add(&pool, pool_of(s, stacks));
+        page_column_add(&stream, streamed ? (int64_t)s->stream : 0);
+        page_column_add(&stack, page_stack(stacks, s->stack));
+        page_column_add(&blocks, s->owner == DIRECT && !s->n ? 1 : (int64_t)s->n);
     }
-    gs_put_open(w, "segments", '{');
-    gs_put_column(w, "address", &address);
-    gs_put_column(w, "bytes", &bytes);
-    gs_put_column(w, "flags", &flags);
-    gs_put_column(w, "pool", &pool);
-    gs_put_column(w, "stream", &stream);
-    gs_put_column(w, "stack", &stack);
-    gs_put_column(w, "blocks", &blocks);
-    gs_put_close(w, '}');
+    page_put_open(w, "segments", '{');
+    page_put_column(w, "address", &address);
+    page_put_column(w, "bytes", &bytes);
+    page_put_column(w, "flags", &flags);
+    page_put_column(w, "pool", &pool);
+    page_put_column(w, "stream", &stream);
+    page_put_column(w, "stack", &stack);
+    page_put_column(w, "blocks", &blocks);
+    page_put_close(w, '}');
 }
 
-static void put_note(const struct map *map, struct gs_page_writer *w)
+static void put_note(const struct address_map *map, struct page_writer *w)
 {
     char *text = NULL, bytes[UNITS_TEXT];
     size_t n = 0;
@@ -522,7 +523,7 @@ static void put_note(const struct map *map, struct gs_page_writer *w)
     }
     if (map->left_out) {
         fprintf(f, "The %llu smallest segments, %s in all, are not drawn. ", (unsigned long long)map->left_out,
-                format_bytes(bytes, (uint64_t)map->left_out_bytes));
+                units_format_bytes(bytes, (uint64_t)map->left_out_bytes));
     }
     if (map->refused) {
         fprintf(f,
@@ -534,34 +535,34 @@ static void put_note(const struct map *map, struct gs_page_writer *w)
     if (n) {
         text[n - 1] = 0;
     }
-    gs_put_text(w, "note", n ? text : NULL);
+    page_put_text(w, "note", n ? text : NULL);
     free(text);
 }
 
-static void put_blocks(const struct map *map, int64_t unit, struct gs_page_stacks *stacks, struct gs_page_writer *w)
+static void put_blocks(const struct address_map *map, int64_t unit, struct page_stacks *stacks, struct page_writer *w)
 {
-    struct gs_column c = {0};
+    struct page_column c = {0};
     for (size_t i = 0; i < map->segments_n; i++) {
         const struct segment *s = &map->segments[i];
         uint64_t from = s->address;
         for (size_t k = s->first; k < s->first + s->n; k++) {
             const struct block *b = &map->blocks[k];
-            gs_column_add(&c, (int64_t)(b->address - from) / unit);
-            gs_column_add(&c, b->bytes / unit);
-            gs_column_add(&c, gs_page_stack(stacks, b->stack));
-            gs_column_add(&c, b->category << 1 | b->pending);
-            gs_column_add(&c, b->merged);
+            page_column_add(&c, (int64_t)(b->address - from) / unit);
+            page_column_add(&c, b->bytes / unit);
+            page_column_add(&c, page_stack(stacks, b->stack));
+            page_column_add(&c, b->category << 1 | b->pending);
+            page_column_add(&c, b->merged);
             from = b->address + (uint64_t)b->bytes;
         }
         if (!s->n && s->owner == DIRECT) { /* it is its own block */
-            gs_column_add(&c, 0);
-            gs_column_add(&c, s->bytes / unit);
-            gs_column_add(&c, gs_page_stack(stacks, s->stack));
-            gs_column_add(&c, s->category << 1);
-            gs_column_add(&c, 0);
+            page_column_add(&c, 0);
+            page_column_add(&c, s->bytes / unit);
+            page_column_add(&c, page_stack(stacks, s->stack));
+            page_column_add(&c, s->category << 1);
+            page_column_add(&c, 0);
         }
     }
-    gs_put_column(w, "blocks", &c);
+    page_put_column(w, "blocks", &c);
 }
 
 static uint64_t common(uint64_t a, uint64_t b)
@@ -574,7 +575,7 @@ static uint64_t common(uint64_t a, uint64_t b)
     return a;
 }
 
-static int64_t unit_of(const struct map *map)
+static int64_t unit_of(const struct address_map *map)
 {
     uint64_t unit = 0;
     for (size_t i = 0; i < map->segments_n; i++) {
@@ -588,27 +589,27 @@ static int64_t unit_of(const struct map *map)
     return unit ? (int64_t)unit : 1;
 }
 
-void gs_page_maps_put(struct gs_page_maps *m, struct gs_page_stacks *stacks, struct gs_page_writer *w)
+void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_writer *w)
 {
-    gs_put_open(w, "maps", '[');
+    page_put_open(w, "maps", '[');
     for (size_t i = 0; i < m->n; i++) {
-        const struct map *map = &m->maps[i];
+        const struct address_map *map = &m->maps[i];
         int64_t unit = unit_of(map);
         if (!map->done || !map->segments_n) {
             continue;
         }
-        gs_put_open(w, NULL, '{');
-        gs_put_int(w, "process", map->process);
-        gs_put_int(w, "device", map->device);
-        gs_put_text(w, "at", map->oom ? "oom" : "peak");
-        gs_put_int(w, "index", (int64_t)map->index);
-        gs_put_real(w, "time", (double)map->time_ns / 1e9);
-        gs_put_bool(w, "tensors", map->tensors);
+        page_put_open(w, NULL, '{');
+        page_put_int(w, "process", map->process);
+        page_put_int(w, "device", map->device);
+        page_put_text(w, "at", map->oom ? "oom" : "peak");
+        page_put_int(w, "index", (int64_t)map->index);
+        page_put_real(w, "time", (double)map->time_ns / 1e9);
+        page_put_bool(w, "tensors", map->tensors);
         put_note(map, w);
-        gs_put_int(w, "unit", unit);
+        page_put_int(w, "unit", unit);
         put_segments(map, stacks, w);
         put_blocks(map, unit, stacks, w);
-        gs_put_close(w, '}');
+        page_put_close(w, '}');
     }
-    gs_put_close(w, ']');
+    page_put_close(w, ']');
 }

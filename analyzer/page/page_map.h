@@ -8,12 +8,12 @@
 #include "analyzer/page/page_kinds.h"
 #include "analyzer/page/page_stacks.h"
 
-struct gs_page_maps;
-struct gs_page_maps *gs_page_maps_new(struct gs_run *run, const struct gs_report *report, struct gs_page_kinds *kinds);
-void gs_page_maps_free(struct gs_page_maps *m);
+struct page_maps;
+struct page_maps *page_maps_new(struct run *run, const struct result_report *report, struct page_kinds *kinds);
+void page_maps_free(struct page_maps *m);
 /* For a replay, behind one that tells `kinds` which process it is. */
-struct gs_observer gs_page_maps_watch(struct gs_page_maps *m);
+struct run_observer page_maps_observer(struct page_maps *m);
 /* Member "maps". */
-void gs_page_maps_put(struct gs_page_maps *m, struct gs_page_stacks *stacks, struct gs_page_writer *w);
+void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_writer *w);
 
 #endif

@@ -4,12 +4,12 @@
 #include <string.h>
 
 struct shared {
-    struct gs_map of; /* hash → number */
+    struct map of; /* hash → number */
     char **texts;
     size_t n, cap;
 };
 
-static void put_value(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value);
+static void put_value(struct shared *s, struct page_writer *w, const char *key, json_t *value);
 
 /* A frame, a site, or a list of frames. */
 static bool is_shared(const char *key, const json_t *value)
@@ -20,23 +20,23 @@ static bool is_shared(const char *key, const json_t *value)
     return json_array_size(value) && key && (!strcmp(key, "frames") || !strcmp(key, "stack"));
 }
 
-static void put_members(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value)
+static void put_members(struct shared *s, struct page_writer *w, const char *key, json_t *value)
 {
     if (json_is_object(value)) {
         const char *name;
         json_t *member;
-        gs_put_open(w, key, '{');
+        page_put_open(w, key, '{');
         json_object_foreach(value, name, member)
         {
             put_value(s, w, name, member);
         }
-        gs_put_close(w, '}');
+        page_put_close(w, '}');
     } else {
-        gs_put_open(w, key, '[');
+        page_put_open(w, key, '[');
         for (size_t i = 0; i < json_array_size(value); i++) {
             put_value(s, w, NULL, json_array_get(value, i));
         }
-        gs_put_close(w, ']');
+        page_put_close(w, ']');
     }
 }
 
@@ -46,7 +46,7 @@ static uint64_t hash(const char *text, size_t n)
     for (size_t i = 0; i < n; i += 8) {
         uint64_t part = 0;
         memcpy(&part, text + i, n - i < 8 ? n - i : 8);
-        key = gs_hash64(key ^ part);
+        key = map_hash(key ^ part);
     }
     return key;
 }
@@ -55,10 +55,10 @@ static uint64_t hash(const char *text, size_t n)
 static uint32_t share(struct shared *s, char *text, size_t n)
 {
     for (uint64_t key = hash(text, n);; key++) {
-        uint32_t *at = gs_map_at(&s->of, key);
-        if (*at == GS_MAP_NEW) {
+        uint32_t *at = map_at(&s->of, key);
+        if (*at == MAP_NEW) {
             *at = (uint32_t)s->n;
-            *GS_PUSH(s->texts, s->n, s->cap) = text;
+            *ARENA_PUSH(s->texts, s->n, s->cap) = text;
             return *at;
         }
         if (strcmp(s->texts[*at], text) == 0) {
@@ -68,11 +68,11 @@ static uint32_t share(struct shared *s, char *text, size_t n)
     }
 }
 
-static void put_shared(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value)
+static void put_shared(struct shared *s, struct page_writer *w, const char *key, json_t *value)
 {
     char *text = NULL;
     size_t n = 0;
-    struct gs_page_writer inner = *w;
+    struct page_writer inner = *w;
     inner.out = open_memstream(&text, &n);
     inner.follows = false;
     if (!inner.out) {
@@ -82,16 +82,16 @@ static void put_shared(struct shared *s, struct gs_page_writer *w, const char *k
     put_members(s, &inner, NULL, value);
     fclose(inner.out);
     size_t before = s->n;
-    gs_put_open(w, key, '{');
-    gs_put_int(w, "$", share(s, text, n));
-    gs_put_close(w, '}');
+    page_put_open(w, key, '{');
+    page_put_int(w, "$", share(s, text, n));
+    page_put_close(w, '}');
     if (s->n > before) { /* written once, and counted so */
         w->text_bytes = inner.text_bytes;
         w->cut = inner.cut;
     }
 }
 
-static void put_value(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value)
+static void put_value(struct shared *s, struct page_writer *w, const char *key, json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -102,16 +102,16 @@ static void put_value(struct shared *s, struct gs_page_writer *w, const char *ke
             put_members(s, w, key, value);
         }
         break;
-    case JSON_STRING: gs_put_text(w, key, json_string_value(value)); break;
-    case JSON_INTEGER: gs_put_int(w, key, json_integer_value(value)); break;
-    case JSON_REAL: gs_put_real(w, key, json_real_value(value)); break;
+    case JSON_STRING: page_put_text(w, key, json_string_value(value)); break;
+    case JSON_INTEGER: page_put_int(w, key, json_integer_value(value)); break;
+    case JSON_REAL: page_put_real(w, key, json_real_value(value)); break;
     case JSON_TRUE:
-    case JSON_FALSE: gs_put_bool(w, key, json_is_true(value)); break;
-    default: gs_put_text(w, key, NULL);
+    case JSON_FALSE: page_put_bool(w, key, json_is_true(value)); break;
+    default: page_put_text(w, key, NULL);
     }
 }
 
-static char *rendered(json_t *report, struct gs_page_writer *w, size_t *n)
+static char *rendered(json_t *report, struct page_writer *w, size_t *n)
 {
     struct shared s = {0};
     char *text = NULL;
@@ -121,17 +121,17 @@ static char *rendered(json_t *report, struct gs_page_writer *w, size_t *n)
     }
     w->out = out;
     put_value(&s, w, "report", report);
-    gs_put_open(w, "shared", '[');
+    page_put_open(w, "shared", '[');
     for (size_t i = 0; i < s.n; i++) {
-        gs_put_key(w, NULL);
-        gs_put_bytes(w, s.texts[i], strlen(s.texts[i]));
+        page_put_key(w, NULL);
+        page_put_bytes(w, s.texts[i], strlen(s.texts[i]));
         free(s.texts[i]);
     }
-    gs_put_close(w, ']');
+    page_put_close(w, ']');
     fclose(out);
     w->out = before;
     free(s.texts);
-    gs_map_free(&s.of);
+    map_free(&s.of);
     return text;
 }
 
@@ -193,7 +193,7 @@ static void shorten(const char *key, json_t *value, size_t most)
 }
 
 /* Another attempt where the last one was too large. */
-static char *again(char *text, json_t *report, const struct gs_page_writer *before, struct gs_page_writer *w, size_t *n)
+static char *again(char *text, json_t *report, const struct page_writer *before, struct page_writer *w, size_t *n)
 {
     size_t most = w->text_most;
     free(text);
@@ -202,16 +202,16 @@ static char *again(char *text, json_t *report, const struct gs_page_writer *befo
     return rendered(report, w, n);
 }
 
-size_t gs_page_report_put(json_t *report, struct gs_page_writer *w)
+size_t page_report_put(json_t *report, struct page_writer *w)
 {
     size_t n = 0, most = MOST, cut = 0;
-    const struct gs_page_writer before = *w;
+    const struct page_writer before = *w;
     char *text = rendered(report, w, &n);
     for (; text && n > ROOM && most >= LEAST; most /= 2) {
         shorten(NULL, report, cut = most);
         text = again(text, report, &before, w, &n);
     }
-    for (most = GS_PAGE_TEXT / 4; text && n > ROOM && most >= TEXT_LEAST; most /= 2) {
+    for (most = PAGE_TEXT / 4; text && n > ROOM && most >= TEXT_LEAST; most /= 2) {
         w->text_most = most;
         text = again(text, report, &before, w, &n);
     }

@@ -8,6 +8,6 @@
 #include "analyzer/page/page_writer.h"
 
 /* Changes `report`. Returns to how many entries its lists were cut, 0 they were not. */
-size_t gs_page_report_put(json_t *report, struct gs_page_writer *w);
+size_t page_report_put(json_t *report, struct page_writer *w);
 
 #endif

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct gs_page_serieses *gs_page_serieses_new(struct gs_run *run)
+struct page_series *page_series_new(struct run *run)
 {
-    struct gs_page_serieses *p = gs_realloc(NULL, 1, sizeof *p);
-    *p = (struct gs_page_serieses){.run = run};
+    struct page_series *p = arena_realloc(NULL, 1, sizeof *p);
+    *p = (struct page_series){.run = run};
     return p;
 }
 
-void gs_page_serieses_free(struct gs_page_serieses *p)
+void page_series_free(struct page_series *p)
 {
     for (size_t i = 0; i < p->levels_n; i++) {
         free(p->levels[i].cuts);
@@ -19,7 +19,7 @@ void gs_page_serieses_free(struct gs_page_serieses *p)
         free(p->levels[i].buckets);
         free(p->levels[i].changes);
     }
-    gs_map_free(&p->worth);
+    map_free(&p->worth);
     free(p->most);
     free(p->levels);
     free(p->level_of);
@@ -33,7 +33,7 @@ static void *reach(void *list, size_t index, size_t *cap, size_t size)
 {
     if (index >= *cap) {
         size_t more = index * 2 + 64;
-        list = gs_realloc(list, more, size);
+        list = arena_realloc(list, more, size);
         memset((char *)list + *cap * size, 0, (more - *cap) * size);
         *cap = more;
     }
@@ -42,11 +42,11 @@ static void *reach(void *list, size_t index, size_t *cap, size_t size)
 
 /* --- the first pass ----------------------------------------------------------------------------- */
 
-static void on_first_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void series_on_first_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_page_serieses *p = self;
+    struct page_series *p = self;
     (void)series;
-    int64_t live = gs_run_location(p->run, life->location)->live_bytes;
+    int64_t live = run_location(p->run, life->location)->live_bytes;
     if (life->location >= p->most_cap) {
         p->most = reach(p->most, life->location, &p->most_cap, sizeof *p->most);
     }
@@ -55,9 +55,9 @@ static void on_first_alloc(void *self, const struct gs_lifetime *life, const str
     }
 }
 
-struct gs_observer gs_page_serieses_watch(struct gs_page_serieses *p)
+struct run_observer page_series_observer(struct page_series *p)
 {
-    return (struct gs_observer){.self = p, .alloc = on_first_alloc};
+    return (struct run_observer){.self = p, .alloc = series_on_first_alloc};
 }
 
 /* --- which call paths have lines ---------------------------------------------------------------- */
@@ -75,29 +75,29 @@ static int rated_order(const void *a, const void *b)
                                 : (x->stack > y->stack) - (x->stack < y->stack);
 }
 
-static uint32_t level_at(const struct gs_page_serieses *p, uint32_t process, int device, enum gs_series_layer layer)
+static uint32_t level_at(const struct page_series *p, uint32_t process, int device, enum run_series_layer layer)
 {
     for (size_t i = 0; i < p->levels_n; i++) {
-        const struct level *l = &p->levels[i];
+        const struct page_level *l = &p->levels[i];
         if (l->process == process && l->device == device && l->layer == layer) {
             return (uint32_t)i;
         }
     }
-    return GS_NONE;
+    return RUN_NONE;
 }
 
-static void choose_lines(struct gs_page_serieses *p)
+static void choose_lines(struct page_series *p)
 {
-    size_t n = gs_run_locations(p->run), series_n = gs_run_serieses(p->run), rated_n = 0, rank = 0;
-    struct rated *rated = gs_realloc(NULL, n + 1, sizeof *rated);
-    uint32_t *level = gs_realloc(NULL, series_n + 1, sizeof *level);
+    size_t n = run_location_count(p->run), series_n = run_series_count(p->run), rated_n = 0, rank = 0;
+    struct rated *rated = arena_realloc(NULL, n + 1, sizeof *rated);
+    uint32_t *level = arena_realloc(NULL, series_n + 1, sizeof *level);
     for (size_t i = 0; i < series_n; i++) {
-        const struct gs_series *s = gs_run_series(p->run, (uint32_t)i);
+        const struct run_series *s = run_series(p->run, (uint32_t)i);
         level[i] = level_at(p, s->process, s->device, s->layer);
     }
     for (size_t i = 0; i < n && i < p->most_cap; i++) {
-        const struct gs_location *l = gs_run_location(p->run, (uint32_t)i);
-        if (level[l->series] != GS_NONE && p->most[i] > 0) {
+        const struct run_location *l = run_location(p->run, (uint32_t)i);
+        if (level[l->series] != RUN_NONE && p->most[i] > 0) {
             rated[rated_n++] = (struct rated){level[l->series], l->stack, p->most[i]};
         }
     }
@@ -107,7 +107,7 @@ static void choose_lines(struct gs_page_serieses *p)
     for (size_t i = 0; i < rated_n; i++) {
         rank = i && rated[i].level == rated[i - 1].level ? rank + 1 : 0;
         if (rank < p->levels[rated[i].level].lines_room) {
-            *gs_map_at(&p->worth, (uint64_t)rated[i].level << 32 | rated[i].stack) = 1;
+            *map_at(&p->worth, (uint64_t)rated[i].level << 32 | rated[i].stack) = 1;
         } else if (rated[i].most > p->unshown_most) {
             p->unshown_most = rated[i].most;
         }
@@ -125,12 +125,12 @@ static int earlier(const void *a, const void *b)
 }
 
 /* The peak, and the failures that were not recovered from. */
-static size_t list_focus(const struct gs_page_serieses *p, const struct level *l, int64_t *out)
+static size_t list_focus(const struct page_series *p, const struct page_level *l, int64_t *out)
 {
     size_t n = 0;
     out[n++] = l->peak->time_ns;
     for (size_t i = 0; i < p->report->ooms_n && n < FOCUS_MOST; i++) {
-        const struct gs_oom_verdict *v = &p->report->ooms[i];
+        const struct result_oom_verdict *v = &p->report->ooms[i];
         if (v->process == l->process && (v->device == l->device || l->device < 0) && v->fatal) {
             out[n++] = v->time_ns;
         }
@@ -138,16 +138,16 @@ static size_t list_focus(const struct gs_page_serieses *p, const struct level *l
     return n;
 }
 
-static void add_cut(struct level *l, size_t *cap, double ns, int64_t end_ns)
+static void add_cut(struct page_level *l, size_t *cap, double ns, int64_t end_ns)
 {
     if (ns > 0 && ns < (double)end_ns) {
-        *GS_PUSH(l->cuts, l->cuts_n, *cap) = (int64_t)ns;
+        *ARENA_PUSH(l->cuts, l->cuts_n, *cap) = (int64_t)ns;
     }
 }
 
-static const struct gs_steps *steps_of(const struct gs_page_serieses *p, uint32_t process)
+static const struct step_list *steps_of(const struct page_series *p, uint32_t process)
 {
-    const struct gs_steps *found = NULL;
+    const struct step_list *found = NULL;
     for (size_t i = 0; i < p->report->steps_n; i++) {
         found = p->report->steps[i]->process == process ? p->report->steps[i] : found;
     }
@@ -156,12 +156,12 @@ static const struct gs_steps *steps_of(const struct gs_page_serieses *p, uint32_
 
 /* Where steps are known, whole ones: a bucket that holds half of one would show a dip that is none. Of few
  * there are parts, and what lies outside of them is cut evenly. */
-static void cut_steps(struct level *l, size_t *cap, const struct gs_steps *s, size_t third, int64_t end_ns)
+static void cut_steps(struct page_level *l, size_t *cap, const struct step_list *s, size_t third, int64_t end_ns)
 {
     size_t stride = s->n > 2 * third ? s->n / (2 * third) + 1 : 1, parts = third / s->n;
-    int64_t first = gs_step_start(s, 0), last = gs_step_start(s, s->n);
+    int64_t first = step_start_ns(s, 0), last = step_start_ns(s, s->n);
     for (size_t i = 0; i < s->n; i += stride) {
-        int64_t start = gs_step_start(s, i), next = gs_step_start(s, i + 1);
+        int64_t start = step_start_ns(s, i), next = step_start_ns(s, i + 1);
         add_cut(l, cap, (double)start, end_ns);
         for (size_t k = 1; k < parts; k++) {
             add_cut(l, cap, (double)start + (double)(next - start) * (double)k / (double)parts, end_ns);
@@ -181,12 +181,12 @@ static void cut_steps(struct level *l, size_t *cap, const struct gs_steps *s, si
 
 /* A third of the buckets each: even in time, even in events, and in steps that grow with the distance from
  * what is looked at closely. */
-static void list_cuts(const struct gs_page_serieses *p, struct level *l)
+static void list_cuts(const struct page_series *p, struct page_level *l)
 {
     size_t cap = 0, third = l->buckets_room / 3 + 1;
     int64_t focus[FOCUS_MOST], end_ns = p->report->processes[l->process].end_ns;
     size_t focus_n = list_focus(p, l, focus), side = third / 2 / focus_n;
-    const struct gs_steps *steps = steps_of(p, l->process);
+    const struct step_list *steps = steps_of(p, l->process);
     l->every = l->events <= l->buckets_room ? 1 : l->events / third + 1;
     l->next = l->every;
     if (l->every == 1) {
@@ -212,21 +212,21 @@ static void list_cuts(const struct gs_page_serieses *p, struct level *l)
     }
 }
 
-static void list_levels(struct gs_page_serieses *p)
+static void list_levels(struct page_series *p)
 {
-    const struct gs_report *r = p->report;
-    p->levels = gs_realloc(NULL, r->peaks_n + 1, sizeof *p->levels);
+    const struct result_report *r = p->report;
+    p->levels = arena_realloc(NULL, r->peaks_n + 1, sizeof *p->levels);
     size_t room = r->peaks_n ? BUCKETS / r->peaks_n : 0;
     room = room > BUCKETS_MOST ? BUCKETS_MOST : room < BUCKETS_LEAST ? BUCKETS_LEAST : room;
     for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *peak = &r->peaks[i];
-        struct level *l = &p->levels[p->levels_n++];
-        *l = (struct level){.process = peak->process,
-                            .device = peak->device,
-                            .layer = peak->layer,
-                            .peak = peak,
-                            .events = peak->allocations + peak->frees,
-                            .buckets_room = room};
+        const struct result_peak *peak = &r->peaks[i];
+        struct page_level *l = &p->levels[p->levels_n++];
+        *l = (struct page_level){.process = peak->process,
+                                 .device = peak->device,
+                                 .layer = peak->layer,
+                                 .peak = peak,
+                                 .events = peak->allocations + peak->frees,
+                                 .buckets_room = room};
         l->lines_room = CHANGES / r->peaks_n / room;
         l->lines_room = l->lines_room > LINES_MOST ? LINES_MOST : l->lines_room;
         list_cuts(p, l);
@@ -242,7 +242,7 @@ static int by_line(const void *a, const void *b)
 }
 
 /* The state at its highest moment is written down, as what differs from the one before. */
-static void close_bucket(struct gs_page_serieses *p, struct level *l)
+static void close_bucket(struct page_series *p, struct page_level *l)
 {
     if (!l->open) {
         return;
@@ -250,17 +250,17 @@ static void close_bucket(struct gs_page_serieses *p, struct level *l)
     size_t kept = 0;
     l->open = false;
     l->now.changes = l->changes_n;
-    *GS_PUSH(l->buckets, l->buckets_n, l->buckets_cap) = l->now;
+    *ARENA_PUSH(l->buckets, l->buckets_n, l->buckets_cap) = l->now;
     if (l->queue_n > 1) {
         qsort(l->queue, l->queue_n, sizeof *l->queue, by_line);
     }
     for (size_t i = 0; i < l->queue_n; i++) {
-        struct line *line = &p->lines[l->queue[i]];
+        struct page_line *line = &p->lines[l->queue[i]];
         bool since = line->epoch == l->epoch;
         int64_t bytes = since ? line->at : line->now, blocks = since ? line->at_n : line->now_n;
         if (bytes != line->out || blocks != line->out_n) {
-            *GS_PUSH(l->changes, l->changes_n, l->changes_cap) =
-                (struct change){l->queue[i], bytes - line->out, blocks - line->out_n};
+            *ARENA_PUSH(l->changes, l->changes_n, l->changes_cap) =
+                (struct page_change){l->queue[i], bytes - line->out, blocks - line->out_n};
             line->out = bytes;
             line->out_n = blocks;
             line->most = bytes > line->most ? bytes : line->most;
@@ -274,7 +274,7 @@ static void close_bucket(struct gs_page_serieses *p, struct level *l)
 }
 
 /* Before an event at that time. */
-static inline void cut(struct gs_page_serieses *p, struct level *l, int64_t ns)
+static inline void cut(struct page_series *p, struct page_level *l, int64_t ns)
 {
     bool over = l->seen++ >= l->next;
     if (over) {
@@ -289,14 +289,14 @@ static inline void cut(struct gs_page_serieses *p, struct level *l, int64_t ns)
     }
 }
 
-static inline void total_is(struct level *l, int64_t total, int64_t ns, bool alloc)
+static inline void total_is(struct page_level *l, int64_t total, int64_t ns, bool alloc)
 {
     ns = ns < l->last_ns ? l->last_ns : ns; /* times that make no sense do not run backwards */
     l->total = total;
     l->last_ns = ns;
     if (!l->open) {
         l->open = true;
-        l->now = (struct bucket){.start_ns = ns, .high_ns = ns, .high = total, .low = total};
+        l->now = (struct page_bucket){.start_ns = ns, .high_ns = ns, .high = total, .low = total};
         l->epoch++;
         return;
     }
@@ -310,8 +310,8 @@ static inline void total_is(struct level *l, int64_t total, int64_t ns, bool all
 
 /* --- the second pass ---------------------------------------------------------------------------- */
 
-static struct level *level_of(struct gs_page_serieses *p, const struct gs_lifetime *life,
-                              const struct gs_series *series)
+static struct page_level *level_of(struct page_series *p, const struct run_lifetime *life,
+                                   const struct run_series *series)
 {
     if (life->series >= p->level_of_cap) {
         p->level_of = reach(p->level_of, life->series, &p->level_of_cap, sizeof *p->level_of);
@@ -322,31 +322,31 @@ static struct level *level_of(struct gs_page_serieses *p, const struct gs_lifeti
     return p->level_of[life->series] ? &p->levels[p->level_of[life->series] - 1] : NULL;
 }
 
-static uint32_t line_add(struct gs_page_serieses *p, uint32_t level, uint32_t stack, unsigned category, bool merged)
+static uint32_t line_add(struct page_series *p, uint32_t level, uint32_t stack, unsigned category, bool merged)
 {
-    *GS_PUSH(p->lines, p->lines_n, p->lines_cap) =
-        (struct line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
+    *ARENA_PUSH(p->lines, p->lines_n, p->lines_cap) =
+        (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
     return (uint32_t)p->lines_n - 1;
 }
 
 /* The line of a call path's blocks of a category that has not come by before. */
-static uint32_t line_new(struct gs_page_serieses *p, struct level *l, uint32_t stack, unsigned category)
+static uint32_t line_new(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
 {
     uint32_t level = (uint32_t)(l - p->levels);
-    if (gs_map_get(&p->worth, (uint64_t)level << 32 | stack) != GS_MAP_NEW) {
+    if (map_get(&p->worth, (uint64_t)level << 32 | stack) != MAP_NEW) {
         return line_add(p, level, stack, category, false);
     }
     if (!l->merged[category]) {
-        l->merged[category] = line_add(p, level, GS_NONE, category, true) + 1;
+        l->merged[category] = line_add(p, level, RUN_NONE, category, true) + 1;
     }
     p->lines[l->merged[category] - 1].paths++;
     return l->merged[category] - 1;
 }
 
-static inline struct line *line_at(struct gs_page_serieses *p, struct level *l, const struct gs_lifetime *life,
-                                   unsigned category)
+static inline struct page_line *line_at(struct page_series *p, struct page_level *l, const struct run_lifetime *life,
+                                        unsigned category)
 {
-    size_t index = (size_t)life->location * GS_CATEGORIES_N + category;
+    size_t index = (size_t)life->location * RESULT_CATEGORIES_N + category;
     if (index >= p->line_of_n) {
         p->line_of = reach(p->line_of, index, &p->line_of_n, sizeof *p->line_of);
     }
@@ -356,17 +356,17 @@ static inline struct line *line_at(struct gs_page_serieses *p, struct level *l, 
     return &p->lines[p->line_of[index] - 1];
 }
 
-static inline void change(struct gs_page_serieses *p, const struct gs_lifetime *life, const struct gs_series *series,
+static inline void change(struct page_series *p, const struct run_lifetime *life, const struct run_series *series,
                           int sign)
 {
-    struct level *l = level_of(p, life, series);
+    struct page_level *l = level_of(p, life, series);
     if (!l) {
         return;
     }
     int64_t ns = sign > 0 ? life->alloc_ns : life->free_ns;
-    unsigned category = gs_page_kind(p->kinds, life, series, gs_run_free_stack(p->run, life));
+    unsigned category = page_kind(p->kinds, life, series, run_free_stack(p->run, life));
     cut(p, l, ns);
-    struct line *line = line_at(p, l, life, category);
+    struct page_line *line = line_at(p, l, life, category);
     if (line->epoch != l->epoch) {
         line->at = line->now;
         line->at_n = line->now_n;
@@ -376,41 +376,41 @@ static inline void change(struct gs_page_serieses *p, const struct gs_lifetime *
     line->now_n += sign;
     if (!line->queued) {
         line->queued = true;
-        *GS_PUSH(l->queue, l->queue_n, l->queue_cap) = (uint32_t)(line - p->lines);
+        *ARENA_PUSH(l->queue, l->queue_n, l->queue_cap) = (uint32_t)(line - p->lines);
     }
     total_is(l, series->live_bytes, ns, sign > 0);
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void series_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     change(self, life, series, 1);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void series_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     change(self, life, series, -1);
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void series_on_process_start(void *self, uint32_t process)
 {
-    struct gs_page_serieses *p = self;
-    gs_page_kinds_process(p->kinds, process);
+    struct page_series *p = self;
+    page_kinds_process(p->kinds, process);
 }
 
 /* A bucket of that moment alone. */
-static void moment(struct gs_page_serieses *p, struct level *l, int64_t ns)
+static void moment(struct page_series *p, struct page_level *l, int64_t ns)
 {
     close_bucket(p, l);
     total_is(l, l->total, ns, false);
     close_bucket(p, l);
 }
 
-static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+static void series_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
-    struct gs_page_serieses *p = self;
+    struct page_series *p = self;
     (void)index;
     for (size_t i = 0; oom->fatal && i < p->levels_n; i++) {
-        struct level *l = &p->levels[i];
+        struct page_level *l = &p->levels[i];
         if (l->process == oom->process && (l->device == oom->device || l->device < 0) && l->seen &&
             l->buckets_n < 2 * l->buckets_room) {
             moment(p, l, oom->time_ns);
@@ -418,9 +418,9 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
     }
 }
 
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void series_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
-    struct gs_page_serieses *p = self;
+    struct page_series *p = self;
     for (size_t i = 0; i < p->levels_n; i++) {
         if (p->levels[i].process == process && p->levels[i].seen) {
             moment(p, &p->levels[i], end_ns);
@@ -428,19 +428,19 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
     }
 }
 
-bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report, struct gs_page_kinds *kinds,
-                           const struct gs_observer *also, char *error, size_t error_size)
+bool page_series_replay(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
+                        const struct run_observer *also, char *error, size_t error_size)
 {
-    struct gs_observer observers[] = {{.self = p,
-                                       .process_start = on_process_start,
-                                       .alloc = on_alloc,
-                                       .free = on_free,
-                                       .oom = on_oom,
-                                       .process_end = on_process_end},
-                                      *also};
+    struct run_observer observers[] = {{.self = p,
+                                        .process_start = series_on_process_start,
+                                        .alloc = series_on_alloc,
+                                        .free = series_on_free,
+                                        .oom = series_on_oom,
+                                        .process_end = series_on_process_end},
+                                       *also};
     p->report = report;
     p->kinds = kinds;
     list_levels(p);
     choose_lines(p);
-    return gs_run_replay(p->run, observers, 2, error, error_size);
+    return run_replay(p->run, observers, 2, error, error_size);
 }

@@ -14,16 +14,16 @@
 #include "analyzer/page/page_kinds.h"
 #include "analyzer/page/page_stacks.h"
 
-struct gs_page_serieses;
-struct gs_page_serieses *gs_page_serieses_new(struct gs_run *run);
-void gs_page_serieses_free(struct gs_page_serieses *p);
+struct page_series;
+struct page_series *page_series_new(struct run *run);
+void page_series_free(struct page_series *p);
 /* For the report's pass. */
-struct gs_observer gs_page_serieses_watch(struct gs_page_serieses *p);
+struct run_observer page_series_observer(struct page_series *p);
 /* The pass of its own, once the report is there; `also` looks on. */
-bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report, struct gs_page_kinds *kinds,
-                           const struct gs_observer *also, char *error, size_t error_size);
+bool page_series_replay(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
+                        const struct run_observer *also, char *error, size_t error_size);
 
-struct gs_page_resolution { /* what was done to make it fit */
+struct page_resolution {    /* what was done to make it fit */
     uint64_t events;        /* allocations and frees */
     size_t series, buckets; /* buckets: of the series with most */
     bool all;               /* each event has its own bucket, in all of them */
@@ -31,7 +31,7 @@ struct gs_page_resolution { /* what was done to make it fit */
     int64_t merged_bytes;   /* what one of the latter held at most */
 };
 /* Member "series". */
-void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *stacks, struct gs_page_writer *w,
-                          struct gs_page_resolution *r);
+void page_series_put(struct page_series *p, struct page_stacks *stacks, struct page_writer *w,
+                     struct page_resolution *r);
 
 #endif

@@ -18,8 +18,8 @@ enum {
     FOCUS_MOST = 9,    /* moments of one series that are looked at more closely */
 };
 
-struct line {               /* a call path's blocks of one category, or all those that have no line */
-    uint32_t stack, series; /* stack GS_NONE of a merged one */
+struct page_line {          /* a call path's blocks of one category, or all those that have no line */
+    uint32_t stack, series; /* stack RUN_NONE of a merged one */
     uint8_t category;
     bool merged, queued;
     uint32_t paths;             /* merged: how many */
@@ -30,21 +30,21 @@ struct line {               /* a call path's blocks of one category, or all thos
     uint64_t epoch;             /* `at` is that of this highest moment; else nothing changed since it */
 };
 
-struct change {
+struct page_change {
     uint32_t line;
     int64_t bytes, blocks;
 };
 
-struct bucket {
+struct page_bucket {
     int64_t start_ns, high_ns, high, low;
     size_t changes; /* the first */
 };
 
-struct level { /* a series */
+struct page_level { /* a series */
     uint32_t process;
     int device;
-    enum gs_series_layer layer;
-    const struct gs_peak *peak;
+    enum run_series_layer layer;
+    const struct result_peak *peak;
     uint64_t events, seen;
     size_t buckets_room, lines_room;
     /* where buckets are cut: at times, and after so many events */
@@ -54,29 +54,29 @@ struct level { /* a series */
     /* the bucket */
     bool open;
     uint64_t epoch;
-    struct bucket now;
+    struct page_bucket now;
     int64_t total, last_ns;
     uint32_t *queue; /* lines that may differ from the bucket before */
     size_t queue_n, queue_cap;
-    struct bucket *buckets;
+    struct page_bucket *buckets;
     size_t buckets_n, buckets_cap;
-    struct change *changes;
+    struct page_change *changes;
     size_t changes_n, changes_cap;
-    uint32_t merged[GS_CATEGORIES_N]; /* lines */
+    uint32_t merged[RESULT_CATEGORIES_N]; /* lines */
 };
 
-struct gs_page_serieses {
-    struct gs_run *run;
-    const struct gs_report *report;
-    struct gs_page_kinds *kinds;
+struct page_series {
+    struct run *run;
+    const struct result_report *report;
+    struct page_kinds *kinds;
     int64_t *most; /* by location, in the first pass */
     size_t most_cap;
-    struct gs_map worth; /* series and stack → 1: it has a line */
-    struct level *levels;
+    struct map worth; /* series and stack → 1: it has a line */
+    struct page_level *levels;
     size_t levels_n;
     uint32_t *level_of; /* by the run's series */
     size_t level_of_cap;
-    struct line *lines;
+    struct page_line *lines;
     size_t lines_n, lines_cap;
     uint32_t *line_of; /* by location and category; from 1 on */
     size_t line_of_n;

@@ -21,12 +21,12 @@ struct written { /* a line as it is written */
 };
 
 struct putting { /* one series */
-    struct gs_page_serieses *p;
-    struct level *l;
+    struct page_series *p;
+    struct page_level *l;
     struct written *lines;
     size_t lines_n, lines_cap;
-    struct gs_map number_of;             /* stack and category → number */
-    uint32_t merged_as[GS_CATEGORIES_N]; /* numbers, from 1 on */
+    struct map number_of;                    /* stack and category → number */
+    uint32_t merged_as[RESULT_CATEGORIES_N]; /* numbers, from 1 on */
     struct exact *exact;
     size_t exact_n, exact_cap, exact_room;
     uint64_t unit;
@@ -51,7 +51,7 @@ static unsigned digits(int64_t value)
 
 static void find_unit(struct putting *t)
 {
-    const struct level *l = t->l;
+    const struct page_level *l = t->l;
     t->unit = 0;
     for (size_t i = 0; i < l->buckets_n; i++) {
         t->unit = common(t->unit, l->buckets[i].high);
@@ -71,24 +71,24 @@ static void weigh(struct putting *t)
 {
     find_unit(t);
     for (size_t i = 0; i < t->l->changes_n; i++) {
-        const struct change *c = &t->l->changes[i];
+        const struct page_change *c = &t->l->changes[i];
         t->p->lines[c->line].put += 1 + digits(c->bytes / (int64_t)t->unit) + digits(c->blocks);
     }
 }
 
 /* --- lines -------------------------------------------------------------------------------------- */
 
-static uint32_t number_new(struct putting *t, uint32_t stack, unsigned category, bool merged)
+static uint32_t add_line_index(struct putting *t, uint32_t stack, unsigned category, bool merged)
 {
-    *GS_PUSH(t->lines, t->lines_n, t->lines_cap) =
+    *ARENA_PUSH(t->lines, t->lines_n, t->lines_cap) =
         (struct written){.stack = stack, .category = (uint8_t)category, .merged = merged};
     return (uint32_t)t->lines_n - 1;
 }
 
-static uint32_t merged_number(struct putting *t, unsigned category, uint64_t paths)
+static uint32_t merged_index(struct putting *t, unsigned category, uint64_t paths)
 {
     if (!t->merged_as[category]) {
-        t->merged_as[category] = number_new(t, GS_NONE, category, true) + 1;
+        t->merged_as[category] = add_line_index(t, RUN_NONE, category, true) + 1;
     }
     t->lines[t->merged_as[category] - 1].paths += paths;
     return t->merged_as[category] - 1;
@@ -101,21 +101,21 @@ static uint64_t line_key(uint32_t stack, unsigned category)
 }
 
 /* The heaviest first, as many as there is room for; `order` are the lines of the series. */
-static void number_lines(struct putting *t, const uint32_t *order, size_t n, size_t room, struct gs_page_resolution *r)
+static void number_lines(struct putting *t, const uint32_t *order, size_t n, size_t room, struct page_resolution *r)
 {
-    struct gs_page_serieses *p = t->p;
+    struct page_series *p = t->p;
     uint64_t put = 0;
     for (size_t i = 0; i < n; i++) {
-        struct line *line = &p->lines[order[i]];
+        struct page_line *line = &p->lines[order[i]];
         put += line->put;
         if (line->merged) {
-            line->number = merged_number(t, line->category, line->paths);
+            line->number = merged_index(t, line->category, line->paths);
             r->merged += line->paths;
         } else if (put <= room) {
-            line->number = number_new(t, line->stack, line->category, false);
-            *gs_map_at(&t->number_of, line_key(line->stack, line->category)) = line->number;
+            line->number = add_line_index(t, line->stack, line->category, false);
+            *map_at(&t->number_of, line_key(line->stack, line->category)) = line->number;
         } else {
-            line->number = merged_number(t, line->category, 1);
+            line->number = merged_index(t, line->category, 1);
             r->merged++;
             r->merged_bytes = line->most > r->merged_bytes ? line->most : r->merged_bytes;
         }
@@ -139,13 +139,13 @@ static int number_order(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-static void exact_add(struct putting *t, struct gs_map *of, uint32_t stack, unsigned category, int64_t bytes,
+static void exact_add(struct putting *t, struct map *of, uint32_t stack, unsigned category, int64_t bytes,
                       int64_t blocks)
 {
-    uint32_t *at = gs_map_at(of, line_key(stack, category));
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(of, line_key(stack, category));
+    if (*at == MAP_NEW) {
         *at = (uint32_t)t->exact_n;
-        *GS_PUSH(t->exact, t->exact_n, t->exact_cap) = (struct exact){.stack = stack, .category = (uint8_t)category};
+        *ARENA_PUSH(t->exact, t->exact_n, t->exact_cap) = (struct exact){.stack = stack, .category = (uint8_t)category};
     }
     t->exact[*at].bytes += bytes;
     t->exact[*at].blocks += blocks;
@@ -159,10 +159,10 @@ static void number_exact(struct putting *t)
     }
     for (size_t i = 0; i < t->exact_n; i++) {
         struct exact *e = &t->exact[i];
-        uint32_t known = gs_map_get(&t->number_of, line_key(e->stack, e->category));
-        e->number = known != GS_MAP_NEW ? known
-                    : i < t->exact_room ? number_new(t, e->stack, e->category, false)
-                                        : merged_number(t, e->category, 1);
+        uint32_t known = map_get(&t->number_of, line_key(e->stack, e->category));
+        e->number = known != MAP_NEW    ? known
+                    : i < t->exact_room ? add_line_index(t, e->stack, e->category, false)
+                                        : merged_index(t, e->category, 1);
     }
     if (t->exact_n > 1) {
         qsort(t->exact, t->exact_n, sizeof *t->exact, number_order);
@@ -181,22 +181,22 @@ static void number_exact(struct putting *t)
 /* As the report has it, by stack and category. False: it does not sum to the peak. */
 static bool list_exact(struct putting *t)
 {
-    const struct gs_peak *peak = t->l->peak;
-    const struct gs_by_category *by = &peak->by_category;
-    struct gs_map of = {0};
+    const struct result_peak *peak = t->l->peak;
+    const struct result_by_category *by = &peak->by_category;
+    struct map of = {0};
     int64_t sum = 0, blocks = 0;
     for (size_t i = 0; i < by->lines_n; i++) {
-        const struct gs_category_line *line = &by->lines[i];
+        const struct result_category_line *line = &by->lines[i];
         exact_add(t, &of, line->stack, line->category, line->bytes, (int64_t)line->count);
-        sum = gs_add(sum, line->bytes);
+        sum = arena_add_capped(sum, line->bytes);
         blocks += (int64_t)line->count;
     }
     bool ok = by->lines_n && sum <= peak->bytes;
     if (ok && sum < peak->bytes) {
         int64_t more = (int64_t)peak->count - blocks;
-        exact_add(t, &of, GS_NONE, GS_CATEGORY_UNKNOWN, peak->bytes - sum, more > 0 ? more : 0);
+        exact_add(t, &of, RUN_NONE, RESULT_CATEGORY_UNKNOWN, peak->bytes - sum, more > 0 ? more : 0);
     }
-    gs_map_free(&of);
+    map_free(&of);
     if (ok) {
         number_exact(t);
     } else {
@@ -205,10 +205,10 @@ static bool list_exact(struct putting *t)
     return ok;
 }
 
-static int64_t peak_bucket(const struct level *l)
+static int64_t peak_bucket(const struct page_level *l)
 {
     for (size_t i = l->buckets_n; i > 0; i--) {
-        const struct bucket *b = &l->buckets[i - 1];
+        const struct page_bucket *b = &l->buckets[i - 1];
         if (b->high_ns == l->peak->time_ns && b->high == l->peak->bytes) {
             return (int64_t)i - 1;
         }
@@ -220,11 +220,11 @@ static int64_t peak_bucket(const struct level *l)
 
 static int change_order(const void *a, const void *b)
 {
-    const struct change *x = a, *y = b;
+    const struct page_change *x = a, *y = b;
     return (x->line > y->line) - (x->line < y->line);
 }
 
-static void put_bucket(const struct putting *t, struct change *c, size_t n, struct gs_column *out)
+static void put_bucket(const struct putting *t, struct page_change *c, size_t n, struct page_column *out)
 {
     size_t kept = 0;
     uint32_t last = 0;
@@ -244,48 +244,48 @@ static void put_bucket(const struct putting *t, struct change *c, size_t n, stru
         }
     }
     kept -= kept && !c[kept - 1].bytes && !c[kept - 1].blocks;
-    gs_column_add(out, (int64_t)kept);
+    page_column_add(out, (int64_t)kept);
     for (size_t i = 0; i < kept; i++) {
-        gs_column_add(out, (int64_t)c[i].line - last);
-        gs_column_add(out, c[i].bytes / (int64_t)t->unit);
-        gs_column_add(out, c[i].blocks);
+        page_column_add(out, (int64_t)c[i].line - last);
+        page_column_add(out, c[i].bytes / (int64_t)t->unit);
+        page_column_add(out, c[i].blocks);
         last = c[i].line;
     }
 }
 
-static void put_changes(struct putting *t, struct gs_page_writer *w)
+static void put_changes(struct putting *t, struct page_writer *w)
 {
-    struct level *l = t->l;
-    struct gs_column changes = {0}, exact = {0};
+    struct page_level *l = t->l;
+    struct page_column changes = {0}, exact = {0};
     for (size_t i = 0; i < l->buckets_n; i++) {
         size_t end = i + 1 < l->buckets_n ? l->buckets[i + 1].changes : l->changes_n;
         put_bucket(t, l->changes + l->buckets[i].changes, end - l->buckets[i].changes, &changes);
     }
-    gs_put_column(w, "changes", &changes);
+    page_put_column(w, "changes", &changes);
     if (!t->exact_n) {
         return;
     }
     uint32_t last = 0;
     for (size_t i = 0; i < t->exact_n; i++) {
-        gs_column_add(&exact, (int64_t)t->exact[i].number - last);
-        gs_column_add(&exact, t->exact[i].bytes / (int64_t)t->unit);
-        gs_column_add(&exact, t->exact[i].blocks);
+        page_column_add(&exact, (int64_t)t->exact[i].number - last);
+        page_column_add(&exact, t->exact[i].bytes / (int64_t)t->unit);
+        page_column_add(&exact, t->exact[i].blocks);
         last = t->exact[i].number;
     }
-    gs_put_column(w, "exact", &exact);
+    page_put_column(w, "exact", &exact);
 }
 
 /* --- a series ----------------------------------------------------------------------------------- */
 
-static void put_label(const struct gs_report *r, const struct level *l, struct gs_page_writer *w)
+static void put_label(const struct result_report *r, const struct page_level *l, struct page_writer *w)
 {
-    static const char *const words[GS_SERIES_LAYERS] = {
-        [GS_SERIES_DEVICE] = "CUDA allocations",     [GS_SERIES_TENSOR] = "tensors",
-        [GS_SERIES_PINNED] = "pinned host memory",   [GS_SERIES_HOST] = "host memory",
-        [GS_SERIES_SHARED] = "shared device memory", [GS_SERIES_GRAPH] = "graphs"};
-    const struct gs_process *p = &r->processes[l->process];
+    static const char *const words[RUN_SERIES_LAYERS] = {
+        [RUN_SERIES_DEVICE] = "CUDA allocations",     [RUN_SERIES_TENSOR] = "tensors",
+        [RUN_SERIES_PINNED] = "pinned host memory",   [RUN_SERIES_HOST] = "host memory",
+        [RUN_SERIES_SHARED] = "shared device memory", [RUN_SERIES_GRAPH] = "graphs"};
+    const struct run_process *p = &r->processes[l->process];
     char who[48] = "", device[24] = "", text[160];
-    if (r->processes_n > 1 && p->rank != GS_UNKNOWN) {
+    if (r->processes_n > 1 && p->rank != RUN_UNKNOWN) {
         snprintf(who, sizeof who, "rank %lld, ", (long long)p->rank);
     } else if (r->processes_n > 1) {
         snprintf(who, sizeof who, "process %u, ", p->pid);
@@ -294,47 +294,47 @@ static void put_label(const struct gs_report *r, const struct level *l, struct g
         snprintf(device, sizeof device, "GPU %d, ", l->device);
     }
     snprintf(text, sizeof text, "%s%s%s", who, device, words[l->layer]);
-    gs_put_int(w, "process", l->process);
-    gs_put_int(w, "pid", p->pid);
-    gs_put_int(w, "rank", p->rank);
-    gs_put_int(w, "device", l->device);
-    gs_put_text(w, "layer", gs_series_word(l->layer));
-    gs_put_text(w, "label", text);
+    page_put_int(w, "process", l->process);
+    page_put_int(w, "pid", p->pid);
+    page_put_int(w, "rank", p->rank);
+    page_put_int(w, "device", l->device);
+    page_put_text(w, "layer", result_series_word(l->layer));
+    page_put_text(w, "label", text);
 }
 
-static void put_buckets(const struct putting *t, struct gs_page_writer *w)
+static void put_buckets(const struct putting *t, struct page_writer *w)
 {
-    const struct level *l = t->l;
-    struct gs_column start = {0}, time = {0}, high = {0}, low = {0};
+    const struct page_level *l = t->l;
+    struct page_column start = {0}, time = {0}, high = {0}, low = {0};
     int64_t unit = (int64_t)t->unit;
     for (size_t i = 0; i < l->buckets_n; i++) {
-        const struct bucket *b = &l->buckets[i];
-        gs_column_step(&start, b->start_ns);
-        gs_column_step(&time, b->high_ns);
-        gs_column_step(&high, b->high / unit);
-        gs_column_add(&low, (b->high - b->low) / unit);
+        const struct page_bucket *b = &l->buckets[i];
+        page_column_step(&start, b->start_ns);
+        page_column_step(&time, b->high_ns);
+        page_column_step(&high, b->high / unit);
+        page_column_add(&low, (b->high - b->low) / unit);
     }
-    gs_put_column(w, "start", &start);
-    gs_put_column(w, "time", &time);
-    gs_put_column(w, "high", &high);
-    gs_put_column(w, "low", &low);
+    page_put_column(w, "start", &start);
+    page_put_column(w, "time", &time);
+    page_put_column(w, "high", &high);
+    page_put_column(w, "low", &low);
 }
 
-static void put_lines(const struct putting *t, struct gs_page_stacks *stacks, struct gs_page_writer *w)
+static void put_lines(const struct putting *t, struct page_stacks *stacks, struct page_writer *w)
 {
-    struct gs_column stack = {0}, category = {0}, merged = {0};
+    struct page_column stack = {0}, category = {0}, merged = {0};
     for (size_t i = 0; i < t->lines_n; i++) {
-        gs_column_add(&stack, gs_page_stack(stacks, t->lines[i].stack));
-        gs_column_add(&category, t->lines[i].category);
-        gs_column_add(&merged, (int64_t)t->lines[i].paths);
+        page_column_add(&stack, page_stack(stacks, t->lines[i].stack));
+        page_column_add(&category, t->lines[i].category);
+        page_column_add(&merged, (int64_t)t->lines[i].paths);
     }
-    gs_put_column(w, "stack", &stack);
-    gs_put_column(w, "category", &category);
-    gs_put_column(w, "merged", &merged);
+    page_put_column(w, "stack", &stack);
+    page_put_column(w, "category", &category);
+    page_put_column(w, "merged", &merged);
 }
 
-static void put_series(struct gs_page_serieses *p, struct level *l, const uint32_t *order, size_t n, size_t room,
-                       struct gs_page_stacks *stacks, struct gs_page_writer *w, struct gs_page_resolution *r)
+static void put_series(struct page_series *p, struct page_level *l, const uint32_t *order, size_t n, size_t room,
+                       struct page_stacks *stacks, struct page_writer *w, struct page_resolution *r)
 {
     struct putting t = {.p = p, .l = l, .exact_room = EXACT / p->levels_n};
     int64_t peak = peak_bucket(l);
@@ -345,39 +345,39 @@ static void put_series(struct gs_page_serieses *p, struct level *l, const uint32
         list_exact(&t);
     }
     find_unit(&t);
-    gs_put_open(w, NULL, '{');
+    page_put_open(w, NULL, '{');
     put_label(p->report, l, w);
-    gs_put_int(w, "unit", (int64_t)t.unit);
-    gs_put_int(w, "peak", peak);
+    page_put_int(w, "unit", (int64_t)t.unit);
+    page_put_int(w, "peak", peak);
     put_buckets(&t, w);
     put_lines(&t, stacks, w);
     put_changes(&t, w);
-    gs_put_close(w, '}');
+    page_put_close(w, '}');
     r->events += l->seen;
     r->buckets = l->buckets_n > r->buckets ? l->buckets_n : r->buckets;
     r->all = r->all && l->every == 1;
     free(t.lines);
     free(t.exact);
-    gs_map_free(&t.number_of);
+    map_free(&t.number_of);
 }
 
 /* By series, the heaviest first. */
 static int line_order(const void *a, const void *b, void *lines)
 {
     uint32_t m = *(const uint32_t *)a, n = *(const uint32_t *)b;
-    const struct line *x = &((struct line *)lines)[m], *y = &((struct line *)lines)[n];
+    const struct page_line *x = &((struct page_line *)lines)[m], *y = &((struct page_line *)lines)[n];
     return x->series != y->series ? (x->series < y->series ? -1 : 1)
            : x->most != y->most   ? (x->most > y->most ? -1 : 1)
                                   : (m > n) - (m < n);
 }
 
-void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *stacks, struct gs_page_writer *w,
-                          struct gs_page_resolution *r)
+void page_series_put(struct page_series *p, struct page_stacks *stacks, struct page_writer *w,
+                     struct page_resolution *r)
 {
-    uint32_t *order = gs_realloc(NULL, p->lines_n + 1, sizeof *order);
-    size_t buckets = 0, at = 0, left = w->bytes < GS_PAGE_BYTES ? GS_PAGE_BYTES - w->bytes : 0;
+    uint32_t *order = arena_realloc(NULL, p->lines_n + 1, sizeof *order);
+    size_t buckets = 0, at = 0, left = w->bytes < PAGE_BYTES ? PAGE_BYTES - w->bytes : 0;
     size_t put = left / 2 < PUT ? left / 2 : PUT;
-    *r = (struct gs_page_resolution){.series = p->levels_n, .all = true, .merged_bytes = p->unshown_most};
+    *r = (struct page_resolution){.series = p->levels_n, .all = true, .merged_bytes = p->unshown_most};
     for (size_t i = 0; i < p->lines_n; i++) {
         order[i] = (uint32_t)i;
     }
@@ -387,7 +387,7 @@ void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *sta
     for (size_t i = 0; i < p->levels_n; i++) {
         buckets += p->levels[i].buckets_n;
     }
-    gs_put_open(w, "series", '[');
+    page_put_open(w, "series", '[');
     for (size_t i = 0; i < p->levels_n; i++) {
         size_t first = at;
         while (at < p->lines_n && p->lines[order[at]].series == i) {
@@ -398,6 +398,6 @@ void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *sta
             put_series(p, &p->levels[i], order + first, at - first, room, stacks, w, r);
         }
     }
-    gs_put_close(w, ']');
+    page_put_close(w, ']');
     free(order);
 }

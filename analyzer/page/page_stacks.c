@@ -13,24 +13,24 @@ enum {
     TEXT_LEAST = 4,
 };
 
-void gs_page_stacks_start(struct gs_page_stacks *s, struct gs_run *run)
+void page_stacks_start(struct page_stacks *s, struct run *run)
 {
-    *s = (struct gs_page_stacks){.run = run};
-    gs_site_helpers(run, &s->helpers);
+    *s = (struct page_stacks){.run = run};
+    site_helpers(run, &s->helpers);
 }
 
-void gs_page_stacks_free(struct gs_page_stacks *s)
+void page_stacks_free(struct page_stacks *s)
 {
-    struct gs_column *columns[] = {&s->native, &s->function, &s->file, &s->line, &s->module, &s->parent, &s->frame};
+    struct page_column *columns[] = {&s->native, &s->function, &s->file, &s->line, &s->module, &s->parent, &s->frame};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        gs_column_free(columns[i]);
+        page_column_free(columns[i]);
     }
-    gs_map_free(&s->helpers);
-    gs_map_free(&s->string_of);
-    gs_map_free(&s->frame_of);
-    gs_map_free(&s->stack_of);
-    gs_map_free(&s->site_of);
-    gs_arena_free(&s->arena);
+    map_free(&s->helpers);
+    map_free(&s->string_of);
+    map_free(&s->frame_of);
+    map_free(&s->stack_of);
+    map_free(&s->site_of);
+    arena_free(&s->arena);
     free(s->strings);
     free(s->sited);
 }
@@ -43,21 +43,21 @@ static uint64_t text_key(const char *text)
     for (size_t n = strlen(text); n; n -= n < 8 ? n : 8, text += 8) {
         uint64_t part = 0;
         memcpy(&part, text, n < 8 ? n : 8);
-        key = gs_hash64(key ^ part);
+        key = map_hash(key ^ part);
     }
     return key;
 }
 
-uint32_t gs_page_string(struct gs_page_stacks *s, const char *text)
+uint32_t page_string(struct page_stacks *s, const char *text)
 {
     if (!text) {
         return 0;
     }
     for (uint64_t key = text_key(text);; key++) { /* another text may have the key */
-        uint32_t *at = gs_map_at(&s->string_of, key);
-        if (*at == GS_MAP_NEW) {
-            s->texts += strnlen(text, GS_PAGE_TEXT_LESS);
-            *GS_PUSH(s->strings, s->strings_n, s->strings_cap) = gs_arena_printf(&s->arena, "%s", text);
+        uint32_t *at = map_at(&s->string_of, key);
+        if (*at == MAP_NEW) {
+            s->texts += strnlen(text, PAGE_TEXT_LESS);
+            *ARENA_PUSH(s->strings, s->strings_n, s->strings_cap) = arena_printf(&s->arena, "%s", text);
             return *at = (uint32_t)s->strings_n;
         }
         if (strcmp(s->strings[*at - 1], text) == 0) {
@@ -68,83 +68,83 @@ uint32_t gs_page_string(struct gs_page_stacks *s, const char *text)
 
 /* --- stacks ------------------------------------------------------------------------------------- */
 
-static uint32_t frame_number(struct gs_page_stacks *s, const struct gs_frame *f)
+static uint32_t frame_index(struct page_stacks *s, const struct run_frame *f)
 {
-    uint32_t *at = gs_map_at(&s->frame_of, (uintptr_t)f);
-    if (*at != GS_MAP_NEW) {
+    uint32_t *at = map_at(&s->frame_of, (uintptr_t)f);
+    if (*at != MAP_NEW) {
         return *at;
     }
     *at = s->frames_n;
-    gs_column_add(&s->native, f->kind == GS_FRAME_NATIVE);
-    gs_column_add(&s->function, gs_page_string(s, f->function));
-    gs_column_add(&s->file, gs_page_string(s, f->file));
-    gs_column_add(&s->line, f->line);
-    gs_column_add(&s->module, gs_page_string(s, f->module));
+    page_column_add(&s->native, f->kind == GS_FRAME_NATIVE);
+    page_column_add(&s->function, page_string(s, f->function));
+    page_column_add(&s->file, page_string(s, f->file));
+    page_column_add(&s->line, f->line);
+    page_column_add(&s->module, page_string(s, f->module));
     return s->frames_n++;
 }
 
-static bool is_full(const struct gs_page_stacks *s)
+static bool is_full(const struct page_stacks *s)
 {
     size_t columns = s->native.n + s->function.n + s->file.n + s->line.n + s->module.n + s->parent.n + s->frame.n;
     return s->stacks_n >= STACKS || columns >= COLUMNS || s->texts >= TEXTS;
 }
 
 /* What has no number yet of the way to the root is added, root first. */
-static uint32_t stack_number(struct gs_page_stacks *s, uint32_t stack)
+static uint32_t stack_index(struct page_stacks *s, uint32_t stack)
 {
-    uint32_t way[GS_DEPTH_MAX], parent = GS_NONE;
-    size_t n = 0, most = is_full(s) ? 1 : GS_DEPTH_MAX;
-    for (; stack != GS_NONE && n < most; stack = gs_stack_parent(s->run, stack)) {
-        uint32_t known = gs_map_get(&s->stack_of, stack);
-        if (known != GS_MAP_NEW) {
+    uint32_t way[RUN_DEPTH_MAX], parent = RUN_NONE;
+    size_t n = 0, most = is_full(s) ? 1 : RUN_DEPTH_MAX;
+    for (; stack != RUN_NONE && n < most; stack = run_stack_parent(s->run, stack)) {
+        uint32_t known = map_get(&s->stack_of, stack);
+        if (known != MAP_NEW) {
             parent = known;
             break;
         }
         way[n++] = stack;
     }
-    s->innermost += stack != GS_NONE && n == 1 && most == 1;
+    s->innermost += stack != RUN_NONE && n == 1 && most == 1;
     while (n) {
         size_t places;
-        const struct gs_frame *f = gs_frame_places(s->run, way[--n], &places);
+        const struct run_frame *f = run_frame_places(s->run, way[--n], &places);
         while (places--) { /* what was inlined there, outermost first */
-            uint32_t frame = frame_number(s, &f[places]);
-            gs_column_add(&s->parent, parent == GS_NONE ? 0 : (int64_t)s->stacks_n - parent);
-            gs_column_add(&s->frame, frame);
+            uint32_t frame = frame_index(s, &f[places]);
+            page_column_add(&s->parent, parent == RUN_NONE ? 0 : (int64_t)s->stacks_n - parent);
+            page_column_add(&s->frame, frame);
             parent = s->stacks_n++;
         }
-        *gs_map_at(&s->stack_of, way[n]) = parent;
+        *map_at(&s->stack_of, way[n]) = parent;
     }
     return parent;
 }
 
-uint32_t gs_page_site(struct gs_page_stacks *s, uint32_t stack)
+uint32_t page_site(struct page_stacks *s, uint32_t stack)
 {
-    uint32_t *at = gs_map_at(&s->site_of, stack);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&s->site_of, stack);
+    if (*at == MAP_NEW) {
         char text[1024];
-        struct gs_site site = gs_site_of(s->run, stack, &s->helpers);
-        uint32_t number = gs_page_string(s, gs_site_text(&site, text, sizeof text));
-        *(at = gs_map_at(&s->site_of, stack)) = number;
+        struct result_site site = site_of(s->run, stack, &s->helpers);
+        uint32_t number = page_string(s, site_text(&site, text, sizeof text));
+        *(at = map_at(&s->site_of, stack)) = number;
     }
     return *at;
 }
 
-int64_t gs_page_stack(struct gs_page_stacks *s, uint32_t stack)
+int64_t page_stack(struct page_stacks *s, uint32_t stack)
 {
-    if (stack == GS_NONE) {
+    if (stack == RUN_NONE) {
         return -1;
     }
     uint32_t whole = stack;
-    if (s->stacks_n >= NATIVE_STACKS && gs_map_get(&s->stack_of, stack) == GS_MAP_NEW) {
-        uint32_t python = gs_stack_python(s->run, stack);
-        s->shortened += python != GS_NONE && python != stack;
-        stack = python != GS_NONE ? python : stack;
+    if (s->stacks_n >= NATIVE_STACKS && map_get(&s->stack_of, stack) == MAP_NEW) {
+        uint32_t python = run_stack_python(s->run, stack);
+        s->shortened += python != RUN_NONE && python != stack;
+        stack = python != RUN_NONE ? python : stack;
     }
-    uint32_t number = stack_number(s, stack), site = gs_page_site(s, whole);
+    uint32_t number = stack_index(s, stack), site = page_site(s, whole);
     size_t before = s->sited_cap;
     if (number >= s->sited_cap) {
         s->sited_cap = number * 2 + 64;
-        s->sited = gs_realloc(s->sited, s->sited_cap, sizeof *s->sited);
+        s->sited = arena_realloc(s->sited, s->sited_cap, sizeof *s->sited);
         memset(s->sited + before, 0, (s->sited_cap - before) * sizeof *s->sited);
     }
     s->sited[number] = site;
@@ -152,14 +152,14 @@ int64_t gs_page_stack(struct gs_page_stacks *s, uint32_t stack)
 }
 
 /* As long as the page has room for. */
-static void fit_texts(const struct gs_page_stacks *s, struct gs_page_writer *w)
+static void fit_texts(const struct page_stacks *s, struct page_writer *w)
 {
     enum { AROUND = 6 }; /* quotes, a comma, an ellipsis */
-    size_t left = w->bytes + AFTERWARDS < GS_PAGE_BYTES ? GS_PAGE_BYTES - AFTERWARDS - w->bytes : 0;
-    size_t most = gs_page_text_most(w), all = left + 1;
-    size_t *bytes = gs_realloc(NULL, s->strings_n + 1, sizeof *bytes);
+    size_t left = w->bytes + AFTERWARDS < PAGE_BYTES ? PAGE_BYTES - AFTERWARDS - w->bytes : 0;
+    size_t most = page_text_most(w), all = left + 1;
+    size_t *bytes = arena_realloc(NULL, s->strings_n + 1, sizeof *bytes);
     for (size_t i = 0; i < s->strings_n; i++) {
-        bytes[i] = gs_page_text_bytes(s->strings[i]);
+        bytes[i] = page_text_bytes(s->strings[i]);
     }
     for (; all > left && most >= TEXT_LEAST; most /= 2) {
         all = 0;
@@ -171,32 +171,32 @@ static void fit_texts(const struct gs_page_stacks *s, struct gs_page_writer *w)
     free(bytes);
 }
 
-void gs_page_stacks_put(struct gs_page_stacks *s, struct gs_page_writer *w)
+void page_stacks_put(struct page_stacks *s, struct page_writer *w)
 {
-    struct gs_column sited = {0}, site = {0};
+    struct page_column sited = {0}, site = {0};
     for (size_t i = 0; i < s->sited_cap; i++) {
         if (s->sited[i]) {
-            gs_column_step(&sited, (int64_t)i);
-            gs_column_add(&site, s->sited[i]);
+            page_column_step(&sited, (int64_t)i);
+            page_column_add(&site, s->sited[i]);
         }
     }
-    gs_put_open(w, "frames", '{');
-    gs_put_column(w, "native", &s->native);
-    gs_put_column(w, "function", &s->function);
-    gs_put_column(w, "file", &s->file);
-    gs_put_column(w, "line", &s->line);
-    gs_put_column(w, "module", &s->module);
-    gs_put_close(w, '}');
-    gs_put_open(w, "stacks", '{');
-    gs_put_column(w, "parent", &s->parent);
-    gs_put_column(w, "frame", &s->frame);
-    gs_put_column(w, "sited", &sited);
-    gs_put_column(w, "site", &site);
-    gs_put_close(w, '}');
+    page_put_open(w, "frames", '{');
+    page_put_column(w, "native", &s->native);
+    page_put_column(w, "function", &s->function);
+    page_put_column(w, "file", &s->file);
+    page_put_column(w, "line", &s->line);
+    page_put_column(w, "module", &s->module);
+    page_put_close(w, '}');
+    page_put_open(w, "stacks", '{');
+    page_put_column(w, "parent", &s->parent);
+    page_put_column(w, "frame", &s->frame);
+    page_put_column(w, "sited", &sited);
+    page_put_column(w, "site", &site);
+    page_put_close(w, '}');
     fit_texts(s, w);
-    gs_put_open(w, "strings", '[');
+    page_put_open(w, "strings", '[');
     for (size_t i = 0; i < s->strings_n; i++) {
-        gs_put_text(w, NULL, s->strings[i]);
+        page_put_text(w, NULL, s->strings[i]);
     }
-    gs_put_close(w, ']');
+    page_put_close(w, ']');
 }

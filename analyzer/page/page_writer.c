@@ -7,7 +7,7 @@
 
 /* --- columns ------------------------------------------------------------------------------------ */
 
-void gs_column_add(struct gs_column *c, int64_t value)
+void page_column_add(struct page_column *c, int64_t value)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -15,7 +15,7 @@ void gs_column_add(struct gs_column *c, int64_t value)
     enum { MOST = 16 };
     if (c->cap - c->n < MOST) {
         c->cap = c->cap ? c->cap * 2 : 256;
-        c->text = gs_realloc(c->text, c->cap, 1);
+        c->text = arena_realloc(c->text, c->cap, 1);
     }
     /* the sign takes the first digit's lowest bit */
     unsigned digit = (unsigned)(size & 15) << 1 | sign;
@@ -28,21 +28,21 @@ void gs_column_add(struct gs_column *c, int64_t value)
     c->text[c->n++] = digits[digit];
 }
 
-void gs_column_step(struct gs_column *c, int64_t value)
+void page_column_step(struct page_column *c, int64_t value)
 {
-    gs_column_add(c, (int64_t)((uint64_t)value - (uint64_t)c->last));
+    page_column_add(c, (int64_t)((uint64_t)value - (uint64_t)c->last));
     c->last = value;
 }
 
-void gs_column_free(struct gs_column *c)
+void page_column_free(struct page_column *c)
 {
     free(c->text);
-    *c = (struct gs_column){0};
+    *c = (struct page_column){0};
 }
 
 /* --- JSON --------------------------------------------------------------------------------------- */
 
-void gs_put_bytes(struct gs_page_writer *w, const char *bytes, size_t n)
+void page_put_bytes(struct page_writer *w, const char *bytes, size_t n)
 {
     if (n) {
         fwrite(bytes, 1, n, w->out);
@@ -50,39 +50,39 @@ void gs_put_bytes(struct gs_page_writer *w, const char *bytes, size_t n)
     w->bytes += n;
 }
 
-static void put(struct gs_page_writer *w, const char *text)
+static void put(struct page_writer *w, const char *text)
 {
-    gs_put_bytes(w, text, strlen(text));
+    page_put_bytes(w, text, strlen(text));
 }
 
-void gs_put_key(struct gs_page_writer *w, const char *key)
+void page_put_key(struct page_writer *w, const char *key)
 {
     if (w->follows) {
         put(w, ",");
     }
     w->follows = true;
     if (key) {
-        gs_put_string(w, key);
+        page_put_string(w, key);
         put(w, ":");
     }
 }
 
-void gs_put_open(struct gs_page_writer *w, const char *key, char bracket)
+void page_put_open(struct page_writer *w, const char *key, char bracket)
 {
-    gs_put_key(w, key);
-    gs_put_bytes(w, &bracket, 1);
+    page_put_key(w, key);
+    page_put_bytes(w, &bracket, 1);
     w->follows = false;
 }
 
-void gs_put_close(struct gs_page_writer *w, char bracket)
+void page_put_close(struct page_writer *w, char bracket)
 {
-    gs_put_bytes(w, &bracket, 1);
+    page_put_bytes(w, &bracket, 1);
     w->follows = true;
 }
 
-void gs_put_int(struct gs_page_writer *w, const char *key, int64_t value)
+void page_put_int(struct page_writer *w, const char *key, int64_t value)
 {
-    gs_put_key(w, key);
+    page_put_key(w, key);
     if (value == INT64_MIN) {
         put(w, "null");
     } else {
@@ -92,9 +92,9 @@ void gs_put_int(struct gs_page_writer *w, const char *key, int64_t value)
     }
 }
 
-void gs_put_real(struct gs_page_writer *w, const char *key, double value)
+void page_put_real(struct page_writer *w, const char *key, double value)
 {
-    gs_put_key(w, key);
+    page_put_key(w, key);
     if (isfinite(value)) {
         char text[40];
         snprintf(text, sizeof text, "%.15g", value);
@@ -104,29 +104,29 @@ void gs_put_real(struct gs_page_writer *w, const char *key, double value)
     }
 }
 
-void gs_put_bool(struct gs_page_writer *w, const char *key, bool value)
+void page_put_bool(struct page_writer *w, const char *key, bool value)
 {
-    gs_put_key(w, key);
+    page_put_key(w, key);
     put(w, value ? "true" : "false");
 }
 
-void gs_put_text(struct gs_page_writer *w, const char *key, const char *text)
+void page_put_text(struct page_writer *w, const char *key, const char *text)
 {
-    gs_put_key(w, key);
+    page_put_key(w, key);
     if (text) {
-        gs_put_string(w, text);
+        page_put_string(w, text);
     } else {
         put(w, "null");
     }
 }
 
-void gs_put_column(struct gs_page_writer *w, const char *key, struct gs_column *c)
+void page_put_column(struct page_writer *w, const char *key, struct page_column *c)
 {
-    gs_put_key(w, key);
+    page_put_key(w, key);
     put(w, "\"");
-    gs_put_bytes(w, c->text, c->n);
+    page_put_bytes(w, c->text, c->n);
     put(w, "\"");
-    gs_column_free(c);
+    page_column_free(c);
 }
 
 /* The bytes of the character at `s`, 0 where there is none: not UTF-8, a surrogate, past the last one. */
@@ -184,7 +184,7 @@ static size_t written(const unsigned char *s, size_t n, char *out)
     return copied(s, n, out);
 }
 
-size_t gs_page_text_bytes(const char *text)
+size_t page_text_bytes(const char *text)
 {
     char out[CHARACTER];
     size_t bytes = 0, n;
@@ -196,11 +196,11 @@ size_t gs_page_text_bytes(const char *text)
 }
 
 /* What is too long keeps its beginning and its end: names that begin alike stay apart. */
-void gs_put_string(struct gs_page_writer *w, const char *text)
+void page_put_string(struct page_writer *w, const char *text)
 {
-    size_t bytes = gs_page_text_bytes(text), most = gs_page_text_most(w), at = 0, kept = 1, n;
+    size_t bytes = page_text_bytes(text), most = page_text_most(w), at = 0, kept = 1, n;
     bool cut = bytes > most, left_out = false;
-    char out[GS_PAGE_TEXT + CHARACTER + 8] = "\"";
+    char out[PAGE_TEXT + CHARACTER + 8] = "\"";
     for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
         n = character(s);
         size_t size = written(s, n, out + kept);
@@ -213,13 +213,13 @@ void gs_put_string(struct gs_page_writer *w, const char *text)
         at += size;
     }
     out[kept++] = '"';
-    gs_put_bytes(w, out, kept);
+    page_put_bytes(w, out, kept);
     w->cut += cut;
     w->text_bytes += kept;
 }
 
-size_t gs_page_text_most(const struct gs_page_writer *w)
+size_t page_text_most(const struct page_writer *w)
 {
-    size_t most = w->text_bytes < GS_PAGE_TEXTS ? GS_PAGE_TEXT : GS_PAGE_TEXT_LESS;
+    size_t most = w->text_bytes < PAGE_TEXTS ? PAGE_TEXT : PAGE_TEXT_LESS;
     return w->text_most && w->text_most < most ? w->text_most : most;
 }

@@ -10,25 +10,25 @@
 #include "analyzer/base/arena.h"
 
 enum {
-    GS_PAGE_BYTES = 9500000, /* of a page, at the most */
-    GS_PAGE_TEXT = 2048,     /* longer texts are cut in the middle, with an ellipsis */
-    GS_PAGE_TEXTS = 4 << 20, /* once they are so many bytes in all … */
-    GS_PAGE_TEXT_LESS = 96,  /* … to so much */
+    PAGE_BYTES = 9500000, /* of a page, at the most */
+    PAGE_TEXT = 2048,     /* longer texts are cut in the middle, with an ellipsis */
+    PAGE_TEXTS = 4 << 20, /* once they are so many bytes in all … */
+    PAGE_TEXT_LESS = 96,  /* … to so much */
 };
 
 /* Signed numbers as text, for columns of thousands of them: five bits a character, lowest first, 32 added
  * where more follow; the number's lowest bit is its sign. */
-struct gs_column {
+struct page_column {
     char *text; /* not terminated */
     size_t n, cap;
-    int64_t last; /* of gs_column_step */
+    int64_t last; /* of page_column_step */
 };
-void gs_column_add(struct gs_column *c, int64_t value);
+void page_column_add(struct page_column *c, int64_t value);
 /* The difference to the one before. */
-void gs_column_step(struct gs_column *c, int64_t value);
-void gs_column_free(struct gs_column *c);
+void page_column_step(struct page_column *c, int64_t value);
+void page_column_free(struct page_column *c);
 
-struct gs_page_writer {
+struct page_writer {
     FILE *out;
     bool follows;      /* something stands before, in this array or object */
     uint64_t cut;      /* texts that were cut */
@@ -36,21 +36,21 @@ struct gs_page_writer {
     size_t text_most;  /* where texts have to be shorter still; or 0 */
     size_t bytes;      /* written in all */
 };
-void gs_put_bytes(struct gs_page_writer *w, const char *bytes, size_t n);
+void page_put_bytes(struct page_writer *w, const char *bytes, size_t n);
 /* key NULL: an element of an array. */
-void gs_put_open(struct gs_page_writer *w, const char *key, char bracket);
-void gs_put_close(struct gs_page_writer *w, char bracket);
-void gs_put_text(struct gs_page_writer *w, const char *key, const char *text); /* NULL: null */
-void gs_put_int(struct gs_page_writer *w, const char *key, int64_t value);     /* GS_UNKNOWN: null */
-void gs_put_real(struct gs_page_writer *w, const char *key, double value);     /* not finite: null */
-void gs_put_bool(struct gs_page_writer *w, const char *key, bool value);
-void gs_put_column(struct gs_page_writer *w, const char *key, struct gs_column *c); /* frees it */
+void page_put_open(struct page_writer *w, const char *key, char bracket);
+void page_put_close(struct page_writer *w, char bracket);
+void page_put_text(struct page_writer *w, const char *key, const char *text); /* NULL: null */
+void page_put_int(struct page_writer *w, const char *key, int64_t value);     /* RUN_UNKNOWN: null */
+void page_put_real(struct page_writer *w, const char *key, double value);     /* not finite: null */
+void page_put_bool(struct page_writer *w, const char *key, bool value);
+void page_put_column(struct page_writer *w, const char *key, struct page_column *c); /* frees it */
 /* Nothing but the key: the value is written next. */
-void gs_put_key(struct gs_page_writer *w, const char *key);
+void page_put_key(struct page_writer *w, const char *key);
 /* The text itself, in quotes. */
-void gs_put_string(struct gs_page_writer *w, const char *text);
+void page_put_string(struct page_writer *w, const char *text);
 /* How long the next text may be, and how long this one is; as bytes written, without quotes. */
-size_t gs_page_text_most(const struct gs_page_writer *w);
-size_t gs_page_text_bytes(const char *text);
+size_t page_text_most(const struct page_writer *w);
+size_t page_text_bytes(const char *text);
 
 #endif

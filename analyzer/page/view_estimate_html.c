@@ -5,7 +5,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/json/json_estimate.h"
 
-extern const char gs_estimate_page_html[]; /* build/gen/estimate_page.html */
+extern const char page_html_estimate_page[]; /* build/gen/estimate_page.html */
 
 static const char *put_up_to(const char *from, const char *mark, FILE *out)
 {
@@ -20,7 +20,7 @@ static void put_title(const struct model *m, FILE *out)
 {
     char clean[128];
 
-    term_clean(clean, sizeof clean, *m->name ? m->name : "a model", true);
+    terminal_clean(clean, sizeof clean, *m->name ? m->name : "a model", true);
     fputs("gpuspy: what ", out);
     for (const char *p = clean; *p; p++) fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
     fputs(" needs", out);
@@ -38,7 +38,7 @@ static void put_data(const char *json, bool explain, FILE *out)
     fputs("</script>\n", out);
 }
 
-bool view_estimate_html(const struct estimate_answer *a, bool explain, FILE *out)
+bool page_estimate(const struct estimate_answer *a, bool explain, FILE *out)
 {
     json_t *root = json_estimate(a);
     char *json = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12)) : NULL;
@@ -46,7 +46,7 @@ bool view_estimate_html(const struct estimate_answer *a, bool explain, FILE *out
 
     json_decref(root);
     if (!json) return false;
-    rest = put_up_to(gs_estimate_page_html, "<!--gpuspy:title-->", out);
+    rest = put_up_to(page_html_estimate_page, "<!--gpuspy:title-->", out);
     put_title(a->plan.model, out);
     rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
     put_data(json, explain, out);

@@ -8,6 +8,6 @@
 #include "analyzer/estimate/answer.h"
 
 /* `explain`: each line's formula is open from the start. False where memory ran out; write errors stay in `out`. */
-bool view_estimate_html(const struct estimate_answer *a, bool explain, FILE *out);
+bool page_estimate(const struct estimate_answer *a, bool explain, FILE *out);
 
 #endif

@@ -15,70 +15,70 @@
 enum { FORMAT = 1 };
 
 /* The page but for its title and its data: see analyzer/web/assemble.sh. */
-extern const char gs_page_html[], gs_page_html_end[];
+extern const char page_html_page[], page_html_page_end[];
 
-struct gs_page {
-    struct gs_run *run;
-    struct gs_watch watch;
-    struct gs_page_serieses *serieses;
-    struct gs_page_calls *calls;
+struct page {
+    struct run *run;
+    struct result_watch watch;
+    struct page_series *serieses;
+    struct page_calls *calls;
 };
 
 /* What was left out, for `resolution`. */
 struct left_out {
-    struct gs_page_resolution series;
+    struct page_resolution series;
     uint64_t marks;
     size_t places, lists; /* lists: that the report's were cut to; 0 not */
 };
 
-struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options)
+struct page *page_new(struct run *run, struct run_options *options)
 {
-    struct gs_page *page = gs_realloc(NULL, 1, sizeof *page);
-    *page = (struct gs_page){.run = run, .serieses = gs_page_serieses_new(run), .calls = gs_page_calls_new(run)};
-    page->watch = (struct gs_watch){
-        .observer = gs_page_serieses_watch(page->serieses), .call = gs_page_calls_tell, .self = page->calls};
+    struct page *page = arena_realloc(NULL, 1, sizeof *page);
+    *page = (struct page){.run = run, .serieses = page_series_new(run), .calls = page_calls_new(run)};
+    page->watch = (struct result_watch){
+        .observer = page_series_observer(page->serieses), .call = page_calls_add, .self = page->calls};
     options->watch = &page->watch;
     if (!options->top) { /* many processes have a list each */
         size_t n;
-        gs_run_processes(run, &n);
+        run_processes(run, &n);
         options->top = n <= 2 ? 200 : n <= 8 ? 100 : n <= 32 ? 50 : 20;
     }
     return page;
 }
 
-void gs_page_free(struct gs_page *page)
+void page_free(struct page *page)
 {
     if (page) {
-        gs_page_serieses_free(page->serieses);
-        gs_page_calls_free(page->calls);
+        page_series_free(page->serieses);
+        page_calls_free(page->calls);
         free(page);
     }
 }
 
 /* --- the data ----------------------------------------------------------------------------------- */
 
-static void put_categories(struct gs_page_writer *w)
+static void put_categories(struct page_writer *w)
 {
-    gs_put_open(w, "categories", '[');
-    for (unsigned i = 0; i < GS_CATEGORIES_N; i++) {
-        gs_put_text(w, NULL, gs_category_word((enum gs_category)i));
+    page_put_open(w, "categories", '[');
+    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++) {
+        page_put_text(w, NULL, result_category_word((enum result_category)i));
     }
-    gs_put_close(w, ']');
+    page_put_close(w, ']');
 }
 
-static void put_causes(struct gs_page_writer *w)
+static void put_causes(struct page_writer *w)
 {
-    gs_put_open(w, "causes", '{');
-    for (unsigned i = 0; i < GS_CAUSES_N; i++) {
-        gs_put_text(w, gs_cause_word((enum gs_cause)i), gs_cause_title((enum gs_cause)i));
+    page_put_open(w, "causes", '{');
+    for (unsigned i = 0; i < RESULT_CAUSES_N; i++) {
+        page_put_text(w, result_cause_word((enum result_cause)i), result_cause_title((enum result_cause)i));
     }
-    gs_put_close(w, '}');
+    page_put_close(w, '}');
 }
 
-static size_t put_report(const struct gs_report *report, struct gs_page_writer *w)
+static size_t put_report(const struct result_report *report, struct page_writer *w)
 {
-    json_t *json = gs_view_json_build(report);
-    size_t cut = gs_page_report_put(json, w);
+    json_t *json = json_report_build(report);
+    size_t cut = page_report_put(json, w);
     json_decref(json);
     return cut;
 }
@@ -109,7 +109,7 @@ static void put_left_out(FILE *f, uint64_t n, const char *one, const char *befor
     }
 }
 
-static void put_moments(FILE *f, const struct gs_page_resolution *r)
+static void put_moments(FILE *f, const struct page_resolution *r)
 {
     char number[32];
     fputs(grouped(number, sizeof number, r->events), f);
@@ -126,9 +126,9 @@ static void put_moments(FILE *f, const struct gs_page_resolution *r)
 }
 
 /* What the page leaves out, in words. */
-static char *resolution_words(const struct left_out *l, const struct gs_page_stacks *stacks, uint64_t cut)
+static char *resolution_words(const struct left_out *l, const struct page_stacks *stacks, uint64_t cut)
 {
-    const struct gs_page_resolution *r = &l->series;
+    const struct page_resolution *r = &l->series;
     char *text = NULL, bytes[UNITS_TEXT], held[128];
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
@@ -136,7 +136,7 @@ static char *resolution_words(const struct left_out *l, const struct gs_page_sta
         return NULL;
     }
     put_moments(f, r);
-    format_bytes(bytes, (uint64_t)r->merged_bytes);
+    units_format_bytes(bytes, (uint64_t)r->merged_bytes);
     snprintf(held, sizeof held,
              " call paths that held no more than %s at any of these moments are merged, by category.", bytes);
     put_left_out(f, r->merged, "One small call path is counted by its category alone.", "", held);
@@ -155,50 +155,50 @@ static char *resolution_words(const struct left_out *l, const struct gs_page_sta
     return text;
 }
 
-static void put_resolution(const struct left_out *l, const struct gs_page_stacks *stacks, struct gs_page_writer *w)
+static void put_resolution(const struct left_out *l, const struct page_stacks *stacks, struct page_writer *w)
 {
-    const struct gs_page_resolution *r = &l->series;
+    const struct page_resolution *r = &l->series;
     const uint64_t cut = w->cut;
     char *text = resolution_words(l, stacks, cut);
     w->text_bytes = w->text_most = 0; /* whatever the others are cut to, this is told */
-    gs_put_open(w, "resolution", '{');
-    gs_put_text(w, "text", text);
-    gs_put_int(w, "events", (int64_t)r->events);
-    gs_put_int(w, "buckets", (int64_t)r->buckets);
-    gs_put_bool(w, "all_events", r->all);
-    gs_put_int(w, "lines", (int64_t)r->lines);
-    gs_put_int(w, "merged_lines", (int64_t)r->merged);
-    gs_put_int(w, "merged_bytes", r->merged_bytes);
-    gs_put_int(w, "texts_cut", (int64_t)cut);
-    gs_put_close(w, '}');
+    page_put_open(w, "resolution", '{');
+    page_put_text(w, "text", text);
+    page_put_int(w, "events", (int64_t)r->events);
+    page_put_int(w, "buckets", (int64_t)r->buckets);
+    page_put_bool(w, "all_events", r->all);
+    page_put_int(w, "lines", (int64_t)r->lines);
+    page_put_int(w, "merged_lines", (int64_t)r->merged);
+    page_put_int(w, "merged_bytes", r->merged_bytes);
+    page_put_int(w, "texts_cut", (int64_t)cut);
+    page_put_close(w, '}');
     free(text);
 }
 
-static bool put_data(struct gs_page *page, const struct gs_report *report, struct gs_page_maps *maps,
-                     const char *source, FILE *out, char *error, size_t error_size)
+static bool put_data(struct page *page, const struct result_report *report, struct page_maps *maps, const char *source,
+                     FILE *out, char *error, size_t error_size)
 {
-    struct gs_page_writer w = {.out = out, .bytes = (size_t)(gs_page_html_end - gs_page_html)};
-    struct gs_page_stacks stacks;
+    struct page_writer w = {.out = out, .bytes = (size_t)(page_html_page_end - page_html_page)};
+    struct page_stacks stacks;
     struct left_out left = {0};
-    gs_page_stacks_start(&stacks, page->run);
+    page_stacks_start(&stacks, page->run);
     fputs("<script type=\"application/json\" id=\"gpuspy-data\">", out);
-    gs_put_open(&w, NULL, '{');
-    gs_put_int(&w, "format", FORMAT);
-    gs_put_text(&w, "gpuspy", GPUSPY_VERSION);
-    gs_put_text(&w, "source", source);
+    page_put_open(&w, NULL, '{');
+    page_put_int(&w, "format", FORMAT);
+    page_put_text(&w, "gpuspy", GPUSPY_VERSION);
+    page_put_text(&w, "source", source);
     put_categories(&w);
     put_causes(&w);
     left.lists = put_report(report, &w);
-    gs_page_serieses_put(page->serieses, &stacks, &w, &left.series);
-    left.places = gs_page_calls_put(page->calls, &stacks, &w);
-    gs_page_events_put(report, &w);
-    bool ok = gs_page_marks_put(page->run, &stacks, &w, &left.marks, error, error_size);
-    gs_page_maps_put(maps, &stacks, &w);
-    gs_page_stacks_put(&stacks, &w);
+    page_series_put(page->serieses, &stacks, &w, &left.series);
+    left.places = page_calls_put(page->calls, &stacks, &w);
+    page_events_put(report, &w);
+    bool ok = page_marks_put(page->run, &stacks, &w, &left.marks, error, error_size);
+    page_maps_put(maps, &stacks, &w);
+    page_stacks_put(&stacks, &w);
     put_resolution(&left, &stacks, &w);
-    gs_put_close(&w, '}');
+    page_put_close(&w, '}');
     fputs("</script>\n", out);
-    gs_page_stacks_free(&stacks);
+    page_stacks_free(&stacks);
     return ok;
 }
 
@@ -208,7 +208,7 @@ static bool put_data(struct gs_page *page, const struct gs_report *report, struc
 static void put_title(const char *text, FILE *out)
 {
     char clean[256];
-    term_clean(clean, sizeof clean, text, true);
+    terminal_clean(clean, sizeof clean, text, true);
     fputs("gpuspy: ", out);
     for (const char *p = clean; *p; p++) {
         fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
@@ -222,23 +222,23 @@ static const char *put_up_to(const char *from, const char *mark, FILE *out)
     return at + strlen(mark);
 }
 
-bool gs_page_write(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out, char *error,
-                   size_t error_size)
+bool page_write(struct page *page, const struct result_report *report, const char *source, FILE *out, char *error,
+                size_t error_size)
 {
     const char *name = strrchr(source, '/'), *rest;
     name = name && name[1] ? name + 1 : source;
-    struct gs_page_kinds *kinds = gs_page_kinds_new(page->run, report);
-    struct gs_page_maps *maps = gs_page_maps_new(page->run, report, kinds);
-    struct gs_observer maps_watch = gs_page_maps_watch(maps);
-    bool ok = gs_page_serieses_look(page->serieses, report, kinds, &maps_watch, error, error_size);
+    struct page_kinds *kinds = page_kinds_new(page->run, report);
+    struct page_maps *maps = page_maps_new(page->run, report, kinds);
+    struct run_observer maps_watch = page_maps_observer(maps);
+    bool ok = page_series_replay(page->serieses, report, kinds, &maps_watch, error, error_size);
     if (ok) {
-        rest = put_up_to(gs_page_html, "<!--gpuspy:title-->", out);
+        rest = put_up_to(page_html_page, "<!--gpuspy:title-->", out);
         put_title(name, out);
         rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
         ok = put_data(page, report, maps, name, out, error, error_size);
         fwrite(rest, 1, strlen(rest), out);
     }
-    gs_page_maps_free(maps);
-    gs_page_kinds_free(kinds);
+    page_maps_free(maps);
+    page_kinds_free(kinds);
     return ok;
 }

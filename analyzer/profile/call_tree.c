@@ -5,75 +5,75 @@
 #include "analyzer/base/arena.h"
 #include "schema/event.h"
 
-const struct gs_frame gs_call_unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
+const struct run_frame profile_call_unknown = {.kind = GS_FRAME_NATIVE, .function = "[no call stack]"};
 
 struct node { /* the public one first, so that a pointer to it is one to this */
-    struct gs_call_node public;
+    struct profile_call_node public;
     struct node *first, *next; /* children while it is built */
     uint32_t place;            /* among its parent's children */
 };
 
 struct tree {
-    struct gs_call_tree public;
-    struct gs_arena arena;
-    struct gs_map names;     /* hash of a name → frame that stands for it */
-    struct gs_map frame_ids; /* frame → its number */
-    const struct gs_frame **frames;
+    struct profile_call_tree public;
+    struct arena arena;
+    struct map names;     /* hash of a name → frame that stands for it */
+    struct map frame_ids; /* frame → its number */
+    const struct run_frame **frames;
     uint32_t *frame_next; /* of those with one hash */
     size_t frames_n, frames_cap;
-    struct gs_map children; /* parent's number, frame's number → node */
+    struct map children; /* parent's number, frame's number → node */
     struct node **nodes;
     size_t nodes_n, nodes_cap;
 };
 
 /* --- frames that say the same -------------------------------------------------------------------- */
 
-static uint64_t hash_of(const struct gs_frame *f)
+static uint64_t hash_of(const struct run_frame *f)
 {
     bool named = f->function != NULL;
     uint64_t parts[] = {(uintptr_t)f->function, (uintptr_t)f->file, (uint64_t)f->line << 8 | f->kind,
                         (uintptr_t)f->module, named ? 0 : f->offset};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        hash = gs_hash64(hash) + parts[i];
+        hash = map_hash(hash) + parts[i];
     }
     return hash;
 }
 
 /* Texts of a run are the same pointer where they are equal. */
-static bool same(const struct gs_frame *a, const struct gs_frame *b)
+static bool same(const struct run_frame *a, const struct run_frame *b)
 {
     return a->function == b->function && a->file == b->file && a->line == b->line && a->kind == b->kind &&
            a->module == b->module && (a->function || a->offset == b->offset);
 }
 
-static uint32_t frame_id(struct tree *t, const struct gs_frame *f)
+static uint32_t frame_id(struct tree *t, const struct run_frame *f)
 {
-    uint32_t *known = gs_map_at(&t->frame_ids, (uintptr_t)f);
-    if (*known != GS_MAP_NEW) {
+    uint32_t *known = map_at(&t->frame_ids, (uintptr_t)f);
+    if (*known != MAP_NEW) {
         return *known;
     }
-    uint32_t *head = gs_map_at(&t->names, hash_of(f));
-    for (uint32_t i = *head; i != GS_MAP_NEW; i = t->frame_next[i]) {
+    uint32_t *head = map_at(&t->names, hash_of(f));
+    for (uint32_t i = *head; i != MAP_NEW; i = t->frame_next[i]) {
         if (same(t->frames[i], f)) {
             return *known = i;
         }
     }
     size_t cap = t->frames_cap;
-    t->frame_next = gs_grow(t->frame_next, t->frames_n, &cap, sizeof *t->frame_next);
+    t->frame_next = arena_grow(t->frame_next, t->frames_n, &cap, sizeof *t->frame_next);
     t->frame_next[t->frames_n] = *head;
-    *GS_PUSH(t->frames, t->frames_n, t->frames_cap) = f;
+    *ARENA_PUSH(t->frames, t->frames_n, t->frames_cap) = f;
     return *known = *head = (uint32_t)(t->frames_n - 1);
 }
 
 /* --- nodes --------------------------------------------------------------------------------------- */
 
-static uint32_t node_new(struct tree *t, uint32_t parent, const struct gs_frame *frame)
+static uint32_t node_new(struct tree *t, uint32_t parent, const struct run_frame *frame)
 {
-    struct node *n = gs_arena_alloc(&t->arena, sizeof *n);
+    struct node *n = arena_alloc(&t->arena, sizeof *n);
     uint32_t number = (uint32_t)t->nodes_n;
     *n = (struct node){.public.frame = frame};
-    if (parent != GS_NONE) {
+    if (parent != RUN_NONE) {
         struct node *p = t->nodes[parent];
         n->public.parent = &p->public;
         n->public.depth = p->public.depth + 1;
@@ -82,24 +82,24 @@ static uint32_t node_new(struct tree *t, uint32_t parent, const struct gs_frame 
         p->public.children_n++;
         t->public.depth = n->public.depth > t->public.depth ? n->public.depth : t->public.depth;
     }
-    *GS_PUSH(t->nodes, t->nodes_n, t->nodes_cap) = n;
+    *ARENA_PUSH(t->nodes, t->nodes_n, t->nodes_cap) = n;
     return number;
 }
 
-static uint32_t child(struct tree *t, uint32_t parent, const struct gs_frame *frame)
+static uint32_t child(struct tree *t, uint32_t parent, const struct run_frame *frame)
 {
     uint32_t id = frame_id(t, frame);
-    uint32_t *at = gs_map_at(&t->children, (uint64_t)parent << 32 | id);
-    return *at != GS_MAP_NEW ? *at : (*at = node_new(t, parent, t->frames[id]));
+    uint32_t *at = map_at(&t->children, (uint64_t)parent << 32 | id);
+    return *at != MAP_NEW ? *at : (*at = node_new(t, parent, t->frames[id]));
 }
 
-static uint32_t node_of(struct tree *t, struct gs_run *run, uint32_t stack, bool native)
+static uint32_t node_of(struct tree *t, struct run *run, uint32_t stack, bool native)
 {
-    const struct gs_frame *frames[GS_DEPTH_MAX];
-    size_t n = gs_profile_frames(run, stack, native, frames, GS_DEPTH_MAX);
+    const struct run_frame *frames[RUN_DEPTH_MAX];
+    size_t n = profile_frames(run, stack, native, frames, RUN_DEPTH_MAX);
     uint32_t node = 0;
     if (n == 0) {
-        return child(t, 0, &gs_call_unknown);
+        return child(t, 0, &profile_call_unknown);
     }
     for (size_t i = 0; i < n; i++) {
         node = child(t, node, frames[i]);
@@ -113,10 +113,10 @@ static int text_order(const char *a, const char *b)
 }
 
 /* Of equal weight by what they say: the same answer each time. */
-static int heavier(const void *a, const void *b)
+static int compare_nodes(const void *a, const void *b)
 {
-    const struct gs_call_node *x = *(struct gs_call_node *const *)a;
-    const struct gs_call_node *y = *(struct gs_call_node *const *)b;
+    const struct profile_call_node *x = *(struct profile_call_node *const *)a;
+    const struct profile_call_node *y = *(struct profile_call_node *const *)b;
     if (x->total != y->total) {
         return x->total > y->total ? -1 : 1;
     }
@@ -131,23 +131,23 @@ static int heavier(const void *a, const void *b)
 static void sum_up(struct tree *t)
 {
     for (size_t i = t->nodes_n; i-- > 0;) {
-        struct gs_call_node *n = &t->nodes[i]->public;
-        n->total = gs_add(n->total, n->self);
+        struct profile_call_node *n = &t->nodes[i]->public;
+        n->total = arena_add_capped(n->total, n->self);
         n->total_count += n->self_count;
         if (n->parent) {
-            n->parent->total = gs_add(n->parent->total, n->total);
+            n->parent->total = arena_add_capped(n->parent->total, n->total);
             n->parent->total_count += n->total_count;
         }
     }
     for (size_t i = 0; i < t->nodes_n; i++) {
-        struct gs_call_node *n = &t->nodes[i]->public;
+        struct profile_call_node *n = &t->nodes[i]->public;
         size_t k = 0;
-        n->children = gs_arena_alloc(&t->arena, n->children_n * sizeof(struct gs_call_node *));
+        n->children = arena_alloc(&t->arena, n->children_n * sizeof(struct profile_call_node *));
         for (struct node *c = t->nodes[i]->first; c; c = c->next) {
             n->children[k++] = &c->public;
         }
         if (k > 1) {
-            qsort(n->children, k, sizeof(struct gs_call_node *), heavier);
+            qsort(n->children, k, sizeof(struct profile_call_node *), compare_nodes);
         }
         for (size_t c = 0; c < k; c++) {
             ((struct node *)n->children[c])->place = (uint32_t)c;
@@ -155,48 +155,48 @@ static void sum_up(struct tree *t)
     }
 }
 
-struct gs_call_tree *gs_call_tree_build(struct gs_run *run, const struct gs_profile *profile, bool native,
-                                        gs_call_keep_fn keep, void *self)
+struct profile_call_tree *profile_call_tree_build(struct run *run, const struct profile *profile, bool native,
+                                                  profile_call_keep_fn keep, void *self)
 {
-    struct tree *t = gs_realloc(NULL, 1, sizeof *t);
-    struct gs_map node_of_stack = {0};
+    struct tree *t = arena_realloc(NULL, 1, sizeof *t);
+    struct map node_of_stack = {0};
     *t = (struct tree){0};
-    node_new(t, GS_NONE, NULL);
+    node_new(t, RUN_NONE, NULL);
     for (size_t i = 0; i < profile->n; i++) {
-        const struct gs_profile_entry *e = &profile->entries[i];
+        const struct profile_entry *e = &profile->entries[i];
         if (keep && !keep(self, e)) {
             continue;
         }
-        uint32_t *at = gs_map_at(&node_of_stack, e->stack);
-        if (*at == GS_MAP_NEW) {
+        uint32_t *at = map_at(&node_of_stack, e->stack);
+        if (*at == MAP_NEW) {
             *at = node_of(t, run, e->stack, native);
         }
-        t->nodes[*at]->public.self = gs_add(t->nodes[*at]->public.self, e->weight);
+        t->nodes[*at]->public.self = arena_add_capped(t->nodes[*at]->public.self, e->weight);
         t->nodes[*at]->public.self_count += e->count;
     }
     sum_up(t);
     t->public.root = &t->nodes[0]->public;
     t->public.nodes = t->nodes_n;
-    gs_map_free(&node_of_stack);
-    gs_map_free(&t->names);
-    gs_map_free(&t->frame_ids);
-    gs_map_free(&t->children);
+    map_free(&node_of_stack);
+    map_free(&t->names);
+    map_free(&t->frame_ids);
+    map_free(&t->children);
     free(t->frames);
     free(t->frame_next);
     free(t->nodes);
     return &t->public;
 }
 
-void gs_call_tree_free(struct gs_call_tree *tree)
+void profile_call_tree_free(struct profile_call_tree *tree)
 {
     if (tree) {
         struct tree *t = (struct tree *)tree;
-        gs_arena_free(&t->arena);
+        arena_free(&t->arena);
         free(t);
     }
 }
 
-const struct gs_call_node *gs_call_next(const struct gs_call_node *node)
+const struct profile_call_node *profile_call_next(const struct profile_call_node *node)
 {
     if (node->children_n) {
         return node->children[0];

@@ -2,41 +2,41 @@
  *
  * Calls of one function at one line, below the same callers, are one node, whatever process, device
  * and category they are of. Native frames that have no name are one node a module and offset. Entries
- * without a stack hang at the root, below gs_call_unknown. */
+ * without a stack hang at the root, below profile_call_unknown. */
 #ifndef GPUSPY_CALL_TREE_H
 #define GPUSPY_CALL_TREE_H
 
 #include "analyzer/profile/profile.h"
 
-struct gs_call_node {
-    const struct gs_frame *frame; /* NULL: the root */
-    struct gs_call_node *parent;
-    struct gs_call_node **children; /* heaviest first */
+struct profile_call_node {
+    const struct run_frame *frame; /* NULL: the root */
+    struct profile_call_node *parent;
+    struct profile_call_node **children; /* heaviest first */
     size_t children_n;
-    uint32_t depth;      /* 0 the root; at most GS_DEPTH_MAX */
+    uint32_t depth;      /* 0 the root; at most RUN_DEPTH_MAX */
     int64_t self, total; /* weight: of this call alone; with all that it called */
     uint64_t self_count, total_count;
 };
 
-struct gs_call_tree {
-    struct gs_call_node *root;
+struct profile_call_tree {
+    struct profile_call_node *root;
     size_t nodes;   /* with the root */
     uint32_t depth; /* of the deepest node */
 };
 
 /* The frame of what has no stack: function "[no call stack]". */
-extern const struct gs_frame gs_call_unknown;
+extern const struct run_frame profile_call_unknown;
 
 /* Which entries are in it; NULL all. */
-typedef bool (*gs_call_keep_fn)(void *self, const struct gs_profile_entry *entry);
+typedef bool (*profile_call_keep_fn)(void *self, const struct profile_entry *entry);
 
 /* Names are looked up. The tree's frames are the run's; the profile may be freed before it. */
-struct gs_call_tree *gs_call_tree_build(struct gs_run *run, const struct gs_profile *profile, bool native,
-                                        gs_call_keep_fn keep, void *self);
-void gs_call_tree_free(struct gs_call_tree *tree);
+struct profile_call_tree *profile_call_tree_build(struct run *run, const struct profile *profile, bool native,
+                                                  profile_call_keep_fn keep, void *self);
+void profile_call_tree_free(struct profile_call_tree *tree);
 
 /* The nodes, callers before what they call and heaviest first: start with the root; NULL at the end.
  * Needs no recursion. */
-const struct gs_call_node *gs_call_next(const struct gs_call_node *node);
+const struct profile_call_node *profile_call_next(const struct profile_call_node *node);
 
 #endif

@@ -7,23 +7,23 @@
 #include "analyzer/category/categories.h"
 
 struct line { /* of a series, while it is replayed */
-    struct course course;
+    struct profile_course course;
     int64_t live, live_ns; /* and since when */
     size_t next;           /* the first column that no event has come to */
 };
 
 struct building {
-    struct gs_run *run;
-    const struct course_wish *wish;
-    struct courses *c;
+    struct run *run;
+    const struct profile_course_request *wish;
+    struct profile_courses *c;
     struct line *lines; /* by series */
     size_t lines_cap;
-    struct gs_builder b;
-    struct gs_report report;
-    struct gs_arena arena;
+    struct site_builder b;
+    struct result_report report;
+    struct arena arena;
 };
 
-size_t courses_column(const struct courses *c, int64_t ns)
+size_t profile_courses_column(const struct profile_courses *c, int64_t ns)
 {
     if (ns < c->from_ns || ns > c->to_ns) return c->columns_n;
     double share = (double)(ns - c->from_ns) / (double)(c->to_ns - c->from_ns);
@@ -36,23 +36,23 @@ static void carry(struct building *w, struct line *l, size_t column)
 {
     for (; l->next <= column && l->next < w->c->columns_n; l->next++)
         l->course.columns[l->next] =
-            (struct course_column){.known = true, .high = l->live, .low = l->live, .high_ns = l->live_ns};
+            (struct profile_course_column){.known = true, .high = l->live, .low = l->live, .high_ns = l->live_ns};
 }
 
-static void on_event(struct building *w, const struct gs_series *s, uint32_t series, int64_t ns)
+static void course_on_event(struct building *w, const struct run_series *s, uint32_t series, int64_t ns)
 {
-    struct line *l = GS_REACH(w->lines, series, w->lines_cap);
-    struct courses *c = w->c;
+    struct line *l = SITE_REACH(w->lines, series, w->lines_cap);
+    struct profile_courses *c = w->c;
 
     if (!l->course.columns) {
-        l->course = (struct course){.process = s->process, .device = s->device, .layer = s->layer};
-        l->course.columns = gs_arena_alloc(&w->arena, c->columns_n * sizeof *l->course.columns);
+        l->course = (struct profile_course){.process = s->process, .device = s->device, .layer = s->layer};
+        l->course.columns = arena_alloc(&w->arena, c->columns_n * sizeof *l->course.columns);
     }
     if (ns >= c->from_ns) {
-        size_t column = ns > c->to_ns ? c->columns_n - 1 : courses_column(c, ns);
+        size_t column = ns > c->to_ns ? c->columns_n - 1 : profile_courses_column(c, ns);
         carry(w, l, column);
         if (ns <= c->to_ns) {
-            struct course_column *k = &l->course.columns[column];
+            struct profile_course_column *k = &l->course.columns[column];
             if (s->live_bytes >= k->high) {
                 k->high = s->live_bytes;
                 k->high_ns = ns;
@@ -68,24 +68,24 @@ static void on_event(struct building *w, const struct gs_series *s, uint32_t ser
     }
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void course_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    on_event(self, series, life->series, life->alloc_ns);
+    course_on_event(self, series, life->series, life->alloc_ns);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void course_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    on_event(self, series, life->series, life->free_ns);
+    course_on_event(self, series, life->series, life->free_ns);
 }
 
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void course_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct building *w = self;
 
-    for (uint32_t i = 0; i < gs_run_serieses(w->run) && i < w->lines_cap; i++) {
+    for (uint32_t i = 0; i < run_series_count(w->run) && i < w->lines_cap; i++) {
         struct line *l = &w->lines[i];
         if (!l->course.columns || l->course.process != process) continue;
-        size_t last = end_ns < w->c->from_ns ? 0 : courses_column(w->c, end_ns);
+        size_t last = end_ns < w->c->from_ns ? 0 : profile_courses_column(w->c, end_ns);
         if (end_ns >= w->c->from_ns) carry(w, l, last < w->c->columns_n ? last : w->c->columns_n - 1);
         l->course.end = l->live;
     }
@@ -95,25 +95,25 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 static int in_order(const void *a, const void *b)
 {
-    const struct course *x = a, *y = b;
+    const struct profile_course *x = a, *y = b;
 
     if (x->process != y->process) return x->process < y->process ? -1 : 1;
     if (x->device != y->device) return (unsigned)x->device < (unsigned)y->device ? -1 : 1; /* -1, the host, last */
-    return (x->layer == GS_SERIES_DEVICE) - (y->layer == GS_SERIES_DEVICE);
+    return (x->layer == RUN_SERIES_DEVICE) - (y->layer == RUN_SERIES_DEVICE);
 }
 
-static bool wanted(const struct course_wish *w, const struct course *c)
+static bool is_chosen(const struct profile_course_request *w, const struct profile_course *c)
 {
-    return c->columns && c->peak > 0 && c->layer != GS_SERIES_SHARED && (w->host || c->device >= 0);
+    return c->columns && c->peak > 0 && c->layer != RUN_SERIES_SHARED && (w->host || c->device >= 0);
 }
 
 static void list_courses(struct building *w)
 {
-    w->c->list = gs_realloc(NULL, w->lines_cap + 1, sizeof *w->c->list);
+    w->c->list = arena_realloc(NULL, w->lines_cap + 1, sizeof *w->c->list);
     for (size_t i = 0; i < w->lines_cap; i++) {
-        struct course *c = &w->lines[i].course;
-        if (!wanted(w->wish, c)) continue;
-        struct course_column *columns = gs_realloc(NULL, w->c->columns_n, sizeof *columns);
+        struct profile_course *c = &w->lines[i].course;
+        if (!is_chosen(w->wish, c)) continue;
+        struct profile_course_column *columns = arena_realloc(NULL, w->c->columns_n, sizeof *columns);
         memcpy(columns, c->columns, w->c->columns_n * sizeof *columns);
         w->c->list[w->c->n] = *c;
         w->c->list[w->c->n++].columns = columns;
@@ -125,27 +125,27 @@ static void list_steps(struct building *w)
 {
     size_t n;
 
-    gs_run_processes(w->run, &n);
-    w->c->steps = gs_realloc(NULL, n, sizeof *w->c->steps);
+    run_processes(w->run, &n);
+    w->c->steps = arena_realloc(NULL, n, sizeof *w->c->steps);
     for (uint32_t i = 0; i < n; i++) {
-        const struct gs_steps *s = gs_steps_of(&w->b, i);
+        const struct step_list *s = step_list_of(&w->b, i);
         if (!s) continue;
-        struct course_steps *to = &w->c->steps[w->c->steps_n++];
-        *to = (struct course_steps){.process = i,
-                                    .n = s->n,
-                                    .median_ns = s->median_ns,
-                                    .first_ns = gs_step_start(s, 0),
-                                    .end_ns = gs_step_start(s, s->n)};
+        struct profile_course_steps *to = &w->c->steps[w->c->steps_n++];
+        *to = (struct profile_course_steps){.process = i,
+                                            .n = s->n,
+                                            .median_ns = s->median_ns,
+                                            .first_ns = step_start_ns(s, 0),
+                                            .end_ns = step_start_ns(s, s->n)};
         snprintf(to->by, sizeof to->by, "%s", s->by);
         if (s->n > w->c->columns_n) continue;
-        to->starts = gs_realloc(NULL, s->n, sizeof *to->starts);
-        for (size_t k = 0; k < s->n; k++) to->starts[k] = gs_step_start(s, k);
+        to->starts = arena_realloc(NULL, s->n, sizeof *to->starts);
+        for (size_t k = 0; k < s->n; k++) to->starts[k] = step_start_ns(s, k);
     }
 }
 
 /* ---------------------------------------------------------------- categories */
 
-static void fill_column(struct course_column *k, const struct gs_category_moment *m)
+static void fill_column(struct profile_course_column *k, const struct category_moment *m)
 {
     int64_t sum = 0;
 
@@ -155,32 +155,33 @@ static void fill_column(struct course_column *k, const struct gs_category_moment
     }
     if (sum > k->high) /* rows whose times make no sense, or several events of one time */
         memset(k->by_category, 0, sizeof k->by_category);
-    k->by_category[GS_CATEGORY_UNKNOWN] += sum > k->high ? k->high : k->high - sum;
+    k->by_category[RESULT_CATEGORY_UNKNOWN] += sum > k->high ? k->high : k->high - sum;
 }
 
 /* Of a device the tensors where it has some, else what CUDA gave; and the host's. */
-static bool told(const struct courses *c, const struct course *k)
+static bool is_worth_showing(const struct profile_courses *c, const struct profile_course *k)
 {
-    return k->layer != GS_SERIES_DEVICE || !courses_of(c, k->process, k->device, GS_SERIES_TENSOR);
+    return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
 }
 
 static bool categorise(struct building *w, uint32_t process, char *error, size_t error_size)
 {
-    struct courses *c = w->c;
-    struct gs_category_moment *moments = gs_realloc(NULL, c->n * c->columns_n, sizeof *moments);
-    struct course_column **of = gs_realloc(NULL, c->n * c->columns_n, sizeof(struct course_column *));
+    struct profile_courses *c = w->c;
+    struct category_moment *moments = arena_realloc(NULL, c->n * c->columns_n, sizeof *moments);
+    struct profile_course_column **of =
+        arena_realloc(NULL, c->n * c->columns_n, sizeof(struct profile_course_column *));
     size_t n = 0;
 
     for (size_t i = 0; i < c->n; i++) {
-        struct course *k = &c->list[i];
-        for (size_t x = 0; k->process == process && told(c, k) && x < c->columns_n; x++) {
+        struct profile_course *k = &c->list[i];
+        for (size_t x = 0; k->process == process && is_worth_showing(c, k) && x < c->columns_n; x++) {
             if (!k->columns[x].known || k->columns[x].high <= 0) continue;
             of[n] = &k->columns[x];
-            moments[n++] = (struct gs_category_moment){
+            moments[n++] = (struct category_moment){
                 .time_ns = k->columns[x].high_ns, .device = k->device, .layer = k->layer, .bytes = k->columns[x].high};
         }
     }
-    bool ok = gs_categories_at(&w->b, process, moments, n, error, error_size);
+    bool ok = category_at(&w->b, process, moments, n, error, error_size);
     for (size_t i = 0; ok && i < n; i++) fill_column(of[i], &moments[i]);
     free(moments);
     free(of);
@@ -189,49 +190,50 @@ static bool categorise(struct building *w, uint32_t process, char *error, size_t
 
 /* ---------------------------------------------------------------- all of it */
 
-struct courses *courses_build(struct gs_run *run, const struct course_wish *wish, char *error, size_t error_size)
+struct profile_courses *profile_courses_build(struct run *run, const struct profile_course_request *wish, char *error,
+                                              size_t error_size)
 {
-    static const struct gs_options defaults;
-    struct gs_observer observers[3];
+    static const struct run_options defaults;
+    struct run_observer observers[3];
     size_t processes;
-    struct building *w = gs_realloc(NULL, 1, sizeof *w);
-    struct courses *c = gs_realloc(NULL, 1, sizeof *c);
+    struct building *w = arena_realloc(NULL, 1, sizeof *w);
+    struct profile_courses *c = arena_realloc(NULL, 1, sizeof *c);
 
-    *c = (struct courses){.columns_n = wish->columns,
-                          .from_ns = wish->from_ns,
-                          .to_ns = wish->to_ns ? wish->to_ns : gs_run_duration(run)};
+    *c = (struct profile_courses){
+        .columns_n = wish->columns, .from_ns = wish->from_ns, .to_ns = wish->to_ns ? wish->to_ns : run_duration(run)};
     c->to_ns = c->to_ns > c->from_ns ? c->to_ns : c->from_ns + 1;
     *w = (struct building){.run = run, .wish = wish, .c = c, .report.run = run};
-    w->b = (struct gs_builder){
+    w->b = (struct site_builder){
         .run = run, .report = &w->report, .arena = &w->arena, .options = &defaults, .top = SIZE_MAX};
-    gs_site_helpers(run, &w->b.helpers);
-    gs_steps_start(&w->b, &observers[0]);
-    gs_uses_start(&w->b, &observers[1]);
-    observers[2] = (struct gs_observer){.self = w, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
-    bool ok = gs_run_replay(run, observers, 3, error, error_size);
+    site_helpers(run, &w->b.helpers);
+    step_finder_start(&w->b, &observers[0]);
+    category_uses_start(&w->b, &observers[1]);
+    observers[2] = (struct run_observer){
+        .self = w, .alloc = course_on_alloc, .free = course_on_free, .process_end = course_on_process_end};
+    bool ok = run_replay(run, observers, 3, error, error_size);
     if (ok) {
         list_courses(w);
         list_steps(w);
     }
-    gs_run_processes(run, &processes);
+    run_processes(run, &processes);
     for (uint32_t i = 0; ok && wish->categories && i < processes; i++) ok = categorise(w, i, error, error_size);
-    gs_uses_free(w->report.uses);
-    gs_steps_free(w->b.steps);
-    gs_map_free(&w->b.helpers);
-    gs_map_free(&w->b.site_of_key);
+    category_uses_free(w->report.uses);
+    step_finder_free(w->b.steps);
+    map_free(&w->b.helpers);
+    map_free(&w->b.site_of_key);
     free(w->b.sites);
     free(w->b.site_of_stack);
     free(w->lines);
-    gs_arena_free(&w->arena);
+    arena_free(&w->arena);
     free(w);
     if (!ok) {
-        courses_free(c);
+        profile_courses_free(c);
         return NULL;
     }
     return c;
 }
 
-void courses_free(struct courses *c)
+void profile_courses_free(struct profile_courses *c)
 {
     if (!c) return;
     for (size_t i = 0; i < c->n; i++) free(c->list[i].columns);
@@ -241,7 +243,8 @@ void courses_free(struct courses *c)
     free(c);
 }
 
-const struct course *courses_of(const struct courses *c, uint32_t process, int device, enum gs_series_layer layer)
+const struct profile_course *profile_courses_of(const struct profile_courses *c, uint32_t process, int device,
+                                                enum run_series_layer layer)
 {
     for (size_t i = 0; i < c->n; i++)
         if (c->list[i].process == process && c->list[i].device == device && c->list[i].layer == layer)

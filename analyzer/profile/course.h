@@ -7,23 +7,23 @@
 #include "analyzer/run/run.h"
 #include "analyzer/step/step.h"
 
-struct course_column {                    /* a stretch of time */
-    bool known;                           /* the process ran then */
-    int64_t high, low;                    /* the most and the least live in it */
-    int64_t high_ns;                      /* when it had come to the most */
-    int64_t by_category[GS_CATEGORIES_N]; /* of `high`; they sum to it */
+struct profile_course_column {                /* a stretch of time */
+    bool known;                               /* the process ran then */
+    int64_t high, low;                        /* the most and the least live in it */
+    int64_t high_ns;                          /* when it had come to the most */
+    int64_t by_category[RESULT_CATEGORIES_N]; /* of `high`; they sum to it */
 };
 
-struct course { /* of one series */
+struct profile_course { /* of one series */
     uint32_t process;
     int device; /* -1: host memory */
-    enum gs_series_layer layer;
+    enum run_series_layer layer;
     int64_t peak, peak_ns; /* over the whole run, the latest of equals */
     int64_t end;           /* live at the end */
-    struct course_column *columns;
+    struct profile_course_column *columns;
 };
 
-struct course_steps { /* the program's own */
+struct profile_course_steps { /* the program's own */
     uint32_t process;
     size_t n;
     int64_t first_ns, end_ns, median_ns;
@@ -31,16 +31,16 @@ struct course_steps { /* the program's own */
     int64_t *starts; /* n of them; NULL: more than there are columns */
 };
 
-struct courses {
-    struct course *list; /* by process, then device; tensors before the device's own; none that stay 0 */
+struct profile_courses {
+    struct profile_course *list; /* by process, then device; tensors before the device's own; none that stay 0 */
     size_t n;
     size_t columns_n;
     int64_t from_ns, to_ns; /* the stretch that is shown */
-    struct course_steps *steps;
+    struct profile_course_steps *steps;
     size_t steps_n;
 };
 
-struct course_wish {
+struct profile_course_request {
     size_t columns;
     int64_t from_ns, to_ns; /* to_ns 0: the end of the longest process */
     bool categories;        /* the run was opened with options.memory_map, and symbols */
@@ -48,11 +48,13 @@ struct course_wish {
 };
 
 /* NULL and a line in `error` where a database could not be read. */
-struct courses *courses_build(struct gs_run *run, const struct course_wish *wish, char *error, size_t error_size);
-void courses_free(struct courses *c);
+struct profile_courses *profile_courses_build(struct run *run, const struct profile_course_request *wish, char *error,
+                                              size_t error_size);
+void profile_courses_free(struct profile_courses *c);
 /* NULL: none. */
-const struct course *courses_of(const struct courses *c, uint32_t process, int device, enum gs_series_layer layer);
+const struct profile_course *profile_courses_of(const struct profile_courses *c, uint32_t process, int device,
+                                                enum run_series_layer layer);
 /* The column in which a time lies; columns_n: outside. */
-size_t courses_column(const struct courses *c, int64_t ns);
+size_t profile_courses_column(const struct profile_courses *c, int64_t ns);
 
 #endif

@@ -4,14 +4,14 @@
 
 #include "analyzer/run/run.h"
 
-enum { GS_LABEL = 2048 };
+enum { PROFILE_LABEL = 2048 };
 
-/* "step (train.py:12)", "at::empty (libtorch_cpu.so)", "libkernels.so+0x40": cleaned (term_clean), so
+/* "step (train.py:12)", "at::empty (libtorch_cpu.so)", "libkernels.so+0x40": cleaned (terminal_clean), so
  * without control characters. `cwd` is the process's, NULL unknown. Returns out. */
-const char *gs_frame_label(const struct gs_frame *frame, const char *cwd, char out[GS_LABEL]);
+const char *profile_frame_label(const struct run_frame *frame, const char *cwd, char out[PROFILE_LABEL]);
 /* Its function alone, "??" or module and offset where it is not known; cleaned. */
-const char *gs_frame_function(const struct gs_frame *frame, char out[GS_LABEL]);
+const char *profile_frame_function(const struct run_frame *frame, char out[PROFILE_LABEL]);
 /* The working directory that all processes of the run share, NULL where there are several. */
-const char *gs_run_cwd(const struct gs_run *run);
+const char *profile_run_cwd(const struct run *run);
 
 #endif

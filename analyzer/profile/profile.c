@@ -9,7 +9,7 @@
 
 struct level { /* by series */
     bool wanted;
-    int64_t moment_ns; /* GS_UNKNOWN none */
+    int64_t moment_ns; /* RUN_UNKNOWN none */
     int64_t bytes;     /* live then, as the replay has it */
 };
 
@@ -19,20 +19,20 @@ struct sum { /* by location: all that it allocated */
 };
 
 struct build {
-    struct gs_builder b; /* of the categories: steps, and an arena */
-    struct gs_run *run;
-    const struct gs_profile_wish *wish;
-    struct gs_profile *p;
+    struct site_builder b; /* of the categories: steps, and an arena */
+    struct run *run;
+    const struct profile_request *wish;
+    struct profile *p;
     size_t cap;
-    struct gs_map index; /* of the process that entries are now added to */
+    struct map index; /* of the process that entries are now added to */
     uint32_t process;
     struct level *levels;
     size_t levels_cap;
-    const struct gs_oom **ooms; /* by process */
+    const struct run_oom **ooms; /* by process */
     struct sum *sums;
     size_t sums_cap;
     int64_t last_alloc_ns; /* of the process now replayed */
-    struct gs_categorizer *categorizer;
+    struct category_finder *categorizer;
     /* the moments of one process, ascending, and the series that each is of */
     int64_t *moments;
     uint32_t *series_at;
@@ -42,123 +42,122 @@ struct build {
 static const struct {
     const char *word, *title;
 } kinds[] = {
-#define ROW(s, w, t) [GS_PROFILE_##s] = {w, t},
-    GS_PROFILES(ROW)
+#define ROW(s, w, t) [PROFILE_##s] = {w, t},
+    PROFILE_KINDS(ROW)
 #undef ROW
 };
 
-const char *gs_profile_word(enum gs_profile_what what)
+const char *profile_word(enum profile_what what)
 {
     return kinds[what].word;
 }
 
-enum gs_profile_what gs_profile_of_word(const char *word)
+enum profile_what profile_of_word(const char *word)
 {
     unsigned i = 0;
-    while (i < GS_PROFILES_N && strcmp(kinds[i].word, word) != 0) {
+    while (i < PROFILE_KINDS_N && strcmp(kinds[i].word, word) != 0) {
         i++;
     }
-    return (enum gs_profile_what)i;
+    return (enum profile_what)i;
 }
 
 /* --- entries ------------------------------------------------------------------------------------- */
 
-static void add(struct build *b, const struct gs_profile_entry *e)
+static void add(struct build *b, const struct profile_entry *e)
 {
-    struct gs_profile *p = b->p;
+    struct profile *p = b->p;
     if (b->process != e->process) {
-        gs_map_free(&b->index);
+        map_free(&b->index);
         b->process = e->process;
     }
     uint64_t key =
         (uint64_t)e->stack << 32 | (uint64_t)(uint16_t)e->device << 16 | (uint64_t)e->layer << 8 | e->category;
-    uint32_t *at = gs_map_at(&b->index, key);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&b->index, key);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)p->n;
-        *GS_PUSH(p->entries, p->n, b->cap) = *e;
+        *ARENA_PUSH(p->entries, p->n, b->cap) = *e;
     } else {
-        p->entries[*at].weight = gs_add(p->entries[*at].weight, e->weight);
+        p->entries[*at].weight = arena_add_capped(p->entries[*at].weight, e->weight);
         p->entries[*at].count += e->count;
     }
 }
 
-static void add_live(struct build *b, const struct gs_series *s, uint32_t stack, enum gs_category category,
+static void add_live(struct build *b, const struct run_series *s, uint32_t stack, enum result_category category,
                      int64_t bytes, uint64_t count)
 {
-    add(b, &(struct gs_profile_entry){.process = s->process,
-                                      .stack = stack,
-                                      .device = s->device,
-                                      .layer = s->layer,
-                                      .category = category,
-                                      .weight = bytes,
-                                      .count = count});
+    add(b, &(struct profile_entry){.process = s->process,
+                                   .stack = stack,
+                                   .device = s->device,
+                                   .layer = s->layer,
+                                   .category = category,
+                                   .weight = bytes,
+                                   .count = count});
 }
 
 /* --- the replay: moments and sums ---------------------------------------------------------------- */
 
-static bool process_wanted(const struct build *b, uint32_t process)
+static bool process_is_chosen(const struct build *b, uint32_t process)
 {
     return b->wish->process < 0 || (uint32_t)b->wish->process == process;
 }
 
 static int64_t moment_of(const struct build *b, uint32_t process)
 {
-    return b->wish->what == GS_PROFILE_OOM ? (b->ooms[process] ? b->ooms[process]->time_ns : GS_UNKNOWN)
-                                           : b->wish->at_ns;
+    return b->wish->what == PROFILE_OOM ? (b->ooms[process] ? b->ooms[process]->time_ns : RUN_UNKNOWN) : b->wish->at_ns;
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void profile_on_process_start(void *self, uint32_t process)
 {
     size_t n;
     struct build *b = self;
-    b->last_alloc_ns = gs_run_processes(b->run, &n)[process].last_alloc_ns;
+    b->last_alloc_ns = run_processes(b->run, &n)[process].last_alloc_ns;
 }
 
-static void watch(struct build *b, const struct gs_lifetime *life, const struct gs_series *series, int64_t now)
+static void watch(struct build *b, const struct run_lifetime *life, const struct run_series *series, int64_t now)
 {
-    struct level *l = GS_REACH(b->levels, life->series, b->levels_cap);
-    if (b->wish->what == GS_PROFILE_PEAK) {
+    struct level *l = SITE_REACH(b->levels, life->series, b->levels_cap);
+    if (b->wish->what == PROFILE_PEAK) {
         if (series->live_bytes >= l->bytes && now == life->alloc_ns) {
             l->bytes = series->live_bytes;
             l->moment_ns = now;
         }
-    } else if (b->wish->what != GS_PROFILE_ALLOCATED && now <= moment_of(b, series->process)) {
+    } else if (b->wish->what != PROFILE_ALLOCATED && now <= moment_of(b, series->process)) {
         l->bytes = series->live_bytes;
         l->moment_ns = moment_of(b, series->process);
     }
 }
 
-static void add_sum(struct build *b, const struct gs_lifetime *life, enum gs_category category)
+static void add_sum(struct build *b, const struct run_lifetime *life, enum result_category category)
 {
-    struct sum *s = GS_REACH(b->sums, (size_t)life->location * GS_CATEGORIES_N + category, b->sums_cap);
-    s->bytes = gs_add(s->bytes, life->bytes);
+    struct sum *s = SITE_REACH(b->sums, (size_t)life->location * RESULT_CATEGORIES_N + category, b->sums_cap);
+    s->bytes = arena_add_capped(s->bytes, life->bytes);
     s->count++;
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void profile_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct build *b = self;
     watch(b, life, series, life->alloc_ns);
-    if (b->wish->what == GS_PROFILE_ALLOCATED && !b->wish->categories) {
-        add_sum(b, life, GS_CATEGORY_UNKNOWN);
+    if (b->wish->what == PROFILE_ALLOCATED && !b->wish->categories) {
+        add_sum(b, life, RESULT_CATEGORY_UNKNOWN);
     }
 }
 
 /* What it was for is told by the calls that made and freed it. Which series are wanted is known when all
  * is seen. */
-static void add_ended(struct build *b, const struct gs_lifetime *life)
+static void add_ended(struct build *b, const struct run_lifetime *life)
 {
-    const struct gs_series *s = gs_run_series(b->run, life->series);
-    if (process_wanted(b, s->process)) {
+    const struct run_series *s = run_series(b->run, life->series);
+    if (process_is_chosen(b, s->process)) {
         bool tensor = life->layer == GS_LAYER_TENSOR;
-        unsigned rule = gs_category_rule_of(
-            b->categorizer, tensor, life->stack, gs_run_free_stack(b->run, life), life->free_ns > b->last_alloc_ns,
-            gs_uses_of(b->b.report->uses, s->process, life->stack, life->alloc_ns, life->free_ns));
-        add_sum(b, life, gs_category_of(rule));
+        unsigned rule = category_rule_of(
+            b->categorizer, tensor, life->stack, run_free_stack(b->run, life), life->free_ns > b->last_alloc_ns,
+            category_uses_of(b->b.report->uses, s->process, life->stack, life->alloc_ns, life->free_ns));
+        add_sum(b, life, category_of_rule(rule));
     }
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void profile_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct build *b = self;
     if (b->categorizer) {
@@ -168,61 +167,61 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     }
 }
 
-static void on_live(void *self, const struct gs_lifetime *life)
+static void profile_on_live(void *self, const struct run_lifetime *life)
 {
     add_ended(self, life);
 }
 
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void profile_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct build *b = self;
     if (b->categorizer) {
-        gs_run_live(b->run, on_live, b);
+        run_each_live(b->run, profile_on_live, b);
     }
 }
 
 /* The report's replay has left every series as it is at the end. */
 static void take_ends(struct build *b)
 {
-    for (uint32_t i = 0; i < gs_run_serieses(b->run); i++) {
-        struct level *l = GS_REACH(b->levels, i, b->levels_cap);
-        l->bytes = gs_run_series(b->run, i)->live_bytes;
+    for (uint32_t i = 0; i < run_series_count(b->run); i++) {
+        struct level *l = SITE_REACH(b->levels, i, b->levels_cap);
+        l->bytes = run_series(b->run, i)->live_bytes;
         l->moment_ns = b->wish->at_ns;
     }
 }
 
 static bool replay(struct build *b, char *error, size_t error_size)
 {
-    if (b->wish->what == GS_PROFILE_END && b->wish->uses) {
+    if (b->wish->what == PROFILE_END && b->wish->uses) {
         take_ends(b);
         return true;
     }
-    struct gs_observer observers[3] = {{.self = b,
-                                        .process_start = on_process_start,
-                                        .alloc = on_alloc,
-                                        .free = on_free,
-                                        .process_end = on_process_end}};
+    struct run_observer observers[3] = {{.self = b,
+                                         .process_start = profile_on_process_start,
+                                         .alloc = profile_on_alloc,
+                                         .free = profile_on_free,
+                                         .process_end = profile_on_process_end}};
     size_t n = 1;
-    if (b->wish->categories && b->wish->what != GS_PROFILE_ALLOCATED && !b->wish->uses) {
-        gs_steps_start(&b->b, &observers[n++]);
-        gs_uses_start(&b->b, &observers[n++]);
-    } else if (b->wish->categories && b->wish->what == GS_PROFILE_ALLOCATED) {
-        b->categorizer = gs_categorizer_new(b->run);
-        b->b.report->uses = b->wish->uses ? b->wish->uses : gs_uses_read(b->run, error, error_size);
+    if (b->wish->categories && b->wish->what != PROFILE_ALLOCATED && !b->wish->uses) {
+        step_finder_start(&b->b, &observers[n++]);
+        category_uses_start(&b->b, &observers[n++]);
+    } else if (b->wish->categories && b->wish->what == PROFILE_ALLOCATED) {
+        b->categorizer = category_finder_new(b->run);
+        b->b.report->uses = b->wish->uses ? b->wish->uses : category_uses_read(b->run, error, error_size);
         if (!b->b.report->uses) {
             return false;
         }
     }
-    return gs_run_replay(b->run, observers, n, error, error_size);
+    return run_replay(b->run, observers, n, error, error_size);
 }
 
 /* --- which series -------------------------------------------------------------------------------- */
 
-static bool has_tensors(const struct gs_run *run, uint32_t process, int device)
+static bool has_tensors(const struct run *run, uint32_t process, int device)
 {
-    for (size_t i = 0; i < gs_run_serieses(run); i++) {
-        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
-        if (s->layer == GS_SERIES_TENSOR && s->process == process && s->device == device) {
+    for (size_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *s = run_series(run, (uint32_t)i);
+        if (s->layer == RUN_SERIES_TENSOR && s->process == process && s->device == device) {
             return true;
         }
     }
@@ -230,59 +229,58 @@ static bool has_tensors(const struct gs_run *run, uint32_t process, int device)
 }
 
 /* A run on the CPU alone, whose tensors were asked for. */
-static bool no_device_memory(const struct gs_run *run)
+static bool no_device_memory(const struct run *run)
 {
-    for (size_t i = 0; i < gs_run_serieses(run); i++) {
-        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
-        if (s->layer != GS_SERIES_HOST && s->layer != GS_SERIES_PINNED) {
+    for (size_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *s = run_series(run, (uint32_t)i);
+        if (s->layer != RUN_SERIES_HOST && s->layer != RUN_SERIES_PINNED) {
             return false;
         }
     }
     return true;
 }
 
-static bool ran_out(const struct gs_oom *o, const struct gs_series *s)
+static bool ran_out(const struct run_oom *o, const struct run_series *s)
 {
     bool pinned = o->layer == GS_LAYER_DEVICE && o->space == GS_SPACE_PINNED;
-    return pinned ? s->layer == GS_SERIES_PINNED : s->device == o->device;
+    return pinned ? s->layer == RUN_SERIES_PINNED : s->device == o->device;
 }
 
-bool gs_profile_layer(const struct gs_run *run, int layer, const struct gs_series *s)
+bool profile_layer(const struct run *run, int layer, const struct run_series *s)
 {
     switch (s->layer) {
-    case GS_SERIES_TENSOR: return layer < 0 || layer == GS_SERIES_TENSOR;
-    case GS_SERIES_DEVICE: return layer < 0 ? !has_tensors(run, s->process, s->device) : layer == GS_SERIES_DEVICE;
-    case GS_SERIES_PINNED:
-    case GS_SERIES_HOST:
-        return layer == GS_PROFILE_ALL || layer == (int)s->layer || (layer < 0 && no_device_memory(run));
+    case RUN_SERIES_TENSOR: return layer < 0 || layer == RUN_SERIES_TENSOR;
+    case RUN_SERIES_DEVICE: return layer < 0 ? !has_tensors(run, s->process, s->device) : layer == RUN_SERIES_DEVICE;
+    case RUN_SERIES_PINNED:
+    case RUN_SERIES_HOST: return layer == PROFILE_ALL || layer == (int)s->layer || (layer < 0 && no_device_memory(run));
     default: return layer == (int)s->layer;
     }
 }
 
-static bool series_wanted(const struct build *b, const struct gs_series *s)
+static bool series_is_chosen(const struct build *b, const struct run_series *s)
 {
-    const struct gs_profile_wish *w = b->wish;
-    const struct gs_oom *oom = b->ooms ? b->ooms[s->process] : NULL;
-    if (!process_wanted(b, s->process) || (w->device >= 0 && s->device >= 0 && s->device != w->device)) {
+    const struct profile_request *w = b->wish;
+    const struct run_oom *oom = b->ooms ? b->ooms[s->process] : NULL;
+    if (!process_is_chosen(b, s->process) || (w->device >= 0 && s->device >= 0 && s->device != w->device)) {
         return false;
     }
-    if (w->what == GS_PROFILE_OOM && w->layer == GS_PROFILE_USUAL && oom) {
-        bool pinned = s->layer == GS_SERIES_PINNED && s->device < 0;
-        return ran_out(oom, s) && (pinned || gs_profile_layer(b->run, w->layer, s));
+    if (w->what == PROFILE_OOM && w->layer == PROFILE_USUAL && oom) {
+        bool pinned = s->layer == RUN_SERIES_PINNED && s->device < 0;
+        return ran_out(oom, s) && (pinned || profile_layer(b->run, w->layer, s));
     }
-    return gs_profile_layer(b->run, w->layer, s);
+    return profile_layer(b->run, w->layer, s);
 }
 
 /* The last failure that it did not recover from, else the last one. */
 static void find_ooms(struct build *b)
 {
     size_t n, processes;
-    const struct gs_oom *all = gs_run_ooms(b->run, &n);
-    gs_run_processes(b->run, &processes);
-    b->ooms = gs_realloc(NULL, processes, sizeof *b->ooms);
+    const struct run_oom *all = run_ooms(b->run, &n);
+    run_processes(b->run, &processes);
+    b->ooms = arena_realloc(NULL, processes, sizeof *b->ooms);
     memset(b->ooms, 0, processes * sizeof *b->ooms);
     for (size_t i = 0; i < n; i++) {
-        const struct gs_oom **last = &b->ooms[all[i].process];
+        const struct run_oom **last = &b->ooms[all[i].process];
         bool here = b->wish->device < 0 || all[i].device < 0 || all[i].device == b->wish->device;
         if (here && (!*last || all[i].fatal >= (*last)->fatal)) {
             *last = &all[i];
@@ -301,8 +299,8 @@ static bool has_moment(const struct build *b, uint32_t series)
 static void list_moments(struct build *b, uint32_t process)
 {
     b->moments_n = 0;
-    for (uint32_t i = 0; i < gs_run_serieses(b->run); i++) {
-        if (gs_run_series(b->run, i)->process != process || !has_moment(b, i)) {
+    for (uint32_t i = 0; i < run_series_count(b->run); i++) {
+        if (run_series(b->run, i)->process != process || !has_moment(b, i)) {
             continue;
         }
         size_t at = b->moments_n++;
@@ -315,13 +313,13 @@ static void list_moments(struct build *b, uint32_t process)
     }
 }
 
-static void on_live_at(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+static void profile_on_live_at(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct build *b = self;
     if (life->series == b->series_at[moment]) {
-        add_live(b, gs_run_series(b->run, life->series), life->stack, GS_CATEGORY_UNKNOWN, life->bytes, 1);
+        add_live(b, run_series(b->run, life->series), life->stack, RESULT_CATEGORY_UNKNOWN, life->bytes, 1);
         struct level *l = &b->levels[life->series];
-        l->bytes = gs_add(l->bytes, -life->bytes);
+        l->bytes = arena_add_capped(l->bytes, -life->bytes);
     }
 }
 
@@ -329,13 +327,13 @@ static void on_live_at(void *self, size_t moment, const struct gs_lifetime *life
 static void add_missing(struct build *b, uint32_t series, int64_t bytes)
 {
     if (bytes > 0) {
-        add_live(b, gs_run_series(b->run, series), GS_NONE, GS_CATEGORY_UNKNOWN, bytes, 0);
+        add_live(b, run_series(b->run, series), RUN_NONE, RESULT_CATEGORY_UNKNOWN, bytes, 0);
     }
 }
 
 static bool add_plain(struct build *b, uint32_t process, char *error, size_t error_size)
 {
-    if (!gs_run_live_at(b->run, process, b->moments, b->moments_n, on_live_at, b, error, error_size)) {
+    if (!run_each_live_at(b->run, process, b->moments, b->moments_n, profile_on_live_at, b, error, error_size)) {
         return false;
     }
     for (size_t i = 0; i < b->moments_n; i++) {
@@ -346,21 +344,21 @@ static bool add_plain(struct build *b, uint32_t process, char *error, size_t err
 
 static bool add_by_category(struct build *b, uint32_t process, char *error, size_t error_size)
 {
-    struct gs_category_moment *m = gs_realloc(NULL, b->moments_n, sizeof *m);
+    struct category_moment *m = arena_realloc(NULL, b->moments_n, sizeof *m);
     for (size_t i = 0; i < b->moments_n; i++) {
-        const struct gs_series *s = gs_run_series(b->run, b->series_at[i]);
-        m[i] = (struct gs_category_moment){.time_ns = b->moments[i],
-                                           .device = s->device,
-                                           .layer = s->layer,
-                                           .bytes = b->levels[b->series_at[i]].bytes};
+        const struct run_series *s = run_series(b->run, b->series_at[i]);
+        m[i] = (struct category_moment){.time_ns = b->moments[i],
+                                        .device = s->device,
+                                        .layer = s->layer,
+                                        .bytes = b->levels[b->series_at[i]].bytes};
     }
-    bool ok = gs_categories_at(&b->b, process, m, b->moments_n, error, error_size);
+    bool ok = category_at(&b->b, process, m, b->moments_n, error, error_size);
     for (size_t i = 0; ok && i < b->moments_n; i++) {
         int64_t left = m[i].bytes;
         for (size_t k = 0; k < m[i].by.lines_n; k++) {
-            const struct gs_category_line *line = &m[i].by.lines[k];
-            add_live(b, gs_run_series(b->run, b->series_at[i]), line->stack, line->category, line->bytes, line->count);
-            left = gs_add(left, -line->bytes);
+            const struct result_category_line *line = &m[i].by.lines[k];
+            add_live(b, run_series(b->run, b->series_at[i]), line->stack, line->category, line->bytes, line->count);
+            left = arena_add_capped(left, -line->bytes);
         }
         add_missing(b, b->series_at[i], left);
     }
@@ -381,12 +379,12 @@ static void note_moments(struct build *b, uint32_t process)
 
 static bool add_moments(struct build *b, char *error, size_t error_size)
 {
-    size_t series = gs_run_serieses(b->run);
+    size_t series = run_series_count(b->run);
     bool ok = true;
-    b->moments = gs_realloc(NULL, series, sizeof *b->moments);
-    b->series_at = gs_realloc(NULL, series, sizeof *b->series_at);
+    b->moments = arena_realloc(NULL, series, sizeof *b->moments);
+    b->series_at = arena_realloc(NULL, series, sizeof *b->series_at);
     for (uint32_t i = 0; i < series; i++) {
-        GS_REACH(b->levels, i, b->levels_cap)->wanted = series_wanted(b, gs_run_series(b->run, i));
+        SITE_REACH(b->levels, i, b->levels_cap)->wanted = series_is_chosen(b, run_series(b->run, i));
     }
     for (uint32_t i = 0; ok && i < b->p->moments_n; i++) {
         list_moments(b, i);
@@ -401,18 +399,18 @@ static bool add_moments(struct build *b, char *error, size_t error_size)
 /* What is live when all is replayed needs no moment to be looked at. */
 static void add_locations(struct build *b)
 {
-    bool end = b->wish->what == GS_PROFILE_END;
-    for (uint32_t i = 0; i < gs_run_locations(b->run); i++) {
-        const struct gs_location *l = gs_run_location(b->run, i);
-        const struct gs_series *s = gs_run_series(b->run, l->series);
-        for (unsigned c = 0; c < GS_CATEGORIES_N; c++) {
-            struct sum sum = {c == GS_CATEGORY_UNKNOWN ? l->live_bytes : 0,
-                              c == GS_CATEGORY_UNKNOWN ? l->live_count : 0};
+    bool end = b->wish->what == PROFILE_END;
+    for (uint32_t i = 0; i < run_location_count(b->run); i++) {
+        const struct run_location *l = run_location(b->run, i);
+        const struct run_series *s = run_series(b->run, l->series);
+        for (unsigned c = 0; c < RESULT_CATEGORIES_N; c++) {
+            struct sum sum = {c == RESULT_CATEGORY_UNKNOWN ? l->live_bytes : 0,
+                              c == RESULT_CATEGORY_UNKNOWN ? l->live_count : 0};
             if (!end) {
-                sum = *GS_REACH(b->sums, (size_t)i * GS_CATEGORIES_N + c, b->sums_cap);
+                sum = *SITE_REACH(b->sums, (size_t)i * RESULT_CATEGORIES_N + c, b->sums_cap);
             }
-            if (sum.count && sum.bytes > 0 && series_wanted(b, s)) {
-                add_live(b, s, l->stack, (enum gs_category)c, sum.bytes, sum.count);
+            if (sum.count && sum.bytes > 0 && series_is_chosen(b, s)) {
+                add_live(b, s, l->stack, (enum result_category)c, sum.bytes, sum.count);
             }
         }
     }
@@ -421,7 +419,7 @@ static void add_locations(struct build *b)
 static void note_ends(struct build *b)
 {
     size_t n;
-    const struct gs_process *p = gs_run_processes(b->run, &n);
+    const struct run_process *p = run_processes(b->run, &n);
     for (size_t i = 0; i < b->p->n; i++) {
         b->p->moments[b->p->entries[i].process] = p[b->p->entries[i].process].end_ns;
     }
@@ -429,19 +427,19 @@ static void note_ends(struct build *b)
 
 static bool add_memory(struct build *b, char *error, size_t error_size)
 {
-    enum gs_profile_what what = b->wish->what;
-    if (what == GS_PROFILE_OOM) {
+    enum profile_what what = b->wish->what;
+    if (what == PROFILE_OOM) {
         find_ooms(b);
     }
     if (!replay(b, error, error_size)) {
         return false;
     }
-    if (what == GS_PROFILE_ALLOCATED || (what == GS_PROFILE_END && !b->wish->categories)) {
+    if (what == PROFILE_ALLOCATED || (what == PROFILE_END && !b->wish->categories)) {
         add_locations(b);
     } else if (!add_moments(b, error, error_size)) {
         return false;
     }
-    if (what == GS_PROFILE_END) {
+    if (what == PROFILE_END) {
         note_ends(b);
     }
     return true;
@@ -451,23 +449,23 @@ static bool add_memory(struct build *b, char *error, size_t error_size)
 
 static void add_call(struct build *b, uint32_t process, uint32_t stack, int device, int64_t weight)
 {
-    const struct gs_profile_wish *w = b->wish;
-    if (process_wanted(b, process) && (w->device < 0 || device < 0 || device == w->device)) {
-        add(b, &(struct gs_profile_entry){.process = process,
-                                          .stack = stack,
-                                          .device = device,
-                                          .category = GS_CATEGORY_UNKNOWN,
-                                          .weight = weight,
-                                          .count = 1});
+    const struct profile_request *w = b->wish;
+    if (process_is_chosen(b, process) && (w->device < 0 || device < 0 || device == w->device)) {
+        add(b, &(struct profile_entry){.process = process,
+                                       .stack = stack,
+                                       .device = device,
+                                       .category = RESULT_CATEGORY_UNKNOWN,
+                                       .weight = weight,
+                                       .count = 1});
     }
 }
 
-static void on_wait(void *self, const struct gs_wait *w)
+static void profile_on_wait(void *self, const struct question_wait *w)
 {
     add_call(self, w->process, w->stack, w->device, w->blocked_ns);
 }
 
-static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
+static void profile_on_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct build *b = self;
     if (copy) {
@@ -475,29 +473,29 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
     }
 }
 
-static void on_call_wait(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
+static void profile_on_call_wait(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
-    gs_waits_call(self, copy, sync);
+    question_waits_add(self, copy, sync);
 }
 
 static bool add_calls(struct build *b, char *error, size_t error_size)
 {
-    if (b->wish->what == GS_PROFILE_COPIES) {
-        return gs_run_calls(b->run, on_call, b, error, error_size);
+    if (b->wish->what == PROFILE_COPIES) {
+        return run_each_call(b->run, profile_on_call, b, error, error_size);
     }
-    struct gs_signer *signer = gs_signer_new(b->run, b->b.arena);
-    struct gs_waits *w = gs_waits_new(signer, on_wait, b);
-    bool ok = gs_run_calls(b->run, on_call_wait, w, error, error_size);
-    gs_waits_free(w);
-    gs_signer_free(signer);
+    struct question_signer *signer = question_signer_new(b->run, b->b.arena);
+    struct question_waits *w = question_waits_new(signer, profile_on_wait, b);
+    bool ok = run_each_call(b->run, profile_on_call_wait, w, error, error_size);
+    question_waits_free(w);
+    question_signer_free(signer);
     return ok;
 }
 
 /* --- the whole ----------------------------------------------------------------------------------- */
 
-static int heavier(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
-    const struct gs_profile_entry *x = a, *y = b;
+    const struct profile_entry *x = a, *y = b;
     if (x->weight != y->weight) {
         return x->weight > y->weight ? -1 : 1;
     }
@@ -510,51 +508,50 @@ static int heavier(const void *a, const void *b)
     return x->device != y->device ? x->device - y->device : (int)x->category - (int)y->category;
 }
 
-static void finish(struct gs_profile *p)
+static void finish(struct profile *p)
 {
     if (p->n > 1) {
-        qsort(p->entries, p->n, sizeof *p->entries, heavier);
+        qsort(p->entries, p->n, sizeof *p->entries, compare_entries);
     }
     for (size_t i = 0; i < p->n; i++) {
-        p->total = gs_add(p->total, p->entries[i].weight);
+        p->total = arena_add_capped(p->total, p->entries[i].weight);
         p->count += p->entries[i].count;
     }
 }
 
-struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_wish *wish, char *error,
-                                    size_t error_size)
+struct profile *profile_build(struct run *run, const struct profile_request *wish, char *error, size_t error_size)
 {
-    static const struct gs_options defaults;
-    struct gs_arena arena = {0};
-    struct gs_report report = {.run = run, .uses = wish->uses};
-    struct gs_profile *p = gs_realloc(NULL, 1, sizeof *p);
-    struct build b = {.run = run, .wish = wish, .p = p, .process = GS_NONE};
-    struct gs_profile_wish end = *wish;
-    bool calls = wish->what == GS_PROFILE_WAITS || wish->what == GS_PROFILE_COPIES;
-    if (wish->what == GS_PROFILE_END) {
-        end.at_ns = GS_NEVER - 1;
+    static const struct run_options defaults;
+    struct arena arena = {0};
+    struct result_report report = {.run = run, .uses = wish->uses};
+    struct profile *p = arena_realloc(NULL, 1, sizeof *p);
+    struct build b = {.run = run, .wish = wish, .p = p, .process = RUN_NONE};
+    struct profile_request end = *wish;
+    bool calls = wish->what == PROFILE_WAITS || wish->what == PROFILE_COPIES;
+    if (wish->what == PROFILE_END) {
+        end.at_ns = RUN_NEVER - 1;
         b.wish = &end;
     }
-    *p = (struct gs_profile){.unit = wish->what == GS_PROFILE_WAITS ? "ns" : "bytes", .title = kinds[wish->what].title};
-    gs_run_processes(run, &p->moments_n);
-    p->moments = gs_realloc(NULL, p->moments_n, sizeof *p->moments);
+    *p = (struct profile){.unit = wish->what == PROFILE_WAITS ? "ns" : "bytes", .title = kinds[wish->what].title};
+    run_processes(run, &p->moments_n);
+    p->moments = arena_realloc(NULL, p->moments_n, sizeof *p->moments);
     for (size_t i = 0; i < p->moments_n; i++) {
-        p->moments[i] = GS_UNKNOWN;
+        p->moments[i] = RUN_UNKNOWN;
     }
-    b.b = (struct gs_builder){.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
-    gs_site_helpers(run, &b.b.helpers);
+    b.b = (struct site_builder){.run = run, .report = &report, .arena = &arena, .options = &defaults, .top = SIZE_MAX};
+    site_helpers(run, &b.b.helpers);
     bool ok = calls ? add_calls(&b, error, error_size) : add_memory(&b, error, error_size);
     finish(p);
     if (report.uses != wish->uses) {
-        gs_uses_free(report.uses);
+        category_uses_free(report.uses);
     }
-    gs_steps_free(b.b.steps);
+    step_finder_free(b.b.steps);
     if (b.categorizer) {
-        gs_categorizer_free(b.categorizer);
+        category_finder_free(b.categorizer);
     }
-    gs_map_free(&b.b.helpers);
-    gs_map_free(&b.b.site_of_key);
-    gs_map_free(&b.index);
+    map_free(&b.b.helpers);
+    map_free(&b.b.site_of_key);
+    map_free(&b.index);
     free(b.b.sites);
     free(b.b.site_of_stack);
     free(b.levels);
@@ -562,15 +559,15 @@ struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_
     free(b.sums);
     free(b.moments);
     free(b.series_at);
-    gs_arena_free(&arena);
+    arena_free(&arena);
     if (!ok) {
-        gs_profile_free(p);
+        profile_free(p);
         return NULL;
     }
     return p;
 }
 
-void gs_profile_free(struct gs_profile *p)
+void profile_free(struct profile *p)
 {
     if (p) {
         free(p->entries);
@@ -579,25 +576,25 @@ void gs_profile_free(struct gs_profile *p)
     }
 }
 
-size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native, const struct gs_frame **out, size_t room)
+size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room)
 {
     size_t n = 0;
-    bool all = native || stack == GS_NONE || gs_stack_python(run, stack) == GS_NONE;
-    const char *operation = all ? NULL : gs_site_of(run, stack, NULL).operation;
+    bool all = native || stack == RUN_NONE || run_stack_python(run, stack) == RUN_NONE;
+    const char *operation = all ? NULL : site_of(run, stack, NULL).operation;
     if (operation && room) {
-        out[n++] = gs_run_operation(run, operation);
+        out[n++] = run_operation_frame(run, operation);
     }
-    for (uint32_t i = stack; i != GS_NONE && n < room; i = gs_stack_parent(run, i)) {
-        if (all || gs_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
+    for (uint32_t i = stack; i != RUN_NONE && n < room; i = run_stack_parent(run, i)) {
+        if (all || run_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
             size_t places;
-            const struct gs_frame *f = gs_frame_places(run, i, &places);
+            const struct run_frame *f = run_frame_places(run, i, &places);
             for (size_t k = 0; k < places && n < room; k++) {
                 out[n++] = &f[k];
             }
         }
     }
     for (size_t i = 0; i < n / 2; i++) {
-        const struct gs_frame *f = out[i];
+        const struct run_frame *f = out[i];
         out[i] = out[n - 1 - i];
         out[n - 1 - i] = f;
     }

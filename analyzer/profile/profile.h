@@ -11,7 +11,7 @@
 #include "analyzer/run/run.h"
 
 /* clang-format off */
-#define GS_PROFILES(X)                                                                             \
+#define PROFILE_KINDS(X)                                                                             \
     X(PEAK, "peak", "live at the peak")                                                            \
     X(OOM, "oom", "live when memory ran out")                                                      \
     X(END, "end", "live at the end")                                                               \
@@ -20,46 +20,46 @@
     X(WAITS, "waits", "waited for the GPU")                                                        \
     X(COPIES, "copies", "copied")
 /* clang-format on */
-#define GS_ENUM_PROFILE(s, w, t) GS_PROFILE_##s,
-enum gs_profile_what { GS_PROFILES(GS_ENUM_PROFILE) GS_PROFILES_N };
-const char *gs_profile_word(enum gs_profile_what what); /* "peak" */
-/* GS_PROFILES_N: no such word. */
-enum gs_profile_what gs_profile_of_word(const char *word);
+#define PROFILE_ENUM_KIND(s, w, t) PROFILE_##s,
+enum profile_what { PROFILE_KINDS(PROFILE_ENUM_KIND) PROFILE_KINDS_N };
+const char *profile_word(enum profile_what what); /* "peak" */
+/* PROFILE_KINDS_N: no such word. */
+enum profile_what profile_of_word(const char *word);
 
 enum {
-    GS_PROFILE_USUAL = -1, /* device memory: a device's tensors where it has some, else what CUDA gave; of
+    PROFILE_USUAL = -1, /* device memory: a device's tensors where it has some, else what CUDA gave; of
                               a run that has none, the host's */
-    GS_PROFILE_ALL = -2    /* the same, and pinned and host memory */
+    PROFILE_ALL = -2    /* the same, and pinned and host memory */
 };
 
-struct gs_profile_wish {
-    enum gs_profile_what what;
+struct profile_request {
+    enum profile_what what;
     int64_t at_ns; /* of AT, since the start of each process */
     int process;   /* index; -1: all that have some, each at its own moment */
     int device;    /* -1 any */
-    int layer;     /* enum gs_series_layer, or GS_PROFILE_USUAL, GS_PROFILE_ALL */
+    int layer;     /* enum run_series_layer, or PROFILE_USUAL, PROFILE_ALL */
     bool categories;
-    struct gs_uses *uses; /* of a report of the same run, not owned; NULL: another replay finds them */
+    struct category_uses *uses; /* of a report of the same run, not owned; NULL: another replay finds them */
 };
 
 /* Each (process, stack, device, layer, category) once. Of waits and copies layer is of no meaning. */
-struct gs_profile_entry {
-    uint32_t process, stack; /* GS_NONE */
+struct profile_entry {
+    uint32_t process, stack; /* RUN_NONE */
     int device;              /* -1 none or unknown */
-    enum gs_series_layer layer;
-    enum gs_category category; /* UNKNOWN where none were wanted */
+    enum run_series_layer layer;
+    enum result_category category; /* UNKNOWN where none were wanted */
     int64_t weight;
     uint64_t count; /* allocations, waits, copies */
 };
 
-struct gs_profile {
-    struct gs_profile_entry *entries; /* heaviest first */
+struct profile {
+    struct profile_entry *entries; /* heaviest first */
     size_t n;
     int64_t total;     /* of their weights */
     uint64_t count;    /* of their counts */
     const char *unit;  /* "bytes" | "ns" */
     const char *title; /* "live at the peak" */
-    int64_t *moments;  /* by process, of what was live; GS_UNKNOWN none. A process's devices have their
+    int64_t *moments;  /* by process, of what was live; RUN_UNKNOWN none. A process's devices have their
                           peaks at times of their own: this is the heaviest one's */
     size_t moments_n;
 };
@@ -70,18 +70,17 @@ struct gs_profile {
  * last failure that the process did not recover from, else its last one, and of the device or host
  * memory that ran out. NULL and a line in `error` where a database could not be read. Replays the
  * run, so that locations and series are those of this replay. */
-struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_wish *wish, char *error,
-                                    size_t error_size);
-void gs_profile_free(struct gs_profile *p);
+struct profile *profile_build(struct run *run, const struct profile_request *wish, char *error, size_t error_size);
+void profile_free(struct profile *p);
 
 /* Whether a series is of that layer (as in a wish); after a replay, which shows who has tensors. */
-bool gs_profile_layer(const struct gs_run *run, int layer, const struct gs_series *series);
+bool profile_layer(const struct run *run, int layer, const struct run_series *series);
 
 /* The frames of a stack as people are shown them, outermost first: Python's alone, or with the native
  * ones around them; a stack without any of Python has its native ones. What autograd computed for a
  * line that called backward() has the operation ("AddmmBackward0", without a file) as its innermost
  * frame where native ones are not shown. Names are looked up, at some cost: ask once a stack. At most
- * `room`, outer ones are left out; the number written. GS_NONE has none. */
-size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native, const struct gs_frame **out, size_t room);
+ * `room`, outer ones are left out; the number written. RUN_NONE has none. */
+size_t profile_frames(struct run *run, uint32_t stack, bool native, const struct run_frame **out, size_t room);
 
 #endif

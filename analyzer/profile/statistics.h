@@ -9,29 +9,29 @@ enum {
     STATISTICS_LIVES = 12  /* [i]: from 10^i ns up to below 10^(i+1); the last has all above, [0] all below */
 };
 
-struct statistics_tally {
+struct profile_statistics_tally {
     uint64_t count;
     int64_t bytes;
 };
 
-struct statistics_layer { /* of all processes and devices */
+struct profile_statistics_layer { /* of all processes and devices */
     uint64_t allocations, frees;
     int64_t allocated, freed, largest;
-    struct statistics_tally sizes[STATISTICS_SIZES], lives[STATISTICS_LIVES];
-    struct statistics_tally kept;      /* never freed */
-    struct statistics_tally spaces[8]; /* enum gs_space, allocated */
-    double life_ns;                    /* of those that were freed, summed up */
-    int64_t first_ns, last_ns;         /* allocations, from each process's own beginning; GS_UNKNOWN */
+    struct profile_statistics_tally sizes[STATISTICS_SIZES], lives[STATISTICS_LIVES];
+    struct profile_statistics_tally kept;      /* never freed */
+    struct profile_statistics_tally spaces[8]; /* enum gs_space, allocated */
+    double life_ns;                            /* of those that were freed, summed up */
+    int64_t first_ns, last_ns;                 /* allocations, from each process's own beginning; RUN_UNKNOWN */
 };
 
-struct statistics {
-    struct statistics_layer layers[GS_SERIES_LAYERS];
-    const struct gs_run *run; /* while it is replayed */
+struct profile_statistics {
+    struct profile_statistics_layer layers[RUN_SERIES_LAYERS];
+    const struct run *run; /* while it is replayed */
 };
 
 /* To be passed to a replay of `run`; what is live at the end of each process is then `kept`. */
-struct gs_observer statistics_observer(struct statistics *s, const struct gs_run *run);
-unsigned statistics_size_class(int64_t bytes);
-unsigned statistics_life_class(int64_t ns);
+struct run_observer profile_statistics_observer(struct profile_statistics *s, const struct run *run);
+unsigned profile_statistics_size_class(int64_t bytes);
+unsigned profile_statistics_life_class(int64_t ns);
 
 #endif

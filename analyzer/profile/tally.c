@@ -7,22 +7,22 @@
 #include "analyzer/site/owner.h"
 
 struct tally_private {
-    struct gs_arena arena;
-    struct gs_map index; /* key → row */
+    struct arena arena;
+    struct map index; /* key → row */
     size_t cap;
     uint64_t *last; /* by row: the entry that was added last, so that a recursion counts once */
     size_t last_cap;
 };
 
 struct tallying {
-    struct tally *t;
-    struct gs_run *run;
-    enum tally_by by;
+    struct profile_tally *t;
+    struct run *run;
+    enum profile_tally_by by;
     bool native;
     const char *cwd;
-    struct gs_builder b; /* sites, owners */
-    struct gs_report report;
-    const struct gs_frame *frames[GS_DEPTH_MAX];
+    struct site_builder b; /* sites, owners */
+    struct result_report report;
+    const struct run_frame *frames[RUN_DEPTH_MAX];
 };
 
 /* ---------------------------------------------------------------- modules */
@@ -42,7 +42,7 @@ static const char *after_packages(const char *file)
     return slash ? slash + 1 : NULL;
 }
 
-void tally_module(const struct gs_frame *f, const char *cwd, char *out, size_t size)
+void profile_tally_module(const struct run_frame *f, const char *cwd, char *out, size_t size)
 {
     const char *path = f->kind == GS_FRAME_NATIVE && f->module ? f->module : f->file;
 
@@ -68,15 +68,15 @@ void tally_module(const struct gs_frame *f, const char *cwd, char *out, size_t s
 
 /* ---------------------------------------------------------------- rows */
 
-static struct tally_row *row_of(struct tallying *w, uint64_t key)
+static struct profile_tally_row *row_of(struct tallying *w, uint64_t key)
 {
     struct tally_private *p = w->t->private;
-    uint32_t *at = gs_map_at(&p->index, key);
+    uint32_t *at = map_at(&p->index, key);
 
-    if (*at == GS_MAP_NEW) {
+    if (*at == MAP_NEW) {
         *at = (uint32_t)w->t->n;
-        *GS_PUSH(w->t->rows, w->t->n, p->cap) = (struct tally_row){0};
-        *GS_REACH(p->last, *at, p->last_cap) = 0;
+        *ARENA_PUSH(w->t->rows, w->t->n, p->cap) = (struct profile_tally_row){0};
+        *SITE_REACH(p->last, *at, p->last_cap) = 0;
     }
     return &w->t->rows[*at];
 }
@@ -85,31 +85,31 @@ static uint64_t text_hash(const char *text)
 {
     uint64_t h = 1;
 
-    for (; text && *text; text++) h = gs_hash64(h ^ (unsigned char)*text) + 1;
+    for (; text && *text; text++) h = map_hash(h ^ (unsigned char)*text) + 1;
     return h;
 }
 
-static struct tally_row *named_row(struct tallying *w, const char *name)
+static struct profile_tally_row *named_row(struct tallying *w, const char *name)
 {
-    struct tally_row *row = row_of(w, text_hash(name));
+    struct profile_tally_row *row = row_of(w, text_hash(name));
 
-    if (!row->name) row->name = gs_arena_printf(&w->t->private->arena, "%s", name);
+    if (!row->name) row->name = arena_printf(&w->t->private->arena, "%s", name);
     return row;
 }
 
 /* Texts of a run are the same pointer where they are equal. */
-static struct tally_row *frame_row(struct tallying *w, const struct gs_frame *f)
+static struct profile_tally_row *frame_row(struct tallying *w, const struct run_frame *f)
 {
     bool function = w->by != TALLY_FILE, line = w->by == TALLY_LINE, file = f && (f->file || f->module);
 
     if (!f) return row_of(w, 0);
-    uint64_t h = gs_hash64((uintptr_t)(f->file ? f->file : f->module) ^ 1);
-    h = gs_hash64(h + (function || !file ? (uintptr_t)f->function : 0));
-    h = gs_hash64(h + (line ? (uint64_t)f->line : 0));
-    h = !f->function && !f->line && function ? gs_hash64(h + f->offset) : h;
-    struct tally_row *row = row_of(w, h | 1);
+    uint64_t h = map_hash((uintptr_t)(f->file ? f->file : f->module) ^ 1);
+    h = map_hash(h + (function || !file ? (uintptr_t)f->function : 0));
+    h = map_hash(h + (line ? (uint64_t)f->line : 0));
+    h = !f->function && !f->line && function ? map_hash(h + f->offset) : h;
+    struct profile_tally_row *row = row_of(w, h | 1);
     if (!row->frame) {
-        struct gs_frame *own = gs_arena_alloc(&w->t->private->arena, sizeof *own);
+        struct run_frame *own = arena_alloc(&w->t->private->arena, sizeof *own);
         *own = *f;
         own->line = line ? f->line : 0;
         own->function = function || !file ? f->function : NULL;
@@ -118,21 +118,21 @@ static struct tally_row *frame_row(struct tallying *w, const struct gs_frame *f)
     return row;
 }
 
-static struct tally_row *module_row(struct tallying *w, const struct gs_frame *f)
+static struct profile_tally_row *module_row(struct tallying *w, const struct run_frame *f)
 {
     char name[512] = "(no stack recorded)";
 
-    if (f) tally_module(f, w->cwd, name, sizeof name);
+    if (f) profile_tally_module(f, w->cwd, name, sizeof name);
     return named_row(w, name);
 }
 
-static const struct gs_frame *site_frame(struct tallying *w, uint32_t stack, struct gs_frame *out)
+static const struct run_frame *site_frame(struct tallying *w, uint32_t stack, struct run_frame *out)
 {
-    uint32_t number = gs_site_number(&w->b, stack); /* first: it may move the sites */
-    const struct gs_site *s = &w->b.sites[number];
+    uint32_t number = site_index(&w->b, stack); /* first: it may move the sites */
+    const struct result_site *s = &w->b.sites[number];
 
     if (!s->known) return NULL;
-    *out = (struct gs_frame){
+    *out = (struct run_frame){
         .kind = s->kind, .function = s->function, .line = s->line, .offset = s->offset, .file = s->file};
     if (s->kind == GS_FRAME_NATIVE && s->line <= 0) {
         out->file = NULL;
@@ -141,77 +141,79 @@ static const struct gs_frame *site_frame(struct tallying *w, uint32_t stack, str
     return out;
 }
 
-static void add_own(struct tally_row *row, const struct gs_profile_entry *e)
+static void add_own(struct profile_tally_row *row, const struct profile_entry *e)
 {
-    row->own = gs_add(row->own, e->weight);
+    row->own = arena_add_capped(row->own, e->weight);
     row->own_count += e->count;
 }
 
-static void add_total(struct tallying *w, struct tally_row *row, const struct gs_profile_entry *e, uint64_t number)
+static void add_total(struct tallying *w, struct profile_tally_row *row, const struct profile_entry *e, uint64_t number)
 {
     uint64_t *last = &w->t->private->last[row - w->t->rows];
 
     if (*last == number) return;
     *last = number;
-    row->total = gs_add(row->total, e->weight);
+    row->total = arena_add_capped(row->total, e->weight);
     row->total_count += e->count;
 }
 
-static void add_by_frames(struct tallying *w, const struct gs_profile_entry *e, uint64_t number)
+static void add_by_frames(struct tallying *w, const struct profile_entry *e, uint64_t number)
 {
-    struct tally_row *(*of)(struct tallying *, const struct gs_frame *) =
+    struct profile_tally_row *(*of)(struct tallying *, const struct run_frame *) =
         w->by == TALLY_MODULE ? module_row : frame_row;
-    size_t n = gs_profile_frames(w->run, e->stack, w->native, w->frames, GS_DEPTH_MAX);
-    struct gs_frame site;
-    const struct gs_frame *own = w->by == TALLY_MODULE ? (n ? w->frames[n - 1] : NULL) : site_frame(w, e->stack, &site);
-    struct tally_row *row = of(w, own);
+    size_t n = profile_frames(w->run, e->stack, w->native, w->frames, RUN_DEPTH_MAX);
+    struct run_frame site;
+    const struct run_frame *own =
+        w->by == TALLY_MODULE ? (n ? w->frames[n - 1] : NULL) : site_frame(w, e->stack, &site);
+    struct profile_tally_row *row = of(w, own);
 
     add_own(row, e);
     add_total(w, row, e, number);
     for (size_t i = 0; i < n; i++) add_total(w, of(w, w->frames[i]), e, number);
 }
 
-static void add_by_word(struct tallying *w, const struct gs_profile_entry *e, uint64_t number)
+static void add_by_word(struct tallying *w, const struct profile_entry *e, uint64_t number)
 {
-    const char *word =
-        w->by == TALLY_CATEGORY ? gs_category_word(e->category) : gs_owner_word(&w->b, gs_owner_of(&w->b, e->stack));
-    struct tally_row *row = named_row(w, word);
+    const char *word = w->by == TALLY_CATEGORY ? result_category_word(e->category)
+                                               : site_owner_word(&w->b, site_owner_of(&w->b, e->stack));
+    struct profile_tally_row *row = named_row(w, word);
 
     add_own(row, e);
     add_total(w, row, e, number);
 }
 
-struct tally *tally_build(struct gs_run *run, const struct gs_profile *profile, enum tally_by by, bool native)
+struct profile_tally *profile_tally_build(struct run *run, const struct profile *profile, enum profile_tally_by by,
+                                          bool native)
 {
     size_t n;
-    struct gs_observer unused;
-    struct tallying *w = gs_realloc(NULL, 1, sizeof *w);
-    struct tally *t = gs_realloc(NULL, 1, sizeof *t);
+    struct run_observer unused;
+    struct tallying *w = arena_realloc(NULL, 1, sizeof *w);
+    struct profile_tally *t = arena_realloc(NULL, 1, sizeof *t);
 
-    *t = (struct tally){.private = gs_realloc(NULL, 1, sizeof *t->private)};
+    *t = (struct profile_tally){.private = arena_realloc(NULL, 1, sizeof *t->private)};
     *t->private = (struct tally_private){0};
-    *w = (struct tallying){.t = t, .run = run, .by = by, .native = native, .cwd = gs_run_processes(run, &n)[0].cwd};
-    w->b = (struct gs_builder){.run = run, .report = &w->report, .arena = &t->private->arena};
-    gs_site_helpers(run, &w->b.helpers);
-    gs_owners_start(&w->b, &unused);
+    *w = (struct tallying){.t = t, .run = run, .by = by, .native = native, .cwd = run_processes(run, &n)[0].cwd};
+    w->b = (struct site_builder){.run = run, .report = &w->report, .arena = &t->private->arena};
+    site_helpers(run, &w->b.helpers);
+    site_owners_start(&w->b, &unused);
     for (size_t i = 0; i < profile->n; i++) {
         bool words = by == TALLY_CATEGORY || by == TALLY_OWNER;
         (words ? add_by_word : add_by_frames)(w, &profile->entries[i], i + 1);
     }
-    gs_owners_free(&w->b);
-    gs_map_free(&w->b.helpers);
-    gs_map_free(&w->b.site_of_key);
+    site_owners_free(&w->b);
+    map_free(&w->b.helpers);
+    map_free(&w->b.site_of_key);
     free(w->b.sites);
     free(w->b.site_of_stack);
     free(w);
     return t;
 }
 
-void tally_free(struct tally *t)
+void profile_tally_free(struct profile_tally *t)
 {
     if (t) {
-        gs_arena_free(&t->private->arena);
-        gs_map_free(&t->private->index);
+        arena_free(&t->private->arena);
+        map_free(&t->private->index);
         free(t->private->last);
         free(t->private);
         free(t->rows);
@@ -221,17 +223,17 @@ void tally_free(struct tally *t)
 
 /* ---------------------------------------------------------------- order */
 
-static int names(const struct tally_row *x, const struct tally_row *y)
+static int names(const struct profile_tally_row *x, const struct profile_tally_row *y)
 {
     if (x->name && y->name) return strcmp(x->name, y->name);
-    const struct gs_frame *f = x->frame, *g = y->frame;
+    const struct run_frame *f = x->frame, *g = y->frame;
     if (!f || !g) return (f == NULL) - (g == NULL);
     int order = strcmp(f->file ? f->file : f->module ? f->module : "", g->file ? g->file : g->module ? g->module : "");
     order = order ? order : (f->line > g->line) - (f->line < g->line);
     return order ? order : strcmp(f->function ? f->function : "", g->function ? g->function : "");
 }
 
-static double each(const struct tally_row *r)
+static double each(const struct profile_tally_row *r)
 {
     return r->own_count ? (double)r->own / (double)r->own_count : 0;
 }
@@ -240,7 +242,7 @@ static double each(const struct tally_row *r)
 #define ORDER(name, ...)                                                                                   \
     static int name(const void *a, const void *b)                                                          \
     {                                                                                                      \
-        const struct tally_row *x = a, *y = b;                                                             \
+        const struct profile_tally_row *x = a, *y = b;                                                     \
         const int steps[] = {__VA_ARGS__, LARGER_FIRST(x->own, y->own), LARGER_FIRST(x->total, y->total)}; \
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)                                          \
             if (steps[i]) return steps[i];                                                                 \
@@ -252,7 +254,7 @@ ORDER(by_count, LARGER_FIRST(x->own_count, y->own_count))
 ORDER(by_each, LARGER_FIRST(each(x), each(y)))
 ORDER(by_name, LARGER_FIRST(x->own > 0, y->own > 0), names(x, y))
 
-void tally_sort(struct tally *t, enum tally_sort sort)
+void profile_tally_sort(struct profile_tally *t, enum profile_tally_sort sort)
 {
     static int (*const orders[])(const void *, const void *) = {
         [TALLY_BY_OWN] = by_own,   [TALLY_BY_TOTAL] = by_total, [TALLY_BY_COUNT] = by_count,

@@ -10,36 +10,37 @@
     X(CATEGORY, "category") X(OWNER, "owner")
 /* clang-format on */
 #define TALLY_ENUM(s, w) TALLY_##s,
-enum tally_by { TALLY_BYS(TALLY_ENUM) TALLY_BYS_N };
+enum profile_tally_by { TALLY_BYS(TALLY_ENUM) TALLY_BYS_N };
 #undef TALLY_ENUM
 
 #define TALLY_SORTS(X) X(OWN, "own") X(TOTAL, "total") X(COUNT, "count") X(EACH, "each") X(NAME, "name")
 #define TALLY_ENUM(s, w) TALLY_BY_##s,
-enum tally_sort { TALLY_SORTS(TALLY_ENUM) };
+enum profile_tally_sort { TALLY_SORTS(TALLY_ENUM) };
 #undef TALLY_ENUM
 
 /* A line, function or file has what was made there, as the report's lists by line have it (the innermost
  * line of the user's own code), and `total` what was made anywhere below it. A module ("torch.nn.functional",
  * "libfoo.so") has what its own code made. Of categories and owners both are the same. */
-struct tally_row {
-    const struct gs_frame *frame; /* by line, function, file; NULL: no stack */
-    const char *name;             /* by module, category, owner; else NULL */
+struct profile_tally_row {
+    const struct run_frame *frame; /* by line, function, file; NULL: no stack */
+    const char *name;              /* by module, category, owner; else NULL */
     int64_t own, total;
     uint64_t own_count, total_count;
 };
 
-struct tally {
-    struct tally_row *rows;
+struct profile_tally {
+    struct profile_tally_row *rows;
     size_t n;
     struct tally_private *private;
 };
 
 /* The profile has categories where it is by them. Names are looked up. */
-struct tally *tally_build(struct gs_run *run, const struct gs_profile *profile, enum tally_by by, bool native);
+struct profile_tally *profile_tally_build(struct run *run, const struct profile *profile, enum profile_tally_by by,
+                                          bool native);
 /* Rows without anything of their own come last but where the total is asked for. */
-void tally_sort(struct tally *t, enum tally_sort sort);
-void tally_free(struct tally *t);
+void profile_tally_sort(struct profile_tally *t, enum profile_tally_sort sort);
+void profile_tally_free(struct profile_tally *t);
 /* "/usr/lib/python3/site-packages/torch/nn/functional.py" → "torch.nn.functional". */
-void tally_module(const struct gs_frame *frame, const char *cwd, char *out, size_t size);
+void profile_tally_module(const struct run_frame *frame, const char *cwd, char *out, size_t size);
 
 #endif

@@ -9,8 +9,8 @@
 #include <string.h>
 
 struct advices {
-    struct gs_builder *b;
-    struct gs_advice *list;
+    struct site_builder *b;
+    struct result_advice *list;
     size_t n, cap;
 };
 
@@ -21,17 +21,17 @@ static void add(struct advices *a, const char *topic, double impact, const char 
             return;
         }
     }
-    *GS_PUSH(a->list, a->n, a->cap) = (struct gs_advice){.impact = impact, .topic = topic, .text = text};
+    *ARENA_PUSH(a->list, a->n, a->cap) = (struct result_advice){.impact = impact, .topic = topic, .text = text};
 }
 
-static const char *at(struct advices *a, const struct gs_site *site, const char *text)
+static const char *at(struct advices *a, const struct result_site *site, const char *text)
 {
-    return gs_arena_printf(a->b->arena, "%s: %s", gs_site_line(a->b, site), text);
+    return arena_printf(a->b->arena, "%s: %s", site_short_text(a->b, site), text);
 }
 
 static void of_ooms(struct advices *a)
 {
-    const struct gs_report *r = a->b->report;
+    const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->ooms_n && i < 3; i++) {
         for (size_t j = 0; j < r->ooms[i].advice_n; j++) {
             double impact = (r->ooms[i].fatal ? 20.0 : 2.0) - (double)i - 0.1 * (double)j;
@@ -40,10 +40,10 @@ static void of_ooms(struct advices *a)
     }
 }
 
-static int64_t peak_of(const struct gs_report *r, const struct gs_growth *g)
+static int64_t peak_of(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *p = &r->peaks[i];
+        const struct result_peak *p = &r->peaks[i];
         if (p->process == g->process && p->device == g->device && p->layer == g->layer) {
             return p->bytes;
         }
@@ -51,18 +51,18 @@ static int64_t peak_of(const struct gs_report *r, const struct gs_growth *g)
     return 0;
 }
 
-static bool same_line(const struct gs_site *a, const struct gs_site *b)
+static bool same_line(const struct result_site *a, const struct result_site *b)
 {
     return a->known && b->known && a->line == b->line && a->file && b->file && strcmp(a->file, b->file) == 0 &&
-           (a->line || gs_site_key(a) == gs_site_key(b));
+           (a->line || site_key(a) == site_key(b));
 }
 
 /* The OOM's verdict says it already, of that line, or of the one by which its graph is kept. */
-static bool said_by_oom(const struct gs_report *r, const struct gs_growth *g)
+static bool is_covered_by_oom(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
-        const struct gs_site *said = &r->ooms[i].growing;
-        if (r->ooms[i].cause == GS_CAUSE_LEAK &&
+        const struct result_site *said = &r->ooms[i].growing;
+        if (r->ooms[i].cause == RESULT_CAUSE_LEAK &&
             (same_line(said, &g->stack.site) || (g->graph && same_line(said, &g->newest)))) {
             return true;
         }
@@ -72,12 +72,12 @@ static bool said_by_oom(const struct gs_report *r, const struct gs_growth *g)
 
 /* A fatal OOM there that is no leak's: what grew until then was the program's work, or else the verdict
  * would have named it. */
-static bool died_of_something_else(const struct gs_report *r, const struct gs_growth *g)
+static bool died_of_something_else(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
-        const struct gs_oom_verdict *o = &r->ooms[i];
+        const struct result_oom_verdict *o = &r->ooms[i];
         if (o->fatal && o->process == g->process && o->device == g->device) {
-            return o->cause != GS_CAUSE_LEAK;
+            return o->cause != RESULT_CAUSE_LEAK;
         }
     }
     return false;
@@ -85,19 +85,19 @@ static bool died_of_something_else(const struct gs_report *r, const struct gs_gr
 
 static void of_growth(struct advices *a)
 {
-    const struct gs_report *r = a->b->report;
+    const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->growth_n && i < 5; i++) {
-        const struct gs_growth *g = &r->growth[i];
+        const struct result_growth *g = &r->growth[i];
         int64_t peak = peak_of(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
-        if (share < 0.01 || said_by_oom(r, g) || died_of_something_else(r, g)) {
+        if (share < 0.01 || is_covered_by_oom(r, g) || died_of_something_else(r, g)) {
             continue;
         }
         add(a, "leak", share,
             at(a, &g->stack.site,
-               gs_arena_printf(
-                   a->b->arena, "%s more each %s, %s in all: %s", gs_bytes_text(a->b, g->bytes_per_step),
-                   g->by_steps ? "step" : "time", gs_bytes_text(a->b, (double)g->bytes),
+               arena_printf(
+                   a->b->arena, "%s more each %s, %s in all: %s", site_bytes_text(a->b, g->bytes_per_step),
+                   g->by_steps ? "step" : "time", site_bytes_text(a->b, (double)g->bytes),
                    g->graph ? "what a forward pass makes stays, perhaps with its autograd graph: store .item(), or "
                               ".detach() if backward() does not need it; or torch.no_grad() if no backward() follows"
                             : "drop the reference, or store .item() or .detach().cpu()")));
@@ -106,30 +106,30 @@ static void of_growth(struct advices *a)
 
 static void of_syncs(struct advices *a)
 {
-    const struct gs_report *r = a->b->report;
-    bool done[GS_ADVICE_SYNCS] = {false};
-    for (size_t i = 0; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
+    const struct result_report *r = a->b->report;
+    bool done[QUESTION_ADVICE_SYNCS] = {false};
+    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice && !done[i]) {
-            struct gs_advice advice = gs_advice_of_waits(a->b, i, done);
+            struct result_advice advice = question_advice_of_waits(a->b, i, done);
             add(a, advice.topic, advice.impact, advice.text);
         }
     }
 }
 
 /* A blocking copy is advised on as a wait. */
-static bool waits_there(const struct gs_report *r, const struct gs_site *site)
+static bool has_wait_at(const struct result_report *r, const struct result_site *site)
 {
-    for (size_t i = 0; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
-        if (r->syncs[i].advice && gs_site_key(&r->syncs[i].site) == gs_site_key(site)) {
+    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
+        if (r->syncs[i].advice && site_key(&r->syncs[i].site) == site_key(site)) {
             return true;
         }
     }
     return false;
 }
 
-static bool frees_wait(const struct gs_report *r)
+static bool frees_wait(const struct result_report *r)
 {
-    for (size_t i = 0; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
+    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice && r->syncs[i].kind == GS_SYNC_IMPLICIT && !r->syncs[i].pattern) {
             return true;
         }
@@ -137,9 +137,9 @@ static bool frees_wait(const struct gs_report *r)
     return false;
 }
 
-static bool advised(const struct gs_report *r, const char *text)
+static bool advised(const struct result_report *r, const char *text)
 {
-    for (size_t i = 0; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
+    for (size_t i = 0; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice == text) {
             return true;
         }
@@ -149,20 +149,20 @@ static bool advised(const struct gs_report *r, const char *text)
 
 static void of_time(struct advices *a)
 {
-    const struct gs_report *r = a->b->report;
-    double wall = gs_wall(a->b);
+    const struct result_report *r = a->b->report;
+    double wall = site_wall_seconds(a->b);
     of_syncs(a);
     for (size_t i = 0; i < r->transfers_n && i < 10; i++) {
-        const struct gs_transfer *t = &r->transfers[i];
+        const struct result_transfer *t = &r->transfers[i];
         double share = t->blocked_s / wall;
         bool counted = r->simulated && t->pace.phase;
-        if (t->advice && (counted || share >= 0.01) && !waits_there(r, &t->site)) {
+        if (t->advice && (counted || share >= 0.01) && !has_wait_at(r, &t->site)) {
             add(a, "transfer", counted ? 0.02 : share, at(a, &t->site, t->advice));
         }
     }
     /* Where frees are what waits, that is the same thing to do. */
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
-        const struct gs_churn *c = &r->churn[i];
+        const struct result_churn *c = &r->churn[i];
         bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
         if (c->advice && !again && !advised(r, c->advice)) {
             add(a, "churn", 0.02, at(a, c->freed.known ? &c->freed : &c->stack.site, c->advice));
@@ -175,41 +175,41 @@ static void of_time(struct advices *a)
 static void of_polling(struct advices *a)
 {
     enum { OFTEN = 5000 }; /* a second */
-    const struct gs_report *r = a->b->report;
+    const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->calls_n; i++) {
-        const struct gs_call *c = &r->calls[i];
+        const struct result_call *c = &r->calls[i];
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
             add(a, "sync", 0.02,
-                gs_arena_printf(a->b->arena,
-                                "%s was told %.0f times a second to come again (these calls are only "
-                                "counted: the line is unknown): wait with cudaEventSynchronize on an "
-                                "event made with cudaEventBlockingSync",
-                                c->api, again));
+                arena_printf(a->b->arena,
+                             "%s was told %.0f times a second to come again (these calls are only "
+                             "counted: the line is unknown): wait with cudaEventSynchronize on an "
+                             "event made with cudaEventBlockingSync",
+                             c->api, again));
         }
     }
 }
 
 /* The same line may stand among the waits, or as what frees again and again. */
-static bool emptying_advised(const struct gs_report *r, const struct gs_site *site)
+static bool emptying_advised(const struct result_report *r, const struct result_site *site)
 {
     bool freed = false;
     for (size_t i = 0; i < r->churn_n && i < 3; i++) {
-        const struct gs_churn *c = &r->churn[i];
-        freed = freed || (c->advice && c->freed.known && gs_site_key(&c->freed) == gs_site_key(site));
+        const struct result_churn *c = &r->churn[i];
+        freed = freed || (c->advice && c->freed.known && site_key(&c->freed) == site_key(site));
     }
-    return freed || waits_there(r, site);
+    return freed || has_wait_at(r, site);
 }
 
 static void of_flushes(struct advices *a)
 {
-    const struct gs_report *r = a->b->report;
+    const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->flushes_n && r->flushes[i].matters; i++) {
-        const struct gs_cache_flush *f = &r->flushes[i];
+        const struct allocator_cache_flush *f = &r->flushes[i];
         if (emptying_advised(r, &f->site)) {
             continue;
         }
-        double share = f->blocked_s / gs_wall(a->b);
+        double share = f->blocked_s / site_wall_seconds(a->b);
         add(a, "churn", share > 0.02 ? share : 0.02, at(a, &f->site, f->advice));
     }
 }
@@ -218,76 +218,76 @@ static void of_flushes(struct advices *a)
 static void of_retries(struct advices *a)
 {
     enum { OFTEN = 3 };
-    const struct gs_report *r = a->b->report;
+    const struct result_report *r = a->b->report;
     double blocked = 0;
-    const struct gs_retry *worst = NULL;
+    const struct result_retry *worst = NULL;
     for (size_t i = 0; i < r->retries_n; i++) {
-        const struct gs_retry *x = &r->retries[i];
+        const struct result_retry *x = &r->retries[i];
         blocked += x->blocked_s > 0 ? x->blocked_s : 0;
         worst = !worst || x->blocked_s > worst->blocked_s ? x : worst;
     }
-    double share = blocked / gs_wall(a->b);
+    double share = blocked / site_wall_seconds(a->b);
     if (!worst || r->retries_total < OFTEN || (!r->simulated && share < 0.02)) {
         return;
     }
-    const struct gs_torch_settings s = gs_torch_settings(a->b->run, worst->process);
+    const struct run_torch_settings s = run_torch_settings(a->b->run, worst->process);
     char took[UNITS_TEXT];
     add(a, "fragmentation", r->simulated ? 0.02 : share,
         at(a, &worst->stack.site,
-           gs_arena_printf(a->b->arena,
-                           "%zu allocations failed and were served once PyTorch had given its cache "
-                           "back to CUDA (%s in all): the GPU is all but full%s",
-                           r->retries_total, format_seconds(took, blocked),
-                           s.expandable == GS_NO && s.backend == GS_BACKEND_NATIVE
-                               ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF makes less of it "
-                                 "stay unused"
-                               : "")));
+           arena_printf(a->b->arena,
+                        "%zu allocations failed and were served once PyTorch had given its cache "
+                        "back to CUDA (%s in all): the GPU is all but full%s",
+                        r->retries_total, units_format_seconds(took, blocked),
+                        s.expandable == RUN_NO && s.backend == RUN_BACKEND_NATIVE
+                            ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF makes less of it "
+                              "stay unused"
+                            : "")));
 }
 
 static void of_fragmentation(struct advices *a)
 {
-    const struct gs_report *r = a->b->report;
+    const struct result_report *r = a->b->report;
     for (size_t i = 0; i < r->fragmentation_n; i++) {
-        const struct gs_fragmentation *f = &r->fragmentation[i];
+        const struct result_fragmentation *f = &r->fragmentation[i];
         enum { WORTH = 256 << 20 };
-        if (gs_torch_settings(a->b->run, f->process).expandable == GS_YES) {
+        if (run_torch_settings(a->b->run, f->process).expandable == RUN_YES) {
             continue; /* it is on */
         }
-        if (f->utilisation < 0.9 && f->free_bytes != GS_UNKNOWN && f->free_bytes >= WORTH) {
+        if (f->utilisation < 0.9 && f->free_bytes != RUN_UNKNOWN && f->free_bytes >= WORTH) {
             add(a, "fragmentation", 1 - f->utilisation,
-                gs_arena_printf(a->b->arena,
-                                "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks: "
-                                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gives most of the rest back",
-                                f->device, 100 * f->utilisation));
+                arena_printf(a->b->arena,
+                             "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks: "
+                             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gives most of the rest back",
+                             f->device, 100 * f->utilisation));
         }
     }
 }
 
 static void of_recording(struct advices *a)
 {
-    const struct gs_report *r = a->b->report;
+    const struct result_report *r = a->b->report;
     char count[UNITS_TEXT], from[UNITS_TEXT];
     if (r->lost_events) {
         add(a, "recording", 30,
-            gs_arena_printf(a->b->arena,
-                            "%s lost for want of space: sums are too low from %s "
-                            "on; record on "
-                            "a faster or emptier disk (GPUSPY_DB)",
-                            format_plural(count, r->lost_events, "event was", "events were"),
-                            format_seconds(from, r->lost_first_s)));
+            arena_printf(a->b->arena,
+                         "%s lost for want of space: sums are too low from %s "
+                         "on; record on "
+                         "a faster or emptier disk (GPUSPY_DB)",
+                         units_format_plural(count, r->lost_events, "event was", "events were"),
+                         units_format_seconds(from, r->lost_first_s)));
     }
 }
 
 static int weightier(const void *x, const void *y)
 {
-    const struct gs_advice *a = x, *b = y;
+    const struct result_advice *a = x, *b = y;
     if (a->impact != b->impact) {
         return a->impact > b->impact ? -1 : 1;
     }
     return strcmp(a->text, b->text);
 }
 
-void gs_advice_build(struct gs_builder *b)
+void question_advice_build(struct site_builder *b)
 {
     struct advices a = {.b = b};
     size_t total;
@@ -299,6 +299,6 @@ void gs_advice_build(struct gs_builder *b)
     of_flushes(&a);
     of_retries(&a);
     of_fragmentation(&a);
-    b->report->advice = gs_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);
+    b->report->advice = site_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);
     free(a.list);
 }

@@ -6,16 +6,16 @@
 #include <string.h>
 
 struct alike { /* waits of one advice, heaviest first */
-    struct gs_builder *b;
-    const struct gs_sync_site *list[GS_ADVICE_SYNCS];
+    struct site_builder *b;
+    const struct result_sync_site *list[QUESTION_ADVICE_SYNCS];
     size_t n;
 };
 
-static struct alike alike_of(struct gs_builder *b, size_t from, bool *done)
+static struct alike alike_of(struct site_builder *b, size_t from, bool *done)
 {
     struct alike a = {.b = b};
-    const struct gs_report *r = b->report;
-    for (size_t i = from; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
+    const struct result_report *r = b->report;
+    for (size_t i = from; i < r->syncs_n && i < QUESTION_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice == r->syncs[from].advice) { /* each text is once in memory */
             a.list[a.n++] = &r->syncs[i];
             done[i] = true;
@@ -26,7 +26,7 @@ static struct alike alike_of(struct gs_builder *b, size_t from, bool *done)
 
 static const char *place_of(const struct alike *a, size_t i)
 {
-    return gs_site_line(a->b, &a->list[i]->site);
+    return site_short_text(a->b, &a->list[i]->site);
 }
 
 static const char *name_of(const struct alike *a, size_t i)
@@ -38,7 +38,7 @@ static const char *name_of(const struct alike *a, size_t i)
 static const char *list_of(const struct alike *a, const char *comma, const char *(*word)(const struct alike *, size_t))
 {
     enum { MOST = 3 };
-    const char *seen[GS_ADVICE_SYNCS], *text = "";
+    const char *seen[QUESTION_ADVICE_SYNCS], *text = "";
     size_t n = 0;
     for (size_t i = 0; i < a->n; i++) {
         const char *one = word(a, i);
@@ -48,52 +48,52 @@ static const char *list_of(const struct alike *a, const char *comma, const char 
         }
         if (!again) {
             seen[n++] = one;
-            text = n > MOST ? text : gs_arena_printf(a->b->arena, "%s%s%s", text, n > 1 ? comma : "", one);
+            text = n > MOST ? text : arena_printf(a->b->arena, "%s%s%s", text, n > 1 ? comma : "", one);
         }
     }
-    return n > MOST ? gs_arena_printf(a->b->arena, "%s and %zu more", text, n - MOST) : text;
+    return n > MOST ? arena_printf(a->b->arena, "%s and %zu more", text, n - MOST) : text;
 }
 
 /* ", 1 a step", ", up to 5 a step", "". */
 static const char *pace_of(const struct alike *a)
 {
-    const struct gs_pace *most = &a->list[0]->pace;
+    const struct result_pace *most = &a->list[0]->pace;
     bool differ = false;
-    char text[GS_PACE_TEXT], other[GS_PACE_TEXT];
-    gs_pace_text(most, text);
+    char text[STEP_PACE_TEXT], other[STEP_PACE_TEXT];
+    step_pace_text(most, text);
     for (size_t i = 1; i < a->n; i++) {
-        const struct gs_pace *p = &a->list[i]->pace;
-        differ = differ || strcmp(gs_pace_text(p, other), text) != 0;
+        const struct result_pace *p = &a->list[i]->pace;
+        differ = differ || strcmp(step_pace_text(p, other), text) != 0;
         most = p->calls_per_step > most->calls_per_step ? p : most;
     }
-    bool steps = most->phase == GS_PHASE_STEP;
-    return *gs_pace_text(most, text) && (steps || !differ)
-               ? gs_arena_printf(a->b->arena, ", %s%s", differ ? "up to " : "", text)
+    bool steps = most->phase == RESULT_PHASE_STEP;
+    return *step_pace_text(most, text) && (steps || !differ)
+               ? arena_printf(a->b->arena, ", %s%s", differ ? "up to " : "", text)
                : "";
 }
 
-struct gs_advice gs_advice_of_waits(struct gs_builder *b, size_t from, bool *done)
+struct result_advice question_advice_of_waits(struct site_builder *b, size_t from, bool *done)
 {
     struct alike a = alike_of(b, from, done);
     double blocked = 0, share = 0, calls = 0;
     for (size_t i = 0; i < a.n; i++) {
         blocked += a.list[i]->blocked_s;
         share += a.list[i]->share;
-        calls += a.list[i]->pace.phase == GS_PHASE_STEP ? a.list[i]->pace.calls_per_step : 0;
+        calls += a.list[i]->pace.phase == RESULT_PHASE_STEP ? a.list[i]->pace.calls_per_step : 0;
     }
     const char *where = list_of(&a, ", ", place_of), *what = list_of(&a, " / ", name_of), *pace = pace_of(&a);
     const char *advice = a.list[0]->advice;
     char waited[UNITS_TEXT], of_run[UNITS_TEXT];
-    if (b->report->simulated && a.list[0]->pace.phase != GS_PHASE_UNKNOWN) {
+    if (b->report->simulated && a.list[0]->pace.phase != RESULT_PHASE_UNKNOWN) {
         /* No times. Below an OOM, above the smallest shares, and more the more often it is. */
-        return (struct gs_advice){
+        return (struct result_advice){
             .topic = "sync",
             .impact = 0.02 + 0.1 * calls / (calls + 10),
-            .text = gs_arena_printf(b->arena, "%s: %s%s: %s", where, *what ? what : "waits", pace, advice)};
+            .text = arena_printf(b->arena, "%s: %s%s: %s", where, *what ? what : "waits", pace, advice)};
     }
-    return (struct gs_advice){.topic = "sync",
-                              .impact = share,
-                              .text = gs_arena_printf(b->arena, "%s: %s (%s)%s%s%s: %s", where,
-                                                      format_seconds(waited, blocked), format_share(of_run, share),
-                                                      *what ? " in " : "", what, pace, advice)};
+    return (struct result_advice){
+        .topic = "sync",
+        .impact = share,
+        .text = arena_printf(b->arena, "%s: %s (%s)%s%s%s: %s", where, units_format_seconds(waited, blocked),
+                             units_format_share(of_run, share), *what ? " in " : "", what, pace, advice)};
 }

@@ -13,48 +13,48 @@ struct most {
     int64_t top;             /* the most that was live, */
     unsigned top_rule;       /* and the rule of the block that made it so */
     int64_t pass, pass_most; /* activations and the temporaries of passes */
-    int64_t now[GS_CATEGORIES_N], most[GS_CATEGORIES_N], most_ns[GS_CATEGORIES_N];
+    int64_t now[RESULT_CATEGORIES_N], most[RESULT_CATEGORIES_N], most_ns[RESULT_CATEGORIES_N];
 };
 
-struct gs_budgets {
-    struct gs_builder *b;
-    struct gs_categorizer *categorizer; /* NULL: no estimate was asked for */
+struct question_budgets {
+    struct site_builder *b;
+    struct category_finder *categorizer; /* NULL: no estimate was asked for */
     struct most *by_series;
     size_t cap;
     uint32_t process; /* now replayed */
     int64_t last_alloc_ns;
 };
 
-static void on_process_start(void *self, uint32_t process)
+static void budget_on_process_start(void *self, uint32_t process)
 {
-    struct gs_budgets *g = self;
+    struct question_budgets *g = self;
     size_t n;
     g->process = process;
-    g->last_alloc_ns = gs_run_processes(g->b->run, &n)[process].last_alloc_ns;
+    g->last_alloc_ns = run_processes(g->b->run, &n)[process].last_alloc_ns;
 }
 
-static unsigned rule_of(struct gs_budgets *g, const struct gs_lifetime *life)
+static unsigned rule_of(struct question_budgets *g, const struct run_lifetime *life)
 {
-    return gs_category_rule_of(g->categorizer, true, life->stack, gs_run_free_stack(g->b->run, life),
-                               life->free_ns > g->last_alloc_ns,
-                               gs_uses_of(g->b->report->uses, g->process, life->stack, life->alloc_ns, life->free_ns));
+    return category_rule_of(
+        g->categorizer, true, life->stack, run_free_stack(g->b->run, life), life->free_ns > g->last_alloc_ns,
+        category_uses_of(g->b->report->uses, g->process, life->stack, life->alloc_ns, life->free_ns));
 }
 
 /* Activations, and temporaries but those of the optimizer. */
 static bool of_pass(unsigned rule)
 {
-    enum gs_category c = gs_category_of(rule);
-    return c == GS_CATEGORY_ACTIVATIONS ||
-           (c == GS_CATEGORY_TEMPORARIES && strcmp(gs_category_while(rule), "STEP") != 0);
+    enum result_category c = category_of_rule(rule);
+    return c == RESULT_CATEGORY_ACTIVATIONS ||
+           (c == RESULT_CATEGORY_TEMPORARIES && strcmp(category_while_word(rule), "STEP") != 0);
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void budget_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_budgets *g = self;
-    if (series->layer == GS_SERIES_TENSOR) {
+    struct question_budgets *g = self;
+    if (series->layer == RUN_SERIES_TENSOR) {
         unsigned rule = rule_of(g, life);
-        enum gs_category c = gs_category_of(rule);
-        struct most *m = GS_REACH(g->by_series, life->series, g->cap);
+        enum result_category c = category_of_rule(rule);
+        struct most *m = SITE_REACH(g->by_series, life->series, g->cap);
         if (series->live_bytes > m->top) {
             m->top = series->live_bytes;
             m->top_rule = rule;
@@ -69,35 +69,35 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     }
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void budget_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_budgets *g = self;
-    if (series->layer == GS_SERIES_TENSOR) {
+    struct question_budgets *g = self;
+    if (series->layer == RUN_SERIES_TENSOR) {
         unsigned rule = rule_of(g, life);
-        struct most *m = GS_REACH(g->by_series, life->series, g->cap);
-        m->now[gs_category_of(rule)] -= life->bytes;
+        struct most *m = SITE_REACH(g->by_series, life->series, g->cap);
+        m->now[category_of_rule(rule)] -= life->bytes;
         m->pass -= of_pass(rule) ? life->bytes : 0;
     }
 }
 
-bool gs_budgets_read(struct gs_builder *b, char *error, size_t error_size)
+bool question_budgets_replay(struct site_builder *b, char *error, size_t error_size)
 {
-    struct gs_budgets *g = gs_realloc(NULL, 1, sizeof *g);
-    *g = (struct gs_budgets){.b = b};
+    struct question_budgets *g = arena_realloc(NULL, 1, sizeof *g);
+    *g = (struct question_budgets){.b = b};
     b->budgets = g;
     if (!b->options->estimate) {
         return true;
     }
-    g->categorizer = gs_categorizer_new(b->run);
-    const struct gs_observer observer = {
-        .self = g, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
-    return gs_run_replay(b->run, &observer, 1, error, error_size);
+    g->categorizer = category_finder_new(b->run);
+    const struct run_observer observer = {
+        .self = g, .process_start = budget_on_process_start, .alloc = budget_on_alloc, .free = budget_on_free};
+    return run_replay(b->run, &observer, 1, error, error_size);
 }
 
-void gs_budgets_free(struct gs_budgets *g)
+void question_budgets_free(struct question_budgets *g)
 {
     if (g && g->categorizer) {
-        gs_categorizer_free(g->categorizer);
+        category_finder_free(g->categorizer);
     }
     if (g) {
         free(g->by_series);
@@ -109,15 +109,15 @@ void gs_budgets_free(struct gs_budgets *g)
 
 /* The level nearest to what the estimate counts: tensors, else CUDA allocations, else CPU tensors.
  */
-static const enum gs_series_layer preferred[] = {GS_SERIES_TENSOR, GS_SERIES_DEVICE, GS_SERIES_HOST};
+static const enum run_series_layer preferred[] = {RUN_SERIES_TENSOR, RUN_SERIES_DEVICE, RUN_SERIES_HOST};
 
-static const struct gs_peak *largest(const struct gs_report *r)
+static const struct result_peak *largest(const struct result_report *r)
 {
-    const struct gs_peak *best = NULL;
+    const struct result_peak *best = NULL;
     for (size_t p = 0; p < sizeof preferred / sizeof *preferred && !best; p++) {
         for (size_t i = 0; i < r->peaks_n; i++) {
-            const struct gs_peak *peak = &r->peaks[i];
-            if (peak->layer == preferred[p] && peak->bytes > (best ? best->bytes : GS_UNKNOWN)) {
+            const struct result_peak *peak = &r->peaks[i];
+            if (peak->layer == preferred[p] && peak->bytes > (best ? best->bytes : RUN_UNKNOWN)) {
                 best = peak;
             }
         }
@@ -125,10 +125,10 @@ static const struct gs_peak *largest(const struct gs_report *r)
     return best;
 }
 
-static const struct most *most_of(const struct gs_budgets *g, const struct gs_peak *peak)
+static const struct most *most_of(const struct question_budgets *g, const struct result_peak *peak)
 {
-    for (size_t i = 0; i < gs_run_serieses(g->b->run) && i < g->cap; i++) {
-        const struct gs_series *s = gs_run_series(g->b->run, (uint32_t)i);
+    for (size_t i = 0; i < run_series_count(g->b->run) && i < g->cap; i++) {
+        const struct run_series *s = run_series(g->b->run, (uint32_t)i);
         if (s->process == peak->process && s->device == peak->device && s->layer == peak->layer) {
             return &g->by_series[i];
         }
@@ -138,20 +138,20 @@ static const struct most *most_of(const struct gs_budgets *g, const struct gs_pe
 
 /* --- rows ---------------------------------------------------------------------------------------- */
 
-static double estimate_of(const struct gs_estimate_bytes *e, enum gs_category c)
+static double estimate_of(const struct run_estimate_bytes *e, enum result_category c)
 {
-    return c == GS_CATEGORY_PARAMETERS        ? e->weights
-           : c == GS_CATEGORY_GRADIENTS       ? e->gradients
-           : c == GS_CATEGORY_OPTIMIZER_STATE ? e->optimizer
-                                              : NAN;
+    return c == RESULT_CATEGORY_PARAMETERS        ? e->weights
+           : c == RESULT_CATEGORY_GRADIENTS       ? e->gradients
+           : c == RESULT_CATEGORY_OPTIMIZER_STATE ? e->optimizer
+                                                  : NAN;
 }
 
-static size_t ranks_with_tensors(const struct gs_report *r)
+static size_t ranks_with_tensors(const struct result_report *r)
 {
     size_t n = 0;
-    uint32_t last = GS_NONE;
+    uint32_t last = RUN_NONE;
     for (size_t i = 0; i < r->peaks_n; i++) { /* by process */
-        if (r->peaks[i].layer == GS_SERIES_TENSOR && r->peaks[i].process != last) {
+        if (r->peaks[i].layer == RUN_SERIES_TENSOR && r->peaks[i].process != last) {
             last = r->peaks[i].process;
             n++;
         }
@@ -159,28 +159,28 @@ static size_t ranks_with_tensors(const struct gs_report *r)
     return n;
 }
 
-static void look_at_shares(struct gs_budget_facts *f)
+static void collect_shares(struct question_budget_facts *f)
 {
-    const struct gs_by_category *by = &f->budget->by_category;
+    const struct result_by_category *by = &f->budget->by_category;
     for (size_t i = 0; i < by->shares_n; i++) {
-        const struct gs_category_share *s = &by->shares[i];
-        const char *during = gs_category_while(s->rule);
+        const struct result_category_share *s = &by->shares[i];
+        const char *during = category_while_word(s->rule);
         f->blocks[s->category] += s->count;
-        if (s->category == GS_CATEGORY_GRADIENTS && strcmp(during, "BUCKETS") == 0) {
-            f->buckets = gs_add(f->buckets, s->bytes);
-        } else if (s->category == GS_CATEGORY_TEMPORARIES && strcmp(during, "STEP") == 0) {
-            f->in_step = gs_add(f->in_step, s->bytes);
+        if (s->category == RESULT_CATEGORY_GRADIENTS && strcmp(during, "BUCKETS") == 0) {
+            f->buckets = arena_add_capped(f->buckets, s->bytes);
+        } else if (s->category == RESULT_CATEGORY_TEMPORARIES && strcmp(during, "STEP") == 0) {
+            f->in_step = arena_add_capped(f->in_step, s->bytes);
             f->in_step_blocks += s->count;
         }
     }
 }
 
-static void look_at_run(struct gs_budget_facts *f)
+static void collect_run(struct question_budget_facts *f)
 {
-    const struct gs_report *r = f->b->report;
-    const struct gs_steps *steps = gs_steps_of(f->b, f->process);
+    const struct result_report *r = f->b->report;
+    const struct step_list *steps = step_list_of(f->b, f->process);
     f->ranks = ranks_with_tensors(r);
-    f->stepped = steps && steps->source == GS_STEP_OPTIMIZER;
+    f->stepped = steps && steps->source == STEP_SOURCE_OPTIMIZER;
     for (size_t i = 0; i < r->ooms_n; i++) {
         f->failed = f->failed || (r->ooms[i].process == f->process && r->ooms[i].fatal);
     }
@@ -190,22 +190,22 @@ static void look_at_run(struct gs_budget_facts *f)
  * most of the gradients are there, and the estimate has the peak at backward's end, having them still is no sign of its
  * begin. */
 static int phase_of(const struct estimate_result *e, const struct most *most,
-                    const struct gs_budget_row all[GS_CATEGORIES_N])
+                    const struct result_budget_row all[RESULT_CATEGORIES_N])
 {
-    const struct gs_budget_row *kept = &all[GS_CATEGORY_ACTIVATIONS], *made = &all[GS_CATEGORY_GRADIENTS];
-    const char *during = gs_category_while(most->top_rule);
-    int phase = gs_moment_of(during, (double)kept->peak_bytes, (double)kept->most_bytes);
-    bool late = e->peak_phase == PHASE_BACKWARD && gs_plan_gathers(e) && strcmp(during, "FORWARD") != 0 &&
+    const struct result_budget_row *kept = &all[RESULT_CATEGORY_ACTIVATIONS], *made = &all[RESULT_CATEGORY_GRADIENTS];
+    const char *during = category_while_word(most->top_rule);
+    int phase = question_phase_of(during, (double)kept->peak_bytes, (double)kept->most_bytes);
+    bool late = e->peak_phase == PHASE_BACKWARD && question_plan_gathers(e) && strcmp(during, "FORWARD") != 0 &&
                 made->peak_bytes > made->most_bytes / 2;
     return phase == PHASE_FORWARD && late ? PHASE_BACKWARD : phase;
 }
 
 /* The estimates with activations, where there are some. */
-static void plan_rows(struct gs_builder *b, struct gs_budget *budget, const struct gs_peak *peak,
-                      const struct most *most, struct gs_budget_row all[GS_CATEGORIES_N])
+static void plan_rows(struct site_builder *b, struct result_budget *budget, const struct result_peak *peak,
+                      const struct most *most, struct result_budget_row all[RESULT_CATEGORIES_N])
 {
     const struct estimate_result *e = b->options->plan;
-    if (!gs_plan_has_activations(e)) {
+    if (!question_plan_has_activations(e)) {
         return;
     }
     budget->planned = true;
@@ -213,66 +213,66 @@ static void plan_rows(struct gs_builder *b, struct gs_budget *budget, const stru
     budget->expected_phase = e->peak_phase;
     budget->measured_phase = most ? phase_of(e, most, all) : -1;
     int phase = budget->measured_phase >= 0 ? budget->measured_phase : budget->expected_phase;
-    for (int c = 0; c < GS_CATEGORIES_N; c++) {
-        bool floor = c < GS_CATEGORY_ACTIVATIONS && c != GS_CATEGORY_GRADIENTS;
-        struct interval expected = gs_plan_category(e, (enum gs_category)c, floor ? -1 : phase);
-        if (c == GS_CATEGORY_GRADIENTS || (!floor && expected.high > 0)) {
+    for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
+        bool floor = c < RESULT_CATEGORY_ACTIVATIONS && c != RESULT_CATEGORY_GRADIENTS;
+        struct estimate_interval expected = question_plan_category(e, (enum result_category)c, floor ? -1 : phase);
+        if (c == RESULT_CATEGORY_GRADIENTS || (!floor && expected.high > 0)) {
             all[c].expected = expected;
             all[c].estimate_bytes = expected.likely;
             all[c].difference_bytes = (double)all[c].peak_bytes - expected.likely;
-            all[c].inside = gs_plan_inside(&expected, (double)all[c].peak_bytes);
+            all[c].inside = question_plan_level_of(&expected, (double)all[c].peak_bytes);
         }
     }
-    gs_plan_levels(b->report, peak, budget, e, phase);
+    question_plan_levels(b->report, peak, budget, e, phase);
 }
 
-static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const struct gs_peak *peak)
+static void make_rows(struct question_budgets *g, struct result_budget *budget, const struct result_peak *peak)
 {
-    struct gs_budget_row all[GS_CATEGORIES_N];
-    struct gs_budget_facts f = {.b = g->b, .budget = budget, .process = peak->process};
+    struct result_budget_row all[RESULT_CATEGORIES_N];
+    struct question_budget_facts f = {.b = g->b, .budget = budget, .process = peak->process};
     const struct most *most = most_of(g, peak);
-    budget->pass_most_bytes = most ? most->pass_most : GS_UNKNOWN;
+    budget->pass_most_bytes = most ? most->pass_most : RUN_UNKNOWN;
     bool told = false;
-    for (int c = 0; c < GS_CATEGORIES_N; c++) {
+    for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
         int64_t bytes = budget->by_category.bytes[c];
-        all[c] = (struct gs_budget_row){.category = (enum gs_category)c,
-                                        .estimate_bytes = estimate_of(&budget->estimate, c),
-                                        .peak_bytes = bytes,
-                                        .most_bytes = most ? most->most[c] : GS_UNKNOWN};
+        all[c] = (struct result_budget_row){.category = (enum result_category)c,
+                                            .estimate_bytes = estimate_of(&budget->estimate, c),
+                                            .peak_bytes = bytes,
+                                            .most_bytes = most ? most->most[c] : RUN_UNKNOWN};
         all[c].most_bytes = most && bytes > most->most[c] ? bytes : all[c].most_bytes;
         all[c].difference_bytes = (double)bytes - all[c].estimate_bytes;
         all[c].expected = EXACTLY(all[c].estimate_bytes);
-        all[c].inside = gs_plan_inside(&all[c].expected, (double)bytes);
+        all[c].inside = question_plan_level_of(&all[c].expected, (double)bytes);
         f.of[c] = &all[c];
         f.later[c] = most && most->most_ns[c] > peak->time_ns;
-        told = told || (c != GS_CATEGORY_UNKNOWN && all[c].peak_bytes > 0) ||
-               (c < GS_CATEGORY_ACTIVATIONS && all[c].most_bytes > 0);
+        told = told || (c != RESULT_CATEGORY_UNKNOWN && all[c].peak_bytes > 0) ||
+               (c < RESULT_CATEGORY_ACTIVATIONS && all[c].most_bytes > 0);
     }
     if (!told) { /* nothing was recognised: then nothing is known to be missing either */
         return;
     }
     plan_rows(g->b, budget, peak, most, all);
-    look_at_shares(&f);
-    look_at_run(&f);
+    collect_shares(&f);
+    collect_run(&f);
     budget->failed = f.failed;
-    f.pass_inside = budget->levels_n && budget->levels[0].level == GS_LEVEL_PASS ? budget->levels[0].inside : -1;
-    for (int c = 0; c < GS_CATEGORIES_N; c++) {
-        if (all[c].estimate_bytes > 0 || all[c].peak_bytes > 0 || c == GS_CATEGORY_GRADIENTS) {
-            all[c].why = gs_budget_why(&f, (enum gs_category)c);
+    f.pass_inside = budget->levels_n && budget->levels[0].level == RESULT_LEVEL_PASS ? budget->levels[0].inside : -1;
+    for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
+        if (all[c].estimate_bytes > 0 || all[c].peak_bytes > 0 || c == RESULT_CATEGORY_GRADIENTS) {
+            all[c].why = question_budget_reason(&f, (enum result_category)c);
             budget->rows[budget->rows_n++] = all[c];
         }
     }
 }
 
 /* Everything beside one peak. */
-static void hold_against(struct gs_budgets *g, const struct gs_peak *peak, struct gs_budget *budget)
+static void hold_against(struct question_budgets *g, const struct result_peak *peak, struct result_budget *budget)
 {
-    const struct gs_options *o = g->b->options;
+    const struct run_options *o = g->b->options;
     budget->present = true;
     budget->gpus = o->plan_gpus ? o->plan_gpus : 1;
-    budget->pass_most_bytes = GS_UNKNOWN;
+    budget->pass_most_bytes = RUN_UNKNOWN;
     budget->estimate = *o->estimate;
-    budget->measured_bytes = peak ? peak->bytes : GS_UNKNOWN;
+    budget->measured_bytes = peak ? peak->bytes : RUN_UNKNOWN;
     budget->difference_bytes = peak ? (double)peak->bytes - budget->estimate.total : (double)NAN;
     budget->difference_share = budget->estimate.total > 0 ? budget->difference_bytes / budget->estimate.total : NAN;
     if (peak) {
@@ -286,11 +286,11 @@ static void hold_against(struct gs_budgets *g, const struct gs_peak *peak, struc
 
 /* --- ranks --------------------------------------------------------------------------------------- */
 
-static const struct gs_peak *peak_of_rank(const struct gs_report *r, const struct gs_rank *rank)
+static const struct result_peak *peak_of_rank(const struct result_report *r, const struct result_rank *rank)
 {
     for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *p = &r->peaks[i];
-        if (p->layer == GS_SERIES_TENSOR && p->process == rank->process && p->device == rank->device) {
+        const struct result_peak *p = &r->peaks[i];
+        if (p->layer == RUN_SERIES_TENSOR && p->process == rank->process && p->device == rank->device) {
             return p;
         }
     }
@@ -298,15 +298,15 @@ static const struct gs_peak *peak_of_rank(const struct gs_report *r, const struc
 }
 
 /* Each that trains: who was started again, and what a rank started itself, does not. */
-static void ranks_build(struct gs_budgets *g, struct gs_budget *all)
+static void ranks_build(struct question_budgets *g, struct result_budget *all)
 {
-    const struct gs_report *r = g->b->report;
-    struct gs_budget *ranks = gs_arena_alloc(g->b->arena, (r->ranks_n + 1) * sizeof *ranks);
+    const struct result_report *r = g->b->report;
+    struct result_budget *ranks = arena_alloc(g->b->arena, (r->ranks_n + 1) * sizeof *ranks);
     for (size_t i = 0; i < r->ranks_n; i++) {
-        const struct gs_rank *rank = &r->ranks[i];
-        const struct gs_peak *peak = peak_of_rank(r, rank);
+        const struct result_rank *rank = &r->ranks[i];
+        const struct result_peak *peak = peak_of_rank(r, rank);
         if (peak && !rank->again && !rank->child) {
-            ranks[all->ranks_n] = (struct gs_budget){.rank = rank};
+            ranks[all->ranks_n] = (struct result_budget){.rank = rank};
             hold_against(g, peak, &ranks[all->ranks_n++]);
         }
         if (rank->process == all->process && rank->device == all->device) {
@@ -317,20 +317,20 @@ static void ranks_build(struct gs_budgets *g, struct gs_budget *all)
 }
 
 /* For the next command: what a model of the measured parameters needs. */
-static int64_t parameter_bytes(const struct gs_report *r)
+static int64_t parameter_bytes(const struct result_report *r)
 {
     int64_t most = 0;
     for (size_t i = 0; i < r->peaks_n; i++) {
-        int64_t bytes = r->peaks[i].by_category.bytes[GS_CATEGORY_PARAMETERS];
-        most = r->peaks[i].layer == GS_SERIES_TENSOR && bytes > most ? bytes : most;
+        int64_t bytes = r->peaks[i].by_category.bytes[RESULT_CATEGORY_PARAMETERS];
+        most = r->peaks[i].layer == RUN_SERIES_TENSOR && bytes > most ? bytes : most;
     }
     return most;
 }
 
-void gs_budgets_build(struct gs_builder *b)
+void question_budgets_build(struct site_builder *b)
 {
-    struct gs_budget *budget = &b->report->budget;
-    const struct gs_peak *peak = largest(b->report);
+    struct result_budget *budget = &b->report->budget;
+    const struct result_peak *peak = largest(b->report);
     budget->parameter_bytes = parameter_bytes(b->report);
     if (b->options->estimate) {
         hold_against(b->budgets, peak, budget);

@@ -8,18 +8,18 @@
 /* What a part of an estimate is in a recording. */
 enum { NO_CATEGORY = -1 };
 static const int8_t categories[ESTIMATE_PARTS_N] = {
-    [ESTIMATE_WEIGHTS] = GS_CATEGORY_PARAMETERS,
-    [ESTIMATE_ADAPTERS] = GS_CATEGORY_PARAMETERS,
-    [ESTIMATE_EMA] = GS_CATEGORY_PARAMETERS,
-    [ESTIMATE_MASTER] = GS_CATEGORY_OPTIMIZER_STATE,
-    [ESTIMATE_OPTIMIZER] = GS_CATEGORY_OPTIMIZER_STATE,
-    [ESTIMATE_GRADIENTS] = GS_CATEGORY_GRADIENTS,
-    [ESTIMATE_BUCKETS] = GS_CATEGORY_GRADIENTS,
-    [ESTIMATE_ACTIVATIONS] = GS_CATEGORY_ACTIVATIONS,
-    [ESTIMATE_LOGITS] = GS_CATEGORY_ACTIVATIONS,
-    [ESTIMATE_TEMPORARIES] = GS_CATEGORY_TEMPORARIES,
-    [ESTIMATE_WORKSPACE] = GS_CATEGORY_WORKSPACES,
-    [ESTIMATE_CACHE] = GS_CATEGORY_UNKNOWN,
+    [ESTIMATE_WEIGHTS] = RESULT_CATEGORY_PARAMETERS,
+    [ESTIMATE_ADAPTERS] = RESULT_CATEGORY_PARAMETERS,
+    [ESTIMATE_EMA] = RESULT_CATEGORY_PARAMETERS,
+    [ESTIMATE_MASTER] = RESULT_CATEGORY_OPTIMIZER_STATE,
+    [ESTIMATE_OPTIMIZER] = RESULT_CATEGORY_OPTIMIZER_STATE,
+    [ESTIMATE_GRADIENTS] = RESULT_CATEGORY_GRADIENTS,
+    [ESTIMATE_BUCKETS] = RESULT_CATEGORY_GRADIENTS,
+    [ESTIMATE_ACTIVATIONS] = RESULT_CATEGORY_ACTIVATIONS,
+    [ESTIMATE_LOGITS] = RESULT_CATEGORY_ACTIVATIONS,
+    [ESTIMATE_TEMPORARIES] = RESULT_CATEGORY_TEMPORARIES,
+    [ESTIMATE_WORKSPACE] = RESULT_CATEGORY_WORKSPACES,
+    [ESTIMATE_CACHE] = RESULT_CATEGORY_UNKNOWN,
     [ESTIMATE_ALLOCATOR] = NO_CATEGORY,
     [ESTIMATE_CONTEXT] = NO_CATEGORY,
     [ESTIMATE_COMMUNICATION] = NO_CATEGORY,
@@ -28,20 +28,20 @@ static const int8_t categories[ESTIMATE_PARTS_N] = {
 /* DDP's buckets hold gradients all the time; what is gathered and reduced comes and goes. */
 static int category_of(const struct estimate_line *l)
 {
-    return l->part == ESTIMATE_BUCKETS && l->phases != IN_TRAINING ? GS_CATEGORY_TEMPORARIES : categories[l->part];
+    return l->part == ESTIMATE_BUCKETS && l->phases != IN_TRAINING ? RESULT_CATEGORY_TEMPORARIES : categories[l->part];
 }
 
-bool gs_plan_gathers(const struct estimate_result *e)
+bool question_plan_gathers(const struct estimate_result *e)
 {
     for (size_t i = 0; i < e->lines_n; i++) {
-        if (category_of(&e->lines[i]) == GS_CATEGORY_TEMPORARIES && e->lines[i].part == ESTIMATE_BUCKETS) {
+        if (category_of(&e->lines[i]) == RESULT_CATEGORY_TEMPORARIES && e->lines[i].part == ESTIMATE_BUCKETS) {
             return true;
         }
     }
     return false;
 }
 
-bool gs_plan_has_activations(const struct estimate_result *e)
+bool question_plan_has_activations(const struct estimate_result *e)
 {
     for (size_t i = 0; e && i < e->lines_n; i++) {
         if (e->lines[i].part == ESTIMATE_ACTIVATIONS && !e->lines[i].host) {
@@ -52,14 +52,14 @@ bool gs_plan_has_activations(const struct estimate_result *e)
 }
 
 /* The lines that `keep` says yes to, in one phase. */
-static struct interval sum(const struct estimate_result *e, int phase, bool (*keep)(const struct estimate_line *, int),
-                           int which)
+static struct estimate_interval sum(const struct estimate_result *e, int phase,
+                                    bool (*keep)(const struct estimate_line *, int), int which)
 {
-    struct interval all = {0};
+    struct estimate_interval all = {0};
     for (size_t i = 0; i < e->lines_n; i++) {
         const struct estimate_line *l = &e->lines[i];
         if (!l->host && (l->phases & 1u << phase) && keep(l, which)) {
-            all = interval_add(all, l->bytes);
+            all = estimate_interval_add(all, l->bytes);
         }
     }
     return all;
@@ -71,11 +71,11 @@ static bool of_category(const struct estimate_line *l, int category)
 }
 
 /* Low, likely and high each of the phase that has most. */
-struct interval gs_plan_category(const struct estimate_result *e, enum gs_category c, int phase)
+struct estimate_interval question_plan_category(const struct estimate_result *e, enum result_category c, int phase)
 {
-    struct interval most = {0};
+    struct estimate_interval most = {0};
     for (int p = 0; p < ESTIMATE_PHASES_N; p++) {
-        struct interval x = sum(e, p, of_category, c);
+        struct estimate_interval x = sum(e, p, of_category, c);
         if (phase < 0 || p == phase) {
             most.low = fmax(most.low, x.low);
             most.likely = fmax(most.likely, x.likely);
@@ -88,16 +88,17 @@ struct interval gs_plan_category(const struct estimate_result *e, enum gs_catego
 static bool of_pass(const struct estimate_line *l, int gradients)
 {
     int c = category_of(l);
-    return c == GS_CATEGORY_ACTIVATIONS || c == GS_CATEGORY_TEMPORARIES || (gradients && c == GS_CATEGORY_GRADIENTS);
+    return c == RESULT_CATEGORY_ACTIVATIONS || c == RESULT_CATEGORY_TEMPORARIES ||
+           (gradients && c == RESULT_CATEGORY_GRADIENTS);
 }
 
-struct interval gs_plan_pass(const struct estimate_result *e)
+struct estimate_interval question_plan_pass(const struct estimate_result *e)
 {
     return sum(e, PHASE_FORWARD, of_pass, false);
 }
 
 /* Blocks are rounded up. */
-int8_t gs_plan_inside(const struct interval *expected, double measured)
+int8_t question_plan_level_of(const struct estimate_interval *expected, double measured)
 {
     return isnan(expected->likely) || isnan(measured)
                ? -1
@@ -109,16 +110,16 @@ int8_t gs_plan_inside(const struct interval *expected, double measured)
 static bool of_level(const struct estimate_line *l, int level)
 {
     switch (level) {
-    case GS_LEVEL_PASS: return of_pass(l, true);
-    case GS_LEVEL_TENSORS: return categories[l->part] != NO_CATEGORY;
-    case GS_LEVEL_ALLOCATOR: return l->part == ESTIMATE_ALLOCATOR;
-    case GS_LEVEL_CUDA: return l->part != ESTIMATE_CONTEXT;
-    case GS_LEVEL_CONTEXT: return l->part == ESTIMATE_CONTEXT;
+    case RESULT_LEVEL_PASS: return of_pass(l, true);
+    case RESULT_LEVEL_TENSORS: return categories[l->part] != NO_CATEGORY;
+    case RESULT_LEVEL_ALLOCATOR: return l->part == ESTIMATE_ALLOCATOR;
+    case RESULT_LEVEL_CUDA: return l->part != ESTIMATE_CONTEXT;
+    case RESULT_LEVEL_CONTEXT: return l->part == ESTIMATE_CONTEXT;
     default: return true;
     }
 }
 
-static const struct gs_device_memory *memory_of(const struct gs_report *r, const struct gs_peak *peak)
+static const struct result_device_memory *memory_of(const struct result_report *r, const struct result_peak *peak)
 {
     for (size_t i = 0; i < r->memory_n; i++) {
         if (r->memory[i].process == peak->process && r->memory[i].device == peak->device) {
@@ -128,41 +129,41 @@ static const struct gs_device_memory *memory_of(const struct gs_report *r, const
     return NULL;
 }
 
-static double known(int64_t bytes)
+static double bytes_or_nan(int64_t bytes)
 {
-    return bytes == GS_UNKNOWN ? (double)NAN : (double)bytes;
+    return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
 }
 
 /* What a simulated GPU's context takes is what somebody wrote down. */
-static double context_of(const struct gs_report *r, const struct gs_device_memory *m)
+static double context_of(const struct result_report *r, const struct result_device_memory *m)
 {
-    return r->simulated ? (double)NAN : m->context_bytes != GS_UNKNOWN ? known(m->context_bytes) : (double)NAN;
+    return r->simulated ? (double)NAN : m->context_bytes != RUN_UNKNOWN ? bytes_or_nan(m->context_bytes) : (double)NAN;
 }
 
-void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struct gs_budget *b,
-                    const struct estimate_result *e, int phase)
+void question_plan_levels(const struct result_report *r, const struct result_peak *peak, struct result_budget *b,
+                          const struct estimate_result *e, int phase)
 {
-    const struct gs_device_memory *m = memory_of(r, peak);
+    const struct result_device_memory *m = memory_of(r, peak);
     const int64_t *of = peak->by_category.bytes;
-    double measured[GS_LEVELS_N];
-    for (int l = 0; l < GS_LEVELS_N; l++) {
+    double measured[RESULT_LEVELS_N];
+    for (int l = 0; l < RESULT_LEVELS_N; l++) {
         measured[l] = NAN;
     }
-    measured[GS_LEVEL_PASS] =
-        (double)of[GS_CATEGORY_ACTIVATIONS] + (double)of[GS_CATEGORY_GRADIENTS] + (double)of[GS_CATEGORY_TEMPORARIES];
-    measured[GS_LEVEL_TENSORS] = known(peak->bytes);
+    measured[RESULT_LEVEL_PASS] = (double)of[RESULT_CATEGORY_ACTIVATIONS] + (double)of[RESULT_CATEGORY_GRADIENTS] +
+                                  (double)of[RESULT_CATEGORY_TEMPORARIES];
+    measured[RESULT_LEVEL_TENSORS] = bytes_or_nan(peak->bytes);
     if (m) {
-        measured[GS_LEVEL_CUDA] = known(m->live_bytes);
-        measured[GS_LEVEL_ALLOCATOR] = known(m->reserved_peak_bytes) - known(m->tensor_peak_bytes);
-        measured[GS_LEVEL_CONTEXT] = context_of(r, m);
-        measured[GS_LEVEL_DEVICE] = measured[GS_LEVEL_CUDA] + measured[GS_LEVEL_CONTEXT];
+        measured[RESULT_LEVEL_CUDA] = bytes_or_nan(m->live_bytes);
+        measured[RESULT_LEVEL_ALLOCATOR] = bytes_or_nan(m->reserved_peak_bytes) - bytes_or_nan(m->tensor_peak_bytes);
+        measured[RESULT_LEVEL_CONTEXT] = context_of(r, m);
+        measured[RESULT_LEVEL_DEVICE] = measured[RESULT_LEVEL_CUDA] + measured[RESULT_LEVEL_CONTEXT];
     }
     b->levels_n = 0;
-    for (int l = 0; l < GS_LEVELS_N; l++) {
-        struct gs_budget_level *level = &b->levels[b->levels_n];
-        *level = (struct gs_budget_level){
-            .level = (enum gs_level)l, .expected = sum(e, phase, of_level, l), .measured_bytes = measured[l]};
-        level->inside = gs_plan_inside(&level->expected, measured[l]);
+    for (int l = 0; l < RESULT_LEVELS_N; l++) {
+        struct result_budget_level *level = &b->levels[b->levels_n];
+        *level = (struct result_budget_level){
+            .level = (enum result_level)l, .expected = sum(e, phase, of_level, l), .measured_bytes = measured[l]};
+        level->inside = question_plan_level_of(&level->expected, measured[l]);
         b->levels_n += !isnan(measured[l]) && level->expected.high > 0;
     }
 }
@@ -170,7 +171,7 @@ void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struc
 /* --- when ---------------------------------------------------------------------------------------- */
 
 /* Backward frees activations as it makes gradients: with more than half of them it has just begun. */
-int gs_moment_of(const char *during, double activations, double most_activations)
+int question_phase_of(const char *during, double activations, double most_activations)
 {
     bool begun = strcmp(during, "BACKWARD") == 0 || strcmp(during, "THREAD") == 0;
     return strcmp(during, "STEP") == 0                    ? PHASE_STEP

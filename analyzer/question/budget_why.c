@@ -4,11 +4,11 @@
 
 #include <math.h>
 
-#define TEXT(f, ...) gs_arena_printf((f)->b->arena, __VA_ARGS__)
-#define BYTES(f, x) gs_bytes_text((f)->b, (double)(x))
+#define TEXT(f, ...) arena_printf((f)->b->arena, __VA_ARGS__)
+#define BYTES(f, x) site_bytes_text((f)->b, (double)(x))
 
 /* "" says: as estimated; NULL: the next rule. */
-typedef const char *rule_fn(const struct gs_budget_facts *f, const struct gs_budget_row *row);
+typedef const char *rule_fn(const struct question_budget_facts *f, const struct result_budget_row *row);
 
 /* Blocks are rounded up, and small models have many small ones. */
 static bool near(double x, double wanted)
@@ -16,40 +16,40 @@ static bool near(double x, double wanted)
     return fabs(x - wanted) <= 0.02 * wanted;
 }
 
-static double most(const struct gs_budget_row *row)
+static double most_of_row(const struct result_budget_row *row)
 {
     return (double)(row->most_bytes > row->peak_bytes ? row->most_bytes : row->peak_bytes);
 }
 
-static const char *as_estimated(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *as_estimated(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)f;
     return near((double)row->peak_bytes, row->estimate_bytes) ? "" : NULL;
 }
 
 /* Of what has an interval. */
-static const char *as_expected(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *as_expected(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->budget->planned && row->inside == 1 && row->estimate_bytes > 0 ? "" : NULL;
 }
 
 /* Gradients, activations and temporaries are judged together. */
-static const char *made_up_for(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *made_up_for(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->budget->planned && row->inside == 0 && f->pass_inside == 1 ? "" : NULL;
 }
 
 /* Of a pass, at a moment at which the estimate has no line for it. */
-static const char *elsewhere(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *elsewhere(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     bool here = !f->budget->planned || row->estimate_bytes >= 0; /* not NAN */
-    return here                                       ? NULL
-           : row->category == GS_CATEGORY_TEMPORARIES ? "estimated with the activations"
-                                                      : "not expected at that moment";
+    return here                                           ? NULL
+           : row->category == RESULT_CATEGORY_TEMPORARIES ? "estimated with the activations"
+                                                          : "not expected at that moment";
 }
 
 /* Gradients at a moment at which zero_grad() should have freed them. */
-static const char *in_forward(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *in_forward(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->budget->planned && row->expected.high <= 0 && row->peak_bytes > row->most_bytes / 2
                ? TEXT(f, "of the step before, there in forward still: zero_grad() before forward frees %s then",
@@ -57,20 +57,20 @@ static const char *in_forward(const struct gs_budget_facts *f, const struct gs_b
                : NULL;
 }
 
-static const char *none_yet(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *none_yet(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->budget->planned && row->inside == 1 && row->peak_bytes < row->most_bytes / 50
                ? TEXT(f, "none at that moment, as expected; at most %s", BYTES(f, row->most_bytes))
                : NULL;
 }
 
-static const char *of_the_likely(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *of_the_likely(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return row->peak_bytes > 0 ? TEXT(f, "%.2g times the likely", (double)row->peak_bytes / row->estimate_bytes)
                                : "none at that moment";
 }
 
-static const char *more_or_less_kept(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *more_or_less_kept(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     if (!f->budget->planned || row->inside != 0) {
         return NULL;
@@ -83,25 +83,25 @@ static const char *more_or_less_kept(const struct gs_budget_facts *f, const stru
                             : "a smaller batch than said, checkpointing, or fused layers that keep less");
 }
 
-static const char *more_or_less(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *more_or_less(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->budget->planned && row->inside == 0 ? of_the_likely(f, row) : NULL;
 }
 
-static const char *not_estimated(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *not_estimated(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)f;
-    static const char *const what[GS_CATEGORIES_N] = {
-        [GS_CATEGORY_ACTIVATIONS] = "not estimated: what forward keeps for backward",
-        [GS_CATEGORY_INPUTS] = "not estimated: the batches on the GPU",
-        [GS_CATEGORY_TEMPORARIES] = "not estimated: made and freed within one pass",
-        [GS_CATEGORY_WORKSPACES] = "not estimated: cuBLAS and cuDNN",
-        [GS_CATEGORY_UNKNOWN] = "not explained: no rule covers it",
+    static const char *const what[RESULT_CATEGORIES_N] = {
+        [RESULT_CATEGORY_ACTIVATIONS] = "not estimated: what forward keeps for backward",
+        [RESULT_CATEGORY_INPUTS] = "not estimated: the batches on the GPU",
+        [RESULT_CATEGORY_TEMPORARIES] = "not estimated: made and freed within one pass",
+        [RESULT_CATEGORY_WORKSPACES] = "not estimated: cuBLAS and cuDNN",
+        [RESULT_CATEGORY_UNKNOWN] = "not explained: no rule covers it",
     };
     return what[row->category];
 }
 
-static const char *not_explained(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *not_explained(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)f;
     (void)row;
@@ -110,37 +110,37 @@ static const char *not_explained(const struct gs_budget_facts *f, const struct g
 
 /* --- where and when ------------------------------------------------------------------------------ */
 
-static bool is_part(const struct gs_budget_facts *f, enum gs_category category)
+static bool is_part(const struct question_budget_facts *f, enum result_category category)
 {
-    const struct gs_budget_row *row = f->of[category];
+    const struct result_budget_row *row = f->of[category];
     return f->ranks > 1 && near((double)row->peak_bytes * (double)f->ranks, row->estimate_bytes);
 }
 
 /* A part of the weights is a shard. A part of the rest may as well be that of frozen parameters, unless
  * what it is made for is a shard, too, or all there. */
-static const char *spread(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *spread(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    const struct gs_budget_row *gradients = f->of[GS_CATEGORY_GRADIENTS];
+    const struct result_budget_row *gradients = f->of[RESULT_CATEGORY_GRADIENTS];
     bool sharded =
-        is_part(f, GS_CATEGORY_PARAMETERS) || (row->category == GS_CATEGORY_OPTIMIZER_STATE &&
-                                               near((double)gradients->peak_bytes, gradients->estimate_bytes));
+        is_part(f, RESULT_CATEGORY_PARAMETERS) || (row->category == RESULT_CATEGORY_OPTIMIZER_STATE &&
+                                                   near((double)gradients->peak_bytes, gradients->estimate_bytes));
     return sharded && is_part(f, row->category)
                ? TEXT(f, "one part in %zu: spread over the run's %zu processes", f->ranks, f->ranks)
                : NULL;
 }
 
 /* At the peak where both are there then, else the most of each. */
-static double beside(const struct gs_budget_facts *f, enum gs_category one, enum gs_category other)
+static double beside(const struct question_budget_facts *f, enum result_category one, enum result_category other)
 {
-    const struct gs_budget_row *a = f->of[one], *b = f->of[other];
+    const struct result_budget_row *a = f->of[one], *b = f->of[other];
     bool then = a->peak_bytes > 0 && b->peak_bytes > 0;
-    double to = then ? (double)b->peak_bytes : most(b);
-    return to > 0 ? (then ? (double)a->peak_bytes : most(a)) / to : 0;
+    double to = then ? (double)b->peak_bytes : most_of_row(b);
+    return to > 0 ? (then ? (double)a->peak_bytes : most_of_row(a)) / to : 0;
 }
 
-static const char *at_other_times(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *at_other_times(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    if (row->most_bytes == GS_UNKNOWN || (double)row->peak_bytes > 0.98 * (double)row->most_bytes ||
+    if (row->most_bytes == RUN_UNKNOWN || (double)row->peak_bytes > 0.98 * (double)row->most_bytes ||
         row->most_bytes < (int64_t)(row->estimate_bytes / 100)) {
         return NULL;
     }
@@ -150,14 +150,14 @@ static const char *at_other_times(const struct gs_budget_facts *f, const struct 
 
 /* --- parameters ---------------------------------------------------------------------------------- */
 
-static const char *none_recognised(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *none_recognised(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)f;
-    return most(row) > 0 ? NULL : "not explained: no block was recognised as one";
+    return most_of_row(row) > 0 ? NULL : "not explained: no block was recognised as one";
 }
 
 /* Bytes a parameter, if there are as many as said. */
-static const char *element(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *element(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     static const struct {
         double wanted, measured;
@@ -173,7 +173,7 @@ static const char *element(const struct gs_budget_facts *f, const struct gs_budg
     };
     double n = f->budget->estimate.params;
     for (size_t i = 0; n > 0 && i < sizeof known / sizeof *known; i++) {
-        if (near(row->estimate_bytes / n, known[i].wanted) && near(most(row) / n, known[i].measured)) {
+        if (near(row->estimate_bytes / n, known[i].wanted) && near(most_of_row(row) / n, known[i].measured)) {
             return known[i].says;
         }
     }
@@ -181,7 +181,7 @@ static const char *element(const struct gs_budget_facts *f, const struct gs_budg
 }
 
 /* "124M" */
-static const char *count(const struct gs_budget_facts *f, double n)
+static const char *count(const struct question_budget_facts *f, double n)
 {
     return n >= 1e9   ? TEXT(f, "%.4gB", n / 1e9)
            : n >= 1e6 ? TEXT(f, "%.4gM", n / 1e6)
@@ -189,11 +189,11 @@ static const char *count(const struct gs_budget_facts *f, double n)
                       : TEXT(f, "%.0f", n);
 }
 
-static const char *a_little_more(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *a_little_more(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    double over = most(row) - row->estimate_bytes;
+    double over = most_of_row(row) - row->estimate_bytes;
     uint64_t blocks = f->blocks[row->category];
-    const char *too = row->category == GS_CATEGORY_PARAMETERS ? "; buffers count, too" : "";
+    const char *too = row->category == RESULT_CATEGORY_PARAMETERS ? "; buffers count, too" : "";
     if (row->estimate_bytes <= 0) return NULL;
     /* Of what the allocator has in one piece, up to 1 MiB more than was asked for is not split off. */
     if (over > 512.0 * (double)blocks && over <= 0.1 * row->estimate_bytes && over <= (double)blocks * (1 << 20)) {
@@ -205,22 +205,22 @@ static const char *a_little_more(const struct gs_budget_facts *f, const struct g
                : NULL;
 }
 
-static const char *other_count(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *other_count(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    return TEXT(f, "as much as %s parameters of 4 bytes, or %s of 2, buffers included", count(f, most(row) / 4),
-                count(f, most(row) / 2));
+    return TEXT(f, "as much as %s parameters of 4 bytes, or %s of 2, buffers included", count(f, most_of_row(row) / 4),
+                count(f, most_of_row(row) / 2));
 }
 
 /* --- gradients ------------------------------------------------------------------------------------ */
 
-static const char *no_gradients(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *no_gradients(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    return most(row) > 0 ? NULL
-           : f->failed   ? "none: memory ran out before a backward pass left any"
-                         : "none: no backward pass was seen to leave any";
+    return most_of_row(row) > 0 ? NULL
+           : f->failed          ? "none: memory ran out before a backward pass left any"
+                                : "none: no backward pass was seen to leave any";
 }
 
-static const char *with_buckets(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *with_buckets(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     return f->buckets > 0 && (double)row->peak_bytes > row->estimate_bytes
                ? TEXT(f,
@@ -230,9 +230,9 @@ static const char *with_buckets(const struct gs_budget_facts *f, const struct gs
                : NULL;
 }
 
-static const char *gradients_beside(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *gradients_beside(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    double share = beside(f, row->category, GS_CATEGORY_PARAMETERS);
+    double share = beside(f, row->category, RESULT_CATEGORY_PARAMETERS);
     if (near(share, 1)) {
         return "as large as the parameters, one for each";
     }
@@ -246,9 +246,9 @@ static const char *gradients_beside(const struct gs_budget_facts *f, const struc
 
 /* --- optimizer ------------------------------------------------------------------------------------ */
 
-static const char *no_states(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *no_states(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    if (most(row) > 0) {
+    if (most_of_row(row) > 0) {
         return NULL;
     }
     return f->stepped  ? "none: the optimizer's steps kept nothing, as SGD without momentum"
@@ -256,7 +256,7 @@ static const char *no_states(const struct gs_budget_facts *f, const struct gs_bu
                        : "none: no step of an optimizer was seen to make any";
 }
 
-static const char *states_beside(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *states_beside(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     static const struct {
         double times;
@@ -270,8 +270,8 @@ static const char *states_beside(const struct gs_budget_facts *f, const struct g
         {4, "4 times the gradients' bytes: two float32 states for 16-bit parameters"},
         {6, "6 times the gradients' bytes: two float32 states and a float32 copy of 16-bit weights"},
     };
-    bool gradients = most(f->of[GS_CATEGORY_GRADIENTS]) > 0;
-    double times = beside(f, row->category, gradients ? GS_CATEGORY_GRADIENTS : GS_CATEGORY_PARAMETERS);
+    bool gradients = most_of_row(f->of[RESULT_CATEGORY_GRADIENTS]) > 0;
+    double times = beside(f, row->category, gradients ? RESULT_CATEGORY_GRADIENTS : RESULT_CATEGORY_PARAMETERS);
     for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++) {
         if (near(times, known[i].times)) {
             return known[i].says;
@@ -284,10 +284,10 @@ static const char *states_beside(const struct gs_budget_facts *f, const struct g
 /* --- the rest -------------------------------------------------------------------------------------- */
 
 /* Of many blocks: those of foreach. A single one may be as large in a model of one large matrix. */
-static const char *in_the_step(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *in_the_step(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)row;
-    double then = (double)f->of[GS_CATEGORY_PARAMETERS]->peak_bytes;
+    double then = (double)f->of[RESULT_CATEGORY_PARAMETERS]->peak_bytes;
     double share = then > 0 ? (double)f->in_step / then : 0;
     return share < 0.25 ? NULL
            : f->in_step_blocks < 4
@@ -298,7 +298,7 @@ static const char *in_the_step(const struct gs_budget_facts *f, const struct gs_
                       BYTES(f, f->in_step), 100 * share);
 }
 
-static const char *with_casts(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+static const char *with_casts(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)row;
     return f->budget->estimate.cast_copies > 0
@@ -310,23 +310,23 @@ static const char *with_casts(const struct gs_budget_facts *f, const struct gs_b
 }
 
 enum { RULES = 10 };
-static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
-    [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element, a_little_more,
-                                other_count},
-    [GS_CATEGORY_GRADIENTS] = {none_yet, in_forward, as_estimated, no_gradients, made_up_for, spread, with_buckets,
-                               at_other_times, gradients_beside, not_explained},
-    [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, a_little_more, states_beside,
-                                     not_explained},
-    [GS_CATEGORY_ACTIVATIONS] = {as_expected, made_up_for, elsewhere, more_or_less_kept, with_casts, not_estimated},
-    [GS_CATEGORY_INPUTS] = {not_estimated},
-    [GS_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, elsewhere, more_or_less, not_estimated},
-    [GS_CATEGORY_WORKSPACES] = {as_expected, more_or_less, not_estimated},
-    [GS_CATEGORY_UNKNOWN] = {not_estimated},
+static rule_fn *const rules[RESULT_CATEGORIES_N][RULES] = {
+    [RESULT_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element, a_little_more,
+                                    other_count},
+    [RESULT_CATEGORY_GRADIENTS] = {none_yet, in_forward, as_estimated, no_gradients, made_up_for, spread, with_buckets,
+                                   at_other_times, gradients_beside, not_explained},
+    [RESULT_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, a_little_more, states_beside,
+                                         not_explained},
+    [RESULT_CATEGORY_ACTIVATIONS] = {as_expected, made_up_for, elsewhere, more_or_less_kept, with_casts, not_estimated},
+    [RESULT_CATEGORY_INPUTS] = {not_estimated},
+    [RESULT_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, elsewhere, more_or_less, not_estimated},
+    [RESULT_CATEGORY_WORKSPACES] = {as_expected, more_or_less, not_estimated},
+    [RESULT_CATEGORY_UNKNOWN] = {not_estimated},
 };
 
-const char *gs_budget_why(const struct gs_budget_facts *f, enum gs_category category)
+const char *question_budget_reason(const struct question_budget_facts *f, enum result_category category)
 {
-    const struct gs_budget_row *row = f->of[category];
+    const struct result_budget_row *row = f->of[category];
     for (size_t i = 0; i < RULES && rules[category][i]; i++) {
         const char *says = rules[category][i](f, row);
         if (says) {

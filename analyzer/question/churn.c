@@ -28,18 +28,18 @@ struct place {
     size_t times_n, times_cap, stride;
 };
 
-struct gs_churns {
-    struct gs_builder *b;
+struct question_churns {
+    struct site_builder *b;
     struct place *places;
     size_t cap;
     int64_t warm_ns;
 };
 
-static void on_process_start(void *self, uint32_t process)
+static void churn_on_process_start(void *self, uint32_t process)
 {
-    struct gs_churns *c = self;
+    struct question_churns *c = self;
     size_t n;
-    c->warm_ns = gs_run_processes(c->b->run, &n)[process].end_ns / 10;
+    c->warm_ns = run_processes(c->b->run, &n)[process].end_ns / 10;
 }
 
 static void keep(struct place *p, int64_t ns)
@@ -56,62 +56,62 @@ static void keep(struct place *p, int64_t ns)
         p->times_n = TIMES / 2;
         p->stride *= 2;
     }
-    *GS_PUSH(p->times, p->times_n, p->times_cap) = ns;
+    *ARENA_PUSH(p->times, p->times_n, p->times_cap) = ns;
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void churn_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_churns *c = self;
+    struct question_churns *c = self;
     bool direct = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_POOL && life->space != GS_SPACE_VMM &&
                   life->space != GS_SPACE_SHARED;
     if (!direct || life->alloc_ns < c->warm_ns) {
         return;
     }
-    struct place *p = GS_REACH(c->places, life->location, c->cap);
+    struct place *p = SITE_REACH(c->places, life->location, c->cap);
     p->first_ns = p->frees ? p->first_ns : life->alloc_ns;
     p->last_ns = life->free_ns;
     p->frees++;
-    p->bytes = gs_add(p->bytes, life->bytes);
-    p->life_ns = gs_add(p->life_ns, life->free_ns - life->alloc_ns);
+    p->bytes = arena_add_capped(p->bytes, life->bytes);
+    p->life_ns = arena_add_capped(p->life_ns, life->free_ns - life->alloc_ns);
     keep(p, life->free_ns);
 }
 
-struct gs_churns *gs_churns_start(struct gs_builder *b, struct gs_observer *observer)
+struct question_churns *question_churns_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_churns *c = gs_realloc(NULL, 1, sizeof *c);
-    *c = (struct gs_churns){.b = b};
-    *observer = (struct gs_observer){.self = c, .process_start = on_process_start, .free = on_free};
+    struct question_churns *c = arena_realloc(NULL, 1, sizeof *c);
+    *c = (struct question_churns){.b = b};
+    *observer = (struct run_observer){.self = c, .process_start = churn_on_process_start, .free = churn_on_free};
     return c;
 }
 
 static int busier(const void *a, const void *b)
 {
-    const struct gs_churn *x = a, *y = b;
+    const struct result_churn *x = a, *y = b;
     if (x->count != y->count) {
         return x->count > y->count ? -1 : 1;
     }
     return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
 }
 
-static struct gs_pace pace_of(const struct gs_churns *c, const struct place *p, uint32_t process)
+static struct result_pace pace_of(const struct question_churns *c, const struct place *p, uint32_t process)
 {
-    struct gs_clock clock = {0};
-    struct gs_cadence cadence = {0};
+    struct step_clock clock = {0};
+    struct step_cadence cadence = {0};
     for (size_t i = 0; i < p->times_n; i++) {
-        gs_cadence_add(c->b, &clock, &cadence, process, p->times[i], 0);
+        step_cadence_add(c->b, &clock, &cadence, process, p->times[i], 0);
     }
     cadence.calls *= p->stride;
     if (p->stride > 1 && cadence.calls >= cadence.steps) { /* steps between two kept times */
         cadence.hits *= p->stride;
     }
-    return gs_pace_of(&cadence, NULL);
+    return step_pace(&cadence, NULL);
 }
 
 /* What frees PyTorch's segments: empty_cache is a line that can go, while what the allocator does
  * by itself is told elsewhere. One more pass over the rows, at a moment at which each was live. */
 struct asked {
     int64_t moment;
-    uint32_t location, stack; /* stack: of the free, GS_NONE */
+    uint32_t location, stack; /* stack: of the free, RUN_NONE */
     size_t churn;             /* in the work list */
 };
 
@@ -120,10 +120,10 @@ struct asking {
     size_t n;
 };
 
-static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+static void churn_on_live(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct asked *a = &((struct asking *)self)->list[moment];
-    if (life->location == a->location && life->free_ns != GS_NEVER) {
+    if (life->location == a->location && life->free_ns != RUN_NEVER) {
         a->stack = free_stack;
     }
 }
@@ -134,7 +134,8 @@ static int earlier(const void *a, const void *b)
     return (x->moment > y->moment) - (x->moment < y->moment);
 }
 
-static void recognise(struct gs_churns *c, struct gs_signer *signer, struct asking *q, struct gs_churn *work)
+static void recognise(struct question_churns *c, struct question_signer *signer, struct asking *q,
+                      struct result_churn *work)
 {
     int64_t moments[ASKED];
     char error[256];
@@ -142,28 +143,29 @@ static void recognise(struct gs_churns *c, struct gs_signer *signer, struct aski
     for (size_t i = 0; i < q->n; i++) {
         moments[i] = q->list[i].moment;
     }
-    if (!q->n ||
-        !gs_run_live_at(c->b->run, work[q->list[0].churn].process, moments, q->n, on_live, q, error, sizeof error)) {
+    if (!q->n || !run_each_live_at(c->b->run, work[q->list[0].churn].process, moments, q->n, churn_on_live, q, error,
+                                   sizeof error)) {
         return;
     }
     for (size_t i = 0; i < q->n; i++) {
-        struct gs_churn *x = &work[q->list[i].churn];
-        struct gs_signature s = gs_signed(signer, gs_sign(signer, q->list[i].stack, GS_SHAPE_IMPLICIT));
-        if (q->list[i].stack != GS_NONE && s.advice && s.by_count) {
+        struct result_churn *x = &work[q->list[i].churn];
+        struct question_signature s =
+            question_signature(signer, question_sign(signer, q->list[i].stack, QUESTION_SHAPE_IMPLICIT));
+        if (q->list[i].stack != RUN_NONE && s.advice && s.by_count) {
             x->pattern = s.name;
-            x->freed = c->b->sites[gs_site_number(c->b, q->list[i].stack)];
-            x->advice = gs_library_advice(&x->freed, s.advice, false);
+            x->freed = c->b->sites[site_index(c->b, q->list[i].stack)];
+            x->advice = question_library_advice(&x->freed, s.advice, false);
         }
     }
 }
 
 /* Of each process, the busiest of them are asked. */
-static void recognise_all(struct gs_churns *c, struct gs_churn *work, const struct asked *of, size_t n)
+static void recognise_all(struct question_churns *c, struct result_churn *work, const struct asked *of, size_t n)
 {
-    struct gs_signer *signer = gs_signer_new(c->b->run, c->b->arena);
+    struct question_signer *signer = question_signer_new(c->b->run, c->b->arena);
     struct asking q = {.n = 0};
     for (size_t i = 0; i < n; i++) {
-        if (!gs_sign_allocator(signer, (uint32_t)work[i].stack.n)) {
+        if (!question_sign_is_allocator(signer, (uint32_t)work[i].stack.n)) {
             continue;
         }
         work[i].pattern = of_allocator;
@@ -176,104 +178,105 @@ static void recognise_all(struct gs_churns *c, struct gs_churn *work, const stru
         }
     }
     recognise(c, signer, &q, work);
-    gs_signer_free(signer);
+    question_signer_free(signer);
 }
 
-static bool told(const struct gs_churns *c, const struct gs_churn *x)
+static bool is_worth_reporting(const struct question_churns *c, const struct result_churn *x)
 {
     bool often = !(x->per_s < MIN_PER_S), simulated = c->b->report->simulated;
-    if (x->pace.phase == GS_PHASE_UNKNOWN) {
-        return often && !(simulated && gs_has_tensors(c->b));
+    if (x->pace.phase == RESULT_PHASE_UNKNOWN) {
+        return often && !(simulated && step_has_tensors(c->b));
     }
-    return x->pace.phase == GS_PHASE_STEP && x->pace.calls_per_step >= 0.9 && (often || simulated);
+    return x->pace.phase == RESULT_PHASE_STEP && x->pace.calls_per_step >= 0.9 && (often || simulated);
 }
 
-static void advise(const struct gs_churns *c, struct gs_churn *x, enum gs_series_layer layer)
+static void advise(const struct question_churns *c, struct result_churn *x, enum run_series_layer layer)
 {
-    if (!told(c, x) || x->pattern == of_allocator) {
+    if (!is_worth_reporting(c, x) || x->pattern == of_allocator) {
         x->advice = NULL;
     } else if (!x->advice) {
-        x->advice = layer == GS_SERIES_PINNED ? "pin the buffer once and keep it"
-                                              : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits";
+        x->advice = layer == RUN_SERIES_PINNED ? "pin the buffer once and keep it"
+                                               : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits";
     }
 }
 
 static uint64_t kind_of(const void *row)
 {
-    return (uintptr_t)((const struct gs_churn *)row)->pattern;
+    return (uintptr_t)((const struct result_churn *)row)->pattern;
 }
 
 static void add_churn(void *into, const void *from)
 {
-    struct gs_churn *to = into;
-    const struct gs_churn *x = from;
+    struct result_churn *to = into;
+    const struct result_churn *x = from;
     const double lived = to->mean_life_s * (double)to->count + x->mean_life_s * (double)x->count;
     to->count += x->count;
     to->mean_life_s = lived / (double)to->count;
-    to->bytes = gs_add(to->bytes, x->bytes);
+    to->bytes = arena_add_capped(to->bytes, x->bytes);
     to->per_s += x->per_s;
     to->advice = to->advice ? to->advice : x->advice;
-    gs_pace_add(&to->pace, &x->pace);
+    site_add_pace(&to->pace, &x->pace);
 }
 
-static struct gs_line_path path_of(const void *row)
+static struct result_line_path path_of(const void *row)
 {
-    const struct gs_churn *x = row;
-    return (struct gs_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
+    const struct result_churn *x = row;
+    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
 }
 
 /* `work` is sorted; its rows have the number of their stack in place of its frames. */
-static void list_lines(struct gs_builder *b, struct gs_churn *work, size_t n)
+static void list_lines(struct site_builder *b, struct result_churn *work, size_t n)
 {
-    static const struct gs_line_form form = {.size = sizeof(struct gs_churn),
-                                             .site = offsetof(struct gs_churn, stack.site),
-                                             .paths = offsetof(struct gs_churn, paths),
-                                             .kind = kind_of,
-                                             .add = add_churn,
-                                             .path = path_of,
-                                             .order = busier};
+    static const struct site_line_form form = {.size = sizeof(struct result_churn),
+                                               .site = offsetof(struct result_churn, stack.site),
+                                               .paths = offsetof(struct result_churn, paths),
+                                               .kind = kind_of,
+                                               .add = add_churn,
+                                               .path = path_of,
+                                               .order = busier};
     for (size_t i = 0; i < n; i++) {
-        const uint32_t site = gs_site_number(b, (uint32_t)work[i].stack.n);
-        work[i].stack = (struct gs_trace){.site = b->sites[site]};
+        const uint32_t site = site_index(b, (uint32_t)work[i].stack.n);
+        work[i].stack = (struct result_trace){.site = b->sites[site]};
     }
-    b->report->churn_lines = gs_lines_of(b, work, n, &form, &b->report->churn_lines_n, &b->report->churn_lines_total);
+    b->report->churn_lines = site_lines_of(b, work, n, &form, &b->report->churn_lines_n, &b->report->churn_lines_total);
 }
 
-void gs_churns_finish(struct gs_churns *c)
+void question_churns_finish(struct question_churns *c)
 {
-    struct gs_report *report = c->b->report;
-    struct gs_churn *work = NULL;
+    struct result_report *report = c->b->report;
+    struct result_churn *work = NULL;
     struct asked *asked = NULL;
     size_t n = 0, cap = 0, asked_n = 0, asked_cap = 0, processes_n;
-    const struct gs_process *processes = gs_run_processes(c->b->run, &processes_n);
-    for (size_t i = 0; i < c->cap && i < gs_run_locations(c->b->run); i++) {
+    const struct run_process *processes = run_processes(c->b->run, &processes_n);
+    for (size_t i = 0; i < c->cap && i < run_location_count(c->b->run); i++) {
         const struct place *p = &c->places[i];
-        const struct gs_location *l = gs_run_location(c->b->run, (uint32_t)i);
-        const struct gs_series *s = gs_run_series(c->b->run, l->series);
+        const struct run_location *l = run_location(c->b->run, (uint32_t)i);
+        const struct run_series *s = run_series(c->b->run, l->series);
         double mean = p->frees ? (double)p->life_ns / (double)p->frees : 0;
         if (p->frees < MIN_FREES || mean * 20 > (double)processes[s->process].end_ns) {
             continue;
         }
         double span = (double)(p->last_ns - p->first_ns) / 1e9;
-        *GS_PUSH(work, n, cap) = (struct gs_churn){.process = s->process,
-                                                   .device = s->device,
-                                                   .count = p->frees,
-                                                   .bytes = p->bytes,
-                                                   .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
-                                                   .mean_life_s = mean / 1e9,
-                                                   .pace = pace_of(c, p, s->process),
-                                                   .stack = {.n = l->stack}};
-        *GS_PUSH(asked, asked_n, asked_cap) =
-            (struct asked){.moment = p->last_ns - 1, .location = (uint32_t)i, .stack = GS_NONE, .churn = n - 1};
+        *ARENA_PUSH(work, n, cap) =
+            (struct result_churn){.process = s->process,
+                                  .device = s->device,
+                                  .count = p->frees,
+                                  .bytes = p->bytes,
+                                  .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
+                                  .mean_life_s = mean / 1e9,
+                                  .pace = pace_of(c, p, s->process),
+                                  .stack = {.n = l->stack}};
+        *ARENA_PUSH(asked, asked_n, asked_cap) =
+            (struct asked){.moment = p->last_ns - 1, .location = (uint32_t)i, .stack = RUN_NONE, .churn = n - 1};
     }
     recognise_all(c, work, asked, n);
     for (size_t i = 0; i < n; i++) {
-        const struct gs_location *l = gs_run_location(c->b->run, asked[i].location);
-        advise(c, &work[i], gs_run_series(c->b->run, l->series)->layer);
+        const struct run_location *l = run_location(c->b->run, asked[i].location);
+        advise(c, &work[i], run_series(c->b->run, l->series)->layer);
     }
-    report->churn = gs_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
+    report->churn = site_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
     for (size_t i = 0; i < report->churn_n; i++) {
-        report->churn[i].stack = gs_trace_of(c->b, (uint32_t)report->churn[i].stack.n);
+        report->churn[i].stack = site_trace(c->b, (uint32_t)report->churn[i].stack.n);
     }
     list_lines(c->b, work, n);
     for (size_t i = 0; i < c->cap; i++) {

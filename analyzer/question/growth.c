@@ -59,8 +59,8 @@ struct span { /* of a process */
     int64_t piece_ends[PIECES]; /* when the last event of each was */
 };
 
-struct gs_growths {
-    struct gs_builder *b;
+struct question_growths {
+    struct site_builder *b;
     struct site_growth *sites;
     size_t sites_cap;
     struct span *spans;
@@ -71,14 +71,14 @@ struct gs_growths {
     uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
     int64_t *end_bytes;               /* by series */
     size_t end_bytes_n;
-    struct gs_grown *list;
+    struct question_grown *list;
     size_t n, cap;
 };
 
 static void keep_least(struct site_growth *s)
 {
     if (s->least && !s->least_of) {
-        s->least_of = gs_realloc(NULL, PIECES, sizeof *s->least_of);
+        s->least_of = arena_realloc(NULL, PIECES, sizeof *s->least_of);
         memset(s->least_of, 0, PIECES * sizeof *s->least_of);
     }
     if (s->least_of) {
@@ -96,10 +96,10 @@ static inline void reach(struct site_growth *s, uint32_t piece)
     }
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void growth_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_growths *g = self;
-    struct site_growth *s = GS_REACH(g->sites, life->location, g->sites_cap);
+    struct question_growths *g = self;
+    struct site_growth *s = SITE_REACH(g->sites, life->location, g->sites_cap);
     (void)series;
     if (g->events++ >= g->next && g->piece < PIECES - 1) {
         g->piece++;
@@ -122,16 +122,16 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
         s->last_ns = life->alloc_ns;
         s->stayed++;
         s->stayed_bytes += life->bytes;
-        if (life->free_ns == GS_NEVER) {
+        if (life->free_ns == RUN_NEVER) {
             s->never++;
             s->never_bytes += life->bytes;
         }
     }
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void growth_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_growths *g = self;
+    struct question_growths *g = self;
     struct site_growth *s = &g->sites[life->location];
     (void)series;
     if (life->free_ns > g->span->end_ns) {
@@ -140,15 +140,15 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     if (s->piece < g->piece) {
         reach(s, g->piece);
     }
-    s->live = gs_add(s->live, -life->bytes);
+    s->live = arena_add_capped(s->live, -life->bytes);
     s->least = s->live < s->least ? s->live : s->least;
 }
 
-static int64_t end_of(const struct gs_run *run, uint32_t process, bool *oom)
+static int64_t end_of(const struct run *run, uint32_t process, bool *oom)
 {
     size_t n, ooms_n;
-    int64_t end = gs_run_processes(run, &n)[process].last_alloc_ns;
-    const struct gs_oom *ooms = gs_run_ooms(run, &ooms_n);
+    int64_t end = run_processes(run, &n)[process].last_alloc_ns;
+    const struct run_oom *ooms = run_ooms(run, &ooms_n);
     for (size_t i = ooms_n; i-- > 0;) {
         if (ooms[i].process == process && ooms[i].fatal) {
             *oom = true;
@@ -158,28 +158,28 @@ static int64_t end_of(const struct gs_run *run, uint32_t process, bool *oom)
     return end;
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void growth_on_process_start(void *self, uint32_t process)
 {
-    struct gs_growths *g = self;
+    struct question_growths *g = self;
     size_t n;
-    uint64_t allocations = gs_run_processes(g->b->run, &n)[process].allocations;
-    g->span = GS_REACH(g->spans, process, g->spans_cap);
+    uint64_t allocations = run_processes(g->b->run, &n)[process].allocations;
+    g->span = SITE_REACH(g->spans, process, g->spans_cap);
     g->span->end_ns = end_of(g->b->run, process, &g->span->oom);
-    g->from = gs_run_locations(g->b->run);
+    g->from = run_location_count(g->b->run);
     g->events = 0;
     g->per_piece = g->next = allocations / PIECES + 1;
     g->piece = 0;
 }
 
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void growth_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     enum { ROUNDS = 3 };
-    struct gs_growths *g = self;
+    struct question_growths *g = self;
     (void)process;
     (void)end_ns;
-    for (size_t i = g->from; i < gs_run_locations(g->b->run) && i < g->sites_cap; i++) {
+    for (size_t i = g->from; i < run_location_count(g->b->run) && i < g->sites_cap; i++) {
         g->sites[i].once =
-            g->sites[i].stayed > 0 && gs_steps_rounds(g->b, gs_run_location(g->b->run, (uint32_t)i)->stack) < ROUNDS;
+            g->sites[i].stayed > 0 && step_module_calls(g->b, run_location(g->b->run, (uint32_t)i)->stack) < ROUNDS;
     }
 }
 
@@ -189,10 +189,10 @@ static const char *const loading[] = {
     "load_model", "load_weights",    "_load_pretrained_model", "reset_parameters", "init_weights",
 };
 
-static bool is_loading(const struct gs_run *run, uint32_t stack)
+static bool is_loading(const struct run *run, uint32_t stack)
 {
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (frame->kind != GS_FRAME_PYTHON || !frame->function) {
             continue;
         }
@@ -230,7 +230,7 @@ static uint32_t piece_at(const struct span *span, int64_t ns)
 }
 
 /* How many pieces are one sample: at least two steps. */
-static uint32_t width_of(const struct gs_steps *steps, uint32_t from, uint32_t to)
+static uint32_t width_of(const struct step_list *steps, uint32_t from, uint32_t to)
 {
     uint32_t pieces = to - from + 1, most = pieces / MIN_SAMPLES;
     size_t n = steps ? steps->n : 2 * PIECES;
@@ -239,7 +239,7 @@ static uint32_t width_of(const struct gs_steps *steps, uint32_t from, uint32_t t
     return width ? width : 1;
 }
 
-static void take_samples(const struct site_growth *s, const struct span *span, const struct gs_steps *steps,
+static void take_samples(const struct site_growth *s, const struct span *span, const struct step_list *steps,
                          uint32_t from, uint32_t to, struct samples *out)
 {
     uint32_t width = width_of(steps, from, to);
@@ -250,7 +250,7 @@ static void take_samples(const struct site_growth *s, const struct span *span, c
         for (uint32_t q = p; q <= end; q++) {
             least = s->least_of[q] < least ? s->least_of[q] : least;
         }
-        out->x[out->n] = steps ? (double)gs_steps_done(steps, span->piece_ends[end]) : (double)end;
+        out->x[out->n] = steps ? (double)step_count_done(steps, span->piece_ends[end]) : (double)end;
         out->y[out->n++] = least;
     }
     for (uint32_t i = 1; i < out->n; i++) {
@@ -266,7 +266,7 @@ static void take_samples(const struct site_growth *s, const struct span *span, c
 }
 
 /* r² of the straight line through the samples; 0 where there is none. */
-static double fit_of(const struct samples *a)
+static double estimate_fit(const struct samples *a)
 {
     double n = a->n, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
     for (uint32_t i = 0; i < a->n; i++) {
@@ -295,24 +295,24 @@ static bool rises(const struct samples *a)
  * pieces. */
 static bool straight(struct samples *a, double *fit)
 {
-    *fit = fit_of(a);
+    *fit = estimate_fit(a);
     if (*fit < min_fit) {
         for (uint32_t i = 0; i < a->n; i++) {
             a->x[i] = i;
         }
-        double even = fit_of(a);
+        double even = estimate_fit(a);
         *fit = even > *fit ? even : *fit;
     }
     return *fit >= min_fit;
 }
 
 /* After the last step nothing need grow any more; it may, in an evaluation. */
-static bool grows(const struct site_growth *s, const struct span *span, const struct gs_steps *steps, struct samples *a,
-                  double *fit)
+static bool grows(const struct site_growth *s, const struct span *span, const struct step_list *steps,
+                  struct samples *a, double *fit)
 {
-    uint32_t from = steps ? piece_at(span, gs_step_start(steps, steps->steady)) : WARM;
+    uint32_t from = steps ? piece_at(span, step_start_ns(steps, steps->steady)) : WARM;
     from = from < s->first - 1 ? s->first - 1 : from;
-    int64_t ends[] = {span->end_ns, steps ? gs_step_start(steps, steps->n) : span->end_ns};
+    int64_t ends[] = {span->end_ns, steps ? step_start_ns(steps, steps->n) : span->end_ns};
     for (size_t i = 0; i < 2; i++) {
         uint32_t to = piece_at(span, ends[i]);
         int64_t since = span->piece_ends[s->first - 1];
@@ -329,19 +329,19 @@ static bool grows(const struct site_growth *s, const struct span *span, const st
 }
 
 /* From the step of the first one that stayed to the end; one that ran out of memory has begun, too. */
-static uint64_t steps_of(const struct gs_steps *steps, const struct site_growth *s, const struct span *span)
+static uint64_t steps_of(const struct step_list *steps, const struct site_growth *s, const struct span *span)
 {
-    size_t first = gs_steps_done(steps, s->first_ns), end = gs_steps_done(steps, span->end_ns) + 1;
+    size_t first = step_count_done(steps, s->first_ns), end = step_count_done(steps, span->end_ns) + 1;
     end = end < steps->n || span->oom ? end : steps->n;
     return end > first ? end - first : 1;
 }
 
 /* What is loaded once is loaded when the training begins. A new optimizer, or another model, at each of
  * its steps is no loading; experts that get their state as they are first met come ever more seldom. */
-static bool at_each_step(const struct gs_steps *steps, const struct site_growth *s, const struct span *span,
+static bool at_each_step(const struct step_list *steps, const struct site_growth *s, const struct span *span,
                          const struct samples *a, double fit)
 {
-    return steps && steps->source == GS_STEP_OPTIMIZER && a->longest_pause <= 2 && fit >= even_fit &&
+    return steps && steps->source == STEP_SOURCE_OPTIMIZER && a->longest_pause <= 2 && fit >= even_fit &&
            steps_of(steps, s, span) >= MANY_STEPS;
 }
 
@@ -350,11 +350,11 @@ static bool at_each_step(const struct gs_steps *steps, const struct site_growth 
 static const char allocator[] = "libc10_cuda";
 
 /* Whether PyTorch's allocator is told by its library: it may be linked into another, or be somebody else's. */
-static bool calls_seen(const struct gs_run *run, uint32_t series)
+static bool calls_seen(const struct run *run, uint32_t series)
 {
-    for (size_t i = 0; i < gs_run_locations(run); i++) {
-        const struct gs_location *l = gs_run_location(run, (uint32_t)i);
-        if (l->series == series && gs_called_by(run, l->stack, allocator) == GS_YES) {
+    for (size_t i = 0; i < run_location_count(run); i++) {
+        const struct run_location *l = run_location(run, (uint32_t)i);
+        if (l->series == series && run_is_called_by(run, l->stack, allocator) == RUN_YES) {
             return true;
         }
     }
@@ -364,13 +364,13 @@ static bool calls_seen(const struct gs_run *run, uint32_t series)
 /* Under PyTorch the device level is its allocator's segments: that the cache grows is no fault of
  * the line that needed one more, and what grows in it is seen among the tensors. What somebody else asks
  * CUDA for, as an extension does, is seen here alone. */
-static bool is_segments(const struct gs_run *run, const struct gs_location *l)
+static bool is_segments(const struct run *run, const struct run_location *l)
 {
-    const struct gs_series *s = gs_run_series(run, l->series);
-    for (size_t i = 0; s->layer == GS_SERIES_DEVICE && i < gs_run_serieses(run); i++) {
-        const struct gs_series *t = gs_run_series(run, (uint32_t)i);
-        if (t->layer == GS_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
-            return gs_called_by(run, l->stack, allocator) != GS_NO || !calls_seen(run, l->series);
+    const struct run_series *s = run_series(run, l->series);
+    for (size_t i = 0; s->layer == RUN_SERIES_DEVICE && i < run_series_count(run); i++) {
+        const struct run_series *t = run_series(run, (uint32_t)i);
+        if (t->layer == RUN_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
+            return run_is_called_by(run, l->stack, allocator) != RUN_NO || !calls_seen(run, l->series);
         }
     }
     return false;
@@ -379,10 +379,11 @@ static bool is_segments(const struct gs_run *run, const struct gs_location *l)
 /* PyTorch's pinned memory is a cache, too, whose blocks are seen as they are made and never as they are
  * given back to it. It needs one more whenever copies happen to lag behind further than before, ever more
  * seldom, at no step in particular; a line that keeps its buffers needs one at each, or every so many. */
-static bool is_host_cache(const struct gs_run *run, const struct gs_series *s, uint32_t stack, double fit, uint64_t n)
+static bool is_host_cache(const struct run *run, const struct run_series *s, uint32_t stack, double fit, uint64_t n)
 {
-    bool pytorch = gs_called_by(run, stack, "libtorch") == GS_YES || gs_called_by(run, stack, "libc10") == GS_YES;
-    return s->layer == GS_SERIES_PINNED && pytorch && (fit < even_fit || n < MANY_STAYED);
+    bool pytorch =
+        run_is_called_by(run, stack, "libtorch") == RUN_YES || run_is_called_by(run, stack, "libc10") == RUN_YES;
+    return s->layer == RUN_SERIES_PINNED && pytorch && (fit < even_fit || n < MANY_STAYED);
 }
 
 /* At how few moments it grew, from its beginning on; 0 where they are more than a third of all, or of the
@@ -402,17 +403,17 @@ static unsigned jumps_of(const struct site_growth *s, uint32_t to, uint64_t step
 }
 
 /* torch.cat([all, new]) in a loop: one block, made anew and larger each time. */
-static bool appends(struct gs_run *run, uint32_t stack)
+static bool appends(struct run *run, uint32_t stack)
 {
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+    const struct run_frame *frame;
+    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (frame->kind == GS_FRAME_PYTHON) {
             return false;
         }
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
-            frame = gs_frame_named(run, stack);
-            if (gs_frame_calling(frame, NULL, "cat_out") || gs_frame_calling(frame, NULL, "::cat")) {
+            frame = run_frame_named(run, stack);
+            if (run_frame_calling(frame, NULL, "cat_out") || run_frame_calling(frame, NULL, "::cat")) {
                 return true;
             }
         }
@@ -420,13 +421,13 @@ static bool appends(struct gs_run *run, uint32_t stack)
     return false;
 }
 
-static void judge(struct gs_growths *g, uint32_t location)
+static void judge(struct question_growths *g, uint32_t location)
 {
-    struct gs_run *run = g->b->run;
-    const struct gs_location *l = gs_run_location(run, location);
-    const struct gs_series *series = gs_run_series(run, l->series);
+    struct run *run = g->b->run;
+    const struct run_location *l = run_location(run, location);
+    const struct run_series *series = run_series(run, l->series);
     const struct span *span = &g->spans[series->process];
-    const struct gs_steps *steps = gs_steps_of(g->b, series->process);
+    const struct step_list *steps = step_list_of(g->b, series->process);
     struct site_growth whole = g->sites[location], *s = &whole;
     struct samples a;
     if (s->stayed < MIN_STAYED && (!s->least_of || !appends(run, l->stack))) {
@@ -435,7 +436,7 @@ static void judge(struct gs_growths *g, uint32_t location)
     double fit;
     if (!s->least_of || s->once || !grows(s, span, steps, &a, &fit) ||
         (is_loading(run, l->stack) && !at_each_step(steps, s, span, &a, fit)) || is_segments(run, l) ||
-        series->layer == GS_SERIES_SHARED) {
+        series->layer == RUN_SERIES_SHARED) {
         return;
     }
     const bool appended = appends(run, l->stack);
@@ -455,7 +456,7 @@ static void judge(struct gs_growths *g, uint32_t location)
     uint64_t n = steps ? steps_of(steps, s, span) : 0;
     /* Whether a loop's last round, which ran out, was over is told by its length alone: where one
      * came each round, they tell. */
-    if (span->oom && n && steps->source == GS_STEP_PERIOD && (n == count + 1 || count == n + 1)) {
+    if (span->oom && n && steps->source == STEP_SOURCE_PERIOD && (n == count + 1 || count == n + 1)) {
         n = count;
     }
     bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
@@ -467,9 +468,9 @@ static void judge(struct gs_growths *g, uint32_t location)
     if ((gain < min_share * end_bytes && !far) || is_host_cache(run, series, l->stack, fit, n)) {
         return;
     }
-    double seconds = gs_seconds(span->end_ns) - gs_seconds(s->first_ns);
-    *GS_REACH(g->b->growing, location, g->b->growing_n) = 1;
-    *GS_PUSH(g->list, g->n, g->cap) = (struct gs_grown){
+    double seconds = site_seconds(span->end_ns) - site_seconds(s->first_ns);
+    *SITE_REACH(g->b->growing, location, g->b->growing_n) = 1;
+    *ARENA_PUSH(g->list, g->n, g->cap) = (struct question_grown){
         .stack = l->stack,
         .first_ns = s->first_ns,
         .last_ns = s->last_ns,
@@ -484,29 +485,29 @@ static void judge(struct gs_growths *g, uint32_t location)
                   .jumps = a.longest_pause > 2 ? jumps_of(s, span->last, n) : 0,
                   .bytes_per_s = seconds > 0 ? (double)bytes / seconds : NAN,
                   .fit = fit,
-                  .first_s = gs_seconds(s->first_ns),
-                  .last_s = gs_seconds(s->last_ns)},
+                  .first_s = site_seconds(s->first_ns),
+                  .last_s = site_seconds(s->last_ns)},
     };
 }
 
-struct gs_growths *gs_growths_start(struct gs_builder *b, struct gs_observer *observer)
+struct question_growths *question_growths_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_growths *g = gs_realloc(NULL, 1, sizeof *g);
-    *g = (struct gs_growths){.b = b};
-    *observer = (struct gs_observer){.self = g,
-                                     .process_start = on_process_start,
-                                     .alloc = on_alloc,
-                                     .free = on_free,
-                                     .process_end = on_process_end};
+    struct question_growths *g = arena_realloc(NULL, 1, sizeof *g);
+    *g = (struct question_growths){.b = b};
+    *observer = (struct run_observer){.self = g,
+                                      .process_start = growth_on_process_start,
+                                      .alloc = growth_on_alloc,
+                                      .free = growth_on_free,
+                                      .process_end = growth_on_process_end};
     return g;
 }
 
-void gs_growths_finish(struct gs_growths *g)
+void question_growths_finish(struct question_growths *g)
 {
-    size_t locations = gs_run_locations(g->b->run);
+    size_t locations = run_location_count(g->b->run);
     for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
-        uint32_t series = gs_run_location(g->b->run, (uint32_t)i)->series;
-        *GS_REACH(g->end_bytes, series, g->end_bytes_n) += g->sites[i].live;
+        uint32_t series = run_location(g->b->run, (uint32_t)i)->series;
+        *SITE_REACH(g->end_bytes, series, g->end_bytes_n) += g->sites[i].live;
     }
     for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
         if (g->sites[i].stayed) {
@@ -515,7 +516,7 @@ void gs_growths_finish(struct gs_growths *g)
         }
         free(g->sites[i].least_of);
     }
-    gs_growth_list(g->b, g->list, g->n);
+    question_growth_list(g->b, g->list, g->n);
     free(g->list);
     free(g->sites);
     free(g->spans);

@@ -5,12 +5,12 @@
 
 #include "analyzer/question/question.h"
 
-struct gs_grown { /* a call path */
+struct question_grown { /* a call path */
     uint32_t stack;
-    int64_t first_ns, last_ns; /* of what stayed */
-    struct gs_growth entry;    /* without stack and lines */
+    int64_t first_ns, last_ns;  /* of what stayed */
+    struct result_growth entry; /* without stack and lines */
 };
 /* Puts what grew into the report; sorts `grown`. */
-void gs_growth_list(struct gs_builder *b, struct gs_grown *grown, size_t n);
+void question_growth_list(struct site_builder *b, struct question_grown *grown, size_t n);
 
 #endif

@@ -13,9 +13,9 @@
 
 enum { LINES_MAX = 64, MODULES = 2, ANY = 3 };
 
-static bool in_module(const struct gs_run *run, uint32_t stack)
+static bool in_module(const struct run *run, uint32_t stack)
 {
-    return gs_stack_in(run, stack, "torch/nn/modules/module.py", NULL);
+    return run_stack_is_in(run, stack, "torch/nn/modules/module.py", NULL);
 }
 
 /* As a few of one come for a few of the other: 3 for 2. One of either may be missing. */
@@ -33,47 +33,47 @@ static bool in_proportion(uint64_t a, uint64_t b)
     return false;
 }
 
-static bool near(const struct gs_steps *steps, const struct gs_grown *g, int64_t a, int64_t b)
+static bool near(const struct step_list *steps, const struct question_grown *g, int64_t a, int64_t b)
 {
     if (steps) {
-        size_t x = gs_steps_done(steps, a), y = gs_steps_done(steps, b);
+        size_t x = step_count_done(steps, a), y = step_count_done(steps, b);
         return x <= y + 1 && y <= x + 1;
     }
     int64_t span = g->last_ns - g->first_ns, apart = a < b ? b - a : a - b;
     return apart <= span / (int64_t)g->entry.count + span / 64;
 }
 
-static bool together(const struct gs_builder *b, const struct gs_grown *x, const struct gs_grown *y)
+static bool together(const struct site_builder *b, const struct question_grown *x, const struct question_grown *y)
 {
-    const struct gs_steps *steps = gs_steps_of(b, x->entry.process);
+    const struct step_list *steps = step_list_of(b, x->entry.process);
     return x->entry.process == y->entry.process && x->entry.device == y->entry.device &&
            x->entry.layer == y->entry.layer && in_proportion(x->entry.count, y->entry.count) &&
            near(steps, x, x->first_ns, y->first_ns) && near(steps, x, x->last_ns, y->last_ns);
 }
 
-/* The innermost call that two stacks have in common, GS_NONE: none. */
-static uint32_t common(const struct gs_run *run, uint32_t a, uint32_t b)
+/* The innermost call that two stacks have in common, RUN_NONE: none. */
+static uint32_t common(const struct run *run, uint32_t a, uint32_t b)
 {
-    while (a != b && a != GS_NONE && b != GS_NONE) {
-        uint32_t x = gs_stack_depth(run, a), y = gs_stack_depth(run, b);
-        a = x >= y ? gs_stack_parent(run, a) : a;
-        b = y >= x ? gs_stack_parent(run, b) : b;
+    while (a != b && a != RUN_NONE && b != RUN_NONE) {
+        uint32_t x = run_stack_depth(run, a), y = run_stack_depth(run, b);
+        a = x >= y ? run_stack_parent(run, a) : a;
+        b = y >= x ? run_stack_parent(run, b) : b;
     }
-    return a == b ? a : GS_NONE;
+    return a == b ? a : RUN_NONE;
 }
 
-static int heavier(const void *a, const void *b)
+static int compare_grown(const void *a, const void *b)
 {
-    const struct gs_grown *x = a, *y = b;
+    const struct question_grown *x = a, *y = b;
     if (x->entry.bytes != y->entry.bytes) {
         return x->entry.bytes > y->entry.bytes ? -1 : 1;
     }
     return x->stack < y->stack ? -1 : x->stack > y->stack;
 }
 
-static int heavier_line(const void *a, const void *b)
+static int compare_growth_lines(const void *a, const void *b)
 {
-    const struct gs_growth_line *x = a, *y = b;
+    const struct result_growth_line *x = a, *y = b;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : x->site.line - y->site.line;
 }
 
@@ -83,46 +83,47 @@ struct group { /* numbers of those of one rhythm, the heaviest first */
     unsigned sites, modules; /* different lines; call paths through a module */
 };
 
-static void look(struct gs_builder *b, const struct gs_grown *grown, struct group *g)
+static void measure_group(struct site_builder *b, const struct question_grown *grown, struct group *g)
 {
-    struct gs_map seen = {0};
+    struct map seen = {0};
     for (size_t i = 0; i < g->n; i++) {
         uint32_t stack = grown[g->members[i]].stack;
-        uint32_t *at = gs_map_at(&seen, gs_site_number(b, stack));
-        g->sites += *at == GS_MAP_NEW;
+        uint32_t *at = map_at(&seen, site_index(b, stack));
+        g->sites += *at == MAP_NEW;
         *at = 1;
         g->modules += in_module(b->run, stack);
     }
-    gs_map_free(&seen);
+    map_free(&seen);
 }
 
 /* The lines of those that are one, into the entry of the first. */
-static struct gs_growth merge(struct gs_builder *b, const struct gs_grown *grown, const size_t *members, size_t n)
+static struct result_growth merge(struct site_builder *b, const struct question_grown *grown, const size_t *members,
+                                  size_t n)
 {
-    struct gs_growth e = grown[members[0]].entry;
-    struct gs_growth_line *lines = gs_realloc(NULL, n, sizeof *lines);
-    struct gs_map index = {0};
+    struct result_growth e = grown[members[0]].entry;
+    struct result_growth_line *lines = arena_realloc(NULL, n, sizeof *lines);
+    struct map index = {0};
     size_t lines_n = 0, newest = members[0];
     uint32_t under = grown[newest].stack;
     e.bytes = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct gs_grown *g = &grown[members[i]];
-        uint32_t site = gs_site_number(b, g->stack), *at = gs_map_at(&index, site);
-        if (*at == GS_MAP_NEW) {
+        const struct question_grown *g = &grown[members[i]];
+        uint32_t site = site_index(b, g->stack), *at = map_at(&index, site);
+        if (*at == MAP_NEW) {
             *at = (uint32_t)lines_n;
-            lines[lines_n++] = (struct gs_growth_line){.site = b->sites[site]};
+            lines[lines_n++] = (struct result_growth_line){.site = b->sites[site]};
         }
-        lines[*at].bytes = gs_add(lines[*at].bytes, g->entry.bytes);
+        lines[*at].bytes = arena_add_capped(lines[*at].bytes, g->entry.bytes);
         lines[*at].count += g->entry.count;
-        e.bytes = gs_add(e.bytes, g->entry.bytes);
+        e.bytes = arena_add_capped(e.bytes, g->entry.bytes);
         under = common(b->run, under, g->stack);
         newest = g->first_ns > grown[newest].first_ns ? members[i] : newest; /* the last may be cut off */
     }
-    gs_map_free(&index);
-    qsort(lines, lines_n, sizeof *lines, heavier_line);
+    map_free(&index);
+    qsort(lines, lines_n, sizeof *lines, compare_growth_lines);
     e.lines_total = lines_n;
     e.lines_n = lines_n < LINES_MAX ? lines_n : LINES_MAX;
-    e.lines = gs_arena_alloc(b->arena, e.lines_n * sizeof *lines);
+    e.lines = arena_alloc(b->arena, e.lines_n * sizeof *lines);
     memcpy(e.lines, lines, e.lines_n * sizeof *lines);
     free(lines);
     e.count = 0;
@@ -132,10 +133,10 @@ static struct gs_growth merge(struct gs_builder *b, const struct gs_grown *grown
     uint64_t times = e.by_steps ? e.steps : grown[members[0]].entry.count;
     e.bytes_per_step = (double)e.bytes / (double)times;
     e.bytes_per_s = e.last_s > e.first_s ? (double)e.bytes / (e.last_s - e.first_s) : e.bytes_per_s;
-    uint32_t site = gs_site_number(b, grown[newest].stack);
+    uint32_t site = site_index(b, grown[newest].stack);
     e.newest = b->sites[site];
-    if (under != GS_NONE) {
-        e.under = gs_site_of(b->run, under, NULL); /* not beyond a helper */
+    if (under != RUN_NONE) {
+        e.under = site_of(b->run, under, NULL); /* not beyond a helper */
     }
     e.stack.n = grown[members[0]].stack; /* the number; replaced below */
     return e;
@@ -143,7 +144,7 @@ static struct gs_growth merge(struct gs_builder *b, const struct gs_grown *grown
 
 static int faster(const void *a, const void *b)
 {
-    const struct gs_growth *x = a, *y = b;
+    const struct result_growth *x = a, *y = b;
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
@@ -151,69 +152,69 @@ static int faster(const void *a, const void *b)
 }
 
 /* All of it, or by line. */
-static void add_group(struct gs_builder *b, const struct gs_grown *grown, const struct group *g,
-                      struct gs_growth **list, size_t *n, size_t *cap)
+static void add_group(struct site_builder *b, const struct question_grown *grown, const struct group *g,
+                      struct result_growth **list, size_t *n, size_t *cap)
 {
     if (g->modules >= MODULES || g->sites >= ANY) {
-        struct gs_growth e = merge(b, grown, g->members, g->n);
+        struct result_growth e = merge(b, grown, g->members, g->n);
         e.graph = true;
-        *GS_PUSH(*list, *n, *cap) = e;
+        *ARENA_PUSH(*list, *n, *cap) = e;
         return;
     }
-    bool *done = gs_realloc(NULL, g->n, sizeof *done);
-    size_t *same = gs_realloc(NULL, g->n, sizeof *same);
+    bool *done = arena_realloc(NULL, g->n, sizeof *done);
+    size_t *same = arena_realloc(NULL, g->n, sizeof *same);
     memset(done, 0, g->n * sizeof *done);
     for (size_t i = 0; i < g->n; i++) {
         size_t same_n = 0, modules = 0;
-        uint32_t site = gs_site_number(b, grown[g->members[i]].stack);
+        uint32_t site = site_index(b, grown[g->members[i]].stack);
         for (size_t k = i; k < g->n; k++) {
-            if (!done[k] && gs_site_number(b, grown[g->members[k]].stack) == site) {
+            if (!done[k] && site_index(b, grown[g->members[k]].stack) == site) {
                 done[k] = true;
                 same[same_n++] = g->members[k];
                 modules += in_module(b->run, grown[g->members[k]].stack);
             }
         }
         if (same_n) {
-            struct gs_growth e = merge(b, grown, same, same_n);
+            struct result_growth e = merge(b, grown, same, same_n);
             e.graph = modules >= MODULES;
-            *GS_PUSH(*list, *n, *cap) = e;
+            *ARENA_PUSH(*list, *n, *cap) = e;
         }
     }
     free(done);
     free(same);
 }
 
-void gs_growth_list(struct gs_builder *b, struct gs_grown *grown, size_t n)
+void question_growth_list(struct site_builder *b, struct question_grown *grown, size_t n)
 {
-    struct gs_report *report = b->report;
-    struct gs_growth *list = NULL;
+    struct result_report *report = b->report;
+    struct result_growth *list = NULL;
     size_t list_n = 0, cap = 0;
     struct group group = {0};
-    bool *done = gs_realloc(NULL, n, sizeof *done);
+    bool *done = arena_realloc(NULL, n, sizeof *done);
     if (n) {
         memset(done, 0, n * sizeof *done);
-        qsort(grown, n, sizeof *grown, heavier);
+        qsort(grown, n, sizeof *grown, compare_grown);
     }
     for (size_t i = 0; i < n; i++) {
         group.n = group.sites = group.modules = 0;
         for (size_t k = i; k < n; k++) {
             if (!done[k] && !done[i] && (k == i || together(b, &grown[i], &grown[k]))) {
-                *GS_PUSH(group.members, group.n, group.cap) = k;
+                *ARENA_PUSH(group.members, group.n, group.cap) = k;
             }
         }
         for (size_t k = 0; k < group.n; k++) {
             done[group.members[k]] = true;
         }
         if (group.n) {
-            look(b, grown, &group);
+            measure_group(b, grown, &group);
             add_group(b, grown, &group, &list, &list_n, &cap);
         }
     }
-    report->growth = gs_list(b, list, list_n, sizeof *list, faster, &report->growth_n, &report->growth_total);
+    report->growth = site_list(b, list, list_n, sizeof *list, faster, &report->growth_n, &report->growth_total);
     for (size_t i = 0; i < report->growth_n; i++) {
-        report->growth[i].certainty = GS_CERTAINTY_INFERRED;
+        report->growth[i].certainty = RESULT_CERTAINTY_INFERRED;
         report->growth[i].refuted_by = "if a later step reads this memory again";
-        report->growth[i].stack = gs_trace_of(b, (uint32_t)report->growth[i].stack.n);
+        report->growth[i].stack = site_trace(b, (uint32_t)report->growth[i].stack.n);
     }
     free(group.members);
     free(done);

@@ -5,20 +5,20 @@
 
 #include <stdlib.h>
 
-static bool has_tensors(const struct gs_run *run, const struct gs_series *s)
+static bool has_tensors(const struct run *run, const struct run_series *s)
 {
-    for (size_t i = 0; i < gs_run_serieses(run); i++) {
-        const struct gs_series *t = gs_run_series(run, (uint32_t)i);
-        if (t->layer == GS_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
+    for (size_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *t = run_series(run, (uint32_t)i);
+        if (t->layer == RUN_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
             return true;
         }
     }
     return false;
 }
 
-static int heavier(const void *a, const void *b)
+static int compare_leaks(const void *a, const void *b)
 {
-    const struct gs_leak *x = a, *y = b;
+    const struct result_leak *x = a, *y = b;
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
@@ -27,70 +27,70 @@ static int heavier(const void *a, const void *b)
 
 static uint64_t kind_of(const void *row)
 {
-    const struct gs_leak *x = row;
+    const struct result_leak *x = row;
     return (uint64_t)x->process << 32 | (uint64_t)(x->device + 1) << 8 | (uint64_t)x->layer << 1 | x->growing;
 }
 
 static void add_leak(void *into, const void *from)
 {
-    struct gs_leak *to = into;
-    const struct gs_leak *x = from;
-    to->bytes = gs_add(to->bytes, x->bytes);
+    struct result_leak *to = into;
+    const struct result_leak *x = from;
+    to->bytes = arena_add_capped(to->bytes, x->bytes);
     to->count += x->count;
 }
 
-static struct gs_line_path path_of(const void *row)
+static struct result_line_path path_of(const void *row)
 {
-    const struct gs_leak *x = row;
-    return (struct gs_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
+    const struct result_leak *x = row;
+    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
 }
 
 /* `work` is sorted; its rows have the number of their stack in place of its frames. */
-static void list_lines(struct gs_builder *b, struct gs_leak *work, size_t n)
+static void list_lines(struct site_builder *b, struct result_leak *work, size_t n)
 {
-    static const struct gs_line_form form = {.size = sizeof(struct gs_leak),
-                                             .site = offsetof(struct gs_leak, stack.site),
-                                             .paths = offsetof(struct gs_leak, paths),
-                                             .kind = kind_of,
-                                             .add = add_leak,
-                                             .path = path_of,
-                                             .order = heavier};
+    static const struct site_line_form form = {.size = sizeof(struct result_leak),
+                                               .site = offsetof(struct result_leak, stack.site),
+                                               .paths = offsetof(struct result_leak, paths),
+                                               .kind = kind_of,
+                                               .add = add_leak,
+                                               .path = path_of,
+                                               .order = compare_leaks};
     for (size_t i = 0; i < n; i++) {
-        const uint32_t site = gs_site_number(b, (uint32_t)work[i].stack.n);
-        work[i].stack = (struct gs_trace){.site = b->sites[site]};
+        const uint32_t site = site_index(b, (uint32_t)work[i].stack.n);
+        work[i].stack = (struct result_trace){.site = b->sites[site]};
     }
-    b->report->leak_lines = gs_lines_of(b, work, n, &form, &b->report->leak_lines_n, &b->report->leak_lines_total);
+    b->report->leak_lines = site_lines_of(b, work, n, &form, &b->report->leak_lines_n, &b->report->leak_lines_total);
 }
 
-void gs_leaks_build(struct gs_builder *b)
+void question_leaks_build(struct site_builder *b)
 {
-    struct gs_report *report = b->report;
-    struct gs_leak *work = NULL;
+    struct result_report *report = b->report;
+    struct result_leak *work = NULL;
     size_t n = 0, cap = 0, processes_n;
-    const struct gs_process *processes = gs_run_processes(b->run, &processes_n);
-    bool *skip = gs_realloc(NULL, gs_run_serieses(b->run), sizeof *skip);
-    for (size_t i = 0; i < gs_run_serieses(b->run); i++) {
-        const struct gs_series *s = gs_run_series(b->run, (uint32_t)i);
-        skip[i] = s->layer == GS_SERIES_SHARED || /* its owner's to free */
-                  (s->layer == GS_SERIES_DEVICE && has_tensors(b->run, s));
+    const struct run_process *processes = run_processes(b->run, &processes_n);
+    bool *skip = arena_realloc(NULL, run_series_count(b->run), sizeof *skip);
+    for (size_t i = 0; i < run_series_count(b->run); i++) {
+        const struct run_series *s = run_series(b->run, (uint32_t)i);
+        skip[i] = s->layer == RUN_SERIES_SHARED || /* its owner's to free */
+                  (s->layer == RUN_SERIES_DEVICE && has_tensors(b->run, s));
     }
-    for (size_t i = 0; i < gs_run_locations(b->run); i++) {
-        const struct gs_location *l = gs_run_location(b->run, (uint32_t)i);
-        const struct gs_series *s = gs_run_series(b->run, l->series);
+    for (size_t i = 0; i < run_location_count(b->run); i++) {
+        const struct run_location *l = run_location(b->run, (uint32_t)i);
+        const struct run_series *s = run_series(b->run, l->series);
         const bool growing = i < b->growing_n && b->growing[i];
         if (l->live_count && l->live_bytes > 0 && (!skip[l->series] || growing)) {
-            *GS_PUSH(work, n, cap) = (struct gs_leak){.process = s->process,
-                                                      .device = s->device,
-                                                      .layer = s->layer,
-                                                      .bytes = l->live_bytes,
-                                                      .count = l->live_count,
-                                                      .growing = growing,
-                                                      .stack = {.n = l->stack}};
+            *ARENA_PUSH(work, n, cap) = (struct result_leak){.process = s->process,
+                                                             .device = s->device,
+                                                             .layer = s->layer,
+                                                             .bytes = l->live_bytes,
+                                                             .count = l->live_count,
+                                                             .growing = growing,
+                                                             .stack = {.n = l->stack}};
         }
     }
-    report->leaks = gs_list(b, work, n, sizeof *work, heavier, &report->leaks_n, &report->leaks_total);
+    report->leaks = site_list(b, work, n, sizeof *work, compare_leaks, &report->leaks_n, &report->leaks_total);
     for (size_t i = 0; i < report->leaks_n; i++) {
-        report->leaks[i].stack = gs_trace_of(b, (uint32_t)report->leaks[i].stack.n);
+        report->leaks[i].stack = site_trace(b, (uint32_t)report->leaks[i].stack.n);
     }
     list_lines(b, work, n);
     report->leaks_at_end = true;

@@ -11,12 +11,12 @@
 /* Smaller runs say nothing: their segments of 2 and 20 MiB are mostly empty. */
 #define TENSORS_LEAST (64 << 20)
 
-static double known(int64_t bytes)
+static double bytes_or_nan(int64_t bytes)
 {
-    return bytes == GS_UNKNOWN ? (double)NAN : (double)bytes;
+    return bytes == RUN_UNKNOWN ? (double)NAN : (double)bytes;
 }
 
-static const char *gpu_of(const struct gs_report *r, const struct gs_device_memory *m)
+static const char *gpu_of(const struct result_report *r, const struct result_device_memory *m)
 {
     for (size_t i = 0; i < r->devices_n; i++)
         if (r->devices[i].process == m->process && r->devices[i].device == m->device) return r->devices[i].name;
@@ -25,42 +25,43 @@ static const char *gpu_of(const struct gs_report *r, const struct gs_device_memo
     return NULL;
 }
 
-static const struct gs_peak *peak_of(const struct gs_report *r, const struct gs_device_memory *m)
+static const struct result_peak *peak_of(const struct result_report *r, const struct result_device_memory *m)
 {
     for (size_t i = 0; i < r->peaks_n; i++)
-        if (r->peaks[i].layer == GS_SERIES_TENSOR && r->peaks[i].process == m->process &&
+        if (r->peaks[i].layer == RUN_SERIES_TENSOR && r->peaks[i].process == m->process &&
             r->peaks[i].device == m->device)
             return &r->peaks[i];
     return NULL;
 }
 
-static void context(const struct gs_report *r, const struct gs_device_memory *m, struct learned_row *l)
+static void context(const struct result_report *r, const struct result_device_memory *m, struct question_learned_row *l)
 {
     l->row.context = NAN;
     if (r->simulated)
         l->why[LEARN_CONTEXT] = "the GPU is simulated";
-    else if (m->context_bytes == GS_UNKNOWN)
+    else if (m->context_bytes == RUN_UNKNOWN)
         l->why[LEARN_CONTEXT] = "NVML did not say what this process had";
     else
-        l->row.context = known(m->context_bytes);
+        l->row.context = bytes_or_nan(m->context_bytes);
 }
 
-static const struct gs_allocator_state *allocator_of(const struct gs_report *r, const struct gs_device_memory *m)
+static const struct allocator_state *allocator_of(const struct result_report *r, const struct result_device_memory *m)
 {
     for (size_t i = 0; i < r->allocator_n; i++)
-        if (r->allocator[i].moment == GS_MOMENT_PEAK && r->allocator[i].process == m->process &&
+        if (r->allocator[i].moment == ALLOCATOR_MOMENT_PEAK && r->allocator[i].process == m->process &&
             r->allocator[i].device == m->device)
             return &r->allocator[i];
     return NULL;
 }
 
 /* Holes between blocks. What is cached in whole segments is given back before memory runs out. */
-static void fragmentation(const struct gs_report *r, const struct gs_device_memory *m, struct learned_row *l)
+static void fragmentation(const struct result_report *r, const struct result_device_memory *m,
+                          struct question_learned_row *l)
 {
-    const struct gs_allocator_state *a = allocator_of(r, m);
+    const struct allocator_state *a = allocator_of(r, m);
 
     l->row.fragmentation = NAN;
-    if (!a || a->strays || a->inactive_split == GS_UNKNOWN || a->active == GS_UNKNOWN)
+    if (!a || a->strays || a->inactive_split == RUN_UNKNOWN || a->active == RUN_UNKNOWN)
         l->why[LEARN_FRAGMENTATION] = "where PyTorch's allocator had holes is not known";
     else if (a->active < TENSORS_LEAST)
         l->why[LEARN_FRAGMENTATION] = "its tensors were too small to tell, less than 64 MiB";
@@ -68,32 +69,32 @@ static void fragmentation(const struct gs_report *r, const struct gs_device_memo
         l->row.fragmentation = (double)a->inactive_split / (double)a->active;
 }
 
-static void workspace(const struct gs_peak *peak, struct learned_row *l)
+static void workspace(const struct result_peak *peak, struct question_learned_row *l)
 {
-    int64_t bytes = peak ? peak->by_category.bytes[GS_CATEGORY_WORKSPACES] : 0;
+    int64_t bytes = peak ? peak->by_category.bytes[RESULT_CATEGORY_WORKSPACES] : 0;
 
     l->row.workspace = bytes > 0 ? (double)bytes : (double)NAN;
     if (bytes <= 0) l->why[LEARN_WORKSPACE] = "none was seen at the peak";
 }
 
-static bool ran_out(const struct gs_report *r, uint32_t process)
+static bool ran_out(const struct result_report *r, uint32_t process)
 {
     for (size_t i = 0; i < r->ooms_n; i++)
         if (r->ooms[i].process == process && r->ooms[i].fatal) return true;
     return false;
 }
 
-static void activations(const struct gs_report *r, const struct gs_device_memory *m, const struct plan *plan,
-                        const struct estimate_result *result, struct learned_row *l)
+static void activations(const struct result_report *r, const struct result_device_memory *m, const struct plan *plan,
+                        const struct estimate_result *result, struct question_learned_row *l)
 {
-    const struct gs_budget *b = &r->budget;
-    struct interval predicted;
+    const struct result_budget *b = &r->budget;
+    struct estimate_interval predicted;
     double factor;
 
     l->row.activations = l->row.activations_predicted = l->row.batch = l->row.seq = l->row.formulas = NAN;
     if (!plan || b->process != m->process || b->device != m->device) return;
-    predicted = gs_plan_pass(result);
-    if (b->pass_most_bytes == GS_UNKNOWN || b->pass_most_bytes <= 0) {
+    predicted = question_plan_pass(result);
+    if (b->pass_most_bytes == RUN_UNKNOWN || b->pass_most_bytes <= 0) {
         l->why[LEARN_ACTIVATIONS] = "none was recognised: it needs Python stacks and PyTorch's tensors";
         return;
     }
@@ -108,7 +109,7 @@ static void activations(const struct gs_report *r, const struct gs_device_memory
             "the recording";
         return;
     }
-    calibration_key(&l->row, plan);
+    estimate_calibration_key(&l->row, plan);
     l->row.activations = (double)b->pass_most_bytes;
     l->row.activations_predicted = predicted.likely;
     l->row.batch = plan->batch ? (double)plan->batch : (double)NAN;
@@ -116,26 +117,27 @@ static void activations(const struct gs_report *r, const struct gs_device_memory
     l->row.formulas = CALIBRATION_FORMULAS;
 }
 
-static bool any(const struct calibration_row *row)
+static bool any(const struct estimate_calibration_row *row)
 {
     return !isnan(row->context) || !isnan(row->fragmentation) || !isnan(row->workspace) ||
            !isnan(row->activations_predicted);
 }
 
-void learn_from(const struct gs_report *r, const char *path, const struct estimate_result *result, struct learned *out)
+void question_learn(const struct result_report *r, const char *path, const struct estimate_result *result,
+                    struct question_learned *out)
 {
     for (size_t i = 0; i < r->memory_n; i++) {
-        const struct gs_device_memory *m = &r->memory[i];
-        const struct gs_process *process = &r->processes[m->process];
+        const struct result_device_memory *m = &r->memory[i];
+        const struct run_process *process = &r->processes[m->process];
         const char *gpu = gpu_of(r, m);
-        struct learned_row *l = GS_PUSH(out->rows, out->n, out->cap);
-        *l = (struct learned_row){.pid = process->pid, .device = m->device};
+        struct question_learned_row *l = ARENA_PUSH(out->rows, out->n, out->cap);
+        *l = (struct question_learned_row){.pid = process->pid, .device = m->device};
         char id[80];
         snprintf(l->recording, sizeof l->recording, "%s", path);
         snprintf(id, sizeof id, "%.40s/%u/%llx/%d", process->run_id, process->pid,
-                 process->start_real_ns == GS_UNKNOWN ? 0ull : (unsigned long long)process->start_real_ns, m->device);
-        term_clean(l->row.run, sizeof l->row.run, id, true);
-        term_clean(l->row.gpu, sizeof l->row.gpu, gpu, true);
+                 process->start_real_ns == RUN_UNKNOWN ? 0ull : (unsigned long long)process->start_real_ns, m->device);
+        terminal_clean(l->row.run, sizeof l->row.run, id, true);
+        terminal_clean(l->row.gpu, sizeof l->row.gpu, gpu, true);
         context(r, m, l);
         fragmentation(r, m, l);
         workspace(peak_of(r, m), l);
@@ -144,15 +146,15 @@ void learn_from(const struct gs_report *r, const char *path, const struct estima
     }
 }
 
-bool learned_any(const struct learned *l)
+bool question_learned_any(const struct question_learned *l)
 {
     for (size_t i = 0; i < l->n; i++)
         if (l->rows[i].any) return true;
     return false;
 }
 
-void learned_free(struct learned *l)
+void question_learned_free(struct question_learned *l)
 {
     free(l->rows);
-    *l = (struct learned){0};
+    *l = (struct question_learned){0};
 }

@@ -13,7 +13,7 @@
     LEARN(FRAGMENTATION, "fragmentation", "fragmentation")          \
     LEARN(ACTIVATIONS, "activations", "activations")
 /* clang-format on */
-enum learn {
+enum question_learn {
 #define LEARN(id, key, words) LEARN_##id,
     LEARNS(LEARN)
 #undef LEARN
@@ -21,8 +21,8 @@ enum learn {
 };
 
 /* Of one device of one process. */
-struct learned_row {
-    struct calibration_row row;
+struct question_learned_row {
+    struct estimate_calibration_row row;
     char recording[256]; /* the file */
     uint32_t pid;
     int device;
@@ -30,22 +30,23 @@ struct learned_row {
     const char *why[LEARNS_N]; /* why it was not; NULL: it was, or there was nothing to learn */
 };
 
-struct learned {
+struct question_learned {
     const struct plan *plan; /* what was trained; NULL: not told, and no activations are learned */
-    struct learned_row *rows;
+    struct question_learned_row *rows;
     size_t n, cap;
 };
 
 /* `result`: the plan's own estimate, which the report was built with; NULL where there is no plan. */
-void learn_from(const struct gs_report *r, const char *path, const struct estimate_result *result, struct learned *out);
-bool learned_any(const struct learned *l);
-void learned_free(struct learned *l);
+void question_learn(const struct result_report *r, const char *path, const struct estimate_result *result,
+                    struct question_learned *out);
+bool question_learned_any(const struct question_learned *l);
+void question_learned_free(struct question_learned *l);
 
 /* budget_plan.c: is there an estimate of activations; and of them, logits and temporaries together, as backward
  * begins. */
-bool gs_plan_has_activations(const struct estimate_result *e);
-struct interval gs_plan_pass(const struct estimate_result *e);
+bool question_plan_has_activations(const struct estimate_result *e);
+struct estimate_interval question_plan_pass(const struct estimate_result *e);
 /* Of a category, the most of all phases (phase -1). */
-struct interval gs_plan_category(const struct estimate_result *e, enum gs_category c, int phase);
+struct estimate_interval question_plan_category(const struct estimate_result *e, enum result_category c, int phase);
 
 #endif

@@ -19,9 +19,9 @@ static const char *last_part(const char *function)
     return dot ? dot + 1 : function;
 }
 
-const char *gs_library_advice(const struct gs_site *site, const char *advice, bool up)
+const char *question_library_advice(const struct result_site *site, const char *advice, bool up)
 {
-    const struct gs_frame *frame = site->inner;
+    const struct run_frame *frame = site->inner;
     const char *name = frame ? last_part(frame->function) : NULL;
     if (!advice || !frame || !frame->file) {
         return advice;

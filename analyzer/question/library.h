@@ -6,6 +6,6 @@
 
 /* The setting or argument that avoids it; `advice` unchanged if the site's own line makes the call, or if it is NULL.
  * `up`: a copy to the GPU. Each text is once in memory. */
-const char *gs_library_advice(const struct gs_site *site, const char *advice, bool up);
+const char *question_library_advice(const struct result_site *site, const char *advice, bool up);
 
 #endif

@@ -9,30 +9,30 @@ static const char advice[] =
     "real GPU the values may end it";
 
 /* The last of OOMs whose memory the loop may have collected: their cause is not a verdict on the program. */
-static void explain_ooms(struct gs_builder *b)
+static void explain_ooms(struct site_builder *b)
 {
-    struct gs_report *r = b->report;
+    struct result_report *r = b->report;
     for (size_t i = 0; i < r->ooms_n; i++) {
-        struct gs_oom_verdict *o = &r->ooms[i];
-        if (!o->fatal && o->outcome != GS_OUTCOME_UNKNOWN) {
+        struct result_oom_verdict *o = &r->ooms[i];
+        if (!o->fatal && o->outcome != RESULT_OUTCOME_UNKNOWN) {
             continue;
         }
-        o->cause = GS_CAUSE_CAPACITY;
-        o->verdict = gs_arena_printf(b->arena,
-                                     "%s; the memory was used up in that loop, which may end earlier on a "
-                                     "real GPU (inferred: the loop was running when memory ran out)",
-                                     r->loop);
-        o->advice = gs_arena_alloc(b->arena, sizeof *o->advice);
+        o->cause = RESULT_CAUSE_CAPACITY;
+        o->verdict = arena_printf(b->arena,
+                                  "%s; the memory was used up in that loop, which may end earlier on a "
+                                  "real GPU (inferred: the loop was running when memory ran out)",
+                                  r->loop);
+        o->advice = arena_alloc(b->arena, sizeof *o->advice);
         o->advice[0] = advice;
         o->advice_n = 1;
         o->measures_n = 0;
     }
 }
 
-void gs_loop_build(struct gs_builder *b)
+void question_loop_build(struct site_builder *b)
 {
-    struct gs_report *r = b->report;
-    r->loop = gs_run_loop(b->run);
+    struct result_report *r = b->report;
+    r->loop = run_endless_loop(b->run);
     if (!r->loop) {
         return;
     }
@@ -43,14 +43,14 @@ void gs_loop_build(struct gs_builder *b)
     }
 }
 
-void gs_loop_advice(struct gs_builder *b)
+void question_loop_advice(struct site_builder *b)
 {
-    struct gs_report *r = b->report;
+    struct result_report *r = b->report;
     if (!r->loop) {
         return;
     }
-    struct gs_advice *list = gs_arena_alloc(b->arena, sizeof *list);
-    *list = (struct gs_advice){.impact = 2, .topic = r->ooms_n ? "oom" : "loop", .text = advice};
+    struct result_advice *list = arena_alloc(b->arena, sizeof *list);
+    *list = (struct result_advice){.impact = 2, .topic = r->ooms_n ? "oom" : "loop", .text = advice};
     r->advice = list;
     r->advice_n = 1;
 }

@@ -7,17 +7,17 @@
 #include <string.h>
 
 struct reply {           /* what was in use outside the recorded allocations, when the device was asked */
-    int64_t outside, ns; /* GS_UNKNOWN */
+    int64_t outside, ns; /* RUN_UNKNOWN */
     bool at_peak;        /* nothing had come or gone since the peak */
 };
 
 struct nvml {                   /* what NVML said of it, with what was live by recorded calls at that moment */
-    int64_t context, other, ns; /* GS_UNKNOWN; context: of this process, in no recorded allocation */
+    int64_t context, other, ns; /* RUN_UNKNOWN; context: of this process, in no recorded allocation */
 };
 
 struct card { /* a device of the process now replayed */
     bool used, told;
-    int64_t live, tensor, reserved; /* now; reserved GS_UNKNOWN until PyTorch says it */
+    int64_t live, tensor, reserved; /* now; reserved RUN_UNKNOWN until PyTorch says it */
     int64_t tensor_peak, reserved_peak;
     int64_t peak_live, peak_tensor, peak_reserved, peak_ns; /* at the device-level peak */
     int64_t total, least_free;
@@ -25,7 +25,7 @@ struct card { /* a device of the process now replayed */
     struct reply last, before, after;               /* the last sample; the peak's neighbours among them */
     struct nvml nvml_last, nvml_before, nvml_after; /* likewise */
     bool has_tensors, moved;                        /* moved: something came or went since the peak */
-    const struct gs_device *first;                  /* what it said when first seen, until it is taken account of */
+    const struct run_device *first;                 /* what it said when first seen, until it is taken account of */
 };
 
 /* The recorder asks a device at its first call there, just after the real one: where that was an
@@ -35,21 +35,21 @@ static const int64_t first_call_ns = 20000000;
 
 enum { CARDS = 128 };
 
-struct gs_memory {
-    struct gs_builder *b;
+struct question_memory {
+    struct site_builder *b;
     uint32_t process; /* the one now replayed */
     size_t nvml_at;   /* the next of NVML's samples */
     struct card cards[CARDS];
-    struct gs_device_memory *list;
+    struct result_device_memory *list;
     size_t n, cap;
-    struct gs_fragmentation *fragmentation;
+    struct result_fragmentation *fragmentation;
     size_t fragmentation_n, fragmentation_cap;
 };
 
-static const struct nvml untold = {GS_UNKNOWN, GS_UNKNOWN, GS_UNKNOWN};
-static const struct reply unsaid = {.outside = GS_UNKNOWN, .ns = GS_UNKNOWN};
+static const struct nvml untold = {RUN_UNKNOWN, RUN_UNKNOWN, RUN_UNKNOWN};
+static const struct reply unsaid = {.outside = RUN_UNKNOWN, .ns = RUN_UNKNOWN};
 
-static struct card *card(struct gs_memory *m, int device)
+static struct card *card(struct question_memory *m, int device)
 {
     if (device < 0 || device >= CARDS) {
         return NULL;
@@ -57,12 +57,12 @@ static struct card *card(struct gs_memory *m, int device)
     struct card *c = &m->cards[device];
     if (!c->used) {
         *c = (struct card){.used = true,
-                           .reserved = GS_UNKNOWN,
-                           .reserved_peak = GS_UNKNOWN,
-                           .peak_reserved = GS_UNKNOWN,
-                           .total = GS_UNKNOWN,
-                           .least_free = GS_UNKNOWN,
-                           .outside_first = GS_UNKNOWN,
+                           .reserved = RUN_UNKNOWN,
+                           .reserved_peak = RUN_UNKNOWN,
+                           .peak_reserved = RUN_UNKNOWN,
+                           .total = RUN_UNKNOWN,
+                           .least_free = RUN_UNKNOWN,
+                           .outside_first = RUN_UNKNOWN,
                            .nvml_last = untold,
                            .nvml_before = untold,
                            .nvml_after = untold,
@@ -73,53 +73,53 @@ static struct card *card(struct gs_memory *m, int device)
     return c;
 }
 
-static int64_t graphs_at(const struct gs_memory *m, const struct card *c, int64_t ns)
+static int64_t graphs_at(const struct question_memory *m, const struct card *c, int64_t ns)
 {
-    return gs_graph_memory_at(m->b->run, m->process, (int)(c - m->cards), ns);
+    return run_graph_memory_at(m->b->run, m->process, (int)(c - m->cards), ns);
 }
 
-static void said(struct gs_memory *m, struct card *c, int64_t total, int64_t free, int64_t ns)
+static void add_sample(struct question_memory *m, struct card *c, int64_t total, int64_t free, int64_t ns)
 {
-    if (total == GS_UNKNOWN || free == GS_UNKNOWN || free > total) {
+    if (total == RUN_UNKNOWN || free == RUN_UNKNOWN || free > total) {
         return;
     }
-    int64_t outside = gs_add(gs_add(total - free, -c->live), -graphs_at(m, c, ns));
-    outside = outside < 0 ? GS_UNKNOWN : outside;
+    int64_t outside = arena_add_capped(arena_add_capped(total - free, -c->live), -graphs_at(m, c, ns));
+    outside = outside < 0 ? RUN_UNKNOWN : outside;
     c->total = total;
-    c->least_free = c->least_free == GS_UNKNOWN || free < c->least_free ? free : c->least_free;
-    c->outside_first = c->outside_first == GS_UNKNOWN ? outside : c->outside_first;
-    if (outside == GS_UNKNOWN) {
+    c->least_free = c->least_free == RUN_UNKNOWN || free < c->least_free ? free : c->least_free;
+    c->outside_first = c->outside_first == RUN_UNKNOWN ? outside : c->outside_first;
+    if (outside == RUN_UNKNOWN) {
         return;
     }
     c->last = (struct reply){outside, ns, c->peak_ns != 0 && !c->moved};
-    if (c->peak_ns != 0 && c->after.outside == GS_UNKNOWN) {
+    if (c->peak_ns != 0 && c->after.outside == RUN_UNKNOWN) {
         c->after = c->last;
     }
 }
 
 /* A device that was seen at an unknown time was there from the beginning. */
-static int64_t seen_at(const struct gs_device *d)
+static int64_t seen_at(const struct run_device *d)
 {
-    return d->seen_ns == GS_UNKNOWN ? 0 : d->seen_ns;
+    return d->seen_ns == RUN_UNKNOWN ? 0 : d->seen_ns;
 }
 
-static void said_first(struct gs_memory *m, struct card *c)
+static void add_first_sample(struct question_memory *m, struct card *c)
 {
-    const struct gs_device *d = c->first;
+    const struct run_device *d = c->first;
     c->first = NULL;
     if (d) {
-        said(m, c, d->total_bytes, d->free_bytes, seen_at(d));
+        add_sample(m, c, d->total_bytes, d->free_bytes, seen_at(d));
         c->total = d->total_bytes;
     }
 }
 
 /* NVML's samples up to a time, before what happened then: it counts all that the process has. */
-static void told_by_nvml(struct gs_memory *m, int64_t until_ns)
+static void add_nvml_samples(struct question_memory *m, int64_t until_ns)
 {
     size_t n;
-    const struct gs_device_sample *all = gs_run_device_samples(m->b->run, &n);
+    const struct run_device_sample *all = run_device_samples(m->b->run, &n);
     for (; m->nvml_at < n; m->nvml_at++) {
-        const struct gs_device_sample *s = &all[m->nvml_at];
+        const struct run_device_sample *s = &all[m->nvml_at];
         if (s->process != m->process) {
             continue;
         }
@@ -127,23 +127,23 @@ static void told_by_nvml(struct gs_memory *m, int64_t until_ns)
             return;
         }
         struct card *c = s->own_bytes > 0 ? card(m, s->device) : NULL;
-        int64_t held = c ? gs_add(c->live, graphs_at(m, c, s->time_ns)) : 0;
+        int64_t held = c ? arena_add_capped(c->live, graphs_at(m, c, s->time_ns)) : 0;
         if (c && s->own_bytes >= held) {
             c->nvml_last = (struct nvml){s->own_bytes - held, s->other_bytes, s->time_ns};
-            if (c->peak_ns != 0 && c->nvml_after.context == GS_UNKNOWN) {
+            if (c->peak_ns != 0 && c->nvml_after.context == RUN_UNKNOWN) {
                 c->nvml_after = c->nvml_last;
             }
         }
     }
 }
 
-static inline void on_event(struct gs_memory *m, const struct gs_series *s, int64_t alloc_ns)
+static inline void memory_on_event(struct question_memory *m, const struct run_series *s, int64_t alloc_ns)
 {
-    struct card *c = s->layer == GS_SERIES_DEVICE || s->layer == GS_SERIES_TENSOR ? card(m, s->device) : NULL;
+    struct card *c = s->layer == RUN_SERIES_DEVICE || s->layer == RUN_SERIES_TENSOR ? card(m, s->device) : NULL;
     if (!c) {
         return;
     }
-    if (s->layer == GS_SERIES_TENSOR) {
+    if (s->layer == RUN_SERIES_TENSOR) {
         c->tensor = s->live_bytes;
         c->tensor_peak = c->tensor > c->tensor_peak ? c->tensor : c->tensor_peak;
         c->has_tensors = true;
@@ -153,12 +153,12 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
         return;
     }
     if (c->first && (alloc_ns < 0 || alloc_ns - seen_at(c->first) > first_call_ns)) {
-        said_first(m, c);
+        add_first_sample(m, c);
     }
     c->live = s->live_bytes;
     c->moved = true;
     if (c->first) {
-        said_first(m, c);
+        add_first_sample(m, c);
     }
     if (c->live >= c->peak_live && alloc_ns >= 0) {
         c->peak_live = c->live;
@@ -173,62 +173,62 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
     }
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void memory_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    if (series->layer == GS_SERIES_DEVICE) {
-        told_by_nvml(self, life->alloc_ns);
+    if (series->layer == RUN_SERIES_DEVICE) {
+        add_nvml_samples(self, life->alloc_ns);
     }
-    on_event(self, series, life->alloc_ns);
+    memory_on_event(self, series, life->alloc_ns);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void memory_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    if (series->layer == GS_SERIES_DEVICE) {
-        told_by_nvml(self, life->free_ns);
+    if (series->layer == RUN_SERIES_DEVICE) {
+        add_nvml_samples(self, life->free_ns);
     }
-    on_event(self, series, -1);
+    memory_on_event(self, series, -1);
 }
 
-static void on_reserved(void *self, const struct gs_reserved *reserved)
+static void memory_on_reserved(void *self, const struct run_reserved *reserved)
 {
     struct card *c = card(self, reserved->device);
     if (c) {
         c->reserved = reserved->bytes;
         c->reserved_peak = reserved->bytes > c->reserved_peak ? reserved->bytes : c->reserved_peak;
         /* PyTorch tells its new total just after the segment that made the peak. */
-        if (c->peak_reserved == GS_UNKNOWN || (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
+        if (c->peak_reserved == RUN_UNKNOWN || (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
             c->peak_reserved = reserved->bytes;
         }
     }
 }
 
-static void on_sample(void *self, const struct gs_sample *sample)
+static void memory_on_sample(void *self, const struct run_sample *sample)
 {
-    struct gs_memory *m = self;
+    struct question_memory *m = self;
     struct card *c = card(m, sample->device);
     if (c) {
-        said_first(m, c);
-        said(m, c, sample->total_bytes, sample->free_bytes, sample->time_ns);
+        add_first_sample(m, c);
+        add_sample(m, c, sample->total_bytes, sample->free_bytes, sample->time_ns);
     }
 }
 
-static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+static void memory_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     (void)index;
-    struct gs_memory *m = self;
+    struct question_memory *m = self;
     struct card *c = card(m, oom->device);
     if (c && oom->space != GS_SPACE_PINNED) {
-        said_first(m, c);
-        said(m, c, oom->total_bytes, oom->free_bytes, oom->time_ns);
+        add_first_sample(m, c);
+        add_sample(m, c, oom->total_bytes, oom->free_bytes, oom->time_ns);
     }
 }
 
 /* What the device said when it was first seen comes before any allocation on it. */
-static void on_process_start(void *self, uint32_t process)
+static void memory_on_process_start(void *self, uint32_t process)
 {
-    struct gs_memory *m = self;
+    struct question_memory *m = self;
     size_t n;
-    const struct gs_device *devices = gs_run_devices(m->b->run, &n);
+    const struct run_device *devices = run_devices(m->b->run, &n);
     memset(m->cards, 0, sizeof m->cards);
     m->process = process;
     m->nvml_at = 0;
@@ -242,15 +242,15 @@ static void on_process_start(void *self, uint32_t process)
 
 static int64_t difference(int64_t a, int64_t b)
 {
-    return a == GS_UNKNOWN || b == GS_UNKNOWN || a < b ? GS_UNKNOWN : a - b;
+    return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
 }
 
 /* What the device said nearest to its peak. */
 static struct reply nearest(const struct card *c)
 {
     const struct reply *b = &c->before, *a = &c->after;
-    if (a->outside == GS_UNKNOWN || b->outside == GS_UNKNOWN) {
-        return a->outside == GS_UNKNOWN ? *b : *a;
+    if (a->outside == RUN_UNKNOWN || b->outside == RUN_UNKNOWN) {
+        return a->outside == RUN_UNKNOWN ? *b : *a;
     }
     double after = (double)a->ns - (double)c->peak_ns, before = (double)c->peak_ns - (double)b->ns;
     return a->at_peak || after < before ? *a : *b;
@@ -259,61 +259,61 @@ static struct reply nearest(const struct card *c)
 static struct nvml nearest_nvml(const struct card *c)
 {
     const struct nvml *b = &c->nvml_before, *a = &c->nvml_after;
-    if (a->context == GS_UNKNOWN || b->context == GS_UNKNOWN) {
-        return a->context == GS_UNKNOWN ? *b : *a;
+    if (a->context == RUN_UNKNOWN || b->context == RUN_UNKNOWN) {
+        return a->context == RUN_UNKNOWN ? *b : *a;
     }
     return (double)a->ns - (double)c->peak_ns < (double)c->peak_ns - (double)b->ns ? *a : *b;
 }
 
-static void describe(struct gs_memory *m, uint32_t process, int device, const struct card *c)
+static void describe(struct question_memory *m, uint32_t process, int device, const struct card *c)
 {
     bool torch = c->has_tensors;
     struct reply outside = nearest(c);
     int64_t graphs = graphs_at(m, c, c->peak_ns);
     int64_t rest = difference(difference(c->total, c->peak_live), graphs);
-    if (outside.outside != GS_UNKNOWN && rest != GS_UNKNOWN && outside.outside > rest) {
+    if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest) {
         outside = (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
     }
     struct nvml told = nearest_nvml(c);
-    *GS_PUSH(m->list, m->n, m->cap) =
-        (struct gs_device_memory){.process = process,
-                                  .device = device,
-                                  .time_s = gs_seconds(c->peak_ns),
-                                  .total_bytes = c->total,
-                                  .live_bytes = c->peak_live,
-                                  .tensor_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
-                                  .cached_bytes = torch ? difference(c->peak_reserved, c->peak_tensor) : GS_UNKNOWN,
-                                  .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
-                                  .graph_bytes = graphs,
-                                  .outside_bytes = outside.outside,
-                                  .context_bytes = told.context,
-                                  .other_bytes = told.other,
-                                  .about = !outside.at_peak,
-                                  .free_bytes = difference(rest, outside.outside),
-                                  .outside_first_bytes = c->outside_first,
-                                  .least_free_bytes = c->least_free,
-                                  .tensor_peak_bytes = torch ? c->tensor_peak : GS_UNKNOWN,
-                                  .reserved_peak_bytes = torch ? c->reserved_peak : GS_UNKNOWN};
-    bool totals = torch && c->reserved_peak != GS_UNKNOWN;
-    int64_t reserved = totals ? c->peak_reserved : torch ? GS_UNKNOWN : c->peak_live;
-    *GS_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) = (struct gs_fragmentation){
+    *ARENA_PUSH(m->list, m->n, m->cap) = (struct result_device_memory){
         .process = process,
         .device = device,
-        .time_s = gs_seconds(c->peak_ns),
+        .time_s = site_seconds(c->peak_ns),
+        .total_bytes = c->total,
+        .live_bytes = c->peak_live,
+        .tensor_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
+        .cached_bytes = torch ? difference(c->peak_reserved, c->peak_tensor) : RUN_UNKNOWN,
+        .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
+        .graph_bytes = graphs,
+        .outside_bytes = outside.outside,
+        .context_bytes = told.context,
+        .other_bytes = told.other,
+        .about = !outside.at_peak,
+        .free_bytes = difference(rest, outside.outside),
+        .outside_first_bytes = c->outside_first,
+        .least_free_bytes = c->least_free,
+        .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
+        .reserved_peak_bytes = torch ? c->reserved_peak : RUN_UNKNOWN};
+    bool totals = torch && c->reserved_peak != RUN_UNKNOWN;
+    int64_t reserved = totals ? c->peak_reserved : torch ? RUN_UNKNOWN : c->peak_live;
+    *ARENA_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) = (struct result_fragmentation){
+        .process = process,
+        .device = device,
+        .time_s = site_seconds(c->peak_ns),
         .reserved_bytes = reserved,
-        .active_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
-        .free_bytes = totals ? difference(reserved, c->peak_tensor) : GS_UNKNOWN,
-        .largest_free_bytes = GS_UNKNOWN,
+        .active_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
+        .free_bytes = totals ? difference(reserved, c->peak_tensor) : RUN_UNKNOWN,
+        .largest_free_bytes = RUN_UNKNOWN,
         .external = __builtin_nan(""),
         .utilisation =
             totals && c->reserved_peak > 0 ? (double)c->tensor_peak / (double)c->reserved_peak : __builtin_nan("")};
 }
 
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+static void memory_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
-    struct gs_memory *m = self;
+    struct question_memory *m = self;
     (void)end_ns;
-    told_by_nvml(m, INT64_MAX);
+    add_nvml_samples(m, INT64_MAX);
     for (int device = 0; device < CARDS; device++) {
         const struct card *c = &m->cards[device];
         if (c->used && (c->peak_live > 0 || c->has_tensors)) {
@@ -322,27 +322,27 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
     }
 }
 
-struct gs_memory *gs_memory_start(struct gs_builder *b, struct gs_observer *observer)
+struct question_memory *question_memory_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_memory *m = gs_realloc(NULL, 1, sizeof *m);
+    struct question_memory *m = arena_realloc(NULL, 1, sizeof *m);
     memset(m, 0, sizeof *m);
     m->b = b;
-    *observer = (struct gs_observer){.self = m,
-                                     .process_start = on_process_start,
-                                     .alloc = on_alloc,
-                                     .free = on_free,
-                                     .oom = on_oom,
-                                     .sample = on_sample,
-                                     .reserved = on_reserved,
-                                     .process_end = on_process_end};
+    *observer = (struct run_observer){.self = m,
+                                      .process_start = memory_on_process_start,
+                                      .alloc = memory_on_alloc,
+                                      .free = memory_on_free,
+                                      .oom = memory_on_oom,
+                                      .sample = memory_on_sample,
+                                      .reserved = memory_on_reserved,
+                                      .process_end = memory_on_process_end};
     return m;
 }
 
-void gs_memory_finish(struct gs_memory *m)
+void question_memory_finish(struct question_memory *m)
 {
-    struct gs_report *report = m->b->report;
-    report->memory = gs_arena_alloc(m->b->arena, m->n * sizeof *m->list);
-    report->fragmentation = gs_arena_alloc(m->b->arena, m->fragmentation_n * sizeof *m->fragmentation);
+    struct result_report *report = m->b->report;
+    report->memory = arena_alloc(m->b->arena, m->n * sizeof *m->list);
+    report->fragmentation = arena_alloc(m->b->arena, m->fragmentation_n * sizeof *m->fragmentation);
     report->memory_n = m->n;
     report->fragmentation_n = m->fragmentation_n;
     for (size_t i = 0; i < m->n; i++) {

@@ -24,18 +24,18 @@ struct level { /* by series */
     int64_t space_now[8], space_highest[8];
 };
 
-struct gs_peaks {
-    struct gs_builder *b;
+struct question_peaks {
+    struct site_builder *b;
     struct place *places;
     size_t places_cap;
     struct level *levels;
     size_t levels_cap;
 };
 
-static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, int64_t bytes, int64_t count)
+static inline void change(struct question_peaks *p, const struct run_lifetime *life, int64_t bytes, int64_t count)
 {
-    struct level *level = GS_REACH(p->levels, life->series, p->levels_cap);
-    struct place *place = GS_REACH(p->places, life->location, p->places_cap);
+    struct level *level = SITE_REACH(p->levels, life->series, p->levels_cap);
+    struct place *place = SITE_REACH(p->places, life->location, p->places_cap);
     int64_t now = level->now + bytes;
     if (level->now >= level->heap_at_peak && now < level->now) {
         level->peak_no++;
@@ -63,21 +63,21 @@ static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, in
     }
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void peak_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     change(self, life, life->bytes, 1);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void peak_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     change(self, life, -life->bytes, -1);
 }
 
-struct gs_peaks *gs_peaks_start(struct gs_builder *b, struct gs_observer *observer)
+struct question_peaks *question_peaks_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_peaks *p = gs_realloc(NULL, 1, sizeof *p);
-    *p = (struct gs_peaks){.b = b};
-    *observer = (struct gs_observer){.self = p, .alloc = on_alloc, .free = on_free};
+    struct question_peaks *p = arena_realloc(NULL, 1, sizeof *p);
+    *p = (struct question_peaks){.b = b};
+    *observer = (struct run_observer){.self = p, .alloc = peak_on_alloc, .free = peak_on_free};
     return p;
 }
 
@@ -87,62 +87,63 @@ static int64_t at_peak(const struct place *place, uint32_t final, int64_t at, in
 }
 
 /* The shares of one series; the caller frees. Added up in `owned`, too, if there is one. */
-static struct gs_share *shares_of(const struct gs_peaks *p, uint32_t series, struct gs_owned *owned, size_t *n)
+static struct site_share *shares_of(const struct question_peaks *p, uint32_t series, struct site_owned *owned,
+                                    size_t *n)
 {
     const struct level *level = &p->levels[series];
     uint32_t final = level->peak_no + (level->now >= level->heap_at_peak);
-    struct gs_share *shares = NULL;
+    struct site_share *shares = NULL;
     size_t cap = 0;
     *n = 0;
-    for (size_t i = 0; i < gs_run_locations(p->b->run); i++) {
-        const struct gs_location *l = gs_run_location(p->b->run, (uint32_t)i);
+    for (size_t i = 0; i < run_location_count(p->b->run); i++) {
+        const struct run_location *l = run_location(p->b->run, (uint32_t)i);
         const struct place *place = &p->places[i];
         if (l->series == series) {
-            struct gs_share share = {.stack = l->stack,
-                                     .bytes = at_peak(place, final, place->at_bytes, place->since_bytes),
-                                     .count = (uint64_t)at_peak(place, final, place->at_count, place->since_count)};
-            *GS_PUSH(shares, *n, cap) = share;
+            struct site_share share = {.stack = l->stack,
+                                       .bytes = at_peak(place, final, place->at_bytes, place->since_bytes),
+                                       .count = (uint64_t)at_peak(place, final, place->at_count, place->since_count)};
+            *ARENA_PUSH(shares, *n, cap) = share;
             if (owned) {
-                gs_owned_add(owned, (uint32_t)i, share.bytes, share.count);
+                site_owned_add(owned, (uint32_t)i, share.bytes, share.count);
             }
         }
     }
     return shares;
 }
 
-static void describe(struct gs_peaks *p, uint32_t series, struct gs_peak *peak)
+static void describe(struct question_peaks *p, uint32_t series, struct result_peak *peak)
 {
-    const struct gs_series *s = gs_run_series(p->b->run, series);
+    const struct run_series *s = run_series(p->b->run, series);
     size_t n;
-    struct gs_owned *owned = s->layer == GS_SERIES_DEVICE ? gs_owned_new(p->b) : NULL;
-    struct gs_share *shares = shares_of(p, series, owned, &n);
-    *peak = (struct gs_peak){.process = s->process,
-                             .device = s->device,
-                             .layer = s->layer,
-                             .bytes = p->levels[series].highest,
-                             .time_s = gs_seconds(p->levels[series].highest_ns),
-                             .time_ns = p->levels[series].highest_ns,
-                             .end_bytes = s->live_bytes,
-                             .end_count = s->live_count,
-                             .allocations = s->allocations,
-                             .frees = s->frees,
-                             .allocated_bytes = s->allocated_bytes};
-    if (s->layer == GS_SERIES_DEVICE) {
+    struct site_owned *owned = s->layer == RUN_SERIES_DEVICE ? site_owned_new(p->b) : NULL;
+    struct site_share *shares = shares_of(p, series, owned, &n);
+    *peak = (struct result_peak){.process = s->process,
+                                 .device = s->device,
+                                 .layer = s->layer,
+                                 .bytes = p->levels[series].highest,
+                                 .time_s = site_seconds(p->levels[series].highest_ns),
+                                 .time_ns = p->levels[series].highest_ns,
+                                 .end_bytes = s->live_bytes,
+                                 .end_count = s->live_count,
+                                 .allocations = s->allocations,
+                                 .frees = s->frees,
+                                 .allocated_bytes = s->allocated_bytes};
+    if (s->layer == RUN_SERIES_DEVICE) {
         memcpy(peak->by_space, p->levels[series].space_highest, sizeof peak->by_space);
-        peak->by_owner = gs_owned_list(owned, &peak->by_owner_n);
+        peak->by_owner = site_owned_list(owned, &peak->by_owner_n);
     }
     for (size_t i = 0; i < n; i++) {
         peak->count += shares[i].count;
     }
-    peak->by_stack = gs_list_by_stack(p->b, shares, n, &peak->by_stack_n, &peak->by_stack_total);
-    peak->by_site = gs_list_by_site(p->b, shares, n, &peak->by_site_n, &peak->by_site_total);
-    peak->by_line = gs_list_by_line(p->b, shares, n, &peak->by_line_n, &peak->by_line_total);
+    peak->by_stack = site_list_by_stack(p->b, shares, n, &peak->by_stack_n, &peak->by_stack_total);
+    peak->by_site = site_list_by_site(p->b, shares, n, &peak->by_site_n, &peak->by_site_total);
+    peak->by_line = site_list_by_line(p->b, shares, n, &peak->by_line_n, &peak->by_line_total);
     free(shares);
 }
 
 static int order(const void *a, const void *b)
 {
-    const struct gs_peak *x = a, *y = b;
+    const struct result_peak *x = a, *y = b;
     if (x->process != y->process) {
         return x->process < y->process ? -1 : 1;
     }
@@ -152,11 +153,11 @@ static int order(const void *a, const void *b)
     return (int)x->layer - (int)y->layer;
 }
 
-void gs_peaks_finish(struct gs_peaks *p)
+void question_peaks_finish(struct question_peaks *p)
 {
-    struct gs_report *report = p->b->report;
-    report->peaks_n = gs_run_serieses(p->b->run);
-    report->peaks = gs_arena_alloc(p->b->arena, report->peaks_n * sizeof *report->peaks);
+    struct result_report *report = p->b->report;
+    report->peaks_n = run_series_count(p->b->run);
+    report->peaks = arena_alloc(p->b->arena, report->peaks_n * sizeof *report->peaks);
     for (size_t i = 0; i < report->peaks_n; i++) {
         describe(p, (uint32_t)i, &report->peaks[i]);
     }

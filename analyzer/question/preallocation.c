@@ -56,46 +56,46 @@ struct holder { /* an owner on a device of a process */
     int64_t live, highest, largest, before; /* before: live when the largest piece was taken */
 };
 
-struct gs_preallocations {
-    struct gs_builder *b;
+struct question_preallocations {
+    struct site_builder *b;
     struct holder *list;
     size_t n, cap;
-    struct gs_map index;
+    struct map index;
     uint32_t process;
-    struct gs_preallocation *found;
+    struct result_preallocation *found;
     size_t found_n, found_cap;
 };
 
-static struct holder *holder_of(struct gs_preallocations *p, const struct gs_lifetime *life)
+static struct holder *holder_of(struct question_preallocations *p, const struct run_lifetime *life)
 {
-    uint32_t owner = gs_owner_of_location(p->b, life->location);
-    enum gs_owner_kind kind = gs_owner_kind(p->b, owner);
-    if (kind != GS_OWNER_FRAMEWORK && kind != GS_OWNER_POOL) {
+    uint32_t owner = site_owner_of_location(p->b, life->location);
+    enum result_owner_kind kind = site_owner_kind(p->b, owner);
+    if (kind != RESULT_OWNER_FRAMEWORK && kind != RESULT_OWNER_POOL) {
         return NULL;
     }
-    uint64_t key = gs_hash64((uint64_t)p->process << 32 | owner) ^ (uint16_t)life->device;
-    uint32_t *at = gs_map_at(&p->index, key);
-    if (*at == GS_MAP_NEW) {
+    uint64_t key = map_hash((uint64_t)p->process << 32 | owner) ^ (uint16_t)life->device;
+    uint32_t *at = map_at(&p->index, key);
+    if (*at == MAP_NEW) {
         if (p->n == HOLDERS) {
             return NULL;
         }
         *at = (uint32_t)p->n;
-        *GS_PUSH(p->list, p->n, p->cap) =
+        *ARENA_PUSH(p->list, p->n, p->cap) =
             (struct holder){.process = p->process, .owner = owner, .device = life->device};
     }
     return &p->list[*at];
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void preallocation_on_process_start(void *self, uint32_t process)
 {
-    struct gs_preallocations *p = self;
+    struct question_preallocations *p = self;
     p->process = process;
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void preallocation_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_preallocations *p = self;
-    struct holder *h = series->layer == GS_SERIES_DEVICE ? holder_of(p, life) : NULL;
+    struct question_preallocations *p = self;
+    struct holder *h = series->layer == RUN_SERIES_DEVICE ? holder_of(p, life) : NULL;
     if (!h) {
         return;
     }
@@ -104,96 +104,99 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
         h->largest_stack = life->stack;
         h->before = h->live;
     }
-    h->live = gs_add(h->live, life->bytes);
+    h->live = arena_add_capped(h->live, life->bytes);
     h->highest = h->live > h->highest ? h->live : h->highest;
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void preallocation_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_preallocations *p = self;
-    struct holder *h = series->layer == GS_SERIES_DEVICE ? holder_of(p, life) : NULL;
+    struct question_preallocations *p = self;
+    struct holder *h = series->layer == RUN_SERIES_DEVICE ? holder_of(p, life) : NULL;
     if (h) {
-        h->live = gs_add(h->live, -life->bytes);
+        h->live = arena_add_capped(h->live, -life->bytes);
     }
 }
 
-struct gs_preallocations *gs_preallocations_start(struct gs_builder *b, struct gs_observer *observer)
+struct question_preallocations *question_preallocations_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_preallocations *p = gs_realloc(NULL, 1, sizeof *p);
-    *p = (struct gs_preallocations){.b = b};
-    *observer = (struct gs_observer){.self = p, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
+    struct question_preallocations *p = arena_realloc(NULL, 1, sizeof *p);
+    *p = (struct question_preallocations){.b = b};
+    *observer = (struct run_observer){.self = p,
+                                      .process_start = preallocation_on_process_start,
+                                      .alloc = preallocation_on_alloc,
+                                      .free = preallocation_on_free};
     return p;
 }
 
 /* --- answers -------------------------------------------------------------------------------------
  */
 
-int64_t gs_device_total(const struct gs_builder *b, uint32_t process, int device)
+int64_t question_device_total(const struct site_builder *b, uint32_t process, int device)
 {
     size_t n;
-    const struct gs_device *d = gs_run_devices(b->run, &n);
+    const struct run_device *d = run_devices(b->run, &n);
     for (size_t i = 0; i < n; i++) {
         if (d[i].process == process && d[i].device == device && d[i].total_bytes > 0) {
             return d[i].total_bytes;
         }
     }
-    const struct gs_oom *o = gs_run_ooms(b->run, &n);
+    const struct run_oom *o = run_ooms(b->run, &n);
     for (size_t i = 0; i < n; i++) {
         if (o[i].process == process && o[i].device == device && o[i].total_bytes > 0) {
             return o[i].total_bytes;
         }
     }
-    return GS_UNKNOWN;
+    return RUN_UNKNOWN;
 }
 
 /* "NAME=value" was set so; a number or a word, in any case. */
-static bool is_set(const struct gs_builder *b, uint32_t process, const char *pair)
+static bool is_set(const struct site_builder *b, uint32_t process, const char *pair)
 {
     const char *equals = pair ? strchr(pair, '=') : NULL;
     if (!equals) {
         return false;
     }
-    const char *name = gs_arena_printf(b->arena, "%.*s", (int)(equals - pair), pair);
-    const char *value = gs_run_setting(b->run, process, name);
+    const char *name = arena_printf(b->arena, "%.*s", (int)(equals - pair), pair);
+    const char *value = run_setting_value(b->run, process, name);
     bool no = strcmp(equals + 1, "false") == 0;
     return value && (strcasecmp(value, equals + 1) == 0 || strcmp(value, no ? "0" : "1") == 0);
 }
 
 /* The variable that says how much, also under its older name; NULL: not set. */
-static const char *share_set(const struct gs_builder *b, uint32_t process, const char *name)
+static const char *share_set(const struct site_builder *b, uint32_t process, const char *name)
 {
     static const struct {
         const char *name, *older;
     } names[] = {{"XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"}};
-    const char *value = name ? gs_run_setting(b->run, process, name) : NULL;
+    const char *value = name ? run_setting_value(b->run, process, name) : NULL;
     for (size_t i = 0; name && !value && i < COUNT(names); i++) {
         if (strcmp(name, names[i].name) == 0) {
             name = names[i].older;
-            value = gs_run_setting(b->run, process, name);
+            value = run_setting_value(b->run, process, name);
         }
     }
-    return value && *value ? gs_arena_printf(b->arena, "%s=%.40s", name, value) : NULL;
+    return value && *value ? arena_printf(b->arena, "%s=%.40s", name, value) : NULL;
 }
 
-static struct gs_preallocation *found(struct gs_preallocations *p, uint32_t process, int device, int64_t bytes,
-                                      uint32_t stack)
+static struct result_preallocation *found(struct question_preallocations *p, uint32_t process, int device,
+                                          int64_t bytes, uint32_t stack)
 {
-    struct gs_preallocation *f = GS_PUSH(p->found, p->found_n, p->found_cap);
-    int64_t total = gs_device_total(p->b, process, device);
-    *f = (struct gs_preallocation){.process = process,
-                                   .device = device,
-                                   .bytes = bytes,
-                                   .share = total > 0 ? (double)bytes / (double)total : __builtin_nan("")};
-    uint32_t site = gs_site_number(p->b, stack);
+    struct result_preallocation *f = ARENA_PUSH(p->found, p->found_n, p->found_cap);
+    int64_t total = question_device_total(p->b, process, device);
+    *f = (struct result_preallocation){.process = process,
+                                       .device = device,
+                                       .bytes = bytes,
+                                       .share = total > 0 ? (double)bytes / (double)total : __builtin_nan("")};
+    uint32_t site = site_index(p->b, stack);
     f->site = p->b->sites[site];
     return f;
 }
 
-static bool goes_through(const struct gs_builder *b, uint32_t stack, const char *function)
+static bool goes_through(const struct site_builder *b, uint32_t stack, const char *function)
 {
-    const struct gs_frame *f;
-    for (; function && (f = gs_frame_named(b->run, stack)) != NULL; stack = gs_stack_parent(b->run, stack)) {
-        if (f->kind == GS_FRAME_NATIVE && gs_frame_calling(f, NULL, function)) {
+    const struct run_frame *f;
+    for (; function && (f = run_frame_named(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
+        if (f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, function)) {
             return true;
         }
     }
@@ -201,16 +204,16 @@ static bool goes_through(const struct gs_builder *b, uint32_t stack, const char 
 }
 
 /* How much is enough to be taken for it: a little less than was asked for, as the device is not empty. */
-static double least_of(const struct gs_preallocations *p, const struct holder *h, const struct ahead *row)
+static double least_of(const struct question_preallocations *p, const struct holder *h, const struct ahead *row)
 {
     const char *set = share_set(p->b, h->process, row->share), *equals = set ? strchr(set, '=') : NULL;
     double share = equals ? strtod(equals + 1, NULL) : 0;
     return share > 0 && share <= 1 ? 0.8 * share : row->least;
 }
 
-static const struct ahead *ahead_row(const struct gs_preallocations *p, const struct holder *h, double share)
+static const struct ahead *ahead_row(const struct question_preallocations *p, const struct holder *h, double share)
 {
-    const char *owner = gs_owner_word(p->b, h->owner);
+    const char *owner = site_owner_word(p->b, h->owner);
     for (size_t i = 0; i < COUNT(ahead_rows); i++) {
         const struct ahead *row = &ahead_rows[i];
         if (strcmp(row->owner, owner) == 0 && share >= least_of(p, h, row) && share <= 1 &&
@@ -222,43 +225,42 @@ static const struct ahead *ahead_row(const struct gs_preallocations *p, const st
     return NULL;
 }
 
-static void say_ahead(struct gs_preallocations *p, const struct holder *h, const struct ahead *row)
+static void say_ahead(struct question_preallocations *p, const struct holder *h, const struct ahead *row)
 {
-    struct gs_preallocation *f = found(p, h->process, h->device, h->largest, h->largest_stack);
+    struct result_preallocation *f = found(p, h->process, h->device, h->largest, h->largest_stack);
     const char *set = share_set(p->b, h->process, row->share);
     f->owner = row->owner;
     f->in_advance = true;
-    f->said = gs_arena_printf(p->b->arena,
-                              "%s took %.0f %% of GPU %d in advance, %s in one piece (%s%s): how much of it "
-                              "is used, or that it ran out inside, is not seen",
-                              row->owner, 100 * f->share, h->device, gs_bytes_text(p->b, (double)f->bytes),
-                              set ? "as it was told by " : "", set ? set : row->how);
-    f->advice = set ? gs_arena_printf(p->b->arena, "lower %.*s, or: %s", (int)strcspn(set, "="), set, row->advice)
-                    : gs_arena_printf(p->b->arena, "%s; %s", row->advice, row->less);
+    f->said = arena_printf(p->b->arena,
+                           "%s took %.0f %% of GPU %d in advance, %s in one piece (%s%s): how much of it "
+                           "is used, or that it ran out inside, is not seen",
+                           row->owner, 100 * f->share, h->device, site_bytes_text(p->b, (double)f->bytes),
+                           set ? "as it was told by " : "", set ? set : row->how);
+    f->advice = set ? arena_printf(p->b->arena, "lower %.*s, or: %s", (int)strcspn(set, "="), set, row->advice)
+                    : arena_printf(p->b->arena, "%s; %s", row->advice, row->less);
 }
 
-static void say_keeps(struct gs_preallocations *p, const struct holder *h)
+static void say_keeps(struct question_preallocations *p, const struct holder *h)
 {
-    const char *owner = gs_owner_word(p->b, h->owner);
+    const char *owner = site_owner_word(p->b, h->owner);
     for (size_t i = 0; i < COUNT(keeps_rows); i++) {
         const struct keeps *row = &keeps_rows[i];
         if (strcmp(row->owner, owner) == 0 && !is_set(p->b, h->process, row->off) &&
             goes_through(p->b, h->largest_stack, row->through)) {
-            struct gs_preallocation *f = found(p, h->process, h->device, h->highest, h->largest_stack);
+            struct result_preallocation *f = found(p, h->process, h->device, h->highest, h->largest_stack);
             f->owner = row->owner;
-            f->said =
-                gs_arena_printf(p->b->arena, "%s held up to %s of GPU %d (%s): how much of it is used is not seen",
-                                row->owner, gs_bytes_text(p->b, (double)h->highest), h->device, row->how);
+            f->said = arena_printf(p->b->arena, "%s held up to %s of GPU %d (%s): how much of it is used is not seen",
+                                   row->owner, site_bytes_text(p->b, (double)h->highest), h->device, row->how);
             f->advice = share_set(p->b, h->process, row->limit) ? NULL : row->advice;
             return;
         }
     }
 }
 
-static bool made_within(const struct gs_trace *t, const struct within *row)
+static bool made_within(const struct result_trace *t, const struct within *row)
 {
     for (size_t i = 0; i < t->n; i++) {
-        const struct gs_frame *f = t->frames[i];
+        const struct run_frame *f = t->frames[i];
         if (f->kind == GS_FRAME_PYTHON && f->file && f->function && strstr(f->file, row->file) &&
             strstr(f->function, row->function)) {
             return true;
@@ -268,49 +270,48 @@ static bool made_within(const struct gs_trace *t, const struct within *row)
 }
 
 /* Tensors that are a pool: only where they matter, and so among the heaviest stacks. */
-static void say_within(struct gs_preallocations *p, const struct gs_peak *peak)
+static void say_within(struct question_preallocations *p, const struct result_peak *peak)
 {
     for (size_t r = 0; r < COUNT(within_rows); r++) {
         const struct within *row = &within_rows[r];
-        uint32_t stack = GS_NONE;
+        uint32_t stack = RUN_NONE;
         int64_t bytes = 0;
         for (size_t i = 0; i < peak->by_stack_n; i++) {
             if (made_within(&peak->by_stack[i].stack, row)) {
-                stack = stack == GS_NONE ? peak->by_stack[i].number : stack;
-                bytes = gs_add(bytes, peak->by_stack[i].bytes);
+                stack = stack == RUN_NONE ? peak->by_stack[i].number : stack;
+                bytes = arena_add_capped(bytes, peak->by_stack[i].bytes);
             }
         }
-        int64_t total = gs_device_total(p->b, peak->process, peak->device);
+        int64_t total = question_device_total(p->b, peak->process, peak->device);
         if (bytes <= 0 || total <= 0 || (double)bytes < within_least * (double)total) {
             continue;
         }
-        struct gs_preallocation *f = found(p, peak->process, peak->device, bytes, stack);
+        struct result_preallocation *f = found(p, peak->process, peak->device, bytes, stack);
         f->owner = row->word;
         f->in_advance = f->within = true;
-        f->said =
-            gs_arena_printf(p->b->arena,
-                            "%s took %.0f %% of GPU %d in advance, %s in tensors (%s): how much of it is "
-                            "used is not seen",
-                            row->word, 100 * f->share, peak->device, gs_bytes_text(p->b, (double)bytes), row->how);
+        f->said = arena_printf(p->b->arena,
+                               "%s took %.0f %% of GPU %d in advance, %s in tensors (%s): how much of it is "
+                               "used is not seen",
+                               row->word, 100 * f->share, peak->device, site_bytes_text(p->b, (double)bytes), row->how);
         f->advice = row->advice;
     }
 }
 
-static int heavier(const void *a, const void *b)
+static int compare_preallocations(const void *a, const void *b)
 {
-    const struct gs_preallocation *x = a, *y = b;
+    const struct result_preallocation *x = a, *y = b;
     if (x->process != y->process) {
         return x->process < y->process ? -1 : 1;
     }
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : x->device - y->device;
 }
 
-void gs_preallocations_finish(struct gs_preallocations *p)
+void question_preallocations_finish(struct question_preallocations *p)
 {
-    struct gs_report *r = p->b->report;
+    struct result_report *r = p->b->report;
     for (size_t i = 0; i < p->n; i++) {
         const struct holder *h = &p->list[i];
-        int64_t total = gs_device_total(p->b, h->process, h->device);
+        int64_t total = question_device_total(p->b, h->process, h->device);
         double share = total > 0 ? (double)h->largest / (double)total : 0;
         const struct ahead *row = ahead_row(p, h, share);
         if (row) {
@@ -320,28 +321,28 @@ void gs_preallocations_finish(struct gs_preallocations *p)
         }
     }
     for (size_t i = 0; i < r->peaks_n; i++) {
-        if (r->peaks[i].layer == GS_SERIES_TENSOR) {
+        if (r->peaks[i].layer == RUN_SERIES_TENSOR) {
             say_within(p, &r->peaks[i]);
         }
     }
     if (p->found_n > 1) {
-        qsort(p->found, p->found_n, sizeof *p->found, heavier);
+        qsort(p->found, p->found_n, sizeof *p->found, compare_preallocations);
     }
-    r->preallocations = gs_arena_alloc(p->b->arena, p->found_n * sizeof *p->found);
+    r->preallocations = arena_alloc(p->b->arena, p->found_n * sizeof *p->found);
     r->preallocations_n = p->found_n;
     for (size_t i = 0; i < p->found_n; i++) {
         r->preallocations[i] = p->found[i];
     }
-    gs_map_free(&p->index);
+    map_free(&p->index);
     free(p->list);
     free(p->found);
     free(p);
 }
 
-const struct gs_preallocation *gs_preallocated(const struct gs_report *r, uint32_t process, int device)
+const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device)
 {
     for (size_t i = 0; i < r->preallocations_n; i++) {
-        const struct gs_preallocation *f = &r->preallocations[i];
+        const struct result_preallocation *f = &r->preallocations[i];
         if (f->process == process && f->device == device && f->in_advance && !f->within) {
             return f;
         }

@@ -12,45 +12,45 @@ enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a file that som
 /* --- events --------------------------------------------------------------------------------------
  */
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void ranks_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_ranks *r = self;
-    if (series->layer == GS_SERIES_DEVICE && series->allocations == 1) {
-        *GS_PUSH(r->firsts, r->firsts_n, r->firsts_cap) =
-            (struct gs_rank_first){series->process, life->stack, series->device};
+    struct question_ranks *r = self;
+    if (series->layer == RUN_SERIES_DEVICE && series->allocations == 1) {
+        *ARENA_PUSH(r->firsts, r->firsts_n, r->firsts_cap) =
+            (struct question_rank_first){series->process, life->stack, series->device};
     }
 }
 
-struct gs_ranks *gs_ranks_start(struct gs_builder *b, struct gs_observer *observer)
+struct question_ranks *question_ranks_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_ranks *r = gs_realloc(NULL, 1, sizeof *r);
-    *r = (struct gs_ranks){.b = b};
-    *observer = (struct gs_observer){.self = r, .alloc = on_alloc};
+    struct question_ranks *r = arena_realloc(NULL, 1, sizeof *r);
+    *r = (struct question_ranks){.b = b};
+    *observer = (struct run_observer){.self = r, .alloc = ranks_on_alloc};
     return r;
 }
 
-static bool below_collective(struct gs_ranks *r, uint32_t stack)
+static bool below_collective(struct question_ranks *r, uint32_t stack)
 {
-    if (stack == GS_NONE) {
+    if (stack == RUN_NONE) {
         return false;
     }
-    uint8_t *known = GS_REACH(r->collective, stack, r->collective_cap);
+    uint8_t *known = SITE_REACH(r->collective, stack, r->collective_cap);
     if (!*known) {
-        *known = 1 + gs_stack_in(r->b->run, stack, "/torch/distributed/", NULL);
+        *known = 1 + run_stack_is_in(r->b->run, stack, "/torch/distributed/", NULL);
     }
     return *known == 2;
 }
 
-void gs_ranks_call(struct gs_ranks *r, const struct gs_copy *copy, const struct gs_sync *sync)
+void question_ranks_add(struct question_ranks *r, const struct run_copy *copy, const struct run_sync *sync)
 {
     uint32_t process = copy ? copy->process : sync->process;
     int64_t blocked = copy ? copy->blocked_ns : sync->blocked_ns;
     double seconds = blocked > 0 ? (double)blocked / 1e9 : 0;
-    struct gs_rank_calls *c = GS_REACH(r->calls, process, r->calls_cap);
+    struct question_rank_calls *c = SITE_REACH(r->calls, process, r->calls_cap);
     c->blocked_s += seconds;
     if (copy) {
         c->copies++;
-        c->copied_bytes = gs_add(c->copied_bytes, copy->bytes > 0 ? copy->bytes : 0);
+        c->copied_bytes = arena_add_capped(c->copied_bytes, copy->bytes > 0 ? copy->bytes : 0);
     } else {
         c->waits++;
         c->waited_s += seconds;
@@ -61,49 +61,50 @@ void gs_ranks_call(struct gs_ranks *r, const struct gs_copy *copy, const struct 
 /* --- who is where --------------------------------------------------------------------------------
  */
 
-const char *gs_gpu_word(const struct gs_builder *b, uint32_t process, int device)
+const char *question_gpu_word(const struct site_builder *b, uint32_t process, int device)
 {
-    const char *visible = gs_run_setting(b->run, process, "CUDA_VISIBLE_DEVICES");
+    const char *visible = run_setting_value(b->run, process, "CUDA_VISIBLE_DEVICES");
     for (int i = 0; visible && *visible && i < device; i++) {
         visible = strchr(visible, ',');
         visible = visible ? visible + 1 : NULL;
     }
     size_t length = visible ? strcspn(visible, ", ") : 0;
-    return length && device >= 0 ? gs_arena_printf(b->arena, "%.*s", (int)(length < 64 ? length : 64), visible)
-                                 : gs_arena_printf(b->arena, "%d", device);
+    return length && device >= 0 ? arena_printf(b->arena, "%.*s", (int)(length < 64 ? length : 64), visible)
+                                 : arena_printf(b->arena, "%d", device);
 }
 
-static uint64_t peak_key(uint32_t process, int device, enum gs_series_layer layer)
+static uint64_t peak_key(uint32_t process, int device, enum run_series_layer layer)
 {
     return (uint64_t)process << 32 | (uint64_t)(uint16_t)device << 8 | layer;
 }
 
-static const struct gs_peak *peak_of(const struct gs_ranks *r, uint32_t process, int device, enum gs_series_layer layer)
+static const struct result_peak *peak_of(const struct question_ranks *r, uint32_t process, int device,
+                                         enum run_series_layer layer)
 {
-    uint32_t at = gs_map_get(&r->peaks, peak_key(process, device, layer));
-    const struct gs_peak *p = at != GS_MAP_NEW ? &r->b->report->peaks[at] : NULL;
+    uint32_t at = map_get(&r->peaks, peak_key(process, device, layer));
+    const struct result_peak *p = at != MAP_NEW ? &r->b->report->peaks[at] : NULL;
     return p && p->bytes > 0 ? p : NULL;
 }
 
 /* Where each process does its work: most of its tensors came and went there, else most allocations. What it
  * holds at most may lie on another device: a checkpoint that was loaded to the wrong one. -1: nowhere. */
-static int *homes_of(struct gs_ranks *r, size_t n)
+static int *homes_of(struct question_ranks *r, size_t n)
 {
-    const struct gs_report *report = r->b->report;
-    uint64_t *most = gs_realloc(NULL, n, sizeof *most);
-    int *homes = gs_realloc(NULL, n, sizeof *homes);
+    const struct result_report *report = r->b->report;
+    uint64_t *most = arena_realloc(NULL, n, sizeof *most);
+    int *homes = arena_realloc(NULL, n, sizeof *homes);
     for (size_t i = 0; i < n; i++) {
         homes[i] = -1;
         most[i] = 0;
     }
     for (size_t i = 0; i < report->peaks_n; i++) {
-        const struct gs_peak *p = &report->peaks[i];
-        *gs_map_at(&r->peaks, peak_key(p->process, p->device, p->layer)) = (uint32_t)i;
+        const struct result_peak *p = &report->peaks[i];
+        *map_at(&r->peaks, peak_key(p->process, p->device, p->layer)) = (uint32_t)i;
     }
     for (size_t i = 0; i < report->peaks_n; i++) {
-        const struct gs_peak *p = &report->peaks[i];
-        if (p->process < n && p->layer == GS_SERIES_DEVICE && p->bytes > 0) {
-            const struct gs_peak *t = peak_of(r, p->process, p->device, GS_SERIES_TENSOR);
+        const struct result_peak *p = &report->peaks[i];
+        if (p->process < n && p->layer == RUN_SERIES_DEVICE && p->bytes > 0) {
+            const struct result_peak *t = peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
             uint64_t weight = p->allocations + (t ? t->allocations << 16 : 0);
             homes[p->process] = weight > most[p->process] ? p->device : homes[p->process];
             most[p->process] = weight > most[p->process] ? weight : most[p->process];
@@ -115,33 +116,33 @@ static int *homes_of(struct gs_ranks *r, size_t n)
 
 static int by_rank(const void *a, const void *b)
 {
-    const struct gs_rank *x = a, *y = b;
+    const struct result_rank *x = a, *y = b;
     if (x->rank != y->rank) {
-        return x->rank == GS_UNKNOWN || (y->rank != GS_UNKNOWN && x->rank > y->rank) ? 1 : -1;
+        return x->rank == RUN_UNKNOWN || (y->rank != RUN_UNKNOWN && x->rank > y->rank) ? 1 : -1;
     }
-    if (x->rank != GS_UNKNOWN && (x->start_s < y->start_s || x->start_s > y->start_s)) {
+    if (x->rank != RUN_UNKNOWN && (x->start_s < y->start_s || x->start_s > y->start_s)) {
         return x->start_s < y->start_s ? -1 : 1;
     }
     return x->process < y->process ? -1 : x->process > y->process;
 }
 
-static int64_t earliest_start(const struct gs_process *all, size_t n)
+static int64_t earliest_start(const struct run_process *all, size_t n)
 {
-    int64_t earliest = GS_UNKNOWN;
+    int64_t earliest = RUN_UNKNOWN;
     for (size_t i = 0; i < n; i++) {
         int64_t start = all[i].start_real_ns;
-        earliest = start != GS_UNKNOWN && (earliest == GS_UNKNOWN || start < earliest) ? start : earliest;
+        earliest = start != RUN_UNKNOWN && (earliest == RUN_UNKNOWN || start < earliest) ? start : earliest;
     }
     return earliest;
 }
 
-static void list_ranks(struct gs_ranks *r)
+static void list_ranks(struct question_ranks *r)
 {
-    struct gs_report *report = r->b->report;
+    struct result_report *report = r->b->report;
     size_t n, kept = 0;
-    const struct gs_process *all = gs_run_processes(r->b->run, &n);
+    const struct run_process *all = run_processes(r->b->run, &n);
     n = n < RANKS ? n : RANKS;
-    struct gs_rank *list = gs_arena_alloc(r->b->arena, n * sizeof *list);
+    struct result_rank *list = arena_alloc(r->b->arena, n * sizeof *list);
     int *homes = homes_of(r, n);
     int64_t earliest = earliest_start(all, n);
     for (uint32_t i = 0; i < n; i++) {
@@ -149,24 +150,25 @@ static void list_ranks(struct gs_ranks *r)
         if (home < 0) {
             continue;
         }
-        const struct gs_peak *t = peak_of(r, i, home, GS_SERIES_TENSOR), *d = peak_of(r, i, home, GS_SERIES_DEVICE);
-        const struct gs_rank_calls *c = GS_REACH(r->calls, i, r->calls_cap);
-        double start = gs_seconds(all[i].start_real_ns) - gs_seconds(earliest);
-        list[kept++] = (struct gs_rank){.process = i,
-                                        .rank = all[i].rank,
-                                        .device = home,
-                                        .gpu = gs_gpu_word(r->b, i, home),
-                                        .tensor_peak_bytes = t ? t->bytes : GS_UNKNOWN,
-                                        .device_peak_bytes = d->bytes,
-                                        .blocked_s = c->blocked_s,
-                                        .start_s = start,
-                                        .peak_s = start + (t ? t : d)->time_s,
-                                        .waits = c->waits,
-                                        .copies = c->copies,
-                                        .allocations = (t ? t : d)->allocations,
-                                        .waited_s = c->waited_s,
-                                        .collective_s = c->collective_s,
-                                        .copied_bytes = c->copied_bytes};
+        const struct result_peak *t = peak_of(r, i, home, RUN_SERIES_TENSOR),
+                                 *d = peak_of(r, i, home, RUN_SERIES_DEVICE);
+        const struct question_rank_calls *c = SITE_REACH(r->calls, i, r->calls_cap);
+        double start = site_seconds(all[i].start_real_ns) - site_seconds(earliest);
+        list[kept++] = (struct result_rank){.process = i,
+                                            .rank = all[i].rank,
+                                            .device = home,
+                                            .gpu = question_gpu_word(r->b, i, home),
+                                            .tensor_peak_bytes = t ? t->bytes : RUN_UNKNOWN,
+                                            .device_peak_bytes = d->bytes,
+                                            .blocked_s = c->blocked_s,
+                                            .start_s = start,
+                                            .peak_s = start + (t ? t : d)->time_s,
+                                            .waits = c->waits,
+                                            .copies = c->copies,
+                                            .allocations = (t ? t : d)->allocations,
+                                            .waited_s = c->waited_s,
+                                            .collective_s = c->collective_s,
+                                            .copied_bytes = c->copied_bytes};
     }
     free(homes);
     if (kept < 2) {
@@ -177,20 +179,21 @@ static void list_ranks(struct gs_ranks *r)
     report->ranks_n = kept;
 }
 
-static bool beside(const struct gs_ranks *r, const struct gs_rank *x, const struct gs_rank *y)
+static bool beside(const struct question_ranks *r, const struct result_rank *x, const struct result_rank *y)
 {
     size_t n;
-    const struct gs_process *p = gs_run_processes(r->b->run, &n);
-    return x != y && gs_rank_same_host(&p[x->process], &p[y->process]) &&
-           gs_rank_overlap(&p[x->process], &p[y->process]);
+    const struct run_process *p = run_processes(r->b->run, &n);
+    return x != y && question_rank_is_same_host(&p[x->process], &p[y->process]) &&
+           question_rank_overlaps(&p[x->process], &p[y->process]);
 }
 
 /* Whose GPU that is, other than its own. */
-static const struct gs_rank *at_home(const struct gs_ranks *r, const struct gs_rank *guest, const char *gpu)
+static const struct result_rank *at_home(const struct question_ranks *r, const struct result_rank *guest,
+                                         const char *gpu)
 {
-    const struct gs_report *report = r->b->report;
+    const struct result_report *report = r->b->report;
     for (size_t i = 0; i < report->ranks_n; i++) {
-        const struct gs_rank *rank = &report->ranks[i];
+        const struct result_rank *rank = &report->ranks[i];
         if (beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) {
             return rank;
         }
@@ -203,8 +206,8 @@ static const struct gs_rank *at_home(const struct gs_ranks *r, const struct gs_r
 
 /* What a rank has on a GPU that is not its own: memory, or a context alone. */
 struct stray {
-    const struct gs_rank *rank;
-    const struct gs_rank *host;
+    const struct result_rank *rank;
+    const struct result_rank *host;
     int device;
     const char *gpu;
     int64_t bytes;
@@ -212,12 +215,12 @@ struct stray {
     bool told;
 };
 
-static uint32_t first_stack(const struct gs_ranks *r, uint32_t process, int device)
+static uint32_t first_stack(const struct question_ranks *r, uint32_t process, int device)
 {
     size_t n;
-    const struct gs_context *c = gs_run_contexts(r->b->run, &n);
+    const struct run_context *c = run_contexts(r->b->run, &n);
     for (size_t i = 0; i < n && i < ROWS; i++) {
-        if (c[i].process == process && c[i].device == device && c[i].stack != GS_NONE) {
+        if (c[i].process == process && c[i].device == device && c[i].stack != RUN_NONE) {
             return c[i].stack;
         }
     }
@@ -226,36 +229,36 @@ static uint32_t first_stack(const struct gs_ranks *r, uint32_t process, int devi
             return r->firsts[i].stack;
         }
     }
-    return GS_NONE;
+    return RUN_NONE;
 }
 
 /* A context was there if one was made, or if the device was asked what is free: it was the current one. */
-static bool has_context(const struct gs_run *run, const struct gs_device *d)
+static bool has_context(const struct run *run, const struct run_device *d)
 {
     size_t n;
-    const struct gs_context *c = gs_run_contexts(run, &n);
+    const struct run_context *c = run_contexts(run, &n);
     for (size_t i = 0; i < n && i < ROWS; i++) {
         if (c[i].process == d->process && c[i].device == d->device) {
             return true;
         }
     }
-    return d->free_bytes != GS_UNKNOWN;
+    return d->free_bytes != RUN_UNKNOWN;
 }
 
-static size_t list_strays(const struct gs_ranks *r, struct stray *list)
+static size_t list_strays(const struct question_ranks *r, struct stray *list)
 {
-    const struct gs_report *report = r->b->report;
+    const struct result_report *report = r->b->report;
     size_t n, kept = 0;
-    const struct gs_device *d = gs_run_devices(r->b->run, &n);
+    const struct run_device *d = run_devices(r->b->run, &n);
     for (size_t i = 0; i < report->ranks_n && kept < RANKS; i++) {
-        const struct gs_rank *rank = &report->ranks[i];
+        const struct result_rank *rank = &report->ranks[i];
         for (size_t j = 0; j < n && j < ROWS && kept < RANKS; j++) {
             if (d[j].process != rank->process || d[j].device == rank->device) {
                 continue;
             }
-            const char *gpu = gs_gpu_word(r->b, rank->process, d[j].device);
-            const struct gs_peak *p = peak_of(r, rank->process, d[j].device, GS_SERIES_DEVICE);
-            const struct gs_rank *host = at_home(r, rank, gpu);
+            const char *gpu = question_gpu_word(r->b, rank->process, d[j].device);
+            const struct result_peak *p = peak_of(r, rank->process, d[j].device, RUN_SERIES_DEVICE);
+            const struct result_rank *host = at_home(r, rank, gpu);
             if (host && (p || has_context(r->b->run, &d[j]))) {
                 list[kept++] = (struct stray){
                     rank, host, d[j].device, gpu, p ? p->bytes : 0, first_stack(r, rank->process, d[j].device), false};
@@ -265,10 +268,10 @@ static size_t list_strays(const struct gs_ranks *r, struct stray *list)
     return kept;
 }
 
-static bool loads(const struct gs_run *run, uint32_t stack)
+static bool loads(const struct run *run, uint32_t stack)
 {
-    const struct gs_frame *f;
-    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+    const struct run_frame *f;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (f->kind == GS_FRAME_PYTHON && f->file && strstr(f->file, "/torch/serialization.py")) {
             return true;
         }
@@ -277,11 +280,11 @@ static bool loads(const struct gs_run *run, uint32_t stack)
 }
 
 /* What the context of a process there costs, where NVML told; else 0. */
-static int64_t context_bytes(const struct gs_ranks *r, uint32_t process, int device)
+static int64_t context_bytes(const struct question_ranks *r, uint32_t process, int device)
 {
-    const struct gs_report *report = r->b->report;
+    const struct result_report *report = r->b->report;
     for (size_t i = 0; i < report->memory_n && i < ROWS; i++) {
-        const struct gs_device_memory *m = &report->memory[i];
+        const struct result_device_memory *m = &report->memory[i];
         if (m->process == process && m->device == device) {
             return m->context_bytes > 0 ? m->context_bytes : 0;
         }
@@ -290,23 +293,23 @@ static int64_t context_bytes(const struct gs_ranks *r, uint32_t process, int dev
 }
 
 /* "has up to 2.00 MiB and a context (512.00 MiB)" */
-static const char *holds(struct gs_builder *b, int64_t bytes, int64_t contexts, size_t ranks)
+static const char *holds(struct site_builder *b, int64_t bytes, int64_t contexts, size_t ranks)
 {
     const char *has = ranks > 1 ? "have" : "has", *context = ranks > 1 ? "a context each" : "a context";
     if (contexts > 0) {
-        context = gs_arena_printf(b->arena, "%s (%s%s)", context, gs_bytes_text(b, (double)contexts),
-                                  ranks > 1 ? " in all" : "");
+        context = arena_printf(b->arena, "%s (%s%s)", context, site_bytes_text(b, (double)contexts),
+                               ranks > 1 ? " in all" : "");
     }
-    return bytes > 0 ? gs_arena_printf(b->arena, "%s up to %s%s and %s", has, gs_bytes_text(b, (double)bytes),
-                                       ranks > 1 ? " in all" : "", context)
-                     : gs_arena_printf(b->arena, "%s %s", has, context);
+    return bytes > 0 ? arena_printf(b->arena, "%s up to %s%s and %s", has, site_bytes_text(b, (double)bytes),
+                                    ranks > 1 ? " in all" : "", context)
+                     : arena_printf(b->arena, "%s %s", has, context);
 }
 
 /* Ranks that strayed from one line to one GPU are one finding. */
-static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
+static void say_strays(struct question_ranks *r, struct stray *list, size_t n)
 {
-    const struct gs_report *report = r->b->report;
-    bool *marked = gs_realloc(NULL, report->ranks_n, sizeof *marked);
+    const struct result_report *report = r->b->report;
+    bool *marked = arena_realloc(NULL, report->ranks_n, sizeof *marked);
     for (size_t i = 0; i < n; i++) {
         int64_t bytes = 0, contexts = 0;
         size_t ranks = 0;
@@ -314,25 +317,26 @@ static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
             continue;
         }
         memset(marked, 0, report->ranks_n * sizeof *marked);
-        uint32_t site = gs_site_number(r->b, list[i].stack);
+        uint32_t site = site_index(r->b, list[i].stack);
         for (size_t j = i; j < n; j++) {
-            if (strcmp(list[j].gpu, list[i].gpu) == 0 && gs_site_number(r->b, list[j].stack) == site) {
+            if (strcmp(list[j].gpu, list[i].gpu) == 0 && site_index(r->b, list[j].stack) == site) {
                 list[j].told = true;
                 marked[list[j].rank - report->ranks] = true;
-                bytes = gs_add(bytes, list[j].bytes);
-                contexts = gs_add(contexts, context_bytes(r, list[j].rank->process, list[j].device));
+                bytes = arena_add_capped(bytes, list[j].bytes);
+                contexts = arena_add_capped(contexts, context_bytes(r, list[j].rank->process, list[j].device));
                 ranks++;
             }
         }
-        const char *where = list[i].stack != GS_NONE
-                                ? gs_arena_printf(r->b->arena, ", first at %s", gs_site_path(r->b, &r->b->sites[site]))
-                                : "";
-        struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_STRAY, list[i].rank, list[i].device, bytes, list[i].stack);
+        const char *where = list[i].stack != RUN_NONE ? arena_printf(r->b->arena, ", first at %s",
+                                                                     site_text_with_caller(r->b, &r->b->sites[site]))
+                                                      : "";
+        struct result_rank_finding *f =
+            question_rank_add_finding(r, RESULT_RANK_STRAY, list[i].rank, list[i].device, bytes, list[i].stack);
         f->ranks = ranks;
-        f->text =
-            gs_arena_printf(r->b->arena, "%s also %s on GPU %s, where %s works%s",
-                            gs_rank_labels(r->b, report->ranks, marked, report->ranks_n),
-                            holds(r->b, bytes, contexts, ranks), list[i].gpu, gs_rank_label(r->b, list[i].host), where);
+        f->text = arena_printf(r->b->arena, "%s also %s on GPU %s, where %s works%s",
+                               question_rank_labels(r->b, report->ranks, marked, report->ranks_n),
+                               holds(r->b, bytes, contexts, ranks), list[i].gpu,
+                               question_rank_label(r->b, list[i].host), where);
         f->advice = loads(r->b->run, list[i].stack)
                         ? "torch.load(…, map_location=\"cpu\"): a checkpoint goes to the GPU from which it was saved"
                         : "call torch.cuda.set_device(local_rank) before anything else touches CUDA: \"cuda\" is "
@@ -343,36 +347,36 @@ static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
 
 /* Two or more ranks that work on one GPU. That there are others is not known; that each has a number of its
  * own on this host is. */
-static void say_shared(struct gs_ranks *r)
+static void say_shared(struct question_ranks *r)
 {
-    const struct gs_report *report = r->b->report;
+    const struct result_report *report = r->b->report;
     size_t n = report->ranks_n;
-    bool *told = gs_realloc(NULL, n, sizeof *told), *marked = gs_realloc(NULL, n, sizeof *marked);
+    bool *told = arena_realloc(NULL, n, sizeof *told), *marked = arena_realloc(NULL, n, sizeof *marked);
     memset(told, 0, n * sizeof *told);
     for (size_t i = 0; i < n; i++) {
-        const struct gs_rank *first = &report->ranks[i];
+        const struct result_rank *first = &report->ranks[i];
         size_t ranks = 1;
         int64_t bytes = first->device_peak_bytes;
         memset(marked, 0, n * sizeof *marked);
         marked[i] = true;
         for (size_t j = i + 1; j < n && !told[i]; j++) {
-            const struct gs_rank *other = &report->ranks[j];
+            const struct result_rank *other = &report->ranks[j];
             if (other->rank >= 0 && first->rank >= 0 && !first->child && !other->child && beside(r, first, other) &&
                 strcmp(first->gpu, other->gpu) == 0) {
                 marked[j] = told[j] = true;
-                bytes = gs_add(bytes, other->device_peak_bytes);
+                bytes = arena_add_capped(bytes, other->device_peak_bytes);
                 ranks++;
             }
         }
         if (ranks < 2) {
             continue;
         }
-        struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_SHARED, first, first->device, bytes,
-                                                  first_stack(r, first->process, first->device));
+        struct result_rank_finding *f = question_rank_add_finding(r, RESULT_RANK_SHARED, first, first->device, bytes,
+                                                                  first_stack(r, first->process, first->device));
         f->ranks = ranks;
-        f->text = gs_arena_printf(r->b->arena, "%s %s on GPU %s: their peaks sum to %s",
-                                  gs_rank_labels(r->b, report->ranks, marked, n), ranks == 2 ? "both work" : "all work",
-                                  first->gpu, gs_bytes_text(r->b, (double)bytes));
+        f->text = arena_printf(r->b->arena, "%s %s on GPU %s: their peaks sum to %s",
+                               question_rank_labels(r->b, report->ranks, marked, n),
+                               ranks == 2 ? "both work" : "all work", first->gpu, site_bytes_text(r->b, (double)bytes));
         f->advice = "if this host has a GPU for each, call torch.cuda.set_device(local_rank) before anything else "
                     "touches CUDA";
     }
@@ -380,19 +384,20 @@ static void say_shared(struct gs_ranks *r)
     free(marked);
 }
 
-static int64_t weight(const struct gs_rank *r, bool tensors)
+static int64_t weight(const struct result_rank *r, bool tensors)
 {
     return tensors ? r->tensor_peak_bytes : r->device_peak_bytes;
 }
 
 /* The place where `more` holds most beyond what `other` holds there; NULL none. */
-static const struct gs_by_site *excess(const struct gs_peak *more, const struct gs_peak *other, int64_t *bytes)
+static const struct result_by_site *excess(const struct result_peak *more, const struct result_peak *other,
+                                           int64_t *bytes)
 {
-    const struct gs_by_site *best = NULL;
+    const struct result_by_site *best = NULL;
     for (size_t i = 0; i < more->by_site_n && i < SITES; i++) {
         int64_t beyond = more->by_site[i].bytes;
         for (size_t j = 0; j < other->by_site_n && j < SITES; j++) {
-            if (gs_site_key(&more->by_site[i].site) == gs_site_key(&other->by_site[j].site)) {
+            if (site_key(&more->by_site[i].site) == site_key(&other->by_site[j].site)) {
                 beyond -= other->by_site[j].bytes;
             }
         }
@@ -410,21 +415,21 @@ static int by_weight(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-static void say_imbalance(struct gs_ranks *r)
+static void say_imbalance(struct question_ranks *r)
 {
-    const struct gs_report *report = r->b->report;
+    const struct result_report *report = r->b->report;
     size_t n = 0;
-    const struct gs_rank *most = NULL, *middle = NULL;
-    const struct gs_rank **list = gs_rank_last(report, &n);
+    const struct result_rank *most = NULL, *middle = NULL;
+    const struct result_rank **list = question_rank_last(report, &n);
     bool tensors = true;
     for (size_t i = 0; i < n; i++) {
-        tensors = tensors && list[i]->tensor_peak_bytes != GS_UNKNOWN;
+        tensors = tensors && list[i]->tensor_peak_bytes != RUN_UNKNOWN;
     }
     if (n < 2) { /* no ranks of one job, as far as is known */
         free(list);
         return;
     }
-    int64_t *sorted = gs_realloc(NULL, n, sizeof *sorted);
+    int64_t *sorted = arena_realloc(NULL, n, sizeof *sorted);
     for (size_t i = 0; i < n; i++) {
         sorted[i] = weight(list[i], tensors);
         most = !most || sorted[i] > weight(most, tensors) ? list[i] : most;
@@ -440,38 +445,39 @@ static void say_imbalance(struct gs_ranks *r)
     if (more < more_bytes || (double)more < more_share * (double)usual) {
         return;
     }
-    enum gs_series_layer layer = tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
-    const struct gs_by_site *at = excess(peak_of(r, most->process, most->device, layer),
-                                         peak_of(r, middle->process, middle->device, layer), &beyond);
-    struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_IMBALANCE, most, most->device, more, GS_NONE);
+    enum run_series_layer layer = tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
+    const struct result_by_site *at = excess(peak_of(r, most->process, most->device, layer),
+                                             peak_of(r, middle->process, middle->device, layer), &beyond);
+    struct result_rank_finding *f =
+        question_rank_add_finding(r, RESULT_RANK_IMBALANCE, most, most->device, more, RUN_NONE);
     f->ranks = 1;
     f->site = at ? at->site : f->site;
     f->text =
-        gs_arena_printf(r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", gs_rank_label(r->b, most),
-                        gs_bytes_text(r->b, (double)more), 100 * (double)more / (double)(usual > 0 ? usual : 1),
-                        tensors ? "in tensors " : "", n > 2 ? "the rank in the middle" : gs_rank_label(r->b, middle),
-                        at ? ", foremost " : "", at ? gs_bytes_text(r->b, (double)beyond) : "",
-                        at ? gs_arena_printf(r->b->arena, " at %s", gs_site_path(r->b, &at->site)) : "");
+        arena_printf(r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", question_rank_label(r->b, most),
+                     site_bytes_text(r->b, (double)more), 100 * (double)more / (double)(usual > 0 ? usual : 1),
+                     tensors ? "in tensors " : "", n > 2 ? "the rank in the middle" : question_rank_label(r->b, middle),
+                     at ? ", foremost " : "", at ? site_bytes_text(r->b, (double)beyond) : "",
+                     at ? arena_printf(r->b->arena, " at %s", site_text_with_caller(r->b, &at->site)) : "");
 }
 
-void gs_ranks_finish(struct gs_ranks *r)
+void question_ranks_finish(struct question_ranks *r)
 {
-    struct gs_report *report = r->b->report;
+    struct result_report *report = r->b->report;
     list_ranks(r);
     if (report->ranks_n) {
-        gs_rank_skew(r, r->b);
-        struct stray *strays = gs_realloc(NULL, RANKS, sizeof *strays);
+        question_rank_skew(r, r->b);
+        struct stray *strays = arena_realloc(NULL, RANKS, sizeof *strays);
         say_strays(r, strays, list_strays(r, strays));
         free(strays);
         say_shared(r);
         say_imbalance(r);
     }
-    report->rank_findings = gs_arena_alloc(r->b->arena, r->found_n * sizeof *r->found);
+    report->rank_findings = arena_alloc(r->b->arena, r->found_n * sizeof *r->found);
     report->rank_findings_n = r->found_n;
     for (size_t i = 0; i < r->found_n; i++) {
         report->rank_findings[i] = r->found[i];
     }
-    gs_map_free(&r->peaks);
+    map_free(&r->peaks);
     free(r->firsts);
     free(r->calls);
     free(r->collective);

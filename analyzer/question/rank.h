@@ -5,15 +5,15 @@
 
 #include "analyzer/question/question.h"
 
-struct gs_ranks;
-struct gs_ranks *gs_ranks_start(struct gs_builder *b, struct gs_observer *observer);
-/* Each copy and wait, see gs_run_calls. */
-void gs_ranks_call(struct gs_ranks *r, const struct gs_copy *copy, const struct gs_sync *sync);
+struct question_ranks;
+struct question_ranks *question_ranks_start(struct site_builder *b, struct run_observer *observer);
+/* Each copy and wait, see run_each_call. */
+void question_ranks_add(struct question_ranks *r, const struct run_copy *copy, const struct run_sync *sync);
 /* After peaks; frees. Nothing where fewer than two processes held device memory. */
-void gs_ranks_finish(struct gs_ranks *r);
+void question_ranks_finish(struct question_ranks *r);
 
 /* A device of a process as its host knows it: the word of CUDA_VISIBLE_DEVICES that stands for it, else its
  * number. In the arena. */
-const char *gs_gpu_word(const struct gs_builder *b, uint32_t process, int device);
+const char *question_gpu_word(const struct site_builder *b, uint32_t process, int device);
 
 #endif

@@ -6,16 +6,17 @@
 
 enum { NAMED = 6 };
 
-const char *gs_rank_label(const struct gs_builder *b, const struct gs_rank *rank)
+const char *question_rank_label(const struct site_builder *b, const struct result_rank *rank)
 {
     size_t n;
-    const struct gs_process *p = &gs_run_processes(b->run, &n)[rank->process];
-    return p->rank >= 0 ? gs_arena_printf(b->arena, "rank %lld", (long long)p->rank)
-                        : gs_arena_printf(b->arena, "process %u", p->pid);
+    const struct run_process *p = &run_processes(b->run, &n)[rank->process];
+    return p->rank >= 0 ? arena_printf(b->arena, "rank %lld", (long long)p->rank)
+                        : arena_printf(b->arena, "process %u", p->pid);
 }
 
 /* "ranks 1, 2, 3 and 4 more" of the marked ones. */
-const char *gs_rank_labels(const struct gs_builder *b, const struct gs_rank *list, const bool *marked, size_t n)
+const char *question_rank_labels(const struct site_builder *b, const struct result_rank *list, const bool *marked,
+                                 size_t n)
 {
     size_t all = 0, said = 0;
     const char *text = "", *last = NULL;
@@ -27,47 +28,48 @@ const char *gs_rank_labels(const struct gs_builder *b, const struct gs_rank *lis
             continue;
         }
         if (last) {
-            text = gs_arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
+            text = arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
         }
-        last = gs_rank_label(b, &list[i]);
+        last = question_rank_label(b, &list[i]);
         said++;
     }
     if (all > said) {
-        return gs_arena_printf(b->arena, "%s, %s and %zu more", text, last, all - said);
+        return arena_printf(b->arena, "%s, %s and %zu more", text, last, all - said);
     }
-    return *text ? gs_arena_printf(b->arena, "%s and %s", text, last) : last;
+    return *text ? arena_printf(b->arena, "%s and %s", text, last) : last;
 }
 
-bool gs_rank_same_host(const struct gs_process *x, const struct gs_process *y)
+bool question_rank_is_same_host(const struct run_process *x, const struct run_process *y)
 {
     return x->host == y->host || (x->host && y->host && strcmp(x->host, y->host) == 0);
 }
 
 /* Both lived at one time: one after another they are no ranks of one job. */
-bool gs_rank_overlap(const struct gs_process *x, const struct gs_process *y)
+bool question_rank_overlaps(const struct run_process *x, const struct run_process *y)
 {
-    if (x->start_real_ns == GS_UNKNOWN || y->start_real_ns == GS_UNKNOWN) {
+    if (x->start_real_ns == RUN_UNKNOWN || y->start_real_ns == RUN_UNKNOWN) {
         return true;
     }
-    return x->start_real_ns < gs_add(y->start_real_ns, y->end_ns) &&
-           y->start_real_ns < gs_add(x->start_real_ns, x->end_ns);
+    return x->start_real_ns < arena_add_capped(y->start_real_ns, y->end_ns) &&
+           y->start_real_ns < arena_add_capped(x->start_real_ns, x->end_ns);
 }
 
-struct gs_rank_finding *gs_ranks_find(struct gs_ranks *r, enum gs_rank_kind kind, const struct gs_rank *rank,
-                                      int device, int64_t bytes, uint32_t stack)
+struct result_rank_finding *question_rank_add_finding(struct question_ranks *r, enum result_rank_kind kind,
+                                                      const struct result_rank *rank, int device, int64_t bytes,
+                                                      uint32_t stack)
 {
-    struct gs_rank_finding *f = GS_PUSH(r->found, r->found_n, r->found_cap);
-    *f = (struct gs_rank_finding){.kind = kind, .process = rank->process, .device = device, .bytes = bytes};
-    if (stack != GS_NONE) {
-        uint32_t site = gs_site_number(r->b, stack);
+    struct result_rank_finding *f = ARENA_PUSH(r->found, r->found_n, r->found_cap);
+    *f = (struct result_rank_finding){.kind = kind, .process = rank->process, .device = device, .bytes = bytes};
+    if (stack != RUN_NONE) {
+        uint32_t site = site_index(r->b, stack);
         f->site = r->b->sites[site];
     }
     return f;
 }
 
-const struct gs_rank **gs_rank_last(const struct gs_report *report, size_t *n)
+const struct result_rank **question_rank_last(const struct result_report *report, size_t *n)
 {
-    const struct gs_rank **list = gs_realloc(NULL, report->ranks_n, sizeof *list);
+    const struct result_rank **list = arena_realloc(NULL, report->ranks_n, sizeof *list);
     *n = 0;
     for (size_t i = 0; i < report->ranks_n; i++) {
         if (report->ranks[i].rank < 0) {

@@ -17,24 +17,24 @@ enum { RANKS = 1 << 16, NAMED = 8 };
 /* --- started again, children -----------------------------------------------------------------------
  */
 
-static const struct gs_process *process_of(const struct gs_builder *b, const struct gs_rank *k)
+static const struct run_process *process_of(const struct site_builder *b, const struct result_rank *k)
 {
     return &b->report->processes[k->process];
 }
 
-static bool is_child(const struct gs_builder *b, const struct gs_rank *k, const struct gs_rank *other)
+static bool is_child(const struct site_builder *b, const struct result_rank *k, const struct result_rank *other)
 {
-    const struct gs_process *p = process_of(b, k), *q = process_of(b, other);
+    const struct run_process *p = process_of(b, k), *q = process_of(b, other);
     return p->ppid == (int64_t)q->pid && p->host == q->host;
 }
 
 /* Of two processes of one rank the one that started later is the last, unless it is the other's child. */
-static void mark_again(struct gs_builder *b)
+static void mark_again(struct site_builder *b)
 {
-    struct gs_report *report = b->report;
+    struct result_report *report = b->report;
     for (size_t i = 0; i + 1 < report->ranks_n; i++) {
         for (size_t j = i + 1; j < report->ranks_n && report->ranks[j].rank == report->ranks[i].rank; j++) {
-            struct gs_rank *x = &report->ranks[i], *y = &report->ranks[j];
+            struct result_rank *x = &report->ranks[i], *y = &report->ranks[j];
             if (x->rank < 0) {
                 continue;
             }
@@ -49,31 +49,31 @@ static void mark_again(struct gs_builder *b)
     }
 }
 
-static void say_again(struct gs_ranks *r, struct gs_builder *b)
+static void say_again(struct question_ranks *r, struct site_builder *b)
 {
-    struct gs_report *report = b->report;
+    struct result_report *report = b->report;
     size_t n = 0, at_once = 0, first = SIZE_MAX;
-    bool *marked = gs_realloc(NULL, report->ranks_n, sizeof *marked);
+    bool *marked = arena_realloc(NULL, report->ranks_n, sizeof *marked);
     for (size_t i = 0; i < report->ranks_n; i++) {
-        const struct gs_rank *k = &report->ranks[i];
+        const struct result_rank *k = &report->ranks[i];
         marked[i] = k->again && (i == 0 || report->ranks[i - 1].rank != k->rank || !report->ranks[i - 1].again);
         n += marked[i];
         first = marked[i] && first == SIZE_MAX ? i : first;
         for (size_t j = 0; j < report->ranks_n && marked[i] && report->ranks_n <= 1024; j++) {
-            const struct gs_rank *o = &report->ranks[j];
-            at_once +=
-                o->rank == k->rank && !o->again && !o->child && gs_rank_overlap(process_of(b, o), process_of(b, k));
+            const struct result_rank *o = &report->ranks[j];
+            at_once += o->rank == k->rank && !o->again && !o->child &&
+                       question_rank_overlaps(process_of(b, o), process_of(b, k));
         }
     }
     if (n) {
-        const struct gs_rank *k = &report->ranks[first];
-        struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_AGAIN, k, k->device, 0, GS_NONE);
+        const struct result_rank *k = &report->ranks[first];
+        struct result_rank_finding *f = question_rank_add_finding(r, RESULT_RANK_AGAIN, k, k->device, 0, RUN_NONE);
         f->ranks = n;
-        f->text = gs_arena_printf(b->arena, "%s %s: ranks are compared by their last process",
-                                  gs_rank_labels(b, report->ranks, marked, report->ranks_n),
-                                  at_once ? "stand for several processes that ran at the same time"
-                                  : n > 1 ? "were started more than once"
-                                          : "was started more than once");
+        f->text = arena_printf(b->arena, "%s %s: ranks are compared by their last process",
+                               question_rank_labels(b, report->ranks, marked, report->ranks_n),
+                               at_once ? "stand for several processes that ran at the same time"
+                               : n > 1 ? "were started more than once"
+                                       : "was started more than once");
         f->advice = at_once ? "if these are recordings of several jobs, put each into a folder of its own" : NULL;
     }
     free(marked);
@@ -83,15 +83,15 @@ static void say_again(struct gs_ranks *r, struct gs_builder *b)
  */
 
 /* How many ranks the job had, as its processes were told; else one more than the highest. */
-static size_t world_of(const struct gs_builder *b, bool *told)
+static size_t world_of(const struct site_builder *b, bool *told)
 {
     static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
-    const struct gs_report *report = b->report;
+    const struct result_report *report = b->report;
     long world = 0, highest = -1;
     for (size_t i = 0; i < report->processes_n && i < RANKS; i++) {
         highest = report->processes[i].rank > highest ? (long)report->processes[i].rank : highest;
         for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-            const char *value = gs_run_setting(b->run, (uint32_t)i, names[k]);
+            const char *value = run_setting_value(b->run, (uint32_t)i, names[k]);
             long own = value ? strtol(value, NULL, 10) : 0;
             world = own > world ? own : world;
         }
@@ -101,12 +101,12 @@ static size_t world_of(const struct gs_builder *b, bool *told)
     return world > 0 && world <= RANKS ? (size_t)world : 0;
 }
 
-static void say_missing(struct gs_ranks *r, struct gs_builder *b)
+static void say_missing(struct question_ranks *r, struct site_builder *b)
 {
-    const struct gs_report *report = b->report;
+    const struct result_report *report = b->report;
     bool told;
     size_t world = world_of(b, &told), missing = 0, here = 0;
-    bool *there = gs_realloc(NULL, world, sizeof *there);
+    bool *there = arena_realloc(NULL, world, sizeof *there);
     memset(there, 0, world * sizeof *there);
     for (size_t i = 0; i < report->processes_n; i++) {
         int64_t rank = report->processes[i].rank;
@@ -121,18 +121,18 @@ static void say_missing(struct gs_ranks *r, struct gs_builder *b)
         size_t said = 0;
         for (size_t i = 0; i < world && said < NAMED; i++) {
             if (!there[i]) {
-                list = gs_arena_printf(b->arena, "%s%s%zu", list, said ? ", " : "", i);
+                list = arena_printf(b->arena, "%s%s%zu", list, said ? ", " : "", i);
                 said++;
             }
         }
         if (missing > said) {
-            list = gs_arena_printf(b->arena, "%s and %zu more", list, missing - said);
+            list = arena_printf(b->arena, "%s and %zu more", list, missing - said);
         }
-        struct gs_rank_finding *f =
-            gs_ranks_find(r, GS_RANK_MISSING, &report->ranks[0], report->ranks[0].device, 0, GS_NONE);
+        struct result_rank_finding *f =
+            question_rank_add_finding(r, RESULT_RANK_MISSING, &report->ranks[0], report->ranks[0].device, 0, RUN_NONE);
         f->ranks = missing;
-        f->text = gs_arena_printf(b->arena, "of %zu ranks%s %zu %s here; missing: %s", world,
-                                  told ? " (WORLD_SIZE)" : " at least", here, here == 1 ? "is" : "are", list);
+        f->text = arena_printf(b->arena, "of %zu ranks%s %zu %s here; missing: %s", world,
+                               told ? " (WORLD_SIZE)" : " at least", here, here == 1 ? "is" : "are", list);
         f->advice = "copy the other hosts' recordings beside these; a process that never used CUDA has none";
     }
     free(there);
@@ -141,17 +141,17 @@ static void say_missing(struct gs_ranks *r, struct gs_builder *b)
 /* --- spread ----------------------------------------------------------------------------------------
  */
 
-static double figure_of(const struct gs_rank *k, enum gs_rank_figure figure)
+static double figure_of(const struct result_rank *k, enum result_rank_figure figure)
 {
     switch (figure) {
-    case GS_RANK_TENSOR_PEAK: return k->tensor_peak_bytes == GS_UNKNOWN ? NAN : (double)k->tensor_peak_bytes;
-    case GS_RANK_DEVICE_PEAK: return (double)k->device_peak_bytes;
-    case GS_RANK_WAITED: return k->waited_s;
-    case GS_RANK_WAITS: return (double)k->waits;
-    case GS_RANK_COPIED: return (double)k->copied_bytes;
-    case GS_RANK_COPIES: return (double)k->copies;
-    case GS_RANK_ALLOCATIONS: return (double)k->allocations;
-    case GS_RANK_STARTED: return k->start_s;
+    case RESULT_RANK_TENSOR_PEAK: return k->tensor_peak_bytes == RUN_UNKNOWN ? NAN : (double)k->tensor_peak_bytes;
+    case RESULT_RANK_DEVICE_PEAK: return (double)k->device_peak_bytes;
+    case RESULT_RANK_WAITED: return k->waited_s;
+    case RESULT_RANK_WAITS: return (double)k->waits;
+    case RESULT_RANK_COPIED: return (double)k->copied_bytes;
+    case RESULT_RANK_COPIES: return (double)k->copies;
+    case RESULT_RANK_ALLOCATIONS: return (double)k->allocations;
+    case RESULT_RANK_STARTED: return k->start_s;
     default: return NAN;
     }
 }
@@ -162,15 +162,15 @@ static int by_value(const void *x, const void *y)
     return (*a > *b) - (*a < *b);
 }
 
-static void spread(struct gs_report *report, const struct gs_rank *const *list, size_t n)
+static void spread(struct result_report *report, const struct result_rank *const *list, size_t n)
 {
-    double *values = gs_realloc(NULL, n, sizeof *values);
-    for (int figure = 0; figure < GS_RANK_FIGURES_N; figure++) {
-        struct gs_rank_spread *s = &report->rank_spread[figure];
-        *s = (struct gs_rank_spread){.least = NAN, .median = NAN, .most = NAN};
+    double *values = arena_realloc(NULL, n, sizeof *values);
+    for (int figure = 0; figure < RESULT_RANK_FIGURES_N; figure++) {
+        struct result_rank_spread *s = &report->rank_spread[figure];
+        *s = (struct result_rank_spread){.least = NAN, .median = NAN, .most = NAN};
         bool known = n > 0;
         for (size_t i = 0; i < n; i++) {
-            values[i] = figure_of(list[i], (enum gs_rank_figure)figure);
+            values[i] = figure_of(list[i], (enum result_rank_figure)figure);
             known = known && isfinite(values[i]);
             if (i == 0 || values[i] < s->least) {
                 s->least = values[i];
@@ -182,7 +182,7 @@ static void spread(struct gs_report *report, const struct gs_rank *const *list, 
             }
         }
         if (!known) {
-            *s = (struct gs_rank_spread){.least = NAN, .median = NAN, .most = NAN};
+            *s = (struct result_rank_spread){.least = NAN, .median = NAN, .most = NAN};
             continue;
         }
         qsort(values, n, sizeof *values, by_value);
@@ -191,7 +191,7 @@ static void spread(struct gs_report *report, const struct gs_rank *const *list, 
     free(values);
 }
 
-static void count_hosts(struct gs_report *report)
+static void count_hosts(struct result_report *report)
 {
     size_t hosts = 0;
     for (size_t i = 0; i < report->ranks_n && report->ranks_n <= RANKS; i++) {
@@ -211,7 +211,7 @@ static void count_hosts(struct gs_report *report)
  * is the one that comes last. */
 
 struct waiting {
-    const struct gs_rank *rank;
+    const struct result_rank *rank;
     double share; /* of its time that it waits for the GPU */
 };
 
@@ -221,10 +221,10 @@ static int by_share(const void *x, const void *y)
     return a->share != b->share ? (a->share < b->share ? -1 : 1) : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-static bool all_overlap(const struct gs_builder *b, const struct waiting *list, size_t n)
+static bool all_overlap(const struct site_builder *b, const struct waiting *list, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
-        if (!gs_rank_overlap(process_of(b, list[0].rank), process_of(b, list[i].rank))) {
+        if (!question_rank_overlaps(process_of(b, list[0].rank), process_of(b, list[i].rank))) {
             return false;
         }
     }
@@ -244,7 +244,7 @@ static bool waits_alike(const struct waiting *list, size_t n)
 }
 
 /* The ranks up to which all are of one host and none of that host comes after: its ranks wait least. */
-static size_t of_one_host(const struct gs_builder *b, const struct waiting *list, size_t n)
+static size_t of_one_host(const struct site_builder *b, const struct waiting *list, size_t n)
 {
     const char *host = process_of(b, list[0].rank)->host;
     size_t k = 1;
@@ -260,18 +260,19 @@ static size_t of_one_host(const struct gs_builder *b, const struct waiting *list
     return k < n ? k : 1;
 }
 
-static const char *share_text(struct gs_builder *b, double share)
+static const char *share_text(struct site_builder *b, double share)
 {
     char text[UNITS_TEXT];
-    return gs_arena_printf(b->arena, "%s", format_share(text, share));
+    return arena_printf(b->arena, "%s", units_format_share(text, share));
 }
 
-static void say_straggler(struct gs_ranks *r, struct gs_builder *b, const struct gs_rank *const *all, size_t n)
+static void say_straggler(struct question_ranks *r, struct site_builder *b, const struct result_rank *const *all,
+                          size_t n)
 {
-    struct waiting *list = gs_realloc(NULL, n, sizeof *list);
+    struct waiting *list = arena_realloc(NULL, n, sizeof *list);
     double collective = 0;
     for (size_t i = 0; i < n; i++) {
-        double time = gs_seconds(process_of(b, all[i])->end_ns);
+        double time = site_seconds(process_of(b, all[i])->end_ns);
         list[i] = (struct waiting){all[i], time > 0 ? all[i]->waited_s / time : 0};
         collective = fmax(collective, all[i]->collective_s);
     }
@@ -286,20 +287,21 @@ static void say_straggler(struct gs_ranks *r, struct gs_builder *b, const struct
         said = others - own >= apart && own <= fewer * others && waits_alike(list, n) && all_overlap(b, list, n);
     }
     if (said) {
-        const struct gs_rank *k = list[0].rank;
+        const struct result_rank *k = list[0].rank;
         const char *host = process_of(b, k)->host;
-        const char *who = late > 1 ? gs_arena_printf(b->arena, "the ranks of host %.64s", host) : gs_rank_label(b, k);
+        const char *who =
+            late > 1 ? arena_printf(b->arena, "the ranks of host %.64s", host) : question_rank_label(b, k);
         const char *range = n - late > 1 && others != most
-                                ? gs_arena_printf(b->arena, "%s to %s", share_text(b, others), share_text(b, most))
+                                ? arena_printf(b->arena, "%s to %s", share_text(b, others), share_text(b, most))
                                 : share_text(b, most);
-        struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_STRAGGLER, k, k->device, 0, GS_NONE);
+        struct result_rank_finding *f = question_rank_add_finding(r, RESULT_RANK_STRAGGLER, k, k->device, 0, RUN_NONE);
         f->ranks = late;
-        f->text = gs_arena_printf(
-            b->arena,
-            "the others seem to wait for %s: %s for the GPU %s of the time, %s %s, with "
-            "about as many waits each%s. That is inferred: in a collective, all wait for the last",
-            who, late > 1 ? "they wait" : "it waits", share_text(b, own), n - late > 1 ? "the others" : "the other",
-            range, collective > 0 ? ", some of them in torch.distributed" : "");
+        f->text = arena_printf(b->arena,
+                               "the others seem to wait for %s: %s for the GPU %s of the time, %s %s, with "
+                               "about as many waits each%s. That is inferred: in a collective, all wait for the last",
+                               who, late > 1 ? "they wait" : "it waits", share_text(b, own),
+                               n - late > 1 ? "the others" : "the other", range,
+                               collective > 0 ? ", some of them in torch.distributed" : "");
         f->advice = late > 1 ? "compare that host with the others: its GPUs' clocks, its network, its disks"
                              : "look at what that rank does between its waits: its share of the data, its loader, its "
                                "GPU's clock";
@@ -307,16 +309,16 @@ static void say_straggler(struct gs_ranks *r, struct gs_builder *b, const struct
     free(list);
 }
 
-void gs_rank_skew(struct gs_ranks *r, struct gs_builder *b)
+void question_rank_skew(struct question_ranks *r, struct site_builder *b)
 {
-    struct gs_report *report = b->report;
+    struct result_report *report = b->report;
     size_t n;
-    report->processes = gs_run_processes(b->run, &report->processes_n);
+    report->processes = run_processes(b->run, &report->processes_n);
     mark_again(b);
     say_missing(r, b);
     say_again(r, b);
     count_hosts(report);
-    const struct gs_rank **list = gs_rank_last(report, &n);
+    const struct result_rank **list = question_rank_last(report, &n);
     spread(report, list, n);
     if (n > 1 && !report->simulated) {
         say_straggler(r, b, list, n);

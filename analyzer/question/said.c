@@ -6,7 +6,7 @@
 
 static int longest_first(const void *a, const void *b)
 {
-    const struct gs_mark_total *x = a, *y = b;
+    const struct run_mark_total *x = a, *y = b;
     if (x->total_ns != y->total_ns) {
         return x->total_ns > y->total_ns ? -1 : 1;
     }
@@ -18,16 +18,16 @@ static int longest_first(const void *a, const void *b)
     return order ? order : (int)x->kind - (int)y->kind;
 }
 
-void gs_marks_build(struct gs_builder *b)
+void question_marks_build(struct site_builder *b)
 {
-    struct gs_report *r = b->report;
+    struct result_report *r = b->report;
     size_t n;
-    const struct gs_mark_total *all = gs_run_marks(b->run, &n);
-    struct gs_mark_total *work = gs_realloc(NULL, n, sizeof *work);
+    const struct run_mark_total *all = run_marks(b->run, &n);
+    struct run_mark_total *work = arena_realloc(NULL, n, sizeof *work);
     if (n) {
         memcpy(work, all, n * sizeof *work);
     }
-    r->marks = gs_list(b, work, n, sizeof *work, longest_first, &r->marks_n, &r->marks_total);
+    r->marks = site_list(b, work, n, sizeof *work, longest_first, &r->marks_n, &r->marks_total);
     free(work);
 }
 
@@ -35,13 +35,13 @@ void gs_marks_build(struct gs_builder *b)
  */
 
 /* Of each stretch the fullest moment; the first and the last as they are. */
-static void thin(struct gs_builder *b, struct gs_sample_line *line, const struct gs_device_sample *all)
+static void thin(struct site_builder *b, struct result_sample_line *line, const struct run_device_sample *all)
 {
-    line->points = gs_arena_alloc(b->arena, GS_SAMPLE_POINTS * sizeof(const struct gs_device_sample *));
-    size_t room = GS_SAMPLE_POINTS, stretch = line->total <= room ? 1 : (line->total + room - 3) / (room - 2);
-    const struct gs_device_sample *fullest = NULL;
+    line->points = arena_alloc(b->arena, RESULT_SAMPLE_POINTS * sizeof(const struct run_device_sample *));
+    size_t room = RESULT_SAMPLE_POINTS, stretch = line->total <= room ? 1 : (line->total + room - 3) / (room - 2);
+    const struct run_device_sample *fullest = NULL;
     size_t seen = 0;
-    for (const struct gs_device_sample *s = all; seen < line->total; s++) {
+    for (const struct run_device_sample *s = all; seen < line->total; s++) {
         if (s->process != line->process || s->device != line->device) {
             continue;
         }
@@ -56,7 +56,7 @@ static void thin(struct gs_builder *b, struct gs_sample_line *line, const struct
     }
 }
 
-static struct gs_sample_line *line_of(struct gs_report *r, const struct gs_device_sample *s)
+static struct result_sample_line *line_of(struct result_report *r, const struct run_device_sample *s)
 {
     for (size_t i = 0; i < r->samples_n; i++) {
         if (r->samples[i].process == s->process && r->samples[i].device == s->device) {
@@ -66,18 +66,18 @@ static struct gs_sample_line *line_of(struct gs_report *r, const struct gs_devic
     return NULL;
 }
 
-void gs_samples_build(struct gs_builder *b)
+void question_samples_build(struct site_builder *b)
 {
     enum { LINES = 1024 }; /* of a hostile file */
-    struct gs_report *r = b->report;
+    struct result_report *r = b->report;
     size_t n;
-    const struct gs_device_sample *all = gs_run_device_samples(b->run, &n);
-    r->samples = gs_arena_alloc(b->arena, (n < LINES ? n : LINES) * sizeof *r->samples);
+    const struct run_device_sample *all = run_device_samples(b->run, &n);
+    r->samples = arena_alloc(b->arena, (n < LINES ? n : LINES) * sizeof *r->samples);
     for (size_t i = 0; i < n; i++) {
-        struct gs_sample_line *line = line_of(r, &all[i]);
+        struct result_sample_line *line = line_of(r, &all[i]);
         if (!line && r->samples_n < LINES && (!b->options->by_device || all[i].device == b->options->device)) {
             line = &r->samples[r->samples_n++];
-            *line = (struct gs_sample_line){.process = all[i].process, .device = all[i].device};
+            *line = (struct result_sample_line){.process = all[i].process, .device = all[i].device};
         }
         if (line) {
             line->total++;
@@ -88,13 +88,14 @@ void gs_samples_build(struct gs_builder *b)
     }
 }
 
-const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process, int device, int64_t time_ns)
+const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,
+                                                     int64_t time_ns)
 {
     static const int64_t near_ns = 3000000000; /* three turns of the sampler */
-    const struct gs_device_sample *best = NULL;
+    const struct run_device_sample *best = NULL;
     int64_t distance = near_ns;
     size_t n;
-    const struct gs_device_sample *all = gs_run_device_samples(b->run, &n);
+    const struct run_device_sample *all = run_device_samples(b->run, &n);
     for (size_t i = 0; i < n; i++) {
         int64_t away = llabs(all[i].time_ns - time_ns);
         if (all[i].process == process && all[i].device == device && away <= distance) {

@@ -15,7 +15,7 @@ enum fact { STR, BAR, CLIP, SCALE, SCALER, LBFGS, SCHEDULER, OPTIMIZER, SAVE, LO
 _Static_assert(FACTS <= 64, "a bit each");
 #define F(fact) (UINT64_C(1) << (fact))
 
-#define S(shape) (1u << GS_SHAPE_##shape)
+#define S(shape) (1u << QUESTION_SHAPE_##shape)
 #define W(kind) S(kind)
 #define BACK (S(SCALAR) | S(READ))
 #define UP (S(UP_PAGEABLE) | S(UP_PINNED))
@@ -77,11 +77,11 @@ struct facts { /* of a stack */
     uint32_t op; /* number among the names, 0 none */
 };
 
-struct gs_signer {
-    struct gs_run *run;
-    struct gs_arena *arena;
-    struct gs_map frames;
-    struct facts *facts; /* by stack + 1, so that GS_NONE has its own */
+struct question_signer {
+    struct run *run;
+    struct arena *arena;
+    struct map frames;
+    struct facts *facts; /* by stack + 1, so that RUN_NONE has its own */
     size_t facts_cap;
     uint64_t *bits; /* by frames: of frames */
     size_t bits_n, bits_cap;
@@ -89,26 +89,26 @@ struct gs_signer {
     size_t operators_n, operators_cap;
 };
 
-struct gs_signer *gs_signer_new(struct gs_run *run, struct gs_arena *arena)
+struct question_signer *question_signer_new(struct run *run, struct arena *arena)
 {
-    struct gs_signer *s = gs_realloc(NULL, 1, sizeof *s);
-    *s = (struct gs_signer){.run = run, .arena = arena};
+    struct question_signer *s = arena_realloc(NULL, 1, sizeof *s);
+    *s = (struct question_signer){.run = run, .arena = arena};
     return s;
 }
 
-void gs_signer_free(struct gs_signer *s)
+void question_signer_free(struct question_signer *s)
 {
-    gs_map_free(&s->frames);
+    map_free(&s->frames);
     free(s->facts);
     free(s->bits);
     free(s->operators);
     free(s);
 }
 
-static bool fits(const struct frame_row *row, const struct gs_frame *f)
+static bool fits(const struct frame_row *row, const struct run_frame *f)
 {
     if (row->symbol) {
-        return f->kind == GS_FRAME_NATIVE && gs_frame_calling(f, NULL, row->symbol);
+        return f->kind == GS_FRAME_NATIVE && run_frame_calling(f, NULL, row->symbol);
     }
     if (f->kind != GS_FRAME_PYTHON || !f->file || !strstr(f->file, row->file)) {
         return false;
@@ -118,27 +118,27 @@ static bool fits(const struct frame_row *row, const struct gs_frame *f)
     return !row->function || (name && strcmp(name, row->function) == 0);
 }
 
-static uint64_t frame_bits(struct gs_signer *s, const struct gs_frame *f)
+static uint64_t frame_bits(struct question_signer *s, const struct run_frame *f)
 {
-    uint32_t *at = gs_map_at(&s->frames, (uintptr_t)f);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&s->frames, (uintptr_t)f);
+    if (*at == MAP_NEW) {
         uint64_t bits = 0;
         for (size_t i = 0; i < FRAME_ROWS; i++) {
             bits |= fits(&frame_rows[i], f) ? F(frame_rows[i].fact) : 0;
         }
         *at = (uint32_t)s->bits_n;
-        *GS_PUSH(s->bits, s->bits_n, s->bits_cap) = bits;
+        *ARENA_PUSH(s->bits, s->bits_n, s->bits_cap) = bits;
     }
     return s->bits[*at];
 }
 
 /* "torch::autograd::THPVariable_bincount(…)": what Python called. The number of "bincount", 0 for
  * any other frame. */
-static uint32_t operator_of(struct gs_signer *s, const struct gs_frame *f)
+static uint32_t operator_of(struct question_signer *s, const struct run_frame *f)
 {
     enum { MOST = 1000, LONGEST = 100 };
     static const char prefix[] = "THPVariable_";
-    const struct gs_frame *by = gs_frame_calling(f, NULL, prefix);
+    const struct run_frame *by = run_frame_calling(f, NULL, prefix);
     const char *name = by ? strstr(by->function, prefix) : NULL;
     if (f->kind != GS_FRAME_NATIVE || !name) {
         return 0;
@@ -155,24 +155,24 @@ static uint32_t operator_of(struct gs_signer *s, const struct gs_frame *f)
     if (!length || s->operators_n == MOST) {
         return 0;
     }
-    *GS_PUSH(s->operators, s->operators_n, s->operators_cap) = gs_arena_printf(s->arena, "%.*s", (int)length, name);
+    *ARENA_PUSH(s->operators, s->operators_n, s->operators_cap) = arena_printf(s->arena, "%.*s", (int)length, name);
     return (uint32_t)s->operators_n;
 }
 
-static struct facts look(struct gs_signer *s, uint32_t stack)
+static struct facts collect_facts(struct question_signer *s, uint32_t stack)
 {
-    struct facts facts = {.line = GS_NONE};
-    const struct gs_frame *f;
-    for (; (f = gs_stack_frame(s->run, stack)) != NULL; stack = gs_stack_parent(s->run, stack)) {
+    struct facts facts = {.line = RUN_NONE};
+    const struct run_frame *f;
+    for (; (f = run_stack_frame(s->run, stack)) != NULL; stack = run_stack_parent(s->run, stack)) {
         if (f->kind == GS_FRAME_PYTHON) {
-            facts.line = facts.line == GS_NONE ? stack : facts.line;
+            facts.line = facts.line == RUN_NONE ? stack : facts.line;
             facts.bits |= F(PYTHON);
-            if (!gs_site_library_file(f->file)) {
+            if (!site_is_library_file(f->file)) {
                 break;
             }
         } else {
-            f = gs_frame_named(s->run, stack);
-            uint32_t op = facts.line == GS_NONE ? operator_of(s, f) : 0;
+            f = run_frame_named(s->run, stack);
+            uint32_t op = facts.line == RUN_NONE ? operator_of(s, f) : 0;
             facts.op = op ? op : facts.op;
         }
         facts.bits |= frame_bits(s, f);
@@ -181,17 +181,17 @@ static struct facts look(struct gs_signer *s, uint32_t stack)
     return facts;
 }
 
-static const struct facts *facts_of(struct gs_signer *s, uint32_t stack)
+static const struct facts *facts_of(struct question_signer *s, uint32_t stack)
 {
-    struct facts *facts = GS_REACH(s->facts, (uint32_t)(stack + 1), s->facts_cap);
+    struct facts *facts = SITE_REACH(s->facts, (uint32_t)(stack + 1), s->facts_cap);
     if (!facts->known) {
-        *facts = look(s, stack);
+        *facts = collect_facts(s, stack);
         facts->known = true;
     }
     return facts;
 }
 
-uint32_t gs_sign(struct gs_signer *s, uint32_t stack, enum gs_shape shape)
+uint32_t question_sign(struct question_signer *s, uint32_t stack, enum question_shape shape)
 {
     const struct facts *facts = facts_of(s, stack);
     uint32_t i = 0;
@@ -201,38 +201,38 @@ uint32_t gs_sign(struct gs_signer *s, uint32_t stack, enum gs_shape shape)
     return i + (rules[i].name == operator_name ? RULES * facts->op : 0);
 }
 
-struct gs_signature gs_signed(const struct gs_signer *s, uint32_t signature)
+struct question_signature question_signature(const struct question_signer *s, uint32_t signature)
 {
     const struct rule *r = &rules[signature % RULES];
     uint32_t op = signature / RULES;
     bool named = op && op <= s->operators_n;
-    return (struct gs_signature){.name = named ? s->operators[op - 1] : r->name,
-                                 .advice = advice_texts[r->advice],
-                                 .by_count = r->by_count,
-                                 .up = (r->shapes & ~(UP | S(LATE_IN))) == 0};
+    return (struct question_signature){.name = named ? s->operators[op - 1] : r->name,
+                                       .advice = advice_texts[r->advice],
+                                       .by_count = r->by_count,
+                                       .up = (r->shapes & ~(UP | S(LATE_IN))) == 0};
 }
 
-uint32_t gs_sign_line(struct gs_signer *s, uint32_t stack)
+uint32_t question_sign_line(struct question_signer *s, uint32_t stack)
 {
     return facts_of(s, stack)->line;
 }
 
-const char *gs_advice_small_copies(void)
+const char *question_advice_small_copies(void)
 {
     return advice_texts[TO_DO_SMALL];
 }
 
-const char *gs_advice_many_items(void)
+const char *question_advice_many_items(void)
 {
     return advice_texts[TO_DO_MANY_ITEMS];
 }
 
-const char *gs_advice_one_item(void)
+const char *question_advice_one_item(void)
 {
     return advice_texts[TO_DO_ITEM];
 }
 
-bool gs_sign_allocator(struct gs_signer *s, uint32_t stack)
+bool question_sign_is_allocator(struct question_signer *s, uint32_t stack)
 {
     return facts_of(s, stack)->bits & F(ALLOCATOR);
 }

@@ -26,63 +26,63 @@ struct wait {
     int64_t blocked_ns, bytes;
     uint64_t api_votes; /* for the commonest entry point, in one pass */
     const char *api;
-    struct gs_cadence cadence;
+    struct step_cadence cadence;
 };
 
-struct gs_syncs {
-    struct gs_builder *b;
-    struct gs_signer *signer;
-    struct gs_clock clock;
+struct question_syncs {
+    struct site_builder *b;
+    struct question_signer *signer;
+    struct step_clock clock;
     struct wait *waits;
     size_t waits_n, waits_cap;
-    struct gs_map index;
-    struct gs_waits *calls;
+    struct map index;
+    struct question_waits *calls;
 };
 
-static struct wait *wait_at(struct gs_syncs *s, uint32_t stack, unsigned kind, enum gs_shape shape)
+static struct wait *wait_at(struct question_syncs *s, uint32_t stack, unsigned kind, enum question_shape shape)
 {
-    uint32_t site = gs_site_number(s->b, stack), signature = gs_sign(s->signer, stack, shape);
-    uint32_t *at = gs_map_at(&s->index, (uint64_t)site << 32 | signature << 3 | kind);
-    if (*at == GS_MAP_NEW) {
+    uint32_t site = site_index(s->b, stack), signature = question_sign(s->signer, stack, shape);
+    uint32_t *at = map_at(&s->index, (uint64_t)site << 32 | signature << 3 | kind);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)s->waits_n;
-        *GS_PUSH(s->waits, s->waits_n, s->waits_cap) =
+        *ARENA_PUSH(s->waits, s->waits_n, s->waits_cap) =
             (struct wait){.site = site, .signature = signature, .kind = (uint8_t)kind};
     }
     return &s->waits[*at];
 }
 
-static void on_wait(void *self, const struct gs_wait *c)
+static void syncs_on_wait(void *self, const struct question_wait *c)
 {
-    struct gs_syncs *s = self;
+    struct question_syncs *s = self;
     struct wait *w = wait_at(s, c->stack, c->kind, c->shape);
-    const char *api = gs_run_api(s->b->run, c->process, c->api);
+    const char *api = run_api_name(s->b->run, c->process, c->api);
     w->count++;
-    w->blocked_ns = gs_add(w->blocked_ns, c->blocked_ns);
-    w->bytes = gs_add(w->bytes, c->bytes);
+    w->blocked_ns = arena_add_capped(w->blocked_ns, c->blocked_ns);
+    w->bytes = arena_add_capped(w->bytes, c->bytes);
     if (w->api_votes == 0) {
         w->api = api;
     }
     w->api_votes += w->api == api ? 1 : -1;
-    gs_cadence_add(s->b, &s->clock, &w->cadence, c->process, c->start_ns, c->blocked_ns);
+    step_cadence_add(s->b, &s->clock, &w->cadence, c->process, c->start_ns, c->blocked_ns);
 }
 
-void gs_syncs_call(struct gs_syncs *s, const struct gs_copy *copy, const struct gs_sync *sync)
+void question_syncs_add(struct question_syncs *s, const struct run_copy *copy, const struct run_sync *sync)
 {
-    gs_waits_call(s->calls, copy, sync);
+    question_waits_add(s->calls, copy, sync);
 }
 
-struct gs_syncs *gs_syncs_start(struct gs_builder *b)
+struct question_syncs *question_syncs_start(struct site_builder *b)
 {
-    struct gs_syncs *s = gs_realloc(NULL, 1, sizeof *s);
-    *s = (struct gs_syncs){.b = b, .signer = gs_signer_new(b->run, b->arena)};
-    s->calls = gs_waits_new(s->signer, on_wait, s);
+    struct question_syncs *s = arena_realloc(NULL, 1, sizeof *s);
+    *s = (struct question_syncs){.b = b, .signer = question_signer_new(b->run, b->arena)};
+    s->calls = question_waits_new(s->signer, syncs_on_wait, s);
     return s;
 }
 
 /* What matters first: of all others, how long they took says little. */
 static int longer(const void *a, const void *b)
 {
-    const struct gs_sync_site *x = a, *y = b;
+    const struct result_sync_site *x = a, *y = b;
     if (x->matters != y->matters) {
         return x->matters ? -1 : 1;
     }
@@ -98,49 +98,51 @@ static int longer(const void *a, const void *b)
 /* Where no steps are known. PyTorch sets up and loads with waits of its own, so that there one that
  * came by a few times, or only at the beginning, says nothing; on a simulated GPU time says
  * nothing. */
-static bool long_enough(const struct gs_builder *b, const struct wait *w, double share)
+static bool long_enough(const struct site_builder *b, const struct wait *w, double share)
 {
-    double blocked = (double)w->blocked_ns / 1e9, run = (double)gs_run_duration(b->run);
+    double blocked = (double)w->blocked_ns / 1e9, run = (double)run_duration(b->run);
     bool loop = w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
-    return share >= matters_share && blocked >= matters_s && (!gs_has_tensors(b) || (loop && !b->report->simulated));
+    return share >= matters_share && blocked >= matters_s && (!step_has_tensors(b) || (loop && !b->report->simulated));
 }
 
 /* The same thing to do for each call may be one thing to do for all of a step. */
-static const char *advise(const struct wait *w, const struct gs_pace *pace, struct gs_signature signature)
+static const char *advise(const struct wait *w, const struct result_pace *pace, struct question_signature signature)
 {
     bool many = pace->calls_per_step >= MANY && pace->bunched;
     bool mass = many || pace->calls_per_step >= MASS;
-    bool up = signature.up && w->bytes <= (int64_t)w->count * GS_WAIT_STAGED_BYTES;
-    return many && signature.advice == gs_advice_one_item() ? gs_advice_many_items()
-           : mass && up                                     ? gs_advice_small_copies()
-                                                            : signature.advice;
+    bool up = signature.up && w->bytes <= (int64_t)w->count * QUESTION_WAIT_STAGED_BYTES;
+    return many && signature.advice == question_advice_one_item() ? question_advice_many_items()
+           : mass && up                                           ? question_advice_small_copies()
+                                                                  : signature.advice;
 }
 
-static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, double wall)
+static struct result_sync_site describe(struct question_syncs *s, const struct wait *w, double wall)
 {
-    const struct gs_builder *b = s->b;
-    struct gs_signature signature = gs_signed(s->signer, w->signature);
-    struct gs_sync_site site = {.kind = w->kind,
-                                .count = w->count,
-                                .blocked_s = (double)w->blocked_ns / 1e9,
-                                .pattern = signature.name,
-                                .api = w->api ? w->api : "",
-                                .site = b->sites[w->site]};
-    site.pace = gs_pace_of(&w->cadence, &site.site);
+    const struct site_builder *b = s->b;
+    struct question_signature signature = question_signature(s->signer, w->signature);
+    struct result_sync_site site = {.kind = w->kind,
+                                    .count = w->count,
+                                    .blocked_s = (double)w->blocked_ns / 1e9,
+                                    .pattern = signature.name,
+                                    .api = w->api ? w->api : "",
+                                    .site = b->sites[w->site]};
+    site.pace = step_pace(&w->cadence, &site.site);
     site.share = site.blocked_s / wall;
-    site.matters = gs_pace_costs(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
+    site.matters =
+        step_pace_matters(&site.pace, b->report->simulated, signature.by_count, long_enough(b, w, site.share));
     if (site.matters && !site.site.exit) { /* of a program that ends nothing is to be mended */
-        site.advice = gs_library_advice(&site.site, advise(w, &site.pace, signature), signature.up);
+        site.advice = question_library_advice(&site.site, advise(w, &site.pace, signature), signature.up);
     }
     return site;
 }
 
 /* A loop that copies to the GPU and reads nothing back, and of which no more is known, loads. */
-static void spare_loading(struct gs_syncs *s, struct gs_sync_site *sites)
+static void spare_loading(struct question_syncs *s, struct result_sync_site *sites)
 {
-    bool reads = !gs_has_tensors(s->b); /* others than PyTorch do load in a loop of the whole run */
+    bool reads = !step_has_tensors(s->b); /* others than PyTorch do load in a loop of the whole run */
     for (size_t i = 0; i < s->waits_n; i++) {
-        reads = reads || (sites[i].pace.phase == GS_PHASE_STEP && !gs_signed(s->signer, s->waits[i].signature).up);
+        reads = reads ||
+                (sites[i].pace.phase == RESULT_PHASE_STEP && !question_signature(s->signer, s->waits[i].signature).up);
     }
     for (size_t i = 0; i < s->waits_n && !reads; i++) {
         if (sites[i].pace.loop) {
@@ -152,54 +154,54 @@ static void spare_loading(struct gs_syncs *s, struct gs_sync_site *sites)
 
 static uint64_t kind_of(const void *row)
 {
-    const struct gs_sync_site *x = row;
+    const struct result_sync_site *x = row;
     return (uintptr_t)(x->pattern ? x->pattern : x->api) ^ x->kind;
 }
 
 static void add_wait(void *into, const void *from)
 {
-    struct gs_sync_site *to = into;
-    const struct gs_sync_site *x = from;
+    struct result_sync_site *to = into;
+    const struct result_sync_site *x = from;
     to->count += x->count;
     to->blocked_s += x->blocked_s;
     to->share += x->share;
     to->matters = to->matters || x->matters;
     to->advice = to->advice ? to->advice : x->advice;
-    gs_pace_add(&to->pace, &x->pace);
+    site_add_pace(&to->pace, &x->pace);
 }
 
-static struct gs_line_path path_of(const void *row)
+static struct result_line_path path_of(const void *row)
 {
-    const struct gs_sync_site *x = row;
-    return (struct gs_line_path){.count = x->count, .blocked_s = x->blocked_s, .site = x->site};
+    const struct result_sync_site *x = row;
+    return (struct result_line_path){.count = x->count, .blocked_s = x->blocked_s, .site = x->site};
 }
 
-static const struct gs_line_form line_form = {.size = sizeof(struct gs_sync_site),
-                                              .site = offsetof(struct gs_sync_site, site),
-                                              .paths = offsetof(struct gs_sync_site, paths),
-                                              .kind = kind_of,
-                                              .add = add_wait,
-                                              .path = path_of,
-                                              .order = longer};
+static const struct site_line_form line_form = {.size = sizeof(struct result_sync_site),
+                                                .site = offsetof(struct result_sync_site, site),
+                                                .paths = offsetof(struct result_sync_site, paths),
+                                                .kind = kind_of,
+                                                .add = add_wait,
+                                                .path = path_of,
+                                                .order = longer};
 
-void gs_syncs_finish(struct gs_syncs *s)
+void question_syncs_finish(struct question_syncs *s)
 {
-    struct gs_report *report = s->b->report;
-    gs_waits_free(s->calls); /* which tells the last ones */
-    struct gs_sync_site *work = gs_realloc(NULL, s->waits_n, sizeof *work);
-    double wall = gs_wall(s->b);
+    struct result_report *report = s->b->report;
+    question_waits_free(s->calls); /* which tells the last ones */
+    struct result_sync_site *work = arena_realloc(NULL, s->waits_n, sizeof *work);
+    double wall = site_wall_seconds(s->b);
     for (size_t i = 0; i < s->waits_n; i++) {
         work[i] = describe(s, &s->waits[i], wall);
         report->sync_blocked_s += work[i].blocked_s;
     }
     report->sync_share = report->sync_blocked_s / wall;
     spare_loading(s, work);
-    report->syncs = gs_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n, &report->syncs_total);
+    report->syncs = site_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n, &report->syncs_total);
     report->sync_lines =
-        gs_lines_of(s->b, work, s->waits_n, &line_form, &report->sync_lines_n, &report->sync_lines_total);
+        site_lines_of(s->b, work, s->waits_n, &line_form, &report->sync_lines_n, &report->sync_lines_total);
     free(work);
     free(s->waits);
-    gs_map_free(&s->index);
-    gs_signer_free(s->signer);
+    map_free(&s->index);
+    question_signer_free(s->signer);
     free(s);
 }

@@ -22,8 +22,8 @@ struct line {
     struct bucket *buckets;
 };
 
-struct gs_timelines {
-    struct gs_builder *b;
+struct question_timelines {
+    struct site_builder *b;
     struct line *lines; /* by series */
     size_t lines_cap;
 };
@@ -54,11 +54,11 @@ static void halve(struct line *line)
     line->shift++;
 }
 
-static inline void at(struct gs_timelines *t, uint32_t series, int64_t live, int64_t ns)
+static inline void at(struct question_timelines *t, uint32_t series, int64_t live, int64_t ns)
 {
-    struct line *line = GS_REACH(t->lines, series, t->lines_cap);
+    struct line *line = SITE_REACH(t->lines, series, t->lines_cap);
     if (!line->buckets) {
-        line->buckets = gs_realloc(NULL, BUCKETS, sizeof *line->buckets);
+        line->buckets = arena_realloc(NULL, BUCKETS, sizeof *line->buckets);
         memset(line->buckets, 0, BUCKETS * sizeof *line->buckets);
         line->shift = 10;
     }
@@ -71,44 +71,44 @@ static inline void at(struct gs_timelines *t, uint32_t series, int64_t live, int
     line->used = index + 1 > line->used ? index + 1 : line->used;
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void timeline_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     at(self, life->series, series->live_bytes, life->alloc_ns);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void timeline_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     at(self, life->series, series->live_bytes, life->free_ns);
 }
 
-struct gs_timelines *gs_timelines_start(struct gs_builder *b, struct gs_observer *observer)
+struct question_timelines *question_timelines_start(struct site_builder *b, struct run_observer *observer)
 {
-    struct gs_timelines *t = gs_realloc(NULL, 1, sizeof *t);
-    *t = (struct gs_timelines){.b = b};
-    *observer = (struct gs_observer){.self = t, .alloc = on_alloc, .free = on_free};
+    struct question_timelines *t = arena_realloc(NULL, 1, sizeof *t);
+    *t = (struct question_timelines){.b = b};
+    *observer = (struct run_observer){.self = t, .alloc = timeline_on_alloc, .free = timeline_on_free};
     return t;
 }
 
-static void draw(struct gs_timelines *t, const struct line *line, struct gs_timeline *out)
+static void draw(struct question_timelines *t, const struct line *line, struct result_timeline *out)
 {
-    out->points = gs_arena_alloc(t->b->arena, 2 * line->used * sizeof *out->points);
+    out->points = arena_alloc(t->b->arena, 2 * line->used * sizeof *out->points);
     for (size_t i = 0; i < line->used; i++) {
         const struct bucket *bucket = &line->buckets[i];
         if (!bucket->used) {
             continue;
         }
         if (bucket->high_ns < bucket->last_ns || bucket->high != bucket->last) {
-            out->points[out->n++] = (struct gs_point){gs_seconds(bucket->high_ns), bucket->high};
+            out->points[out->n++] = (struct result_point){site_seconds(bucket->high_ns), bucket->high};
         }
-        out->points[out->n++] = (struct gs_point){gs_seconds(bucket->last_ns), bucket->last};
+        out->points[out->n++] = (struct result_point){site_seconds(bucket->last_ns), bucket->last};
     }
 }
 
 /* What the devices held for graphs: no lifetimes, so no series. Returns how many lines were drawn. */
-static size_t draw_graphs(struct gs_timelines *t, struct gs_timeline *out, size_t room)
+static size_t draw_graphs(struct question_timelines *t, struct result_timeline *out, size_t room)
 {
-    size_t n, lines = 0, first = gs_run_serieses(t->b->run);
-    const struct gs_graph_memory *g = gs_run_graph_memory(t->b->run, &n);
+    size_t n, lines = 0, first = run_series_count(t->b->run);
+    const struct run_graph_memory *g = run_graph_memory(t->b->run, &n);
     for (size_t i = 0; i < n; i++) {
         size_t at_line = 0;
         while (at_line < lines && (out[at_line].process != g[i].process || out[at_line].device != g[i].device)) {
@@ -119,7 +119,7 @@ static size_t draw_graphs(struct gs_timelines *t, struct gs_timeline *out, size_
         }
         if (at_line == lines) {
             out[lines++] =
-                (struct gs_timeline){.process = g[i].process, .device = g[i].device, .layer = GS_SERIES_GRAPH};
+                (struct result_timeline){.process = g[i].process, .device = g[i].device, .layer = RUN_SERIES_GRAPH};
         }
         at(t, (uint32_t)(first + at_line), g[i].bytes, g[i].time_ns);
     }
@@ -129,18 +129,18 @@ static size_t draw_graphs(struct gs_timelines *t, struct gs_timeline *out, size_
     return lines;
 }
 
-void gs_timelines_finish(struct gs_timelines *t)
+void question_timelines_finish(struct question_timelines *t)
 {
     enum { GRAPHS = 64 };
-    struct gs_report *report = t->b->report;
-    report->timelines = gs_arena_alloc(t->b->arena, (report->peaks_n + GRAPHS) * sizeof *report->timelines);
+    struct result_report *report = t->b->report;
+    report->timelines = arena_alloc(t->b->arena, (report->peaks_n + GRAPHS) * sizeof *report->timelines);
     report->timelines_n = report->peaks_n + draw_graphs(t, report->timelines + report->peaks_n, GRAPHS);
     for (size_t i = 0; i < report->peaks_n; i++) {
-        const struct gs_peak *peak = &report->peaks[i];
+        const struct result_peak *peak = &report->peaks[i];
         report->timelines[i] =
-            (struct gs_timeline){.process = peak->process, .device = peak->device, .layer = peak->layer};
-        for (size_t s = 0; s < gs_run_serieses(t->b->run); s++) {
-            const struct gs_series *series = gs_run_series(t->b->run, (uint32_t)s);
+            (struct result_timeline){.process = peak->process, .device = peak->device, .layer = peak->layer};
+        for (size_t s = 0; s < run_series_count(t->b->run); s++) {
+            const struct run_series *series = run_series(t->b->run, (uint32_t)s);
             if (series->process == peak->process && series->device == peak->device && series->layer == peak->layer) {
                 draw(t, &t->lines[s], &report->timelines[i]);
             }

@@ -26,48 +26,48 @@ struct flow {
     bool async;
     uint64_t count, tiny;
     int64_t bytes, early_bytes, blocked_ns;
-    struct gs_cadence cadence;
+    struct step_cadence cadence;
 };
 
-struct gs_transfers {
-    struct gs_builder *b;
-    struct gs_clock clock;
+struct question_transfers {
+    struct site_builder *b;
+    struct step_clock clock;
     bool reads; /* a place in the program's steps copies from the GPU */
     struct flow *flows;
     size_t n, cap;
-    struct gs_map index;
+    struct map index;
 };
 
-static struct flow *flow_at(struct gs_transfers *t, const struct gs_copy *c)
+static struct flow *flow_at(struct question_transfers *t, const struct run_copy *c)
 {
-    uint32_t site = gs_site_number(t->b, c->stack);
+    uint32_t site = site_index(t->b, c->stack);
     uint64_t key = (uint64_t)site << 16 | c->direction << 8 | c->host_memory << 1 | c->async;
-    uint32_t *at = gs_map_at(&t->index, key);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&t->index, key);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)t->n;
-        *GS_PUSH(t->flows, t->n, t->cap) =
+        *ARENA_PUSH(t->flows, t->n, t->cap) =
             (struct flow){.site = site, .direction = c->direction, .host_memory = c->host_memory, .async = c->async};
     }
     return &t->flows[*at];
 }
 
-void gs_transfers_call(struct gs_transfers *t, const struct gs_copy *copy)
+void question_transfers_add(struct question_transfers *t, const struct run_copy *copy)
 {
     size_t n;
-    const struct gs_process *p = &gs_run_processes(t->b->run, &n)[copy->process];
+    const struct run_process *p = &run_processes(t->b->run, &n)[copy->process];
     struct flow *f = flow_at(t, copy);
     f->count++;
     f->tiny += copy->bytes < TINY_BYTES;
-    f->bytes = gs_add(f->bytes, copy->bytes);
-    f->early_bytes = gs_add(f->early_bytes, copy->start_ns < p->end_ns / 10 ? copy->bytes : 0);
-    f->blocked_ns = gs_add(f->blocked_ns, copy->blocked_ns);
-    gs_cadence_add(t->b, &t->clock, &f->cadence, copy->process, copy->start_ns, copy->blocked_ns);
+    f->bytes = arena_add_capped(f->bytes, copy->bytes);
+    f->early_bytes = arena_add_capped(f->early_bytes, copy->start_ns < p->end_ns / 10 ? copy->bytes : 0);
+    f->blocked_ns = arena_add_capped(f->blocked_ns, copy->blocked_ns);
+    step_cadence_add(t->b, &t->clock, &f->cadence, copy->process, copy->start_ns, copy->blocked_ns);
 }
 
-struct gs_transfers *gs_transfers_start(struct gs_builder *b)
+struct question_transfers *question_transfers_start(struct site_builder *b)
 {
-    struct gs_transfers *t = gs_realloc(NULL, 1, sizeof *t);
-    *t = (struct gs_transfers){.b = b};
+    struct question_transfers *t = arena_realloc(NULL, 1, sizeof *t);
+    *t = (struct question_transfers){.b = b};
     return t;
 }
 
@@ -79,7 +79,7 @@ static double bandwidth(const struct flow *f)
     return host && held && f->blocked_ns > 0 && f->bytes > 0 ? (double)f->bytes * 1e9 / (double)f->blocked_ns : NAN;
 }
 
-static bool many_tiny(const struct flow *f, const struct gs_pace *pace, bool simulated)
+static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool simulated)
 {
     double span = (double)(f->cadence.last_ns - f->cadence.first_ns) / 1e9;
     bool often = f->count >= TINY_PER_S && (double)f->count >= TINY_PER_S * span;
@@ -89,28 +89,28 @@ static bool many_tiny(const struct flow *f, const struct gs_pace *pace, bool sim
     if (f->tiny * 2 <= f->count) {
         return false;
     }
-    return pace->phase == GS_PHASE_UNKNOWN ? often : in_steps && (often || simulated);
+    return pace->phase == RESULT_PHASE_UNKNOWN ? often : in_steps && (often || simulated);
 }
 
-static const char *advise(const struct gs_transfers *t, const struct flow *f, const struct gs_pace *pace, double speed,
-                          double link)
+static const char *advise(const struct question_transfers *t, const struct flow *f, const struct result_pace *pace,
+                          double speed, double link)
 {
-    const struct gs_builder *b = t->b;
+    const struct site_builder *b = t->b;
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H, known = pace->phase;
     bool simulated = b->report->simulated;
-    if (!host || (known ? pace->phase != GS_PHASE_STEP || pace->calls_per_step < 0.5
+    if (!host || (known ? pace->phase != RESULT_PHASE_STEP || pace->calls_per_step < 0.5
                         : (double)f->early_bytes >= loading_share * (double)f->bytes)) {
         return NULL;
     }
-    if (pace->loop && !t->reads && gs_has_tensors(b)) { /* of a loop that reads nothing back: it loads */
+    if (pace->loop && !t->reads && step_has_tensors(b)) { /* of a loop that reads nothing back: it loads */
         return NULL;
     }
     bool item = f->direction == GS_DIR_D2H && f->bytes <= ITEM_BYTES * (int64_t)f->count;
-    if (item || (simulated && !known && gs_has_tensors(b))) {
+    if (item || (simulated && !known && step_has_tensors(b))) {
         return NULL; /* .item(): advised on as a wait; or times that say nothing */
     }
     if (many_tiny(f, pace, simulated)) {
-        return gs_advice_small_copies();
+        return question_advice_small_copies();
     }
     bool bulk = f->bytes / (int64_t)f->count >= BULK_BYTES && !(simulated && known);
     if (f->host_memory == GS_HOSTMEM_PAGEABLE && bulk && speed < slow_share * link) {
@@ -127,7 +127,7 @@ static const char *advise(const struct gs_transfers *t, const struct flow *f, co
 
 static int more(const void *a, const void *b)
 {
-    const struct gs_transfer *x = a, *y = b;
+    const struct result_transfer *x = a, *y = b;
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
@@ -137,12 +137,12 @@ static int more(const void *a, const void *b)
     return x->site.line - y->site.line;
 }
 
-static struct gs_transfer describe(const struct gs_transfers *t, const struct flow *f, double link)
+static struct result_transfer describe(const struct question_transfers *t, const struct flow *f, double link)
 {
-    const struct gs_builder *b = t->b;
+    const struct site_builder *b = t->b;
     double speed = bandwidth(f);
-    struct gs_pace pace = gs_pace_of(&f->cadence, &b->sites[f->site]);
-    return (struct gs_transfer){
+    struct result_pace pace = step_pace(&f->cadence, &b->sites[f->site]);
+    return (struct result_transfer){
         .direction = f->direction,
         .host_memory = f->host_memory,
         .pinned = f->host_memory == GS_HOSTMEM_PINNED     ? 1
@@ -153,25 +153,26 @@ static struct gs_transfer describe(const struct gs_transfers *t, const struct fl
         .bytes = f->bytes,
         .blocked_s = (double)f->blocked_ns / 1e9,
         .bytes_per_s = speed,
-        .first_s = gs_seconds(f->cadence.first_ns),
-        .last_s = gs_seconds(f->cadence.last_ns),
+        .first_s = site_seconds(f->cadence.first_ns),
+        .last_s = site_seconds(f->cadence.last_ns),
         .pace = pace,
         .site = b->sites[f->site],
-        .advice = gs_library_advice(&b->sites[f->site], advise(t, f, &pace, speed, link), f->direction == GS_DIR_H2D)};
+        .advice =
+            question_library_advice(&b->sites[f->site], advise(t, f, &pace, speed, link), f->direction == GS_DIR_H2D)};
 }
 
 static uint64_t kind_of(const void *row)
 {
-    const struct gs_transfer *x = row;
+    const struct result_transfer *x = row;
     return (uint64_t)x->direction << 8 | x->host_memory;
 }
 
 static void add_copies(void *into, const void *from)
 {
-    struct gs_transfer *to = into;
-    const struct gs_transfer *x = from;
+    struct result_transfer *to = into;
+    const struct result_transfer *x = from;
     const double seconds = (double)to->bytes / to->bytes_per_s + (double)x->bytes / x->bytes_per_s; /* NAN: unknown */
-    to->bytes = gs_add(to->bytes, x->bytes);
+    to->bytes = arena_add_capped(to->bytes, x->bytes);
     to->bytes_per_s = (double)to->bytes / seconds;
     to->count += x->count;
     to->blocked_s += x->blocked_s;
@@ -179,42 +180,42 @@ static void add_copies(void *into, const void *from)
     to->last_s = fmax(to->last_s, x->last_s);
     to->async = to->async && x->async;
     to->advice = to->advice ? to->advice : x->advice;
-    gs_pace_add(&to->pace, &x->pace);
+    site_add_pace(&to->pace, &x->pace);
 }
 
-static struct gs_line_path path_of(const void *row)
+static struct result_line_path path_of(const void *row)
 {
-    const struct gs_transfer *x = row;
-    return (struct gs_line_path){.bytes = x->bytes, .count = x->count, .blocked_s = x->blocked_s, .site = x->site};
+    const struct result_transfer *x = row;
+    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .blocked_s = x->blocked_s, .site = x->site};
 }
 
-static const struct gs_line_form line_form = {.size = sizeof(struct gs_transfer),
-                                              .site = offsetof(struct gs_transfer, site),
-                                              .paths = offsetof(struct gs_transfer, paths),
-                                              .kind = kind_of,
-                                              .add = add_copies,
-                                              .path = path_of,
-                                              .order = more};
+static const struct site_line_form line_form = {.size = sizeof(struct result_transfer),
+                                                .site = offsetof(struct result_transfer, site),
+                                                .paths = offsetof(struct result_transfer, paths),
+                                                .kind = kind_of,
+                                                .add = add_copies,
+                                                .path = path_of,
+                                                .order = more};
 
-void gs_transfers_finish(struct gs_transfers *t)
+void question_transfers_finish(struct question_transfers *t)
 {
-    struct gs_report *report = t->b->report;
+    struct result_report *report = t->b->report;
     double link = modest_link;
     for (size_t i = 0; i < t->n; i++) {
         double speed = t->flows[i].bytes >= BULK_BYTES ? bandwidth(&t->flows[i]) : NAN;
         link = speed > link ? speed : link;
         t->reads = t->reads || (t->flows[i].direction == GS_DIR_D2H &&
-                                gs_pace_of(&t->flows[i].cadence, NULL).phase == GS_PHASE_STEP);
+                                step_pace(&t->flows[i].cadence, NULL).phase == RESULT_PHASE_STEP);
     }
-    struct gs_transfer *work = gs_realloc(NULL, t->n, sizeof *work);
+    struct result_transfer *work = arena_realloc(NULL, t->n, sizeof *work);
     for (size_t i = 0; i < t->n; i++) {
         work[i] = describe(t, &t->flows[i], link);
     }
-    report->transfers = gs_list(t->b, work, t->n, sizeof *work, more, &report->transfers_n, &report->transfers_total);
+    report->transfers = site_list(t->b, work, t->n, sizeof *work, more, &report->transfers_n, &report->transfers_total);
     report->transfer_lines =
-        gs_lines_of(t->b, work, t->n, &line_form, &report->transfer_lines_n, &report->transfer_lines_total);
+        site_lines_of(t->b, work, t->n, &line_form, &report->transfer_lines_n, &report->transfer_lines_total);
     free(work);
     free(t->flows);
-    gs_map_free(&t->index);
+    map_free(&t->index);
     free(t);
 }

@@ -8,23 +8,23 @@
 
 #include "analyzer/question/signature.h"
 
-enum { GS_WAIT_STAGED_BYTES = 64 << 10 }; /* the driver takes a copy of so much and returns */
+enum { QUESTION_WAIT_STAGED_BYTES = 64 << 10 }; /* the driver takes a copy of so much and returns */
 
-struct gs_wait {
+struct question_wait {
     uint32_t process, thread, stack, api;
     int device;
     unsigned kind; /* enum gs_sync_kind */
-    enum gs_shape shape;
+    enum question_shape shape;
     int64_t start_ns, blocked_ns, bytes; /* bytes: of the copy, 0 none */
 };
 
-typedef void (*gs_wait_fn)(void *self, const struct gs_wait *wait);
-struct gs_waits;
+typedef void (*question_wait_fn)(void *self, const struct question_wait *wait);
+struct question_waits;
 /* The signer outlives it. */
-struct gs_waits *gs_waits_new(struct gs_signer *signer, gs_wait_fn each, void *self);
-/* To be called as a gs_call_fn is, in order of time. A wait is told once it is known to be whole. */
-void gs_waits_call(struct gs_waits *w, const struct gs_copy *copy, const struct gs_sync *sync);
+struct question_waits *question_waits_new(struct question_signer *signer, question_wait_fn each, void *self);
+/* To be called as a run_call_fn is, in order of time. A wait is told once it is known to be whole. */
+void question_waits_add(struct question_waits *w, const struct run_copy *copy, const struct run_sync *sync);
 /* Tells what is left. */
-void gs_waits_free(struct gs_waits *w);
+void question_waits_free(struct question_waits *w);
 
 #endif

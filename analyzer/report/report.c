@@ -18,74 +18,74 @@
 enum { TOP = 50 };
 
 struct owner { /* the report comes first, so that a pointer to it is one to this */
-    struct gs_report report;
-    struct gs_arena arena;
+    struct result_report report;
+    struct arena arena;
 };
 
 /* --- the rows of questions.def, for one caller -------------------------------------------------------- */
 
 struct asked { /* what is asked of one run */
-    struct gs_builder *b;
-    unsigned order[GS_QUESTIONS_N], n;
-    void *state[GS_QUESTIONS_N];
+    struct site_builder *b;
+    unsigned order[REPORT_QUESTIONS_N], n;
+    void *state[REPORT_QUESTIONS_N];
     uint64_t calls; /* copies and waits read */
 };
 
-#define STARTS(name)                                                       \
-    static void *name##_start(struct gs_builder *b, struct gs_observer *o) \
-    {                                                                      \
-        return gs_##name##_start(b, o);                                    \
+#define STARTS(name, function)                                                \
+    static void *name##_start(struct site_builder *b, struct run_observer *o) \
+    {                                                                         \
+        return function(b, o);                                                \
     }
-#define FINISHES(name)                     \
+#define FINISHES(name, function)           \
     static void name##_finish(void *state) \
     {                                      \
-        gs_##name##_finish(state);         \
+        function(state);                   \
     }
-#define BUILDS(name, function)                                                     \
-    static bool name##_build(struct gs_builder *b, char *error, size_t error_size) \
-    {                                                                              \
-        (void)error;                                                               \
-        (void)error_size;                                                          \
-        function(b);                                                               \
-        return true;                                                               \
+#define BUILDS(name, function)                                                       \
+    static bool name##_build(struct site_builder *b, char *error, size_t error_size) \
+    {                                                                                \
+        (void)error;                                                                 \
+        (void)error_size;                                                            \
+        function(b);                                                                 \
+        return true;                                                                 \
     }
 
 /* clang-format off */
-STARTS(steps)
-STARTS(uses)
-STARTS(peaks) FINISHES(peaks)
-STARTS(timelines) FINISHES(timelines)
-STARTS(memory) FINISHES(memory)
-STARTS(growths) FINISHES(growths)
-STARTS(churns) FINISHES(churns)
-STARTS(preallocations) FINISHES(preallocations)
-STARTS(ooms) FINISHES(ooms)
-STARTS(ranks) FINISHES(ranks)
-FINISHES(syncs)
-FINISHES(transfers)
-BUILDS(steps, gs_steps_build)
-BUILDS(allocators, gs_allocators_build)
-BUILDS(leaks, gs_leaks_build)
-BUILDS(verdicts, gs_ooms_explain)
-BUILDS(loop, gs_loop_build)
-BUILDS(budgets, gs_budgets_build)
-BUILDS(marks, gs_marks_build)
-BUILDS(samples, gs_samples_build)
+STARTS(steps, step_finder_start)
+STARTS(uses, category_uses_start)
+STARTS(peaks, question_peaks_start) FINISHES(peaks, question_peaks_finish)
+STARTS(timelines, question_timelines_start) FINISHES(timelines, question_timelines_finish)
+STARTS(memory, question_memory_start) FINISHES(memory, question_memory_finish)
+STARTS(growths, question_growths_start) FINISHES(growths, question_growths_finish)
+STARTS(churns, question_churns_start) FINISHES(churns, question_churns_finish)
+STARTS(preallocations, question_preallocations_start) FINISHES(preallocations, question_preallocations_finish)
+STARTS(ooms, oom_start) FINISHES(ooms, oom_finish)
+STARTS(ranks, question_ranks_start) FINISHES(ranks, question_ranks_finish)
+FINISHES(syncs, question_syncs_finish)
+FINISHES(transfers, question_transfers_finish)
+BUILDS(steps, step_finder_build)
+BUILDS(allocators, allocator_build)
+BUILDS(leaks, question_leaks_build)
+BUILDS(verdicts, oom_explain_all)
+BUILDS(loop, question_loop_build)
+BUILDS(budgets, question_budgets_build)
+BUILDS(marks, question_marks_build)
+BUILDS(samples, question_samples_build)
     /* clang-format on */
 
-    static void *owners_start(struct gs_builder *b, struct gs_observer *o)
+    static void *owners_start(struct site_builder *b, struct run_observer *o)
 {
-    gs_owners_start(b, o);
+    site_owners_start(b, o);
     return NULL;
 }
 
-static void *allocators_start(struct gs_builder *b, struct gs_observer *o)
+static void *allocators_start(struct site_builder *b, struct run_observer *o)
 {
-    gs_allocators_start(b, o);
+    allocator_start(b, o);
     return NULL;
 }
 
-static void *watch_start(struct gs_builder *b, struct gs_observer *o)
+static void *watch_start(struct site_builder *b, struct run_observer *o)
 {
     if (b->options->watch) {
         *o = b->options->watch->observer;
@@ -93,33 +93,34 @@ static void *watch_start(struct gs_builder *b, struct gs_observer *o)
     return NULL;
 }
 
-static void *syncs_start(struct gs_builder *b, struct gs_observer *o)
+static void *syncs_start(struct site_builder *b, struct run_observer *o)
 {
     (void)o;
-    return gs_syncs_start(b);
+    return question_syncs_start(b);
 }
 
-static void *transfers_start(struct gs_builder *b, struct gs_observer *o)
+static void *transfers_start(struct site_builder *b, struct run_observer *o)
 {
     (void)o;
-    return gs_transfers_start(b);
+    return question_transfers_start(b);
 }
 
-static void allocators_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+static void allocators_call(struct site_builder *b, void *state, const struct run_copy *copy,
+                            const struct run_sync *sync)
 {
     (void)state, (void)copy;
     if (sync) {
-        gs_allocators_call(b, sync);
+        allocator_add_sync(b, sync);
     }
 }
 
-static void ranks_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+static void ranks_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
 {
     (void)b;
-    gs_ranks_call(state, copy, sync);
+    question_ranks_add(state, copy, sync);
 }
 
-static void watch_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+static void watch_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
 {
     (void)state;
     if (b->options->watch && b->options->watch->call) {
@@ -127,51 +128,52 @@ static void watch_call(struct gs_builder *b, void *state, const struct gs_copy *
     }
 }
 
-static void syncs_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+static void syncs_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
 {
     (void)b;
-    gs_syncs_call(state, copy, sync);
+    question_syncs_add(state, copy, sync);
 }
 
-static void transfers_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+static void transfers_call(struct site_builder *b, void *state, const struct run_copy *copy,
+                           const struct run_sync *sync)
 {
     (void)b, (void)sync;
     if (copy) {
-        gs_transfers_call(state, copy);
+        question_transfers_add(state, copy);
     }
 }
 
-static bool categories_build(struct gs_builder *b, char *error, size_t error_size)
+static bool categories_build(struct site_builder *b, char *error, size_t error_size)
 {
-    return gs_categories_build(b, error, error_size);
+    return category_build(b, error, error_size);
 }
 
-static bool estimate_build(struct gs_builder *b, char *error, size_t error_size)
+static bool estimate_build(struct site_builder *b, char *error, size_t error_size)
 {
-    return gs_budgets_read(b, error, error_size);
+    return question_budgets_replay(b, error, error_size);
 }
 
-static bool advice_build(struct gs_builder *b, char *error, size_t error_size)
+static bool advice_build(struct site_builder *b, char *error, size_t error_size)
 {
     (void)error, (void)error_size;
-    gs_advice_build(b);
-    gs_loop_advice(b);
+    question_advice_build(b);
+    question_loop_advice(b);
     return true;
 }
 
 static const struct question {
-    void *(*start)(struct gs_builder *, struct gs_observer *);
+    void *(*start)(struct site_builder *, struct run_observer *);
     void (*finish)(void *state);
-    void (*call)(struct gs_builder *, void *state, const struct gs_copy *, const struct gs_sync *);
+    void (*call)(struct site_builder *, void *state, const struct run_copy *, const struct run_sync *);
     void (*called)(void *state);
-    bool (*build)(struct gs_builder *, char *error, size_t error_size);
+    bool (*build)(struct site_builder *, char *error, size_t error_size);
     uint64_t needs;
 } questions[] = {
 #define none NULL
 #define NOTHING 0
-#define NEEDS(name) GS_ASK(name)
+#define NEEDS(name) REPORT_ASK(name)
 #define QUESTION(name, start, finish, call, called, build, needs) \
-    [GS_QUESTION_##name] = {start, finish, call, called, build, needs},
+    [REPORT_QUESTION_##name] = {start, finish, call, called, build, needs},
 #include "analyzer/report/questions.def"
 #undef QUESTION
 #undef NEEDS
@@ -188,7 +190,7 @@ static void order_question(struct asked *a, unsigned question, uint64_t *seen)
         return;
     }
     *seen |= (uint64_t)1 << question;
-    for (unsigned i = 0; i < GS_QUESTIONS_N; i++) {
+    for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++) {
         if (questions[question].needs & (uint64_t)1 << i) {
             order_question(a, i, seen);
         }
@@ -198,14 +200,14 @@ static void order_question(struct asked *a, unsigned question, uint64_t *seen)
 
 /* All, where a loop on a simulated GPU ended the run: that changes the other answers. Peaks and steps always: the
  * number of events may rest on the first, and every view names the second. */
-static struct asked ask(struct gs_builder *b)
+static struct asked ask(struct site_builder *b)
 {
     struct asked a = {.b = b};
     uint64_t seen = 0;
-    uint64_t wanted = b->options->questions && !gs_run_loop(b->run)
-                          ? b->options->questions | GS_ASK(WATCH) | GS_ASK(PEAKS) | GS_ASK(STEPS)
+    uint64_t wanted = b->options->questions && !run_endless_loop(b->run)
+                          ? b->options->questions | REPORT_ASK(WATCH) | REPORT_ASK(PEAKS) | REPORT_ASK(STEPS)
                           : ~(uint64_t)0;
-    for (unsigned i = 0; i < GS_QUESTIONS_N; i++) {
+    for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++) {
         if (wanted & (uint64_t)1 << i) {
             order_question(&a, i, &seen);
         }
@@ -215,12 +217,12 @@ static struct asked ask(struct gs_builder *b)
 
 static bool watch_memory(struct asked *a, char *error, size_t error_size)
 {
-    struct gs_observer observers[GS_QUESTIONS_N] = {0};
+    struct run_observer observers[REPORT_QUESTIONS_N] = {0};
     for (unsigned i = 0; i < a->n; i++) {
         const struct question *q = &questions[a->order[i]];
         a->state[a->order[i]] = q->start ? q->start(a->b, &observers[i]) : NULL;
     }
-    bool ok = gs_run_replay(a->b->run, observers, a->n, error, error_size);
+    bool ok = run_replay(a->b->run, observers, a->n, error, error_size);
     for (unsigned i = 0; i < a->n; i++) {
         const struct question *q = &questions[a->order[i]];
         if (q->finish) {
@@ -230,7 +232,7 @@ static bool watch_memory(struct asked *a, char *error, size_t error_size)
     return ok;
 }
 
-static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
+static void questions_on_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct asked *a = self;
     a->calls++;
@@ -244,7 +246,7 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
 
 static bool watch_calls(struct asked *a, bool ok, char *error, size_t error_size)
 {
-    ok = ok && gs_run_calls(a->b->run, on_call, a, error, error_size);
+    ok = ok && run_each_call(a->b->run, questions_on_call, a, error, error_size);
     for (unsigned i = 0; i < a->n; i++) {
         const struct question *q = &questions[a->order[i]];
         if (q->called) {
@@ -269,31 +271,31 @@ static bool conclude(struct asked *a, char *error, size_t error_size)
 
 static int by_index(const void *a, const void *b)
 {
-    const struct gs_device *x = a, *y = b;
+    const struct run_device *x = a, *y = b;
     return (x->device > y->device) - (x->device < y->device);
 }
 
 /* What the devices held for graphs at most: the processes of a run share them, but each was told of its
  * own graphs alone. */
-static void most_for_graphs(struct gs_builder *b, struct gs_device *devices, size_t n)
+static void most_for_graphs(struct site_builder *b, struct run_device *devices, size_t n)
 {
     size_t graphs_n;
-    const struct gs_graph_memory *g = gs_run_graph_memory(b->run, &graphs_n);
+    const struct run_graph_memory *g = run_graph_memory(b->run, &graphs_n);
     for (size_t i = 0; i < graphs_n; i++) {
         for (size_t d = 0; d < n; d++) {
             if (devices[d].device == g[i].device && g[i].bytes > devices[d].graph_bytes) {
-                devices[d].graph_bytes = g[i].bytes; /* GS_UNKNOWN is below all */
+                devices[d].graph_bytes = g[i].bytes; /* RUN_UNKNOWN is below all */
             }
         }
     }
 }
 
 /* Processes of one host see the same devices: each is listed once. */
-static void list_devices(struct gs_builder *b)
+static void list_devices(struct site_builder *b)
 {
     size_t n;
-    const struct gs_device *all = gs_run_devices(b->run, &n);
-    struct gs_device *list = gs_arena_alloc(b->arena, n * sizeof *list);
+    const struct run_device *all = run_devices(b->run, &n);
+    struct run_device *list = arena_alloc(b->arena, n * sizeof *list);
     size_t kept = 0;
     for (size_t i = 0; i < n && kept < 4096; i++) {
         bool seen = b->options->by_device && all[i].device != b->options->device;
@@ -313,78 +315,80 @@ static void list_devices(struct gs_builder *b)
     b->report->devices_n = kept;
 }
 
-static void describe_run(struct gs_builder *b)
+static void describe_run(struct site_builder *b)
 {
-    struct gs_report *r = b->report;
-    r->processes = gs_run_processes(b->run, &r->processes_n);
+    struct result_report *r = b->report;
+    r->processes = run_processes(b->run, &r->processes_n);
     r->command = r->processes[0].command;
-    r->duration_s = (double)gs_run_duration(b->run) / 1e9;
+    r->duration_s = (double)run_duration(b->run) / 1e9;
     r->lost_first_s = NAN;
     r->complete = true;
     uint64_t damaged = 0;
     char count[UNITS_TEXT];
     for (size_t i = 0; i < r->processes_n; i++) {
-        const struct gs_process *p = &r->processes[i];
+        const struct run_process *p = &r->processes[i];
         r->lost_events += p->lost_events;
         r->complete = r->complete && p->complete && !p->recording;
         damaged += p->damaged;
-        if (p->lost_events && p->lost_first_ns != GS_UNKNOWN) {
-            r->lost_first_s = fmin(r->lost_first_s, gs_seconds(p->lost_first_ns)); /* NAN gives way */
+        if (p->lost_events && p->lost_first_ns != RUN_UNKNOWN) {
+            r->lost_first_s = fmin(r->lost_first_s, site_seconds(p->lost_first_ns)); /* NAN gives way */
         }
     }
     r->complete = r->complete && r->lost_events == 0;
     if (damaged) {
-        gs_run_note(b->run, "%s made no sense and %s left out", format_plural(count, damaged, "record", NULL),
-                    damaged == 1 ? "was" : "were");
+        run_add_note(b->run, "%s made no sense and %s left out", units_format_plural(count, damaged, "record", NULL),
+                     damaged == 1 ? "was" : "were");
     }
-    r->checks = gs_run_tensor_checks(b->run, &r->checks_n);
+    r->checks = run_tensor_checks(b->run, &r->checks_n);
     for (size_t i = 0; i < r->checks_n; i++) {
         char first[UNITS_TEXT];
         if (r->checks[i].mismatches) {
-            gs_run_note(b->run,
-                        "the running total of tensors differs from PyTorch's own in %llu of %llu events "
-                        "(device %d, first at %s)",
-                        (unsigned long long)r->checks[i].mismatches, (unsigned long long)r->checks[i].events,
-                        r->checks[i].device, format_seconds(first, gs_seconds(r->checks[i].first_mismatch_ns)));
+            run_add_note(b->run,
+                         "the running total of tensors differs from PyTorch's own in %llu of %llu events "
+                         "(device %d, first at %s)",
+                         (unsigned long long)r->checks[i].mismatches, (unsigned long long)r->checks[i].events,
+                         r->checks[i].device,
+                         units_format_seconds(first, site_seconds(r->checks[i].first_mismatch_ns)));
         }
     }
 }
 
 static int more_often(const void *x, const void *y)
 {
-    const struct gs_call *a = x, *b = y;
+    const struct result_call *a = x, *b = y;
     return a->count != b->count ? (a->count > b->count ? -1 : 1) : strcmp(a->api, b->api);
 }
 
-static void list_calls(struct gs_builder *b)
+static void list_calls(struct site_builder *b)
 {
     enum { MOST = 20 };
     size_t n, work_n = 0, top = b->top;
-    const struct gs_counted *counted = gs_run_counted(b->run, &n);
-    struct gs_call *work = gs_realloc(NULL, n, sizeof *work);
-    double wall = (double)gs_run_duration(b->run) / 1e9;
+    const struct run_counted *counted = run_counted(b->run, &n);
+    struct result_call *work = arena_realloc(NULL, n, sizeof *work);
+    double wall = (double)run_duration(b->run) / 1e9;
     for (size_t i = 0; i < n; i++) {
-        const char *api = gs_run_api(b->run, counted[i].process, counted[i].api);
+        const char *api = run_api_name(b->run, counted[i].process, counted[i].api);
         size_t at = 0;
         while (at < work_n && strcmp(work[at].api, api) != 0) {
             at++;
         }
         if (at == work_n) {
-            work[work_n++] = (struct gs_call){.api = api};
+            work[work_n++] = (struct result_call){.api = api};
         }
         work[at].count += counted[i].count;
         work[at].not_ready += counted[i].not_ready;
         work[at].per_s = wall > 0 ? (double)work[at].count / wall : NAN;
     }
     b->top = MOST;
-    b->report->calls = gs_list(b, work, work_n, sizeof *work, more_often, &b->report->calls_n, &b->report->calls_total);
+    b->report->calls =
+        site_list(b, work, work_n, sizeof *work, more_often, &b->report->calls_n, &b->report->calls_total);
     b->top = top;
     free(work);
 }
 
 /* The recorder's own count, so that the line at its exit and the report name one figure, whatever
  * of the run is looked at; it is missing where the recorder never got to write it. */
-static void count_events(struct gs_builder *b)
+static void count_events(struct site_builder *b)
 {
     size_t ooms;
     uint64_t recorded = 0;
@@ -397,23 +401,23 @@ static void count_events(struct gs_builder *b)
         b->report->events = recorded;
         return;
     }
-    gs_run_ooms(b->run, &ooms);
+    run_ooms(b->run, &ooms);
     b->report->events += ooms;
     for (size_t i = 0; i < b->report->peaks_n; i++) {
         b->report->events += b->report->peaks[i].allocations + b->report->peaks[i].frees;
     }
 }
 
-struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *options, char *error, size_t error_size)
+struct result_report *report_build(struct run *run, const struct run_options *options, char *error, size_t error_size)
 {
-    static const struct gs_options defaults;
-    struct owner *o = gs_realloc(NULL, 1, sizeof *o);
+    static const struct run_options defaults;
+    struct owner *o = arena_realloc(NULL, 1, sizeof *o);
     *o = (struct owner){.report.run = run};
-    struct gs_builder b = {.run = run, .report = &o->report, .arena = &o->arena};
+    struct site_builder b = {.run = run, .report = &o->report, .arena = &o->arena};
     b.options = options ? options : &defaults;
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;
-    gs_site_helpers(run, &b.helpers);
-    o->report.simulated = gs_simulated(&b);
+    site_helpers(run, &b.helpers);
+    o->report.simulated = step_is_simulated(&b);
     struct asked asked = ask(&b);
     bool ok = watch_memory(&asked, error, error_size);
     ok = watch_calls(&asked, ok, error, error_size);
@@ -423,30 +427,30 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         count_events(&b);
         list_calls(&b);
         ok = conclude(&asked, error, error_size);
-        o->report.notes = gs_run_notes(run, &o->report.notes_n);
+        o->report.notes = run_notes(run, &o->report.notes_n);
     }
-    gs_steps_free(b.steps);
-    gs_budgets_free(b.budgets);
+    step_finder_free(b.steps);
+    question_budgets_free(b.budgets);
     free(b.sites);
-    gs_allocators_free(&b);
-    gs_owners_free(&b);
-    gs_map_free(&b.helpers);
-    gs_map_free(&b.site_of_key);
+    allocator_free(&b);
+    site_owners_free(&b);
+    map_free(&b.helpers);
+    map_free(&b.site_of_key);
     free(b.site_of_stack);
     free(b.growing);
     if (!ok) {
-        gs_report_free(&o->report);
+        report_free(&o->report);
         return NULL;
     }
     return &o->report;
 }
 
-void gs_report_free(struct gs_report *report)
+void report_free(struct result_report *report)
 {
     if (report) {
         struct owner *o = (struct owner *)report;
-        gs_uses_free(o->report.uses);
-        gs_arena_free(&o->arena);
+        category_uses_free(o->report.uses);
+        arena_free(&o->arena);
         free(o);
     }
 }

@@ -1,102 +1,102 @@
 /* The result's small numbers in the words of JSON and of people. */
 #include "analyzer/result/result.h"
 
-static const char *const series_words[GS_SERIES_LAYERS] = {
-    [GS_SERIES_DEVICE] = "device", [GS_SERIES_TENSOR] = "tensor", [GS_SERIES_PINNED] = "pinned",
-    [GS_SERIES_HOST] = "host",     [GS_SERIES_SHARED] = "shared", [GS_SERIES_GRAPH] = "graph",
+static const char *const series_words[RUN_SERIES_LAYERS] = {
+    [RUN_SERIES_DEVICE] = "device", [RUN_SERIES_TENSOR] = "tensor", [RUN_SERIES_PINNED] = "pinned",
+    [RUN_SERIES_HOST] = "host",     [RUN_SERIES_SHARED] = "shared", [RUN_SERIES_GRAPH] = "graph",
 };
 
-const char *gs_series_word(enum gs_series_layer layer)
+const char *result_series_word(enum run_series_layer layer)
 {
-    return (unsigned)layer < GS_SERIES_LAYERS ? series_words[layer] : "unknown";
+    return (unsigned)layer < RUN_SERIES_LAYERS ? series_words[layer] : "unknown";
 }
 
-static const char *const held_words[GS_HELD_N] = {
-#define WORD(s, w, t) [GS_HELD_##s] = w,
-    GS_HELDS(WORD)
+static const char *const held_words[RESULT_HELD_N] = {
+#define WORD(s, w, t) [RESULT_HELD_##s] = w,
+    RESULT_HELDS(WORD)
 #undef WORD
 };
 
-const char *gs_held_word(enum gs_held what)
+const char *result_held_word(enum result_held what)
 {
-    return (unsigned)what < GS_HELD_N ? held_words[what] : "unaccounted";
+    return (unsigned)what < RESULT_HELD_N ? held_words[what] : "unaccounted";
 }
 
-const char *gs_cause_word(enum gs_cause cause)
+const char *result_cause_word(enum result_cause cause)
 {
 #define WORD(s, w, t) w,
-    static const char *const words[] = {GS_OOM_CAUSES(WORD)};
+    static const char *const words[] = {RESULT_OOM_CAUSES(WORD)};
 #undef WORD
-    return (unsigned)cause < GS_CAUSES_N ? words[cause] : words[GS_CAUSE_CAPACITY];
+    return (unsigned)cause < RESULT_CAUSES_N ? words[cause] : words[RESULT_CAUSE_CAPACITY];
 }
 
-const char *gs_cause_title(enum gs_cause cause)
+const char *result_cause_title(enum result_cause cause)
 {
 #define TITLE(s, w, t) t,
-    static const char *const titles[] = {GS_OOM_CAUSES(TITLE)};
+    static const char *const titles[] = {RESULT_OOM_CAUSES(TITLE)};
 #undef TITLE
-    return (unsigned)cause < GS_CAUSES_N ? titles[cause] : titles[GS_CAUSE_CAPACITY];
+    return (unsigned)cause < RESULT_CAUSES_N ? titles[cause] : titles[RESULT_CAUSE_CAPACITY];
 }
 
-const char *gs_certainty_word(enum gs_certainty certainty)
+const char *result_certainty_word(enum result_certainty certainty)
 {
-    return certainty == GS_CERTAINTY_RECORDED   ? "recorded"
-           : certainty == GS_CERTAINTY_INFERRED ? "inferred"
-                                                : "guessed";
+    return certainty == RESULT_CERTAINTY_RECORDED   ? "recorded"
+           : certainty == RESULT_CERTAINTY_INFERRED ? "inferred"
+                                                    : "guessed";
 }
 
-const char *gs_outcome_word(enum gs_oom_outcome outcome)
+const char *result_outcome_word(enum result_oom_outcome outcome)
 {
     static const char *const words[] = {"retried", "handled", "ended_run", "unknown"};
     return words[outcome];
 }
 
-const char *gs_phase_word(enum gs_phase phase)
+const char *result_phase_word(enum result_phase phase)
 {
 #define WORD(s, w) w,
-    static const char *const words[] = {GS_PHASES(WORD)};
+    static const char *const words[] = {RESULT_PHASES(WORD)};
 #undef WORD
-    return (unsigned)phase < GS_PHASES_N ? words[phase] : NULL;
+    return (unsigned)phase < RESULT_PHASES_N ? words[phase] : NULL;
 }
 
-const char *gs_category_word(enum gs_category category)
+const char *result_category_word(enum result_category category)
 {
-#define WORD(s, w) [GS_CATEGORY_##s] = w,
-    static const char *const words[] = {GS_CATEGORIES(WORD)};
+#define WORD(s, w) [RESULT_CATEGORY_##s] = w,
+    static const char *const words[] = {RESULT_CATEGORIES(WORD)};
 #undef WORD
-    return (unsigned)category < GS_CATEGORIES_N ? words[category] : "unknown";
+    return (unsigned)category < RESULT_CATEGORIES_N ? words[category] : "unknown";
 }
 
-const char *gs_category_text(enum gs_category category)
+const char *result_category_text(enum result_category category)
 {
-    return category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(category);
+    return category == RESULT_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : result_category_word(category);
 }
 
-const char *gs_owner_kind_word(enum gs_owner_kind kind)
+const char *result_owner_kind_word(enum result_owner_kind kind)
 {
-#define WORD(s, w) [GS_OWNER_##s] = w,
-    static const char *const words[] = {GS_OWNER_KINDS(WORD)};
+#define WORD(s, w) [RESULT_OWNER_##s] = w,
+    static const char *const words[] = {RESULT_OWNER_KINDS(WORD)};
 #undef WORD
-    return (unsigned)kind < GS_OWNER_KINDS_N ? words[kind] : words[0];
+    return (unsigned)kind < RESULT_OWNER_KINDS_N ? words[kind] : words[0];
 }
 
 static const char *const level_keys[] = {
 #define LEVEL(id, key, text) key,
-    GS_LEVELS(LEVEL)
+    RESULT_LEVELS(LEVEL)
 #undef LEVEL
 };
 static const char *const level_texts[] = {
 #define LEVEL(id, key, text) text,
-    GS_LEVELS(LEVEL)
+    RESULT_LEVELS(LEVEL)
 #undef LEVEL
 };
 
-const char *gs_level_key(enum gs_level level)
+const char *result_level_key(enum result_level level)
 {
     return level_keys[level];
 }
 
-const char *gs_level_text(enum gs_level level)
+const char *result_level_text(enum result_level level)
 {
     return level_texts[level];
 }
@@ -112,12 +112,12 @@ static const char *const phase_titles[] = {
 #undef PHASE
 };
 
-const char *gs_moment_key(int phase)
+const char *result_moment_key(int phase)
 {
     return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_keys[phase] : NULL;
 }
 
-const char *gs_moment_text(int phase)
+const char *result_moment_text(int phase)
 {
     return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_titles[phase] : NULL;
 }

@@ -16,14 +16,14 @@ static bool ends(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
-static bool called(const struct gs_frame *f, const char *name)
+static bool called(const struct run_frame *f, const char *name)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
     const char *last = dot ? dot + 1 : f->function;
     return last && strcmp(last, name) == 0;
 }
 
-static uint8_t mark_of(const struct gs_frame *f)
+static uint8_t mark_of(const struct run_frame *f)
 {
     if (f->kind != GS_FRAME_PYTHON) {
         return 0;
@@ -37,90 +37,90 @@ static uint8_t mark_of(const struct gs_frame *f)
 }
 
 /* A stack's callers stand before it. */
-static void mark_stacks(struct gs_run *run)
+static void mark_stacks(struct run *run)
 {
-    struct gs_backwards *b = &run->backward;
-    uint8_t *of_frame = gs_realloc(NULL, run->frames_n + 1, 1);
+    struct run_backwards *b = &run->backward;
+    uint8_t *of_frame = arena_realloc(NULL, run->frames_n + 1, 1);
     for (size_t i = 0; i < run->frames_n; i++) {
         of_frame[i] = mark_of(&run->frames[i]);
         b->any = b->any || (of_frame[i] & OPENS);
     }
     b->marks_n = run->stacks_n;
-    b->marks = gs_realloc(NULL, run->stacks_n + 1, 1);
+    b->marks = arena_realloc(NULL, run->stacks_n + 1, 1);
     for (size_t i = 0; i < run->stacks_n; i++) {
         uint32_t parent = run->stacks[i].parent;
-        b->marks[i] = of_frame[run->stacks[i].frame] | (parent == GS_NONE ? 0 : b->marks[parent]);
+        b->marks[i] = of_frame[run->stacks[i].frame] | (parent == RUN_NONE ? 0 : b->marks[parent]);
     }
     free(of_frame);
 }
 
-static inline uint8_t mark(const struct gs_backwards *b, uint32_t stack)
+static inline uint8_t mark(const struct run_backwards *b, uint32_t stack)
 {
     return stack < b->marks_n ? b->marks[stack] : 0;
 }
 
-void gs_backward_prepare(struct gs_run *run)
+void run_backward_prepare(struct run *run)
 {
     mark_stacks(run);
 }
 
-static struct gs_backward *process_at(struct gs_run *run, uint32_t process)
+static struct run_backward *process_at(struct run *run, uint32_t process)
 {
-    struct gs_backwards *b = &run->backward;
+    struct run_backwards *b = &run->backward;
     if (process >= b->n) {
-        b->process = gs_realloc(b->process, run->processes_n, sizeof *b->process);
+        b->process = arena_realloc(b->process, run->processes_n, sizeof *b->process);
         memset(b->process + b->n, 0, (run->processes_n - b->n) * sizeof *b->process);
         b->n = run->processes_n;
     }
     return &b->process[process];
 }
 
-void gs_backward_thread(struct gs_run *run, uint32_t process, int64_t thread, const char *name)
+void run_backward_add_thread(struct run *run, uint32_t process, int64_t thread, const char *name)
 {
     if (process >= run->processes_n || thread < 0 || thread >= THREADS_MAX || !name ||
         strncmp(name, thread_prefix, sizeof thread_prefix - 1) != 0) {
         return;
     }
-    struct gs_backward *b = process_at(run, process);
+    struct run_backward *b = process_at(run, process);
     if ((size_t)thread >= b->threads_n) {
-        b->threads = gs_realloc(b->threads, (size_t)thread + 1, 1);
+        b->threads = arena_realloc(b->threads, (size_t)thread + 1, 1);
         memset(b->threads + b->threads_n, 0, (size_t)thread + 1 - b->threads_n);
         b->threads_n = (size_t)thread + 1;
     }
     b->threads[thread] = 1;
 }
 
-void gs_backward_forget(struct gs_run *run, size_t processes)
+void run_backward_forget(struct run *run, size_t processes)
 {
-    struct gs_backwards *b = &run->backward;
+    struct run_backwards *b = &run->backward;
     while (b->n > processes) {
-        struct gs_backward *p = &b->process[--b->n];
+        struct run_backward *p = &b->process[--b->n];
         free(p->threads);
         free(p->list);
         free(p->open);
     }
 }
 
-void gs_backward_free(struct gs_run *run)
+void run_backward_free(struct run *run)
 {
-    struct gs_backwards *b = &run->backward;
-    gs_backward_forget(run, 0);
+    struct run_backwards *b = &run->backward;
+    run_backward_forget(run, 0);
     free(b->process);
     free(b->marks);
-    gs_map_free(&b->grafts);
-    gs_map_free(&b->autograd);
+    map_free(&b->grafts);
+    map_free(&b->autograd);
 }
 
 /* --- windows -----------------------------------------------------------------------------------
  */
 
-static bool autograds_by_name(const struct gs_backward *b, uint32_t thread)
+static bool autograds_by_name(const struct run_backward *b, uint32_t thread)
 {
     return thread < b->threads_n && b->threads[thread];
 }
 
 /* Forgets what has ended by now. */
-static void drop_closed(struct gs_backward *b, int64_t now)
+static void drop_closed(struct run_backward *b, int64_t now)
 {
     size_t kept = 0;
     for (size_t i = 0; i < b->open_n; i++) {
@@ -133,11 +133,11 @@ static void drop_closed(struct gs_backward *b, int64_t now)
 
 /* Of several outputs there are several gradients, and what a mode or a subclass makes on the way:
  * one call of backward() all the same. The window lasts as long as the longest of them. */
-static bool close_others(struct gs_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
+static bool close_others(struct run_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
 {
     bool same = false;
     for (size_t i = 0; i < b->open_n; i++) {
-        struct gs_window *w = &b->list[b->open[i]];
+        struct run_window *w = &b->list[b->open[i]];
         if (w->thread == thread && w->close_ns > now) {
             bool again = w->base == base;
             w->close_ns = !again ? now : w->close_ns > until ? w->close_ns : until;
@@ -148,51 +148,51 @@ static bool close_others(struct gs_backward *b, uint32_t thread, uint32_t base, 
 }
 
 /* Who called _make_grads. */
-static uint32_t base_of(const struct gs_run *run, uint32_t stack)
+static uint32_t base_of(const struct run *run, uint32_t stack)
 {
-    while (stack != GS_NONE && (mark(&run->backward, stack) & OPENS)) {
+    while (stack != RUN_NONE && (mark(&run->backward, stack) & OPENS)) {
         stack = run->stacks[stack].parent;
     }
     return stack;
 }
 
-static void open_window(struct gs_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
+static void open_window(struct run_backward *b, uint32_t thread, uint32_t base, int64_t now, int64_t until)
 {
-    int64_t mixed = b->open_n >= OPEN_MAX ? GS_NEVER : INT64_MIN;
+    int64_t mixed = b->open_n >= OPEN_MAX ? RUN_NEVER : INT64_MIN;
     for (size_t i = 0; i < b->open_n; i++) {
         int64_t other = b->list[b->open[i]].close_ns;
         mixed = other > mixed ? other : mixed;
     }
     if (b->open_n < OPEN_MAX) {
-        *GS_PUSH(b->open, b->open_n, b->open_cap) = (uint32_t)b->n;
+        *ARENA_PUSH(b->open, b->open_n, b->open_cap) = (uint32_t)b->n;
     }
-    *GS_PUSH(b->list, b->n, b->cap) =
-        (struct gs_window){.open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base, .thread = thread};
+    *ARENA_PUSH(b->list, b->n, b->cap) =
+        (struct run_window){.open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base, .thread = thread};
 }
 
-void gs_backward_row(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,
-                     int64_t free_ns)
+void run_backward_add_row(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,
+                          int64_t free_ns)
 {
-    struct gs_backward *b = process_at(run, process);
+    struct run_backward *b = process_at(run, process);
     uint8_t m = mark(&run->backward, stack);
     if (b->complete || (!b->open_n && !(m & OPENS)) || autograds_by_name(b, thread)) {
         return; /* on autograd's thread: backward within backward, whose outer call has the line */
     }
-    uint32_t base = m & OPENS ? base_of(run, stack) : GS_NONE;
+    uint32_t base = m & OPENS ? base_of(run, stack) : RUN_NONE;
     bool same = ((m & OPENS) || !(m & INSIDE)) && close_others(b, thread, base, alloc_ns, free_ns);
     drop_closed(b, alloc_ns);
-    if (base != GS_NONE && !same && b->n < GS_NONE) {
+    if (base != RUN_NONE && !same && b->n < RUN_NONE) {
         open_window(b, thread, base, alloc_ns, free_ns);
     }
 }
 
-void gs_backward_done(struct gs_run *run, uint32_t process)
+void run_backward_finish(struct run *run, uint32_t process)
 {
     process_at(run, process)->complete = true;
 }
 
 /* The last that opened by then, NULL none. */
-static const struct gs_window *last_opened(struct gs_backward *b, int64_t time_ns)
+static const struct run_window *last_opened(struct run_backward *b, int64_t time_ns)
 {
     size_t low = 0, high = b->n;
     if (b->hint < b->n && b->list[b->hint].open_ns <= time_ns) {
@@ -219,19 +219,19 @@ static const struct gs_window *last_opened(struct gs_backward *b, int64_t time_n
  */
 
 /* Without a name that tells: do its native frames? */
-static bool autograds_by_stack(struct gs_run *run, uint32_t stack)
+static bool autograds_by_stack(struct run *run, uint32_t stack)
 {
-    uint32_t *known = gs_map_at(&run->backward.autograd, stack);
-    if (*known != GS_MAP_NEW) {
+    uint32_t *known = map_at(&run->backward.autograd, stack);
+    if (*known != MAP_NEW) {
         return *known != 0;
     }
     bool found = false;
-    for (uint32_t s = stack; s != GS_NONE && !found; s = run->stacks[s].parent) {
-        const struct gs_frame *f = gs_stack_frame(run, s);
+    for (uint32_t s = stack; s != RUN_NONE && !found; s = run->stacks[s].parent) {
+        const struct run_frame *f = run_stack_frame(run, s);
         const char *slash = f->module ? strrchr(f->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
-            f = gs_frame_named(run, s);
-            found = gs_frame_calling(f, engine, "") != NULL;
+            f = run_frame_named(run, s);
+            found = run_frame_calling(f, engine, "") != NULL;
         }
     }
     *known = found;
@@ -239,35 +239,35 @@ static bool autograds_by_stack(struct gs_run *run, uint32_t stack)
 }
 
 /* The frames of `stack` on top of `base`. */
-static uint32_t graft(struct gs_run *run, uint32_t stack, uint32_t base)
+static uint32_t graft(struct run *run, uint32_t stack, uint32_t base)
 {
-    uint32_t *known = gs_map_at(&run->backward.grafts, (uint64_t)stack << 32 | base);
-    if (*known != GS_MAP_NEW) {
+    uint32_t *known = map_at(&run->backward.grafts, (uint64_t)stack << 32 | base);
+    if (*known != MAP_NEW) {
         return *known;
     }
     uint32_t *path = NULL, at = base;
     size_t n = 0, cap = 0;
-    for (uint32_t s = stack; s != GS_NONE; s = run->stacks[s].parent) {
-        *GS_PUSH(path, n, cap) = run->stacks[s].frame;
+    for (uint32_t s = stack; s != RUN_NONE; s = run->stacks[s].parent) {
+        *ARENA_PUSH(path, n, cap) = run->stacks[s].frame;
     }
     while (n--) {
-        at = gs_stack_add(run, at, path[n]);
+        at = run_stack_add(run, at, path[n]);
     }
     free(path);
     return *known = at;
 }
 
-uint32_t gs_backward_stack(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns)
+uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns)
 {
     if (!run->backward.any) {
         return stack;
     }
-    struct gs_backward *b = process_at(run, process);
-    const struct gs_window *w = b->n ? last_opened(b, time_ns) : NULL;
+    struct run_backward *b = process_at(run, process);
+    const struct run_window *w = b->n ? last_opened(b, time_ns) : NULL;
     if (!w || time_ns >= w->close_ns || time_ns < w->mixed_ns || w->thread == thread) {
         return stack;
     }
     bool theirs = autograds_by_name(b, thread) ||
-                  (stack != GS_NONE && !(mark(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
+                  (stack != RUN_NONE && !(mark(&run->backward, stack) & PYTHON) && autograds_by_stack(run, stack));
     return theirs ? graft(run, stack, w->base) : stack;
 }

@@ -22,19 +22,19 @@
 #include <stdint.h>
 #include "analyzer/base/arena.h"
 
-struct gs_run;
+struct run;
 
-struct gs_window {
+struct run_window {
     int64_t open_ns, close_ns;
     int64_t mixed_ns; /* until then a window of another thread is open, too */
     uint32_t base;    /* the stack that called _make_grads */
     uint32_t thread;
 };
 
-struct gs_backward {  /* of a process */
+struct run_backward { /* of a process */
     uint8_t *threads; /* by number: 1 is autograd's */
     size_t threads_n;
-    struct gs_window *list; /* in order of open_ns */
+    struct run_window *list; /* in order of open_ns */
     size_t n, cap;
     uint32_t *open; /* of them, those that may be */
     size_t open_n, open_cap;
@@ -42,29 +42,29 @@ struct gs_backward {  /* of a process */
     bool complete; /* a replay has been through */
 };
 
-struct gs_backwards { /* of a run */
-    struct gs_backward *process;
+struct run_backwards { /* of a run */
+    struct run_backward *process;
     size_t n;
     uint8_t *marks; /* by stack, of those the databases hold */
     size_t marks_n;
-    bool any;               /* some stack is one that opens windows */
-    struct gs_map grafts;   /* stack, base → stack */
-    struct gs_map autograd; /* a stack without Python → 1: autograd's, 0 not */
+    bool any;            /* some stack is one that opens windows */
+    struct map grafts;   /* stack, base → stack */
+    struct map autograd; /* a stack without Python → 1: autograd's, 0 not */
 };
 
 /* Once the databases are loaded. */
-void gs_backward_prepare(struct gs_run *run);
-void gs_backward_forget(struct gs_run *run, size_t processes); /* from that number on */
-void gs_backward_free(struct gs_run *run);
+void run_backward_prepare(struct run *run);
+void run_backward_forget(struct run *run, size_t processes); /* from that number on */
+void run_backward_free(struct run *run);
 /* Thread `thread` of that process has this name. */
-void gs_backward_thread(struct gs_run *run, uint32_t process, int64_t thread, const char *name);
+void run_backward_add_thread(struct run *run, uint32_t process, int64_t thread, const char *name);
 
 /* A row, in order of time; not needed where `any` is false. */
-void gs_backward_row(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,
-                     int64_t free_ns);
-void gs_backward_done(struct gs_run *run, uint32_t process); /* all its rows were there */
+void run_backward_add_row(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,
+                          int64_t free_ns);
+void run_backward_finish(struct run *run, uint32_t process); /* all its rows were there */
 /* The stack of something that happened then: `stack`, or the grafted one. A later call with the same
  * arguments gives the same. */
-uint32_t gs_backward_stack(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns);
+uint32_t run_backward_stack(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t time_ns);
 
 #endif

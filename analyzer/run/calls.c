@@ -9,13 +9,13 @@
 enum { PIECE = 4096 };
 
 union call {
-    struct gs_copy copy;
-    struct gs_sync sync;
+    struct run_copy copy;
+    struct run_sync sync;
 };
 
 struct cursor {
     sqlite3_stmt *rows, *first;
-    const struct gs_database *db;
+    const struct run_database *db;
     uint32_t process;
     union call *calls; /* PIECE of them */
     size_t n, at;
@@ -25,13 +25,13 @@ struct cursor {
 
 static int64_t not_negative(int64_t value)
 {
-    return value < 0 ? 0 : value > GS_BYTES_MAX ? GS_BYTES_MAX : value;
+    return value < 0 ? 0 : value > RUN_BYTES_MAX ? RUN_BYTES_MAX : value;
 }
 
 static uint32_t stack_of(const struct cursor *c, sqlite3_value *v)
 {
     bool null = sqlite3_value_type(v) == SQLITE_NULL;
-    return gs_ids_get(&c->db->stacks, null ? GS_UNKNOWN : sqlite3_value_int64(v));
+    return run_ids_get(&c->db->stacks, null ? RUN_UNKNOWN : sqlite3_value_int64(v));
 }
 
 enum { C_KIND, C_BYTES, C_START, C_BLOCKED, C_STREAM, C_STACK };
@@ -46,7 +46,7 @@ static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
     if (c->n == PIECE) { /* more rows than numbers: no table of a recorder */
         return;
     }
-    c->calls[c->n++].copy = (struct gs_copy){
+    c->calls[c->n++].copy = (struct run_copy){
         .process = c->process,
         .stack = stack_of(c, v[C_STACK]),
         .thread = (uint32_t)((kind >> 24) + 2),
@@ -75,11 +75,11 @@ static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
     if (c->n == PIECE) {
         return;
     }
-    c->calls[c->n++].sync = (struct gs_sync){
+    c->calls[c->n++].sync = (struct run_sync){
         .process = c->process,
         .stack = stack_of(c, v[S_STACK]),
         .thread = (uint32_t)sqlite3_value_int64(v[S_THREAD]),
-        .device = device >= 0 && device < GS_DEVICE_SLOTS ? (int)device : -1,
+        .device = device >= 0 && device < RUN_DEVICE_SLOTS ? (int)device : -1,
         .kind = (uint8_t)sqlite3_value_int64(v[S_KIND]),
         .api = (uint32_t)sqlite3_value_int64(v[S_API]),
         .start_ns = not_negative(sqlite3_value_int64(v[S_START])),
@@ -93,7 +93,7 @@ static void no_result(sqlite3_context *context)
     sqlite3_result_null(context);
 }
 
-static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process, const char *name,
+static void open_cursor(struct cursor *c, struct run_database *db, uint32_t process, const char *name,
                         void (*read)(sqlite3_context *, int, sqlite3_value **), const char *rows, const char *table)
 {
     char sql[256];
@@ -101,12 +101,12 @@ static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t proce
     if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, NULL, read, no_result) ==
         SQLITE_OK) {
         snprintf(sql, sizeof sql, rows, table);
-        c->rows = gs_prepare(db, sql);
+        c->rows = run_database_prepare(db, sql);
         snprintf(sql, sizeof sql, "SELECT min(id) FROM %s WHERE id >= ?1", table);
-        c->first = gs_prepare(db, sql);
+        c->first = run_database_prepare(db, sql);
     }
     c->failed = c->done = !c->rows || !c->first;
-    c->calls = gs_realloc(NULL, PIECE, sizeof *c->calls);
+    c->calls = arena_realloc(NULL, PIECE, sizeof *c->calls);
 }
 
 static void close_cursor(struct cursor *c)
@@ -151,32 +151,32 @@ static inline const union call *now(struct cursor *c)
     return c->at < c->n || fill(c) ? &c->calls[c->at] : NULL;
 }
 
-static bool wanted(const struct gs_run *run, int device)
+static bool is_chosen(const struct run *run, int device)
 {
     return !run->options.by_device || device < 0 || device == run->options.device;
 }
 
-bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error, size_t error_size)
+bool run_each_call_of(struct run *run, uint32_t process, run_call_fn each, void *self, char *error, size_t error_size)
 {
-    struct gs_database *db = &run->databases[run->processes[process].database];
+    struct run_database *db = &run->databases[run->processes[process].database];
     struct cursor c, s;
     uint64_t rows = 0;
     open_cursor(&c, db, process, "gs_copy", read_copy, copies, db->copies);
     open_cursor(&s, db, process, "gs_sync", read_sync, syncs, "sync");
     for (;;) {
         const union call *copy = now(&c), *sync = now(&s);
-        gs_progress(run, "copies and waits", ++rows, 0);
+        run_show_progress(run, "copies and waits", ++rows, 0);
         if (copy && (!sync || copy->copy.start_ns <= sync->sync.start_ns)) {
-            if (wanted(run, copy->copy.device)) {
+            if (is_chosen(run, copy->copy.device)) {
                 c.calls[c.at].copy.stack =
-                    gs_backward_stack(run, process, copy->copy.thread, copy->copy.stack, copy->copy.start_ns);
+                    run_backward_stack(run, process, copy->copy.thread, copy->copy.stack, copy->copy.start_ns);
                 each(self, &copy->copy, NULL);
             }
             c.at++;
         } else if (sync) {
-            if (wanted(run, sync->sync.device)) {
+            if (is_chosen(run, sync->sync.device)) {
                 s.calls[s.at].sync.stack =
-                    gs_backward_stack(run, process, sync->sync.thread, sync->sync.stack, sync->sync.start_ns);
+                    run_backward_stack(run, process, sync->sync.thread, sync->sync.stack, sync->sync.start_ns);
                 each(self, NULL, &sync->sync);
             }
             s.at++;
@@ -184,16 +184,16 @@ bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
             break;
         }
     }
-    bool ok = (!c.failed && !s.failed) || gs_database_bad(db, error, error_size);
+    bool ok = (!c.failed && !s.failed) || run_database_bad(db, error, error_size);
     close_cursor(&c);
     close_cursor(&s);
     return ok;
 }
 
-bool gs_run_calls(struct gs_run *run, gs_call_fn each, void *self, char *error, size_t error_size)
+bool run_each_call(struct run *run, run_call_fn each, void *self, char *error, size_t error_size)
 {
     for (uint32_t i = 0; i < run->processes_n; i++) {
-        if (!gs_run_calls_of(run, i, each, self, error, error_size)) {
+        if (!run_each_call_of(run, i, each, self, error, error_size)) {
             return false;
         }
     }

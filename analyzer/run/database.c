@@ -15,7 +15,7 @@
 #include "schema/store.h"
 #include "schema/store_files.h"
 
-bool gs_fail(char *error, size_t error_size, const char *format, ...)
+bool run_fail(char *error, size_t error_size, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -42,25 +42,25 @@ static bool check_header(const char *path, char *error, size_t error_size)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
     if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
         close(fd);
-        return gs_fail(error, error_size,
-                       "cannot read '%s': it is not a regular file; name the run.db that gpuspy wrote", path);
+        return run_fail(error, error_size,
+                        "cannot read '%s': it is not a regular file; name the run.db that gpuspy wrote", path);
     }
     if (fd < 0) {
-        return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, strerror(errno),
-                       errno == EACCES ? "ask its owner, or run as the user who recorded it"
-                                       : "record a run with: gpuspy run -- COMMAND");
+        return run_fail(error, error_size, "cannot read '%s': %s; %s", path, strerror(errno),
+                        errno == EACCES ? "ask its owner, or run as the user who recorded it"
+                                        : "record a run with: gpuspy run -- COMMAND");
     }
     ssize_t got = read(fd, head, sizeof head);
     close(fd);
     if (got == 0) {
-        return gs_fail(error, error_size,
-                       "cannot read '%s': it is empty; the recording never began, or its disk was full", path);
+        return run_fail(error, error_size,
+                        "cannot read '%s': it is empty; the recording never began, or its disk was full", path);
     }
     if (got < (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
         bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
-        return gs_fail(error, error_size, "cannot read '%s': it is %s; %s", path,
-                       cut ? "truncated" : "not a SQLite database",
-                       cut ? "copy it again from where it was recorded" : "name the run.db that gpuspy wrote");
+        return run_fail(error, error_size, "cannot read '%s': it is %s; %s", path,
+                        cut ? "truncated" : "not a SQLite database",
+                        cut ? "copy it again from where it was recorded" : "name the run.db that gpuspy wrote");
     }
     int64_t page = head[16] << 8 | head[17];
     int64_t pages = (int64_t)head[28] << 24 | head[29] << 16 | head[30] << 8 | head[31];
@@ -68,10 +68,10 @@ static bool check_header(const char *path, char *error, size_t error_size)
     /* The page count is only right where the change counters agree (SQLite file format, 1.3.7). Where the
      * log is not folded in, its pages may be those that are missing: a full disk stops that half-way. */
     if (file_size(path, "-wal") <= 0 && memcmp(head + 24, head + 92, 4) == 0 && file_size(path, "") < pages * page) {
-        return gs_fail(error, error_size,
-                       "cannot read '%s': it is truncated (%lld of %lld bytes); copy it again from "
-                       "where it was recorded",
-                       path, (long long)file_size(path, ""), (long long)(pages * page));
+        return run_fail(error, error_size,
+                        "cannot read '%s': it is truncated (%lld of %lld bytes); copy it again from "
+                        "where it was recorded",
+                        path, (long long)file_size(path, ""), (long long)(pages * page));
     }
     return true;
 }
@@ -113,7 +113,7 @@ static void remove_files(const char *folder)
 
 /* However this process ends, by Ctrl-C, a closed pipe or kill -9: a process of its own in a session of
  * its own waits for the end of it, which closes the pipe, and removes the copy. */
-static void guard_copy(struct gs_database *db)
+static void guard_copy(struct run_database *db)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -145,7 +145,7 @@ static void guard_copy(struct gs_database *db)
 
 /* In a folder that we may not write, SQLite can neither read a write-ahead log nor roll back, and a
  * spool cannot become rows. On a copy all of it works. The spool is not copied: it is memory. */
-static bool private_copy(struct gs_database *db, const char *path)
+static bool private_copy(struct run_database *db, const char *path)
 {
     static const char *const beside[] = {"", "-wal", "-journal"};
     const char *tmp = getenv("TMPDIR");
@@ -174,7 +174,7 @@ static bool private_copy(struct gs_database *db, const char *path)
     return true;
 }
 
-static void remove_copy(struct gs_database *db)
+static void remove_copy(struct run_database *db)
 {
     if (db->copy_folder) {
         remove_files(db->copy_folder);
@@ -203,9 +203,9 @@ static int64_t pragma(sqlite3 *db, const char *sql, int *rc)
 }
 
 /* `?`, `#` and `%` mean something in a URI. */
-char *gs_database_uri(const char *path, const char *query)
+char *run_database_uri(const char *path, const char *query)
 {
-    char *uri = gs_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
+    char *uri = arena_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
     at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
     for (const char *p = path; *p; p++) {
         at += strchr("?#%", *p) ? sprintf(at, "%%%02X", (unsigned char)*p) : sprintf(at, "%c", *p);
@@ -214,9 +214,9 @@ char *gs_database_uri(const char *path, const char *query)
     return uri;
 }
 
-static int try_open(struct gs_database *db, int flags, const char *query)
+static int try_open(struct run_database *db, int flags, const char *query)
 {
-    char *uri = gs_database_uri(db->opened, query);
+    char *uri = run_database_uri(db->opened, query);
     int rc = sqlite3_open_v2(uri, &db->db, flags | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL);
     free(uri);
     if (rc == SQLITE_OK) {
@@ -235,7 +235,7 @@ static int try_open(struct gs_database *db, int flags, const char *query)
 
 /* Without a journal to play nobody writes it and nothing needs to be locked: immutable works in any
  * folder and leaves no files behind. */
-static int open_somehow(struct gs_database *db)
+static int open_somehow(struct run_database *db)
 {
     bool journal = file_size(db->opened, "-wal") > 0 || file_size(db->opened, "-journal") > 0;
     if (!journal && !db->recording) {
@@ -254,7 +254,7 @@ static int open_somehow(struct gs_database *db)
 }
 
 /* A view or a trigger under a table's name could compute for ever. */
-static bool check_tables(struct gs_database *db, char *error, size_t error_size)
+static bool check_tables(struct run_database *db, char *error, size_t error_size)
 {
     char needed[256];
     int rc;
@@ -266,17 +266,17 @@ static bool check_tables(struct gs_database *db, char *error, size_t error_size)
     if (rc == SQLITE_OK && n == 8) {
         return true;
     }
-    return gs_fail(error, error_size,
-                   "cannot read '%s': tables of a recording are missing; it is damaged or was changed", db->path);
+    return run_fail(error, error_size,
+                    "cannot read '%s': tables of a recording are missing; it is damaged or was changed", db->path);
 }
 
 /* The file comes before its tables, and both before the first event. */
 static bool just_begun(const char *path, char *error, size_t error_size)
 {
-    return gs_fail(error, error_size, "cannot read '%s': its recording begins just now; ask again in a moment", path);
+    return run_fail(error, error_size, "cannot read '%s': its recording begins just now; ask again in a moment", path);
 }
 
-static bool check_version(struct gs_database *db, char *error, size_t error_size)
+static bool check_version(struct run_database *db, char *error, size_t error_size)
 {
     int rc, rc2;
     int64_t application = pragma(db->db, "PRAGMA application_id", &rc);
@@ -285,26 +285,26 @@ static bool check_version(struct gs_database *db, char *error, size_t error_size
         return just_begun(db->path, error, error_size);
     }
     if (rc != SQLITE_OK || rc2 != SQLITE_OK) {
-        return gs_database_bad(db, error, error_size);
+        return run_database_bad(db, error, error_size);
     }
     if (application != GS_APPLICATION_ID) {
-        return gs_fail(error, error_size,
-                       "cannot read '%s': it is a SQLite database, but no gpuspy recording; name the "
-                       "run.db that gpuspy wrote",
-                       db->path);
+        return run_fail(error, error_size,
+                        "cannot read '%s': it is a SQLite database, but no gpuspy recording; name the "
+                        "run.db that gpuspy wrote",
+                        db->path);
     }
     if (version > GS_SCHEMA_VERSION) {
-        return gs_fail(error, error_size,
-                       "cannot read '%s': made by a newer gpuspy (schema %lld, this one reads %d); "
-                       "update gpuspy",
-                       db->path, (long long)version, GS_SCHEMA_VERSION);
+        return run_fail(error, error_size,
+                        "cannot read '%s': made by a newer gpuspy (schema %lld, this one reads %d); "
+                        "update gpuspy",
+                        db->path, (long long)version, GS_SCHEMA_VERSION);
     }
     db->allocations = version < 2 ? "allocation" : "allocation_row";
     db->copies = version < 2 ? "copy" : "copy_row";
     return check_tables(db, error, error_size);
 }
 
-bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error, size_t error_size)
+bool run_database_open(struct run *run, struct run_database *db, const char *path, char *error, size_t error_size)
 {
     (void)run;
     db->path = strdup(path);
@@ -316,14 +316,14 @@ bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *pa
     }
     int rc = open_somehow(db);
     if (rc != SQLITE_OK && db->copy_failed[0]) {
-        return gs_fail(error, error_size, "cannot read '%s': its folder is read-only, and gpuspy %s", path,
-                       db->copy_failed);
+        return run_fail(error, error_size, "cannot read '%s': its folder is read-only, and gpuspy %s", path,
+                        db->copy_failed);
     }
     if (rc != SQLITE_OK) {
-        return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, sqlite3_errstr(rc),
-                       (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB
-                           ? "it is damaged; copy it again from where it was recorded"
-                           : "copy it into a folder of your own");
+        return run_fail(error, error_size, "cannot read '%s': %s; %s", path, sqlite3_errstr(rc),
+                        (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB
+                            ? "it is damaged; copy it again from where it was recorded"
+                            : "copy it into a folder of your own");
     }
     if (db->recording) { /* one moment of it for all questions */
         sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
@@ -331,7 +331,7 @@ bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *pa
     return check_version(db, error, error_size);
 }
 
-bool gs_database_look(struct gs_database *db, char *error, size_t error_size)
+bool run_database_begin_read(struct run_database *db, char *error, size_t error_size)
 {
     if (!db->opened) {
         db->opened = strdup(db->path);
@@ -341,21 +341,21 @@ bool gs_database_look(struct gs_database *db, char *error, size_t error_size)
     }
     int rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
     if (rc != SQLITE_OK) {
-        return gs_fail(error, error_size, "cannot read '%s': %s", db->path, sqlite3_errstr(rc));
+        return run_fail(error, error_size, "cannot read '%s': %s", db->path, sqlite3_errstr(rc));
     }
     sqlite3_db_config(db->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
     sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
     return check_version(db, error, error_size);
 }
 
-void gs_database_look_away(struct gs_database *db)
+void run_database_end_read(struct run_database *db)
 {
     sqlite3_close(db->db);
     db->db = NULL;
 }
 
 /* Tries the spool on a copy, where the database's own folder refused. */
-int gs_database_recover(struct gs_database *db, const char *path, char *error, size_t error_size)
+int run_database_recover(struct run_database *db, const char *path, char *error, size_t error_size)
 {
     uint32_t pid = 0;
     int rc = gs_recover(path, &pid, error, error_size);
@@ -381,29 +381,29 @@ int gs_database_recover(struct gs_database *db, const char *path, char *error, s
     return rc;
 }
 
-bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size)
+bool run_database_bad(const struct run_database *db, char *error, size_t error_size)
 {
-    return gs_fail(error, error_size,
-                   "cannot read '%s': it is damaged (%s); what is left comes out with: sqlite3 '%s' "
-                   "'.recover' | sqlite3 saved.db",
-                   db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
+    return run_fail(error, error_size,
+                    "cannot read '%s': it is damaged (%s); what is left comes out with: sqlite3 '%s' "
+                    "'.recover' | sqlite3 saved.db",
+                    db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
 }
 
-void gs_database_close(struct gs_database *db)
+void run_database_close(struct run_database *db)
 {
     sqlite3_close(db->db);
     remove_copy(db);
     free(db->path);
     free(db->opened);
-    gs_ids_free(&db->processes);
-    gs_ids_free(&db->stacks);
-    gs_ids_free(&db->apis);
+    run_ids_free(&db->processes);
+    run_ids_free(&db->stacks);
+    run_ids_free(&db->apis);
     free(db->zones);
-    *db = (struct gs_database){0};
+    *db = (struct run_database){0};
 }
 
 /* NULL where the table or a column is missing: the caller decides whether it can do without. */
-sqlite3_stmt *gs_prepare(struct gs_database *db, const char *sql)
+sqlite3_stmt *run_database_prepare(struct run_database *db, const char *sql)
 {
     sqlite3_stmt *st = NULL;
     return sqlite3_prepare_v2(db->db, sql, -1, &st, NULL) == SQLITE_OK ? st : NULL;

@@ -11,7 +11,7 @@ enum { TEXTS_MAX = 1 << 16 };
 
 /* A text without its numbers, so that "step 1" and "step 2" are the same. The texts as they are may be
  * as many as the marks. */
-static const char *pattern_of(struct gs_run *run, const unsigned char *text)
+static const char *pattern_of(struct run *run, const unsigned char *text)
 {
     char pattern[256];
     size_t n = 0;
@@ -25,40 +25,41 @@ static const char *pattern_of(struct gs_run *run, const unsigned char *text)
             pattern[n++] = '#';
         }
     }
-    return gs_intern(run, pattern, n);
+    return run_intern(run, pattern, n);
 }
 
-static bool finish(struct gs_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
+static bool finish(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
 {
     sqlite3_finalize(st);
-    return rc == SQLITE_DONE || gs_database_bad(db, error, error_size);
+    return rc == SQLITE_DONE || run_database_bad(db, error, error_size);
 }
 
-bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, void *self, char *error, size_t error_size)
+bool run_each_mark(struct run *run, uint32_t process, run_mark_fn each, void *self, char *error, size_t error_size)
 {
-    struct gs_database *db = &run->databases[run->processes[process].database];
+    struct run_database *db = &run->databases[run->processes[process].database];
     size_t texts = run->strings_n;
     sqlite3_stmt *st =
         !run->marks_n
             ? NULL
-            : gs_prepare(db, "SELECT m.kind, n.name, d.name, m.thread_id, m.start_ns, m.life_ns FROM mark m LEFT JOIN "
-                             "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id");
+            : run_database_prepare(
+                  db, "SELECT m.kind, n.name, d.name, m.thread_id, m.start_ns, m.life_ns FROM mark m LEFT JOIN "
+                      "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id");
     int rc;
     int64_t now = 0;
     if (!st) { /* files of before marks have no such table */
         return true;
     }
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-        int64_t start = sqlite3_column_int64(st, 4), life = gs_column_int(st, 5);
+        int64_t start = sqlite3_column_int64(st, 4), life = run_column_int(st, 5);
         now = start > now ? start : now;
-        struct gs_mark mark = {.kind = (uint8_t)sqlite3_column_int64(st, 0),
-                               .name = run->strings_n - texts > TEXTS_MAX ? NULL
-                                                                          : pattern_of(run, sqlite3_column_text(st, 1)),
-                               .full = (const char *)sqlite3_column_text(st, 1),
-                               .domain = pattern_of(run, sqlite3_column_text(st, 2)),
-                               .thread = (uint32_t)sqlite3_column_int64(st, 3),
-                               .start_ns = now,
-                               .end_ns = life == GS_UNKNOWN ? GS_NEVER : gs_add(now, life < 0 ? 0 : life)};
+        struct run_mark mark = {
+            .kind = (uint8_t)sqlite3_column_int64(st, 0),
+            .name = run->strings_n - texts > TEXTS_MAX ? NULL : pattern_of(run, sqlite3_column_text(st, 1)),
+            .full = (const char *)sqlite3_column_text(st, 1),
+            .domain = pattern_of(run, sqlite3_column_text(st, 2)),
+            .thread = (uint32_t)sqlite3_column_int64(st, 3),
+            .start_ns = now,
+            .end_ns = life == RUN_UNKNOWN ? RUN_NEVER : arena_add_capped(now, life < 0 ? 0 : life)};
         each(self, &mark);
     }
     return finish(db, st, rc, error, error_size);
@@ -67,49 +68,49 @@ bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, voi
 /* --- allocations --------------------------------------------------------------------------------- */
 
 struct rows {
-    const struct gs_database *db;
-    gs_row_fn each;
+    const struct run_database *db;
+    run_row_fn each;
     void *self;
 };
 
-static uint32_t stack_of(const struct gs_database *db, sqlite3_value *v)
+static uint32_t stack_of(const struct run_database *db, sqlite3_value *v)
 {
-    return sqlite3_value_type(v) == SQLITE_NULL ? GS_NONE : gs_ids_get(&db->stacks, sqlite3_value_int64(v));
+    return sqlite3_value_type(v) == SQLITE_NULL ? RUN_NONE : run_ids_get(&db->stacks, sqlite3_value_int64(v));
 }
 
-static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
+static void extra_on_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct rows *r = sqlite3_user_data(context);
     bool freed = sqlite3_value_type(v[1]) != SQLITE_NULL;
     int64_t at = sqlite3_value_int64(v[0]), life = freed ? sqlite3_value_int64(v[1]) : 0;
     (void)n;
     at = at < 0 ? 0 : at;
-    const struct gs_row row = {.stack = stack_of(r->db, v[2]),
-                               .free_stack = stack_of(r->db, v[3]),
-                               .alloc_ns = at,
-                               .free_ns = freed ? gs_add(at, life < 0 ? 0 : life) : GS_NEVER};
+    const struct run_row row = {.stack = stack_of(r->db, v[2]),
+                                .free_stack = stack_of(r->db, v[3]),
+                                .alloc_ns = at,
+                                .free_ns = freed ? arena_add_capped(at, life < 0 ? 0 : life) : RUN_NEVER};
     r->each(r->self, &row);
 }
 
-static void on_rows_end(sqlite3_context *context)
+static void extra_on_rows_end(sqlite3_context *context)
 {
     sqlite3_result_null(context);
 }
 
-bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error, size_t error_size)
+bool run_each_row(struct run *run, uint32_t process, run_row_fn each, void *self, char *error, size_t error_size)
 {
-    struct gs_database *db = &run->databases[run->processes[process].database];
+    struct run_database *db = &run->databases[run->processes[process].database];
     struct rows r = {.db = db, .each = each, .self = self};
     sqlite3_stmt *st = NULL;
     char sql[160];
-    if (sqlite3_create_function(db->db, "gs_each", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &r, NULL, on_row,
-                                on_rows_end) == SQLITE_OK) {
+    if (sqlite3_create_function(db->db, "gs_each", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &r, NULL, extra_on_row,
+                                extra_on_rows_end) == SQLITE_OK) {
         snprintf(sql, sizeof sql,
                  "SELECT gs_each(alloc_ns, life_ns, alloc_stack_id, free_stack_id) FROM %s NOT INDEXED",
                  db->allocations);
-        st = gs_prepare(db, sql);
+        st = run_database_prepare(db, sql);
     }
-    bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);
+    bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || run_database_bad(db, error, error_size);
     sqlite3_finalize(st);
     return ok;
 }

@@ -12,31 +12,31 @@
 enum { SMALL_TABLE_MAX = 4 << 20 };
 
 struct load {
-    struct gs_run *run;
-    struct gs_database *db;
+    struct run *run;
+    struct run_database *db;
     size_t database;
     size_t oom; /* add_capped: the rows before are done */
 };
 
-/* NULL → GS_UNKNOWN, and so is a negative one: nothing measured is. */
+/* NULL → RUN_UNKNOWN, and so is a negative one: nothing measured is. */
 static int64_t positive(sqlite3_stmt *st, int column)
 {
-    int64_t value = gs_column_int(st, column);
-    return value < 0 ? GS_UNKNOWN : value;
+    int64_t value = run_column_int(st, column);
+    return value < 0 ? RUN_UNKNOWN : value;
 }
 
 static int64_t bounded(int64_t value)
 {
-    return value < 0 ? 0 : value > GS_BYTES_MAX ? GS_BYTES_MAX : value;
+    return value < 0 ? 0 : value > RUN_BYTES_MAX ? RUN_BYTES_MAX : value;
 }
 
 static int device_of(sqlite3_stmt *st, int column)
 {
-    int64_t device = gs_column_int(st, column);
-    return device >= 0 && device < GS_DEVICE_SLOTS - 1 ? (int)device : -1;
+    int64_t device = run_column_int(st, column);
+    return device >= 0 && device < RUN_DEVICE_SLOTS - 1 ? (int)device : -1;
 }
 
-static uint32_t number(sqlite3_stmt *st, int column)
+static uint32_t column_uint(sqlite3_stmt *st, int column)
 {
     int64_t value = sqlite3_column_int64(st, column);
     return value > 0 && value < UINT32_MAX ? (uint32_t)value : 0;
@@ -44,29 +44,29 @@ static uint32_t number(sqlite3_stmt *st, int column)
 
 static uint32_t process_of(const struct load *l, sqlite3_stmt *st, int column)
 {
-    return gs_ids_get(&l->db->processes, gs_column_int(st, column));
+    return run_ids_get(&l->db->processes, run_column_int(st, column));
 }
 
 static uint32_t stack_of(const struct load *l, sqlite3_stmt *st, int column)
 {
-    return gs_ids_get(&l->db->stacks, gs_column_int(st, column));
+    return run_ids_get(&l->db->stacks, run_column_int(st, column));
 }
 
 static bool add_process(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_process p = {
-        .pid = number(st, 1),
+    struct run *run = l->run;
+    struct run_process p = {
+        .pid = column_uint(st, 1),
         .ppid = positive(st, 2),
         .rank = positive(st, 3),
-        .path = gs_intern(run, l->db->path, GS_TEXT_MAX),
-        .run_id = gs_column_text(run, st, 4),
-        .host = gs_column_text(run, st, 5),
-        .command = gs_column_command(run, st, 6),
-        .cwd = gs_column_text(run, st, 7),
-        .exe = gs_column_text(run, st, 8),
-        .python_version = gs_column_text(run, st, 9),
-        .start_real_ns = gs_column_int(st, 10),
+        .path = run_intern(run, l->db->path, RUN_TEXT_MAX),
+        .run_id = run_column_text(run, st, 4),
+        .host = run_column_text(run, st, 5),
+        .command = run_column_command(run, st, 6),
+        .cwd = run_column_text(run, st, 7),
+        .exe = run_column_text(run, st, 8),
+        .python_version = run_column_text(run, st, 9),
+        .start_real_ns = run_column_int(st, 10),
         .end_ns = positive(st, 11),
         .complete = sqlite3_column_int64(st, 12) == 1,
         .torn = !l->db->recording && sqlite3_column_type(st, 12) == SQLITE_NULL,
@@ -78,65 +78,65 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
         .exit_status = -1,
     };
     p.run_id = p.run_id ? p.run_id : "";
-    gs_ids_set(&l->db->processes, p.local_id, (uint32_t)run->processes_n);
-    *GS_PUSH(run->processes, run->processes_n, run->processes_cap) = p;
+    run_ids_set(&l->db->processes, p.local_id, (uint32_t)run->processes_n);
+    *ARENA_PUSH(run->processes, run->processes_n, run->processes_cap) = p;
     return true;
 }
 
 static bool add_api(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    gs_ids_set(&l->db->apis, sqlite3_column_int64(st, 0), (uint32_t)run->api_names_n);
-    *GS_PUSH(run->api_names, run->api_names_n, run->api_names_cap) = gs_column_text(run, st, 1);
+    struct run *run = l->run;
+    run_ids_set(&l->db->apis, sqlite3_column_int64(st, 0), (uint32_t)run->api_names_n);
+    *ARENA_PUSH(run->api_names, run->api_names_n, run->api_names_cap) = run_column_text(run, st, 1);
     return true;
 }
 
 /* Entry points that CUDA handed out and that gpuspy had no wrapper for: the driver is newer than it. */
 static bool add_unseen(struct load *l, sqlite3_stmt *st)
 {
-    const char *names = gs_column_text(l->run, st, 0);
+    const char *names = run_column_text(l->run, st, 0);
     if (names && *names)
-        gs_run_note(l->run, "calls of these by the address that CUDA gave for them were not seen: %s", names);
+        run_add_note(l->run, "calls of these by the address that CUDA gave for them were not seen: %s", names);
     return true;
 }
 
 static bool add_device(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_device d = {.process = process_of(l, st, 0),
-                          .device = device_of(st, 1),
-                          .name = gs_column_text(run, st, 2),
-                          .total_bytes = positive(st, 3),
-                          .free_bytes = positive(st, 4),
-                          .seen_ns = positive(st, 5),
-                          .physical_bytes = GS_UNKNOWN,
-                          .graph_bytes = GS_UNKNOWN};
-    if (d.process != GS_NONE && d.device >= 0) {
-        *GS_PUSH(run->devices, run->devices_n, run->devices_cap) = d;
+    struct run *run = l->run;
+    struct run_device d = {.process = process_of(l, st, 0),
+                           .device = device_of(st, 1),
+                           .name = run_column_text(run, st, 2),
+                           .total_bytes = positive(st, 3),
+                           .free_bytes = positive(st, 4),
+                           .seen_ns = positive(st, 5),
+                           .physical_bytes = RUN_UNKNOWN,
+                           .graph_bytes = RUN_UNKNOWN};
+    if (d.process != RUN_NONE && d.device >= 0) {
+        *ARENA_PUSH(run->devices, run->devices_n, run->devices_cap) = d;
     }
     return run->devices_n < SMALL_TABLE_MAX;
 }
 
 static bool add_oom(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
+    struct run *run = l->run;
     int64_t time = positive(st, 10);
-    struct gs_oom o = {.process = process_of(l, st, 0),
-                       .device = device_of(st, 1),
-                       .layer = (uint8_t)number(st, 2),
-                       .space = (uint8_t)number(st, 3),
-                       .api = number(st, 4),
-                       .requested_bytes = bounded(sqlite3_column_int64(st, 5)),
-                       .free_bytes = positive(st, 6),
-                       .total_bytes = positive(st, 7),
-                       .tensor_allocated = positive(st, 8),
-                       .tensor_reserved = positive(st, 9),
-                       .time_ns = time == GS_UNKNOWN ? 0 : time,
-                       .fatal = sqlite3_column_int64(st, 11) != 0,
-                       .stack = stack_of(l, st, 12),
-                       .thread = number(st, 13)};
-    if (o.process != GS_NONE) {
-        *GS_PUSH(run->ooms, run->ooms_n, run->ooms_cap) = o;
+    struct run_oom o = {.process = process_of(l, st, 0),
+                        .device = device_of(st, 1),
+                        .layer = (uint8_t)column_uint(st, 2),
+                        .space = (uint8_t)column_uint(st, 3),
+                        .api = column_uint(st, 4),
+                        .requested_bytes = bounded(sqlite3_column_int64(st, 5)),
+                        .free_bytes = positive(st, 6),
+                        .total_bytes = positive(st, 7),
+                        .tensor_allocated = positive(st, 8),
+                        .tensor_reserved = positive(st, 9),
+                        .time_ns = time == RUN_UNKNOWN ? 0 : time,
+                        .fatal = sqlite3_column_int64(st, 11) != 0,
+                        .stack = stack_of(l, st, 12),
+                        .thread = column_uint(st, 13)};
+    if (o.process != RUN_NONE) {
+        *ARENA_PUSH(run->ooms, run->ooms_n, run->ooms_cap) = o;
     }
     return run->ooms_n < SMALL_TABLE_MAX;
 }
@@ -147,7 +147,7 @@ static bool add_physical(struct load *l, sqlite3_stmt *st)
     const uint32_t process = process_of(l, st, 0);
     const int device = device_of(st, 1);
     for (size_t i = 0; i < l->run->devices_n; i++) {
-        struct gs_device *d = &l->run->devices[i];
+        struct run_device *d = &l->run->devices[i];
         if (d->process == process && d->device == device && d->total_bytes < positive(st, 2))
             d->physical_bytes = positive(st, 2);
     }
@@ -159,11 +159,11 @@ static bool add_capped(struct load *l, sqlite3_stmt *st)
 {
     const uint32_t process = process_of(l, st, 0);
     const int64_t time = positive(st, 1);
-    if (process == GS_NONE) return true;
+    if (process == RUN_NONE) return true;
     for (size_t i = l->oom; i < l->run->ooms_n; i++) {
-        struct gs_oom *o = &l->run->ooms[i];
-        if (o->process != process || o->time_ns != (time == GS_UNKNOWN ? 0 : time) || o->thread != number(st, 2) ||
-            o->layer != (uint8_t)number(st, 3))
+        struct run_oom *o = &l->run->ooms[i];
+        if (o->process != process || o->time_ns != (time == RUN_UNKNOWN ? 0 : time) ||
+            o->thread != column_uint(st, 2) || o->layer != (uint8_t)column_uint(st, 3))
             continue;
         o->capped = true;
         l->oom = i + 1;
@@ -174,160 +174,161 @@ static bool add_capped(struct load *l, sqlite3_stmt *st)
 
 static bool add_sample(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_sample s = {.process = process_of(l, st, 0),
-                          .device = device_of(st, 1),
-                          .time_ns = positive(st, 2),
-                          .free_bytes = positive(st, 3),
-                          .total_bytes = positive(st, 4)};
-    if (s.process != GS_NONE && s.device >= 0 && s.time_ns >= 0) {
-        *GS_PUSH(run->samples, run->samples_n, run->samples_cap) = s;
+    struct run *run = l->run;
+    struct run_sample s = {.process = process_of(l, st, 0),
+                           .device = device_of(st, 1),
+                           .time_ns = positive(st, 2),
+                           .free_bytes = positive(st, 3),
+                           .total_bytes = positive(st, 4)};
+    if (s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0) {
+        *ARENA_PUSH(run->samples, run->samples_n, run->samples_cap) = s;
     }
     return run->samples_n < SMALL_TABLE_MAX;
 }
 
 static bool add_thread(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_thread t = {.process = process_of(l, st, 0),
-                          .number = number(st, 1),
-                          .tid = gs_column_int(st, 3),
-                          .name = gs_column_text(run, st, 2)};
-    if (t.process != GS_NONE && run->threads_n < SMALL_TABLE_MAX) {
-        *GS_PUSH(run->threads, run->threads_n, run->threads_cap) = t;
+    struct run *run = l->run;
+    struct run_thread t = {.process = process_of(l, st, 0),
+                           .number = column_uint(st, 1),
+                           .tid = run_column_int(st, 3),
+                           .name = run_column_text(run, st, 2)};
+    if (t.process != RUN_NONE && run->threads_n < SMALL_TABLE_MAX) {
+        *ARENA_PUSH(run->threads, run->threads_n, run->threads_cap) = t;
     }
-    gs_backward_thread(l->run, process_of(l, st, 0), gs_column_int(st, 1), (const char *)sqlite3_column_text(st, 2));
+    run_backward_add_thread(l->run, process_of(l, st, 0), run_column_int(st, 1),
+                            (const char *)sqlite3_column_text(st, 2));
     return true;
 }
 
 static int percent(sqlite3_stmt *st, int column)
 {
-    int64_t value = gs_column_int(st, column);
+    int64_t value = run_column_int(st, column);
     return value >= 0 && value <= 100 ? (int)value : -1;
 }
 
 static bool add_device_sample(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_device_sample s = {.process = process_of(l, st, 0),
-                                 .device = device_of(st, 1),
-                                 .time_ns = positive(st, 2),
-                                 .free_bytes = positive(st, 3),
-                                 .total_bytes = positive(st, 4),
-                                 .utilisation = percent(st, 5),
-                                 .memory_utilisation = percent(st, 6),
-                                 .own_bytes = positive(st, 7),
-                                 .other_bytes = positive(st, 8),
-                                 .other_pid = number(st, 9),
-                                 .other_name = gs_column_command(run, st, 10)};
-    if (s.process != GS_NONE && s.device >= 0 && s.time_ns >= 0) {
-        *GS_PUSH(run->device_samples, run->device_samples_n, run->device_samples_cap) = s;
+    struct run *run = l->run;
+    struct run_device_sample s = {.process = process_of(l, st, 0),
+                                  .device = device_of(st, 1),
+                                  .time_ns = positive(st, 2),
+                                  .free_bytes = positive(st, 3),
+                                  .total_bytes = positive(st, 4),
+                                  .utilisation = percent(st, 5),
+                                  .memory_utilisation = percent(st, 6),
+                                  .own_bytes = positive(st, 7),
+                                  .other_bytes = positive(st, 8),
+                                  .other_pid = column_uint(st, 9),
+                                  .other_name = run_column_command(run, st, 10)};
+    if (s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0) {
+        *ARENA_PUSH(run->device_samples, run->device_samples_n, run->device_samples_cap) = s;
     }
     return run->device_samples_n < SMALL_TABLE_MAX;
 }
 
 static bool add_mark_total(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
+    struct run *run = l->run;
     uint64_t count = (uint64_t)bounded(sqlite3_column_int64(st, 3));
     uint64_t closed = (uint64_t)bounded(sqlite3_column_int64(st, 4));
-    struct gs_mark_total m = {.process = (uint32_t)run->processes_n - 1,
-                              .kind = (uint8_t)number(st, 0),
-                              .name = gs_column_text(run, st, 1),
-                              .domain = gs_column_text(run, st, 2),
-                              .count = count,
-                              .open = count > closed ? count - closed : 0,
-                              .total_ns = bounded(sqlite3_column_int64(st, 5))};
-    *GS_PUSH(run->marks, run->marks_n, run->marks_cap) = m;
+    struct run_mark_total m = {.process = (uint32_t)run->processes_n - 1,
+                               .kind = (uint8_t)column_uint(st, 0),
+                               .name = run_column_text(run, st, 1),
+                               .domain = run_column_text(run, st, 2),
+                               .count = count,
+                               .open = count > closed ? count - closed : 0,
+                               .total_ns = bounded(sqlite3_column_int64(st, 5))};
+    *ARENA_PUSH(run->marks, run->marks_n, run->marks_cap) = m;
     return run->marks_n < SMALL_TABLE_MAX;
 }
 
 static bool add_reserved(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_reserved r = {.process = process_of(l, st, 0),
-                            .device = device_of(st, 1),
-                            .time_ns = positive(st, 2),
-                            .bytes = positive(st, 3)};
-    if (r.process != GS_NONE && r.time_ns >= 0 && r.bytes >= 0) {
-        *GS_PUSH(run->reserved, run->reserved_n, run->reserved_cap) = r;
+    struct run *run = l->run;
+    struct run_reserved r = {.process = process_of(l, st, 0),
+                             .device = device_of(st, 1),
+                             .time_ns = positive(st, 2),
+                             .bytes = positive(st, 3)};
+    if (r.process != RUN_NONE && r.time_ns >= 0 && r.bytes >= 0) {
+        *ARENA_PUSH(run->reserved, run->reserved_n, run->reserved_cap) = r;
     }
     return run->reserved_n < SMALL_TABLE_MAX;
 }
 
 static bool add_mapping(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
+    struct run *run = l->run;
     int64_t unmap = positive(st, 5);
-    struct gs_mapping m = {.process = process_of(l, st, 0),
-                           .device = device_of(st, 1),
-                           .address = (uint64_t)sqlite3_column_int64(st, 2),
-                           .bytes = bounded(sqlite3_column_int64(st, 3)),
-                           .map_ns = positive(st, 4),
-                           .unmap_ns = unmap == GS_UNKNOWN ? GS_NEVER : unmap,
-                           .stack = stack_of(l, st, 6)};
-    if (m.process != GS_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0) {
-        *GS_PUSH(run->mappings, run->mappings_n, run->mappings_cap) = m;
+    struct run_mapping m = {.process = process_of(l, st, 0),
+                            .device = device_of(st, 1),
+                            .address = (uint64_t)sqlite3_column_int64(st, 2),
+                            .bytes = bounded(sqlite3_column_int64(st, 3)),
+                            .map_ns = positive(st, 4),
+                            .unmap_ns = unmap == RUN_UNKNOWN ? RUN_NEVER : unmap,
+                            .stack = stack_of(l, st, 6)};
+    if (m.process != RUN_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0) {
+        *ARENA_PUSH(run->mappings, run->mappings_n, run->mappings_cap) = m;
     }
     return run->mappings_n < SMALL_TABLE_MAX;
 }
 
 static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_graph_memory g = {.process = process_of(l, st, 0),
-                                .device = device_of(st, 1),
-                                .time_ns = positive(st, 2),
-                                .bytes = bounded(sqlite3_column_int64(st, 3))};
-    const struct gs_graph_memory *last = run->graphs_n ? &run->graphs[run->graphs_n - 1] : NULL;
+    struct run *run = l->run;
+    struct run_graph_memory g = {.process = process_of(l, st, 0),
+                                 .device = device_of(st, 1),
+                                 .time_ns = positive(st, 2),
+                                 .bytes = bounded(sqlite3_column_int64(st, 3))};
+    const struct run_graph_memory *last = run->graphs_n ? &run->graphs[run->graphs_n - 1] : NULL;
     bool same = last && last->process == g.process && last->device == g.device &&
                 last->bytes == g.bytes; /* it is asked at each launch */
-    if (g.process != GS_NONE && g.device >= 0 && g.time_ns >= 0 && !same) {
-        *GS_PUSH(run->graphs, run->graphs_n, run->graphs_cap) = g;
+    if (g.process != RUN_NONE && g.device >= 0 && g.time_ns >= 0 && !same) {
+        *ARENA_PUSH(run->graphs, run->graphs_n, run->graphs_cap) = g;
     }
     return run->graphs_n < SMALL_TABLE_MAX;
 }
 
 static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_pool_memory p = {.process = process_of(l, st, 0),
-                               .device = device_of(st, 1),
-                               .pool = (uint64_t)sqlite3_column_int64(st, 2),
-                               .time_ns = positive(st, 3),
-                               .reserved_bytes = bounded(sqlite3_column_int64(st, 4))};
-    if (p.process != GS_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0) {
-        *GS_PUSH(run->pools, run->pools_n, run->pools_cap) = p;
+    struct run *run = l->run;
+    struct run_pool_memory p = {.process = process_of(l, st, 0),
+                                .device = device_of(st, 1),
+                                .pool = (uint64_t)sqlite3_column_int64(st, 2),
+                                .time_ns = positive(st, 3),
+                                .reserved_bytes = bounded(sqlite3_column_int64(st, 4))};
+    if (p.process != RUN_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0) {
+        *ARENA_PUSH(run->pools, run->pools_n, run->pools_cap) = p;
     }
     return run->pools_n < SMALL_TABLE_MAX;
 }
 
 static bool add_counted(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_counted c = {.process = process_of(l, st, 0),
-                           .api = number(st, 1),
-                           .count = (uint64_t)bounded(sqlite3_column_int64(st, 2)),
-                           .not_ready = (uint64_t)bounded(sqlite3_column_int64(st, 3))};
-    if (c.process != GS_NONE && c.count) {
-        *GS_PUSH(run->counted, run->counted_n, run->counted_cap) = c;
+    struct run *run = l->run;
+    struct run_counted c = {.process = process_of(l, st, 0),
+                            .api = column_uint(st, 1),
+                            .count = (uint64_t)bounded(sqlite3_column_int64(st, 2)),
+                            .not_ready = (uint64_t)bounded(sqlite3_column_int64(st, 3))};
+    if (c.process != RUN_NONE && c.count) {
+        *ARENA_PUSH(run->counted, run->counted_n, run->counted_cap) = c;
     }
     return run->counted_n < SMALL_TABLE_MAX;
 }
 
 static bool add_check(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_tensor_check c = {.process = process_of(l, st, 0),
-                                .layer = (uint8_t)number(st, 1),
-                                .device = device_of(st, 2),
-                                .events = (uint64_t)bounded(sqlite3_column_int64(st, 3)),
-                                .mismatches = (uint64_t)bounded(sqlite3_column_int64(st, 4)),
-                                .first_mismatch_ns = positive(st, 5),
-                                .first_difference = gs_column_int(st, 6),
-                                .last_difference = gs_column_int(st, 7)};
-    if (c.process != GS_NONE) {
-        *GS_PUSH(run->checks, run->checks_n, run->checks_cap) = c;
+    struct run *run = l->run;
+    struct run_tensor_check c = {.process = process_of(l, st, 0),
+                                 .layer = (uint8_t)column_uint(st, 1),
+                                 .device = device_of(st, 2),
+                                 .events = (uint64_t)bounded(sqlite3_column_int64(st, 3)),
+                                 .mismatches = (uint64_t)bounded(sqlite3_column_int64(st, 4)),
+                                 .first_mismatch_ns = positive(st, 5),
+                                 .first_difference = run_column_int(st, 6),
+                                 .last_difference = run_column_int(st, 7)};
+    if (c.process != RUN_NONE) {
+        *ARENA_PUSH(run->checks, run->checks_n, run->checks_cap) = c;
     }
     return run->checks_n < SMALL_TABLE_MAX;
 }
@@ -337,14 +338,14 @@ enum { SIGNALS = 65 }; /* Linux has 1 to 64 */
 static bool add_meta(struct load *l, sqlite3_stmt *st)
 {
     for (size_t i = 0; i < l->run->processes_n; i++) {
-        struct gs_process *p = &l->run->processes[i];
+        struct run_process *p = &l->run->processes[i];
         if (p->database == l->database) {
             const char *key = (const char *)sqlite3_column_text(st, 0);
             int64_t value = bounded(sqlite3_column_int64(st, 1));
             if (key && strcmp(key, "exception") == 0) {
-                p->exception = gs_column_text(l->run, st, 1);
+                p->exception = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "exception_place") == 0) {
-                p->exception_place = gs_column_text(l->run, st, 1);
+                p->exception_place = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "python_gc") == 0) {
                 p->collector_off = value == 0;
             } else if (key && strcmp(key, "exit_signal") == 0) {
@@ -363,34 +364,34 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
 
 static bool add_mapper(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_mapper m = {.process = process_of(l, st, 0), .stack = stack_of(l, st, 1)};
-    if (m.process != GS_NONE) {
-        *GS_PUSH(run->mappers, run->mappers_n, run->mappers_cap) = m;
+    struct run *run = l->run;
+    struct run_mapper m = {.process = process_of(l, st, 0), .stack = stack_of(l, st, 1)};
+    if (m.process != RUN_NONE) {
+        *ARENA_PUSH(run->mappers, run->mappers_n, run->mappers_cap) = m;
     }
     return run->mappers_n < SMALL_TABLE_MAX;
 }
 
 static bool add_context(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    struct gs_context c = {.process = process_of(l, st, 0),
-                           .device = device_of(st, 1),
-                           .create_ns = positive(st, 2),
-                           .stack = stack_of(l, st, 3)};
-    if (c.process != GS_NONE && c.device >= 0) {
-        *GS_PUSH(run->contexts, run->contexts_n, run->contexts_cap) = c;
+    struct run *run = l->run;
+    struct run_context c = {.process = process_of(l, st, 0),
+                            .device = device_of(st, 1),
+                            .create_ns = positive(st, 2),
+                            .stack = stack_of(l, st, 3)};
+    if (c.process != RUN_NONE && c.device >= 0) {
+        *ARENA_PUSH(run->contexts, run->contexts_n, run->contexts_cap) = c;
     }
     return run->contexts_n < SMALL_TABLE_MAX;
 }
 
 static bool add_setting(struct load *l, sqlite3_stmt *st)
 {
-    struct gs_run *run = l->run;
-    const char *name = gs_column_text(run, st, 0), *value = gs_column_text(run, st, 1);
+    struct run *run = l->run;
+    const char *name = run_column_text(run, st, 0), *value = run_column_text(run, st, 1);
     if (name && value && run->processes_n) {
-        *GS_PUSH(run->settings, run->settings_n, run->settings_cap) =
-            (struct gs_setting){.process = (uint32_t)run->processes_n - 1, .name = name, .value = value};
+        *ARENA_PUSH(run->settings, run->settings_n, run->settings_cap) =
+            (struct run_setting){.process = (uint32_t)run->processes_n - 1, .name = name, .value = value};
     }
     return run->settings_n < SMALL_TABLE_MAX;
 }
@@ -460,9 +461,9 @@ static const struct {
 
 static bool load_table(struct load *l, size_t table, char *error, size_t error_size)
 {
-    sqlite3_stmt *st = gs_prepare(l->db, tables[table].sql);
+    sqlite3_stmt *st = run_database_prepare(l->db, tables[table].sql);
     if (!st) {
-        return !tables[table].needed || gs_database_bad(l->db, error, error_size);
+        return !tables[table].needed || run_database_bad(l->db, error, error_size);
     }
     int rc;
     bool more = true;
@@ -471,15 +472,15 @@ static bool load_table(struct load *l, size_t table, char *error, size_t error_s
         more = tables[table].add(l, st);
     }
     if (!more) {
-        gs_run_note(l->run, "%s: only the first %d rows of table %s were read", l->db->path, SMALL_TABLE_MAX,
-                    tables[table].what);
+        run_add_note(l->run, "%s: only the first %d rows of table %s were read", l->db->path, SMALL_TABLE_MAX,
+                     tables[table].what);
     }
     sqlite3_finalize(st);
-    return !more || rc == SQLITE_DONE || gs_database_bad(l->db, error, error_size);
+    return !more || rc == SQLITE_DONE || run_database_bad(l->db, error, error_size);
 }
 
 /* The last event of a process without an orderly end. */
-static int64_t last_event(struct gs_database *db)
+static int64_t last_event(struct run_database *db)
 {
     const struct {
         const char *time, *table;
@@ -493,7 +494,7 @@ static int64_t last_event(struct gs_database *db)
     for (size_t i = 0; i < sizeof last_of / sizeof *last_of; i++) {
         char sql[128];
         snprintf(sql, sizeof sql, "SELECT %s FROM %s ORDER BY id DESC LIMIT 1", last_of[i].time, last_of[i].table);
-        sqlite3_stmt *st = gs_prepare(db, sql);
+        sqlite3_stmt *st = run_database_prepare(db, sql);
         if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > last) {
             last = sqlite3_column_int64(st, 0);
         }
@@ -503,12 +504,12 @@ static int64_t last_event(struct gs_database *db)
 }
 
 /* The ends of the table are in its index, its rows need not be counted. */
-static void look_at_allocations(struct gs_database *db, struct gs_process *p)
+static void count_allocations(struct run_database *db, struct run_process *p)
 {
     char sql[256];
     snprintf(sql, sizeof sql, "SELECT alloc_ns, id - (SELECT min(id) FROM %s) FROM %s ORDER BY id DESC LIMIT 1",
              db->allocations, db->allocations);
-    sqlite3_stmt *st = gs_prepare(db, sql);
+    sqlite3_stmt *st = run_database_prepare(db, sql);
     if (sqlite3_step(st) == SQLITE_ROW) {
         p->last_alloc_ns = bounded(sqlite3_column_int64(st, 0));
         p->allocations = (uint64_t)bounded(sqlite3_column_int64(st, 1)) + 1;
@@ -516,22 +517,22 @@ static void look_at_allocations(struct gs_database *db, struct gs_process *p)
     sqlite3_finalize(st);
 }
 
-bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size)
+bool run_load(struct run *run, size_t database, char *error, size_t error_size)
 {
     struct load l = {.run = run, .db = &run->databases[database], .database = database};
     size_t first = run->processes_n;
-    bool ok = gs_load_stacks(run, l.db, error, error_size);
+    bool ok = run_load_stacks(run, l.db, error, error_size);
     for (size_t i = 0; ok && i < sizeof tables / sizeof *tables; i++) {
         ok = load_table(&l, i, error, error_size);
     }
     if (ok && run->processes_n == first) {
-        return gs_fail(error, error_size, "cannot read '%s': it names no process; the recording never began",
-                       l.db->path);
+        return run_fail(error, error_size, "cannot read '%s': it names no process; the recording never began",
+                        l.db->path);
     }
     for (size_t i = first; ok && i < run->processes_n; i++) {
-        struct gs_process *p = &run->processes[i];
-        look_at_allocations(l.db, p);
-        if (p->end_ns == GS_UNKNOWN) {
+        struct run_process *p = &run->processes[i];
+        count_allocations(l.db, p);
+        if (p->end_ns == RUN_UNKNOWN) {
             p->end_ns = last_event(l.db);
         }
     }
@@ -552,11 +553,11 @@ static int by_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64
         const struct type *x = a, *y = b;                               \
         return by_time(x->process, x->time_ns, y->process, y->time_ns); \
     }
-ORDER_BY_TIME(gs_oom)
-ORDER_BY_TIME(gs_sample)
-ORDER_BY_TIME(gs_device_sample)
-ORDER_BY_TIME(gs_reserved)
-ORDER_BY_TIME(gs_graph_memory)
+ORDER_BY_TIME(run_oom)
+ORDER_BY_TIME(run_sample)
+ORDER_BY_TIME(run_device_sample)
+ORDER_BY_TIME(run_reserved)
+ORDER_BY_TIME(run_graph_memory)
 
 /* Rows come in order of time already, unless a file was changed; then equal times keep their order.
  */
@@ -573,7 +574,7 @@ static void sort(char *list, size_t n, size_t size, int (*order)(const void *, c
 /* By pointer: strings are interned. */
 static int order_marks(const void *a, const void *b)
 {
-    const struct gs_mark_total *x = a, *y = b;
+    const struct run_mark_total *x = a, *y = b;
     if (x->name != y->name) {
         return (uintptr_t)x->name < (uintptr_t)y->name ? -1 : 1;
     }
@@ -584,19 +585,19 @@ static int order_marks(const void *a, const void *b)
 }
 
 /* The same name in several processes, or twice in one. */
-static void add_marks(struct gs_run *run)
+static void add_marks(struct run *run)
 {
     size_t kept = 0;
     if (run->marks_n > 1) {
         qsort(run->marks, run->marks_n, sizeof *run->marks, order_marks);
     }
     for (size_t i = 0; i < run->marks_n; i++) {
-        struct gs_mark_total *to = kept ? &run->marks[kept - 1] : NULL, *from = &run->marks[i];
+        struct run_mark_total *to = kept ? &run->marks[kept - 1] : NULL, *from = &run->marks[i];
         if (to && order_marks(to, from) == 0) {
             to->process = to->process < from->process ? to->process : from->process;
             to->count += from->count;
             to->open += from->open;
-            to->total_ns = gs_add(to->total_ns, from->total_ns);
+            to->total_ns = arena_add_capped(to->total_ns, from->total_ns);
         } else {
             run->marks[kept++] = *from;
         }
@@ -604,12 +605,12 @@ static void add_marks(struct gs_run *run)
     run->marks_n = kept;
 }
 
-void gs_load_done(struct gs_run *run)
+void run_load_finish(struct run *run)
 {
-    sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_gs_oom);
-    sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_gs_sample);
-    sort((char *)run->device_samples, run->device_samples_n, sizeof *run->device_samples, order_gs_device_sample);
+    sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_run_oom);
+    sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_run_sample);
+    sort((char *)run->device_samples, run->device_samples_n, sizeof *run->device_samples, order_run_device_sample);
     add_marks(run);
-    sort((char *)run->reserved, run->reserved_n, sizeof *run->reserved, order_gs_reserved);
-    sort((char *)run->graphs, run->graphs_n, sizeof *run->graphs, order_gs_graph_memory);
+    sort((char *)run->reserved, run->reserved_n, sizeof *run->reserved, order_run_reserved);
+    sort((char *)run->graphs, run->graphs_n, sizeof *run->graphs, order_run_graph_memory);
 }

@@ -28,19 +28,19 @@ enum { BUCKETS = 64 };
 
 struct call { /* one observer's interest in one kind of event */
     void *self;
-    void (*tell)(void *self, const struct gs_lifetime *life, const struct gs_series *series);
+    void (*tell)(void *self, const struct run_lifetime *life, const struct run_series *series);
 };
 
-struct gs_replay {
-    struct gs_run *run;
-    const struct gs_observer *observers;
+struct run_replay {
+    struct run *run;
+    const struct run_observer *observers;
     size_t observers_n;
     struct call *on_alloc, *on_free;
     size_t on_alloc_n, on_free_n;
     uint32_t process;
     int64_t now;
-    /* live lifetimes; a slot not in use has location GS_NONE */
-    struct gs_lifetime *live;
+    /* live lifetimes; a slot not in use has location RUN_NONE */
+    struct run_lifetime *live;
     size_t live_n, live_cap;
     uint32_t *free_stacks; /* by slot; only where `detailed` */
     bool detailed;         /* addresses, streams and the calls that freed are read */
@@ -49,7 +49,7 @@ struct gs_replay {
     struct bucket buckets[BUCKETS];
     uint64_t filled; /* bit b: buckets[b] is not empty */
     int64_t last_ns; /* what the buckets are relative to */
-    int64_t free_ns; /* the earliest free, GS_NEVER */
+    int64_t free_ns; /* the earliest free, RUN_NEVER */
     /* where the small tables are; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
@@ -68,24 +68,24 @@ struct gs_replay {
 /* --- frees to come -----------------------------------------------------------------------------
  */
 
-static inline void pending_push(struct gs_replay *r, struct pending p)
+static inline void pending_push(struct run_replay *r, struct pending p)
 {
     uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
     unsigned b = differs ? 64 - (unsigned)__builtin_clzll(differs) : 0; /* at most 63: times are positive */
     struct bucket *bucket = &r->buckets[b];
     bucket->least = bucket->n && bucket->least < p.free_ns ? bucket->least : p.free_ns;
-    *GS_PUSH(bucket->list, bucket->n, bucket->cap) = p;
+    *ARENA_PUSH(bucket->list, bucket->n, bucket->cap) = p;
     r->filled |= (uint64_t)1 << b;
 }
 
-static inline void pending_earliest(struct gs_replay *r)
+static inline void pending_earliest(struct run_replay *r)
 {
-    r->free_ns = r->filled ? r->buckets[__builtin_ctzll(r->filled)].least : GS_NEVER;
+    r->free_ns = r->filled ? r->buckets[__builtin_ctzll(r->filled)].least : RUN_NEVER;
 }
 
 /* The slot of the earliest free. Called only once time has come so far: what is pushed later is
  * later. */
-static uint32_t pending_pop(struct gs_replay *r)
+static uint32_t pending_pop(struct run_replay *r)
 {
     unsigned b = (unsigned)__builtin_ctzll(r->filled);
     struct bucket *bucket = &r->buckets[b];
@@ -111,11 +111,11 @@ static uint32_t pending_pop(struct gs_replay *r)
  */
 
 #define SIDE_TIME(list, index) \
-    ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns : GS_NEVER)
+    ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns : RUN_NEVER)
 
-static void side_next(struct gs_replay *r)
+static void side_next(struct run_replay *r)
 {
-    const struct gs_run *run = r->run;
+    const struct run *run = r->run;
     int64_t oom = SIDE_TIME(ooms, r->oom), sample = SIDE_TIME(samples, r->sample);
     int64_t reserved = SIDE_TIME(reserved, r->reserved);
     r->side_ns = oom < sample ? oom : sample;
@@ -123,29 +123,29 @@ static void side_next(struct gs_replay *r)
 }
 
 /* All of the earliest time: first the totals, then what was concluded from them. */
-static void side_tell(struct gs_replay *r)
+static void emit_side_events(struct run_replay *r)
 {
-    struct gs_run *run = r->run;
+    struct run *run = r->run;
     int64_t at = r->side_ns;
-    for (; SIDE_TIME(reserved, r->reserved) == at && at != GS_NEVER; r->reserved++) {
+    for (; SIDE_TIME(reserved, r->reserved) == at && at != RUN_NEVER; r->reserved++) {
         TELL(r, reserved, &run->reserved[r->reserved]);
     }
-    for (; SIDE_TIME(samples, r->sample) == at && at != GS_NEVER; r->sample++) {
+    for (; SIDE_TIME(samples, r->sample) == at && at != RUN_NEVER; r->sample++) {
         TELL(r, sample, &run->samples[r->sample]);
     }
-    for (; SIDE_TIME(ooms, r->oom) == at && at != GS_NEVER; r->oom++) {
-        struct gs_oom *o = &run->ooms[r->oom];
+    for (; SIDE_TIME(ooms, r->oom) == at && at != RUN_NEVER; r->oom++) {
+        struct run_oom *o = &run->ooms[r->oom];
         if (!r->again) {
-            o->stack = gs_backward_stack(run, o->process, o->thread, o->stack, o->time_ns);
+            o->stack = run_backward_stack(run, o->process, o->thread, o->stack, o->time_ns);
         }
         TELL(r, oom, &run->ooms[r->oom], r->oom);
     }
     side_next(r);
 }
 
-static void side_start(struct gs_replay *r)
+static void side_start(struct run_replay *r)
 {
-    const struct gs_run *run = r->run;
+    const struct run *run = r->run;
 #define SKIP(list, index)                                                                      \
     for (index = 0; index < run->list##_n && run->list[index].process < r->process; index++) { \
     }
@@ -159,33 +159,33 @@ static void side_start(struct gs_replay *r)
 /* --- lifetimes ---------------------------------------------------------------------------------
  */
 
-static void end_life(struct gs_replay *r)
+static void end_life(struct run_replay *r)
 {
     uint32_t slot = pending_pop(r);
-    struct gs_lifetime *life = &r->live[slot];
-    struct gs_location *l = &r->run->locations[life->location];
-    struct gs_series *s = &r->run->series[life->series];
+    struct run_lifetime *life = &r->live[slot];
+    struct run_location *l = &r->run->locations[life->location];
+    struct run_series *s = &r->run->series[life->series];
     r->now = life->free_ns > r->now ? life->free_ns : r->now;
-    l->live_bytes = gs_add(l->live_bytes, -life->bytes);
+    l->live_bytes = arena_add_capped(l->live_bytes, -life->bytes);
     l->live_count--;
-    s->live_bytes = gs_add(s->live_bytes, -life->bytes);
+    s->live_bytes = arena_add_capped(s->live_bytes, -life->bytes);
     s->live_count--;
     s->frees++;
-    s->freed_bytes = gs_add(s->freed_bytes, life->bytes);
+    s->freed_bytes = arena_add_capped(s->freed_bytes, life->bytes);
     for (size_t i = 0; i < r->on_free_n; i++) {
         r->on_free[i].tell(r->on_free[i].self, life, s);
     }
-    life->location = GS_NONE;
-    *GS_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
+    life->location = RUN_NONE;
+    *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
 }
 
 /* Everything before an allocation at `until`: frees at that very time come first. */
-static void advance(struct gs_replay *r, int64_t until)
+static void advance(struct run_replay *r, int64_t until)
 {
     for (;;) {
         if (r->side_ns < r->free_ns && r->side_ns < until) {
-            side_tell(r);
-        } else if (r->free_ns <= until && r->free_ns != GS_NEVER) {
+            emit_side_events(r);
+        } else if (r->free_ns <= until && r->free_ns != RUN_NEVER) {
             end_life(r);
         } else {
             return;
@@ -194,52 +194,53 @@ static void advance(struct gs_replay *r, int64_t until)
 }
 
 static const uint8_t series_layer[4][8] = {
-    [GS_LAYER_DEVICE] =
-        {[GS_SPACE_PINNED] = GS_SERIES_PINNED, [GS_SPACE_HOST] = GS_SERIES_HOST, [GS_SPACE_SHARED] = GS_SERIES_SHARED},
-    [GS_LAYER_TENSOR] = {[0 ... 7] = GS_SERIES_TENSOR},
-    [GS_LAYER_HOST] = {[0 ... 7] = GS_SERIES_HOST},
-    [3] = {[0 ... 7] = GS_SERIES_HOST},
+    [GS_LAYER_DEVICE] = {[GS_SPACE_PINNED] = RUN_SERIES_PINNED,
+                         [GS_SPACE_HOST] = RUN_SERIES_HOST,
+                         [GS_SPACE_SHARED] = RUN_SERIES_SHARED},
+    [GS_LAYER_TENSOR] = {[0 ... 7] = RUN_SERIES_TENSOR},
+    [GS_LAYER_HOST] = {[0 ... 7] = RUN_SERIES_HOST},
+    [3] = {[0 ... 7] = RUN_SERIES_HOST},
 };
 
-static uint32_t series_at(struct gs_run *run, uint32_t process, int device, unsigned layer)
+static uint32_t series_at(struct run *run, uint32_t process, int device, unsigned layer)
 {
-    device = layer == GS_SERIES_PINNED || layer == GS_SERIES_HOST ? -1 : device;
+    device = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST ? -1 : device;
     uint32_t *table = run->series_of[process];
     if (!table) {
-        size_t n = GS_DEVICE_SLOTS * GS_SERIES_LAYERS;
-        table = run->series_of[process] = gs_realloc(NULL, n, sizeof *table);
+        size_t n = RUN_DEVICE_SLOTS * RUN_SERIES_LAYERS;
+        table = run->series_of[process] = arena_realloc(NULL, n, sizeof *table);
         memset(table, 0xff, n * sizeof *table);
     }
-    uint32_t *at = &table[(device + 1) * GS_SERIES_LAYERS + (int)layer];
-    if (*at == GS_NONE) {
+    uint32_t *at = &table[(device + 1) * RUN_SERIES_LAYERS + (int)layer];
+    if (*at == RUN_NONE) {
         *at = (uint32_t)run->series_n;
-        *GS_PUSH(run->series, run->series_n, run->series_cap) =
-            (struct gs_series){.process = process, .device = device, .layer = (enum gs_series_layer)layer};
+        *ARENA_PUSH(run->series, run->series_n, run->series_cap) =
+            (struct run_series){.process = process, .device = device, .layer = (enum run_series_layer)layer};
     }
     return *at;
 }
 
-static uint32_t location_at(struct gs_run *run, uint32_t series, uint32_t stack)
+static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
 {
-    uint32_t *at = gs_map_at(&run->location_map, (uint64_t)series << 32 | stack);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&run->location_map, (uint64_t)series << 32 | stack);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)run->locations_n;
-        *GS_PUSH(run->locations, run->locations_n, run->locations_cap) =
-            (struct gs_location){.series = series, .stack = stack};
+        *ARENA_PUSH(run->locations, run->locations_n, run->locations_cap) =
+            (struct run_location){.series = series, .stack = stack};
     }
     return *at;
 }
 
 /* Aligned, so that a lifetime is in one cache line. */
-static void live_room(struct gs_replay *r)
+static void live_room(struct run_replay *r)
 {
     if (r->live_n < r->live_cap) {
         return;
     }
     size_t cap = r->live_cap ? r->live_cap * 2 : 1024;
-    struct gs_lifetime *grown = aligned_alloc(sizeof *grown, cap * sizeof *grown);
+    struct run_lifetime *grown = aligned_alloc(sizeof *grown, cap * sizeof *grown);
     if (!grown) {
-        grown = gs_realloc(NULL, cap, sizeof *grown);
+        grown = arena_realloc(NULL, cap, sizeof *grown);
     }
     if (r->live_n) {
         memcpy(grown, r->live, r->live_n * sizeof *grown);
@@ -247,36 +248,36 @@ static void live_room(struct gs_replay *r)
     free(r->live);
     r->live = grown;
     if (r->detailed) {
-        r->free_stacks = gs_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
+        r->free_stacks = arena_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
     }
     r->live_cap = cap;
 }
 
-static unsigned layer_of(const struct gs_lifetime *life)
+static unsigned layer_of(const struct run_lifetime *life)
 {
     unsigned layer = series_layer[life->layer][life->space];
-    return layer == GS_SERIES_DEVICE && life->space == GS_SPACE_VMM && life->device < 0
-               ? GS_SERIES_PINNED /* cuMemCreate on the host */
+    return layer == RUN_SERIES_DEVICE && life->space == GS_SPACE_VMM && life->device < 0
+               ? RUN_SERIES_PINNED /* cuMemCreate on the host */
                : layer;
 }
 
-static void begin_life(struct gs_replay *r, struct gs_lifetime *life, uint32_t free_stack)
+static void begin_life(struct run_replay *r, struct run_lifetime *life, uint32_t free_stack)
 {
-    struct gs_run *run = r->run;
+    struct run *run = r->run;
     life->series = series_at(run, r->process, life->device, layer_of(life));
-    struct gs_series *s = &run->series[life->series];
-    if (s->live_bytes > GS_BYTES_MAX - life->bytes) {
+    struct run_series *s = &run->series[life->series];
+    if (s->live_bytes > RUN_BYTES_MAX - life->bytes) {
         r->damaged++;
         return;
     }
     life->location = location_at(run, life->series, life->stack);
-    struct gs_location *l = &run->locations[life->location];
+    struct run_location *l = &run->locations[life->location];
     l->live_bytes += life->bytes;
     l->live_count++;
     s->live_bytes += life->bytes;
     s->live_count++;
     s->allocations++;
-    s->allocated_bytes = gs_add(s->allocated_bytes, life->bytes);
+    s->allocated_bytes = arena_add_capped(s->allocated_bytes, life->bytes);
     r->now = life->alloc_ns > r->now ? life->alloc_ns : r->now;
     uint32_t slot = r->spare_n ? r->spare[--r->spare_n] : (uint32_t)r->live_n;
     if (slot == r->live_n) {
@@ -287,7 +288,7 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life, uint32_t f
     if (r->free_stacks) {
         r->free_stacks[slot] = free_stack;
     }
-    if (life->free_ns != GS_NEVER) {
+    if (life->free_ns != RUN_NEVER) {
         pending_push(r, (struct pending){life->free_ns, slot});
         r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
     }
@@ -299,17 +300,17 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life, uint32_t f
 /* --- rows --------------------------------------------------------------------------------------
  */
 
-static bool wanted(const struct gs_run *run, const struct gs_lifetime *life)
+static bool is_chosen(const struct run *run, const struct run_lifetime *life)
 {
     return !run->options.by_device || life->device < 0 || life->device == run->options.device;
 }
 
 /* What a row says, made fit for the replay; false where it makes no sense. */
-static bool check_row(struct gs_replay *r, const struct gs_stored *row, struct gs_lifetime *life)
+static bool check_row(struct run_replay *r, const struct run_stored *row, struct run_lifetime *life)
 {
-    gs_progress(r->run, r->rows_total ? "allocations" : "allocations again", ++r->rows, r->rows_total);
+    run_show_progress(r->run, r->rows_total ? "allocations" : "allocations again", ++r->rows, r->rows_total);
     *life = row->life;
-    if (life->bytes < 0 || life->bytes > GS_BYTES_MAX) {
+    if (life->bytes < 0 || life->bytes > RUN_BYTES_MAX) {
         r->damaged++;
         return false;
     }
@@ -319,20 +320,20 @@ static bool check_row(struct gs_replay *r, const struct gs_stored *row, struct g
         life->alloc_ns = r->now;
         life->free_ns = life->free_ns < r->now ? r->now : life->free_ns;
     }
-    return wanted(r->run, life) || r->run->backward.any;
+    return is_chosen(r->run, life) || r->run->backward.any;
 }
 
-static void replay_row(struct gs_replay *r, const struct gs_stored *row)
+static void replay_row(struct run_replay *r, const struct run_stored *row)
 {
-    struct gs_run *run = r->run;
-    struct gs_lifetime life;
+    struct run *run = r->run;
+    struct run_lifetime life;
     if (!check_row(r, row, &life)) {
         return;
     }
     if (run->backward.any) {
-        gs_backward_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
-        life.stack = gs_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
-        if (!wanted(run, &life)) {
+        run_backward_add_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
+        life.stack = run_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
+        if (!is_chosen(run, &life)) {
             return;
         }
     }
@@ -342,7 +343,7 @@ static void replay_row(struct gs_replay *r, const struct gs_stored *row)
     begin_life(r, &life, row->free_stack);
 }
 
-static void replay_batch(void *self, const struct gs_stored *rows, size_t n)
+static void replay_batch(void *self, const struct run_stored *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         replay_row(self, &rows[i]);
@@ -350,31 +351,31 @@ static void replay_batch(void *self, const struct gs_stored *rows, size_t n)
 }
 
 /* Addresses are needed only where a heap map may be asked for, and where there are segments. */
-static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error, size_t error_size)
+static bool replay_rows(struct run_replay *r, struct run_database *db, char *error, size_t error_size)
 {
-    return gs_rows_scan(db,
-                        r->detailed      ? GS_ROWS_WHOLE
-                        : r->run->ooms_n ? GS_ROWS_ADDRESSES
-                                         : GS_ROWS_SHORT,
-                        r->run->processes[r->process].allocations, replay_batch, r, error, error_size);
+    return run_rows_scan(db,
+                         r->detailed      ? RUN_ROWS_WHOLE
+                         : r->run->ooms_n ? RUN_ROWS_ADDRESSES
+                                          : RUN_ROWS_SHORT,
+                         r->run->processes[r->process].allocations, replay_batch, r, error, error_size);
 }
 
 /* --- what was live at some moments -------------------------------------------------------------
  *
  * The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
 struct live_at {
-    struct gs_replay replay; /* only what check_row needs */
+    struct run_replay replay; /* only what check_row needs */
     const int64_t *moments;
     size_t moments_n, next; /* next: the first moment that is not before the last allocation */
-    gs_live_at_fn each;
+    run_live_at_fn each;
     void *self;
 };
 
-static void live_row(struct live_at *l, const struct gs_stored *row)
+static void live_row(struct live_at *l, const struct run_stored *row)
 {
-    struct gs_run *run = l->replay.run;
-    struct gs_lifetime life;
-    if (!check_row(&l->replay, row, &life) || !wanted(run, &life)) {
+    struct run *run = l->replay.run;
+    struct run_lifetime life;
+    if (!check_row(&l->replay, row, &life) || !is_chosen(run, &life)) {
         return;
     }
     l->replay.now = life.alloc_ns;
@@ -385,59 +386,59 @@ static void live_row(struct live_at *l, const struct gs_stored *row)
         return;
     }
     life.series = series_at(run, l->replay.process, life.device, layer_of(&life));
-    life.stack = gs_backward_stack(run, l->replay.process, life.thread, life.stack, life.alloc_ns);
+    life.stack = run_backward_stack(run, l->replay.process, life.thread, life.stack, life.alloc_ns);
     life.location = location_at(run, life.series, life.stack);
     for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++) {
         l->each(l->self, i, &life, row->free_stack);
     }
 }
 
-static void live_batch(void *self, const struct gs_stored *rows, size_t n)
+static void live_batch(void *self, const struct run_stored *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         live_row(self, &rows[i]);
     }
 }
 
-bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_live_at_fn each,
-                    void *self, char *error, size_t error_size)
+bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_live_at_fn each,
+                      void *self, char *error, size_t error_size)
 {
     struct live_at l = {
         .replay = {.run = run, .process = process}, .moments = moments, .moments_n = n, .each = each, .self = self};
-    struct gs_database *db = &run->databases[run->processes[process].database];
-    return !n || gs_rows_live(db, moments[0], moments[n - 1], live_batch, &l, error, error_size);
+    struct run_database *db = &run->databases[run->processes[process].database];
+    return !n || run_rows_live(db, moments[0], moments[n - 1], live_batch, &l, error, error_size);
 }
 
 /* --- what became of the last ones -------------------------------------------------------------
  */
 
 struct last {
-    struct gs_replay replay; /* only what check_row needs */
-    gs_last_fn each;
+    struct run_replay replay; /* only what check_row needs */
+    run_last_fn each;
     void *self;
 };
 
-static void last_batch(void *self, const struct gs_stored *rows, size_t n)
+static void last_batch(void *self, const struct run_stored *rows, size_t n)
 {
     struct last *e = self;
-    struct gs_run *run = e->replay.run;
-    struct gs_lifetime life;
+    struct run *run = e->replay.run;
+    struct run_lifetime life;
     for (size_t i = 0; i < n; i++) {
-        if (check_row(&e->replay, &rows[i], &life) && wanted(run, &life)) {
-            life.stack = gs_backward_stack(run, e->replay.process, life.thread, life.stack, life.alloc_ns);
+        if (check_row(&e->replay, &rows[i], &life) && is_chosen(run, &life)) {
+            life.stack = run_backward_stack(run, e->replay.process, life.thread, life.stack, life.alloc_ns);
             e->each(e->self, &life, rows[i].free_stack);
         }
     }
 }
 
-bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows_n, gs_last_fn each, void *self, char *error,
-                 size_t error_size)
+bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_fn each, void *self, char *error,
+                   size_t error_size)
 {
     struct last e = {.replay = {.run = run, .process = process}, .each = each, .self = self};
-    return gs_rows_last(&run->databases[run->processes[process].database], rows_n, last_batch, &e, error, error_size);
+    return run_rows_last(&run->databases[run->processes[process].database], rows_n, last_batch, &e, error, error_size);
 }
 
-static void forget_live(struct gs_replay *r)
+static void forget_live(struct run_replay *r)
 {
     r->live_n = r->spare_n = 0;
     for (size_t i = 0; i < BUCKETS; i++) {
@@ -445,12 +446,12 @@ static void forget_live(struct gs_replay *r)
     }
     r->filled = 0;
     r->last_ns = r->now = 0;
-    r->free_ns = GS_NEVER;
+    r->free_ns = RUN_NEVER;
 }
 
-static bool replay_process(struct gs_replay *r, uint32_t process, char *error, size_t error_size)
+static bool replay_process(struct run_replay *r, uint32_t process, char *error, size_t error_size)
 {
-    struct gs_run *run = r->run;
+    struct run *run = r->run;
     forget_live(r);
     r->process = process;
     side_start(r);
@@ -458,10 +459,10 @@ static bool replay_process(struct gs_replay *r, uint32_t process, char *error, s
     if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) {
         return false;
     }
-    while (r->filled || r->side_ns != GS_NEVER) {
-        advance(r, r->filled ? r->free_ns : GS_NEVER);
+    while (r->filled || r->side_ns != RUN_NEVER) {
+        advance(r, r->filled ? r->free_ns : RUN_NEVER);
     }
-    gs_backward_done(run, process);
+    run_backward_finish(run, process);
     int64_t end = run->processes[process].end_ns;
     TELL(r, process_end, process, end > r->now ? end : r->now);
     run->processes[process].damaged += r->damaged;
@@ -469,12 +470,12 @@ static bool replay_process(struct gs_replay *r, uint32_t process, char *error, s
     return true;
 }
 
-static void list_calls(struct gs_replay *r)
+static void list_calls(struct run_replay *r)
 {
-    r->on_alloc = gs_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
-    r->on_free = gs_realloc(NULL, r->observers_n, sizeof *r->on_free);
+    r->on_alloc = arena_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
+    r->on_free = arena_realloc(NULL, r->observers_n, sizeof *r->on_free);
     for (size_t i = 0; i < r->observers_n; i++) {
-        const struct gs_observer *o = &r->observers[i];
+        const struct run_observer *o = &r->observers[i];
         if (o->alloc) {
             r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
         }
@@ -484,21 +485,21 @@ static void list_calls(struct gs_replay *r)
     }
 }
 
-bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error, size_t error_size)
+bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size)
 {
-    struct gs_replay replay = {
+    struct run_replay replay = {
         .run = run, .observers = observers, .observers_n = n, .detailed = run->options.memory_map || run->reserved_n};
     list_calls(&replay);
-    gs_replay_free(run);
-    run->series_of = gs_realloc(NULL, run->processes_n, sizeof *run->series_of);
+    run_replay_free(run);
+    run->series_of = arena_realloc(NULL, run->processes_n, sizeof *run->series_of);
     memset(run->series_of, 0, run->processes_n * sizeof *run->series_of);
     run->replay = &replay;
     bool ok = true;
     replay.again = run->replayed;
     run->replayed = true;
     for (size_t i = 0; i < run->processes_n; i++) {
-        replay.rows_total =
-            (uint64_t)gs_add((int64_t)replay.rows_total, (int64_t)(run->processes[i].allocations & INT64_MAX));
+        replay.rows_total = (uint64_t)arena_add_capped((int64_t)replay.rows_total,
+                                                       (int64_t)(run->processes[i].allocations & INT64_MAX));
     }
     for (uint32_t i = 0; ok && i < run->processes_n; i++) {
         ok = replay_process(&replay, i, error, error_size);
@@ -515,7 +516,7 @@ bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size
     return ok;
 }
 
-void gs_replay_free(struct gs_run *run)
+void run_replay_free(struct run *run)
 {
     for (size_t i = 0; run->series_of && i < run->processes_n; i++) {
         free(run->series_of[i]);
@@ -523,43 +524,43 @@ void gs_replay_free(struct gs_run *run)
     free(run->series_of);
     free(run->series);
     free(run->locations);
-    gs_map_free(&run->location_map);
+    map_free(&run->location_map);
     run->series_of = NULL;
     run->series = NULL;
     run->locations = NULL;
     run->series_n = run->series_cap = run->locations_n = run->locations_cap = 0;
 }
 
-size_t gs_run_locations(const struct gs_run *run)
+size_t run_location_count(const struct run *run)
 {
     return run->locations_n;
 }
 
-const struct gs_location *gs_run_location(const struct gs_run *run, uint32_t location)
+const struct run_location *run_location(const struct run *run, uint32_t location)
 {
     return &run->locations[location];
 }
 
-size_t gs_run_serieses(const struct gs_run *run)
+size_t run_series_count(const struct run *run)
 {
     return run->series_n;
 }
 
-const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series)
+const struct run_series *run_series(const struct run *run, uint32_t series)
 {
     return &run->series[series];
 }
 
-uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *life)
+uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life)
 {
-    const struct gs_replay *r = run->replay;
-    return r && r->free_stacks ? r->free_stacks[life - r->live] : GS_NONE;
+    const struct run_replay *r = run->replay;
+    return r && r->free_stacks ? r->free_stacks[life - r->live] : RUN_NONE;
 }
 
-void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *), void *self)
+void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self)
 {
     for (size_t i = 0; run->replay && i < run->replay->live_n; i++) {
-        if (run->replay->live[i].location != GS_NONE) {
+        if (run->replay->live[i].location != RUN_NONE) {
             each(self, &run->replay->live[i]);
         }
     }

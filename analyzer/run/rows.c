@@ -16,19 +16,19 @@
 enum { BATCH = 1024, QUEUE = 4, LONG_TABLE = 1 << 16 };
 
 struct reader {
-    struct gs_database *db;
+    struct run_database *db;
     sqlite3_stmt *statement;
-    gs_rows_fn each;
+    run_rows_fn each;
     void *self;
-    struct gs_rows_zone zone; /* of the batch that is filled */
-    bool zones;               /* are noted */
-    struct gs_stored *batch;     /* the one that is filled */
+    struct run_rows_zone zone; /* of the batch that is filled */
+    bool zones;                /* are noted */
+    struct run_stored *batch;  /* the one that is filled */
     size_t n;
     /* with a thread: batches go through a ring; `lock` guards what follows */
     bool threaded;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct gs_stored *ring[QUEUE];
+    struct run_stored *ring[QUEUE];
     size_t sizes[QUEUE];
     unsigned written, read;
     bool ended;
@@ -46,7 +46,7 @@ static void wait_for_room(struct reader *r)
 static void hand_over(struct reader *r)
 {
     if (!r->n) return;
-    if (r->zones) *GS_PUSH(r->db->zones, r->db->zones_n, r->db->zones_cap) = r->zone;
+    if (r->zones) *ARENA_PUSH(r->db->zones, r->db->zones_n, r->db->zones_cap) = r->zone;
     if (r->threaded) {
         pthread_mutex_lock(&r->lock);
         r->sizes[r->written++ % QUEUE] = r->n;
@@ -59,10 +59,10 @@ static void hand_over(struct reader *r)
     r->n = 0;
 }
 
-static void note_zone(struct reader *r, int64_t id, const struct gs_lifetime *life)
+static void note_zone(struct reader *r, int64_t id, const struct run_lifetime *life)
 {
-    struct gs_rows_zone *z = &r->zone;
-    if (r->n == 0) *z = (struct gs_rows_zone){.first = id, .begin_ns = INT64_MAX, .end_ns = INT64_MIN};
+    struct run_rows_zone *z = &r->zone;
+    if (r->n == 0) *z = (struct run_rows_zone){.first = id, .begin_ns = INT64_MAX, .end_ns = INT64_MIN};
     z->last = id;
     z->begin_ns = life->alloc_ns < z->begin_ns ? life->alloc_ns : z->begin_ns;
     z->end_ns = life->free_ns > z->end_ns ? life->free_ns : z->end_ns;
@@ -71,20 +71,20 @@ static void note_zone(struct reader *r, int64_t id, const struct gs_lifetime *li
 /* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as much. */
 enum { ID, KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK };
 static const char *const columns[] = {
-    [GS_ROWS_SHORT] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id",
-    [GS_ROWS_ADDRESSES] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream",
-    [GS_ROWS_WHOLE] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, free_stack_id",
+    [RUN_ROWS_SHORT] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id",
+    [RUN_ROWS_ADDRESSES] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream",
+    [RUN_ROWS_WHOLE] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, free_stack_id",
 };
 
 static void decode_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct reader *r = sqlite3_user_data(context);
     int64_t kind = sqlite3_value_int64(v[KIND]);
-    struct gs_stored *row = &r->batch[r->n];
-    row->life = (struct gs_lifetime){
-        .series = GS_NONE,
-        .location = GS_NONE,
-        .stack = gs_ids_get(&r->db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
+    struct run_stored *row = &r->batch[r->n];
+    row->life = (struct run_lifetime){
+        .series = RUN_NONE,
+        .location = RUN_NONE,
+        .stack = run_ids_get(&r->db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
         .thread = (uint32_t)((kind >> 23) + 2),
         .api = kind >> 12 & 2047,
         .device = (int16_t)((kind >> 5 & 127) - 1),
@@ -92,16 +92,16 @@ static void decode_row(sqlite3_context *context, int n, sqlite3_value **v)
         .space = kind >> 2 & 7,
         .bytes = sqlite3_value_int64(v[BYTES]),
         .alloc_ns = sqlite3_value_int64(v[ALLOC_NS]),
-        .free_ns = GS_NEVER,
+        .free_ns = RUN_NEVER,
         .address = n > ADDRESS ? (uint64_t)sqlite3_value_int64(v[ADDRESS]) : 0,
         .stream = n > STREAM ? (uint64_t)sqlite3_value_int64(v[STREAM]) : 0,
     };
-    row->free_stack = n > FREE_STACK ? gs_ids_get(&r->db->stacks, sqlite3_value_int64(v[FREE_STACK])) : GS_NONE;
+    row->free_stack = n > FREE_STACK ? run_ids_get(&r->db->stacks, sqlite3_value_int64(v[FREE_STACK])) : RUN_NONE;
     row->backwards = false;
     if (sqlite3_value_type(v[LIFE_NS]) != SQLITE_NULL) {
         int64_t age = sqlite3_value_int64(v[LIFE_NS]);
         row->backwards = age < 0;
-        row->life.free_ns = gs_add(row->life.alloc_ns, age < 0 ? 0 : age);
+        row->life.free_ns = arena_add_capped(row->life.alloc_ns, age < 0 ? 0 : age);
     }
     if (r->zones) note_zone(r, sqlite3_value_int64(v[ID]), &row->life);
     if (++r->n == BATCH) hand_over(r);
@@ -112,13 +112,13 @@ static void end_rows(sqlite3_context *context)
     sqlite3_result_null(context);
 }
 
-static bool prepare(struct reader *r, enum gs_rows_columns what, const char *where)
+static bool prepare(struct reader *r, enum run_rows_columns what, const char *where)
 {
     char sql[512];
     snprintf(sql, sizeof sql, "SELECT gs_row(%s) FROM %s NOT INDEXED %s", columns[what], r->db->allocations, where);
     if (sqlite3_create_function(r->db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, decode_row,
                                 end_rows) == SQLITE_OK) {
-        r->statement = gs_prepare(r->db, sql);
+        r->statement = run_database_prepare(r->db, sql);
     }
     return r->statement;
 }
@@ -170,7 +170,7 @@ static void scan_beside(struct reader *r)
 {
     pthread_t thread;
     unsigned at;
-    for (unsigned i = 0; i < QUEUE; i++) r->ring[i] = gs_realloc(NULL, BATCH, sizeof **r->ring);
+    for (unsigned i = 0; i < QUEUE; i++) r->ring[i] = arena_realloc(NULL, BATCH, sizeof **r->ring);
     r->batch = r->ring[0];
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
@@ -190,13 +190,13 @@ static void scan_beside(struct reader *r)
 
 static bool finish(struct reader *r, char *error, size_t error_size)
 {
-    bool ok = (r->statement && r->result == SQLITE_ROW) || gs_database_bad(r->db, error, error_size);
+    bool ok = (r->statement && r->result == SQLITE_ROW) || run_database_bad(r->db, error, error_size);
     sqlite3_finalize(r->statement);
     return ok;
 }
 
-bool gs_rows_scan(struct gs_database *db, enum gs_rows_columns what, uint64_t about, gs_rows_fn each, void *self,
-                  char *error, size_t error_size)
+bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, run_rows_fn each, void *self,
+                   char *error, size_t error_size)
 {
     struct reader r = {.db = db, .each = each, .self = self, .zones = true};
     db->zones_n = 0;
@@ -204,7 +204,7 @@ bool gs_rows_scan(struct gs_database *db, enum gs_rows_columns what, uint64_t ab
         if (about >= LONG_TABLE) {
             scan_beside(&r);
         } else {
-            r.batch = gs_realloc(NULL, BATCH, sizeof *r.batch);
+            r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
             scan(&r);
             free(r.batch);
         }
@@ -214,11 +214,11 @@ bool gs_rows_scan(struct gs_database *db, enum gs_rows_columns what, uint64_t ab
 }
 
 /* The ids from the zone at *i on that can be live between two moments, as one range with the zones that follow. */
-static bool next_range(const struct gs_database *db, size_t *i, int64_t from_ns, int64_t to_ns, int64_t range[2])
+static bool next_range(const struct run_database *db, size_t *i, int64_t from_ns, int64_t to_ns, int64_t range[2])
 {
     bool found = false;
     for (; *i < db->zones_n; (*i)++) {
-        const struct gs_rows_zone *z = &db->zones[*i];
+        const struct run_rows_zone *z = &db->zones[*i];
         bool can = z->begin_ns <= to_ns && z->end_ns > from_ns;
         if (found && !can) return true;
         if (can) {
@@ -230,8 +230,8 @@ static bool next_range(const struct gs_database *db, size_t *i, int64_t from_ns,
     return found;
 }
 
-bool gs_rows_live(struct gs_database *db, int64_t from_ns, int64_t to_ns, gs_rows_fn each, void *self, char *error,
-                  size_t error_size)
+bool run_rows_live(struct run_database *db, int64_t from_ns, int64_t to_ns, run_rows_fn each, void *self, char *error,
+                   size_t error_size)
 {
     struct reader r = {.db = db, .each = each, .self = self, .result = SQLITE_ROW};
     int64_t range[2] = {INT64_MIN, INT64_MAX};
@@ -240,8 +240,8 @@ bool gs_rows_live(struct gs_database *db, int64_t from_ns, int64_t to_ns, gs_row
     snprintf(where, sizeof where,
              "WHERE id BETWEEN ?1 AND ?2 AND (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
              (long long)from_ns, (long long)to_ns);
-    if (!prepare(&r, GS_ROWS_WHOLE, where)) return finish(&r, error, error_size);
-    r.batch = gs_realloc(NULL, BATCH, sizeof *r.batch);
+    if (!prepare(&r, RUN_ROWS_WHOLE, where)) return finish(&r, error, error_size);
+    r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
     while (r.result == SQLITE_ROW && (!db->zoned || next_range(db, &zone, from_ns, to_ns, range))) {
         sqlite3_reset(r.statement);
         sqlite3_bind_int64(r.statement, 1, range[0]);
@@ -253,13 +253,14 @@ bool gs_rows_live(struct gs_database *db, int64_t from_ns, int64_t to_ns, gs_row
     return finish(&r, error, error_size);
 }
 
-bool gs_rows_last(struct gs_database *db, int64_t rows_n, gs_rows_fn each, void *self, char *error, size_t error_size)
+bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, void *self, char *error,
+                   size_t error_size)
 {
     struct reader r = {.db = db, .each = each, .self = self};
     char where[256];
     snprintf(where, sizeof where, "WHERE id > (SELECT max(id) FROM %s) - %lld", db->allocations, (long long)rows_n);
-    if (prepare(&r, GS_ROWS_WHOLE, where)) {
-        r.batch = gs_realloc(NULL, BATCH, sizeof *r.batch);
+    if (prepare(&r, RUN_ROWS_WHOLE, where)) {
+        r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
         scan(&r);
         free(r.batch);
     }

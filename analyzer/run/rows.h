@@ -4,26 +4,27 @@
 
 #include "analyzer/run/run_internal.h"
 
-struct gs_stored {
-    struct gs_lifetime life; /* as stored: bytes and times are not checked; free_ns is not before alloc_ns */
-    uint32_t free_stack;     /* GS_NONE */
-    bool backwards;          /* the row said that it was freed before it was allocated */
+struct run_stored {
+    struct run_lifetime life; /* as stored: bytes and times are not checked; free_ns is not before alloc_ns */
+    uint32_t free_stack;      /* RUN_NONE */
+    bool backwards;           /* the row said that it was freed before it was allocated */
 };
 
-/* What is read; the rest is 0 and GS_NONE. */
-enum gs_rows_columns { GS_ROWS_SHORT, GS_ROWS_ADDRESSES, GS_ROWS_WHOLE };
+/* What is read; the rest is 0 and RUN_NONE. */
+enum run_rows_columns { RUN_ROWS_SHORT, RUN_ROWS_ADDRESSES, RUN_ROWS_WHOLE };
 
 /* Called with a batch of at least one row, on the caller's thread. */
-typedef void (*gs_rows_fn)(void *self, const struct gs_stored *rows, size_t n);
+typedef void (*run_rows_fn)(void *self, const struct run_stored *rows, size_t n);
 
 /* All; `about`: so many are expected. Nothing else may use the database meanwhile. Each returns false with a line in
  * `error` where the table could not be read to its end. */
-bool gs_rows_scan(struct gs_database *db, enum gs_rows_columns what, uint64_t about, gs_rows_fn each, void *self,
-                  char *error, size_t error_size);
+bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, run_rows_fn each, void *self,
+                   char *error, size_t error_size);
 /* Whole rows that begin at to_ns or earlier and end after from_ns. */
-bool gs_rows_live(struct gs_database *db, int64_t from_ns, int64_t to_ns, gs_rows_fn each, void *self, char *error,
-                  size_t error_size);
+bool run_rows_live(struct run_database *db, int64_t from_ns, int64_t to_ns, run_rows_fn each, void *self, char *error,
+                   size_t error_size);
 /* Whole rows with the last `rows_n` ids. */
-bool gs_rows_last(struct gs_database *db, int64_t rows_n, gs_rows_fn each, void *self, char *error, size_t error_size);
+bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, void *self, char *error,
+                   size_t error_size);
 
 #endif

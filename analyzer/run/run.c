@@ -12,27 +12,27 @@
 
 enum { FILES_MAX = 65536 };
 
-static bool open_one(struct gs_run *run, const char *path, char *error, size_t error_size)
+static bool open_one(struct run *run, const char *path, char *error, size_t error_size)
 {
     char recovery[512] = "";
     size_t at = run->databases_n;
-    struct gs_database *db = GS_PUSH(run->databases, run->databases_n, run->databases_cap);
-    *db = (struct gs_database){0};
-    int recovered = gs_database_recover(db, path, recovery, sizeof recovery);
-    if (!gs_database_open(run, db, path, error, error_size) || !gs_load(run, at, error, error_size)) {
+    struct run_database *db = ARENA_PUSH(run->databases, run->databases_n, run->databases_cap);
+    *db = (struct run_database){0};
+    int recovered = run_database_recover(db, path, recovery, sizeof recovery);
+    if (!run_database_open(run, db, path, error, error_size) || !run_load(run, at, error, error_size)) {
         return false;
     }
     db = &run->databases[at];
     if (recovered < 0 && access(path, F_OK) == 0) {
-        gs_run_note(run, "%s: its last events could not be read from the spool: %s", path, recovery);
+        run_add_note(run, "%s: its last events could not be read from the spool: %s", path, recovery);
     } else if (run->processes_n && run->processes[run->processes_n - 1].torn) {
-        gs_run_note(run,
-                    "%s: the recording was cut off; about the last %d ms before the end are missing, because "
-                    "the shared memory that held them, or %s.spool, which names it, no longer exists",
-                    path, GS_SPOOL_COMMIT_MS, path);
+        run_add_note(run,
+                     "%s: the recording was cut off; about the last %d ms before the end are missing, because "
+                     "the shared memory that held them, or %s.spool, which names it, no longer exists",
+                     path, GS_SPOOL_COMMIT_MS, path);
     }
     if (db->recording) {
-        gs_run_note(run, "%s: still recording; this is what was written so far", path);
+        run_add_note(run, "%s: still recording; this is what was written so far", path);
     }
     return true;
 }
@@ -72,9 +72,9 @@ static bool list_folder(const char *folder, bool (*wanted)(const char *name, con
     }
     for (struct dirent *e; (e = readdir(dir)) && found->n < FILES_MAX;) {
         if (wanted(e->d_name, stem)) {
-            char *path = gs_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
+            char *path = arena_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
             sprintf(path, "%s%s%s", folder, *folder && !has_suffix(folder, "/") ? "/" : "", e->d_name);
-            *GS_PUSH(found->list, found->n, found->cap) = path;
+            *ARENA_PUSH(found->list, found->n, found->cap) = path;
         }
     }
     closedir(dir);
@@ -104,7 +104,7 @@ static bool sibling(const char *name, const char *stem)
 
 /* The other processes of the run that the file belongs to. One that cannot be read is a note: the
  * person asked for this one. */
-static void open_siblings(struct gs_run *run, const char *path)
+static void open_siblings(struct run *run, const char *path)
 {
     char folder[4096], stem[512], error[1024];
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -121,10 +121,10 @@ static void open_siblings(struct gs_run *run, const char *path)
         bool ok = open_one(run, found.list[i], error, sizeof error);
         bool same = ok && strcmp(run->processes[processes].run_id, run_id) == 0;
         if (!ok) {
-            gs_run_note(run, "another process of this run is missing here: %s", error);
+            run_add_note(run, "another process of this run is missing here: %s", error);
         }
         if (!same) {
-            gs_run_forget(run, databases, processes);
+            run_forget(run, databases, processes);
         }
     }
     paths_free(&found);
@@ -161,25 +161,25 @@ static bool list_runs(const char *folder, struct paths *found)
     return true;
 }
 
-static bool open_folder(struct gs_run *run, const char *folder, char *error, size_t error_size)
+static bool open_folder(struct run *run, const char *folder, char *error, size_t error_size)
 {
     struct paths found = {0};
     size_t from = run->processes_n;
     if (!list_runs(folder, &found)) {
-        return gs_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder, strerror(errno));
+        return run_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder, strerror(errno));
     }
-    bool ok = found.n > 0 || gs_fail(error, error_size,
-                                     "cannot read '%s': no database (*.db) in this folder or the folders in it; "
-                                     "name the one that gpuspy wrote",
-                                     folder);
+    bool ok = found.n > 0 || run_fail(error, error_size,
+                                      "cannot read '%s': no database (*.db) in this folder or the folders in it; "
+                                      "name the one that gpuspy wrote",
+                                      folder);
     for (size_t i = 0; ok && i < found.n; i++) {
         ok = open_one(run, found.list[i], error, error_size);
     }
     paths_free(&found);
-    return ok && gs_run_one_job(run, from, folder, error, error_size);
+    return ok && run_is_one_job(run, from, folder, error, error_size);
 }
 
-static bool open_path(struct gs_run *run, const char *path, bool alone, char *error, size_t error_size)
+static bool open_path(struct run *run, const char *path, bool alone, char *error, size_t error_size)
 {
     if (is_folder(path)) {
         return open_folder(run, path, error, error_size);
@@ -194,14 +194,14 @@ static bool open_path(struct gs_run *run, const char *path, bool alone, char *er
 }
 
 /* A program without build id that was made anew after all this is not what ran. */
-static void say_when(const struct gs_run *run)
+static void say_when(const struct run *run)
 {
-    const struct gs_symbol_more *more = run->options.symbol_more;
+    const struct run_symbol_more *more = run->options.symbol_more;
     int64_t last = 0;
     for (size_t i = 0; i < run->processes_n; i++) {
-        const struct gs_process *p = &run->processes[i];
-        if (p->start_real_ns != GS_UNKNOWN && gs_add(p->start_real_ns, p->end_ns) > last) {
-            last = gs_add(p->start_real_ns, p->end_ns);
+        const struct run_process *p = &run->processes[i];
+        if (p->start_real_ns != RUN_UNKNOWN && arena_add_capped(p->start_real_ns, p->end_ns) > last) {
+            last = arena_add_capped(p->start_real_ns, p->end_ns);
         }
     }
     if (run->options.symbol && more && more->recorded) {
@@ -209,37 +209,37 @@ static void say_when(const struct gs_run *run)
     }
 }
 
-struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options, char *error,
-                           size_t error_size)
+struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,
+                     size_t error_size)
 {
-    struct gs_run *run = gs_realloc(NULL, 1, sizeof *run);
-    *run = (struct gs_run){0};
-    run->options = options ? *options : (struct gs_options){0};
-    bool ok = n > 0 || gs_fail(error, error_size, "no database named");
+    struct run *run = arena_realloc(NULL, 1, sizeof *run);
+    *run = (struct run){0};
+    run->options = options ? *options : (struct run_options){0};
+    bool ok = n > 0 || run_fail(error, error_size, "no database named");
     for (size_t i = 0; ok && i < n; i++) {
         ok = open_path(run, paths[i], n > 1 || run->options.alone, error, error_size);
     }
     if (!ok) {
-        gs_run_close(run);
+        run_close(run);
         return NULL;
     }
     for (size_t i = 1; i < run->processes_n; i++) {
         if (n > 1 && strcmp(run->processes[i].run_id, run->processes[0].run_id) != 0) {
-            gs_run_note(run, "these are processes of different runs");
+            run_add_note(run, "these are processes of different runs");
             break;
         }
     }
-    gs_load_done(run);
+    run_load_finish(run);
     say_when(run);
-    if (gs_run_loop(run)) {
-        gs_run_note(run, "%s", gs_run_loop(run));
+    if (run_endless_loop(run)) {
+        run_add_note(run, "%s", run_endless_loop(run));
     }
-    gs_backward_prepare(run);
+    run_backward_prepare(run);
     return run;
 }
 
 /* What a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
-void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
+void run_forget(struct run *run, size_t databases, size_t processes)
 {
 #define FORGET(list)                                                             \
     while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
@@ -261,24 +261,24 @@ void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
     FORGET(contexts)
     FORGET(settings)
 #undef FORGET
-    gs_backward_forget(run, processes);
+    run_backward_forget(run, processes);
     run->processes_n = processes;
     while (run->databases_n > databases) {
-        gs_database_close(&run->databases[--run->databases_n]);
+        run_database_close(&run->databases[--run->databases_n]);
     }
 }
 
-void gs_run_close(struct gs_run *run)
+void run_close(struct run *run)
 {
     if (!run) {
         return;
     }
     for (size_t i = 0; i < run->databases_n; i++) {
-        gs_database_close(&run->databases[i]);
+        run_database_close(&run->databases[i]);
     }
-    gs_replay_free(run);
-    gs_backward_free(run);
-    gs_stacks_free(run);
+    run_replay_free(run);
+    run_backward_free(run);
+    run_stacks_free(run);
     free(run->databases);
     free(run->processes);
     free(run->devices);
@@ -298,6 +298,6 @@ void gs_run_close(struct gs_run *run)
     free(run->settings);
     free(run->notes);
     free(run->api_names);
-    gs_arena_free(&run->arena);
+    arena_free(&run->arena);
     free(run);
 }

@@ -2,11 +2,11 @@
  *
  * One or more databases (a process each) become one model. Frames and stacks are interned over all
  * of them, so that the same call path in two ranks is the same stack number. Lifetimes are not
- * kept: they are streamed in order of time by gs_run_replay, with memory bounded by what is live.
+ * kept: they are streamed in order of time by run_replay, with memory bounded by what is live.
  *
  * Units: times are nanoseconds since the start of the process's recording, sizes are bytes. A time
- * or size that is not known is GS_UNKNOWN. A device of -1 is none or unknown. Ownership: everything
- * reachable from struct gs_run belongs to it and lives until gs_run_close. Not thread-safe.
+ * or size that is not known is RUN_UNKNOWN. A device of -1 is none or unknown. Ownership: everything
+ * reachable from struct run belongs to it and lives until run_close. Not thread-safe.
  */
 #ifndef GPUSPY_RUN_H
 #define GPUSPY_RUN_H
@@ -16,64 +16,64 @@
 #include <stdint.h>
 #include "schema/event.h"
 
-#define GS_UNKNOWN INT64_MIN
-#define GS_NEVER INT64_MAX /* the free time of what was still live at the end */
-#define GS_NONE UINT32_MAX /* no stack, no frame, no process */
-#define GS_DEPTH_MAX 4096  /* deeper stacks are cut at the root */
+#define RUN_UNKNOWN INT64_MIN
+#define RUN_NEVER INT64_MAX /* the free time of what was still live at the end */
+#define RUN_NONE UINT32_MAX /* no stack, no frame, no process */
+#define RUN_DEPTH_MAX 4096  /* deeper stacks are cut at the root */
 
 /* Names an address in a module. The strings need to be valid until the next call only. False: not
  * known; *file may stay NULL and *line 0 where only the function is. build_id is NULL or
  * hexadecimal. */
-typedef bool (*gs_symbol_fn)(void *data, const char *module_path, const char *build_id, uint64_t offset,
-                             const char **function, const char **file, int *line);
+typedef bool (*run_symbol_fn)(void *data, const char *module_path, const char *build_id, uint64_t offset,
+                              const char **function, const char **file, int *line);
 
 /* A function at an address. */
-struct gs_symbol_place {
+struct run_symbol_place {
     const char *function, *file; /* NULL unknown */
     int line;                    /* 0 unknown */
 };
 /* What a symbolizer can do besides. */
-struct gs_symbol_more {
+struct run_symbol_more {
     /* All that was inlined at an address: the innermost function first, the one that was called last.
      * Valid until the next call only; 0 not known. */
     size_t (*inlined)(void *data, const char *module_path, const char *build_id, uint64_t offset,
-                      const struct gs_symbol_place **places);
+                      const struct run_symbol_place **places);
     /* Called once: a file without build id that is younger than this (wall clock) is not believed. */
     void (*recorded)(void *data, int64_t real_ns);
 };
 
 /* What the estimate command computes, for `report --params`: bytes. */
-struct gs_estimate_bytes {
+struct run_estimate_bytes {
     double weights, gradients, optimizer, total;
     double params, cast_copies; /* cast_copies: on top, while forward runs under autocast */
 };
 
 /* Called now and then while events are read: `done` of about `total` (0: not known) of `what`. */
-typedef void (*gs_progress_fn)(void *data, const char *what, uint64_t done, uint64_t total);
+typedef void (*run_progress_fn)(void *data, const char *what, uint64_t done, uint64_t total);
 
 struct estimate_result; /* estimate/estimate.h */
-struct gs_options {
+struct run_options {
     unsigned top;   /* entries kept in each list of the report; 0: the default of 50 */
     bool all;       /* every entry */
     bool by_device; /* only `device` (host memory stays) */
     int device;
-    bool alone;                               /* do not look for the run's other processes beside the file */
-    bool memory_map;                          /* addresses, mappings and the calls that freed are read, too */
-    gs_symbol_fn symbol;                      /* NULL: native frames stay module + offset */
-    const struct gs_symbol_more *symbol_more; /* NULL: none of it */
+    bool alone;                                /* do not look for the run's other processes beside the file */
+    bool memory_map;                           /* addresses, mappings and the calls that freed are read, too */
+    run_symbol_fn symbol;                      /* NULL: native frames stay module + offset */
+    const struct run_symbol_more *symbol_more; /* NULL: none of it */
     void *symbol_data;
-    const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
-    const struct estimate_result *plan;       /* of the same, with activations; NULL: not estimated */
-    uint64_t plan_gpus;                       /* that the estimate, of one of them, divides the work among; 0: 1 */
-    const struct gs_watch *watch;             /* likewise, see result.h */
-    uint64_t questions;                       /* bits GS_ASK(…) of report.h: only their answers are wanted; 0: all */
-    gs_progress_fn progress;                  /* NULL: nobody asks */
+    const struct run_estimate_bytes *estimate; /* NULL none; read by report_build only */
+    const struct estimate_result *plan;        /* of the same, with activations; NULL: not estimated */
+    uint64_t plan_gpus;                        /* that the estimate, of one of them, divides the work among; 0: 1 */
+    const struct result_watch *watch;          /* likewise, see result.h */
+    uint64_t questions;       /* bits REPORT_ASK(…) of report.h: only their answers are wanted; 0: all */
+    run_progress_fn progress; /* NULL: nobody asks */
     void *progress_data;
 };
 
-enum gs_known { GS_UNSURE, GS_NO, GS_YES };
+enum run_known { RUN_UNSURE, RUN_NO, RUN_YES };
 
-struct gs_frame {
+struct run_frame {
     uint8_t kind;         /* enum gs_frame_kind */
     bool symbolised;      /* native: the symbol callback was asked */
     int line;             /* 0 unknown */
@@ -85,17 +85,17 @@ struct gs_frame {
     /* Native, once it is named, where functions were inlined: each as a frame, the innermost first, the
      * function that was called last. The frame's own names are those of the innermost that is no
      * header of the system. */
-    const struct gs_frame *inlined;
+    const struct run_frame *inlined;
     uint32_t inlined_n; /* 0: nothing was */
 };
 
-struct gs_process {
+struct run_process {
     uint32_t pid;
-    int64_t ppid, rank;                                      /* GS_UNKNOWN */
+    int64_t ppid, rank;                                      /* RUN_UNKNOWN */
     const char *path;                                        /* its database */
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
-    int64_t start_real_ns;                                   /* GS_UNKNOWN */
+    int64_t start_real_ns;                                   /* RUN_UNKNOWN */
     int64_t end_ns;              /* the orderly end, or the last event seen; never unknown */
     uint64_t allocations;        /* rows, about: what a file says that may have gaps */
     int64_t last_alloc_ns;       /* the last allocation: after it there is only tear-down; 0 none */
@@ -108,41 +108,41 @@ struct gs_process {
     bool torn;                   /* it died, and its spool with its last events is not there or not readable */
     bool recording;              /* still alive and writing when it was read */
     uint64_t lost_events;
-    int64_t lost_first_ns; /* GS_UNKNOWN */
+    int64_t lost_first_ns; /* RUN_UNKNOWN */
     uint64_t damaged;      /* records or rows that made no sense */
     uint64_t events;       /* recorded: what its own line at exit says; 0 where it is not told */
-    size_t database;       /* index into gs_run's databases */
+    size_t database;       /* index into run's databases */
     int64_t local_id;      /* process.id in it */
 };
 
-enum { GS_FAILURE_TEXT = 320 }; /* size enough for one; longer messages are cut */
+enum { RUN_FAILURE_TEXT = 320 }; /* size enough for one; longer messages are cut */
 /* "exited with status 1", "killed by SIGSEGV", "ValueError: its message at train.py:31, exited with status 1";
  * NULL: it ended with status 0, or how it ended is unknown. */
-const char *gs_process_failure(const struct gs_process *p, char *out, size_t size);
+const char *run_process_failure(const struct run_process *p, char *out, size_t size);
 
-struct gs_device {
+struct run_device {
     uint32_t process;                         /* index */
     int device;                               /* CUDA ordinal in that process */
     const char *name;                         /* NULL unknown */
-    int64_t total_bytes, free_bytes, seen_ns; /* GS_UNKNOWN */
-    int64_t physical_bytes;                   /* where GPUSPY_LIMIT caps it at total_bytes; else GS_UNKNOWN */
-    int64_t graph_bytes;                      /* the most that it held for graphs; GS_UNKNOWN: it never said */
+    int64_t total_bytes, free_bytes, seen_ns; /* RUN_UNKNOWN */
+    int64_t physical_bytes;                   /* where GPUSPY_LIMIT caps it at total_bytes; else RUN_UNKNOWN */
+    int64_t graph_bytes;                      /* the most that it held for graphs; RUN_UNKNOWN: it never said */
 };
 
 /* A series is a running total that has a peak of its own. */
-enum gs_series_layer {
-    GS_SERIES_DEVICE,
-    GS_SERIES_TENSOR,
-    GS_SERIES_PINNED,
-    GS_SERIES_HOST,
-    GS_SERIES_SHARED, /* device memory that another owner counts: opened or imported here */
-    GS_SERIES_GRAPH,  /* what a device holds for graphs: a timeline alone */
-    GS_SERIES_LAYERS
+enum run_series_layer {
+    RUN_SERIES_DEVICE,
+    RUN_SERIES_TENSOR,
+    RUN_SERIES_PINNED,
+    RUN_SERIES_HOST,
+    RUN_SERIES_SHARED, /* device memory that another owner counts: opened or imported here */
+    RUN_SERIES_GRAPH,  /* what a device holds for graphs: a timeline alone */
+    RUN_SERIES_LAYERS
 };
-struct gs_series {
+struct run_series {
     uint32_t process;
     int device; /* -1 for pinned and host */
-    enum gs_series_layer layer;
+    enum run_series_layer layer;
     int64_t live_bytes; /* at this moment of the replay, and so are the others */
     uint64_t live_count;
     uint64_t allocations, frees;
@@ -150,13 +150,13 @@ struct gs_series {
 };
 
 /* A location: what one stack allocated in one series. Numbered densely, in order of appearance. */
-struct gs_location {
-    uint32_t series, stack; /* stack may be GS_NONE */
+struct run_location {
+    uint32_t series, stack; /* stack may be RUN_NONE */
     int64_t live_bytes;     /* at this moment of the replay */
     uint64_t live_count;
 };
 
-struct gs_copy {
+struct run_copy {
     uint32_t process, stack, thread;
     int16_t device;
     uint8_t direction, host_memory;
@@ -166,7 +166,7 @@ struct gs_copy {
     uint64_t stream;
 };
 
-struct gs_sync {
+struct run_sync {
     uint32_t process, stack, thread;
     int device;
     uint8_t kind; /* enum gs_sync_kind */
@@ -175,25 +175,25 @@ struct gs_sync {
     uint64_t handle;
 };
 
-struct gs_oom {
+struct run_oom {
     uint32_t process, stack, thread;
     int device;
     uint8_t layer, space;
     uint32_t api;
-    int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
+    int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved; /* RUN_UNKNOWN */
     int64_t time_ns;
     bool fatal;
     bool capped; /* GPUSPY_LIMIT refused it, not the device */
 };
 
 /* What the device said (samples) and what PyTorch had reserved, in order of time. */
-struct gs_sample {
+struct run_sample {
     uint32_t process;
     int device;
     int64_t time_ns, free_bytes, total_bytes;
 };
 /* What NVML said of a device, once a second. Its total is a little more than CUDA's. */
-struct gs_device_sample {
+struct run_device_sample {
     uint32_t process;
     int device;
     int64_t time_ns, free_bytes, total_bytes;
@@ -203,14 +203,14 @@ struct gs_device_sample {
     const char *other_name;
 };
 /* All marks of one kind, name and domain. */
-struct gs_mark_total {
+struct run_mark_total {
     uint32_t process;          /* the first that has one */
     uint8_t kind;              /* enum gs_mark_kind */
     const char *name, *domain; /* NULL none, the default one */
     uint64_t count, open;      /* open: of ranges, without an end */
     int64_t total_ns;          /* of the others */
 };
-struct gs_reserved {
+struct run_reserved {
     uint32_t process;
     int device;
     int64_t time_ns, bytes;
@@ -218,238 +218,237 @@ struct gs_reserved {
 
 /* Where physical memory was mapped: read only where a failure makes somebody ask, or
  * options.memory_map, or where PyTorch told its totals. */
-struct gs_mapping {
+struct run_mapping {
     uint32_t process;
     int device;
     uint64_t address;
-    int64_t bytes, map_ns, unmap_ns; /* GS_NEVER */
+    int64_t bytes, map_ns, unmap_ns; /* RUN_NEVER */
     uint32_t stack;
 };
 /* A tensor that PyTorch freed while another stream could still use it. */
-struct gs_pending {
+struct run_pending {
     uint32_t process;
     int device;
     uint64_t address, stream;
-    int64_t bytes, free_ns, done_ns; /* done_ns GS_NEVER */
-    enum gs_known known;             /* GS_UNSURE: without native frames nothing shows that its event is its own */
+    int64_t bytes, free_ns, done_ns; /* done_ns RUN_NEVER */
+    enum run_known known;            /* RUN_UNSURE: without native frames nothing shows that its event is its own */
     bool captured;                   /* in a private pool */
 };
 /* What the device held for graphs, in order of time. */
-struct gs_graph_memory {
+struct run_graph_memory {
     uint32_t process;
     int device;
     int64_t time_ns, bytes;
 };
 /* What a pool (cudaMallocAsync) held of the device: in order of id. */
-struct gs_pool_memory {
+struct run_pool_memory {
     uint32_t process;
     int device;
     uint64_t pool;
     int64_t time_ns, reserved_bytes;
 };
 /* A thread that was seen to call. */
-struct gs_thread {
+struct run_thread {
     uint32_t process, number; /* number: the recorder's, as calls and marks name it */
-    int64_t tid;              /* the kernel's, GS_UNKNOWN */
+    int64_t tid;              /* the kernel's, RUN_UNKNOWN */
     const char *name;         /* NULL unknown */
 };
 /* Calls that are only counted: launches, queries. */
-struct gs_counted {
+struct run_counted {
     uint32_t process, api;
     uint64_t count, not_ready; /* not_ready: of them, told to come again */
 };
 
-struct gs_tensor_check {
+struct run_tensor_check {
     uint32_t process;
     uint8_t layer;
     int device;
     uint64_t events, mismatches;
-    int64_t first_mismatch_ns, first_difference, last_difference; /* GS_UNKNOWN */
+    int64_t first_mismatch_ns, first_difference, last_difference; /* RUN_UNKNOWN */
 };
 
 /* The stacks from which physical memory was mapped, each once. */
-struct gs_mapper {
-    uint32_t process, stack; /* GS_NONE */
+struct run_mapper {
+    uint32_t process, stack; /* RUN_NONE */
 };
 
 /* A context that the program asked for by name, or the first that a device needed. */
-struct gs_context {
+struct run_context {
     uint32_t process, stack;
     int device;
-    int64_t create_ns; /* GS_UNKNOWN */
+    int64_t create_ns; /* RUN_UNKNOWN */
 };
 
 /* A variable of the environment that changes how memory is used, as it was at the first CUDA call. */
-struct gs_setting {
+struct run_setting {
     uint32_t process;
     const char *name, *value; /* name "": they were looked at */
 };
 
-struct gs_run;
+struct run;
 
 /* Opens `paths` (database files, or one folder), completing undrained spools first. On failure NULL
  * and one line in `error`: cannot read 'x': reason; what to do. */
-struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options, char *error,
-                           size_t error_size);
-void gs_run_close(struct gs_run *run);
+struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,
+                     size_t error_size);
+void run_close(struct run *run);
 
 /* The small things, read when opened. */
-const struct gs_process *gs_run_processes(const struct gs_run *run, size_t *n);
-const struct gs_device *gs_run_devices(const struct gs_run *run, size_t *n);
+const struct run_process *run_processes(const struct run *run, size_t *n);
+const struct run_device *run_devices(const struct run *run, size_t *n);
 /* What the name of a device of `gpuspy run --simulate` ends with, and whether this one is simulated (NULL: not
  * known, so no). */
-#define GS_SIMULATED " (simulated)"
-bool gs_device_simulated(const char *name);
-const struct gs_oom *gs_run_ooms(const struct gs_run *run, size_t *n); /* by process, then time */
-const struct gs_device_sample *gs_run_device_samples(const struct gs_run *run, size_t *n);
+#define RUN_SIMULATED " (simulated)"
+bool run_device_is_simulated(const char *name);
+const struct run_oom *run_ooms(const struct run *run, size_t *n); /* by process, then time */
+const struct run_device_sample *run_device_samples(const struct run *run, size_t *n);
 /* A dry run's loop that waits for values which are not computed, as one sentence; NULL: none was found. */
-const char *gs_run_loop(const struct gs_run *run);
-const struct gs_mark_total *gs_run_marks(const struct gs_run *run, size_t *n); /* in no order */
-const struct gs_reserved *gs_run_reserved(const struct gs_run *run, size_t *n);
-const struct gs_mapping *gs_run_mappings(const struct gs_run *run, size_t *n);
-const struct gs_mapper *gs_run_mappers(const struct gs_run *run, size_t *n);
-const struct gs_graph_memory *gs_run_graph_memory(const struct gs_run *run, size_t *n);
+const char *run_endless_loop(const struct run *run);
+const struct run_mark_total *run_marks(const struct run *run, size_t *n); /* in no order */
+const struct run_reserved *run_reserved(const struct run *run, size_t *n);
+const struct run_mapping *run_mappings(const struct run *run, size_t *n);
+const struct run_mapper *run_mappers(const struct run *run, size_t *n);
+const struct run_graph_memory *run_graph_memory(const struct run *run, size_t *n);
 /* What it was at a time; 0 where nothing had been said by then. */
-int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns);
-const struct gs_pool_memory *gs_run_pool_memory(const struct gs_run *run, size_t *n);
-const struct gs_thread *gs_run_threads(const struct gs_run *run, size_t *n); /* by process */
-const struct gs_counted *gs_run_counted(const struct gs_run *run, size_t *n);
-const struct gs_tensor_check *gs_run_tensor_checks(const struct gs_run *run, size_t *n);
-const struct gs_context *gs_run_contexts(const struct gs_run *run, size_t *n); /* by process, then time */
+int64_t run_graph_memory_at(const struct run *run, uint32_t process, int device, int64_t time_ns);
+const struct run_pool_memory *run_pool_memory(const struct run *run, size_t *n);
+const struct run_thread *run_threads(const struct run *run, size_t *n); /* by process */
+const struct run_counted *run_counted(const struct run *run, size_t *n);
+const struct run_tensor_check *run_tensor_checks(const struct run *run, size_t *n);
+const struct run_context *run_contexts(const struct run *run, size_t *n); /* by process, then time */
 /* The value of a variable in interpose/settings.def; NULL: not set, or not known. */
-const char *gs_run_setting(const struct gs_run *run, uint32_t process, const char *name);
+const char *run_setting_value(const struct run *run, uint32_t process, const char *name);
 /* False: an old recording, which does not tell. */
-bool gs_run_settings_known(const struct gs_run *run, uint32_t process);
+bool run_settings_are_known(const struct run *run, uint32_t process);
 /* Lines that a reader must know: still recording, damaged, rows that made no sense. */
-const char *const *gs_run_notes(const struct gs_run *run, size_t *n);
-void gs_run_note(struct gs_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *const *run_notes(const struct run *run, size_t *n);
+void run_add_note(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "" for a number that is not in the table. */
-const char *gs_run_api(const struct gs_run *run, uint32_t process, uint32_t api);
-int64_t gs_run_duration(const struct gs_run *run); /* of the longest process */
+const char *run_api_name(const struct run *run, uint32_t process, uint32_t api);
+int64_t run_duration(const struct run *run); /* of the longest process */
 
 /* The file that is really open for a process: its own, or a private copy that goes with the run, where its
  * folder did not let it be completed. */
-const char *gs_run_database(const struct gs_run *run, size_t process);
+const char *run_database_path(const struct run *run, size_t process);
 
 /* Stacks: a tree, innermost frame first. */
-size_t gs_run_stacks(const struct gs_run *run);
-uint32_t gs_stack_parent(const struct gs_run *run, uint32_t stack); /* GS_NONE at the root */
-/* Not yet symbolised: gs_frame_named does that. */
-const struct gs_frame *gs_stack_frame(const struct gs_run *run, uint32_t stack);
-uint32_t gs_stack_depth(const struct gs_run *run, uint32_t stack);
-/* From its innermost Python frame on; GS_NONE: it has none. */
-uint32_t gs_stack_python(const struct gs_run *run, uint32_t stack);
+size_t run_stack_count(const struct run *run);
+uint32_t run_stack_parent(const struct run *run, uint32_t stack); /* RUN_NONE at the root */
+/* Not yet symbolised: run_frame_named does that. */
+const struct run_frame *run_stack_frame(const struct run *run, uint32_t stack);
+uint32_t run_stack_depth(const struct run *run, uint32_t stack);
+/* From its innermost Python frame on; RUN_NONE: it has none. */
+uint32_t run_stack_python(const struct run *run, uint32_t stack);
 /* Is one of its Python frames in a function with `function` in its name, in a file with `file` in its
  * path? NULL: any. */
-bool gs_stack_in(const struct gs_run *run, uint32_t stack, const char *file, const char *function);
+bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, const char *function);
 /* The frame with its symbol looked up (once). */
-const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
+const struct run_frame *run_frame_named(struct run *run, uint32_t stack);
 /* Where in a frame that was named a function stands: itself, or one that was inlined there. Of which the
  * name has `part` in it, and begins with `prefix` (NULL: as it likes); NULL: none. */
-const struct gs_frame *gs_frame_calling(const struct gs_frame *frame, const char *prefix, const char *part);
+const struct run_frame *run_frame_calling(const struct run_frame *frame, const char *prefix, const char *part);
 /* A native frame of the stack has `part` in its function's name. */
-bool gs_stack_calls(struct gs_run *run, uint32_t stack, const char *part);
+bool run_stack_calls(struct run *run, uint32_t stack, const char *part);
 /* The same as people are shown it: *n frames, innermost first, of which several only where functions were
  * inlined. NULL: no such stack. Belongs to the run. */
-const struct gs_frame *gs_frame_places(struct gs_run *run, uint32_t stack, size_t *n);
+const struct run_frame *run_frame_places(struct run *run, uint32_t stack, size_t *n);
 
 /* A native frame of that name alone, for what autograd computes where no frame of its own says it well
- * (gs_site's operation). `name` is a string of the run's. */
-const struct gs_frame *gs_run_operation(struct gs_run *run, const char *name);
+ * (result_site's operation). `name` is a string of the run's. */
+const struct run_frame *run_operation_frame(struct run *run, const char *name);
 
 /* The text as a string of the run's: equal ones are the same pointer. */
-const char *gs_run_text(struct gs_run *run, const char *text, size_t length);
+const char *run_text(struct run *run, const char *text, size_t length);
 
 /* The events. A lifetime as observers see it; one cache line, for millions of them are live at
  * times. */
-struct gs_lifetime {
-    uint32_t location; /* index, see gs_run_location */
+struct run_lifetime {
+    uint32_t location; /* index, see run_location */
     uint32_t series;
-    uint32_t stack; /* of the allocation, GS_NONE */
+    uint32_t stack; /* of the allocation, RUN_NONE */
     uint32_t thread;
     uint16_t api;
     int16_t device;
     uint8_t layer, space;
     int64_t bytes; /* never negative */
     int64_t alloc_ns;
-    int64_t free_ns; /* GS_NEVER */
+    int64_t free_ns; /* RUN_NEVER */
     uint64_t address, stream;
 };
-_Static_assert(sizeof(struct gs_lifetime) == 64, "a cache line");
+_Static_assert(sizeof(struct run_lifetime) == 64, "a cache line");
 
 /* Called in order of time within a process, processes one after another; a free comes before an
  * allocation of the same time. Each may be NULL. */
-struct gs_observer {
+struct run_observer {
     void *self;
     void (*process_start)(void *self, uint32_t process);
     /* `series` with its totals after the event. */
-    void (*alloc)(void *self, const struct gs_lifetime *life, const struct gs_series *series);
-    void (*free)(void *self, const struct gs_lifetime *life, const struct gs_series *series);
-    void (*oom)(void *self, const struct gs_oom *oom, size_t index);
-    void (*sample)(void *self, const struct gs_sample *sample);
-    void (*reserved)(void *self, const struct gs_reserved *reserved);
+    void (*alloc)(void *self, const struct run_lifetime *life, const struct run_series *series);
+    void (*free)(void *self, const struct run_lifetime *life, const struct run_series *series);
+    void (*oom)(void *self, const struct run_oom *oom, size_t index);
+    void (*sample)(void *self, const struct run_sample *sample);
+    void (*reserved)(void *self, const struct run_reserved *reserved);
     void (*process_end)(void *self, uint32_t process, int64_t end_ns);
 };
 /* May be called again: each call starts from the beginning. False and a line in `error` where a
  * database could not be read to its end. */
-bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error, size_t error_size);
+bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size);
 /* Valid during and after a replay. */
-size_t gs_run_locations(const struct gs_run *run);
-const struct gs_location *gs_run_location(const struct gs_run *run, uint32_t location);
-size_t gs_run_serieses(const struct gs_run *run);
-const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series);
-/* Of a lifetime that is just passed to an observer: the call that frees it, GS_NONE unless
+size_t run_location_count(const struct run *run);
+const struct run_location *run_location(const struct run *run, uint32_t location);
+size_t run_series_count(const struct run *run);
+const struct run_series *run_series(const struct run *run, uint32_t series);
+/* Of a lifetime that is just passed to an observer: the call that frees it, RUN_NONE unless
  * options.memory_map, or where PyTorch told its totals. */
-uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *life);
+uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life);
 /* Everything live at this moment of the replay: for each, a call. For heap maps. */
-void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *), void *self);
+void run_each_live(const struct run *run, void (*each)(void *self, const struct run_lifetime *), void *self);
 
 /* Each free of a tensor that waited for others to be done with it; a call for each event that it waited
  * for. */
-typedef void (*gs_pending_fn)(void *self, const struct gs_pending *pending);
-void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, void *self);
+typedef void (*run_pending_fn)(void *self, const struct run_pending *pending);
+void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn each, void *self);
 /* Tensors that were freed but not to be had at each of `moments` (ascending) of one process: for each
  * of them a call, which may be told of the same tensor twice (once an event that it waits for). */
-typedef void (*gs_pending_at_fn)(void *self, size_t moment, const struct gs_pending *pending);
-void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_pending_at_fn each,
-                       void *self);
+typedef void (*run_pending_at_fn)(void *self, size_t moment, const struct run_pending *pending);
+void allocator_each_pending_at(struct run *run, uint32_t process, const int64_t *moments, size_t n,
+                               run_pending_at_fn each, void *self);
 
 /* What was live at each of `moments` of one process, in ascending order: for each of them and each
  * block then live, a call, in order of allocation. One more pass over the rows, after a replay (whose
  * locations and series it names). */
-typedef void (*gs_live_at_fn)(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack);
-bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n, gs_live_at_fn each,
-                    void *self, char *error, size_t error_size);
+typedef void (*run_live_at_fn)(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack);
+bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments, size_t n, run_live_at_fn each,
+                      void *self, char *error, size_t error_size);
 
 /* The marks of a process, in order of their beginning; one more pass over them. */
-struct gs_mark {
+struct run_mark {
     uint8_t kind;              /* enum gs_mark_kind */
     const char *name, *domain; /* NULL none; the name's digits are a single #: "iteration #" */
     const char *full;          /* the whole name, during the call; maybe not valid UTF-8 */
     uint32_t thread;
-    int64_t start_ns, end_ns; /* GS_NEVER: of a range without an end; of a moment its time */
+    int64_t start_ns, end_ns; /* RUN_NEVER: of a range without an end; of a moment its time */
 };
-typedef void (*gs_mark_fn)(void *self, const struct gs_mark *mark);
-bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, void *self, char *error,
-                      size_t error_size);
+typedef void (*run_mark_fn)(void *self, const struct run_mark *mark);
+bool run_each_mark(struct run *run, uint32_t process, run_mark_fn each, void *self, char *error, size_t error_size);
 /* The allocations of a process as they stand in the file, by their own stacks; one more pass. */
-struct gs_row {
-    uint32_t stack, free_stack; /* GS_NONE */
-    int64_t alloc_ns, free_ns;  /* GS_NEVER */
+struct run_row {
+    uint32_t stack, free_stack; /* RUN_NONE */
+    int64_t alloc_ns, free_ns;  /* RUN_NEVER */
 };
-typedef void (*gs_row_fn)(void *self, const struct gs_row *row);
-bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error, size_t error_size);
+typedef void (*run_row_fn)(void *self, const struct run_row *row);
+bool run_each_row(struct run *run, uint32_t process, run_row_fn each, void *self, char *error, size_t error_size);
 /* The last `rows` allocations of a process, in the order in which they were stored; what they were, and
- * where they were freed, GS_NONE. Series and location are not told. */
-typedef void (*gs_last_fn)(void *self, const struct gs_lifetime *life, uint32_t free_stack);
-bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows, gs_last_fn each, void *self, char *error,
-                 size_t error_size);
+ * where they were freed, RUN_NONE. Series and location are not told. */
+typedef void (*run_last_fn)(void *self, const struct run_lifetime *life, uint32_t free_stack);
+bool run_each_last(struct run *run, uint32_t process, int64_t rows, run_last_fn each, void *self, char *error,
+                   size_t error_size);
 
 /* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
  */
-typedef void (*gs_call_fn)(void *self, const struct gs_copy *copy, const struct gs_sync *sync);
-bool gs_run_calls(struct gs_run *run, gs_call_fn each, void *self, char *error, size_t error_size);
+typedef void (*run_call_fn)(void *self, const struct run_copy *copy, const struct run_sync *sync);
+bool run_each_call(struct run *run, run_call_fn each, void *self, char *error, size_t error_size);
 /* Of one process. */
-bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error, size_t error_size);
+bool run_each_call_of(struct run *run, uint32_t process, run_call_fn each, void *self, char *error, size_t error_size);
 
 #endif

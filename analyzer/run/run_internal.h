@@ -11,25 +11,25 @@
 
 /* Numbers of one database → numbers of the model. Dense while the numbers are, as a recorder's are;
  * anything else goes into the map, so that a hostile number costs a slot and not its size. */
-struct gs_ids {
+struct run_ids {
     uint32_t *dense;
     size_t n, cap;
-    struct gs_map sparse;
+    struct map sparse;
 };
-void gs_ids_set(struct gs_ids *ids, int64_t id, uint32_t value);
-uint32_t gs_ids_get_sparse(const struct gs_ids *ids, int64_t id);
-void gs_ids_free(struct gs_ids *ids);
-static inline uint32_t gs_ids_get(const struct gs_ids *ids, int64_t id) /* GS_NONE: not there */
+void run_ids_set(struct run_ids *ids, int64_t id, uint32_t value);
+uint32_t run_ids_get_sparse(const struct run_ids *ids, int64_t id);
+void run_ids_free(struct run_ids *ids);
+static inline uint32_t run_ids_get(const struct run_ids *ids, int64_t id) /* RUN_NONE: not there */
 {
-    return (uint64_t)id < ids->n && ids->dense[id] != GS_NONE ? ids->dense[id] : gs_ids_get_sparse(ids, id);
+    return (uint64_t)id < ids->n && ids->dense[id] != RUN_NONE ? ids->dense[id] : run_ids_get_sparse(ids, id);
 }
 
 /* Ids of neighbouring rows, and from when to when any of their lifetimes lasts. */
-struct gs_rows_zone {
-    int64_t first, last, begin_ns, end_ns; /* end_ns: GS_NEVER where one was not freed */
+struct run_rows_zone {
+    int64_t first, last, begin_ns, end_ns; /* end_ns: RUN_NEVER where one was not freed */
 };
 
-struct gs_database {
+struct run_database {
     char *path;            /* as the person named it */
     char *opened;          /* what is really open: path, or a private copy */
     char *copy_folder;     /* of the private copy, removed at the end; NULL none */
@@ -39,159 +39,159 @@ struct gs_database {
     bool recording;
     /* where the packed rows are: tables of their own from schema version 2 on */
     const char *allocations, *copies;
-    struct gs_ids processes, stacks, apis; /* apis: → index into run->api_names */
-    struct gs_rows_zone *zones;            /* of the table of allocations, in order of id (rows.c) */
+    struct run_ids processes, stacks, apis; /* apis: → index into run->api_names */
+    struct run_rows_zone *zones;            /* of the table of allocations, in order of id (rows.c) */
     size_t zones_n, zones_cap;
     bool zoned; /* they cover all of it */
 };
 
-struct gs_run {
-    struct gs_options options;
-    struct gs_arena arena;
-    struct gs_database *databases;
+struct run {
+    struct run_options options;
+    struct arena arena;
+    struct run_database *databases;
     size_t databases_n, databases_cap;
     /* strings, each once */
     const char **strings;
     size_t strings_n, strings_mask;
-    struct gs_process *processes;
+    struct run_process *processes;
     size_t processes_n, processes_cap;
-    struct gs_device *devices;
+    struct run_device *devices;
     size_t devices_n, devices_cap;
-    struct gs_oom *ooms;
+    struct run_oom *ooms;
     size_t ooms_n, ooms_cap;
-    struct gs_sample *samples;
+    struct run_sample *samples;
     size_t samples_n, samples_cap;
-    struct gs_device_sample *device_samples;
+    struct run_device_sample *device_samples;
     size_t device_samples_n, device_samples_cap;
-    struct gs_mark_total *marks;
+    struct run_mark_total *marks;
     size_t marks_n, marks_cap;
-    struct gs_reserved *reserved;
+    struct run_reserved *reserved;
     size_t reserved_n, reserved_cap;
-    struct gs_mapping *mappings;
+    struct run_mapping *mappings;
     size_t mappings_n, mappings_cap;
-    struct gs_graph_memory *graphs;
+    struct run_graph_memory *graphs;
     size_t graphs_n, graphs_cap;
-    struct gs_pool_memory *pools;
+    struct run_pool_memory *pools;
     size_t pools_n, pools_cap;
-    struct gs_counted *counted;
+    struct run_counted *counted;
     size_t counted_n, counted_cap;
-    struct gs_tensor_check *checks;
+    struct run_tensor_check *checks;
     size_t checks_n, checks_cap;
-    struct gs_thread *threads;
+    struct run_thread *threads;
     size_t threads_n, threads_cap;
-    struct gs_mapper *mappers;
+    struct run_mapper *mappers;
     size_t mappers_n, mappers_cap;
-    struct gs_context *contexts;
+    struct run_context *contexts;
     size_t contexts_n, contexts_cap;
-    struct gs_setting *settings;
+    struct run_setting *settings;
     size_t settings_n, settings_cap;
     const char **notes;
     size_t notes_n, notes_cap;
     const char **api_names;
     size_t api_names_n, api_names_cap;
     /* frames and stacks */
-    struct gs_frame *frames;
+    struct run_frame *frames;
     size_t frames_n, frames_cap;
-    struct gs_map frame_map; /* hash → first frame with it */
-    uint32_t *frame_next;    /* chain of equal hashes */
-    struct gs_stack_node {
+    struct map frame_map; /* hash → first frame with it */
+    uint32_t *frame_next; /* chain of equal hashes */
+    struct run_stack_node {
         uint32_t parent, frame, depth;
     } * stacks;
     size_t stacks_n, stacks_cap;
-    struct gs_map stack_map;            /* parent, frame → stack */
-    const struct gs_frame **operations; /* gs_run_operation's, each once */
+    struct map stack_map;                /* parent, frame → stack */
+    const struct run_frame **operations; /* run_operation_frame's, each once */
     size_t operations_n, operations_cap;
-    struct gs_backwards backward;
+    struct run_backwards backward;
     /* replay */
-    struct gs_series *series;
+    struct run_series *series;
     size_t series_n, series_cap;
-    uint32_t **series_of; /* by process: [(device + 1) * GS_SERIES_LAYERS + layer] */
-    struct gs_location *locations;
+    uint32_t **series_of; /* by process: [(device + 1) * RUN_SERIES_LAYERS + layer] */
+    struct run_location *locations;
     size_t locations_n, locations_cap;
-    struct gs_map location_map;
-    struct gs_replay *replay; /* while one runs */
-    bool replayed;            /* one was begun */
+    struct map location_map;
+    struct run_replay *replay; /* while one runs */
+    bool replayed;             /* one was begun */
 };
 
-enum { GS_DEVICE_SLOTS = 128 }; /* 7 bits in `kind`: -1 … 126 */
+enum { RUN_DEVICE_SLOTS = 128 }; /* 7 bits in `kind`: -1 … 126 */
 /* No sum of bytes the model lets in can pass this, so totals never overflow. */
-#define GS_BYTES_MAX ((int64_t)1 << 60)
+#define RUN_BYTES_MAX ((int64_t)1 << 60)
 
 /* A line in `error`; always false/NULL for the caller's return. */
-bool gs_fail(char *error, size_t error_size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool run_fail(char *error, size_t error_size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* The text of a column as a string of the run: NULL for NULL, cut at GS_TEXT_MAX, valid UTF-8. */
-enum { GS_TEXT_MAX = 1 << 16 };
-const char *gs_intern(struct gs_run *run, const char *text, size_t length);
-const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column);
+/* The text of a column as a string of the run: NULL for NULL, cut at RUN_TEXT_MAX, valid UTF-8. */
+enum { RUN_TEXT_MAX = 1 << 16 };
+const char *run_intern(struct run *run, const char *text, size_t length);
+const char *run_column_text(struct run *run, sqlite3_stmt *st, int column);
 /* The same of a command line, without secrets: an old recording may contain them. */
-const char *gs_column_command(struct gs_run *run, sqlite3_stmt *st, int column);
+const char *run_column_command(struct run *run, sqlite3_stmt *st, int column);
 
-static inline int64_t gs_column_int(sqlite3_stmt *st, int column) /* NULL → GS_UNKNOWN */
+static inline int64_t run_column_int(sqlite3_stmt *st, int column) /* NULL → RUN_UNKNOWN */
 {
-    return sqlite3_column_type(st, column) == SQLITE_NULL ? GS_UNKNOWN : sqlite3_column_int64(st, column);
+    return sqlite3_column_type(st, column) == SQLITE_NULL ? RUN_UNKNOWN : sqlite3_column_int64(st, column);
 }
 
 /* database.c */
 /* Checks and opens; on success `db` is filled. Recovery has been tried before. */
-bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error, size_t error_size);
+bool run_database_open(struct run *run, struct run_database *db, const char *path, char *error, size_t error_size);
 /* gs_recover, on a private copy where the folder refuses. 1 completed, 0 nothing to do, 2
  * recording, -1. */
-int gs_database_recover(struct gs_database *db, const char *path, char *error, size_t error_size);
+int run_database_recover(struct run_database *db, const char *path, char *error, size_t error_size);
 /* Opens one that is being recorded for a short look: read-only, and at one moment of it. To be closed
- * soon, with gs_database_look_away: as long as it is open its log cannot start anew. */
-bool gs_database_look(struct gs_database *db, char *error, size_t error_size);
-void gs_database_look_away(struct gs_database *db);
-void gs_database_close(struct gs_database *db);
+ * soon, with run_database_end_read: as long as it is open its log cannot start anew. */
+bool run_database_begin_read(struct run_database *db, char *error, size_t error_size);
+void run_database_end_read(struct run_database *db);
+void run_database_close(struct run_database *db);
 /* "file:…?query", to be freed. */
-char *gs_database_uri(const char *path, const char *query);
-bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size);
-sqlite3_stmt *gs_prepare(struct gs_database *db, const char *sql);
+char *run_database_uri(const char *path, const char *query);
+bool run_database_bad(const struct run_database *db, char *error, size_t error_size);
+sqlite3_stmt *run_database_prepare(struct run_database *db, const char *sql);
 
 /* How far a pass over the rows is; told every few thousand of them. */
-enum { GS_PROGRESS_EACH = 1 << 14 };
-static inline void gs_progress(const struct gs_run *run, const char *what, uint64_t done, uint64_t total)
+enum { RUN_PROGRESS_EACH = 1 << 14 };
+static inline void run_show_progress(const struct run *run, const char *what, uint64_t done, uint64_t total)
 {
-    if (run->options.progress && done % GS_PROGRESS_EACH == 0) {
+    if (run->options.progress && done % RUN_PROGRESS_EACH == 0) {
         run->options.progress(run->options.progress_data, what, done, total);
     }
 }
 
 /* load.c */
-bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size);
-void gs_load_done(struct gs_run *run); /* once all are loaded: order */
+bool run_load(struct run *run, size_t database, char *error, size_t error_size);
+void run_load_finish(struct run *run); /* once all are loaded: order */
 
 /* stacks.c */
-bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, size_t error_size);
+bool run_load_stacks(struct run *run, struct run_database *db, char *error, size_t error_size);
 /* The same in parts, of a database that grows (gpuspy top): what has come since the last call. */
-struct gs_names_seen {
+struct run_names_seen {
     int64_t module, frame, stack; /* the highest ids that were read; to begin with INT64_MIN */
-    struct gs_ids modules, frames;
-    struct gs_module_name {
+    struct run_ids modules, frames;
+    struct run_module_name {
         const char *path, *build_id;
     } * list;
     size_t list_n, list_cap;
 };
-bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen, char *error,
-                   size_t error_size);
-void gs_names_seen_free(struct gs_names_seen *seen);
+bool run_load_names(struct run *run, struct run_database *db, struct run_names_seen *seen, char *error,
+                    size_t error_size);
+void run_names_seen_free(struct run_names_seen *seen);
 /* The stack of that frame, called from `parent`; each once, after its parent. */
-uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame);
+uint32_t run_stack_add(struct run *run, uint32_t parent, uint32_t frame);
 /* inlined.c. Gives a frame what was inlined there; n below 2: nothing. */
-void gs_frame_inlined(struct gs_run *run, struct gs_frame *f, const struct gs_symbol_place *places, size_t n);
+void run_frame_set_inlined(struct run *run, struct run_frame *f, const struct run_symbol_place *places, size_t n);
 /* What `gpuspy symbolize` wrote. A line of it that makes no sense is left out. */
-void gs_load_inlined(struct gs_run *run, struct gs_database *db, const struct gs_ids *frames);
-bool gs_symbolized(struct gs_database *db); /* it was there */
-void gs_stacks_free(struct gs_run *run);
+void run_load_inlined(struct run *run, struct run_database *db, const struct run_ids *frames);
+bool run_database_is_symbolized(struct run_database *db); /* it was there */
+void run_stacks_free(struct run *run);
 
 /* run_job.c: whether the processes from `from` on, all of one folder, are one job: of one run, or the ranks of
  * one world that ran at one time. Else false, and a line that names the runs. */
-bool gs_run_one_job(struct gs_run *run, size_t from, const char *folder, char *error, size_t error_size);
+bool run_is_one_job(struct run *run, size_t from, const char *folder, char *error, size_t error_size);
 
 /* run.c */
-void gs_run_forget(struct gs_run *run, size_t databases, size_t processes);
+void run_forget(struct run *run, size_t databases, size_t processes);
 
 /* replay.c */
-void gs_replay_free(struct gs_run *run);
+void run_replay_free(struct run *run);
 
 #endif

@@ -15,16 +15,16 @@ struct runs {        /* by run id, in the order in which they were read */
     size_t n;
 };
 
-static struct runs runs_of(const struct gs_run *run, size_t from)
+static struct runs runs_of(const struct run *run, size_t from)
 {
     size_t all = run->processes_n;
-    struct runs r = {.of = gs_realloc(NULL, all, sizeof *r.of),
-                     .first = gs_realloc(NULL, all, sizeof *r.first),
-                     .processes = gs_realloc(NULL, all, sizeof *r.processes)};
-    struct gs_map seen = {0};
+    struct runs r = {.of = arena_realloc(NULL, all, sizeof *r.of),
+                     .first = arena_realloc(NULL, all, sizeof *r.first),
+                     .processes = arena_realloc(NULL, all, sizeof *r.processes)};
+    struct map seen = {0};
     for (size_t i = from; i < all; i++) {
-        uint32_t *at = gs_map_at(&seen, (uintptr_t)run->processes[i].run_id); /* each text is there once */
-        if (*at == GS_MAP_NEW) {
+        uint32_t *at = map_at(&seen, (uintptr_t)run->processes[i].run_id); /* each text is there once */
+        if (*at == MAP_NEW) {
             *at = (uint32_t)r.n;
             r.first[r.n] = (uint32_t)i;
             r.processes[r.n++] = 0;
@@ -32,36 +32,36 @@ static struct runs runs_of(const struct gs_run *run, size_t from)
         r.of[i] = *at;
         r.processes[*at]++;
     }
-    gs_map_free(&seen);
+    map_free(&seen);
     return r;
 }
 
 /* Ranks of one world, none of them in two runs. */
-static bool one_world(const struct gs_run *run, size_t from, const struct runs *r)
+static bool one_world(const struct run *run, size_t from, const struct runs *r)
 {
-    struct gs_map run_of = {0}; /* rank → run + 1 */
+    struct map run_of = {0}; /* rank → run + 1 */
     const char *world = NULL;
     bool ok = true;
     for (size_t i = from; ok && i < run->processes_n; i++) {
-        const struct gs_process *p = &run->processes[i];
-        const char *own = gs_run_setting(run, (uint32_t)i, "WORLD_SIZE");
-        own = own ? own : gs_run_setting(run, (uint32_t)i, "OMPI_COMM_WORLD_SIZE");
+        const struct run_process *p = &run->processes[i];
+        const char *own = run_setting_value(run, (uint32_t)i, "WORLD_SIZE");
+        own = own ? own : run_setting_value(run, (uint32_t)i, "OMPI_COMM_WORLD_SIZE");
         ok = p->rank >= 0 && own && (!world || strcmp(world, own) == 0);
         world = own;
         if (ok) {
-            uint32_t *at = gs_map_at(&run_of, (uint64_t)p->rank);
-            ok = *at == GS_MAP_NEW || *at == r->of[i];
+            uint32_t *at = map_at(&run_of, (uint64_t)p->rank);
+            ok = *at == MAP_NEW || *at == r->of[i];
             *at = r->of[i];
         }
     }
-    gs_map_free(&run_of);
+    map_free(&run_of);
     return ok;
 }
 
 /* All of them ran at one time. */
-static bool at_one_time(const struct gs_run *run, size_t from, const struct runs *r)
+static bool at_one_time(const struct run *run, size_t from, const struct runs *r)
 {
-    int64_t *end = gs_realloc(NULL, r->n, sizeof *end), *start = gs_realloc(NULL, r->n, sizeof *start);
+    int64_t *end = arena_realloc(NULL, r->n, sizeof *end), *start = arena_realloc(NULL, r->n, sizeof *start);
     int64_t last_start = INT64_MIN, first_end = INT64_MAX;
     bool known = true;
     for (size_t k = 0; k < r->n; k++) {
@@ -69,9 +69,9 @@ static bool at_one_time(const struct gs_run *run, size_t from, const struct runs
         start[k] = INT64_MAX;
     }
     for (size_t i = from; i < run->processes_n; i++) {
-        const struct gs_process *p = &run->processes[i];
-        int64_t until = gs_add(p->start_real_ns, p->end_ns);
-        known = known && p->start_real_ns != GS_UNKNOWN;
+        const struct run_process *p = &run->processes[i];
+        int64_t until = arena_add_capped(p->start_real_ns, p->end_ns);
+        known = known && p->start_real_ns != RUN_UNKNOWN;
         end[r->of[i]] = until > end[r->of[i]] ? until : end[r->of[i]];
         start[r->of[i]] = p->start_real_ns < start[r->of[i]] ? p->start_real_ns : start[r->of[i]];
     }
@@ -84,20 +84,20 @@ static bool at_one_time(const struct gs_run *run, size_t from, const struct runs
     return known && last_start < first_end;
 }
 
-static int describe(char *out, size_t size, const struct gs_run *run, const struct runs *r, size_t k)
+static int describe(char *out, size_t size, const struct run *run, const struct runs *r, size_t k)
 {
-    const struct gs_process *p = &run->processes[r->first[k]];
+    const struct run_process *p = &run->processes[r->first[k]];
     char when[64] = "";
     time_t seconds = (time_t)(p->start_real_ns / 1000000000);
     struct tm tm;
-    if (p->start_real_ns != GS_UNKNOWN && gmtime_r(&seconds, &tm)) {
+    if (p->start_real_ns != RUN_UNKNOWN && gmtime_r(&seconds, &tm)) {
         strftime(when, sizeof when, " of %Y-%m-%d %H:%M:%S UTC", &tm);
     }
     return snprintf(out, size, "%s'%s' with %zu process%s%s", k ? ", " : "", p->path, r->processes[k],
                     r->processes[k] == 1 ? "" : "es", when);
 }
 
-static bool refuse(const struct gs_run *run, const struct runs *r, const char *folder, char *error, size_t error_size)
+static bool refuse(const struct run *run, const struct runs *r, const char *folder, char *error, size_t error_size)
 {
     char list[800] = "", more[64] = "";
     size_t used = 0;
@@ -108,16 +108,16 @@ static bool refuse(const struct gs_run *run, const struct runs *r, const char *f
     if (r->n > NAMED) {
         snprintf(more, sizeof more, " and %zu more", r->n - NAMED);
     }
-    return gs_fail(error, error_size, "cannot read '%s': it holds several runs (%s%s); name one, or all files of one",
-                   folder, list, more);
+    return run_fail(error, error_size, "cannot read '%s': it holds several runs (%s%s); name one, or all files of one",
+                    folder, list, more);
 }
 
-bool gs_run_one_job(struct gs_run *run, size_t from, const char *folder, char *error, size_t error_size)
+bool run_is_one_job(struct run *run, size_t from, const char *folder, char *error, size_t error_size)
 {
     struct runs r = runs_of(run, from);
     bool ok = r.n < 2;
     if (!ok && r.n <= RUNS && one_world(run, from, &r) && at_one_time(run, from, &r)) {
-        gs_run_note(
+        run_add_note(
             run,
             "%s: %zu run ids, taken for one job: each rank is in one of them, all were told the same number of ranks, "
             "and they ran at the same time; GPUSPY_RUN_ID set to the same on all hosts says so for sure",

@@ -11,14 +11,14 @@ static bool is_loop(const char *name)
     return length >= end && strncmp(name, prefix, sizeof prefix - 1) == 0 && strcmp(name + length - end, suffix) == 0;
 }
 
-const char *gs_run_loop(const struct gs_run *run)
+const char *run_endless_loop(const struct run *run)
 {
     size_t marks, devices;
-    const struct gs_mark_total *mark = gs_run_marks(run, &marks);
-    const struct gs_device *device = gs_run_devices(run, &devices);
+    const struct run_mark_total *mark = run_marks(run, &marks);
+    const struct run_device *device = run_devices(run, &devices);
     bool simulated = false;
     for (size_t i = 0; i < devices; i++) {
-        simulated = simulated || gs_device_simulated(device[i].name);
+        simulated = simulated || run_device_is_simulated(device[i].name);
     }
     for (size_t i = 0; simulated && i < marks; i++) {
         if (mark[i].name && !mark[i].domain && is_loop(mark[i].name)) {

@@ -8,12 +8,12 @@
 #include "analyzer/run/run_internal.h"
 
 static const char *const backend_words[] = {
-#define WORD(symbol, word) [GS_BACKEND_##symbol] = word,
-    GS_BACKENDS(WORD)
+#define WORD(symbol, word) [RUN_BACKEND_##symbol] = word,
+    RUN_BACKENDS(WORD)
 #undef WORD
 };
 
-const char *gs_backend_word(enum gs_backend backend)
+const char *run_backend_word(enum run_backend backend)
 {
     return (size_t)backend < sizeof backend_words / sizeof *backend_words ? backend_words[backend] : "unknown";
 }
@@ -41,7 +41,7 @@ static void trim(const char **from, const char **to)
 }
 
 /* The last one of a key counts, as in PyTorch, which sets one after the other. */
-bool gs_conf_value(const char *conf, const char *key, const char **value, size_t *length)
+bool run_conf_value(const char *conf, const char *key, const char **value, size_t *length)
 {
     bool found = false;
     const char *end;
@@ -73,13 +73,13 @@ struct conf {
     int n;
 };
 
-static enum asked ask(const struct conf *c, struct gs_run *run, const char *key, const char **value)
+static enum asked ask(const struct conf *c, struct run *run, const char *key, const char **value)
 {
     const char *at[2];
     size_t length[2];
     int found = 0;
     for (int i = 0; i < c->n; i++) {
-        found += gs_conf_value(c->text[i], key, &at[found], &length[found]);
+        found += run_conf_value(c->text[i], key, &at[found], &length[found]);
     }
     if (!found) {
         return NOT_ASKED;
@@ -87,35 +87,35 @@ static enum asked ask(const struct conf *c, struct gs_run *run, const char *key,
     if (found < c->n || (found == 2 && (length[0] != length[1] || memcmp(at[0], at[1], length[0])))) {
         return CONTRADICTED;
     }
-    *value = gs_intern(run, at[0], length[0]);
+    *value = run_intern(run, at[0], length[0]);
     return ASKED;
 }
 
 /* --- what was seen ------------------------------------------------------------------------------ */
 
-enum gs_known gs_called_by(const struct gs_run *run, uint32_t stack, const char *module)
+enum run_known run_is_called_by(const struct run *run, uint32_t stack, const char *module)
 {
-    const struct gs_frame *f = stack == GS_NONE ? NULL : gs_stack_frame(run, stack);
+    const struct run_frame *f = stack == RUN_NONE ? NULL : run_stack_frame(run, stack);
     if (!f || f->kind != GS_FRAME_NATIVE || !f->module) {
-        return GS_UNSURE;
+        return RUN_UNSURE;
     }
     const char *slash = strrchr(f->module, '/');
-    return strncmp(slash ? slash + 1 : f->module, module, strlen(module)) == 0 ? GS_YES : GS_NO;
+    return strncmp(slash ? slash + 1 : f->module, module, strlen(module)) == 0 ? RUN_YES : RUN_NO;
 }
 
 /* What PyTorch's allocator maps is an expandable segment. Without native frames it may be another's. */
-static enum gs_known mapped(const struct gs_run *run, uint32_t process)
+static enum run_known mapped(const struct run *run, uint32_t process)
 {
     size_t n;
-    const struct gs_mapper *m = gs_run_mappers(run, &n);
-    enum gs_known seen = GS_NO;
+    const struct run_mapper *m = run_mappers(run, &n);
+    enum run_known seen = RUN_NO;
     for (size_t i = 0; i < n; i++) {
         if (m[i].process == process) {
-            enum gs_known by = gs_called_by(run, m[i].stack, "libc10_cuda");
-            if (by == GS_YES) {
-                return GS_YES;
+            enum run_known by = run_is_called_by(run, m[i].stack, "libc10_cuda");
+            if (by == RUN_YES) {
+                return RUN_YES;
             }
-            seen = by == GS_UNSURE ? GS_UNSURE : seen;
+            seen = by == RUN_UNSURE ? RUN_UNSURE : seen;
         }
     }
     return seen;
@@ -128,41 +128,41 @@ static bool truth(const char *value)
     return strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
 }
 
-static void expandable(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run, uint32_t process)
+static void expandable(struct run_torch_settings *s, const struct conf *c, struct run *run, uint32_t process)
 {
     const char *value = NULL;
     enum asked asked = ask(c, run, "expandable_segments", &value);
-    enum gs_known seen = mapped(run, process);
-    s->expandable_seen = seen == GS_YES;
-    if (seen == GS_YES || (seen == GS_UNSURE && asked == ASKED && truth(value))) {
-        s->expandable = GS_YES;
-    } else if (seen == GS_NO && s->known && asked != CONTRADICTED) {
-        s->expandable = asked == ASKED && truth(value) ? GS_YES : GS_NO;
+    enum run_known seen = mapped(run, process);
+    s->expandable_seen = seen == RUN_YES;
+    if (seen == RUN_YES || (seen == RUN_UNSURE && asked == ASKED && truth(value))) {
+        s->expandable = RUN_YES;
+    } else if (seen == RUN_NO && s->known && asked != CONTRADICTED) {
+        s->expandable = asked == ASKED && truth(value) ? RUN_YES : RUN_NO;
     }
 }
 
-static void backend(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run, uint32_t process)
+static void backend(struct run_torch_settings *s, const struct conf *c, struct run *run, uint32_t process)
 {
     const char *value = NULL;
     enum asked asked = ask(c, run, "backend", &value);
-    const char *none = gs_run_setting(run, process, "PYTORCH_NO_CUDA_MEMORY_CACHING");
+    const char *none = run_setting_value(run, process, "PYTORCH_NO_CUDA_MEMORY_CACHING");
     if (none) { /* set at all is enough */
-        s->backend = GS_BACKEND_NONE;
+        s->backend = RUN_BACKEND_NONE;
     } else if (asked == ASKED) {
-        s->backend = strcasecmp(value, "cudaMallocAsync") == 0 ? GS_BACKEND_ASYNC : GS_BACKEND_NATIVE;
+        s->backend = strcasecmp(value, "cudaMallocAsync") == 0 ? RUN_BACKEND_ASYNC : RUN_BACKEND_NATIVE;
     } else if (asked == NOT_ASKED && s->known) {
-        s->backend = GS_BACKEND_NATIVE;
+        s->backend = RUN_BACKEND_NATIVE;
     }
 }
 
-static void numbers(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run)
+static void read_split_settings(struct run_torch_settings *s, const struct conf *c, struct run *run)
 {
     const char *value = NULL;
     enum asked asked = ask(c, run, "max_split_size_mb", &value);
-    s->max_split_bytes = asked == CONTRADICTED || !s->known ? GS_UNKNOWN : 0;
+    s->max_split_bytes = asked == CONTRADICTED || !s->known ? RUN_UNKNOWN : 0;
     if (asked == ASKED) {
         double mib = strtod(value, NULL);
-        s->max_split_bytes = mib > 0 && mib < 1e12 ? (int64_t)(mib * (1 << 20)) : GS_UNKNOWN;
+        s->max_split_bytes = mib > 0 && mib < 1e12 ? (int64_t)(mib * (1 << 20)) : RUN_UNKNOWN;
     }
     asked = ask(c, run, "garbage_collection_threshold", &value);
     s->gc_threshold = asked == CONTRADICTED || !s->known ? NAN : 0;
@@ -171,17 +171,17 @@ static void numbers(struct gs_torch_settings *s, const struct conf *c, struct gs
         s->gc_threshold = share > 0 && share < 1 ? share : NAN;
     }
     asked = ask(c, run, "roundup_power2_divisions", &value);
-    s->roundup = asked == ASKED ? GS_YES : asked == NOT_ASKED && s->known ? GS_NO : GS_UNSURE;
+    s->roundup = asked == ASKED ? RUN_YES : asked == NOT_ASKED && s->known ? RUN_NO : RUN_UNSURE;
     s->roundup_divisions = asked == ASKED ? value : NULL;
 }
 
-struct gs_torch_settings gs_torch_settings(struct gs_run *run, uint32_t process)
+struct run_torch_settings run_torch_settings(struct run *run, uint32_t process)
 {
     static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
-    struct gs_torch_settings s = {.known = gs_run_settings_known(run, process)};
+    struct run_torch_settings s = {.known = run_settings_are_known(run, process)};
     struct conf c = {.n = 0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = gs_run_setting(run, process, names[i]);
+        const char *text = run_setting_value(run, process, names[i]);
         if (text) {
             s.variable = s.variable ? s.variable : names[i];
             s.text = s.text ? s.text : text;
@@ -190,6 +190,6 @@ struct gs_torch_settings gs_torch_settings(struct gs_run *run, uint32_t process)
     }
     expandable(&s, &c, run, process);
     backend(&s, &c, run, process);
-    numbers(&s, &c, run);
+    read_split_settings(&s, &c, run);
     return s;
 }

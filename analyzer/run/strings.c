@@ -8,35 +8,35 @@
 /* --- numbers -----------------------------------------------------------------------------------
  */
 
-void gs_ids_set(struct gs_ids *ids, int64_t id, uint32_t value)
+void run_ids_set(struct run_ids *ids, int64_t id, uint32_t value)
 {
     uint64_t n = ids->n;
     if (id < 0 || (uint64_t)id > n + n / 2 + 4096) {
-        *gs_map_at(&ids->sparse, (uint64_t)id) = value;
+        *map_at(&ids->sparse, (uint64_t)id) = value;
         return;
     }
     if ((uint64_t)id >= ids->cap) {
         ids->cap = (size_t)id * 2 + 4096;
-        ids->dense = gs_realloc(ids->dense, ids->cap, sizeof *ids->dense);
+        ids->dense = arena_realloc(ids->dense, ids->cap, sizeof *ids->dense);
     }
     while (ids->n <= (uint64_t)id) {
-        ids->dense[ids->n++] = GS_NONE;
+        ids->dense[ids->n++] = RUN_NONE;
     }
     ids->dense[id] = value;
 }
 
 /* A number that came while it was far away stays in the map, even once the dense part covers it. */
-uint32_t gs_ids_get_sparse(const struct gs_ids *ids, int64_t id)
+uint32_t run_ids_get_sparse(const struct run_ids *ids, int64_t id)
 {
-    return gs_map_get(&ids->sparse, (uint64_t)id); /* GS_MAP_NEW is GS_NONE */
+    return map_get(&ids->sparse, (uint64_t)id); /* MAP_NEW is RUN_NONE */
 }
-_Static_assert(GS_MAP_NEW == GS_NONE, "not there");
+_Static_assert(MAP_NEW == RUN_NONE, "not there");
 
-void gs_ids_free(struct gs_ids *ids)
+void run_ids_free(struct run_ids *ids)
 {
     free(ids->dense);
-    gs_map_free(&ids->sparse);
-    *ids = (struct gs_ids){0};
+    map_free(&ids->sparse);
+    *ids = (struct run_ids){0};
 }
 
 /* --- strings -----------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ static uint64_t hash_bytes(const char *p, size_t n)
     for (size_t i = 0; i < n; i++) {
         h = (h ^ (unsigned char)p[i]) * 0x100000001b3u;
     }
-    return gs_hash64(h);
+    return map_hash(h);
 }
 
 /* Length of the UTF-8 sequence at p (left bytes remain), 0 where there is none. */
@@ -87,11 +87,11 @@ static void utf8_repair(char *text, size_t length)
     }
 }
 
-static void strings_resize(struct gs_run *run)
+static void strings_resize(struct run *run)
 {
     const char **old = run->strings;
     size_t size = old ? (run->strings_mask + 1) * 2 : 1024;
-    run->strings = gs_realloc(NULL, size, sizeof *run->strings);
+    run->strings = arena_realloc(NULL, size, sizeof *run->strings);
     memset(run->strings, 0, size * sizeof *run->strings);
     for (size_t i = 0; old && i <= run->strings_mask; i++) {
         if (old[i]) {
@@ -106,14 +106,14 @@ static void strings_resize(struct gs_run *run)
     run->strings_mask = size - 1;
 }
 
-const char *gs_intern(struct gs_run *run, const char *text, size_t length)
+const char *run_intern(struct run *run, const char *text, size_t length)
 {
     if (!text) {
         return NULL;
     }
-    length = strnlen(text, length < GS_TEXT_MAX ? length : GS_TEXT_MAX);
+    length = strnlen(text, length < RUN_TEXT_MAX ? length : RUN_TEXT_MAX);
     char stack_copy[512];
-    char *copy = length < sizeof stack_copy ? stack_copy : gs_realloc(NULL, length + 1, 1);
+    char *copy = length < sizeof stack_copy ? stack_copy : arena_realloc(NULL, length + 1, 1);
     memcpy(copy, text, length);
     copy[length] = 0;
     utf8_repair(copy, length);
@@ -125,7 +125,7 @@ const char *gs_intern(struct gs_run *run, const char *text, size_t length)
         at = (at + 1) & run->strings_mask;
     }
     if (!run->strings[at]) {
-        char *kept = gs_arena_alloc(&run->arena, length + 1);
+        char *kept = arena_alloc(&run->arena, length + 1);
         memcpy(kept, copy, length);
         run->strings[at] = kept;
         run->strings_n++;
@@ -136,21 +136,21 @@ const char *gs_intern(struct gs_run *run, const char *text, size_t length)
     return run->strings[at];
 }
 
-const char *gs_run_text(struct gs_run *run, const char *text, size_t length)
+const char *run_text(struct run *run, const char *text, size_t length)
 {
-    return gs_intern(run, text, length);
+    return run_intern(run, text, length);
 }
 
-const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column)
+const char *run_column_text(struct run *run, sqlite3_stmt *st, int column)
 {
     const char *text = (const char *)sqlite3_column_text(st, column);
-    return gs_intern(run, text, (size_t)sqlite3_column_bytes(st, column));
+    return run_intern(run, text, (size_t)sqlite3_column_bytes(st, column));
 }
 
-const char *gs_column_command(struct gs_run *run, sqlite3_stmt *st, int column)
+const char *run_column_command(struct run *run, sqlite3_stmt *st, int column)
 {
     enum { MOST = 8192 }; /* the recorder stores 2047 bytes */
     char masked[MOST];
     const char *text = (const char *)sqlite3_column_text(st, column);
-    return text ? gs_intern(run, masked, gs_mask_arguments(masked, sizeof masked, text)) : NULL;
+    return text ? run_intern(run, masked, gs_mask_arguments(masked, sizeof masked, text)) : NULL;
 }

@@ -3,12 +3,12 @@
 #ifndef GPUSPY_WORDS_H
 #define GPUSPY_WORDS_H
 
-const char *gs_layer_word(unsigned layer);             /* enum gs_layer: "tensor" */
-const char *gs_space_word(unsigned space);             /* enum gs_space: "pinned" */
-const char *gs_direction_word(unsigned direction);     /* enum gs_direction: "h2d" */
-const char *gs_host_memory_word(unsigned host_memory); /* enum gs_host_memory: "pageable" */
-const char *gs_sync_word(unsigned kind);               /* enum gs_sync_kind: "stream" */
-const char *gs_frame_word(unsigned kind);              /* enum gs_frame_kind: "python" */
-const char *gs_mark_word(unsigned kind);               /* enum gs_mark_kind: "push" */
+const char *run_layer_word(unsigned layer);             /* enum gs_layer: "tensor" */
+const char *run_space_word(unsigned space);             /* enum gs_space: "pinned" */
+const char *run_direction_word(unsigned direction);     /* enum gs_direction: "h2d" */
+const char *run_host_memory_word(unsigned host_memory); /* enum gs_host_memory: "pageable" */
+const char *run_sync_word(unsigned kind);               /* enum gs_sync_kind: "stream" */
+const char *run_frame_word(unsigned kind);              /* enum gs_frame_kind: "python" */
+const char *run_mark_word(unsigned kind);               /* enum gs_mark_kind: "push" */
 
 #endif

@@ -4,44 +4,44 @@
 #include <string.h>
 #include "analyzer/base/units.h"
 
-void *gs_reach(void *p, size_t index, size_t *cap, size_t size)
+void *site_reach(void *p, size_t index, size_t *cap, size_t size)
 {
     if (index < *cap) {
         return p;
     }
     size_t old = *cap;
     *cap = index + index / 2 + 64;
-    p = gs_realloc(p, *cap, size);
+    p = arena_realloc(p, *cap, size);
     memset((char *)p + old * size, 0, (*cap - old) * size);
     return p;
 }
 
-const char *gs_bytes_text(struct gs_builder *b, double bytes)
+const char *site_bytes_text(struct site_builder *b, double bytes)
 {
     char size[UNITS_TEXT];
-    format_bytes(size, units_whole(bytes < 0 ? -bytes : bytes));
-    return gs_arena_printf(b->arena, "%s%s", bytes < 0 ? "-" : "", size);
+    units_format_bytes(size, units_whole(bytes < 0 ? -bytes : bytes));
+    return arena_printf(b->arena, "%s%s", bytes < 0 ? "-" : "", size);
 }
 
-void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size, int (*order)(const void *, const void *),
-              size_t *listed, size_t *total)
+void *site_list(struct site_builder *b, void *work, size_t n, size_t size, int (*order)(const void *, const void *),
+                size_t *listed, size_t *total)
 {
     if (n > 1) {
         qsort(work, n, size, order);
     }
     *total = n;
     *listed = n < b->top ? n : b->top;
-    void *list = gs_arena_alloc(b->arena, *listed * size);
+    void *list = arena_alloc(b->arena, *listed * size);
     if (*listed) {
         memcpy(list, work, *listed * size);
     }
     return list;
 }
 
-double gs_wall(const struct gs_builder *b)
+double site_wall_seconds(const struct site_builder *b)
 {
     size_t n;
-    const struct gs_process *p = gs_run_processes(b->run, &n);
+    const struct run_process *p = run_processes(b->run, &n);
     double wall = 0;
     for (size_t i = 0; i < n; i++) {
         wall += (double)p[i].end_ns / 1e9;

@@ -7,18 +7,18 @@
 
 enum { PATHS = 16 };
 
-static struct gs_site *site_at(void *row, const struct gs_line_form *form)
+static struct result_site *site_at(void *row, const struct site_line_form *form)
 {
-    return (struct gs_site *)(void *)((char *)row + form->site);
+    return (struct result_site *)(void *)((char *)row + form->site);
 }
 
-static struct gs_paths *paths_at(void *row, const struct gs_line_form *form)
+static struct result_paths *paths_at(void *row, const struct site_line_form *form)
 {
-    return (struct gs_paths *)(void *)((char *)row + form->paths);
+    return (struct result_paths *)(void *)((char *)row + form->paths);
 }
 
 struct listed_path { /* call paths with the same place and caller are one */
-    struct gs_line_path path;
+    struct result_line_path path;
     uint32_t row, number;
 };
 
@@ -37,34 +37,34 @@ static int by_row_then_weight(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static void list_paths(struct gs_builder *b, struct listed_path *paths, size_t n, const struct gs_line_form *form,
+static void list_paths(struct site_builder *b, struct listed_path *paths, size_t n, const struct site_line_form *form,
                        char *rows)
 {
     if (n > 1) {
         qsort(paths, n, sizeof *paths, by_row_then_weight);
     }
     for (size_t i = 0; i < n; i++) {
-        struct gs_paths *p = paths_at(rows + paths[i].row * form->size, form);
+        struct result_paths *p = paths_at(rows + paths[i].row * form->size, form);
         if (p->n < 2 || p->listed >= PATHS) {
             continue;
         }
         if (!p->list) {
-            p->list = gs_arena_alloc(b->arena, (p->n < PATHS ? p->n : PATHS) * sizeof *p->list);
+            p->list = arena_alloc(b->arena, (p->n < PATHS ? p->n : PATHS) * sizeof *p->list);
         }
         p->list[p->listed++] = paths[i].path;
     }
 }
 
-static void add_path(struct listed_path *to, const struct gs_line_path *path)
+static void add_path(struct listed_path *to, const struct result_line_path *path)
 {
-    to->path.bytes = gs_add(to->path.bytes, path->bytes);
+    to->path.bytes = arena_add_capped(to->path.bytes, path->bytes);
     to->path.count += path->count;
     to->path.blocked_s += path->blocked_s;
 }
 
 struct lines {
-    const struct gs_line_form *form;
-    struct gs_map line_index, path_index;
+    const struct site_line_form *form;
+    struct map line_index, path_index;
     char *rows;
     size_t rows_n;
     struct listed_path *paths;
@@ -73,21 +73,21 @@ struct lines {
 
 static void add_row(struct lines *l, char *from)
 {
-    const struct gs_line_form *form = l->form;
-    struct gs_site *site = site_at(from, form);
-    const uint64_t kind = form->kind ? gs_hash64(form->kind(from)) : 0;
-    uint32_t *at = gs_map_at(&l->line_index, gs_hash64(gs_site_line_key(site) ^ kind));
-    uint32_t *path = gs_map_at(&l->path_index, gs_hash64(gs_site_key(site) ^ kind));
-    const struct gs_line_path this = form->path(from);
-    if (*at == GS_MAP_NEW) {
+    const struct site_line_form *form = l->form;
+    struct result_site *site = site_at(from, form);
+    const uint64_t kind = form->kind ? map_hash(form->kind(from)) : 0;
+    uint32_t *at = map_at(&l->line_index, map_hash(site_line_key(site) ^ kind));
+    uint32_t *path = map_at(&l->path_index, map_hash(site_key(site) ^ kind));
+    const struct result_line_path this = form->path(from);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)l->rows_n++;
         memcpy(l->rows + *at * form->size, from, form->size);
-        *paths_at(l->rows + *at * form->size, form) = (struct gs_paths){0};
+        *paths_at(l->rows + *at * form->size, form) = (struct result_paths){0};
     } else {
         form->add(l->rows + *at * form->size, from);
-        gs_site_keep_common(site_at(l->rows + *at * form->size, form), site);
+        site_keep_common(site_at(l->rows + *at * form->size, form), site);
     }
-    if (*path != GS_MAP_NEW) {
+    if (*path != MAP_NEW) {
         add_path(&l->paths[*path], &this);
         return;
     }
@@ -98,27 +98,28 @@ static void add_row(struct lines *l, char *from)
     site_at(row, form)->paths = n > 1 ? (uint32_t)n : 0;
 }
 
-void *gs_lines_of(struct gs_builder *b, const void *work, size_t n, const struct gs_line_form *form, size_t *listed,
-                  size_t *total)
+void *site_lines_of(struct site_builder *b, const void *work, size_t n, const struct site_line_form *form,
+                    size_t *listed, size_t *total)
 {
-    struct lines l = {
-        .form = form, .rows = gs_realloc(NULL, n + 1, form->size), .paths = gs_realloc(NULL, n + 1, sizeof *l.paths)};
+    struct lines l = {.form = form,
+                      .rows = arena_realloc(NULL, n + 1, form->size),
+                      .paths = arena_realloc(NULL, n + 1, sizeof *l.paths)};
     for (size_t i = 0; i < n; i++) {
         add_row(&l, (char *)(uintptr_t)work + i * form->size);
     }
     list_paths(b, l.paths, l.paths_n, form, l.rows);
-    void *list = gs_list(b, l.rows, l.rows_n, form->size, form->order, listed, total);
+    void *list = site_list(b, l.rows, l.rows_n, form->size, form->order, listed, total);
     free(l.rows);
     free(l.paths);
-    gs_map_free(&l.line_index);
-    gs_map_free(&l.path_index);
+    map_free(&l.line_index);
+    map_free(&l.path_index);
     return list;
 }
 
-void gs_pace_add(struct gs_pace *into, const struct gs_pace *from)
+void site_add_pace(struct result_pace *into, const struct result_pace *from)
 {
-    const bool both = into->phase == GS_PHASE_STEP && from->phase == GS_PHASE_STEP;
-    if (!both && from->phase == GS_PHASE_STEP) {
+    const bool both = into->phase == RESULT_PHASE_STEP && from->phase == RESULT_PHASE_STEP;
+    if (!both && from->phase == RESULT_PHASE_STEP) {
         *into = *from; /* the rest is now and then */
         return;
     }

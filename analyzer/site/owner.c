@@ -13,9 +13,9 @@ static const struct row {
     uint8_t role, kind, where;
     const char *word, *part;
 } rows[] = {
-#define OWNER(k, w, where, p) {OWNS, GS_OWNER_##k, where, w, p},
-#define PASS(where, p) {PASSES, GS_OWNER_UNKNOWN, where, NULL, p},
-#define BINDING(where, p) {BINDS, GS_OWNER_LIBRARY, where, p, p},
+#define OWNER(k, w, where, p) {OWNS, RESULT_OWNER_##k, where, w, p},
+#define PASS(where, p) {PASSES, RESULT_OWNER_UNKNOWN, where, NULL, p},
+#define BINDING(where, p) {BINDS, RESULT_OWNER_LIBRARY, where, p, p},
 #include "analyzer/site/owner.def"
 #undef OWNER
 #undef PASS
@@ -25,7 +25,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 struct owner {
     const char *word, *by;
-    enum gs_owner_kind kind;
+    enum result_owner_kind kind;
 };
 
 struct made { /* a location of the device layer */
@@ -46,10 +46,10 @@ struct pending { /* taken since PyTorch last told its total, by stacks that do n
     size_t n, cap;
 };
 
-struct gs_owners {
+struct site_owners {
     struct owner *list;
     size_t n, cap;
-    struct gs_map of_stack, of_word; /* of_word: by the interned word's address */
+    struct map of_stack, of_word; /* of_word: by the interned word's address */
     struct made *made;
     size_t made_cap;
     struct pending pending[DEVICES];
@@ -101,7 +101,7 @@ static bool has_function(const char *function, const char *part)
     return false;
 }
 
-static bool fits(const struct row *row, const struct gs_frame *f, const char *path, const char *package)
+static bool fits(const struct row *row, const struct run_frame *f, const char *path, const char *package)
 {
     bool native = f->kind == GS_FRAME_NATIVE;
     switch ((enum where)row->where) {
@@ -116,7 +116,7 @@ static bool fits(const struct row *row, const struct gs_frame *f, const char *pa
 }
 
 /* By where it lies; NULL: no row knows it. */
-static const struct row *file_row(const struct gs_frame *f)
+static const struct row *file_row(const struct run_frame *f)
 {
     const char *path = f->kind == GS_FRAME_NATIVE ? f->module : f->file;
     const char *package = installed(path);
@@ -128,9 +128,9 @@ static const struct row *file_row(const struct gs_frame *f)
     return NULL;
 }
 
-static const struct row *function_row(const struct gs_frame *f)
+static const struct row *function_row(const struct run_frame *f)
 {
-    const struct gs_frame *places = f->inlined_n ? f->inlined : f;
+    const struct run_frame *places = f->inlined_n ? f->inlined : f;
     for (size_t k = 0; k < (f->inlined_n ? f->inlined_n : 1); k++) {
         for (size_t i = 0; places[k].function && i < ROWS; i++) {
             if (rows[i].where == FUNCTION && has_function(places[k].function, rows[i].part)) {
@@ -144,52 +144,52 @@ static const struct row *function_row(const struct gs_frame *f)
 /* --- owners --------------------------------------------------------------------------------------
  */
 
-static uint32_t number_of(struct gs_builder *b, const char *word, size_t length, enum gs_owner_kind kind,
-                          const char *by)
+static uint32_t index_of(struct site_builder *b, const char *word, size_t length, enum result_owner_kind kind,
+                         const char *by)
 {
-    struct gs_owners *o = b->owners;
-    char *copy = gs_arena_printf(b->arena, "%.*s", (int)(length < 200 ? length : 200), word);
+    struct site_owners *o = b->owners;
+    char *copy = arena_printf(b->arena, "%.*s", (int)(length < 200 ? length : 200), word);
     uint64_t key = (uint64_t)kind;
     for (const char *p = copy; *p; p++) {
-        key = gs_hash64(key ^ (unsigned char)*p);
+        key = map_hash(key ^ (unsigned char)*p);
     }
-    uint32_t *at = gs_map_at(&o->of_word, key);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&o->of_word, key);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)o->n;
-        *GS_PUSH(o->list, o->n, o->cap) = (struct owner){copy, base_of(by), kind};
+        *ARENA_PUSH(o->list, o->n, o->cap) = (struct owner){copy, base_of(by), kind};
     }
     return *at;
 }
 
-static uint32_t row_owner(struct gs_builder *b, const struct row *row, const char *by)
+static uint32_t row_owner(struct site_builder *b, const struct row *row, const char *by)
 {
-    return number_of(b, row->word, strlen(row->word), (enum gs_owner_kind)row->kind, by);
+    return index_of(b, row->word, strlen(row->word), (enum result_owner_kind)row->kind, by);
 }
 
 /* A file that no row knows. */
-static uint32_t file_owner(struct gs_builder *b, const char *path)
+static uint32_t file_owner(struct site_builder *b, const char *path)
 {
     const char *package = installed(path), *base = base_of(path);
     if (package && strncmp(package, "nvidia/", 7) != 0) { /* one folder of many libraries */
-        return number_of(b, package, package_length(package), GS_OWNER_PACKAGE, path);
+        return index_of(b, package, package_length(package), RESULT_OWNER_PACKAGE, path);
     }
-    return number_of(b, base, strlen(base), GS_OWNER_USER, path);
+    return index_of(b, base, strlen(base), RESULT_OWNER_USER, path);
 }
 
 /* What the frames of one module say, from `*stack` on; `*stack` moves past them. 0: nothing. */
-static uint32_t module_owner(struct gs_builder *b, uint32_t *stack, uint32_t *binding)
+static uint32_t module_owner(struct site_builder *b, uint32_t *stack, uint32_t *binding)
 {
-    const struct gs_frame *f = gs_stack_frame(b->run, *stack);
+    const struct run_frame *f = run_stack_frame(b->run, *stack);
     const char *module = f->module;
     const struct row *row = file_row(f);
-    bool asks = !row || (row->role == OWNS && row->kind == GS_OWNER_FRAMEWORK);
+    bool asks = !row || (row->role == OWNS && row->kind == RESULT_OWNER_FRAMEWORK);
     bool own = false; /* a frame that is not CUDA's runtime, linked in */
     uint32_t said = 0;
-    for (; f && f->kind == GS_FRAME_NATIVE && f->module == module; f = gs_stack_frame(b->run, *stack)) {
-        const struct row *by = asks && !said ? function_row(gs_frame_named(b->run, *stack)) : NULL;
+    for (; f && f->kind == GS_FRAME_NATIVE && f->module == module; f = run_stack_frame(b->run, *stack)) {
+        const struct row *by = asks && !said ? function_row(run_frame_named(b->run, *stack)) : NULL;
         own = own || !by || by->role != PASSES;
         said = by && by->role == OWNS ? row_owner(b, by, module) : said;
-        *stack = gs_stack_parent(b->run, *stack);
+        *stack = run_stack_parent(b->run, *stack);
     }
     if (said || (row && row->role == PASSES) || !module || !own) {
         return said;
@@ -202,7 +202,7 @@ static uint32_t module_owner(struct gs_builder *b, uint32_t *stack, uint32_t *bi
 }
 
 /* `native`: the walk saw native frames, so that no library stands unseen between CUDA and this line. */
-static uint32_t python_owner(struct gs_builder *b, const struct gs_frame *f, bool native, uint32_t *binding)
+static uint32_t python_owner(struct site_builder *b, const struct run_frame *f, bool native, uint32_t *binding)
 {
     const struct row *row = file_row(f);
     if (row && row->role == BINDS) {
@@ -212,58 +212,58 @@ static uint32_t python_owner(struct gs_builder *b, const struct gs_frame *f, boo
     if (row && row->role == OWNS) {
         return row_owner(b, row, f->file);
     }
-    if (row || !f->file || !native || (!installed(f->file) && gs_site_library_file(f->file))) {
+    if (row || !f->file || !native || (!installed(f->file) && site_is_library_file(f->file))) {
         return 0;
     }
     return file_owner(b, f->file);
 }
 
-static uint32_t look(struct gs_builder *b, uint32_t stack)
+static uint32_t find_owner(struct site_builder *b, uint32_t stack)
 {
-    const struct gs_frame *f;
+    const struct run_frame *f;
     uint32_t owner = 0, binding = 0;
     bool native = false;
-    while (!owner && (f = gs_stack_frame(b->run, stack)) != NULL) {
+    while (!owner && (f = run_stack_frame(b->run, stack)) != NULL) {
         if (f->kind == GS_FRAME_NATIVE) {
             native = true;
             owner = module_owner(b, &stack, &binding);
         } else {
             owner = python_owner(b, f, native, &binding);
-            stack = gs_stack_parent(b->run, stack);
+            stack = run_stack_parent(b->run, stack);
         }
     }
     return (owner ? owner : binding) | (native ? 0 : BLIND);
 }
 
-static uint32_t looked(struct gs_builder *b, uint32_t stack)
+static uint32_t cached_owner(struct site_builder *b, uint32_t stack)
 {
-    if (stack == GS_NONE || !b->owners) {
+    if (stack == RUN_NONE || !b->owners) {
         return BLIND;
     }
-    uint32_t known = gs_map_get(&b->owners->of_stack, stack);
-    if (known == GS_MAP_NEW) {
-        known = look(b, stack);
-        *gs_map_at(&b->owners->of_stack, stack) = known;
+    uint32_t known = map_get(&b->owners->of_stack, stack);
+    if (known == MAP_NEW) {
+        known = find_owner(b, stack);
+        *map_at(&b->owners->of_stack, stack) = known;
     }
     return known;
 }
 
-uint32_t gs_owner_of(struct gs_builder *b, uint32_t stack)
+uint32_t site_owner_of(struct site_builder *b, uint32_t stack)
 {
-    return looked(b, stack) & ~(uint32_t)BLIND;
+    return cached_owner(b, stack) & ~(uint32_t)BLIND;
 }
 
-const char *gs_owner_word(const struct gs_builder *b, uint32_t owner)
+const char *site_owner_word(const struct site_builder *b, uint32_t owner)
 {
     return b->owners && owner < b->owners->n ? b->owners->list[owner].word : "unknown";
 }
 
-enum gs_owner_kind gs_owner_kind(const struct gs_builder *b, uint32_t owner)
+enum result_owner_kind site_owner_kind(const struct site_builder *b, uint32_t owner)
 {
-    return b->owners && owner < b->owners->n ? b->owners->list[owner].kind : GS_OWNER_UNKNOWN;
+    return b->owners && owner < b->owners->n ? b->owners->list[owner].kind : RESULT_OWNER_UNKNOWN;
 }
 
-const char *gs_owner_by(const struct gs_builder *b, uint32_t owner)
+const char *site_owner_file(const struct site_builder *b, uint32_t owner)
 {
     return b->owners && owner < b->owners->n ? b->owners->list[owner].by : NULL;
 }
@@ -274,22 +274,22 @@ const char *gs_owner_by(const struct gs_builder *b, uint32_t owner)
  * (Python frames alone, or none), a total that rose by just what was taken since says it.
  */
 
-static struct pending *pending_of(struct gs_owners *o, int device)
+static struct pending *pending_of(struct site_owners *o, int device)
 {
     return device >= 0 && device < DEVICES ? &o->pending[device] : NULL;
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void owners_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_builder *b = self;
-    struct gs_owners *o = b->owners;
+    struct site_builder *b = self;
+    struct site_owners *o = b->owners;
     struct pending *p;
-    if (series->layer != GS_SERIES_DEVICE) {
+    if (series->layer != RUN_SERIES_DEVICE) {
         return;
     }
-    struct made *made = GS_REACH(o->made, life->location, o->made_cap);
+    struct made *made = SITE_REACH(o->made, life->location, o->made_cap);
     if (!made->seen) {
-        uint32_t owner = looked(b, life->stack);
+        uint32_t owner = cached_owner(b, life->stack);
         *made = (struct made){owner & ~(uint32_t)BLIND, life->space, true, (owner & BLIND) != 0};
     }
     if (made->blind && (p = pending_of(o, life->device)) != NULL) {
@@ -297,45 +297,45 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
             p->n /= 2;
             memmove(p->taken, p->taken + p->n, p->n * sizeof *p->taken);
         }
-        *GS_PUSH(p->taken, p->n, p->cap) = (struct taken){life->location, life->bytes};
+        *ARENA_PUSH(p->taken, p->n, p->cap) = (struct taken){life->location, life->bytes};
     }
 }
 
 /* PyTorch tells nothing when it gives a segment back. */
-static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+static void owners_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct gs_builder *b = self;
+    struct site_builder *b = self;
     struct pending *p;
-    if (series->layer == GS_SERIES_DEVICE && life->location < b->owners->made_cap &&
-        gs_owner_kind(b, b->owners->made[life->location].owner) == GS_OWNER_TORCH &&
+    if (series->layer == RUN_SERIES_DEVICE && life->location < b->owners->made_cap &&
+        site_owner_kind(b, b->owners->made[life->location].owner) == RESULT_OWNER_TORCH &&
         (p = pending_of(b->owners, life->device)) != NULL) {
-        p->reserved = gs_add(p->reserved, -life->bytes);
+        p->reserved = arena_add_capped(p->reserved, -life->bytes);
     }
 }
 
-static void on_reserved(void *self, const struct gs_reserved *reserved)
+static void owners_on_reserved(void *self, const struct run_reserved *reserved)
 {
     static const char word[] = "PyTorch's allocator";
-    struct gs_builder *b = self;
+    struct site_builder *b = self;
     struct pending *p = pending_of(b->owners, reserved->device);
     if (!p) {
         return;
     }
-    int64_t rose = gs_add(reserved->bytes, -p->reserved), taken = 0;
+    int64_t rose = arena_add_capped(reserved->bytes, -p->reserved), taken = 0;
     size_t first = p->n;
     while (first > 0 && taken < rose) {
-        taken = gs_add(taken, p->taken[--first].bytes);
+        taken = arena_add_capped(taken, p->taken[--first].bytes);
     }
     for (size_t i = first; rose > 0 && taken == rose && i < p->n; i++) {
-        b->owners->made[p->taken[i].location].owner = number_of(b, word, sizeof word - 1, GS_OWNER_TORCH, NULL);
+        b->owners->made[p->taken[i].location].owner = index_of(b, word, sizeof word - 1, RESULT_OWNER_TORCH, NULL);
     }
     p->n = 0;
     p->reserved = reserved->bytes;
 }
 
-static void on_process_start(void *self, uint32_t process)
+static void owners_on_process_start(void *self, uint32_t process)
 {
-    struct gs_builder *b = self;
+    struct site_builder *b = self;
     (void)process;
     for (size_t i = 0; i < DEVICES; i++) {
         b->owners->pending[i].reserved = 0;
@@ -343,20 +343,23 @@ static void on_process_start(void *self, uint32_t process)
     }
 }
 
-void gs_owners_start(struct gs_builder *b, struct gs_observer *observer)
+void site_owners_start(struct site_builder *b, struct run_observer *observer)
 {
-    b->owners = gs_realloc(NULL, 1, sizeof *b->owners);
+    b->owners = arena_realloc(NULL, 1, sizeof *b->owners);
     memset(b->owners, 0, sizeof *b->owners);
-    number_of(b, "unknown", 7, GS_OWNER_UNKNOWN, NULL);
-    *observer = (struct gs_observer){
-        .self = b, .process_start = on_process_start, .alloc = on_alloc, .free = on_free, .reserved = on_reserved};
+    index_of(b, "unknown", 7, RESULT_OWNER_UNKNOWN, NULL);
+    *observer = (struct run_observer){.self = b,
+                                      .process_start = owners_on_process_start,
+                                      .alloc = owners_on_alloc,
+                                      .free = owners_on_free,
+                                      .reserved = owners_on_reserved};
 }
 
-void gs_owners_free(struct gs_builder *b)
+void site_owners_free(struct site_builder *b)
 {
     if (b->owners) {
-        gs_map_free(&b->owners->of_stack);
-        gs_map_free(&b->owners->of_word);
+        map_free(&b->owners->of_stack);
+        map_free(&b->owners->of_word);
         for (size_t i = 0; i < DEVICES; i++) {
             free(b->owners->pending[i].taken);
         }
@@ -367,7 +370,7 @@ void gs_owners_free(struct gs_builder *b)
     }
 }
 
-uint32_t gs_owner_of_location(struct gs_builder *b, uint32_t location)
+uint32_t site_owner_of_location(struct site_builder *b, uint32_t location)
 {
     return b->owners && location < b->owners->made_cap ? b->owners->made[location].owner : 0;
 }
@@ -376,61 +379,61 @@ uint32_t gs_owner_of_location(struct gs_builder *b, uint32_t location)
  */
 
 struct sum {
-    struct gs_by_owner of;
+    struct result_by_owner of;
     uint32_t stack;
     int64_t heaviest;
 };
 
-struct gs_owned {
-    struct gs_builder *b;
+struct site_owned {
+    struct site_builder *b;
     struct sum *sums; /* by owner */
     size_t cap;
 };
 
-struct gs_owned *gs_owned_new(struct gs_builder *b)
+struct site_owned *site_owned_new(struct site_builder *b)
 {
-    struct gs_owned *o = gs_realloc(NULL, 1, sizeof *o);
-    *o = (struct gs_owned){.b = b};
+    struct site_owned *o = arena_realloc(NULL, 1, sizeof *o);
+    *o = (struct site_owned){.b = b};
     return o;
 }
 
-void gs_owned_add(struct gs_owned *o, uint32_t location, int64_t bytes, uint64_t count)
+void site_owned_add(struct site_owned *o, uint32_t location, int64_t bytes, uint64_t count)
 {
-    const struct gs_owners *owners = o->b->owners;
-    uint32_t owner = gs_owner_of_location(o->b, location);
-    struct sum *s = GS_REACH(o->sums, owner, o->cap);
+    const struct site_owners *owners = o->b->owners;
+    uint32_t owner = site_owner_of_location(o->b, location);
+    struct sum *s = SITE_REACH(o->sums, owner, o->cap);
     unsigned space = owners && location < owners->made_cap ? owners->made[location].space & 7u : 0;
-    s->of.bytes = gs_add(s->of.bytes, bytes);
-    s->of.by_space[space] = gs_add(s->of.by_space[space], bytes);
+    s->of.bytes = arena_add_capped(s->of.bytes, bytes);
+    s->of.by_space[space] = arena_add_capped(s->of.by_space[space], bytes);
     s->of.count += count;
     if (bytes > s->heaviest) {
         s->heaviest = bytes;
-        s->stack = gs_run_location(o->b->run, location)->stack;
+        s->stack = run_location(o->b->run, location)->stack;
     }
 }
 
-static int heavier(const void *a, const void *b)
+static int compare_owners(const void *a, const void *b)
 {
-    const struct gs_by_owner *x = a, *y = b;
+    const struct result_by_owner *x = a, *y = b;
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : strcmp(x->owner, y->owner);
 }
 
-struct gs_by_owner *gs_owned_list(struct gs_owned *o, size_t *n)
+struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
 {
     size_t kept = 0;
-    struct gs_by_owner *list = gs_arena_alloc(o->b->arena, o->cap * sizeof *list);
+    struct result_by_owner *list = arena_alloc(o->b->arena, o->cap * sizeof *list);
     for (size_t i = 0; i < o->cap; i++) {
         if (o->sums[i].of.bytes > 0) {
-            uint32_t site = gs_site_number(o->b, o->sums[i].stack);
+            uint32_t site = site_index(o->b, o->sums[i].stack);
             list[kept] = o->sums[i].of;
-            list[kept].owner = gs_owner_word(o->b, (uint32_t)i);
-            list[kept].kind = gs_owner_kind(o->b, (uint32_t)i);
-            list[kept].by = gs_owner_by(o->b, (uint32_t)i);
+            list[kept].owner = site_owner_word(o->b, (uint32_t)i);
+            list[kept].kind = site_owner_kind(o->b, (uint32_t)i);
+            list[kept].by = site_owner_file(o->b, (uint32_t)i);
             list[kept++].site = o->b->sites[site];
         }
     }
     if (kept > 1) {
-        qsort(list, kept, sizeof *list, heavier);
+        qsort(list, kept, sizeof *list, compare_owners);
     }
     free(o->sums);
     free(o);
@@ -438,14 +441,14 @@ struct gs_by_owner *gs_owned_list(struct gs_owned *o, size_t *n)
     return list;
 }
 
-struct gs_by_owner *gs_owned_now(struct gs_builder *b, uint32_t series, size_t *n)
+struct result_by_owner *site_owned_now(struct site_builder *b, uint32_t series, size_t *n)
 {
-    struct gs_owned *o = gs_owned_new(b);
-    for (size_t i = 0; series != GS_NONE && i < gs_run_locations(b->run); i++) {
-        const struct gs_location *l = gs_run_location(b->run, (uint32_t)i);
+    struct site_owned *o = site_owned_new(b);
+    for (size_t i = 0; series != RUN_NONE && i < run_location_count(b->run); i++) {
+        const struct run_location *l = run_location(b->run, (uint32_t)i);
         if (l->series == series && l->live_count) {
-            gs_owned_add(o, (uint32_t)i, l->live_bytes, l->live_count);
+            site_owned_add(o, (uint32_t)i, l->live_bytes, l->live_count);
         }
     }
-    return gs_owned_list(o, n);
+    return site_owned_list(o, n);
 }

@@ -8,33 +8,33 @@
 #include <stdint.h>
 #include "analyzer/result/result.h"
 
-struct gs_builder;
-struct gs_by_owner;
-struct gs_observer;
+struct site_builder;
+struct result_by_owner;
+struct run_observer;
 
 /* A small number; 0 is the unknown owner. Stacks are looked at once. Looks symbols up. */
-uint32_t gs_owner_of(struct gs_builder *b, uint32_t stack);
+uint32_t site_owner_of(struct site_builder *b, uint32_t stack);
 /* The same of a location of the device layer: where stacks are too short to tell, PyTorch's own totals
  * tell its segments. Only after the location's first allocation in the replay. */
-uint32_t gs_owner_of_location(struct gs_builder *b, uint32_t location);
+uint32_t site_owner_of_location(struct site_builder *b, uint32_t location);
 /* "NCCL", "solver.so"; of 0 "unknown". */
-const char *gs_owner_word(const struct gs_builder *b, uint32_t owner);
-enum gs_owner_kind gs_owner_kind(const struct gs_builder *b, uint32_t owner);
+const char *site_owner_word(const struct site_builder *b, uint32_t owner);
+enum result_owner_kind site_owner_kind(const struct site_builder *b, uint32_t owner);
 /* The file of the frame that decided, where it was first seen; NULL unknown. */
-const char *gs_owner_by(const struct gs_builder *b, uint32_t owner);
+const char *site_owner_file(const struct site_builder *b, uint32_t owner);
 
 /* A sum by owner over locations of the device layer. */
-struct gs_owned;
-struct gs_owned *gs_owned_new(struct gs_builder *b);
-void gs_owned_add(struct gs_owned *o, uint32_t location, int64_t bytes, uint64_t count);
+struct site_owned;
+struct site_owned *site_owned_new(struct site_builder *b);
+void site_owned_add(struct site_owned *o, uint32_t location, int64_t bytes, uint64_t count);
 /* Heaviest first, in the report's arena; frees `o`. */
-struct gs_by_owner *gs_owned_list(struct gs_owned *o, size_t *n);
-/* What is live in a series of the device layer at this moment of the replay; of GS_NONE nothing. */
-struct gs_by_owner *gs_owned_now(struct gs_builder *b, uint32_t series, size_t *n);
+struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n);
+/* What is live in a series of the device layer at this moment of the replay; of RUN_NONE nothing. */
+struct result_by_owner *site_owned_now(struct site_builder *b, uint32_t series, size_t *n);
 
-struct gs_owners;
-/* Before the others of the replay; b->owners from here to gs_owners_free. */
-void gs_owners_start(struct gs_builder *b, struct gs_observer *observer);
-void gs_owners_free(struct gs_builder *b);
+struct site_owners;
+/* Before the others of the replay; b->owners from here to site_owners_free. */
+void site_owners_start(struct site_builder *b, struct run_observer *observer);
+void site_owners_free(struct site_builder *b);
 
 #endif

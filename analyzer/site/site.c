@@ -21,7 +21,7 @@ static const char *const plumbing[] = {
 
 /* A model's, a trainer's or a metric's package: a line in it tells more than the user's line that
  * started it all. */
-bool gs_site_third_party(const char *file)
+bool site_is_third_party(const char *file)
 {
     const char *package = file ? strstr(file, "-packages/") : NULL;
     if (!package) {
@@ -49,7 +49,7 @@ static bool standard_library(const char *file)
     return false;
 }
 
-bool gs_site_library_file(const char *file)
+bool site_is_library_file(const char *file)
 {
     if (!file || strncmp(file, "<frozen", 7) == 0) {
         return true;
@@ -73,7 +73,7 @@ static const struct {
     {"libpython", 1}, {"python3", 1},   {"libm.so", 1},
 };
 
-int gs_site_module_rank(const char *module)
+int site_module_rank(const char *module)
 {
     if (!module) {
         return 1;
@@ -101,7 +101,7 @@ enum { HELPER_CALLERS = 3 };
 
 static uint64_t function_key(const char *function, const char *file)
 {
-    return gs_hash64((uintptr_t)function ^ gs_hash64((uintptr_t)file));
+    return map_hash((uintptr_t)function ^ map_hash((uintptr_t)file));
 }
 
 struct found {
@@ -110,106 +110,106 @@ struct found {
 };
 
 /* A data class' methods have no file, though they are not typed in by the user, either. */
-static bool is_generated(const struct gs_frame *frame)
+static bool is_generated(const struct run_frame *frame)
 {
     return frame->function && strncmp(frame->function, "__create_fn__", 13) == 0;
 }
 
 /* `python -c`, which is also how multiprocessing starts its workers: as a caller it tells nothing. */
-static bool is_command_line(const struct gs_frame *frame)
+static bool is_command_line(const struct run_frame *frame)
 {
     return frame->file && strcmp(frame->file, "<string>") == 0;
 }
 
-void gs_site_add_helper(struct gs_map *helpers, const char *function, const char *file)
+void site_add_helper(struct map *helpers, const char *function, const char *file)
 {
-    *gs_map_at(helpers, function_key(function, file)) = 1;
+    *map_at(helpers, function_key(function, file)) = 1;
 }
 
-bool gs_site_is_helper(const struct gs_map *helpers, const char *function, const char *file)
+bool site_is_helper(const struct map *helpers, const char *function, const char *file)
 {
-    return gs_map_get(helpers, function_key(function, file)) != GS_MAP_NEW;
+    return map_get(helpers, function_key(function, file)) != MAP_NEW;
 }
 
-static bool is_helper(const struct gs_frame *frame, const struct gs_map *helpers)
+static bool is_helper(const struct run_frame *frame, const struct map *helpers)
 {
-    return helpers && frame->function && gs_site_is_helper(helpers, frame->function, frame->file);
+    return helpers && frame->function && site_is_helper(helpers, frame->function, frame->file);
 }
 
-static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helpers, struct found *f)
+static void find_frames(struct run *run, uint32_t stack, const struct map *helpers, struct found *f)
 {
-    const struct gs_frame *frame;
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL; hops++) {
+    const struct run_frame *frame;
+    for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE) {
-            int rank = gs_site_module_rank(frame->module);
-            f->native[rank] = f->native[rank] == GS_NONE ? stack : f->native[rank];
-        } else if (f->user != GS_NONE) {
-            if (!gs_site_library_file(frame->file) && !is_generated(frame) && !is_command_line(frame)) {
+            int rank = site_module_rank(frame->module);
+            f->native[rank] = f->native[rank] == RUN_NONE ? stack : f->native[rank];
+        } else if (f->user != RUN_NONE) {
+            if (!site_is_library_file(frame->file) && !is_generated(frame) && !is_command_line(frame)) {
                 f->user_caller = stack;
                 return;
             }
         } else {
-            if (f->python == GS_NONE) {
+            if (f->python == RUN_NONE) {
                 f->python = stack;
-            } else if (f->python_caller == GS_NONE) {
+            } else if (f->python_caller == RUN_NONE) {
                 f->python_caller = stack;
             }
-            if (gs_site_library_file(frame->file) || is_generated(frame)) { /* on to who uses it */
-                f->inner = f->inner == GS_NONE && gs_site_third_party(frame->file) ? stack : f->inner;
+            if (site_is_library_file(frame->file) || is_generated(frame)) { /* on to who uses it */
+                f->inner = f->inner == RUN_NONE && site_is_third_party(frame->file) ? stack : f->inner;
             } else if (is_helper(frame, helpers)) {
-                f->helper = f->helper == GS_NONE ? stack : f->helper;
+                f->helper = f->helper == RUN_NONE ? stack : f->helper;
             } else {
                 f->user = stack;
             }
         }
-        stack = gs_stack_parent(run, stack);
+        stack = run_stack_parent(run, stack);
     }
-    if (f->user == GS_NONE) { /* helpers all the way */
+    if (f->user == RUN_NONE) { /* helpers all the way */
         f->user = f->helper;
-        f->helper = GS_NONE;
+        f->helper = RUN_NONE;
     }
 }
 
 /* What Python's tear-down frees has no Python line any more: the stack is the interpreter's own.
- * Its frame that tears down, GS_NONE where there is none. */
-static uint32_t at_exit(struct gs_run *run, uint32_t stack)
+ * Its frame that tears down, RUN_NONE where there is none. */
+static uint32_t at_exit(struct run *run, uint32_t stack)
 {
-    const struct gs_frame *frame;
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL; hops++) {
+    const struct run_frame *frame;
+    for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE && is_interpreter(frame->module)) {
-            frame = gs_frame_named(run, stack);
-            const struct gs_frame *by = gs_frame_calling(frame, exit_function, "");
+            frame = run_frame_named(run, stack);
+            const struct run_frame *by = run_frame_calling(frame, exit_function, "");
             if (by && !by->function[strlen(exit_function)]) {
                 return stack;
             }
         }
-        stack = gs_stack_parent(run, stack);
+        stack = run_stack_parent(run, stack);
     }
-    return GS_NONE;
+    return RUN_NONE;
 }
 
 /* Of PyTorch's own functions, the innermost whose name begins with `prefix` and has `part` in it. */
-static uint32_t in_torch(struct gs_run *run, uint32_t stack, const char *prefix, const char *part)
+static uint32_t in_torch(struct run *run, uint32_t stack, const char *prefix, const char *part)
 {
-    const struct gs_frame *frame;
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL; hops++) {
+    const struct run_frame *frame;
+    for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
-            frame = gs_frame_named(run, stack);
-            if (gs_frame_calling(frame, prefix, part)) {
+            frame = run_frame_named(run, stack);
+            if (run_frame_calling(frame, prefix, part)) {
                 return stack;
             }
         }
-        stack = gs_stack_parent(run, stack);
+        stack = run_stack_parent(run, stack);
     }
-    return GS_NONE;
+    return RUN_NONE;
 }
 
 static const char autograd[] = "torch::autograd::", apply[] = "::apply(";
 
 /* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says
- * more than the allocator's inside. GS_NONE: no such thread. */
-static uint32_t in_autograd(struct gs_run *run, uint32_t stack)
+ * more than the allocator's inside. RUN_NONE: no such thread. */
+static uint32_t in_autograd(struct run *run, uint32_t stack)
 {
     return in_torch(run, stack, autograd, apply);
 }
@@ -219,14 +219,14 @@ static uint32_t in_autograd(struct gs_run *run, uint32_t stack)
 static const char in_between[] = "Engine";
 
 /* "AddmmBackward0" of "torch::autograd::generated::AddmmBackward0::apply(…". */
-static const char *operation_of(struct gs_run *run, uint32_t stack)
+static const char *operation_of(struct run *run, uint32_t stack)
 {
-    const struct gs_frame *frame = gs_stack_frame(run, in_autograd(run, stack));
+    const struct run_frame *frame = run_stack_frame(run, in_autograd(run, stack));
     if (!frame) {
         uint32_t engine = in_torch(run, stack, "torch::autograd::Engine::", "");
-        return engine == GS_NONE ? NULL : in_between;
+        return engine == RUN_NONE ? NULL : in_between;
     }
-    const struct gs_frame *by = gs_frame_calling(frame, autograd, apply);
+    const struct run_frame *by = run_frame_calling(frame, autograd, apply);
     const char *function = by ? by->function : "", *end = strstr(function, apply), *from = end;
     if (!end) {
         return NULL;
@@ -237,65 +237,65 @@ static const char *operation_of(struct gs_run *run, uint32_t stack)
             break;
         }
     }
-    return gs_run_text(run, from, (size_t)(end - from));
+    return run_text(run, from, (size_t)(end - from));
 }
 
 /* Did `python`, the innermost Python frame, call backward()? */
-static bool calls_backward(const struct gs_run *run, uint32_t python)
+static bool calls_backward(const struct run *run, uint32_t python)
 {
-    const struct gs_frame *frame = gs_stack_frame(run, python);
+    const struct run_frame *frame = run_stack_frame(run, python);
     return frame && frame->file && strstr(frame->file, "/torch/autograd/");
 }
 
 /* A finaliser that no Python code called: while a program runs, there is always a line at which the
  * last reference went. The interpreter itself calls it when it tears down. */
-static bool finalised(struct gs_run *run, const struct found *f)
+static bool finalised(struct run *run, const struct found *f)
 {
     static const char finaliser[] = "__del__";
-    if (f->python == GS_NONE) {
+    if (f->python == RUN_NONE) {
         return false;
     }
-    const struct gs_frame *frame = gs_stack_frame(run, f->python);
+    const struct run_frame *frame = run_stack_frame(run, f->python);
     const size_t length = frame->function ? strlen(frame->function) : 0, tail = sizeof finaliser - 1;
     if (length < tail || strcmp(frame->function + length - tail, finaliser) != 0) {
         return false;
     }
-    uint32_t caller = gs_stack_parent(run, f->python);
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, caller)) != NULL; hops++) {
+    uint32_t caller = run_stack_parent(run, f->python);
+    for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, caller)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_PYTHON) {
             return false;
         }
-        caller = gs_stack_parent(run, caller);
+        caller = run_stack_parent(run, caller);
     }
     return true;
 }
 
-struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_map *helpers)
+struct result_site site_of(struct run *run, uint32_t stack, const struct map *helpers)
 {
-    struct found f = {GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, {GS_NONE, GS_NONE, GS_NONE}};
-    struct gs_site site = {0};
-    look(run, stack, helpers, &f);
-    uint32_t at = f.user != GS_NONE ? f.user : f.python;
-    uint32_t caller = f.user != GS_NONE ? f.user_caller : f.python_caller;
-    if (at == GS_NONE && f.native[0] == GS_NONE) {
+    struct found f = {RUN_NONE, RUN_NONE, RUN_NONE, RUN_NONE, RUN_NONE, RUN_NONE, {RUN_NONE, RUN_NONE, RUN_NONE}};
+    struct result_site site = {0};
+    find_frames(run, stack, helpers, &f);
+    uint32_t at = f.user != RUN_NONE ? f.user : f.python;
+    uint32_t caller = f.user != RUN_NONE ? f.user_caller : f.python_caller;
+    if (at == RUN_NONE && f.native[0] == RUN_NONE) {
         at = at_exit(run, stack);
-        site.library = site.exit = at != GS_NONE;
-        if (at == GS_NONE) {
+        site.library = site.exit = at != RUN_NONE;
+        if (at == RUN_NONE) {
             at = in_autograd(run, stack);
-            site.library = at != GS_NONE;
+            site.library = at != RUN_NONE;
         }
     }
-    for (size_t rank = 0; at == GS_NONE && rank < 3; rank++) {
+    for (size_t rank = 0; at == RUN_NONE && rank < 3; rank++) {
         at = f.native[rank];
         site.library = rank > 0;
     }
-    const struct gs_frame *frame = gs_frame_named(run, at);
+    const struct run_frame *frame = run_frame_named(run, at);
     if (!frame) {
         return site;
     }
     site.known = true;
     site.kind = frame->kind;
-    site.library = frame->kind == GS_FRAME_PYTHON ? f.user == GS_NONE : site.library;
+    site.library = frame->kind == GS_FRAME_PYTHON ? f.user == RUN_NONE : site.library;
     if (finalised(run, &f)) {
         site.library = site.exit = true;
     }
@@ -303,50 +303,50 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_ma
     site.file = frame->file ? frame->file : frame->module;
     site.line = frame->line;
     site.offset = frame->offset;
-    site.helper = at == f.user && f.helper != GS_NONE;
-    site.via = site.helper                          ? gs_stack_frame(run, f.helper)
-               : at == f.user && f.python != f.user ? gs_stack_frame(run, f.python)
+    site.helper = at == f.user && f.helper != RUN_NONE;
+    site.via = site.helper                          ? run_stack_frame(run, f.helper)
+               : at == f.user && f.python != f.user ? run_stack_frame(run, f.python)
                                                     : NULL;
     site.operation = at == f.user && calls_backward(run, f.python) ? operation_of(run, stack) : NULL;
-    site.inner = at == f.user && !site.operation ? gs_stack_frame(run, f.inner) : NULL;
-    site.caller = frame->kind == GS_FRAME_PYTHON && !site.helper ? gs_stack_frame(run, caller) : NULL;
+    site.inner = at == f.user && !site.operation ? run_stack_frame(run, f.inner) : NULL;
+    site.caller = frame->kind == GS_FRAME_PYTHON && !site.helper ? run_stack_frame(run, caller) : NULL;
     return site;
 }
 
-void gs_site_helpers(const struct gs_run *run, struct gs_map *helpers)
+void site_helpers(const struct run *run, struct map *helpers)
 {
-    struct gs_map callers = {0}; /* function, calling line → seen */
-    struct gs_map counts = {0};  /* function → calling lines */
-    for (uint32_t s = 0; s < gs_run_stacks(run); s++) {
-        const struct gs_frame *f = gs_stack_frame(run, s);
-        const struct gs_frame *by = gs_stack_frame(run, gs_stack_parent(run, s));
+    struct map callers = {0}; /* function, calling line → seen */
+    struct map counts = {0};  /* function → calling lines */
+    for (uint32_t s = 0; s < run_stack_count(run); s++) {
+        const struct run_frame *f = run_stack_frame(run, s);
+        const struct run_frame *by = run_stack_frame(run, run_stack_parent(run, s));
         if (!by || f->kind != GS_FRAME_PYTHON || by->kind != GS_FRAME_PYTHON || !f->function ||
             (f->function == by->function && f->file == by->file)) {
             continue;
         }
         uint64_t function = function_key(f->function, f->file);
-        uint64_t call = gs_hash64(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;
-        uint32_t *seen = gs_map_at(&callers, call);
-        if (*seen != GS_MAP_NEW) {
+        uint64_t call = map_hash(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;
+        uint32_t *seen = map_at(&callers, call);
+        if (*seen != MAP_NEW) {
             continue;
         }
         *seen = 1;
-        if (gs_site_library_file(f->file) || gs_site_library_file(by->file)) {
+        if (site_is_library_file(f->file) || site_is_library_file(by->file)) {
             continue;
         }
-        uint32_t *n = gs_map_at(&counts, function);
-        *n = *n == GS_MAP_NEW ? 1 : *n + 1;
+        uint32_t *n = map_at(&counts, function);
+        *n = *n == MAP_NEW ? 1 : *n + 1;
         if (*n >= HELPER_CALLERS) {
-            *gs_map_at(helpers, function) = 1;
+            *map_at(helpers, function) = 1;
         }
     }
-    gs_map_free(&callers);
-    gs_map_free(&counts);
+    map_free(&callers);
+    map_free(&counts);
 }
 
-uint64_t gs_site_key(const struct gs_site *site)
+uint64_t site_key(const struct result_site *site)
 {
-    const struct gs_frame *c = site->helper ? site->via : site->caller;
+    const struct run_frame *c = site->helper ? site->via : site->caller;
     uint64_t parts[] = {(uintptr_t)site->function,
                         (uintptr_t)site->file,
                         (uint64_t)site->line,
@@ -359,28 +359,28 @@ uint64_t gs_site_key(const struct gs_site *site)
                         c ? (uint64_t)c->line : 0};
     uint64_t key = site->known;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        key = gs_hash64(key ^ parts[i]) + i;
+        key = map_hash(key ^ parts[i]) + i;
     }
     return key;
 }
 
-uint64_t gs_site_line_key(const struct gs_site *s)
+uint64_t site_line_key(const struct result_site *s)
 {
     const uint64_t parts[] = {(uintptr_t)s->function, (uintptr_t)s->file, (uint64_t)s->line,
                               s->line || s->function ? 0 : s->offset, (uintptr_t)s->operation};
     uint64_t key = (uint64_t)s->known << 1 | s->exit;
     for (size_t i = 0; s->known && !s->exit && i < sizeof parts / sizeof *parts; i++) {
-        key = gs_hash64(key ^ parts[i]) + i;
+        key = map_hash(key ^ parts[i]) + i;
     }
     return key;
 }
 
-static bool same_frame(const struct gs_frame *a, const struct gs_frame *b)
+static bool same_frame(const struct run_frame *a, const struct run_frame *b)
 {
     return a == b || (a && b && a->file == b->file && a->line == b->line && a->function == b->function);
 }
 
-void gs_site_keep_common(struct gs_site *line, const struct gs_site *path)
+void site_keep_common(struct result_site *line, const struct result_site *path)
 {
     if (!same_frame(line->caller, path->caller)) {
         line->caller = NULL;
@@ -399,7 +399,7 @@ static int text_order(const char *a, const char *b)
     return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
 }
 
-static int frame_order(const struct gs_frame *a, const struct gs_frame *b)
+static int frame_order(const struct run_frame *a, const struct run_frame *b)
 {
     if (!a || !b) {
         return (a != NULL) - (b != NULL);
@@ -409,7 +409,7 @@ static int frame_order(const struct gs_frame *a, const struct gs_frame *b)
     return order ? order : text_order(a->function, b->function);
 }
 
-int gs_site_order(const struct gs_site *a, const struct gs_site *b)
+int site_compare(const struct result_site *a, const struct result_site *b)
 {
     int orders[] = {text_order(a->file, b->file),           (a->line > b->line) - (a->line < b->line),
                     text_order(a->function, b->function),   (a->offset > b->offset) - (a->offset < b->offset),
@@ -429,7 +429,7 @@ static const char *base_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-const char *gs_site_text(const struct gs_site *site, char *buffer, size_t size)
+const char *site_text(const struct result_site *site, char *buffer, size_t size)
 {
     if (!site->known) {
         snprintf(buffer, size, "an unknown place");

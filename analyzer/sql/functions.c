@@ -12,33 +12,33 @@ enum { TEXT_MAX = 1 << 16 };
 /* ---------------------------------------------------------------- names */
 
 /* By connections of their own: what stands in the other one's place may be a union of several. */
-static struct gs_run *names(struct sql_session *s)
+static struct run *names(struct sql_session *s)
 {
     char error[512];
     if (s->run) {
         return s->run;
     }
-    s->run = gs_realloc(NULL, 1, sizeof *s->run);
-    *s->run = (struct gs_run){.options = {.symbol = s->symbol, .symbol_data = s->symbol_data}};
+    s->run = arena_realloc(NULL, 1, sizeof *s->run);
+    *s->run = (struct run){.options = {.symbol = s->symbol, .symbol_data = s->symbol_data}};
     for (size_t i = 0; i < s->n; i++) {
-        struct gs_database *d = &s->databases[i], with = {.opened = strdup(d->opened), .recording = d->recording};
-        if (gs_database_open(s->run, &with, d->path, error, sizeof error)) {
-            (void)gs_load_stacks(s->run, &with, error, sizeof error);
+        struct run_database *d = &s->databases[i], with = {.opened = strdup(d->opened), .recording = d->recording};
+        if (run_database_open(s->run, &with, d->path, error, sizeof error)) {
+            (void)run_load_stacks(s->run, &with, error, sizeof error);
             d->stacks = with.stacks;
-            with.stacks = (struct gs_ids){0};
+            with.stacks = (struct run_ids){0};
         }
-        gs_database_close(&with);
+        run_database_close(&with);
     }
-    gs_site_helpers(s->run, &s->helpers);
-    const uint32_t n = (uint32_t)gs_run_stacks(s->run);
-    s->python = gs_realloc(NULL, (size_t)n + 1, sizeof *s->python);
-    s->site_of_stack = gs_realloc(NULL, (size_t)n + 1, sizeof *s->site_of_stack);
+    site_helpers(s->run, &s->helpers);
+    const uint32_t n = (uint32_t)run_stack_count(s->run);
+    s->python = arena_realloc(NULL, (size_t)n + 1, sizeof *s->python);
+    s->site_of_stack = arena_realloc(NULL, (size_t)n + 1, sizeof *s->site_of_stack);
     memset(s->site_of_stack, 0, ((size_t)n + 1) * sizeof *s->site_of_stack);
     for (uint32_t i = 0; i < n; i++) { /* callers come first */
-        const uint32_t parent = gs_stack_parent(s->run, i);
-        s->python[i] = gs_stack_frame(s->run, i)->kind == GS_FRAME_PYTHON ? i
-                       : parent != GS_NONE                                ? s->python[parent]
-                                                                          : GS_NONE;
+        const uint32_t parent = run_stack_parent(s->run, i);
+        s->python[i] = run_stack_frame(s->run, i)->kind == GS_FRAME_PYTHON ? i
+                       : parent != RUN_NONE                                ? s->python[parent]
+                                                                           : RUN_NONE;
     }
     return s->run;
 }
@@ -48,9 +48,9 @@ static uint32_t stack_of(struct sql_session *s, sqlite3_value *value)
     (void)names(s);
     int64_t id = sqlite3_value_int64(value), process = id / SQL_STRIDE;
     if (sqlite3_value_type(value) != SQLITE_INTEGER || id < 0 || process >= (int64_t)s->n) {
-        return GS_NONE;
+        return RUN_NONE;
     }
-    return gs_ids_get(&s->databases[process].stacks, id % SQL_STRIDE);
+    return run_ids_get(&s->databases[process].stacks, id % SQL_STRIDE);
 }
 
 /* ---------------------------------------------------------------- the functions */
@@ -65,9 +65,9 @@ FUNCTION(fn_bytes)
     }
     int64_t bytes = sqlite3_value_int64(v[0]);
     if (bytes < 0) {
-        format_bytes_signed(text, bytes);
+        units_format_bytes_signed(text, bytes);
     } else {
-        format_bytes(text, (uint64_t)bytes);
+        units_format_bytes(text, (uint64_t)bytes);
     }
     sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
 }
@@ -80,16 +80,16 @@ FUNCTION(fn_seconds)
     }
     double seconds = sqlite3_value_double(v[0]) / 1e9;
     text[0] = '-';
-    format_seconds(text + (seconds < 0), seconds < 0 ? -seconds : seconds);
+    units_format_seconds(text + (seconds < 0), seconds < 0 ? -seconds : seconds);
     sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
 }
 
 /* Worked out once a stack: a view asks for it in each row, column by column. */
-static const struct gs_site *known_site(struct sql_session *s, uint32_t stack)
+static const struct result_site *known_site(struct sql_session *s, uint32_t stack)
 {
     if (!s->site_of_stack[stack]) {
-        const struct gs_site site = gs_site_of(s->run, stack, &s->helpers);
-        *GS_PUSH(s->sites, s->sites_n, s->sites_cap) = site;
+        const struct result_site site = site_of(s->run, stack, &s->helpers);
+        *ARENA_PUSH(s->sites, s->sites_n, s->sites_cap) = site;
         s->site_of_stack[stack] = (uint32_t)s->sites_n;
     }
     return &s->sites[s->site_of_stack[stack] - 1];
@@ -100,15 +100,15 @@ FUNCTION(fn_site)
     struct sql_session *s = sqlite3_user_data(c);
     uint32_t stack = stack_of(s, v[0]);
     char text[TEXT_MAX];
-    if (stack == GS_NONE) {
+    if (stack == RUN_NONE) {
         return;
     }
-    struct gs_site site = *known_site(s, stack);
+    struct result_site site = *known_site(s, stack);
     char function[1024];
     if (site.function && site.kind == GS_FRAME_NATIVE) { /* C++ without its template arguments */
         site.function = text_function(function, sizeof function, site.function, 400, true);
     }
-    gs_site_text(&site, text, sizeof text);
+    site_text(&site, text, sizeof text);
     sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
 }
 
@@ -116,21 +116,21 @@ FUNCTION(fn_site)
 FUNCTION(fn_stack_text)
 {
     struct sql_session *s = sqlite3_user_data(c);
-    uint32_t stack = stack_of(s, v[0]), path[GS_DEPTH_MAX];
+    uint32_t stack = stack_of(s, v[0]), path[RUN_DEPTH_MAX];
     size_t depth = 0, size = 0;
     char *text = NULL;
-    if (stack == GS_NONE) {
+    if (stack == RUN_NONE) {
         return;
     }
-    const bool python = s->python[stack] != GS_NONE;
-    for (uint32_t at = stack; at != GS_NONE && depth < GS_DEPTH_MAX; at = gs_stack_parent(s->run, at)) {
-        if (!python || gs_stack_frame(s->run, at)->kind == GS_FRAME_PYTHON) {
+    const bool python = s->python[stack] != RUN_NONE;
+    for (uint32_t at = stack; at != RUN_NONE && depth < RUN_DEPTH_MAX; at = run_stack_parent(s->run, at)) {
+        if (!python || run_stack_frame(s->run, at)->kind == GS_FRAME_PYTHON) {
             path[depth++] = at;
         }
     }
     FILE *out = open_memstream(&text, &size);
     for (size_t i = depth; i-- > 0;) {
-        const struct gs_frame *f = gs_frame_named(s->run, path[i]);
+        const struct run_frame *f = run_frame_named(s->run, path[i]);
         const char *file = f->file ? f->file : f->module ? f->module : "?";
         fprintf(out, "%s%s", i + 1 < depth ? "\n" : "", file);
         if (f->line) {
@@ -151,10 +151,10 @@ FUNCTION(fn_site_part)
 {
     struct sql_session *s = sqlite3_user_data(c);
     uint32_t stack = stack_of(s, v[0]);
-    if (stack == GS_NONE) {
+    if (stack == RUN_NONE) {
         return;
     }
-    const struct gs_site *site = known_site(s, stack);
+    const struct result_site *site = known_site(s, stack);
     const char *texts[] = {site->function, site->file, site->kind == GS_FRAME_PYTHON ? "python" : "native"};
     int what = sqlite3_value_int(v[1]);
     if (what == 3 && site->line) {
@@ -190,9 +190,9 @@ bool sql_functions(struct sql_session *s)
 void sql_functions_free(struct sql_session *s)
 {
     if (s->run) {
-        gs_run_close(s->run);
+        run_close(s->run);
     }
-    gs_map_free(&s->helpers);
+    map_free(&s->helpers);
     free(s->python);
     free(s->site_of_stack);
     free(s->sites);

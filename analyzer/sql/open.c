@@ -78,26 +78,26 @@ static void protect(sqlite3 *db)
 /* Checked and completed like any recording that is read; then it is attached to the first. */
 static bool attach(struct sql_session *s, size_t i, char *error, size_t error_size)
 {
-    struct gs_database *d = &s->databases[i];
+    struct run_database *d = &s->databases[i];
     char wal[4096 + 8];
     struct stat st;
     sqlite3_close(d->db);
     d->db = NULL;
     snprintf(wal, sizeof wal, "%s-wal", d->opened);
     bool busy = d->recording || (stat(wal, &st) == 0 && st.st_size > 0);
-    char *uri = gs_database_uri(d->opened, busy ? "mode=ro" : "immutable=1");
+    char *uri = run_database_uri(d->opened, busy ? "mode=ro" : "immutable=1");
     char *sql = sqlite3_mprintf("ATTACH %Q AS p%d", uri, (int)i + 1);
     int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
     free(uri);
     sqlite3_free(sql);
-    return rc == SQLITE_OK || gs_fail(error, error_size, "cannot read '%s': %s", d->path, sqlite3_errmsg(s->db));
+    return rc == SQLITE_OK || run_fail(error, error_size, "cannot read '%s': %s", d->path, sqlite3_errmsg(s->db));
 }
 
-static bool open_one(struct gs_database *d, const char *path, char *error, size_t error_size)
+static bool open_one(struct run_database *d, const char *path, char *error, size_t error_size)
 {
     char recovery[512];
-    (void)gs_database_recover(d, path, recovery, sizeof recovery);
-    if (!gs_database_open(NULL, d, path, error, error_size)) {
+    (void)run_database_recover(d, path, recovery, sizeof recovery);
+    if (!run_database_open(NULL, d, path, error, error_size)) {
         return false;
     }
     /* not one moment of it for ever: a log that cannot start anew grows */
@@ -120,7 +120,7 @@ bool sql_open(struct sql_session *s, char *const *paths, size_t n, char *error, 
     }
     protect(s->db);
     if (!sql_functions(s)) {
-        return gs_fail(error, error_size, "cannot read '%s': %s", paths[0], sqlite3_errmsg(s->db));
+        return run_fail(error, error_size, "cannot read '%s': %s", paths[0], sqlite3_errmsg(s->db));
     }
     if (!sql_views(s, error, error_size)) {
         return false;
@@ -132,7 +132,7 @@ bool sql_open(struct sql_session *s, char *const *paths, size_t n, char *error, 
 void sql_close(struct sql_session *s)
 {
     for (size_t i = s->n; i-- > 0;) {
-        gs_database_close(&s->databases[i]);
+        run_database_close(&s->databases[i]);
     }
     sql_functions_free(s);
 }

@@ -15,7 +15,7 @@ static char *cell(sqlite3_stmt *st, int column, bool utf8)
     if (sqlite3_column_type(st, column) == SQLITE_BLOB) {
         const unsigned char *bytes = sqlite3_column_blob(st, column);
         size_t n = (size_t)sqlite3_column_bytes(st, column);
-        char *hex = gs_realloc(NULL, 2 * n + 4, 1), *at = hex + sprintf(hex, "x'");
+        char *hex = arena_realloc(NULL, 2 * n + 4, 1), *at = hex + sprintf(hex, "x'");
         for (size_t i = 0; i < n; i++) {
             at += sprintf(at, "%02x", bytes[i]);
         }
@@ -24,11 +24,11 @@ static char *cell(sqlite3_stmt *st, int column, bool utf8)
     }
     const char *text = (const char *)sqlite3_column_text(st, column);
     size_t n = text ? strlen(text) : 0;
-    char *out = gs_realloc(NULL, n + 1, 1), *at = out;
+    char *out = arena_realloc(NULL, n + 1, 1), *at = out;
     for (const char *p = text ? text : ""; *p;) {
         size_t length = strcspn(p, "\n");
         char *line = strndup(p, length);
-        term_clean(at, (size_t)(out + n + 1 - at), line, utf8);
+        terminal_clean(at, (size_t)(out + n + 1 - at), line, utf8);
         at += strlen(at);
         free(line);
         p += length;
@@ -61,7 +61,7 @@ static int widest_line(const char *text)
     for (const char *p = text; *p; p += *p == '\n') {
         size_t n = strcspn(p, "\n");
         char *line = strndup(p, n);
-        int w = term_columns(line);
+        int w = terminal_columns(line);
         most = w > most ? w : most;
         free(line);
         p += n;
@@ -93,11 +93,11 @@ static void put(const struct table *t, int c, const char *text, bool right)
 {
     char shown[4096];
     const char *out = text;
-    if (t->p->width > 0 && term_columns(text) > t->width[c]) {
+    if (t->p->width > 0 && terminal_columns(text) > t->width[c]) {
         text_elide(shown, sizeof shown, text, t->width[c], t->p->utf8);
         out = shown;
     }
-    int pad = t->width[c] - term_columns(out);
+    int pad = t->width[c] - terminal_columns(out);
     pad = pad < 0 ? 0 : pad;
     bool last = c == t->n - 1;
     fprintf(t->p->out, "%*s%s%*s", right ? pad : 0, "", out, last ? 0 : (right ? 0 : pad) + GAP, "");
@@ -106,7 +106,7 @@ static void put(const struct table *t, int c, const char *text, bool right)
 /* Cells of several lines make a row of several lines. */
 static void print_row(const struct table *t, const struct row *r)
 {
-    const char **at = gs_realloc(NULL, (size_t)t->n, sizeof *at);
+    const char **at = arena_realloc(NULL, (size_t)t->n, sizeof *at);
     bool more = true;
     for (int c = 0; c < t->n; c++) {
         at[c] = r->cells[c];
@@ -140,7 +140,8 @@ static void free_row(struct table *t, struct row *r)
 
 static struct row take(struct table *t)
 {
-    struct row r = {gs_realloc(NULL, (size_t)t->n, sizeof *r.cells), gs_realloc(NULL, (size_t)t->n, sizeof *r.numbers)};
+    struct row r = {arena_realloc(NULL, (size_t)t->n, sizeof *r.cells),
+                    arena_realloc(NULL, (size_t)t->n, sizeof *r.numbers)};
     for (int c = 0; c < t->n; c++) {
         int type = sqlite3_column_type(t->st, c);
         r.numbers[c] = type == SQLITE_INTEGER || type == SQLITE_FLOAT;
@@ -153,8 +154,8 @@ static void print_measured(struct table *t)
 {
     char head[4096];
     for (int c = 0; c < t->n; c++) {
-        term_clean(head, sizeof head, sqlite3_column_name(t->st, c), t->p->utf8);
-        t->width[c] = term_columns(head);
+        terminal_clean(head, sizeof head, sqlite3_column_name(t->st, c), t->p->utf8);
+        t->width[c] = terminal_columns(head);
     }
     for (size_t i = 0; i < t->rows_n; i++) {
         for (int c = 0; c < t->n; c++) {
@@ -164,7 +165,7 @@ static void print_measured(struct table *t)
     }
     fit(t);
     for (int c = 0; c < t->n; c++) {
-        term_clean(head, sizeof head, sqlite3_column_name(t->st, c), t->p->utf8);
+        terminal_clean(head, sizeof head, sqlite3_column_name(t->st, c), t->p->utf8);
         put(t, c, head, t->rows_n > 0 && t->rows[0].numbers[c]);
     }
     fputc('\n', t->p->out);
@@ -188,7 +189,7 @@ static int print_table(const struct sql_printer *p, sqlite3_stmt *st)
     struct table t = {.p = p, .st = st, .n = sqlite3_column_count(st)};
     int rc;
     bool head = false;
-    t.width = gs_realloc(NULL, (size_t)t.n + 1, sizeof *t.width);
+    t.width = arena_realloc(NULL, (size_t)t.n + 1, sizeof *t.width);
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && !ferror(p->out)) {
         struct row r = take(&t);
         if (head) {
@@ -196,7 +197,7 @@ static int print_table(const struct sql_printer *p, sqlite3_stmt *st)
             free_row(&t, &r);
             continue;
         }
-        *GS_PUSH(t.rows, t.rows_n, t.rows_cap) = r;
+        *ARENA_PUSH(t.rows, t.rows_n, t.rows_cap) = r;
         if (t.rows_n == MEASURED) {
             print_measured(&t);
             head = true;
@@ -232,7 +233,7 @@ static int print_csv(const struct sql_printer *p, sqlite3_stmt *st)
     int rc;
     for (int c = 0; c < n; c++) {
         fputs(c ? "," : "", p->out);
-        csv_field(p->out, term_clean(head, sizeof head, sqlite3_column_name(st, c), true));
+        csv_field(p->out, terminal_clean(head, sizeof head, sqlite3_column_name(st, c), true));
     }
     fputs("\r\n", p->out);
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && !ferror(p->out)) {
@@ -267,7 +268,7 @@ static json_t *json_of(sqlite3_stmt *st, int column)
 static void set_column(json_t *row, const char *name, int column, json_t *value)
 {
     char clean[512], other[600];
-    term_clean(clean, sizeof clean, name, true);
+    terminal_clean(clean, sizeof clean, name, true);
     snprintf(other, sizeof other, "%s", clean);
     if (json_object_get(row, clean)) {
         snprintf(other, sizeof other, "%s:%d", clean, column + 1);

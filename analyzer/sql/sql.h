@@ -19,19 +19,19 @@ enum { SQL_PROCESSES = 11 }; /* SQLite attaches ten files to one */
 
 struct sql_session {
     sqlite3 *db;
-    struct gs_database databases[SQL_PROCESSES];
+    struct run_database databases[SQL_PROCESSES];
     size_t n;
     char missing[512];   /* tables that the recording does not have; "" none */
     const char *refused; /* what the last statement wanted to do and may not; NULL nothing */
     char refused_text[128];
     /* names, read when first asked for */
-    struct gs_run *run;
-    struct gs_map helpers;
+    struct run *run;
+    struct map helpers;
     uint32_t *python;        /* by stack: from its innermost Python frame on */
     uint32_t *site_of_stack; /* place in `sites`, from 1; 0: not asked for yet */
-    struct gs_site *sites;
+    struct result_site *sites;
     size_t sites_n, sites_cap;
-    gs_symbol_fn symbol;
+    run_symbol_fn symbol;
     void *symbol_data;
 };
 

@@ -22,7 +22,7 @@ static bool run(struct making *k, char *sql)
     int rc = sqlite3_exec(k->s->db, sql, NULL, NULL, NULL);
     sqlite3_free(sql);
     return rc == SQLITE_OK ||
-           gs_fail(k->error, k->error_size, "cannot read '%s': %s", k->s->databases[0].path, sqlite3_errmsg(k->s->db));
+           run_fail(k->error, k->error_size, "cannot read '%s': %s", k->s->databases[0].path, sqlite3_errmsg(k->s->db));
 }
 
 static void schema_of(size_t i, char out[8])
@@ -38,7 +38,7 @@ static bool has_table(struct making *k, size_t i, const char *name)
     char *sql = sqlite3_mprintf("SELECT 1 FROM %s.sqlite_master WHERE type = 'table' AND name = %Q AND "
                                 "sql NOT LIKE 'create virtual%%'",
                                 schema, name);
-    sqlite3_stmt *st = gs_prepare(&(struct gs_database){.db = k->s->db}, sql);
+    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->s->db}, sql);
     bool has = st && sqlite3_step(st) == SQLITE_ROW;
     sqlite3_finalize(st);
     sqlite3_free(sql);
@@ -50,7 +50,7 @@ static bool has_column(struct making *k, size_t i, const char *table, const char
     char schema[8];
     schema_of(i, schema);
     char *sql = sqlite3_mprintf("SELECT 1 FROM pragma_table_xinfo(%Q, %Q) WHERE name = %Q", table, schema, column);
-    sqlite3_stmt *st = gs_prepare(&(struct gs_database){.db = k->s->db}, sql);
+    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->s->db}, sql);
     bool has = st && sqlite3_step(st) == SQLITE_ROW;
     sqlite3_finalize(st);
     sqlite3_free(sql);
@@ -93,7 +93,7 @@ static char *select_from(struct making *k, size_t i, const char *table, const ch
     const bool process = strcmp(table, "process") == 0;
     char *list = sqlite3_mprintf("");
     char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
-    sqlite3_stmt *st = gs_prepare(&(struct gs_database){.db = k->model}, sql);
+    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
     sqlite3_free(sql);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         const char *column = (const char *)sqlite3_column_text(st, 0);
@@ -123,7 +123,7 @@ static char *select_nothing(struct making *k, const char *table)
 {
     char *list = sqlite3_mprintf("");
     char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
-    sqlite3_stmt *st = gs_prepare(&(struct gs_database){.db = k->model}, sql);
+    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
     sqlite3_free(sql);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         list = sqlite3_mprintf("%z%sNULL AS %w", list, *list ? ", " : "", sqlite3_column_text(st, 0));
@@ -171,7 +171,7 @@ static bool has_all_columns(struct making *k, size_t i, const char *table)
 {
     bool all = true;
     char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
-    sqlite3_stmt *st = gs_prepare(&(struct gs_database){.db = k->model}, sql);
+    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
     sqlite3_free(sql);
     while (all && st && sqlite3_step(st) == SQLITE_ROW) {
         all = has_column(k, i, table, (const char *)sqlite3_column_text(st, 0));
@@ -256,7 +256,7 @@ bool sql_views(struct sql_session *s, char *error, size_t error_size)
                                   "SELECT type, name, sql FROM sqlite_master WHERE type IN "
                                   "('table', 'view') ORDER BY type = 'view', rowid",
                                   -1, &st, NULL) != SQLITE_OK) {
-        ok = gs_fail(error, error_size, "out of memory");
+        ok = run_fail(error, error_size, "out of memory");
     }
     while (ok && sqlite3_step(st) == SQLITE_ROW) {
         const char *type = (const char *)sqlite3_column_text(st, 0);

@@ -6,7 +6,7 @@
 
 #include "analyzer/site/builder.h"
 
-struct gs_cadence {
+struct step_cadence {
     uint32_t process;                /* of the last call, + 1; 0: none yet */
     size_t now, last;                /* the step of the last call, and the steady one of it or before it;
                                         SIZE_MAX none yet in this process */
@@ -26,38 +26,38 @@ struct gs_cadence {
 };
 
 /* The steps of the process whose calls are being read. Zero-initialise. */
-struct gs_clock {
-    const struct gs_steps *steps;
+struct step_clock {
+    const struct step_list *steps;
     int64_t steady_ns; /* that its steady steps take, without what lies between them */
     uint32_t process;  /* + 1; 0: none yet */
     size_t step;       /* the one at [from, until) */
     int64_t from, until;
 };
 
-void gs_cadence_add(const struct gs_builder *b, struct gs_clock *clock, struct gs_cadence *c, uint32_t process,
-                    int64_t time_ns, int64_t blocked_ns);
+void step_cadence_add(const struct site_builder *b, struct step_clock *clock, struct step_cadence *c, uint32_t process,
+                      int64_t time_ns, int64_t blocked_ns);
 
 /* The step past the last steady one. */
-size_t gs_steady_end(const struct gs_steps *s);
+size_t step_steady_end(const struct step_list *s);
 
 /* What follows from it. A site in a function called evaluate or validate, or called from one, is
  * evaluation, however often it comes by; NULL unknown. */
-struct gs_pace gs_pace_of(const struct gs_cadence *c, const struct gs_site *site);
+struct result_pace step_pace(const struct step_cadence *c, const struct result_site *site);
 
 /* Does it cost enough to be said? By time (2 % of the steady steps and 1 ms), and where times mean
  * nothing (a simulated GPU) by count: once a step. Without steps: by no more than `otherwise`. */
-bool gs_pace_costs(const struct gs_pace *p, bool simulated, bool by_count, bool otherwise);
+bool step_pace_matters(const struct result_pace *p, bool simulated, bool by_count, bool otherwise);
 
 /* "1 a step", "every 50 steps", "in evaluation"; "" where no steps are known. */
-#define GS_PACE_TEXT 48
-char *gs_pace_text(const struct gs_pace *p, char out[GS_PACE_TEXT]);
+#define STEP_PACE_TEXT 48
+char *step_pace_text(const struct result_pace *p, char out[STEP_PACE_TEXT]);
 /* calls_per_step, phase and every_steps into an object. */
 struct json_t;
-void gs_json_pace(struct json_t *object, const struct gs_pace *pace);
+void json_pace(struct json_t *object, const struct result_pace *pace);
 
 /* Any device of the run is a simulated one: its times mean nothing. */
-bool gs_simulated(const struct gs_builder *b);
+bool step_is_simulated(const struct site_builder *b);
 /* Any process of the run reported tensors. */
-bool gs_has_tensors(const struct gs_builder *b);
+bool step_has_tensors(const struct site_builder *b);
 
 #endif

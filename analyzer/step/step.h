@@ -17,7 +17,7 @@
  *
  * Found during the replay: the steps of a process are known once all of its allocations were told
  * (at its process_end to the observers that stand behind this one, in every _finish, and in each
- * later pass: gs_run_calls, gs_run_live_at), and belong to the report's arena.
+ * later pass: run_each_call, run_each_live_at), and belong to the report's arena.
  */
 #ifndef GPUSPY_STEP_H
 #define GPUSPY_STEP_H
@@ -26,48 +26,48 @@
 #include <stdint.h>
 #include "analyzer/result/result.h"
 
-#define GS_STEP_SOURCES(X) X(OPTIMIZER, "optimizer") X(MARK, "mark") X(BACKWARD, "backward") X(PERIOD, "period")
-#define GS_ENUM_STEP_SOURCE(s, w) GS_STEP_##s,
-enum gs_step_source { GS_STEP_SOURCES(GS_ENUM_STEP_SOURCE) GS_STEP_SOURCES_N };
+#define STEP_SOURCES(X) X(OPTIMIZER, "optimizer") X(MARK, "mark") X(BACKWARD, "backward") X(PERIOD, "period")
+#define STEP_ENUM_SOURCE(s, w) STEP_SOURCE_##s,
+enum step_source { STEP_SOURCES(STEP_ENUM_SOURCE) STEP_SOURCES_N };
 
-struct gs_steps {
+struct step_list {
     uint32_t process;
-    enum gs_step_source source; /* word: gs_step_source_word() */
-    const char *by;             /* "Adam.step at train.py:41" */
-    const char *evidence;       /* "Adam.step at train.py:41, 500 times" */
-    struct gs_site site;        /* the line that makes the call; not known: of marks */
-    uint32_t stack;             /* that line's, GS_NONE: of marks */
-    size_t n;                   /* steps, at least 2 */
-    size_t steady;              /* the first one past the warm-up, below n: what is said of a usual step leaves
-                                   those before it out */
-    int64_t median_ns;          /* from a step's beginning to the next one's, of the steady ones */
+    enum step_source source; /* word: step_source_word() */
+    const char *by;          /* "Adam.step at train.py:41" */
+    const char *evidence;    /* "Adam.step at train.py:41, 500 times" */
+    struct result_site site; /* the line that makes the call; not known: of marks */
+    uint32_t stack;          /* that line's, RUN_NONE: of marks */
+    size_t n;                /* steps, at least 2 */
+    size_t steady;           /* the first one past the warm-up, below n: what is said of a usual step leaves
+                                those before it out */
+    int64_t median_ns;       /* from a step's beginning to the next one's, of the steady ones */
     /* Times of every `stride`-th step (1 but for very long runs, which are thinned): starts_n
-     * beginnings and the end of the last step. Ask gs_step_start and gs_step_at instead. */
+     * beginnings and the end of the last step. Ask step_start_ns and step_at instead. */
     size_t stride, starts_n;
     const int64_t *start_ns; /* starts_n + 1 of them, ascending */
     const int64_t *end_ns;   /* starts_n of them, none after the next beginning; NULL: no gaps */
 };
 
-struct gs_builder;
+struct site_builder;
 /* Of that process, NULL where none were found. */
-const struct gs_steps *gs_steps_of(const struct gs_builder *b, uint32_t process);
+const struct step_list *step_list_of(const struct site_builder *b, uint32_t process);
 /* The step in which a time lies, 0 … n - 1. SIZE_MAX: before the first, after the last, or between
  * two (see above). Between the times of thinned steps it is interpolated. */
-size_t gs_step_at(const struct gs_steps *steps, int64_t ns);
+size_t step_at(const struct step_list *steps, int64_t ns);
 /* When step i begins, 0 … n; n: the end of the last one. */
-int64_t gs_step_start(const struct gs_steps *steps, size_t i);
+int64_t step_start_ns(const struct step_list *steps, size_t i);
 /* How many steps are over by then: n - 1 is returned in the last one, n after it, 0 before the
  * first. Never decreases with ns. */
-size_t gs_steps_done(const struct gs_steps *steps, int64_t ns);
+size_t step_count_done(const struct step_list *steps, int64_t ns);
 /* How often the process came by the torch.nn.Module call that a stack lies in, seen from outside of the
  * model; UINT64_MAX: in none. Known at the process_end of the observers behind this one. */
-uint64_t gs_steps_rounds(const struct gs_builder *b, uint32_t stack);
-const char *gs_step_source_word(enum gs_step_source source);
+uint64_t step_module_calls(const struct site_builder *b, uint32_t stack);
+const char *step_source_word(enum step_source source);
 
 /* For report.c: the observer stands before those of the questions that ask for steps. */
-struct gs_step_finder;
-struct gs_step_finder *gs_steps_start(struct gs_builder *b, struct gs_observer *observer);
-void gs_steps_build(struct gs_builder *b);         /* the report's steps[] */
-void gs_steps_free(struct gs_step_finder *finder); /* the steps stay */
+struct step_finder;
+struct step_finder *step_finder_start(struct site_builder *b, struct run_observer *observer);
+void step_finder_build(struct site_builder *b);    /* the report's steps[] */
+void step_finder_free(struct step_finder *finder); /* the steps stay */
 
 #endif

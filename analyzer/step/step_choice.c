@@ -10,22 +10,22 @@ enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
 /* Of places that take turns: among those that were there for most of the time the rarest, so that a
  * round is a step; of equals the one that comes last in a round. */
-static uint32_t anchor_of(const struct gs_place_tree *t, const uint32_t *group, size_t n)
+static uint32_t anchor_of(const struct step_place_tree *t, const uint32_t *group, size_t n)
 {
     int64_t first = INT64_MAX, last = 0;
     uint64_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct gs_place *p = &t->places[group[i]];
+        const struct step_place *p = &t->places[group[i]];
         first = p->first_ns < first ? p->first_ns : first;
         last = p->last_ns > last ? p->last_ns : last;
         most = p->visits > most ? p->visits : most;
     }
-    uint32_t anchor = GS_NONE;
+    uint32_t anchor = RUN_NONE;
     for (size_t i = 0; i < n; i++) {
-        const struct gs_place *p = &t->places[group[i]], *a = &t->places[anchor == GS_NONE ? 0 : anchor];
+        const struct step_place *p = &t->places[group[i]], *a = &t->places[anchor == RUN_NONE ? 0 : anchor];
         bool there = (double)(p->last_ns - p->first_ns) >= 0.8 * (double)(last - first);
         bool better =
-            anchor == GS_NONE || p->visits < a->visits || (p->visits == a->visits && p->first_ns > a->first_ns);
+            anchor == RUN_NONE || p->visits < a->visits || (p->visits == a->visits && p->first_ns > a->first_ns);
         if (p->visits * RARER >= most && there && better) {
             anchor = group[i];
         }
@@ -35,26 +35,26 @@ static uint32_t anchor_of(const struct gs_place_tree *t, const uint32_t *group, 
 
 /* LBFGS computes the loss several times in a step, and is seen after each: the line that calls it tells,
  * if it is left in between. */
-static uint32_t whole_step(const struct gs_place_tree *t, uint32_t anchor)
+static uint32_t whole_step(const struct step_place_tree *t, uint32_t anchor)
 {
-    if (anchor != GS_NONE && t->places[anchor].name && strstr(t->places[anchor].name, "LBFGS")) {
-        const struct gs_place *line = &t->places[t->places[anchor].parent];
+    if (anchor != RUN_NONE && t->places[anchor].name && strstr(t->places[anchor].name, "LBFGS")) {
+        const struct step_place *line = &t->places[t->places[anchor].parent];
         return line->visits >= 2 && line->visits < t->places[anchor].visits ? t->places[anchor].parent : anchor;
     }
     return anchor;
 }
 
-static void add_times(struct gs_moments *m, const struct gs_place *p)
+static void add_times(struct step_moments *m, const struct step_place *p)
 {
     for (size_t i = 0; i < p->n; i++) {
-        *GS_PUSH(m->times, m->n, m->cap) = p->times[i];
+        *ARENA_PUSH(m->times, m->n, m->cap) = p->times[i];
     }
     m->count += p->visits;
 }
 
 /* Phases with places of their own follow one another; each has its anchor. A thinned one cannot be
  * joined to others: then the longest counts alone. */
-static void join(const struct gs_place_tree *t, const uint32_t *anchors, size_t n, struct gs_moments *m)
+static void join(const struct step_place_tree *t, const uint32_t *anchors, size_t n, struct step_moments *m)
 {
     bool thinned = false;
     uint32_t most = anchors[0];
@@ -66,7 +66,7 @@ static void join(const struct gs_place_tree *t, const uint32_t *anchors, size_t 
     m->stack = t->places[most].stack;
     m->stride = (size_t)1 << t->places[most].shift;
     for (size_t i = 0; i < n; i++) {
-        const struct gs_place *p = &t->places[anchors[i]];
+        const struct step_place *p = &t->places[anchors[i]];
         bool once = p->visits == 1 || p->visits * RARER < t->places[most].visits; /* a try before the loop */
         if (anchors[i] == most || (!thinned && !once)) {
             add_times(m, p);
@@ -76,19 +76,19 @@ static void join(const struct gs_place_tree *t, const uint32_t *anchors, size_t 
 
 static int by_first(const void *a, const void *b, void *tree)
 {
-    const struct gs_place_tree *t = tree;
-    const struct gs_place *x = &t->places[*(const uint32_t *)a], *y = &t->places[*(const uint32_t *)b];
+    const struct step_place_tree *t = tree;
+    const struct step_place *x = &t->places[*(const uint32_t *)a], *y = &t->places[*(const uint32_t *)b];
     return x->first_ns != y->first_ns ? (x->first_ns < y->first_ns ? -1 : 1)
                                       : (*(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1);
 }
 
 /* Visits of that kind after a time; of thinned ones about. */
-static uint64_t calls_after(const struct gs_place_tree *t, enum gs_place_kind kind, int64_t ns, uint64_t *all)
+static uint64_t calls_after(const struct step_place_tree *t, enum step_place_kind kind, int64_t ns, uint64_t *all)
 {
     uint64_t after = 0;
     *all = 0;
     for (size_t i = 1; i < t->n; i++) {
-        const struct gs_place *p = &t->places[i];
+        const struct step_place *p = &t->places[i];
         if (p->kind != kind || !p->visits) {
             continue;
         }
@@ -102,24 +102,24 @@ static uint64_t calls_after(const struct gs_place_tree *t, enum gs_place_kind ki
 
 /* An optimizer that allocates at its first call only, as momentum does, is not seen later: the backward
  * passes then go on without it. */
-static bool goes_on(const struct gs_place_tree *t, const struct gs_moments *m)
+static bool goes_on(const struct step_place_tree *t, const struct step_moments *m)
 {
     uint64_t all, after;
     if (!m->n) {
         return false;
     }
-    after = calls_after(t, GS_PLACE_BACKWARD, m->times[m->n - 1], &all);
+    after = calls_after(t, STEP_PLACE_BACKWARD, m->times[m->n - 1], &all);
     return (double)after <= 2.0 * (double)all / (double)m->count + 1;
 }
 
-struct gs_moments gs_moments_of_calls(struct gs_place_tree *t, unsigned kind)
+struct step_moments step_moments_of_calls(struct step_place_tree *t, unsigned kind)
 {
-    struct gs_moments m = {.stride = 1, .place = GS_NONE, .stack = GS_NONE};
+    struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     uint32_t *found = NULL, *anchors = NULL;
     size_t n = 0, cap = 0, anchors_n = 0, anchors_cap = 0;
     for (uint32_t i = 1; i < t->n; i++) {
         if (t->places[i].kind == kind && t->places[i].visits) {
-            *GS_PUSH(found, n, cap) = i;
+            *ARENA_PUSH(found, n, cap) = i;
         }
     }
     if (n) {
@@ -131,8 +131,8 @@ struct gs_moments gs_moments_of_calls(struct gs_place_tree *t, unsigned kind)
             last = t->places[found[to]].last_ns > last ? t->places[found[to]].last_ns : last;
         }
         uint32_t anchor = whole_step(t, anchor_of(t, found + from, to - from));
-        if (anchor != GS_NONE) {
-            *GS_PUSH(anchors, anchors_n, anchors_cap) = anchor;
+        if (anchor != RUN_NONE) {
+            *ARENA_PUSH(anchors, anchors_n, anchors_cap) = anchor;
         }
     }
     if (anchors_n) {
@@ -140,24 +140,24 @@ struct gs_moments gs_moments_of_calls(struct gs_place_tree *t, unsigned kind)
     }
     free(found);
     free(anchors);
-    if (kind != GS_PLACE_BACKWARD && !goes_on(t, &m)) {
+    if (kind != STEP_PLACE_BACKWARD && !goes_on(t, &m)) {
         m.count = 0;
     }
     return m;
 }
 
 /* The optimizer that was first seen after the clipping, of the same function where there is one. */
-static uint32_t optimizer_after(const struct gs_place_tree *t, const struct gs_place *clip)
+static uint32_t optimizer_after(const struct step_place_tree *t, const struct step_place *clip)
 {
-    uint32_t found = GS_NONE, caller = t->places[clip->parent].parent;
+    uint32_t found = RUN_NONE, caller = t->places[clip->parent].parent;
     bool found_beside = false;
     for (uint32_t i = 1; i < t->n; i++) {
-        const struct gs_place *p = &t->places[i];
+        const struct step_place *p = &t->places[i];
         bool beside = p->parent == clip->parent || t->places[p->parent].parent == caller;
-        if (p->kind != GS_PLACE_OPTIMIZER || !p->visits || !p->name || p->first_ns < clip->first_ns) {
+        if (p->kind != STEP_PLACE_OPTIMIZER || !p->visits || !p->name || p->first_ns < clip->first_ns) {
             continue;
         }
-        if (found == GS_NONE || beside > found_beside ||
+        if (found == RUN_NONE || beside > found_beside ||
             (beside == found_beside && p->first_ns < t->places[found].first_ns)) {
             found = i;
             found_beside = beside;
@@ -166,11 +166,11 @@ static uint32_t optimizer_after(const struct gs_place_tree *t, const struct gs_p
     return found;
 }
 
-struct gs_moments gs_moments_of_clips(struct gs_place_tree *t)
+struct step_moments step_moments_of_clips(struct step_place_tree *t)
 {
-    struct gs_moments m = gs_moments_of_calls(t, GS_PLACE_CLIP);
+    struct step_moments m = step_moments_of_calls(t, STEP_PLACE_CLIP);
     uint64_t passes;
-    calls_after(t, GS_PLACE_BACKWARD, 0, &passes);
+    calls_after(t, STEP_PLACE_BACKWARD, 0, &passes);
     if (m.count && passes && m.count > passes) { /* several calls of the first step */
         m.count = 0;
     }
@@ -178,12 +178,12 @@ struct gs_moments gs_moments_of_clips(struct gs_place_tree *t)
         return m;
     }
     uint32_t named = optimizer_after(t, &t->places[m.place]);
-    if (named == GS_NONE) {
-        struct gs_moments backward = gs_moments_of_calls(t, GS_PLACE_BACKWARD);
+    if (named == RUN_NONE) {
+        struct step_moments backward = step_moments_of_calls(t, STEP_PLACE_BACKWARD);
         named = backward.place;
-        gs_moments_free(&backward);
+        step_moments_free(&backward);
     }
-    if (named != GS_NONE) {
+    if (named != RUN_NONE) {
         m.named = named + 1;
         m.stack = t->places[named].stack;
     }
@@ -193,10 +193,10 @@ struct gs_moments gs_moments_of_clips(struct gs_place_tree *t)
 /* --- a loop without such calls ------------------------------------------------------------------- */
 
 /* Three quarters of the gaps are about as long (in events: a busy machine does not change them). */
-static bool even(const struct gs_place *p)
+static bool even(const struct step_place *p)
 {
     uint64_t most = 0;
-    for (size_t i = 0; i + 2 < GS_PLACE_GAPS; i++) {
+    for (size_t i = 0; i + 2 < STEP_PLACE_GAPS; i++) {
         uint64_t near = (uint64_t)p->gaps[i] + p->gaps[i + 1] + p->gaps[i + 2];
         most = near > most ? near : most;
     }
@@ -204,19 +204,19 @@ static bool even(const struct gs_place *p)
 }
 
 /* Comes by evenly, and to the end: what only loads is over before the work begins. */
-static bool regular(const struct gs_place_tree *t, const struct gs_place *p)
+static bool regular(const struct step_place_tree *t, const struct step_place *p)
 {
     return p->visits >= FEW_PERIODS && even(p) && p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
 }
 
 /* Events in and below each place. */
-static uint64_t *sums_of(const struct gs_place_tree *t)
+static uint64_t *sums_of(const struct step_place_tree *t)
 {
-    uint64_t *sums = gs_realloc(NULL, t->n, sizeof *sums);
+    uint64_t *sums = arena_realloc(NULL, t->n, sizeof *sums);
     memset(sums, 0, t->n * sizeof *sums);
     for (size_t i = 0; i < t->stacks_n; i++) {
         uint32_t place = t->stacks[i].events ? t->stacks[i].place - 1 : 0;
-        sums[place] += t->places[place].kind == GS_PLACE_LOAD ? 0 : t->stacks[i].events;
+        sums[place] += t->places[place].kind == STEP_PLACE_LOAD ? 0 : t->stacks[i].events;
     }
     for (size_t i = t->n; i-- > 1;) { /* children stand behind their parents */
         sums[t->places[i].parent] += sums[i];
@@ -224,7 +224,7 @@ static uint64_t *sums_of(const struct gs_place_tree *t)
     return sums;
 }
 
-static bool lies_in(const struct gs_place_tree *t, uint32_t place, uint32_t outer)
+static bool lies_in(const struct step_place_tree *t, uint32_t place, uint32_t outer)
 {
     while (t->places[place].depth > t->places[outer].depth) {
         place = t->places[place].parent;
@@ -234,7 +234,7 @@ static bool lies_in(const struct gs_place_tree *t, uint32_t place, uint32_t oute
 
 /* Is one visit one round? Not where all that happens in it happens again and again: a line that is alone
  * in its loop is not left between two rounds. */
-static bool once_a_visit(const struct gs_place_tree *t, uint32_t place)
+static bool once_a_visit(const struct step_place_tree *t, uint32_t place)
 {
     enum { AGAIN = 4 };
     uint64_t visits = t->places[place].visits;
@@ -256,12 +256,12 @@ static bool as_often(uint64_t a, uint64_t b)
 /* Of the lines below `parent` those that come by equally often are of one loop: of the loop in which most
  * happens the line that came first. (A line of every fifth round and a loop of five within a round look the
  * same; neither is where most happens.) */
-static uint32_t round_of(const struct gs_place_tree *t, uint32_t parent, const uint64_t *sums, uint64_t least)
+static uint32_t round_of(const struct step_place_tree *t, uint32_t parent, const uint64_t *sums, uint64_t least)
 {
     uint64_t most = 0;
-    uint32_t found = GS_NONE, tried = 0;
+    uint32_t found = RUN_NONE, tried = 0;
     for (uint32_t i = 1; i < t->n; i++) {
-        const struct gs_place *p = &t->places[i];
+        const struct step_place *p = &t->places[i];
         if (p->parent != parent || p->visits < least || tried == MANY_LINES || !regular(t, p)) {
             continue;
         }
@@ -271,7 +271,7 @@ static uint32_t round_of(const struct gs_place_tree *t, uint32_t parent, const u
         }
         uint64_t events = 0;
         for (uint32_t k = 1; k < t->n; k++) {
-            const struct gs_place *q = &t->places[k];
+            const struct step_place *q = &t->places[k];
             events += q->parent == parent && q->thread == p->thread && as_often(p->visits, q->visits) ? sums[k] : 0;
         }
         if (events > most || (events == most && p->first_ns < t->places[found].first_ns)) {
@@ -279,14 +279,14 @@ static uint32_t round_of(const struct gs_place_tree *t, uint32_t parent, const u
             found = i;
         }
     }
-    return found != GS_NONE && 4 * most >= sums[parent] ? found : GS_NONE;
+    return found != RUN_NONE && 4 * most >= sums[parent] ? found : RUN_NONE;
 }
 
-static uint32_t heaviest_child(const struct gs_place_tree *t, uint32_t parent, const uint64_t *sums)
+static uint32_t heaviest_child(const struct step_place_tree *t, uint32_t parent, const uint64_t *sums)
 {
-    uint32_t heaviest = GS_NONE;
+    uint32_t heaviest = RUN_NONE;
     for (uint32_t i = 1; i < t->n; i++) {
-        if (t->places[i].parent == parent && sums[i] > 0 && (heaviest == GS_NONE || sums[i] > sums[heaviest])) {
+        if (t->places[i].parent == parent && sums[i] > 0 && (heaviest == RUN_NONE || sums[i] > sums[heaviest])) {
             heaviest = i;
         }
     }
@@ -295,15 +295,15 @@ static uint32_t heaviest_child(const struct gs_place_tree *t, uint32_t parent, c
 
 /* Does the loop lie at the line that called, rather than in what it calls? It does if that is several
  * functions: f(g(x)) on the only line of a loop. */
-static bool at_parent(const struct gs_place_tree *t, uint32_t place)
+static bool at_parent(const struct step_place_tree *t, uint32_t place)
 {
-    const struct gs_place *p = &t->places[place];
-    const struct gs_frame *own = gs_stack_frame(t->run, p->stack);
-    for (uint32_t i = 1; p->parent != GS_PLACE_ROOT && own && i < t->n; i++) {
-        const struct gs_place *q = &t->places[i];
-        const struct gs_frame *f = gs_stack_frame(t->run, q->stack);
+    const struct step_place *p = &t->places[place];
+    const struct run_frame *own = run_stack_frame(t->run, p->stack);
+    for (uint32_t i = 1; p->parent != STEP_PLACE_ROOT && own && i < t->n; i++) {
+        const struct step_place *q = &t->places[i];
+        const struct run_frame *f = run_stack_frame(t->run, q->stack);
         if (q->parent == p->parent && q->visits * 2 >= p->visits && f &&
-            (q->kind != GS_PLACE_LINE || (own->function && (f->function != own->function || f->file != own->file)))) {
+            (q->kind != STEP_PLACE_LINE || (own->function && (f->function != own->function || f->file != own->file)))) {
             return true;
         }
     }
@@ -312,24 +312,24 @@ static bool at_parent(const struct gs_place_tree *t, uint32_t place)
 
 /* From the root inwards, along where most happens: the first loop. One with few rounds, as of epochs,
  * counts only where no other is in it; what a module does inside only where nothing else repeats. */
-struct gs_moments gs_moments_of_period(const struct gs_place_tree *t)
+struct step_moments step_moments_of_period(const struct step_place_tree *t)
 {
-    struct gs_moments m = {.stride = 1, .place = GS_NONE, .stack = GS_NONE};
+    struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     uint64_t *sums = sums_of(t);
-    uint32_t found = GS_NONE;
-    for (uint32_t at = GS_PLACE_ROOT; at != GS_NONE; at = heaviest_child(t, at, sums)) {
-        if (t->places[at].module && found != GS_NONE) {
+    uint32_t found = RUN_NONE;
+    for (uint32_t at = STEP_PLACE_ROOT; at != RUN_NONE; at = heaviest_child(t, at, sums)) {
+        if (t->places[at].module && found != RUN_NONE) {
             break;
         }
         uint32_t round = round_of(t, at, sums, LEAST_PERIODS);
-        if (round != GS_NONE) {
+        if (round != RUN_NONE) {
             found = round;
             break;
         }
-        found = found == GS_NONE ? round_of(t, at, sums, FEW_PERIODS) : found;
+        found = found == RUN_NONE ? round_of(t, at, sums, FEW_PERIODS) : found;
     }
     free(sums);
-    if (found != GS_NONE) {
+    if (found != RUN_NONE) {
         join(t, &found, 1, &m);
         m.stack = at_parent(t, found) ? t->places[t->places[found].parent].stack : m.stack;
     }
@@ -355,13 +355,13 @@ static bool divides(const uint32_t *counts, size_t n)
 
 /* How often most of the stacks of a place came by, of equals the least; where no two agree the least of
  * all, if it fits the others. 0: none. */
-static uint32_t usual_count(const struct gs_place_tree *t, uint32_t place)
+static uint32_t usual_count(const struct step_place_tree *t, uint32_t place)
 {
     uint32_t *counts = NULL, usual = 0;
     size_t n = 0, cap = 0, most = 1;
     for (size_t i = 0; i < t->stacks_n; i++) {
         if (t->stacks[i].place == place + 1 && t->stacks[i].events >= LEAST_PERIODS) {
-            *GS_PUSH(counts, n, cap) = t->stacks[i].events;
+            *ARENA_PUSH(counts, n, cap) = t->stacks[i].events;
         }
     }
     if (n) {
@@ -382,27 +382,27 @@ static uint32_t usual_count(const struct gs_place_tree *t, uint32_t place)
 struct at_stack {
     uint32_t stack;
     int64_t rows;
-    struct gs_moments *m;
+    struct step_moments *m;
 };
 
-static void on_row(void *self, const struct gs_row *row)
+static void choice_on_row(void *self, const struct run_row *row)
 {
     struct at_stack *at = self;
     at->rows++;
     if (row->stack == at->stack) {
-        gs_moments_add(at->m, at->rows, row->alloc_ns);
+        step_moments_add(at->m, at->rows, row->alloc_ns);
     }
 }
 
-struct gs_moments gs_moments_of_stacks(const struct gs_place_tree *t, uint32_t process)
+struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint32_t process)
 {
-    struct gs_moments m = {.stride = 1, .place = GS_NONE, .stack = GS_NONE};
+    struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     uint64_t *sums = sums_of(t);
-    uint32_t place = GS_PLACE_ROOT, stack = 0;
-    for (uint32_t at = place; at != GS_NONE; at = heaviest_child(t, at, sums)) {
+    uint32_t place = STEP_PLACE_ROOT, stack = 0;
+    for (uint32_t at = place; at != RUN_NONE; at = heaviest_child(t, at, sums)) {
         place = at;
     }
-    uint64_t here = sums[place], all = sums[GS_PLACE_ROOT];
+    uint64_t here = sums[place], all = sums[STEP_PLACE_ROOT];
     free(sums);
     uint32_t usual = 2 * here >= all ? usual_count(t, place) : 0;
     while (usual && (t->stacks[stack].place != place + 1 || t->stacks[stack].events != usual)) {
@@ -410,9 +410,9 @@ struct gs_moments gs_moments_of_stacks(const struct gs_place_tree *t, uint32_t p
     }
     char error[256]; /* of rows that cannot be read the replay has told */
     struct at_stack at = {.stack = stack, .m = &m};
-    if (usual && gs_run_each_row(t->run, process, on_row, &at, error, sizeof error) && m.n) {
+    if (usual && run_each_row(t->run, process, choice_on_row, &at, error, sizeof error) && m.n) {
         int64_t span = m.times[m.n - 1] - m.times[0];
-        m.count = span >= (t->last_ns - m.times[0]) / 2 && gs_moments_even(m.begins, m.n) ? m.count : 0;
+        m.count = span >= (t->last_ns - m.times[0]) / 2 && step_moments_are_even(m.begins, m.n) ? m.count : 0;
         free(m.begins); /* numbers of rows */
         m.begins = NULL;
         m.place = place;
@@ -424,7 +424,7 @@ struct gs_moments gs_moments_of_stacks(const struct gs_place_tree *t, uint32_t p
 /* --- backward passes whose gradients one step takes together ------------------------------------- */
 
 struct zeroed { /* moments at which gradients were dropped */
-    struct gs_place_tree *t;
+    struct step_place_tree *t;
     int64_t *times;
     size_t n, cap;
     int64_t last_ns; /* of the newest */
@@ -432,25 +432,25 @@ struct zeroed { /* moments at which gradients were dropped */
 
 /* Rows come in order of allocation: gradients that are made after others were dropped are of another
  * round. */
-static void on_zeroed(void *self, const struct gs_row *row)
+static void choice_on_zeroed(void *self, const struct run_row *row)
 {
     struct zeroed *z = self;
-    if (row->free_stack == GS_NONE || row->free_ns == GS_NEVER ||
-        z->t->places[gs_place_of(z->t, row->free_stack)].kind != GS_PLACE_ZERO) {
+    if (row->free_stack == RUN_NONE || row->free_ns == RUN_NEVER ||
+        z->t->places[step_place_of(z->t, row->free_stack)].kind != STEP_PLACE_ZERO) {
         return;
     }
-    if ((!z->n || row->alloc_ns > z->last_ns) && z->n < GS_MOMENTS_MAX) {
-        *GS_PUSH(z->times, z->n, z->cap) = row->free_ns;
+    if ((!z->n || row->alloc_ns > z->last_ns) && z->n < STEP_MOMENTS_MAX) {
+        *ARENA_PUSH(z->times, z->n, z->cap) = row->free_ns;
         z->last_ns = row->free_ns;
     }
     z->last_ns = row->free_ns > z->last_ns ? row->free_ns : z->last_ns;
 }
 
-void gs_moments_accumulate(struct gs_moments *m, struct gs_place_tree *t, uint32_t process)
+void step_moments_accumulate(struct step_moments *m, struct step_place_tree *t, uint32_t process)
 {
     struct zeroed z = {.t = t};
     char error[256];
-    if (m->stride != 1 || !m->n || !gs_run_each_row(t->run, process, on_zeroed, &z, error, sizeof error)) {
+    if (m->stride != 1 || !m->n || !run_each_row(t->run, process, choice_on_zeroed, &z, error, sizeof error)) {
         free(z.times);
         return;
     }

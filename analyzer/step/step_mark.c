@@ -9,7 +9,7 @@
 #include <strings.h>
 
 struct series { /* marks of one name */
-    struct gs_moments moments;
+    struct step_moments moments;
     const char *name;
     bool moment, named, library;
     uint32_t thread;
@@ -18,11 +18,11 @@ struct series { /* marks of one name */
 };
 
 struct finder {
-    struct gs_map index; /* name, domain, kind → series */
+    struct map index; /* name, domain, kind → series */
     struct series *list;
     size_t n, cap;
-    struct gs_map threads; /* → ends */
-    int64_t *ends;         /* by thread: where the outermost open range ends */
+    struct map threads; /* → ends */
+    int64_t *ends;      /* by thread: where the outermost open range ends */
     size_t ends_n, ends_cap;
 };
 
@@ -34,7 +34,7 @@ static int order_ns(const void *a, const void *b)
 
 static int64_t *sorted_gaps(const int64_t *times, size_t n)
 {
-    int64_t *gaps = gs_realloc(NULL, n, sizeof *gaps);
+    int64_t *gaps = arena_realloc(NULL, n, sizeof *gaps);
     for (size_t i = 0; i + 1 < n; i++) {
         gaps[i] = times[i + 1] - times[i];
     }
@@ -42,7 +42,7 @@ static int64_t *sorted_gaps(const int64_t *times, size_t n)
     return gaps;
 }
 
-int64_t gs_moments_gap(const int64_t *times, size_t n)
+int64_t step_moments_gap(const int64_t *times, size_t n)
 {
     if (n < 2) {
         return 0;
@@ -52,7 +52,7 @@ int64_t gs_moments_gap(const int64_t *times, size_t n)
     return median;
 }
 
-bool gs_moments_even(const int64_t *times, size_t n)
+bool step_moments_are_even(const int64_t *times, size_t n)
 {
     if (n < 3) {
         return false;
@@ -66,16 +66,16 @@ bool gs_moments_even(const int64_t *times, size_t n)
     return even * 4 >= (n - 1) * 3;
 }
 
-void gs_moments_add(struct gs_moments *m, int64_t begin_ns, int64_t time_ns)
+void step_moments_add(struct step_moments *m, int64_t begin_ns, int64_t time_ns)
 {
     m->stride = m->stride ? m->stride : 1;
     if (m->count++ % m->stride != 0) {
         return;
     }
     size_t n = m->n;
-    *GS_PUSH(m->begins, n, m->begins_cap) = begin_ns;
-    *GS_PUSH(m->times, m->n, m->cap) = time_ns;
-    if (m->n == GS_MOMENTS_MAX) {
+    *ARENA_PUSH(m->begins, n, m->begins_cap) = begin_ns;
+    *ARENA_PUSH(m->times, m->n, m->cap) = time_ns;
+    if (m->n == STEP_MOMENTS_MAX) {
         m->n /= 2;
         m->stride *= 2;
         for (size_t i = 0; i < m->n; i++) {
@@ -85,7 +85,7 @@ void gs_moments_add(struct gs_moments *m, int64_t begin_ns, int64_t time_ns)
     }
 }
 
-void gs_moments_free(struct gs_moments *m)
+void step_moments_free(struct step_moments *m)
 {
     free(m->times);
     free(m->begins);
@@ -102,32 +102,32 @@ static bool says_step(const char *name)
     return false;
 }
 
-static struct series *series_of(struct finder *f, const struct gs_mark *mark)
+static struct series *series_of(struct finder *f, const struct run_mark *mark)
 {
-    uint64_t key = gs_hash64((uintptr_t)mark->name) ^ gs_hash64((uintptr_t)mark->domain + mark->kind);
-    uint32_t *at = gs_map_at(&f->index, key);
-    if (*at == GS_MAP_NEW) {
+    uint64_t key = map_hash((uintptr_t)mark->name) ^ map_hash((uintptr_t)mark->domain + mark->kind);
+    uint32_t *at = map_at(&f->index, key);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)f->n;
-        *GS_PUSH(f->list, f->n, f->cap) = (struct series){.name = mark->name,
-                                                          .moment = mark->kind == GS_MARK_MOMENT,
-                                                          .named = says_step(mark->name),
-                                                          .library = mark->domain != NULL,
-                                                          .thread = mark->thread,
-                                                          .moments.place = GS_NONE};
+        *ARENA_PUSH(f->list, f->n, f->cap) = (struct series){.name = mark->name,
+                                                             .moment = mark->kind == GS_MARK_MOMENT,
+                                                             .named = says_step(mark->name),
+                                                             .library = mark->domain != NULL,
+                                                             .thread = mark->thread,
+                                                             .moments.place = RUN_NONE};
     }
     return &f->list[*at];
 }
 
-static void on_mark(void *self, const struct gs_mark *mark)
+static void marks_on_mark(void *self, const struct run_mark *mark)
 {
     struct finder *f = self;
-    if (!mark->name || mark->end_ns == GS_NEVER || mark->kind > GS_MARK_MOMENT) {
+    if (!mark->name || mark->end_ns == RUN_NEVER || mark->kind > GS_MARK_MOMENT) {
         return;
     }
-    uint32_t *thread = gs_map_at(&f->threads, mark->thread);
-    if (*thread == GS_MAP_NEW) {
+    uint32_t *thread = map_at(&f->threads, mark->thread);
+    if (*thread == MAP_NEW) {
         *thread = (uint32_t)f->ends_n;
-        *GS_PUSH(f->ends, f->ends_n, f->ends_cap) = 0;
+        *ARENA_PUSH(f->ends, f->ends_n, f->ends_cap) = 0;
     }
     int64_t *end = &f->ends[*thread];
     struct series *s = series_of(f, mark);
@@ -136,13 +136,13 @@ static void on_mark(void *self, const struct gs_mark *mark)
     }
     s->nested += mark->start_ns < *end;
     *end = mark->end_ns > *end ? mark->end_ns : *end;
-    s->total_ns = gs_add(s->total_ns, mark->end_ns - mark->start_ns);
-    gs_moments_add(&s->moments, mark->start_ns, mark->end_ns);
+    s->total_ns = arena_add_capped(s->total_ns, mark->end_ns - mark->start_ns);
+    step_moments_add(&s->moments, mark->start_ns, mark->end_ns);
 }
 
 static bool repeats(const struct series *s)
 {
-    const struct gs_moments *m = &s->moments;
+    const struct step_moments *m = &s->moments;
     if (s->named && !s->library) {
         return m->count >= 2;
     }
@@ -150,7 +150,7 @@ static bool repeats(const struct series *s)
         return false;
     }
     double filled = (double)s->total_ns / (double)(m->times[m->n - 1] - m->begins[0]);
-    return filled >= 0.9 || (filled >= 0.5 && gs_moments_even(m->begins, m->n));
+    return filled >= 0.9 || (filled >= 0.5 && step_moments_are_even(m->begins, m->n));
 }
 
 static bool better(const struct series *a, const struct series *b)
@@ -159,12 +159,12 @@ static bool better(const struct series *a, const struct series *b)
     return own_a != own_b ? own_a : a->total_ns > b->total_ns;
 }
 
-struct gs_moments gs_moments_of_marks(struct gs_run *run, struct gs_arena *arena, uint32_t process)
+struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, uint32_t process)
 {
     struct finder f = {0};
-    struct gs_moments found = {.stride = 1, .place = GS_NONE, .stack = GS_NONE};
+    struct step_moments found = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     char error[256]; /* of a damaged table: then its marks tell nothing here */
-    gs_run_each_mark(run, process, on_mark, &f, error, sizeof error);
+    run_each_mark(run, process, marks_on_mark, &f, error, sizeof error);
     struct series *best = NULL;
     for (size_t i = 0; i < f.n; i++) {
         if (repeats(&f.list[i]) && (!best || better(&f.list[i], best))) {
@@ -174,15 +174,15 @@ struct gs_moments gs_moments_of_marks(struct gs_run *run, struct gs_arena *arena
     for (size_t i = 0; i < f.n; i++) {
         if (&f.list[i] == best) {
             found = best->moments;
-            found.place = found.stack = GS_NONE;
-            found.name = gs_arena_printf(arena, "%s \"%s\"", best->moment ? "mark" : "range", best->name);
+            found.place = found.stack = RUN_NONE;
+            found.name = arena_printf(arena, "%s \"%s\"", best->moment ? "mark" : "range", best->name);
         } else {
-            gs_moments_free(&f.list[i].moments);
+            step_moments_free(&f.list[i].moments);
         }
     }
     free(f.list);
     free(f.ends);
-    gs_map_free(&f.index);
-    gs_map_free(&f.threads);
+    map_free(&f.index);
+    map_free(&f.threads);
     return found;
 }

@@ -12,21 +12,21 @@ static const struct {
     uint8_t kind;
     const char *file, *function;
 } frame_rows[] = {
-#define FRAME(k, f, n) {GS_PLACE_##k, f, n},
+#define FRAME(k, f, n) {STEP_PLACE_##k, f, n},
 #include "analyzer/step/step_frame.def"
 #undef FRAME
 };
 
-static const char *last_name(const struct gs_frame *f)
+static const char *last_name(const struct run_frame *f)
 {
     const char *dot = f->function ? strrchr(f->function, '.') : NULL;
     return dot ? dot + 1 : f->function ? f->function : "";
 }
 
-static enum gs_place_kind kind_of(const struct gs_frame *f)
+static enum step_place_kind kind_of(const struct run_frame *f)
 {
     if (f->kind != GS_FRAME_PYTHON) {
-        return gs_site_module_rank(f->module) == 0 ? GS_PLACE_LINE : GS_PLACE_NOTHING;
+        return site_module_rank(f->module) == 0 ? STEP_PLACE_LINE : STEP_PLACE_NOTHING;
     }
     for (size_t i = 0; f->file && i < sizeof frame_rows / sizeof *frame_rows; i++) {
         if (strstr(f->file, frame_rows[i].file) &&
@@ -34,26 +34,26 @@ static enum gs_place_kind kind_of(const struct gs_frame *f)
             return frame_rows[i].kind;
         }
     }
-    return gs_site_library_file(f->file) ? GS_PLACE_NOTHING : GS_PLACE_LINE;
+    return site_is_library_file(f->file) ? STEP_PLACE_NOTHING : STEP_PLACE_LINE;
 }
 
-static uint32_t child(struct gs_place_tree *t, uint32_t parent, enum gs_place_kind kind, uint32_t stack,
-                      const struct gs_frame *frame, uint32_t whole)
+static uint32_t child(struct step_place_tree *t, uint32_t parent, enum step_place_kind kind, uint32_t stack,
+                      const struct run_frame *frame, uint32_t whole)
 {
-    uint64_t what = kind == GS_PLACE_LINE ? (uintptr_t)frame : kind;
-    uint64_t key = gs_hash64(gs_hash64(what) ^ ((uint64_t)parent << 3));
-    uint32_t *at = gs_map_at(&t->children, key);
-    if (*at == GS_MAP_NEW) {
+    uint64_t what = kind == STEP_PLACE_LINE ? (uintptr_t)frame : kind;
+    uint64_t key = map_hash(map_hash(what) ^ ((uint64_t)parent << 3));
+    uint32_t *at = map_at(&t->children, key);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)t->n;
-        bool module = kind == GS_PLACE_MODULE || t->places[parent].module;
+        bool module = kind == STEP_PLACE_MODULE || t->places[parent].module;
         uint32_t depth = t->places[parent].depth + 1;
-        *GS_PUSH(t->places, t->n, t->cap) = (struct gs_place){
+        *ARENA_PUSH(t->places, t->n, t->cap) = (struct step_place){
             .parent = parent, .depth = depth, .stack = stack, .first = whole, .kind = (uint8_t)kind, .module = module};
     }
     return *at;
 }
 
-static bool says_closure(const struct gs_frame *f)
+static bool says_closure(const struct run_frame *f)
 {
     return f->kind == GS_FRAME_PYTHON && f->function &&
            (strstr(f->function, "closure") || strstr(f->function, "Closure"));
@@ -61,45 +61,45 @@ static bool says_closure(const struct gs_frame *f)
 
 /* The place of a stack, from its caller's place and its innermost frame. What an optimizer calls is the
  * optimizer, but for the closure that computes the loss for it: that happens at its caller. */
-static uint32_t step_down(struct gs_place_tree *t, uint32_t place, uint32_t stack, uint32_t whole)
+static uint32_t step_down(struct step_place_tree *t, uint32_t place, uint32_t stack, uint32_t whole)
 {
-    const struct gs_frame *f = gs_stack_frame(t->run, stack);
-    uint32_t caller = gs_stack_parent(t->run, stack);
-    enum gs_place_kind kind = kind_of(f);
-    struct gs_place *p = &t->places[place];
-    if (p->kind == GS_PLACE_BACKWARD || p->kind == GS_PLACE_LOAD) {
+    const struct run_frame *f = run_stack_frame(t->run, stack);
+    uint32_t caller = run_stack_parent(t->run, stack);
+    enum step_place_kind kind = kind_of(f);
+    struct step_place *p = &t->places[place];
+    if (p->kind == STEP_PLACE_BACKWARD || p->kind == STEP_PLACE_LOAD) {
         return place;
     }
-    if (p->kind == GS_PLACE_OPTIMIZER) {
+    if (p->kind == STEP_PLACE_OPTIMIZER) {
         if (f->kind == GS_FRAME_PYTHON && strcmp(last_name(f), "step") == 0) {
             p->name = f->function;
         }
-        if (kind != GS_PLACE_BACKWARD && kind != GS_PLACE_MODULE && !says_closure(f)) {
+        if (kind != STEP_PLACE_BACKWARD && kind != STEP_PLACE_MODULE && !says_closure(f)) {
             return place;
         }
-        kind = kind == GS_PLACE_NOTHING || kind == GS_PLACE_OPTIMIZER ? GS_PLACE_LINE : kind;
+        kind = kind == STEP_PLACE_NOTHING || kind == STEP_PLACE_OPTIMIZER ? STEP_PLACE_LINE : kind;
         place = p->parent;
     }
-    if (kind == GS_PLACE_MODULE && t->places[place].kind == GS_PLACE_MODULE) {
+    if (kind == STEP_PLACE_MODULE && t->places[place].kind == STEP_PLACE_MODULE) {
         return place;
     }
-    if (kind == GS_PLACE_NOTHING || t->places[place].depth >= DEEPEST) {
+    if (kind == STEP_PLACE_NOTHING || t->places[place].depth >= DEEPEST) {
         return place;
     }
-    uint32_t made = child(t, place, kind, kind == GS_PLACE_LINE ? stack : caller, f, whole);
-    if (kind == GS_PLACE_OPTIMIZER && strcmp(last_name(f), "step") == 0) {
+    uint32_t made = child(t, place, kind, kind == STEP_PLACE_LINE ? stack : caller, f, whole);
+    if (kind == STEP_PLACE_OPTIMIZER && strcmp(last_name(f), "step") == 0) {
         t->places[made].name = f->function;
     }
     return made;
 }
 
-uint32_t gs_place_of(struct gs_place_tree *t, uint32_t stack)
+uint32_t step_place_of(struct step_place_tree *t, uint32_t stack)
 {
-    if (!gs_stack_frame(t->run, stack)) {
-        return GS_PLACE_ROOT;
+    if (!run_stack_frame(t->run, stack)) {
+        return STEP_PLACE_ROOT;
     }
-    uint32_t path[GS_DEPTH_MAX], n = 0, place = GS_PLACE_ROOT;
-    for (uint32_t s = stack; gs_stack_frame(t->run, s) && n < GS_DEPTH_MAX; s = gs_stack_parent(t->run, s)) {
+    uint32_t path[RUN_DEPTH_MAX], n = 0, place = STEP_PLACE_ROOT;
+    for (uint32_t s = stack; run_stack_frame(t->run, s) && n < RUN_DEPTH_MAX; s = run_stack_parent(t->run, s)) {
         if (s < t->stacks_n && t->stacks[s].place) {
             place = t->stacks[s].place - 1;
             break;
@@ -109,24 +109,24 @@ uint32_t gs_place_of(struct gs_place_tree *t, uint32_t stack)
     while (n--) {
         uint32_t s = path[n];
         place = step_down(t, place, s, stack);
-        GS_REACH(t->stacks, s, t->stacks_n)->place = place + 1;
+        SITE_REACH(t->stacks, s, t->stacks_n)->place = place + 1;
     }
     return place;
 }
 
-uint32_t *gs_places_thread(struct gs_place_tree *t, uint32_t thread)
+uint32_t *step_places_thread(struct step_place_tree *t, uint32_t thread)
 {
-    uint32_t *index = gs_map_at(&t->threads, thread);
-    if (*index == GS_MAP_NEW) {
+    uint32_t *index = map_at(&t->threads, thread);
+    if (*index == MAP_NEW) {
         *index = (uint32_t)t->threads_n;
-        *GS_PUSH(t->at, t->threads_n, t->at_cap) = GS_PLACE_ROOT;
+        *ARENA_PUSH(t->at, t->threads_n, t->at_cap) = STEP_PLACE_ROOT;
     }
     t->thread = thread;
     t->thread_index = *index;
     return &t->at[*index];
 }
 
-static void halve(struct gs_place_tree *t, struct gs_place *p)
+static void halve(struct step_place_tree *t, struct step_place *p)
 {
     size_t kept = (p->n + 1) / 2;
     for (size_t i = 0; i < kept; i++) {
@@ -137,12 +137,12 @@ static void halve(struct gs_place_tree *t, struct gs_place *p)
     p->shift++;
 }
 
-static void keep_time(struct gs_place_tree *t, struct gs_place *p, int64_t ns)
+static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t ns)
 {
     if ((p->visits & (((uint64_t)1 << p->shift) - 1)) != 0) {
         return;
     }
-    *GS_PUSH(p->times, p->n, p->cap) = ns;
+    *ARENA_PUSH(p->times, p->n, p->cap) = ns;
     t->times++;
     if (p->n == t->limit) {
         halve(t, p);
@@ -157,7 +157,7 @@ static void keep_time(struct gs_place_tree *t, struct gs_place *p, int64_t ns)
     }
 }
 
-static void visit(struct gs_place_tree *t, struct gs_place *p, uint32_t thread, int64_t ns)
+static void visit(struct step_place_tree *t, struct step_place *p, uint32_t thread, int64_t ns)
 {
     if (p->visits == 0) {
         p->thread = thread;
@@ -166,7 +166,7 @@ static void visit(struct gs_place_tree *t, struct gs_place *p, uint32_t thread, 
         return;
     } else {
         unsigned gap = 63 - (unsigned)__builtin_clzll((t->events - p->last_event) | 1);
-        p->gaps[gap < GS_PLACE_GAPS ? gap : GS_PLACE_GAPS - 1]++;
+        p->gaps[gap < STEP_PLACE_GAPS ? gap : STEP_PLACE_GAPS - 1]++;
     }
     p->last_event = t->events;
     p->last_ns = ns;
@@ -174,10 +174,10 @@ static void visit(struct gs_place_tree *t, struct gs_place *p, uint32_t thread, 
     p->visits++;
 }
 
-void gs_places_move(struct gs_place_tree *t, uint32_t *from, uint32_t to, uint32_t thread, int64_t ns)
+void step_places_move(struct step_place_tree *t, uint32_t *from, uint32_t to, uint32_t thread, int64_t ns)
 {
     uint32_t old = *from;
-    if (t->places[to].kind == GS_PLACE_LOAD) {
+    if (t->places[to].kind == STEP_PLACE_LOAD) {
         return;
     }
     *from = to;
@@ -191,13 +191,13 @@ void gs_places_move(struct gs_place_tree *t, uint32_t *from, uint32_t to, uint32
     }
 }
 
-void gs_places_restart(struct gs_place_tree *t)
+void step_places_restart(struct step_place_tree *t)
 {
     if (!t->n) {
-        *GS_PUSH(t->places, t->n, t->cap) = (struct gs_place){.stack = GS_NONE};
+        *ARENA_PUSH(t->places, t->n, t->cap) = (struct step_place){.stack = RUN_NONE};
     }
     for (size_t i = 0; i < t->n; i++) {
-        struct gs_place *p = &t->places[i];
+        struct step_place *p = &t->places[i];
         p->visits = 0;
         p->n = 0;
         p->shift = 0;
@@ -206,14 +206,14 @@ void gs_places_restart(struct gs_place_tree *t)
     for (size_t i = 0; i < t->stacks_n; i++) {
         t->stacks[i].events = 0;
     }
-    gs_map_free(&t->threads);
+    map_free(&t->threads);
     t->threads_n = t->times = 0;
     t->limit = LIMIT;
     t->last_ns = 0;
     t->events = 0;
 }
 
-void gs_places_free(struct gs_place_tree *t)
+void step_places_free(struct step_place_tree *t)
 {
     for (size_t i = 0; i < t->n; i++) {
         free(t->places[i].times);
@@ -221,6 +221,6 @@ void gs_places_free(struct gs_place_tree *t)
     free(t->places);
     free(t->stacks);
     free(t->at);
-    gs_map_free(&t->children);
-    gs_map_free(&t->threads);
+    map_free(&t->children);
+    map_free(&t->threads);
 }

@@ -42,7 +42,7 @@ struct range {
     uint32_t unit;
 };
 
-struct dwarf_units {
+struct symbol_units {
     struct unit *list;
     size_t n, cap;
     struct range *ranges; /* by low */
@@ -61,7 +61,7 @@ BY(by_range, range, low)
 BY(by_function, function, low)
 BY(by_offset, named, offset)
 
-static void add_unit(struct dwarf_units *u, Dwarf_Die *die)
+static void add_unit(struct symbol_units *u, Dwarf_Die *die)
 {
     Dwarf_Addr base, low, high;
     uint32_t number = (uint32_t)u->n;
@@ -69,25 +69,25 @@ static void add_unit(struct dwarf_units *u, Dwarf_Die *die)
 
     /* What starts at 0 the linker has thrown away. */
     for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
-        if (low && low < high) *GS_PUSH(u->ranges, u->ranges_n, u->ranges_cap) = (struct range){low, high, number};
-    if (u->ranges_n != before) *GS_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
+        if (low && low < high) *ARENA_PUSH(u->ranges, u->ranges_n, u->ranges_cap) = (struct range){low, high, number};
+    if (u->ranges_n != before) *ARENA_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
 }
 
-struct dwarf_units *dwarf_units_new(Dwarf *dwarf)
+struct symbol_units *symbol_units_new(Dwarf *dwarf)
 {
-    struct dwarf_units *u = gs_realloc(NULL, 1, sizeof *u);
+    struct symbol_units *u = arena_realloc(NULL, 1, sizeof *u);
     Dwarf_CU *cu = NULL;
     Dwarf_Die die;
     uint8_t type;
 
-    *u = (struct dwarf_units){0};
+    *u = (struct symbol_units){0};
     while (dwarf_get_units(dwarf, cu, &cu, NULL, &type, &die, NULL) == 0)
         if (type == DW_UT_compile || type == DW_UT_skeleton) add_unit(u, &die);
     if (u->ranges_n) qsort(u->ranges, u->ranges_n, sizeof *u->ranges, by_range);
     return u;
 }
 
-void dwarf_units_free(struct dwarf_units *u)
+void symbol_units_free(struct symbol_units *u)
 {
     if (!u) return;
     for (size_t i = 0; i < u->n; i++) {
@@ -120,10 +120,10 @@ static void add_function(struct unit *u, Dwarf_Die *die, uint32_t scope)
 {
     Dwarf_Addr base, low, high;
 
-    *GS_PUSH(u->named, u->named_n, u->named_cap) = (struct named){dwarf_dieoffset(die), scope};
+    *ARENA_PUSH(u->named, u->named_n, u->named_cap) = (struct named){dwarf_dieoffset(die), scope};
     for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
         if (low && low < high)
-            *GS_PUSH(u->functions, u->functions_n, u->functions_cap) = (struct function){low, high, *die};
+            *ARENA_PUSH(u->functions, u->functions_n, u->functions_cap) = (struct function){low, high, *die};
 }
 
 static uint32_t add_scope(struct unit *u, Dwarf_Die *die, uint32_t parent)
@@ -131,7 +131,7 @@ static uint32_t add_scope(struct unit *u, Dwarf_Die *die, uint32_t parent)
     const char *name = dwarf_diename(die);
 
     if (!name) name = dwarf_tag(die) == DW_TAG_namespace ? "(anonymous namespace)" : "(unnamed)";
-    *GS_PUSH(u->scopes, u->scopes_n, u->scopes_cap) = (struct scope){name, parent};
+    *ARENA_PUSH(u->scopes, u->scopes_n, u->scopes_cap) = (struct scope){name, parent};
     return (uint32_t)u->scopes_n;
 }
 
@@ -212,7 +212,7 @@ static char *scoped_name(const struct unit *u, Dwarf_Die *die, const char *name)
     return text;
 }
 
-static void name_it(const struct unit *u, Dwarf_Die *die, struct dwarf_place *place)
+static void name_it(const struct unit *u, Dwarf_Die *die, struct symbol_unit_place *place)
 {
     const char *linkage = linkage_name(die), *name = linkage ? NULL : text_attribute(die, DW_AT_name);
 
@@ -222,7 +222,7 @@ static void name_it(const struct unit *u, Dwarf_Die *die, struct dwarf_place *pl
 
 /* ---------------------------------------------------------------- looking up */
 
-static struct unit *unit_at(struct dwarf_units *u, Dwarf_Addr address)
+static struct unit *unit_at(struct symbol_units *u, Dwarf_Addr address)
 {
     size_t low = 0, high = u->ranges_n;
 
@@ -289,7 +289,7 @@ static void descend(Dwarf_Die *parent, struct descent *d)
 }
 
 /* Where an inlined function was called. */
-static void call_site(Dwarf_Die *die, struct dwarf_place *place)
+static void call_site(Dwarf_Die *die, struct symbol_unit_place *place)
 {
     Dwarf_Attribute a;
     Dwarf_Word file = 0, line = 0;
@@ -303,7 +303,7 @@ static void call_site(Dwarf_Die *die, struct dwarf_place *place)
         place->file = dwarf_filesrc(files, file, NULL, NULL);
 }
 
-static void line_at(Dwarf_Die *unit, Dwarf_Addr address, struct dwarf_place *place)
+static void line_at(Dwarf_Die *unit, Dwarf_Addr address, struct symbol_unit_place *place)
 {
     Dwarf_Line *line = dwarf_getsrc_die(unit, address);
     Dwarf_Addr end;
@@ -313,7 +313,8 @@ static void line_at(Dwarf_Die *unit, Dwarf_Addr address, struct dwarf_place *pla
     if (dwarf_lineno(line, &place->line) != 0 || dwarf_lineaddr(line, &end) != 0) place->line = 0;
 }
 
-size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwarf_place *places, const char **folder)
+size_t symbol_units_at(struct symbol_units *units, Dwarf_Addr address, struct symbol_unit_place *places,
+                       const char **folder)
 {
     struct unit *u = unit_at(units, address);
     Dwarf_Die chain[DWARF_PLACES];

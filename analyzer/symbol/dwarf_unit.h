@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct dwarf_units;
+struct symbol_units;
 
-struct dwarf_place {
+struct symbol_unit_place {
     char *function; /* to be freed; mangled where `mangled`; NULL unknown */
     bool mangled;
     bool whole;       /* the function as the linker knows it: the symbol table may say more */
@@ -22,10 +22,11 @@ struct dwarf_place {
 enum { DWARF_PLACES = 64 };
 
 /* NULL: nothing there. */
-struct dwarf_units *dwarf_units_new(Dwarf *dwarf);
-void dwarf_units_free(struct dwarf_units *units);
+struct symbol_units *symbol_units_new(Dwarf *dwarf);
+void symbol_units_free(struct symbol_units *units);
 /* What stands at an address: the innermost inlined function first, the function that the linker knows
  * last. 0: nothing is known; 1 with function NULL: the line alone. *folder is where it was compiled. */
-size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwarf_place *places, const char **folder);
+size_t symbol_units_at(struct symbol_units *units, Dwarf_Addr address, struct symbol_unit_place *places,
+                       const char **folder);
 
 #endif

@@ -17,15 +17,15 @@
 enum { ID_MAX = 64 };
 _Static_assert((int)MODULE_PLACES == (int)DWARF_PLACES, "one chain");
 
-const char module_changed[] = "has changed since the recording";
+const char symbol_module_changed[] = "has changed since the recording";
 
-struct module {
+struct symbol_module {
     Dwfl *dwfl;
     Dwfl_Module *mod;
     Dwfl_Callbacks callbacks;
     char *folders; /* libdwfl's list, and where it is kept */
-    struct symtab *symtab;
-    struct dwarf_units *units;
+    struct symbol_table *symtab;
+    struct symbol_units *units;
     Dwarf_Addr bias; /* of the debugging information */
     bool have_symtab, have_units;
     char build_id[2 * ID_MAX + 1];
@@ -46,7 +46,7 @@ static int open_plain(const char *path, struct stat *st)
     return fd;
 }
 
-static void read_build_id(struct module *m)
+static void read_build_id(struct symbol_module *m)
 {
     const unsigned char *bits;
     GElf_Addr where;
@@ -56,8 +56,8 @@ static void read_build_id(struct module *m)
 }
 
 /* False where the file says, or its age does, that it is another one than was recorded. */
-static bool same_build(const struct module *m, const char *build_id, const struct stat *st,
-                       const struct module_search *search)
+static bool same_build(const struct symbol_module *m, const char *build_id, const struct stat *st,
+                       const struct symbol_module_search *search)
 {
     if (build_id && *build_id) return strcasecmp(m->build_id, build_id) == 0;
     return !search->recorded_ns ||
@@ -65,7 +65,7 @@ static bool same_build(const struct module *m, const char *build_id, const struc
 }
 
 /* libdwfl takes "+" for: believe a debug link only if its CRC is right. */
-static char *folder_list(const struct module_search *search)
+static char *folder_list(const struct symbol_module_search *search)
 {
     char *list;
 
@@ -76,10 +76,10 @@ static char *folder_list(const struct module_search *search)
 }
 
 /* One candidate; NULL and why not. */
-static struct module *open_file(const char *path, const char *build_id, const struct module_search *search,
-                                const char **problem)
+static struct symbol_module *open_file(const char *path, const char *build_id,
+                                       const struct symbol_module_search *search, const char **problem)
 {
-    struct module *m = calloc(1, sizeof *m);
+    struct symbol_module *m = calloc(1, sizeof *m);
     struct stat st;
     int fd = open_plain(path, &st);
 
@@ -93,7 +93,7 @@ static struct module *open_file(const char *path, const char *build_id, const st
     }
     if (!m || !m->dwfl) {
         if (fd >= 0) close(fd);
-        if (m) module_close(m);
+        if (m) symbol_module_close(m);
         return NULL;
     }
     dwfl_report_begin(m->dwfl);
@@ -104,8 +104,8 @@ static struct module *open_file(const char *path, const char *build_id, const st
     else
         close(fd);
     if (m->mod && same_build(m, build_id, &st, search)) return m;
-    *problem = m->mod ? module_changed : "is no ELF file";
-    module_close(m);
+    *problem = m->mod ? symbol_module_changed : "is no ELF file";
+    symbol_module_close(m);
     return NULL;
 }
 
@@ -117,12 +117,13 @@ static bool plain_id(const char *build_id)
 }
 
 /* The file is gone or another one: the same build may lie in a folder for debugging information. */
-static struct module *open_elsewhere(const char *path, const char *build_id, const struct module_search *search)
+static struct symbol_module *open_elsewhere(const char *path, const char *build_id,
+                                            const struct symbol_module_search *search)
 {
     static const char *const forms[] = {"%s/.build-id/%.2s/%s.debug", "%s/.build-id/%.2s/%s"};
     char *folders = folder_list(search), *save = NULL, name[8192];
     const char *slash = strrchr(path, '/'), *ignored;
-    struct module *m = NULL;
+    struct symbol_module *m = NULL;
 
     if (!plain_id(build_id) || !folders) {
         free(folders);
@@ -145,7 +146,7 @@ static struct module *open_elsewhere(const char *path, const char *build_id, con
 
 /* A debuginfod server may have it. libdw asks by itself for the debugging information of a file that is
  * here; what is not here at all is asked for by us, through the library it uses. */
-static struct module *open_served(const char *build_id, const struct module_search *search)
+static struct symbol_module *open_served(const char *build_id, const struct symbol_module_search *search)
 {
     typedef struct debuginfod_client client;
     static const char *const what[] = {"debuginfod_find_debuginfo", "debuginfod_find_executable"};
@@ -153,7 +154,7 @@ static struct module *open_served(const char *build_id, const struct module_sear
     client *(*begin)(void) = library ? (client * (*)(void)) dlsym(library, "debuginfod_begin") : NULL;
     void (*end)(client *) = library ? (void (*)(client *))dlsym(library, "debuginfod_end") : NULL;
     client *c = begin && end ? begin() : NULL;
-    struct module *m = NULL;
+    struct symbol_module *m = NULL;
     const char *ignored;
 
     for (size_t i = 0; c && i < sizeof what / sizeof *what && !m; i++) {
@@ -169,49 +170,49 @@ static struct module *open_served(const char *build_id, const struct module_sear
     return m; /* the library stays: libdw has it open, too */
 }
 
-struct module *module_open(const char *path, const char *build_id, const struct module_search *search,
-                           const char **problem)
+struct symbol_module *symbol_module_open(const char *path, const char *build_id,
+                                         const struct symbol_module_search *search, const char **problem)
 {
-    struct module *m = open_file(path, build_id, search, problem);
+    struct symbol_module *m = open_file(path, build_id, search, problem);
 
     if (!m) m = open_elsewhere(path, build_id, search);
     if (!m && search->servers) m = open_served(build_id, search);
     return m;
 }
 
-void module_close(struct module *m)
+void symbol_module_close(struct symbol_module *m)
 {
-    dwarf_units_free(m->units);
-    symtab_free(m->symtab);
+    symbol_units_free(m->units);
+    symbol_table_free(m->symtab);
     if (m->dwfl) dwfl_end(m->dwfl);
     free(m->folders);
     free(m);
 }
 
-const char *module_build_id(const struct module *m)
+const char *symbol_module_build_id(const struct symbol_module *m)
 {
     return m->build_id;
 }
 
 /* ---------------------------------------------------------------- looking up */
 
-static struct dwarf_units *units_of(struct module *m)
+static struct symbol_units *units_of(struct symbol_module *m)
 {
     if (!m->have_units) {
         Dwarf *dwarf = dwfl_module_getdwarf(m->mod, &m->bias);
         m->have_units = true;
-        m->units = dwarf ? dwarf_units_new(dwarf) : NULL;
+        m->units = dwarf ? symbol_units_new(dwarf) : NULL;
     }
     return m->units;
 }
 
-static const char *symbol_at(struct module *m, uint64_t address)
+static const char *symbol_at(struct symbol_module *m, uint64_t address)
 {
     if (!m->have_symtab) {
         m->have_symtab = true;
-        m->symtab = symtab_new(m->mod);
+        m->symtab = symbol_table_new(m->mod);
     }
-    return symtab_at(m->symtab, address);
+    return symbol_table_at(m->symtab, address);
 }
 
 static char *join(const char *folder, const char *file)
@@ -246,7 +247,7 @@ static bool says_more(const char *symbol, const char *name)
     return more;
 }
 
-static char *function_name(struct module *m, uint64_t address, struct dwarf_place *from)
+static char *function_name(struct symbol_module *m, uint64_t address, struct symbol_unit_place *from)
 {
     char *name = from->function;
     const char *symbol = from->whole && !from->mangled ? symbol_at(m, address) : NULL;
@@ -261,29 +262,29 @@ static char *function_name(struct module *m, uint64_t address, struct dwarf_plac
     return plain;
 }
 
-size_t module_find(struct module *m, uint64_t address, struct module_place *places)
+size_t symbol_module_find(struct symbol_module *m, uint64_t address, struct symbol_module_place *places)
 {
-    struct dwarf_place found[DWARF_PLACES];
+    struct symbol_unit_place found[DWARF_PLACES];
     const char *folder = NULL, *symbol;
     size_t n = 0;
 
     if (dwfl_addrmodule(m->dwfl, address) != m->mod) return 0;
-    if (units_of(m)) n = dwarf_units_at(m->units, address - m->bias, found, &folder);
+    if (units_of(m)) n = symbol_units_at(m->units, address - m->bias, found, &folder);
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
         found[i].whole = found[i].whole || n == 1;
-        struct module_place p = {.function = function_name(m, address, &found[i]),
-                                 .file = found[i].file ? join(folder, found[i].file) : NULL,
-                                 .line = found[i].file ? found[i].line : 0};
+        struct symbol_module_place p = {.function = function_name(m, address, &found[i]),
+                                        .file = found[i].file ? join(folder, found[i].file) : NULL,
+                                        .line = found[i].file ? found[i].line : 0};
         if (p.function || p.file) /* what is damaged may say neither */
             places[kept++] = p;
     }
     if (kept || !(symbol = symbol_at(m, address))) return kept;
-    places[0] = (struct module_place){.function = symbol_demangle(symbol)};
+    places[0] = (struct symbol_module_place){.function = symbol_demangle(symbol)};
     return places[0].function != NULL;
 }
 
-enum module_detail module_detail(struct module *m)
+enum symbol_module_detail symbol_module_detail(struct symbol_module *m)
 {
     GElf_Addr bias;
     Elf *elf = dwfl_module_getelf(m->mod, &bias);

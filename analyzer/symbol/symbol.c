@@ -11,16 +11,16 @@
 static const char servers_variable[] = "DEBUGINFOD_URLS";
 
 struct answer {
-    uint64_t offset;                /* key */
-    struct gs_symbol_place *places; /* the innermost first */
-    size_t n, shown;                /* shown: the one that stands for all */
+    uint64_t offset;                 /* key */
+    struct run_symbol_place *places; /* the innermost first */
+    size_t n, shown;                 /* shown: the one that stands for all */
     UT_hash_handle hh;
 };
 
 struct loaded {
     char *key; /* build id, newline, path */
     const char *path;
-    struct module *module; /* NULL: `problem` */
+    struct symbol_module *module; /* NULL: `problem` */
     const char *problem;
     struct answer *answers;
     UT_hash_handle hh;
@@ -28,7 +28,7 @@ struct loaded {
 
 struct symbolizer {
     struct loaded *modules;
-    struct module_search search;
+    struct symbol_module_search search;
     char *folders; /* what `search` points to */
     char *servers; /* the environment's, until somebody wants them; NULL none */
 };
@@ -53,7 +53,7 @@ static void add_folders(struct symbolizer *s, const char *folders)
     free(copy);
 }
 
-void symbolizer_debug_dir(struct symbolizer *s, const char *folders)
+void symbolizer_use_debug_dir(struct symbolizer *s, const char *folders)
 {
     char *others = s->folders;
 
@@ -69,7 +69,7 @@ struct symbolizer *symbolizer_new(void)
     const char *folders = getenv("GPUSPY_DEBUG_PATH"), *servers = getenv(servers_variable);
 
     if (!s) return NULL;
-    symbolizer_debug_dir(s, folders);
+    symbolizer_use_debug_dir(s, folders);
     s->servers = servers && *servers ? strdup(servers) : NULL;
     /* libdw would ask the servers, which distributions name in the environment: a report is not the
      * moment to wait for a network, or to tell it what runs here. */
@@ -77,7 +77,7 @@ struct symbolizer *symbolizer_new(void)
     return s;
 }
 
-bool symbolizer_servers(struct symbolizer *s, const char **servers, const char **problem)
+bool symbolizer_use_servers(struct symbolizer *s, const char **servers, const char **problem)
 {
     *servers = s->servers;
     if (!s->servers)
@@ -94,7 +94,7 @@ static void recorded(void *symbolizer, int64_t real_ns)
     ((struct symbolizer *)symbolizer)->search.recorded_ns = real_ns;
 }
 
-static void answer_free(struct answer *a)
+static void estimate_answer_free(struct answer *a)
 {
     for (size_t i = 0; i < a->n; i++) {
         free((char *)(uintptr_t)a->places[i].function);
@@ -115,10 +115,10 @@ void symbolizer_free(struct symbolizer *s)
         HASH_ITER(hh, m->answers, a, next_answer)
         {
             HASH_DEL(m->answers, a);
-            answer_free(a);
+            estimate_answer_free(a);
         }
         HASH_DEL(s->modules, m);
-        if (m->module) module_close(m->module);
+        if (m->module) symbol_module_close(m->module);
         free(m->key);
         free(m);
     }
@@ -140,7 +140,7 @@ static struct loaded *load(struct symbolizer *s, const char *path, const char *b
     }
     m->key = key;
     m->path = strchr(key, '\n') + 1;
-    m->module = module_open(path, build_id, &s->search, &m->problem);
+    m->module = symbol_module_open(path, build_id, &s->search, &m->problem);
     HASH_ADD_KEYPTR(hh, s->modules, m->key, strlen(m->key), m);
     return m;
 }
@@ -158,15 +158,15 @@ static bool of_system(const char *file)
     return false;
 }
 
-static void fill(struct answer *a, struct module *module)
+static void fill(struct answer *a, struct symbol_module *module)
 {
-    struct module_place found[MODULE_PLACES];
-    size_t n = module_find(module, a->offset, found);
+    struct symbol_module_place found[MODULE_PLACES];
+    size_t n = symbol_module_find(module, a->offset, found);
 
     a->places = n ? calloc(n, sizeof *a->places) : NULL;
     for (size_t i = 0; i < n; i++) {
         if (a->places)
-            a->places[a->n++] = (struct gs_symbol_place){found[i].function, found[i].file, found[i].line};
+            a->places[a->n++] = (struct run_symbol_place){found[i].function, found[i].file, found[i].line};
         else
             free(found[i].function), free(found[i].file);
     }
@@ -192,7 +192,7 @@ static struct answer *ask(struct symbolizer *s, const char *module_path, const c
     return m && m->module ? answer(m, offset) : NULL;
 }
 
-bool symbolizer_name(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
+bool symbolizer_find(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
                      const char **function, const char **file, int *line)
 {
     struct answer *a = ask(symbolizer, module_path, build_id, offset);
@@ -205,7 +205,7 @@ bool symbolizer_name(void *symbolizer, const char *module_path, const char *buil
 }
 
 static size_t inlined(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
-                      const struct gs_symbol_place **places)
+                      const struct run_symbol_place **places)
 {
     struct answer *a = ask(symbolizer, module_path, build_id, offset);
 
@@ -213,7 +213,7 @@ static size_t inlined(void *symbolizer, const char *module_path, const char *bui
     return a ? a->n : 0;
 }
 
-const struct gs_symbol_more symbolizer_more = {.inlined = inlined, .recorded = recorded};
+const struct run_symbol_more symbolizer_more = {.inlined = inlined, .recorded = recorded};
 
 const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const char *recorded_build_id,
                             const char **build_id)
@@ -224,8 +224,8 @@ const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const
                                         [MODULE_LINES] = NULL};
     struct loaded *m = load(s, module_path, recorded_build_id);
 
-    *build_id = m && m->module ? module_build_id(m->module) : "";
-    return !m ? "cannot be read" : m->module ? words[module_detail(m->module)] : m->problem;
+    *build_id = m && m->module ? symbol_module_build_id(m->module) : "";
+    return !m ? "cannot be read" : m->module ? words[symbol_module_detail(m->module)] : m->problem;
 }
 
 const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char **module_path)
@@ -243,5 +243,5 @@ void symbolizer_complain(const struct symbolizer *s, bool all)
     const char *path, *problem;
 
     for (size_t i = 0; (problem = symbolizer_problem(s, i, &path)); i++)
-        if (all || problem == module_changed) complain("'%s' %s; its functions stay addresses", path, problem);
+        if (all || problem == symbol_module_changed) complain("'%s' %s; its functions stay addresses", path, problem);
 }

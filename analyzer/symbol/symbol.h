@@ -19,23 +19,23 @@ struct symbolizer;
 struct symbolizer *symbolizer_new(void); /* NULL: out of memory */
 void symbolizer_free(struct symbolizer *s);
 /* Looks into these folders (separated by colons) first. Before anything is asked. */
-void symbolizer_debug_dir(struct symbolizer *s, const char *folders);
+void symbolizer_use_debug_dir(struct symbolizer *s, const char *folders);
 /* Asks the servers in DEBUGINFOD_URLS, too: false where there are none, or no library to ask with, and
  * why in *problem. *servers lives as long as the symbolizer. Before anything is asked. */
-bool symbolizer_servers(struct symbolizer *s, const char **servers, const char **problem);
+bool symbolizer_use_servers(struct symbolizer *s, const char **servers, const char **problem);
 
 /* `offset` is the address minus the module's load bias, as recorded (inside the call, so it is looked
  * up as it is). `build_id` is hexadecimal, NULL not recorded. On success the function is demangled;
  * where functions were inlined it is the innermost one that is no header of the system, and the line is
  * its own. *file is NULL and *line 0 where there is no debugging information. The strings live as long
  * as the symbolizer; asking again is cheap. False: not known. */
-bool symbolizer_name(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
+bool symbolizer_find(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
                      const char **function, const char **file, int *line);
-/* The rest of gs_options.symbol_more. */
-extern const struct gs_symbol_more symbolizer_more;
-/* The members of struct gs_options: symbols may be NULL. */
+/* The rest of run_options.symbol_more. */
+extern const struct run_symbol_more symbolizer_more;
+/* The members of struct run_options: symbols may be NULL. */
 #define SYMBOLIZER_OPTIONS(symbols) \
-    .symbol = (symbols) ? symbolizer_name : NULL, .symbol_more = &symbolizer_more, .symbol_data = (symbols)
+    .symbol = (symbols) ? symbolizer_find : NULL, .symbol_more = &symbolizer_more, .symbol_data = (symbols)
 
 /* Modules that could not be used, for a line to the user: "cannot read", "has changed since the
  * recording". NULL where i is past the last. */

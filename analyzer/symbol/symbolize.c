@@ -49,7 +49,7 @@ static bool run_sql(const struct work *w, const char *sql)
     return sqlite3_exec(w->db, sql, NULL, NULL, NULL) == SQLITE_OK;
 }
 
-static int64_t number(const struct work *w, const char *sql)
+static int64_t query_int(const struct work *w, const char *sql)
 {
     sqlite3_stmt *st = NULL;
     int64_t value = -1;
@@ -68,7 +68,7 @@ static struct symbolize_module *module_of(struct symbolize *s, const char *path,
     for (size_t i = s->modules_n; i-- > 0;)
         if (strcmp(s->modules[i].path, path) == 0 && strcmp(s->modules[i].build_id, build_id) == 0)
             return &s->modules[i];
-    struct symbolize_module *m = GS_PUSH(s->modules, s->modules_n, s->modules_cap);
+    struct symbolize_module *m = ARENA_PUSH(s->modules, s->modules_n, s->modules_cap);
     *m = (struct symbolize_module){.path = strdup(path), .build_id = strdup(build_id)};
     return m;
 }
@@ -94,7 +94,7 @@ static bool step(sqlite3_stmt *st)
     return ok;
 }
 
-static bool write_chain(struct work *w, int64_t id, const struct gs_symbol_place *places, size_t n)
+static bool write_chain(struct work *w, int64_t id, const struct run_symbol_place *places, size_t n)
 {
     sqlite3_bind_int64(w->forget, 1, id);
     if (!step(w->forget)) return false;
@@ -117,7 +117,7 @@ static bool one_frame(struct work *w, sqlite3_stmt *row)
     const char *path = text(row, 1), *build_id = text(row, 2), *function, *file;
     const char *old_function = text(row, 4), *old_file = text(row, 5);
     int64_t id = sqlite3_column_int64(row, 0);
-    const struct gs_symbol_place *places = NULL;
+    const struct run_symbol_place *places = NULL;
     int line;
 
     s->frames++;
@@ -127,7 +127,7 @@ static bool one_frame(struct work *w, sqlite3_stmt *row)
     }
     struct symbolize_module *m = module_of(s, path, build_id);
     m->frames++;
-    bool known = !old_file && symbolizer_name(s->symbols, path, build_id, (uint64_t)sqlite3_column_int64(row, 3),
+    bool known = !old_file && symbolizer_find(s->symbols, path, build_id, (uint64_t)sqlite3_column_int64(row, 3),
                                               &function, &file, &line);
     if (!known || (old_function && !file)) {
         function = old_function;
@@ -218,12 +218,12 @@ static bool prepare(struct work *w)
 /* A database by anybody: what the statements run on must be tables, and no trigger may follow. */
 static bool trustworthy(const struct work *w)
 {
-    return number(w, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('frame', "
-                     "'module', 'meta') AND sql NOT LIKE 'create virtual%'") == 3 &&
-           number(w, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' OR (name = "
-                     "'inlined_frame' AND (type <> 'table' OR sql LIKE 'create virtual%'))") == 0 &&
-           number(w, "PRAGMA application_id") == GS_APPLICATION_ID &&
-           number(w, "PRAGMA user_version") <= GS_SCHEMA_VERSION;
+    return query_int(w, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('frame', "
+                        "'module', 'meta') AND sql NOT LIKE 'create virtual%'") == 3 &&
+           query_int(w, "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' OR (name = "
+                        "'inlined_frame' AND (type <> 'table' OR sql LIKE 'create virtual%'))") == 0 &&
+           query_int(w, "PRAGMA application_id") == GS_APPLICATION_ID &&
+           query_int(w, "PRAGMA user_version") <= GS_SCHEMA_VERSION;
 }
 
 static bool write_all(struct work *w)
@@ -232,9 +232,9 @@ static bool write_all(struct work *w)
     uint64_t changed = w->s->changed;
 
     snprintf(done, sizeof done, "INSERT OR REPLACE INTO meta VALUES ('symbolized', '%s')", GPUSPY_VERSION);
-    w->all = (uint64_t)number(w, "SELECT count(*) FROM frame WHERE kind = 1");
+    w->all = (uint64_t)query_int(w, "SELECT count(*) FROM frame WHERE kind = 1");
     return prepare(w) && all_frames(w) && all_build_ids(w) &&
-           (w->s->changed == changed && number(w, "SELECT 1 FROM meta WHERE key = 'symbolized'") == 1
+           (w->s->changed == changed && query_int(w, "SELECT 1 FROM meta WHERE key = 'symbolized'") == 1
                 ? true
                 : run_sql(w, done));
 }

@@ -13,7 +13,7 @@ struct symbol {
     bool local, weak;
 };
 
-struct symtab {
+struct symbol_table {
     Dwfl_Module *mod;
     struct symbol *symbols; /* by stretch, in no order within */
     uint32_t *first;        /* of each stretch, and one past the last */
@@ -38,12 +38,12 @@ static bool read_symbol(Dwfl_Module *mod, int number, struct symbol *s)
     return true;
 }
 
-static size_t stretch_of(const struct symtab *t, uint64_t address)
+static size_t stretch_of(const struct symbol_table *t, uint64_t address)
 {
     return (size_t)((address - t->low) >> t->shift);
 }
 
-static bool deal(struct symtab *t, struct symbol *all, size_t n)
+static bool deal(struct symbol_table *t, struct symbol *all, size_t n)
 {
     uint64_t high = 0;
 
@@ -66,24 +66,24 @@ static bool deal(struct symtab *t, struct symbol *all, size_t n)
     return true;
 }
 
-struct symtab *symtab_new(Dwfl_Module *mod)
+struct symbol_table *symbol_table_new(Dwfl_Module *mod)
 {
     int count = dwfl_module_getsymtab(mod);
     struct symbol *all = count > 0 ? malloc((size_t)count * sizeof *all) : NULL;
-    struct symtab *t = all ? calloc(1, sizeof *t) : NULL;
+    struct symbol_table *t = all ? calloc(1, sizeof *t) : NULL;
     size_t n = 0;
 
     for (int i = 0; t && i < count; i++) n += read_symbol(mod, i, &all[n]);
     if (t) t->mod = mod;
     if (!n || !deal(t, all, n)) {
-        symtab_free(t);
+        symbol_table_free(t);
         t = NULL;
     }
     free(all);
     return t;
 }
 
-void symtab_free(struct symtab *t)
+void symbol_table_free(struct symbol_table *t)
 {
     if (!t) return;
     free(t->symbols);
@@ -91,7 +91,7 @@ void symtab_free(struct symtab *t)
     free(t);
 }
 
-static const char *name_of(const struct symtab *t, const struct symbol *s)
+static const char *name_of(const struct symbol_table *t, const struct symbol *s)
 {
     GElf_Sym sym;
     GElf_Addr address;
@@ -114,7 +114,7 @@ static int rank_of(const struct symbol *s, const char *name)
     return s->local * 8 + (underscores > 3 ? 3 : (int)underscores) * 2 + s->weak;
 }
 
-static bool better(const struct symtab *t, const struct symbol *a, const struct symbol *b, uint64_t address)
+static bool better(const struct symbol_table *t, const struct symbol *a, const struct symbol *b, uint64_t address)
 {
     if (a->address != b->address) return a->address > b->address;
     if (covers(a, address) != covers(b, address)) return covers(a, address);
@@ -124,7 +124,7 @@ static bool better(const struct symtab *t, const struct symbol *a, const struct 
     return difference ? difference < 0 : strcmp(x, y) < 0;
 }
 
-const char *symtab_at(struct symtab *t, uint64_t address)
+const char *symbol_table_at(struct symbol_table *t, uint64_t address)
 {
     const struct symbol *best = NULL;
 

@@ -5,13 +5,13 @@
 #include <elfutils/libdwfl.h>
 #include <stdint.h>
 
-struct symtab;
+struct symbol_table;
 
 /* The table of the file, of its separate debug file, or of .gnu_debugdata, as libdwfl finds it. NULL:
  * there is none. */
-struct symtab *symtab_new(Dwfl_Module *mod);
-void symtab_free(struct symtab *t);
+struct symbol_table *symbol_table_new(Dwfl_Module *mod);
+void symbol_table_free(struct symbol_table *t);
 /* The function at an address, mangled; NULL where none covers it. Lives as long as the module. */
-const char *symtab_at(struct symtab *t, uint64_t address);
+const char *symbol_table_at(struct symbol_table *t, uint64_t address);
 
 #endif

@@ -13,7 +13,7 @@ const char *top_state_word(enum top_state state)
     return words[state];
 }
 
-void top_state_said(const struct top_source *s, char *out, size_t size)
+void top_state_text(const struct top_source *s, char *out, size_t size)
 {
     char path[1024];
     text_path_here(path, sizeof path, s->db.path);
@@ -77,26 +77,26 @@ double top_allocation_rate(const struct top_model *m, uint32_t source)
 static int64_t live_of(const struct top_model *m, uint32_t source, int device, enum top_layer layer)
 {
     const struct top_series *s = top_series_find(m, source, device, layer);
-    return !s ? 0 : s->known != GS_UNKNOWN ? s->known : s->bytes;
+    return !s ? 0 : s->known != RUN_UNKNOWN ? s->known : s->bytes;
 }
 
 struct top_held top_held_of(const struct top_model *m, uint32_t source, const struct top_device *d)
 {
-    struct top_held h = {.total = d->total_bytes, .used = GS_UNKNOWN};
+    struct top_held h = {.total = d->total_bytes, .used = RUN_UNKNOWN};
     h.device = live_of(m, source, d->device, TOP_DEVICE);
     h.tensors = live_of(m, source, d->device, TOP_TENSOR);
     h.cached = d->reserved_bytes > h.tensors ? d->reserved_bytes - h.tensors : 0;
-    if (d->total_bytes == GS_UNKNOWN || d->free_bytes == GS_UNKNOWN) {
+    if (d->total_bytes == RUN_UNKNOWN || d->free_bytes == RUN_UNKNOWN) {
         return h;
     }
     /* what the device said is up to a second old: beside what was allocated then there was this */
     const struct top_series *s = top_series_find(m, source, d->device, TOP_DEVICE);
-    const int64_t then = s ? top_most(s->bytes - s->after_sample, 0) : 0;
+    const int64_t then = s ? top_max(s->bytes - s->after_sample, 0) : 0;
     const int64_t rest =
-        top_least(top_most(d->total_bytes - d->free_bytes - then, 0), top_most(d->total_bytes - h.device, 0));
-    h.used = top_least(h.device + rest, d->total_bytes);
-    h.told_apart = d->other_bytes != GS_UNKNOWN;
-    h.others = h.told_apart ? top_least(d->other_bytes, rest) : 0;
+        top_min(top_max(d->total_bytes - d->free_bytes - then, 0), top_max(d->total_bytes - h.device, 0));
+    h.used = top_min(h.device + rest, d->total_bytes);
+    h.told_apart = d->other_bytes != RUN_UNKNOWN;
+    h.others = h.told_apart ? top_min(d->other_bytes, rest) : 0;
     h.context = rest - h.others;
     return h;
 }

@@ -12,7 +12,7 @@
 enum { GENERATIONS = 64 };
 
 /* The innermost of the process's numbers: its own view of itself. */
-static uint32_t own_number(uint32_t pid)
+static uint32_t own_pid(uint32_t pid)
 {
     char path[64], line[512];
     uint32_t own = pid;
@@ -85,7 +85,7 @@ static bool take_file(const char *file, uint32_t pid, struct top_found *out)
             return false;
         }
     }
-    if (c.pid != pid && c.pid != own_number(pid)) {
+    if (c.pid != pid && c.pid != own_pid(pid)) {
         return false; /* a child that has it from its parent */
     }
     *out = (struct top_found){.pid = pid, .parent = parent_of(pid), .command = command_of(pid)};
@@ -94,7 +94,7 @@ static bool take_file(const char *file, uint32_t pid, struct top_found *out)
     return true;
 }
 
-static bool look_into(uint32_t pid, struct top_found *out)
+static bool read_process(uint32_t pid, struct top_found *out)
 {
     char path[64], link[96], file[4096];
     bool found = false;
@@ -126,8 +126,8 @@ struct top_found *top_find_all(size_t *n)
     *n = 0;
     for (struct dirent *e; dir && (e = readdir(dir));) {
         uint32_t pid = (uint32_t)strtoul(e->d_name, NULL, 10);
-        if (pid && look_into(pid, &one)) {
-            *GS_PUSH(list, *n, cap) = one;
+        if (pid && read_process(pid, &one)) {
+            *ARENA_PUSH(list, *n, cap) = one;
         }
     }
     if (dir) {

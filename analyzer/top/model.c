@@ -19,17 +19,17 @@ static int64_t clock_ns(clockid_t clock)
 
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api)
 {
-    uint32_t at = gs_ids_get(&s->db.apis, api);
-    return at != GS_NONE && m->run->api_names[at] ? m->run->api_names[at] : "";
+    uint32_t at = run_ids_get(&s->db.apis, api);
+    return at != RUN_NONE && m->run->api_names[at] ? m->run->api_names[at] : "";
 }
 
 /* ---------------------------------------------------------------- the model */
 
-struct top_model *top_model_new(gs_symbol_fn symbol, void *symbol_data)
+struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 {
-    struct top_model *m = gs_realloc(NULL, 1, sizeof *m);
-    *m = (struct top_model){.run = gs_realloc(NULL, 1, sizeof *m->run), .began_ns = clock_ns(CLOCK_MONOTONIC)};
-    *m->run = (struct gs_run){.options = {.symbol = symbol, .symbol_data = symbol_data}};
+    struct top_model *m = arena_realloc(NULL, 1, sizeof *m);
+    *m = (struct top_model){.run = arena_realloc(NULL, 1, sizeof *m->run), .began_ns = clock_ns(CLOCK_MONOTONIC)};
+    *m->run = (struct run){.options = {.symbol = symbol, .symbol_data = symbol_data}};
     return m;
 }
 
@@ -40,15 +40,15 @@ void top_model_free(struct top_model *m)
     }
     for (size_t i = 0; i < m->sources_n; i++) {
         struct top_source *s = &m->sources[i];
-        gs_database_close(&s->db);
-        gs_names_seen_free(&s->names);
+        run_database_close(&s->db);
+        run_names_seen_free(&s->names);
         free(s->devices);
         free(s->alive);
     }
-    gs_run_close(m->run);
-    gs_map_free(&m->place_map);
-    gs_map_free(&m->copy_map);
-    gs_map_free(&m->sync_map);
+    run_close(m->run);
+    map_free(&m->place_map);
+    map_free(&m->copy_map);
+    map_free(&m->sync_map);
     free(m->sources);
     free(m->series);
     free(m->places);
@@ -59,14 +59,14 @@ void top_model_free(struct top_model *m)
 
 void top_model_add(struct top_model *m, const char *path)
 {
-    struct top_source *s = GS_PUSH(m->sources, m->sources_n, m->sources_cap);
+    struct top_source *s = ARENA_PUSH(m->sources, m->sources_n, m->sources_cap);
     *s = (struct top_source){
         .db = {.path = strdup(path)},
         .names = {.module = INT64_MIN, .frame = INT64_MIN, .stack = INT64_MIN},
         .state = TOP_WAITING,
-        .rank = GS_UNKNOWN,
-        .start_real_ns = GS_UNKNOWN,
-        .start_mono_ns = GS_UNKNOWN,
+        .rank = RUN_UNKNOWN,
+        .start_real_ns = RUN_UNKNOWN,
+        .start_mono_ns = RUN_UNKNOWN,
         .last_allocation = INT64_MIN,
         .last_copy = INT64_MIN,
         .last_sync = INT64_MIN,
@@ -89,14 +89,14 @@ void top_model_sort(struct top_model *m)
     char error[512];
     for (size_t i = 0; i < m->sources_n; i++) {
         struct top_source *s = &m->sources[i];
-        sqlite3_stmt *st = gs_database_look(&s->db, error, sizeof error)
-                               ? gs_prepare(&s->db, "SELECT rank FROM process LIMIT 1")
+        sqlite3_stmt *st = run_database_begin_read(&s->db, error, sizeof error)
+                               ? run_database_prepare(&s->db, "SELECT rank FROM process LIMIT 1")
                                : NULL;
         if (st && sqlite3_step(st) == SQLITE_ROW) {
-            s->rank = gs_column_int(st, 0);
+            s->rank = run_column_int(st, 0);
         }
         sqlite3_finalize(st);
-        gs_database_look_away(&s->db);
+        run_database_end_read(&s->db);
     }
     if (m->sources_n > 1) {
         qsort(m->sources, m->sources_n, sizeof *m->sources, by_rank);
@@ -105,12 +105,12 @@ void top_model_sort(struct top_model *m)
 
 bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
 {
-    struct gs_database db = {.path = strdup(path)};
+    struct run_database db = {.path = strdup(path)};
     struct top_spool spool;
     char error[512];
     bool found = false;
-    if (gs_database_look(&db, error, sizeof error)) {
-        sqlite3_stmt *st = gs_prepare(&db, "SELECT run_id FROM process LIMIT 1");
+    if (run_database_begin_read(&db, error, sizeof error)) {
+        sqlite3_stmt *st = run_database_prepare(&db, "SELECT run_id FROM process LIMIT 1");
         if (st && sqlite3_step(st) == SQLITE_ROW) {
             const char *text = (const char *)sqlite3_column_text(st, 0);
             snprintf(run_id, size, "%s", text ? text : "");
@@ -118,8 +118,8 @@ bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
         }
         sqlite3_finalize(st);
     }
-    gs_database_close(&db);
-    top_spool_look(path, NULL, 0, &spool);
+    run_database_close(&db);
+    top_spool_read(path, NULL, 0, &spool);
     *recording = spool.owned;
     return found;
 }
@@ -127,7 +127,7 @@ bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
 /* ---------------------------------------------------------------- one look at one of them */
 
 /* Whether the name still stands for the file that was read. */
-static bool still_there(struct top_source *s)
+static bool still_exists(struct top_source *s)
 {
     struct stat st;
     if (stat(s->db.path, &st) != 0) {
@@ -147,7 +147,7 @@ struct progress {
 
 static void read_progress(struct top_source *s, struct progress *p)
 {
-    sqlite3_stmt *st = gs_prepare(&s->db, "SELECT thread, seq, offset FROM recovery_thread");
+    sqlite3_stmt *st = run_database_prepare(&s->db, "SELECT thread, seq, offset FROM recovery_thread");
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         int64_t thread = sqlite3_column_int64(st, 0);
         if (thread <= 0 || thread >= GS_SPOOL_THREADS) {
@@ -155,7 +155,7 @@ static void read_progress(struct top_source *s, struct progress *p)
         }
         while (p->threads <= (uint64_t)thread) {
             uint32_t n = p->threads ? 2 * p->threads : 64;
-            p->at = gs_realloc(p->at, n, sizeof *p->at);
+            p->at = arena_realloc(p->at, n, sizeof *p->at);
             memset(p->at + p->threads, 0, (n - p->threads) * sizeof *p->at);
             p->threads = n;
         }
@@ -176,9 +176,9 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
         return;
     }
     int64_t now = s->end_ns;
-    if (s->start_mono_ns != GS_UNKNOWN) {
+    if (s->start_mono_ns != RUN_UNKNOWN) {
         now = clock_ns(CLOCK_MONOTONIC) - s->start_mono_ns;
-    } else if (s->start_real_ns != GS_UNKNOWN) {
+    } else if (s->start_real_ns != RUN_UNKNOWN) {
         now = clock_ns(CLOCK_REALTIME) - s->start_real_ns;
     }
     s->clock_ns = now > s->end_ns ? now : s->end_ns;
@@ -189,22 +189,22 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
     s->age_ns = s->clock_ns - s->now_ns;
 }
 
-static bool look_at_rows(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, struct progress *progress)
+static bool read_rows(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, struct progress *progress)
 {
     struct top_source *s = &m->sources[source];
     char error[sizeof s->why] = "";
-    bool open = gs_database_look(&s->db, error, sizeof error);
+    bool open = run_database_begin_read(&s->db, error, sizeof error);
     if (!open && final) { /* a folder where nothing may be written: as a report reads it */
         char *path = s->db.path;
-        gs_database_look_away(&s->db);
-        open = gs_database_open(m->run, &s->db, path, error, sizeof error);
+        run_database_end_read(&s->db);
+        open = run_database_open(m->run, &s->db, path, error, sizeof error);
         free(path);
     }
     bool ok = open && top_rows_read(m, source, final, budget_ns, error, sizeof error);
     if (ok) {
         read_progress(s, progress);
     }
-    gs_database_look_away(&s->db);
+    run_database_end_read(&s->db);
     if (!ok) {
         snprintf(s->why, sizeof s->why, "%s", error);
     }
@@ -216,13 +216,13 @@ static enum top_state state_of(const struct top_source *s, const struct top_spoo
     return s->finished ? s->state : spool->there && spool->owned ? TOP_RECORDING : spool->there ? TOP_KILLED : TOP_TORN;
 }
 
-static void look(struct top_model *m, uint32_t source, int64_t budget_ns)
+static void update_source(struct top_model *m, uint32_t source, int64_t budget_ns)
 {
     struct top_source *s = &m->sources[source];
     struct progress progress = {0};
     struct top_spool spool;
-    top_spool_look(s->db.path, NULL, 0, &spool);
-    if (!still_there(s)) {
+    top_spool_read(s->db.path, NULL, 0, &spool);
+    if (!still_exists(s)) {
         if (s->loaded || !spool.owned) {
             s->state = TOP_DELETED;
         }
@@ -230,13 +230,13 @@ static void look(struct top_model *m, uint32_t source, int64_t budget_ns)
         return;
     }
     bool final = !spool.owned;
-    bool ok = look_at_rows(m, source, final, budget_ns, &progress);
+    bool ok = read_rows(m, source, final, budget_ns, &progress);
     if (!ok && !s->loaded) {
         s->state = spool.owned ? TOP_WAITING : TOP_UNREADABLE;
     } else if (!ok) { /* it may have ended meanwhile; what was read stays */
         s->state = spool.owned ? s->state : TOP_UNREADABLE;
     } else {
-        top_spool_look(s->db.path, progress.at, progress.threads, &spool);
+        top_spool_read(s->db.path, progress.at, progress.threads, &spool);
         bool died = !final && !spool.owned; /* while we looked: once more, to the end */
         s->state = died ? TOP_RECORDING : state_of(s, &spool);
         set_clock(s, &spool);
@@ -244,12 +244,12 @@ static void look(struct top_model *m, uint32_t source, int64_t budget_ns)
     free(progress.at);
 }
 
-bool top_model_look(struct top_model *m, int64_t budget_ns)
+bool top_model_update(struct top_model *m, int64_t budget_ns)
 {
     bool any = false;
     for (size_t i = 0; i < m->sources_n; i++) {
         if (m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING) {
-            look(m, (uint32_t)i, budget_ns);
+            update_source(m, (uint32_t)i, budget_ns);
         }
         any = any || m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING;
     }

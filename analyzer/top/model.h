@@ -43,19 +43,19 @@ struct top_series {
     enum top_layer layer;
     int64_t bytes;
     uint64_t count;
-    int64_t known;        /* what the recorder says is live, GS_UNKNOWN */
-    int64_t peak;         /* GS_UNKNOWN */
-    int64_t sampled_ns;   /* of a device: when it said how full it is; GS_UNKNOWN */
+    int64_t known;        /* what the recorder says is live, RUN_UNKNOWN */
+    int64_t peak;         /* RUN_UNKNOWN */
+    int64_t sampled_ns;   /* of a device: when it said how full it is; RUN_UNKNOWN */
     int64_t after_sample; /* change of bytes since */
     struct top_ring ring; /* change of bytes, allocations */
 };
 
 /* What one stack holds of a series. */
 struct top_place {
-    uint32_t series, stack; /* stack: of the run, GS_NONE */
+    uint32_t series, stack; /* stack: of the run, RUN_NONE */
     int64_t bytes, before;  /* before: when the watching began */
     uint64_t count;
-    int64_t last_ns; /* its last allocation; GS_UNKNOWN: none within the window */
+    int64_t last_ns; /* its last allocation; RUN_UNKNOWN: none within the window */
     struct top_ring ring;
 };
 
@@ -86,13 +86,13 @@ struct top_failure {
 struct top_device {
     int device;
     const char *name;
-    int64_t total_bytes, free_bytes; /* GS_UNKNOWN */
-    int64_t sampled_ns;              /* when free_bytes was so, GS_UNKNOWN */
-    int64_t own_bytes, other_bytes;  /* of NVML; GS_UNKNOWN */
+    int64_t total_bytes, free_bytes; /* RUN_UNKNOWN */
+    int64_t sampled_ns;              /* when free_bytes was so, RUN_UNKNOWN */
+    int64_t own_bytes, other_bytes;  /* of NVML; RUN_UNKNOWN */
     uint32_t other_pid;
     const char *other_name;
     int utilisation;        /* percent, -1 */
-    int64_t reserved_bytes; /* PyTorch's, GS_UNKNOWN */
+    int64_t reserved_bytes; /* PyTorch's, RUN_UNKNOWN */
 };
 
 enum top_state {
@@ -110,18 +110,18 @@ enum { TOP_WAITS_MAX = 32, TOP_FAILURES_MAX = 4 };
 
 struct top_alive { /* a row of allocation_row that has not ended as far as we know */
     int64_t id, bytes;
-    uint32_t place; /* GS_NONE: it has */
+    uint32_t place; /* RUN_NONE: it has */
 };
 
 struct top_source {
-    struct gs_database db;
-    struct gs_names_seen names;
+    struct run_database db;
+    struct run_names_seen names;
     dev_t file_device;
     ino_t file_inode;
     enum top_state state;
     char why[512]; /* UNREADABLE, WAITING */
     uint32_t pid;
-    int64_t rank, start_real_ns, start_mono_ns; /* GS_UNKNOWN */
+    int64_t rank, start_real_ns, start_mono_ns; /* RUN_UNKNOWN */
     const char *command, *cwd, *host, *run_id;
     uint64_t lost_events, events;
     int64_t end_ns;        /* of what is shown: the last event that was read, or the end */
@@ -146,21 +146,21 @@ struct top_source {
 };
 
 struct top_model {
-    struct gs_run *run; /* names alone */
+    struct run *run; /* names alone */
     struct top_source *sources;
     size_t sources_n, sources_cap;
     struct top_series *series;
     size_t series_n, series_cap;
     struct top_place *places;
     size_t places_n, places_cap;
-    struct gs_map place_map;
+    struct map place_map;
     struct top_calls *copies, *syncs;
     size_t copies_n, copies_cap, syncs_n, syncs_cap;
-    struct gs_map copy_map, sync_map;
+    struct map copy_map, sync_map;
     int64_t began_ns; /* CLOCK_MONOTONIC: the watching */
 };
 
-struct top_model *top_model_new(gs_symbol_fn symbol, void *symbol_data);
+struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data);
 void top_model_free(struct top_model *m);
 /* A database, being recorded or not: it is read at the next look. */
 void top_model_add(struct top_model *m, const char *path);
@@ -170,7 +170,7 @@ void top_model_sort(struct top_model *m);
 bool top_peek(const char *path, char *run_id, size_t size, bool *recording);
 /* Reads what is new of all of them. `budget_ns`: how long the search for frees may take, 0 as long as
  * it does. True while one of them still records. */
-bool top_model_look(struct top_model *m, int64_t budget_ns);
+bool top_model_update(struct top_model *m, int64_t budget_ns);
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api); /* "" unknown */
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
                                    enum top_layer layer); /* NULL: none */
@@ -189,6 +189,6 @@ struct top_spool {
     int64_t start_mono_ns;
     int64_t waiting_bytes; /* beyond `progress` */
 };
-void top_spool_look(const char *database, const struct gs_progress *progress, uint32_t threads, struct top_spool *out);
+void top_spool_read(const char *database, const struct gs_progress *progress, uint32_t threads, struct top_spool *out);
 
 #endif

@@ -26,23 +26,23 @@ static int64_t now_mono(void)
 
 static int64_t bounded(int64_t n)
 {
-    return n < 0 ? 0 : n > GS_BYTES_MAX ? GS_BYTES_MAX : n;
+    return n < 0 ? 0 : n > RUN_BYTES_MAX ? RUN_BYTES_MAX : n;
 }
 
-static int64_t known(sqlite3_stmt *st, int column)
+static int64_t column_or_unknown(sqlite3_stmt *st, int column)
 {
-    int64_t n = gs_column_int(st, column);
-    return n < 0 ? GS_UNKNOWN : bounded(n);
+    int64_t n = run_column_int(st, column);
+    return n < 0 ? RUN_UNKNOWN : bounded(n);
 }
 
 static int device_of(int64_t n)
 {
-    return n >= 0 && n < GS_DEVICE_SLOTS - 1 ? (int)n : -1;
+    return n >= 0 && n < RUN_DEVICE_SLOTS - 1 ? (int)n : -1;
 }
 
 static uint32_t stack_at(const struct reading *r, sqlite3_stmt *st, int column)
 {
-    return gs_ids_get(&r->s->db.stacks, gs_column_int(st, column));
+    return run_ids_get(&r->s->db.stacks, run_column_int(st, column));
 }
 
 /* ---------------------------------------------------------------- lifetimes */
@@ -62,21 +62,21 @@ static enum top_layer layer_of(unsigned layer, unsigned space, int device)
 
 static uint32_t place_at(struct top_model *m, uint32_t series, uint32_t stack)
 {
-    uint32_t *at = gs_map_at(&m->place_map, (uint64_t)series << 32 | stack);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(&m->place_map, (uint64_t)series << 32 | stack);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)m->places_n;
-        *GS_PUSH(m->places, m->places_n, m->places_cap) =
-            (struct top_place){.series = series, .stack = stack, .last_ns = GS_UNKNOWN};
+        *ARENA_PUSH(m->places, m->places_n, m->places_cap) =
+            (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN};
     }
     return *at;
 }
 
 static void change(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
 {
-    s->bytes = gs_add(s->bytes, bytes);
+    s->bytes = arena_add_capped(s->bytes, bytes);
     top_ring_add(&s->ring, time_ns, bytes, count);
     if (time_ns > s->sampled_ns) {
-        s->after_sample = gs_add(s->after_sample, bytes);
+        s->after_sample = arena_add_capped(s->after_sample, bytes);
     }
 }
 
@@ -84,7 +84,7 @@ static void begin(struct top_model *m, uint32_t place, int64_t bytes, int64_t ti
 {
     struct top_place *p = &m->places[place];
     struct top_series *s = &m->series[p->series];
-    p->bytes = gs_add(p->bytes, bytes);
+    p->bytes = arena_add_capped(p->bytes, bytes);
     p->count++;
     p->last_ns = time_ns > p->last_ns ? time_ns : p->last_ns;
     s->count++;
@@ -96,14 +96,14 @@ static void end(struct top_model *m, uint32_t place, int64_t bytes, int64_t time
 {
     struct top_place *p = &m->places[place];
     struct top_series *s = &m->series[p->series];
-    p->bytes = gs_add(p->bytes, -bytes);
+    p->bytes = arena_add_capped(p->bytes, -bytes);
     p->count--;
     s->count--;
     top_ring_add(&p->ring, time_ns, -bytes, 0);
     change(s, -bytes, time_ns, 0);
 }
 
-static bool on_allocation(struct reading *r, sqlite3_stmt *st)
+static bool read_allocation(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
     const int64_t bytes = bounded(sqlite3_column_int64(st, 2));
@@ -118,29 +118,29 @@ static bool on_allocation(struct reading *r, sqlite3_stmt *st)
     s->last_allocation = id > s->last_allocation ? id : s->last_allocation;
     begin(r->m, place, bytes, time);
     if (sqlite3_column_type(st, 4) == SQLITE_NULL) {
-        *GS_PUSH(s->alive, s->alive_n, s->alive_cap) = (struct top_alive){id, bytes, place};
+        *ARENA_PUSH(s->alive, s->alive_n, s->alive_cap) = (struct top_alive){id, bytes, place};
     } else {
-        end(r->m, place, bytes, gs_add(time, bounded(sqlite3_column_int64(st, 4))));
+        end(r->m, place, bytes, arena_add_capped(time, bounded(sqlite3_column_int64(st, 4))));
     }
     return true;
 }
 
 /* ---------------------------------------------------------------- copies and waits */
 
-static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *cap, struct gs_map *map,
+static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *cap, struct map *map,
                                   const struct top_calls *like)
 {
-    uint64_t key = gs_hash64((uint64_t)like->source << 32 | like->stack) +
+    uint64_t key = map_hash((uint64_t)like->source << 32 | like->stack) +
                    ((uint64_t)like->kind << 32 | like->api << 8 | (uint8_t)like->device);
-    uint32_t *at = gs_map_at(map, key);
-    if (*at == GS_MAP_NEW) {
+    uint32_t *at = map_at(map, key);
+    if (*at == MAP_NEW) {
         *at = (uint32_t)*n;
-        *GS_PUSH(*list, *n, *cap) = *like;
+        *ARENA_PUSH(*list, *n, *cap) = *like;
     }
     return &(*list)[*at];
 }
 
-static bool on_copy(struct reading *r, sqlite3_stmt *st)
+static bool read_copy(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
     const int64_t bytes = bounded(sqlite3_column_int64(st, 2));
@@ -153,15 +153,15 @@ static bool on_copy(struct reading *r, sqlite3_stmt *st)
     struct top_model *m = r->m;
     struct top_calls *c = calls_at(&m->copies, &m->copies_n, &m->copies_cap, &m->copy_map, &like);
     c->count++;
-    c->bytes = gs_add(c->bytes, bytes);
-    c->blocked_ns = gs_add(c->blocked_ns, blocked);
+    c->bytes = arena_add_capped(c->bytes, bytes);
+    c->blocked_ns = arena_add_capped(c->blocked_ns, blocked);
     c->last_ns = start > c->last_ns ? start : c->last_ns;
     top_ring_add(&c->ring, start, bytes, 1);
     r->s->last_copy = id > r->s->last_copy ? id : r->s->last_copy;
     return true;
 }
 
-static bool on_sync(struct reading *r, sqlite3_stmt *st)
+static bool read_sync(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0);
     const int64_t start = bounded(sqlite3_column_int64(st, 4));
@@ -174,7 +174,7 @@ static bool on_sync(struct reading *r, sqlite3_stmt *st)
     struct top_model *m = r->m;
     struct top_calls *c = calls_at(&m->syncs, &m->syncs_n, &m->syncs_cap, &m->sync_map, &like);
     c->count++;
-    c->blocked_ns = gs_add(c->blocked_ns, blocked);
+    c->blocked_ns = arena_add_capped(c->blocked_ns, blocked);
     c->last_ns = start > c->last_ns ? start : c->last_ns;
     top_ring_add(&c->ring, start, blocked, 1);
     r->s->waits[r->s->waits_next++ % TOP_WAITS_MAX] =
@@ -185,19 +185,19 @@ static bool on_sync(struct reading *r, sqlite3_stmt *st)
 
 /* ---------------------------------------------------------------- the small tables */
 
-static bool on_process(struct reading *r, sqlite3_stmt *st)
+static bool read_process(struct reading *r, sqlite3_stmt *st)
 {
     struct top_source *s = r->s;
-    struct gs_run *run = r->m->run;
+    struct run *run = r->m->run;
     s->pid = (uint32_t)sqlite3_column_int64(st, 0);
-    s->rank = known(st, 1);
+    s->rank = column_or_unknown(st, 1);
     if (!s->command) { /* the same at each look */
-        s->command = gs_column_command(run, st, 2);
-        s->cwd = gs_column_text(run, st, 3);
-        s->host = gs_column_text(run, st, 4);
-        s->run_id = gs_column_text(run, st, 5);
+        s->command = run_column_command(run, st, 2);
+        s->cwd = run_column_text(run, st, 3);
+        s->host = run_column_text(run, st, 4);
+        s->run_id = run_column_text(run, st, 5);
     }
-    s->start_real_ns = gs_column_int(st, 6);
+    s->start_real_ns = run_column_int(st, 6);
     if (sqlite3_column_type(st, 7) != SQLITE_NULL) {
         s->end_ns = bounded(sqlite3_column_int64(st, 7));
     }
@@ -216,96 +216,99 @@ static void sampled(struct reading *r, struct top_device *d, int64_t time_ns)
     s->after_sample = 0;
 }
 
-static bool on_device(struct reading *r, sqlite3_stmt *st)
+static bool read_device(struct reading *r, sqlite3_stmt *st)
 {
     int device = device_of(sqlite3_column_int64(st, 0));
     if (device < 0) {
         return true;
     }
     struct top_device *d = top_device_at(r->s, device);
-    d->name = d->name ? d->name : gs_column_text(r->m->run, st, 1);
-    d->total_bytes = d->total_bytes == GS_UNKNOWN ? known(st, 2) : d->total_bytes;
-    if (d->sampled_ns == GS_UNKNOWN && known(st, 3) != GS_UNKNOWN) {
-        d->free_bytes = known(st, 3);
+    d->name = d->name ? d->name : run_column_text(r->m->run, st, 1);
+    d->total_bytes = d->total_bytes == RUN_UNKNOWN ? column_or_unknown(st, 2) : d->total_bytes;
+    if (d->sampled_ns == RUN_UNKNOWN && column_or_unknown(st, 3) != RUN_UNKNOWN) {
+        d->free_bytes = column_or_unknown(st, 3);
         sampled(r, d, bounded(sqlite3_column_int64(st, 4)));
     }
     return true;
 }
 
-static bool on_sample(struct reading *r, sqlite3_stmt *st)
+static bool read_sample(struct reading *r, sqlite3_stmt *st)
 {
     int device = device_of(sqlite3_column_int64(st, 1));
     int64_t id = sqlite3_column_int64(st, 0), time = bounded(sqlite3_column_int64(st, 2));
     r->s->last_sample = id > r->s->last_sample ? id : r->s->last_sample;
-    if (device < 0 || known(st, 3) == GS_UNKNOWN) {
+    if (device < 0 || column_or_unknown(st, 3) == RUN_UNKNOWN) {
         return true;
     }
     struct top_device *d = top_device_at(r->s, device);
-    if (d->sampled_ns == GS_UNKNOWN || time >= d->sampled_ns) {
+    if (d->sampled_ns == RUN_UNKNOWN || time >= d->sampled_ns) {
         sampled(r, d, time);
         /* NVML's total is a little more than CUDA's: what is used is what counts */
-        int64_t total = known(st, 4), used = total == GS_UNKNOWN ? GS_UNKNOWN : total - known(st, 3);
-        d->total_bytes = d->total_bytes == GS_UNKNOWN ? total : d->total_bytes;
-        d->free_bytes = used == GS_UNKNOWN ? known(st, 3) : used > d->total_bytes ? 0 : d->total_bytes - used;
+        int64_t total = column_or_unknown(st, 4),
+                used = total == RUN_UNKNOWN ? RUN_UNKNOWN : total - column_or_unknown(st, 3);
+        d->total_bytes = d->total_bytes == RUN_UNKNOWN ? total : d->total_bytes;
+        d->free_bytes = used == RUN_UNKNOWN     ? column_or_unknown(st, 3)
+                        : used > d->total_bytes ? 0
+                                                : d->total_bytes - used;
     }
     if (sqlite3_column_int64(st, 5) == GS_SAMPLE_NVML) {
-        int64_t busy = gs_column_int(st, 6);
+        int64_t busy = run_column_int(st, 6);
         d->utilisation = busy >= 0 && busy <= 100 ? (int)busy : -1;
-        d->own_bytes = known(st, 7);
-        d->other_bytes = known(st, 8);
+        d->own_bytes = column_or_unknown(st, 7);
+        d->other_bytes = column_or_unknown(st, 8);
         d->other_pid = (uint32_t)bounded(sqlite3_column_int64(st, 9));
-        d->other_name = gs_column_command(r->m->run, st, 10);
+        d->other_name = run_column_command(r->m->run, st, 10);
     }
     return true;
 }
 
-static bool on_reserved(struct reading *r, sqlite3_stmt *st)
+static bool read_reserved(struct reading *r, sqlite3_stmt *st)
 {
     int device = device_of(sqlite3_column_int64(st, 1));
     int64_t id = sqlite3_column_int64(st, 0);
     r->s->last_reserved = id > r->s->last_reserved ? id : r->s->last_reserved;
     if (device >= 0) {
-        top_device_at(r->s, device)->reserved_bytes = known(st, 2);
+        top_device_at(r->s, device)->reserved_bytes = column_or_unknown(st, 2);
     }
     return true;
 }
 
-static bool on_failure(struct reading *r, sqlite3_stmt *st)
+static bool read_failure(struct reading *r, sqlite3_stmt *st)
 {
     struct top_source *s = r->s;
     if (s->failures_n == 0) {
         s->failures_total = (uint64_t)bounded(sqlite3_column_int64(st, 0));
     }
     s->failures[s->failures_n++] = (struct top_failure){.stack = stack_at(r, st, 7),
-                                                        .device = device_of(gs_column_int(st, 1)),
+                                                        .device = device_of(run_column_int(st, 1)),
                                                         .layer = (uint8_t)sqlite3_column_int64(st, 2),
                                                         .requested_bytes = bounded(sqlite3_column_int64(st, 3)),
-                                                        .free_bytes = known(st, 4),
+                                                        .free_bytes = column_or_unknown(st, 4),
                                                         .time_ns = bounded(sqlite3_column_int64(st, 5)),
                                                         .fatal = sqlite3_column_int64(st, 6) != 0};
     return s->failures_n < TOP_FAILURES_MAX;
 }
 
-static bool on_count(struct reading *r, sqlite3_stmt *st)
+static bool read_counted(struct reading *r, sqlite3_stmt *st)
 {
     r->s->events = (uint64_t)bounded(sqlite3_column_int64(st, 0));
     return false;
 }
 
-static bool on_api(struct reading *r, sqlite3_stmt *st)
+static bool read_api(struct reading *r, sqlite3_stmt *st)
 {
-    struct gs_run *run = r->m->run;
-    struct gs_ids *apis = &r->s->db.apis;
+    struct run *run = r->m->run;
+    struct run_ids *apis = &r->s->db.apis;
     int64_t id = sqlite3_column_int64(st, 0);
-    if (gs_ids_get(apis, id) == GS_NONE) {
-        gs_ids_set(apis, id, (uint32_t)run->api_names_n);
-        *GS_PUSH(run->api_names, run->api_names_n, run->api_names_cap) = gs_column_text(run, st, 1);
+    if (run_ids_get(apis, id) == RUN_NONE) {
+        run_ids_set(apis, id, (uint32_t)run->api_names_n);
+        *ARENA_PUSH(run->api_names, run->api_names_n, run->api_names_cap) = run_column_text(run, st, 1);
     }
     return true;
 }
 
 /* What the recorder says of itself, as of its last commit. */
-static bool on_value(struct reading *r, sqlite3_stmt *st)
+static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
 {
     static const struct {
         const char *name;
@@ -340,7 +343,7 @@ static bool on_value(struct reading *r, sqlite3_stmt *st)
 static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t from_ns,
                      bool (*each)(struct reading *, sqlite3_stmt *))
 {
-    sqlite3_stmt *st = gs_prepare(&r->s->db, sql);
+    sqlite3_stmt *st = run_database_prepare(&r->s->db, sql);
     int rc = SQLITE_DONE;
     if (!st) { /* an older recording has not all tables; that those there must be are, was checked */
         return true;
@@ -354,7 +357,7 @@ static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t f
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && each(r, st)) {
     }
     sqlite3_finalize(st);
-    return rc == SQLITE_DONE || rc == SQLITE_ROW || gs_database_bad(&r->s->db, r->error, r->error_size);
+    return rc == SQLITE_DONE || rc == SQLITE_ROW || run_database_bad(&r->s->db, r->error, r->error_size);
 }
 
 static bool read_small(struct reading *r)
@@ -364,20 +367,20 @@ static bool read_small(struct reading *r)
     return each_row(r,
                     "SELECT pid, rank, command, cwd, host, run_id, start_real_ns, end_ns, complete, "
                     "lost_events FROM process LIMIT 1",
-                    NOTHING, 0, on_process) &&
-           each_row(r, "SELECT value FROM meta WHERE key = 'events'", NOTHING, 0, on_count) &&
-           each_row(r, "SELECT id, name FROM api", NOTHING, 0, on_api) &&
-           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING, 0, on_device) &&
+                    NOTHING, 0, read_process) &&
+           each_row(r, "SELECT value FROM meta WHERE key = 'events'", NOTHING, 0, read_counted) &&
+           each_row(r, "SELECT id, name FROM api", NOTHING, 0, read_api) &&
+           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING, 0, read_device) &&
            each_row(r,
                     "SELECT id, device, time_ns, free_bytes, total_bytes, source, utilisation, "
                     "own_bytes, other_bytes, other_pid, other_name FROM sample WHERE id > ?",
-                    s->last_sample, 0, on_sample) &&
-           each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0, on_reserved) &&
+                    s->last_sample, 0, read_sample) &&
+           each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0, read_reserved) &&
            each_row(r,
                     "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id "
                     "FROM oom ORDER BY id DESC LIMIT 4",
-                    NOTHING, 0, on_failure) &&
-           each_row(r, "SELECT name, number, value FROM recovery_value", NOTHING, 0, on_value);
+                    NOTHING, 0, read_failure) &&
+           each_row(r, "SELECT name, number, value FROM recovery_value", NOTHING, 0, read_recovery_value);
 }
 
 static bool read_events(struct reading *r)
@@ -388,16 +391,16 @@ static bool read_events(struct reading *r)
     snprintf(sql, sizeof sql, "SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM %s WHERE id > ?1%s",
              s->db.allocations,
              r->whole ? " AND (life_ns IS NULL OR alloc_ns + life_ns >= ?2) ORDER BY id" : " ORDER BY id");
-    if (!each_row(r, sql, s->last_allocation, from, on_allocation)) {
+    if (!each_row(r, sql, s->last_allocation, from, read_allocation)) {
         return false;
     }
     snprintf(sql, sizeof sql, "SELECT id, kind, bytes, start_ns, blocked_ns, stack_id FROM %s WHERE id > ?",
              s->db.copies);
-    return each_row(r, sql, s->last_copy, 0, on_copy) &&
+    return each_row(r, sql, s->last_copy, 0, read_copy) &&
            each_row(r,
                     "SELECT id, device, kind, api, start_ns, blocked_ns, stack_id FROM sync WHERE "
                     "id > ? ORDER BY id",
-                    s->last_sync, 0, on_sync);
+                    s->last_sync, 0, read_sync);
 }
 
 /* The rows after the last that the first look took may all have ended long ago. */
@@ -406,7 +409,7 @@ static bool skip_to_end(struct reading *r)
     char sql[128];
     sqlite3_stmt *st;
     snprintf(sql, sizeof sql, "SELECT max(id) FROM %s", r->s->db.allocations);
-    st = gs_prepare(&r->s->db, sql);
+    st = run_database_prepare(&r->s->db, sql);
     if (st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > r->s->last_allocation) {
         r->s->last_allocation = sqlite3_column_int64(st, 0);
     }
@@ -415,7 +418,7 @@ static bool skip_to_end(struct reading *r)
 }
 
 /* The time of the last event, where the recorder says it nowhere: it has finished, or is an old one. */
-static bool on_last(struct reading *r, sqlite3_stmt *st)
+static bool read_last_row(struct reading *r, sqlite3_stmt *st)
 {
     int64_t time = bounded(sqlite3_column_int64(st, 0));
     r->s->end_ns = time > r->s->end_ns ? time : r->s->end_ns;
@@ -426,7 +429,7 @@ static bool find_last(struct reading *r)
 {
     char sql[128];
     snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s ORDER BY id DESC LIMIT 1", r->s->db.allocations);
-    return r->s->end_ns > 0 || each_row(r, sql, NOTHING, 0, on_last);
+    return r->s->end_ns > 0 || each_row(r, sql, NOTHING, 0, read_last_row);
 }
 
 /* ---------------------------------------------------------------- what has ended */
@@ -440,12 +443,12 @@ static int64_t excess(const struct top_model *m, uint32_t source, bool *all_know
         if (s->source != source || s->layer == TOP_SHARED) {
             continue;
         }
-        *all_known = *all_known && (s->known != GS_UNKNOWN || s->bytes == 0);
-        int64_t more = s->known == GS_UNKNOWN ? 0 : gs_add(s->bytes, -s->known);
+        *all_known = *all_known && (s->known != RUN_UNKNOWN || s->bytes == 0);
+        int64_t more = s->known == RUN_UNKNOWN ? 0 : arena_add_capped(s->bytes, -s->known);
         if (more < 0) { /* a free was taken back: what was read is not so any more */
             return -1;
         }
-        sum = gs_add(sum, more);
+        sum = arena_add_capped(sum, more);
     }
     return sum;
 }
@@ -459,7 +462,7 @@ struct search {
 static void found(struct search *f, struct top_alive *a, int64_t time_ns)
 {
     end(f->r->m, a->place, a->bytes, bounded(time_ns));
-    a->place = GS_NONE;
+    a->place = RUN_NONE;
     f->any = true;
 }
 
@@ -473,7 +476,7 @@ static void search_range(struct search *f, struct top_alive *a, size_t n)
         while (i < n && a[i].id < id) {
             i++;
         }
-        if (i < n && a[i].id == id && a[i].place != GS_NONE) {
+        if (i < n && a[i].id == id && a[i].place != RUN_NONE) {
             found(f, &a[i], sqlite3_column_int64(f->range, 1));
         }
     }
@@ -483,7 +486,7 @@ static void search_range(struct search *f, struct top_alive *a, size_t n)
 static void search_each(struct search *f, struct top_alive *a, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (a[i].place == GS_NONE) {
+        if (a[i].place == RUN_NONE) {
             continue;
         }
         sqlite3_bind_int64(f->one, 1, a[i].id);
@@ -539,7 +542,7 @@ static void compact(struct top_source *s)
 {
     size_t kept = 0;
     for (size_t i = 0; i < s->alive_n; i++) {
-        if (s->alive[i].place != GS_NONE) {
+        if (s->alive[i].place != RUN_NONE) {
             s->alive[kept++] = s->alive[i];
         }
     }
@@ -554,7 +557,7 @@ static void find_ended(struct reading *r, int64_t budget_ns)
              r->s->db.allocations);
     snprintf(sql[1], sizeof sql[1], "SELECT alloc_ns + life_ns FROM %s WHERE id = ? AND life_ns IS NOT NULL",
              r->s->db.allocations);
-    struct search f = {r, gs_prepare(&r->s->db, sql[0]), gs_prepare(&r->s->db, sql[1]), false};
+    struct search f = {r, run_database_prepare(&r->s->db, sql[0]), run_database_prepare(&r->s->db, sql[1]), false};
     if (f.range && f.one) {
         search(&f, budget_ns);
     }
@@ -594,7 +597,7 @@ static void forget_known(struct top_model *m, uint32_t source)
 {
     for (size_t i = 0; i < m->series_n; i++) {
         if (m->series[i].source == source) {
-            m->series[i].known = GS_UNKNOWN;
+            m->series[i].known = RUN_UNKNOWN;
         }
     }
 }
@@ -613,11 +616,11 @@ static void fill_known(struct top_model *m, uint32_t source)
 {
     bool said = false;
     for (size_t i = 0; i < m->series_n; i++) {
-        said = said || (m->series[i].source == source && m->series[i].known != GS_UNKNOWN);
+        said = said || (m->series[i].source == source && m->series[i].known != RUN_UNKNOWN);
     }
     for (size_t i = 0; said && i < m->series_n; i++) {
         struct top_series *s = &m->series[i];
-        if (s->source == source && s->known == GS_UNKNOWN && s->layer != TOP_SHARED) {
+        if (s->source == source && s->known == RUN_UNKNOWN && s->layer != TOP_SHARED) {
             s->known = 0;
         }
     }
@@ -631,7 +634,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     struct reading r = {m, s, source, !s->loaded, error, error_size};
     bool all_known;
     forget_known(m, source);
-    if (!gs_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) || !find_last(&r) ||
+    if (!run_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) || !find_last(&r) ||
         !read_events(&r)) {
         return false;
     }

@@ -77,7 +77,7 @@ static void enter(void)
     write_all(ENTER, sizeof ENTER - 1);
 }
 
-bool screen_open(void)
+bool top_screen_open(void)
 {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU};
@@ -99,12 +99,12 @@ bool screen_open(void)
     return true;
 }
 
-void screen_close(void)
+void top_screen_close(void)
 {
     restore();
 }
 
-void screen_size(int *columns, int *rows)
+void top_screen_size(int *columns, int *rows)
 {
     struct winsize size = {0};
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) {
@@ -116,13 +116,13 @@ void screen_size(int *columns, int *rows)
 }
 
 /* In one write, and between the marks by which a terminal that knows them shows it in one piece. */
-void screen_draw(const char *text)
+void top_screen_draw(const char *text)
 {
     char *buffer = NULL;
     size_t n = 0;
     int columns, rows, row = 1;
     FILE *out = open_memstream(&buffer, &n);
-    screen_size(&columns, &rows);
+    top_screen_size(&columns, &rows);
     fputs("\033[?2026h\033[H", out);
     for (const char *p = text; *p && row < rows;) {
         size_t length = strcspn(p, "\n");
@@ -193,7 +193,7 @@ static int sequence(void)
     return KEY_NONE;
 }
 
-int screen_key(int milliseconds)
+int top_screen_key(int milliseconds)
 {
     if (!ending && !resized && ready(milliseconds)) {
         int c = byte();

@@ -7,30 +7,30 @@
 
 #include <stdbool.h>
 
-enum screen_key { /* besides characters */
-                  KEY_NONE = 0,
-                  KEY_ESCAPE = 27,
-                  KEY_ENTER = 13,
-                  KEY_BACK = 127,
-                  KEY_TAB = 9,
-                  KEY_UP = 1000,
-                  KEY_DOWN,
-                  KEY_PAGE_UP,
-                  KEY_PAGE_DOWN,
-                  KEY_HOME,
-                  KEY_END,
-                  KEY_BACK_TAB,
-                  KEY_RESIZE,
-                  KEY_QUIT /* a signal, or the terminal is gone */
+enum top_screen_key { /* besides characters */
+                      KEY_NONE = 0,
+                      KEY_ESCAPE = 27,
+                      KEY_ENTER = 13,
+                      KEY_BACK = 127,
+                      KEY_TAB = 9,
+                      KEY_UP = 1000,
+                      KEY_DOWN,
+                      KEY_PAGE_UP,
+                      KEY_PAGE_DOWN,
+                      KEY_HOME,
+                      KEY_END,
+                      KEY_BACK_TAB,
+                      KEY_RESIZE,
+                      KEY_QUIT /* a signal, or the terminal is gone */
 };
 
 /* False: stdin or stdout is no terminal that can do this. */
-bool screen_open(void);
-void screen_close(void);
-void screen_size(int *columns, int *rows);
+bool top_screen_open(void);
+void top_screen_close(void);
+void top_screen_size(int *columns, int *rows);
 /* Draws `text`, lines that fit; the last one (without \n) at the bottom. */
-void screen_draw(const char *text);
+void top_screen_draw(const char *text);
 /* The next key, or KEY_NONE after so many milliseconds. */
-int screen_key(int milliseconds);
+int top_screen_key(int milliseconds);
 
 #endif

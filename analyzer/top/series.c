@@ -18,7 +18,7 @@ void top_ring_add(struct top_ring *ring, int64_t time_ns, int64_t amount, uint32
         ring->newest = slot;
     }
     if (slot > ring->newest - TOP_SLOTS) {
-        ring->amount[slot % TOP_SLOTS] = gs_add(ring->amount[slot % TOP_SLOTS], amount);
+        ring->amount[slot % TOP_SLOTS] = arena_add_capped(ring->amount[slot % TOP_SLOTS], amount);
         ring->count[slot % TOP_SLOTS] += count;
     }
 }
@@ -33,7 +33,7 @@ struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int sec
     first = first < 0 ? 0 : first;
     for (int64_t slot = first; slot <= now; slot++) {
         if (slot <= ring->newest && slot > ring->newest - TOP_SLOTS) {
-            sum.amount = gs_add(sum.amount, ring->amount[slot % TOP_SLOTS]);
+            sum.amount = arena_add_capped(sum.amount, ring->amount[slot % TOP_SLOTS]);
             sum.count += ring->count[slot % TOP_SLOTS];
         }
     }
@@ -56,13 +56,13 @@ uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum to
 {
     struct top_series *s = top_series_find(m, source, device, layer);
     if (!s) {
-        s = GS_PUSH(m->series, m->series_n, m->series_cap);
+        s = ARENA_PUSH(m->series, m->series_n, m->series_cap);
         *s = (struct top_series){.source = source,
                                  .device = device,
                                  .layer = layer,
-                                 .known = GS_UNKNOWN,
-                                 .peak = GS_UNKNOWN,
-                                 .sampled_ns = GS_UNKNOWN};
+                                 .known = RUN_UNKNOWN,
+                                 .peak = RUN_UNKNOWN,
+                                 .sampled_ns = RUN_UNKNOWN};
     }
     return (uint32_t)(s - m->series);
 }
@@ -74,14 +74,14 @@ struct top_device *top_device_at(struct top_source *s, int device)
             return &s->devices[i];
         }
     }
-    struct top_device *d = GS_PUSH(s->devices, s->devices_n, s->devices_cap);
+    struct top_device *d = ARENA_PUSH(s->devices, s->devices_n, s->devices_cap);
     *d = (struct top_device){.device = device,
-                             .total_bytes = GS_UNKNOWN,
-                             .free_bytes = GS_UNKNOWN,
-                             .sampled_ns = GS_UNKNOWN,
-                             .own_bytes = GS_UNKNOWN,
-                             .other_bytes = GS_UNKNOWN,
+                             .total_bytes = RUN_UNKNOWN,
+                             .free_bytes = RUN_UNKNOWN,
+                             .sampled_ns = RUN_UNKNOWN,
+                             .own_bytes = RUN_UNKNOWN,
+                             .other_bytes = RUN_UNKNOWN,
                              .utilisation = -1,
-                             .reserved_bytes = GS_UNKNOWN};
+                             .reserved_bytes = RUN_UNKNOWN};
     return d;
 }

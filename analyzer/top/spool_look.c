@@ -69,7 +69,7 @@ static int64_t waiting_bytes(const char *path, const struct gs_progress *progres
     return waiting;
 }
 
-void top_spool_look(const char *database, const struct gs_progress *progress, uint32_t threads, struct top_spool *out)
+void top_spool_read(const char *database, const struct gs_progress *progress, uint32_t threads, struct top_spool *out)
 {
     char path[4096 + 8], error[160];
     struct gs_spool_control c;

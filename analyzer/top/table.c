@@ -13,41 +13,41 @@ static bool is_allocator(const char *module)
 }
 
 /* The innermost native frame that is neither CUDA's nor the recorder's nor an allocator's. */
-static struct gs_site native_site(struct top_model *m, uint32_t stack)
+static struct result_site native_site(struct top_model *m, uint32_t stack)
 {
-    for (uint32_t at = stack; at != GS_NONE; at = gs_stack_parent(m->run, at)) {
-        const struct gs_frame *f = gs_stack_frame(m->run, at);
-        if (f->kind == GS_FRAME_NATIVE && gs_site_module_rank(f->module) < 2 && !is_allocator(f->module)) {
-            f = gs_frame_named(m->run, at);
-            return (struct gs_site){.kind = f->kind,
-                                    .known = true,
-                                    .function = f->function,
-                                    .file = f->file ? f->file : f->module,
-                                    .line = f->line,
-                                    .offset = f->offset};
+    for (uint32_t at = stack; at != RUN_NONE; at = run_stack_parent(m->run, at)) {
+        const struct run_frame *f = run_stack_frame(m->run, at);
+        if (f->kind == GS_FRAME_NATIVE && site_module_rank(f->module) < 2 && !is_allocator(f->module)) {
+            f = run_frame_named(m->run, at);
+            return (struct result_site){.kind = f->kind,
+                                        .known = true,
+                                        .function = f->function,
+                                        .file = f->file ? f->file : f->module,
+                                        .line = f->line,
+                                        .offset = f->offset};
         }
     }
-    return gs_site_of(m->run, stack, NULL);
+    return site_of(m->run, stack, NULL);
 }
 
-struct gs_site top_site(struct top_tables *t, uint32_t stack, bool native)
+struct result_site top_site(struct top_tables *t, uint32_t stack, bool native)
 {
-    if (stack == GS_NONE) {
-        return (struct gs_site){0};
+    if (stack == RUN_NONE) {
+        return (struct result_site){0};
     }
-    return native ? native_site(t->model, stack) : gs_site_of(t->model->run, stack, &t->helpers);
+    return native ? native_site(t->model, stack) : site_of(t->model->run, stack, &t->helpers);
 }
 
 /* Lines as the report tells them apart; functions by their name and file, the same pointers where they
  * are the same text. */
-static uint64_t key_of(const struct gs_site *s, bool function)
+static uint64_t key_of(const struct result_site *s, bool function)
 {
     if (!function) {
-        return gs_site_key(s);
+        return site_key(s);
     }
-    uint64_t key = gs_hash64((uintptr_t)s->file) + (uintptr_t)s->function;
-    key = gs_hash64(key) + (uint64_t)(s->known | s->exit << 1 | s->kind << 2);
-    return gs_hash64(key) + (s->function ? 0 : s->offset);
+    uint64_t key = map_hash((uintptr_t)s->file) + (uintptr_t)s->function;
+    key = map_hash(key) + (uint64_t)(s->known | s->exit << 1 | s->kind << 2);
+    return map_hash(key) + (s->function ? 0 : s->offset);
 }
 
 static void forget_groups(struct top_tables *t)
@@ -56,7 +56,7 @@ static void forget_groups(struct top_tables *t)
         struct top_groups *g = &t->groups[i / 2][i % 2];
         free(g->of_stack);
         free(g->sites);
-        gs_map_free(&g->by_key);
+        map_free(&g->by_key);
         *g = (struct top_groups){0};
     }
 }
@@ -64,7 +64,7 @@ static void forget_groups(struct top_tables *t)
 /* Which functions many lines call is seen better the more stacks there are; when there is a quarter more. */
 static void find_helpers(struct top_tables *t)
 {
-    const size_t stacks = gs_run_stacks(t->model->run);
+    const size_t stacks = run_stack_count(t->model->run);
     if (t->frames != t->model->run->frames) { /* they have moved */
         t->frames = t->model->run->frames;
         forget_groups(t);
@@ -73,30 +73,30 @@ static void find_helpers(struct top_tables *t)
         return;
     }
     t->helpers_of = stacks;
-    gs_map_free(&t->helpers);
-    t->helpers = (struct gs_map){0};
-    gs_site_helpers(t->model->run, &t->helpers);
+    map_free(&t->helpers);
+    t->helpers = (struct map){0};
+    site_helpers(t->model->run, &t->helpers);
     forget_groups(t);
 }
 
 static uint32_t group_of(struct top_tables *t, uint32_t stack, bool function, bool native)
 {
     struct top_groups *g = &t->groups[function][native];
-    size_t at = (uint32_t)(stack + 1); /* GS_NONE: 0 */
+    size_t at = (uint32_t)(stack + 1); /* RUN_NONE: 0 */
     if (at >= g->stacks) {
         size_t n = t->model->run->stacks_n + 1;
         n = n > at ? n : at + 1;
-        g->of_stack = gs_realloc(g->of_stack, n, sizeof *g->of_stack);
+        g->of_stack = arena_realloc(g->of_stack, n, sizeof *g->of_stack);
         while (g->stacks < n) {
-            g->of_stack[g->stacks++] = GS_NONE;
+            g->of_stack[g->stacks++] = RUN_NONE;
         }
     }
-    if (g->of_stack[at] == GS_NONE) {
-        struct gs_site site = top_site(t, stack, native);
-        uint32_t *group = gs_map_at(&g->by_key, key_of(&site, function));
-        if (*group == GS_MAP_NEW) {
+    if (g->of_stack[at] == RUN_NONE) {
+        struct result_site site = top_site(t, stack, native);
+        uint32_t *group = map_at(&g->by_key, key_of(&site, function));
+        if (*group == MAP_NEW) {
             *group = (uint32_t)g->n;
-            *GS_PUSH(g->sites, g->n, g->cap) = site;
+            *ARENA_PUSH(g->sites, g->n, g->cap) = site;
         }
         g->of_stack[at] = *group;
     }
@@ -108,7 +108,7 @@ enum top_layer top_layer_of(const struct top_model *m, uint32_t source)
     for (size_t i = 0; i < m->series_n; i++) {
         const struct top_series *s = &m->series[i];
         if (s->source == source && s->layer == TOP_TENSOR &&
-            (s->count > 0 || (s->peak != GS_UNKNOWN && s->peak > 0) || s->ring.newest > 0)) {
+            (s->count > 0 || (s->peak != RUN_UNKNOWN && s->peak > 0) || s->ring.newest > 0)) {
             return TOP_TENSOR;
         }
     }
@@ -131,10 +131,10 @@ static void add_place(struct top_row *row, const struct top_place *p, int64_t no
 {
     struct top_sum minute = top_ring_sum(&p->ring, now_ns, TOP_WINDOW_S);
     struct top_sum lately = top_ring_sum(&p->ring, now_ns, TOP_RATE_S);
-    row->bytes = gs_add(row->bytes, p->bytes);
+    row->bytes = arena_add_capped(row->bytes, p->bytes);
     row->count += p->count;
-    row->growth = gs_add(row->growth, minute.amount);
-    row->since = gs_add(row->since, p->bytes - p->before);
+    row->growth = arena_add_capped(row->growth, minute.amount);
+    row->since = arena_add_capped(row->since, p->bytes - p->before);
     row->rate += lately.seconds > 0 ? (double)lately.count / lately.seconds : 0;
     latest(&row->last_ns, p->last_ns);
     row->shown = row->shown || p->count > 0 || (recording && (minute.amount != 0 || lately.count > 0));
@@ -144,25 +144,25 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
 {
     struct top_model *m = t->model;
     const bool function = c->table == TOP_FUNCTIONS;
-    uint8_t *wanted = gs_realloc(NULL, m->series_n + 1, 1);
+    uint8_t *wanted = arena_realloc(NULL, m->series_n + 1, 1);
     for (size_t i = 0; i < m->series_n; i++) {
         wanted[i] = chosen(m, c, &m->series[i]);
     }
     struct top_groups *g = &t->groups[function][c->native];
     for (size_t i = 0; i < m->places_n; i++) {
         const struct top_place *p = &m->places[i];
-        if (!wanted[p->series] || (p->count == 0 && p->last_ns == GS_UNKNOWN)) {
+        if (!wanted[p->series] || (p->count == 0 && p->last_ns == RUN_UNKNOWN)) {
             continue;
         }
         uint32_t group = group_of(t, p->stack, function, c->native);
         while (t->n < g->n) {
-            const struct gs_site *site = &g->sites[t->n];
-            struct top_row *row = GS_PUSH(t->rows, t->n, t->cap);
-            *row = (struct top_row){.site = *site, .last_ns = GS_UNKNOWN};
+            const struct result_site *site = &g->sites[t->n];
+            struct top_row *row = ARENA_PUSH(t->rows, t->n, t->cap);
+            *row = (struct top_row){.site = *site, .last_ns = RUN_UNKNOWN};
         }
         const struct top_source *s = &m->sources[m->series[p->series].source];
         add_place(&t->rows[group], p, s->now_ns, s->state == TOP_RECORDING);
-        t->total = gs_add(t->total, p->bytes);
+        t->total = arena_add_capped(t->total, p->bytes);
     }
     free(wanted);
 }
@@ -173,7 +173,7 @@ static void fill_calls(struct top_tables *t, const struct top_choice *c)
     const bool syncs = c->table == TOP_SYNCS;
     const struct top_calls *list = syncs ? m->syncs : m->copies;
     const size_t n = syncs ? m->syncs_n : m->copies_n;
-    struct gs_map rows = {0};
+    struct map rows = {0};
     for (size_t i = 0; i < n; i++) {
         const struct top_calls *k = &list[i];
         if ((c->source != TOP_ALL && c->source != (int)k->source) ||
@@ -181,29 +181,29 @@ static void fill_calls(struct top_tables *t, const struct top_choice *c)
             continue;
         }
         uint32_t group = group_of(t, k->stack, false, c->native);
-        uint32_t *at = gs_map_at(&rows, (uint64_t)group << 32 | (uint64_t)k->kind << 16 | k->api);
-        if (*at == GS_MAP_NEW) {
+        uint32_t *at = map_at(&rows, (uint64_t)group << 32 | (uint64_t)k->kind << 16 | k->api);
+        if (*at == MAP_NEW) {
             *at = (uint32_t)t->n;
-            struct top_row *row = GS_PUSH(t->rows, t->n, t->cap);
+            struct top_row *row = ARENA_PUSH(t->rows, t->n, t->cap);
             *row = (struct top_row){.site = t->groups[0][c->native].sites[group],
                                     .kind = k->kind,
                                     .api = k->api,
                                     .source = k->source,
-                                    .last_ns = GS_UNKNOWN,
+                                    .last_ns = RUN_UNKNOWN,
                                     .shown = true};
         }
         struct top_row *row = &t->rows[*at];
         struct top_sum lately = top_ring_sum(&k->ring, m->sources[k->source].now_ns, TOP_RATE_S);
         double per = lately.seconds > 0 ? 1 / lately.seconds : 0;
         row->count += k->count;
-        row->bytes = gs_add(row->bytes, k->bytes);
-        row->blocked_ns = gs_add(row->blocked_ns, k->blocked_ns);
+        row->bytes = arena_add_capped(row->bytes, k->bytes);
+        row->blocked_ns = arena_add_capped(row->blocked_ns, k->blocked_ns);
         row->rate += (double)lately.count * per;
         *(syncs ? &row->busy : &row->byte_rate) += (double)lately.amount * per / (syncs ? 1e9 : 1);
         latest(&row->last_ns, k->last_ns);
-        t->total = gs_add(t->total, syncs ? k->blocked_ns : k->bytes);
+        t->total = arena_add_capped(t->total, syncs ? k->blocked_ns : k->bytes);
     }
-    gs_map_free(&rows);
+    map_free(&rows);
 }
 
 static double sort_key(const struct top_row *r, const struct top_choice *c)
@@ -225,13 +225,13 @@ static int by_choice(const void *a, const void *b, void *choice)
     if (kx != ky) {
         return kx > ky ? -1 : 1;
     }
-    return gs_site_order(&x->site, &y->site);
+    return site_compare(&x->site, &y->site);
 }
 
-static bool matches(const struct gs_site *s, const char *filter)
+static bool matches(const struct result_site *s, const char *filter)
 {
     char text[1024];
-    return !*filter || strcasestr(gs_site_text(s, text, sizeof text), filter) ||
+    return !*filter || strcasestr(site_text(s, text, sizeof text), filter) ||
            (s->file && strcasestr(s->file, filter)) || (s->function && strcasestr(s->function, filter));
 }
 
@@ -260,6 +260,6 @@ void top_tables_fill(struct top_tables *t, const struct top_choice *choice)
 void top_tables_free(struct top_tables *t)
 {
     forget_groups(t);
-    gs_map_free(&t->helpers);
+    map_free(&t->helpers);
     free(t->rows);
 }

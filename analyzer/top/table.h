@@ -19,7 +19,7 @@ struct top_choice {
 };
 
 struct top_row {
-    struct gs_site site;
+    struct result_site site;
     uint32_t kind, api, source; /* of calls */
     int64_t bytes;              /* held now; of copies: in all */
     uint64_t count;             /* live allocations; calls in all */
@@ -29,7 +29,7 @@ struct top_row {
     double byte_rate;           /* copies: bytes a second */
     double busy;                /* waits: share of the time blocked, of late */
     int64_t blocked_ns;
-    int64_t last_ns; /* GS_UNKNOWN */
+    int64_t last_ns; /* RUN_UNKNOWN */
     bool shown;      /* something is to be said of it */
 };
 
@@ -37,15 +37,15 @@ struct top_row {
 struct top_tables {
     struct top_model *model;
     struct top_groups {
-        uint32_t *of_stack; /* stack + 1 → group, GS_NONE not looked up yet */
+        uint32_t *of_stack; /* stack + 1 → group, RUN_NONE not looked up yet */
         size_t stacks;
-        struct gs_map by_key;
-        struct gs_site *sites;
+        struct map by_key;
+        struct result_site *sites;
         size_t n, cap;
-    } groups[2][2];                /* function?, native? */
-    struct gs_map helpers;         /* functions of the user's own that many lines call, see site.h */
-    size_t helpers_of;             /* stacks that they were found among */
-    const struct gs_frame *frames; /* where they lie: sites point there */
+    } groups[2][2];                 /* function?, native? */
+    struct map helpers;             /* functions of the user's own that many lines call, see site.h */
+    size_t helpers_of;              /* stacks that they were found among */
+    const struct run_frame *frames; /* where they lie: sites point there */
     struct top_row *rows;
     size_t n, cap;
     int64_t total; /* bytes of all rows before the filter; of waits: ns */
@@ -56,6 +56,6 @@ void top_tables_fill(struct top_tables *t, const struct top_choice *choice);
 void top_tables_free(struct top_tables *t);
 /* The layer that AUTO means for a process. */
 enum top_layer top_layer_of(const struct top_model *m, uint32_t source);
-struct gs_site top_site(struct top_tables *t, uint32_t stack, bool native);
+struct result_site top_site(struct top_tables *t, uint32_t stack, bool native);
 
 #endif

@@ -25,7 +25,7 @@ static const char *const help_text[] = {
 static void help_lines(struct top_line *l)
 {
     for (size_t i = 0; i < sizeof help_text / sizeof *help_text; i++) {
-        top_put(l, TERM_PLAIN, "  %s", help_text[i]);
+        top_put(l, TERMINAL_PLAIN, "  %s", help_text[i]);
         top_finish(l);
     }
 }
@@ -34,9 +34,9 @@ static void keys_line(struct top_line *l)
 {
     const struct top_view *v = l->v;
     if (v->typing) {
-        top_put(l, TERM_DIM, "type a part of a place · Enter keeps it · Esc drops it");
+        top_put(l, TERMINAL_DIM, "type a part of a place · Enter keeps it · Esc drops it");
     } else {
-        top_put(l, TERM_DIM, "q quit ? help space %s t table s sort / filter Tab process n native m memory",
+        top_put(l, TERMINAL_DIM, "q quit ? help space %s t table s sort / filter Tab process n native m memory",
                 v->paused ? "go on" : "pause");
     }
 }

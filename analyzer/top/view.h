@@ -8,7 +8,7 @@
 
 struct top_view {
     struct top_tables *tables;
-    struct term term;
+    struct terminal term;
     int columns, rows;         /* of the screen; rows 0: as many as there are to say */
     int scroll;                /* first row of the table that is shown */
     bool live;                 /* on a screen: with a line of keys */
@@ -24,7 +24,7 @@ void top_view_print(struct top_view *v, FILE *out);
 void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t top, FILE *out);
 const char *top_state_word(enum top_state state);
 /* A sentence about a recording that does not go on, or cannot be read; "" where all is well. */
-void top_state_said(const struct top_source *s, char *out, size_t size);
+void top_state_text(const struct top_source *s, char *out, size_t size);
 /* Sums of late over all kinds of a source's copies or waits: calls a second, amount a second. */
 void top_rates(const struct top_model *m, const struct top_calls *list, size_t n, uint32_t source, double *calls,
                double *amount);
@@ -32,7 +32,7 @@ void top_rates(const struct top_model *m, const struct top_calls *list, size_t n
 double top_allocation_rate(const struct top_model *m, uint32_t source);
 /* What holds a device. All of it adds up to `used`, where that is known. */
 struct top_held {
-    int64_t total, used;             /* GS_UNKNOWN */
+    int64_t total, used;             /* RUN_UNKNOWN */
     int64_t tensors, cached, device; /* device: live CUDA allocations, tensors' and cache among them */
     int64_t context, others;         /* of this process beside its allocations; of other processes */
     bool told_apart;                 /* others is NVML's */

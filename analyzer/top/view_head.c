@@ -11,51 +11,51 @@ enum { BAR_MAX = 50, BAR_MIN = 10 };
 struct part {
     int64_t bytes;
     const char *utf8, *ascii;
-    enum term_style style;
+    enum terminal_style style;
 };
 
 static void bar(struct top_line *l, const struct top_held *h, int width)
 {
-    const int64_t cached = top_least(h->cached, top_most(h->device - h->tensors, 0));
+    const int64_t cached = top_min(h->cached, top_max(h->device - h->tensors, 0));
     const struct part parts[] = {
-        {h->tensors, "█", "#", TERM_GREEN},
-        {cached, "▓", "=", TERM_CYAN},
-        {top_most(h->device - h->tensors - cached, 0), h->tensors ? "▒" : "█", h->tensors ? "+" : "#", TERM_GREEN},
-        {h->used == GS_UNKNOWN ? 0 : h->context, "▒", "-", TERM_DIM},
-        {h->used == GS_UNKNOWN ? 0 : h->others, "░", ":", TERM_YELLOW},
+        {h->tensors, "█", "#", TERMINAL_GREEN},
+        {cached, "▓", "=", TERMINAL_CYAN},
+        {top_max(h->device - h->tensors - cached, 0), h->tensors ? "▒" : "█", h->tensors ? "+" : "#", TERMINAL_GREEN},
+        {h->used == RUN_UNKNOWN ? 0 : h->context, "▒", "-", TERMINAL_DIM},
+        {h->used == RUN_UNKNOWN ? 0 : h->others, "░", ":", TERMINAL_YELLOW},
     };
     int drawn = 0;
     int64_t sum = 0;
-    top_put(l, TERM_PLAIN, "[");
+    top_put(l, TERMINAL_PLAIN, "[");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        sum = gs_add(sum, parts[i].bytes);
-        int end = (int)top_least((int64_t)((double)sum / (double)h->total * width + 0.5), width);
+        sum = arena_add_capped(sum, parts[i].bytes);
+        int end = (int)top_min((int64_t)((double)sum / (double)h->total * width + 0.5), width);
         for (; drawn < end; drawn++) {
             top_put(l, parts[i].style, "%s", l->v->term.utf8 ? parts[i].utf8 : parts[i].ascii);
         }
     }
     for (; drawn < width; drawn++) {
-        top_put(l, TERM_DIM, "%s", l->v->term.utf8 ? "·" : ".");
+        top_put(l, TERMINAL_DIM, "%s", l->v->term.utf8 ? "·" : ".");
     }
-    top_put(l, TERM_PLAIN, "]");
+    top_put(l, TERMINAL_PLAIN, "]");
 }
 
-static enum term_style alarm(double share)
+static enum terminal_style alarm(double share)
 {
-    return share >= 0.95 ? TERM_RED : share >= 0.85 ? TERM_YELLOW : TERM_BOLD;
+    return share >= 0.95 ? TERMINAL_RED : share >= 0.85 ? TERMINAL_YELLOW : TERMINAL_BOLD;
 }
 
 /* Whole or not at all: half a number is a wrong one. */
-static void piece(struct top_line *l, enum term_style style, const char *format, ...)
+static void piece(struct top_line *l, enum terminal_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void piece(struct top_line *l, enum term_style style, const char *format, ...)
+static void piece(struct top_line *l, enum terminal_style style, const char *format, ...)
 {
     char text[TOP_LINE];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (l->at + term_columns(text) <= l->v->columns) {
+    if (l->at + terminal_columns(text) <= l->v->columns) {
         top_put(l, style, "%s", text);
     }
 }
@@ -64,7 +64,7 @@ static void amount(struct top_line *l, const char *what, int64_t bytes)
 {
     char text[UNITS_TEXT];
     if (bytes > 0) {
-        piece(l, TERM_PLAIN, "  %s %s", what, top_bytes(text, bytes));
+        piece(l, TERMINAL_PLAIN, "  %s %s", what, top_bytes(text, bytes));
     }
 }
 
@@ -76,8 +76,8 @@ static void growth(struct top_line *l, const struct top_series *s, int64_t now_n
     }
     struct top_sum sum = top_ring_sum(&s->ring, now_ns, TOP_WINDOW_S);
     if (sum.amount && sum.seconds > 0) {
-        piece(l, sum.amount > 0 ? TERM_YELLOW : TERM_PLAIN, "  %s in %s", format_bytes_signed(text, sum.amount),
-              format_seconds(span, sum.seconds));
+        piece(l, sum.amount > 0 ? TERMINAL_YELLOW : TERMINAL_PLAIN, "  %s in %s",
+              units_format_bytes_signed(text, sum.amount), units_format_seconds(span, sum.seconds));
     }
 }
 
@@ -89,39 +89,39 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     char a[UNITS_TEXT], b[UNITS_TEXT];
     int width = l->v->columns - 50;
     width = width > BAR_MAX ? BAR_MAX : width < BAR_MIN ? BAR_MIN : width;
-    top_put(l, TERM_BOLD, "  GPU %d ", d->device);
-    int64_t used = h.used == GS_UNKNOWN ? h.device : h.used;
+    top_put(l, TERMINAL_BOLD, "  GPU %d ", d->device);
+    int64_t used = h.used == RUN_UNKNOWN ? h.device : h.used;
     if (h.total > 0) {
         double share = (double)used / (double)h.total;
         bar(l, &h, width);
         top_put(l, alarm(share), " %s", top_bytes(a, used));
-        top_put(l, TERM_PLAIN, " of %s %s%s", top_bytes(b, h.total), format_share((char[UNITS_TEXT]){0}, share),
-                h.used == GS_UNKNOWN ? " recorded" : "");
+        top_put(l, TERMINAL_PLAIN, " of %s %s%s", top_bytes(b, h.total),
+                units_format_share((char[UNITS_TEXT]){0}, share), h.used == RUN_UNKNOWN ? " recorded" : "");
     } else {
-        top_put(l, TERM_BOLD, "%s", top_bytes(a, used));
-        top_put(l, TERM_PLAIN, " of an unknown total");
+        top_put(l, TERMINAL_BOLD, "%s", top_bytes(a, used));
+        top_put(l, TERMINAL_PLAIN, " of an unknown total");
     }
     if (d->utilisation >= 0) {
-        piece(l, TERM_PLAIN, "  busy %d %%", d->utilisation);
+        piece(l, TERMINAL_PLAIN, "  busy %d %%", d->utilisation);
     }
     top_finish(l);
-    if (brief || (h.device == 0 && h.tensors == 0 && h.used == GS_UNKNOWN)) {
+    if (brief || (h.device == 0 && h.tensors == 0 && h.used == RUN_UNKNOWN)) {
         return;
     }
     const enum top_layer layer = top_layer_of(m, source);
-    top_put(l, TERM_PLAIN, "       ");
+    top_put(l, TERMINAL_PLAIN, "       ");
     amount(l, "tensors", h.tensors);
     amount(l, "cached", h.cached);
-    int64_t direct = h.device - top_most(h.tensors + h.cached, 0);
+    int64_t direct = h.device - top_max(h.tensors + h.cached, 0);
     amount(l, h.tensors || h.cached ? "other allocations" : "allocations", direct);
-    if (h.used != GS_UNKNOWN) {
+    if (h.used != RUN_UNKNOWN) {
         amount(l, h.told_apart ? "context and rounding" : "context, rounding, other processes", h.context);
         amount(l, d->other_name && *d->other_name ? d->other_name : "other processes", h.others);
     }
     const struct top_series *series = top_series_find(m, source, d->device, layer);
     growth(l, series, s->now_ns);
-    if (series && series->peak != GS_UNKNOWN && series->peak > 0) {
-        piece(l, TERM_PLAIN, "  peak %s", top_bytes(a, series->peak));
+    if (series && series->peak != RUN_UNKNOWN && series->peak > 0) {
+        piece(l, TERMINAL_PLAIN, "  peak %s", top_bytes(a, series->peak));
     }
     top_finish(l);
 }
@@ -132,35 +132,36 @@ static void process_line(struct top_line *l, uint32_t source)
     const struct top_source *s = &m->sources[source];
     char text[UNITS_TEXT], command[TOP_LINE];
     double rate, amounts;
-    top_put(l, TERM_BOLD, "%u", s->pid);
-    if (s->rank != GS_UNKNOWN) {
-        top_put(l, TERM_BOLD, " rank %lld", (long long)s->rank);
+    top_put(l, TERMINAL_BOLD, "%u", s->pid);
+    if (s->rank != RUN_UNKNOWN) {
+        top_put(l, TERMINAL_BOLD, " rank %lld", (long long)s->rank);
     }
     if (s->state == TOP_RECORDING) {
-        top_put(l, TERM_PLAIN, "  %s", format_seconds(text, (double)s->clock_ns / 1e9));
-        piece(l, TERM_PLAIN, "  %s alloc/s", top_rate(text, top_allocation_rate(m, source)));
+        top_put(l, TERMINAL_PLAIN, "  %s", units_format_seconds(text, (double)s->clock_ns / 1e9));
+        piece(l, TERMINAL_PLAIN, "  %s alloc/s", top_rate(text, top_allocation_rate(m, source)));
         top_rates(m, m->copies, m->copies_n, source, &rate, &amounts);
         if (rate > 0) {
-            piece(l, TERM_PLAIN, "  %s copies/s", top_rate(text, rate));
-            piece(l, TERM_PLAIN, " %s", format_rate(text, amounts));
+            piece(l, TERMINAL_PLAIN, "  %s copies/s", top_rate(text, rate));
+            piece(l, TERMINAL_PLAIN, " %s", units_format_rate(text, amounts));
         }
         top_rates(m, m->syncs, m->syncs_n, source, &rate, &amounts);
         if (rate > 0) {
-            piece(l, TERM_PLAIN, "  %s syncs/s", top_rate(text, rate));
-            piece(l, amounts >= 0.2e9 ? TERM_YELLOW : TERM_PLAIN, " blocked %s", format_share(text, amounts / 1e9));
+            piece(l, TERMINAL_PLAIN, "  %s syncs/s", top_rate(text, rate));
+            piece(l, amounts >= 0.2e9 ? TERMINAL_YELLOW : TERMINAL_PLAIN, " blocked %s",
+                  units_format_share(text, amounts / 1e9));
         }
     } else {
-        top_put(l, TERM_YELLOW, "  %s", top_state_word(s->state));
+        top_put(l, TERMINAL_YELLOW, "  %s", top_state_word(s->state));
         if (s->loaded) {
-            top_put(l, TERM_PLAIN, " after %s", format_seconds(text, (double)s->end_ns / 1e9));
+            top_put(l, TERMINAL_PLAIN, " after %s", units_format_seconds(text, (double)s->end_ns / 1e9));
         }
     }
     int room = l->v->columns - l->at - 2;
     if (s->command && room >= 12) {
         char clean[TOP_LINE];
-        term_clean(clean, sizeof clean, s->command, l->v->term.utf8);
+        terminal_clean(clean, sizeof clean, s->command, l->v->term.utf8);
         text_elide(command, sizeof command, clean, room, l->v->term.utf8);
-        top_put(l, TERM_DIM, "  %s", command);
+        top_put(l, TERMINAL_DIM, "  %s", command);
     }
     top_finish(l);
 }
@@ -169,18 +170,18 @@ static void failure_line(struct top_line *l, const struct top_source *s)
 {
     const struct top_failure *f = &s->failures[0];
     char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE];
-    struct gs_site site = top_site(l->v->tables, f->stack, l->v->choice.native);
-    top_put(l, TERM_RED, "  failed");
-    top_put(l, TERM_PLAIN, " %s ago: %s", format_seconds(a, (double)top_most(s->now_ns - f->time_ns, 0) / 1e9),
+    struct result_site site = top_site(l->v->tables, f->stack, l->v->choice.native);
+    top_put(l, TERMINAL_RED, "  failed");
+    top_put(l, TERMINAL_PLAIN, " %s ago: %s", units_format_seconds(a, (double)top_max(s->now_ns - f->time_ns, 0) / 1e9),
             top_bytes(b, f->requested_bytes));
-    if (f->free_bytes != GS_UNKNOWN) {
-        top_put(l, TERM_PLAIN, " with %s free", top_bytes(a, f->free_bytes));
+    if (f->free_bytes != RUN_UNKNOWN) {
+        top_put(l, TERMINAL_PLAIN, " with %s free", top_bytes(a, f->free_bytes));
     }
-    top_put(l, TERM_PLAIN, ", %s", f->fatal ? "not recovered" : "recovered");
+    top_put(l, TERMINAL_PLAIN, ", %s", f->fatal ? "not recovered" : "recovered");
     if (s->failures_total > 1) {
-        top_put(l, TERM_PLAIN, " (%s in all)", format_count(a, s->failures_total));
+        top_put(l, TERMINAL_PLAIN, " (%s in all)", units_format_count(a, s->failures_total));
     }
-    top_put(l, TERM_PLAIN, "  %s", top_site_text(l->v, place, sizeof place, &site, 60));
+    top_put(l, TERMINAL_PLAIN, "  %s", top_site_text(l->v, place, sizeof place, &site, 60));
     top_finish(l);
 }
 
@@ -189,10 +190,10 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
     struct top_source *s = &l->v->tables->model->sources[source];
     char said[TOP_LINE];
     process_line(l, source);
-    top_state_said(s, said, sizeof said);
+    top_state_text(s, said, sizeof said);
     if (*said) {
-        top_put(l, TERM_YELLOW, "  ");
-        top_words(l, 2, TERM_YELLOW, said);
+        top_put(l, TERMINAL_YELLOW, "  ");
+        top_words(l, 2, TERMINAL_YELLOW, said);
     }
     for (size_t i = 0; i < s->devices_n; i++) {
         int chosen = l->v->choice.device;
@@ -203,8 +204,8 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
     struct top_series *pinned = top_series_find(l->v->tables->model, source, -1, TOP_PINNED);
     char text[UNITS_TEXT];
     if (pinned && pinned->bytes > 0 && !brief) {
-        top_put(l, TERM_BOLD, "  pinned ");
-        top_put(l, TERM_PLAIN, "%s of host memory", top_bytes(text, pinned->bytes));
+        top_put(l, TERMINAL_BOLD, "  pinned ");
+        top_put(l, TERMINAL_PLAIN, "%s of host memory", top_bytes(text, pinned->bytes));
         growth(l, pinned, s->now_ns);
         top_finish(l);
     }
@@ -212,12 +213,12 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
         failure_line(l, s);
     }
     if (s->lost_events) {
-        top_put(l, TERM_RED, "  %s lost for want of space",
-                format_plural(text, s->lost_events, "event was", "events were"));
+        top_put(l, TERMINAL_RED, "  %s lost for want of space",
+                units_format_plural(text, s->lost_events, "event was", "events were"));
         top_finish(l);
     }
     if (s->unfound_bytes > 0) {
-        top_put(l, TERM_DIM, "  %s of what is listed were freed; their lines are being looked for",
+        top_put(l, TERMINAL_DIM, "  %s of what is listed were freed; their lines are being looked for",
                 top_bytes(text, s->unfound_bytes));
         top_finish(l);
     }
@@ -238,23 +239,23 @@ void top_title_line(struct top_line *l)
     struct tm tm;
     localtime_r(&now, &tm);
     strftime(clock, sizeof clock, "%H:%M:%S", &tm);
-    top_put(l, TERM_BOLD, "gpuspy top");
-    top_put(l, TERM_PLAIN, "  %s", text_path_here(path, sizeof path, m->sources[0].db.path));
+    top_put(l, TERMINAL_BOLD, "gpuspy top");
+    top_put(l, TERMINAL_PLAIN, "  %s", text_path_here(path, sizeof path, m->sources[0].db.path));
     if (m->sources_n > 1) {
-        top_put(l, TERM_PLAIN, " and %zu more", m->sources_n - 1);
+        top_put(l, TERMINAL_PLAIN, " and %zu more", m->sources_n - 1);
     }
     if (!any) {
-        top_put(l, TERM_YELLOW, "  not recording");
+        top_put(l, TERMINAL_YELLOW, "  not recording");
     } else if (age) {
-        top_put(l, TERM_PLAIN, "  data %s old", format_seconds(text, (double)age / 1e9));
+        top_put(l, TERMINAL_PLAIN, "  data %s old", units_format_seconds(text, (double)age / 1e9));
     } else {
-        top_put(l, TERM_PLAIN, "  data of now");
+        top_put(l, TERMINAL_PLAIN, "  data of now");
     }
     if (l->v->paused) {
-        top_put(l, TERM_YELLOW, "  paused");
+        top_put(l, TERMINAL_YELLOW, "  paused");
     }
     if (l->v->columns - l->at > 10) {
-        top_put(l, TERM_DIM, "%*s%s", l->v->columns - l->at - 8, "", clock);
+        top_put(l, TERMINAL_DIM, "%*s%s", l->v->columns - l->at - 8, "", clock);
     }
     top_finish(l);
 }

@@ -11,7 +11,7 @@ static const char *const failure_layers[4] = {GS_LAYERS(WORD)};
 
 static double seconds(int64_t ns)
 {
-    return ns == GS_UNKNOWN ? NAN : (double)ns / 1e9;
+    return ns == RUN_UNKNOWN ? NAN : (double)ns / 1e9;
 }
 
 static json_t *series_json(const struct top_model *m, const struct top_series *s)
@@ -22,7 +22,7 @@ static json_t *series_json(const struct top_model *m, const struct top_series *s
     json_t *o = json_object();
     set(o, "device", s->device < 0 ? NULL : json_integer(s->device));
     set_text(o, "layer", top_layer_words[s->layer]);
-    set_bytes(o, "bytes", s->known != GS_UNKNOWN ? s->known : s->bytes);
+    set_bytes(o, "bytes", s->known != RUN_UNKNOWN ? s->known : s->bytes);
     set_count(o, "count", s->count);
     set_bytes(o, "peak_bytes", s->peak);
     set_bytes(o, "change_bytes", minute.amount);
@@ -42,15 +42,15 @@ static json_t *device_json(const struct top_model *m, uint32_t source, const str
     set_bytes(o, "allocated_bytes", h.device);
     set_bytes(o, "tensor_bytes", h.tensors);
     set_bytes(o, "reserved_bytes", d->reserved_bytes);
-    set_bytes(o, "cached_bytes", d->reserved_bytes == GS_UNKNOWN ? GS_UNKNOWN : h.cached);
-    set_bytes(o, "other_processes_bytes", h.told_apart ? h.others : GS_UNKNOWN);
+    set_bytes(o, "cached_bytes", d->reserved_bytes == RUN_UNKNOWN ? RUN_UNKNOWN : h.cached);
+    set_bytes(o, "other_processes_bytes", h.told_apart ? h.others : RUN_UNKNOWN);
     set(o, "utilisation_percent", d->utilisation < 0 ? NULL : json_integer(d->utilisation));
     return o;
 }
 
 static json_t *failure_json(struct top_tables *t, const struct top_failure *f)
 {
-    struct gs_site site = top_site(t, f->stack, false);
+    struct result_site site = top_site(t, f->stack, false);
     json_t *o = json_object();
     set_real(o, "time_s", seconds(f->time_ns));
     set(o, "device", f->device < 0 ? NULL : json_integer(f->device));
@@ -58,7 +58,7 @@ static json_t *failure_json(struct top_tables *t, const struct top_failure *f)
     set_bytes(o, "requested_bytes", f->requested_bytes);
     set_bytes(o, "free_bytes", f->free_bytes);
     set_bool(o, "fatal", f->fatal);
-    set(o, "site", gs_json_site(&site));
+    set(o, "site", draw_json_site(&site));
     return o;
 }
 
@@ -67,13 +67,13 @@ static json_t *waits_json(struct top_tables *t, const struct top_source *s)
     json_t *list = json_array();
     for (size_t k = 1; k <= TOP_WAITS_MAX && k <= s->waits_next; k++) {
         const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
-        struct gs_site site = top_site(t, w->stack, false);
+        struct result_site site = top_site(t, w->stack, false);
         json_t *o = json_object();
         set_real(o, "time_s", seconds(w->start_ns));
         set_real(o, "blocked_s", seconds(w->blocked_ns));
         set_text(o, "kind", sync_kinds[w->kind & 7]);
         set_text(o, "api", top_api(t->model, s, w->api));
-        set(o, "site", gs_json_site(&site));
+        set(o, "site", draw_json_site(&site));
         json_array_append_new(list, o);
     }
     return list;
@@ -86,14 +86,14 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     char said[2048];
     double copies, copied, syncs, blocked;
     json_t *o = json_object(), *devices = json_array(), *series = json_array(), *failures = json_array();
-    top_state_said(s, said, sizeof said);
+    top_state_text(s, said, sizeof said);
     top_rates(m, m->copies, m->copies_n, source, &copies, &copied);
     top_rates(m, m->syncs, m->syncs_n, source, &syncs, &blocked);
     set_text(o, "database", s->db.path);
     set_text(o, "state", top_state_word(s->state));
     set_text(o, "said", *said ? said : NULL);
     set_count(o, "pid", s->pid);
-    set(o, "rank", s->rank == GS_UNKNOWN ? NULL : json_integer(s->rank));
+    set(o, "rank", s->rank == RUN_UNKNOWN ? NULL : json_integer(s->rank));
     set_text(o, "host", s->host);
     set_text(o, "command", s->command);
     set_real(o, "time_s", seconds(s->clock_ns));
@@ -131,7 +131,7 @@ static json_t *row_json(const struct top_tables *t, enum top_table table, const 
     json_t *o = json_object();
     const bool syncs = table == TOP_SYNCS, copies = table == TOP_COPIES;
     const double now = (double)t->total;
-    set(o, "site", gs_json_site(&r->site));
+    set(o, "site", draw_json_site(&r->site));
     set_count(o, "count", r->count);
     if (!syncs) {
         set_bytes(o, "bytes", r->bytes);

@@ -6,21 +6,21 @@
 #include "analyzer/base/text.h"
 #include "analyzer/draw/view.h"
 
-void top_put(struct top_line *l, enum term_style style, const char *format, ...)
+void top_put(struct top_line *l, enum terminal_style style, const char *format, ...)
 {
     char raw[TOP_LINE], text[TOP_LINE];
     va_list args;
     va_start(args, format);
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
-    term_clean(text, sizeof text, raw, l->v->term.utf8);
-    size_t n = term_fit(text, l->v->columns - l->at);
+    terminal_clean(text, sizeof text, raw, l->v->term.utf8);
+    size_t n = terminal_fit(text, l->v->columns - l->at);
     text[n] = 0;
     if (n) {
-        fprintf(l->out, "%s%s%s", term_style(&l->v->term, style), text,
-                style == TERM_PLAIN ? "" : term_style(&l->v->term, TERM_PLAIN));
+        fprintf(l->out, "%s%s%s", terminal_style(&l->v->term, style), text,
+                style == TERMINAL_PLAIN ? "" : terminal_style(&l->v->term, TERMINAL_PLAIN));
     }
-    l->at += term_columns(text);
+    l->at += terminal_columns(text);
 }
 
 void top_finish(struct top_line *l)
@@ -29,15 +29,15 @@ void top_finish(struct top_line *l)
     l->at = 0;
 }
 
-void top_words(struct top_line *l, int hang, enum term_style style, const char *text)
+void top_words(struct top_line *l, int hang, enum terminal_style style, const char *text)
 {
     char word[TOP_LINE];
     for (const char *p = text; *p; p += strspn(p, " ")) {
         size_t n = strcspn(p, " ");
-        snprintf(word, sizeof word, "%.*s", (int)top_least((int64_t)n, TOP_LINE - 1), p);
-        if (l->at > hang && l->at + 1 + term_columns(word) > l->v->columns) {
+        snprintf(word, sizeof word, "%.*s", (int)top_min((int64_t)n, TOP_LINE - 1), p);
+        if (l->at > hang && l->at + 1 + terminal_columns(word) > l->v->columns) {
             top_finish(l);
-            top_put(l, TERM_PLAIN, "%*s", hang, "");
+            top_put(l, TERMINAL_PLAIN, "%*s", hang, "");
         } else if (l->at > hang) {
             top_put(l, style, " ");
         }
@@ -49,7 +49,7 @@ void top_words(struct top_line *l, int hang, enum term_style style, const char *
 
 char *top_bytes(char out[UNITS_TEXT], int64_t bytes)
 {
-    return format_bytes(out, (uint64_t)top_most(bytes, 0));
+    return units_format_bytes(out, (uint64_t)top_max(bytes, 0));
 }
 
 char *top_rate(char out[UNITS_TEXT], double rate)
@@ -60,11 +60,11 @@ char *top_rate(char out[UNITS_TEXT], double rate)
     return out;
 }
 
-char *top_site_text(const struct top_view *v, char *out, size_t size, const struct gs_site *site, int columns)
+char *top_site_text(const struct top_view *v, char *out, size_t size, const struct result_site *site, int columns)
 {
     const struct top_model *m = v->tables->model;
-    struct gs_process process = {.cwd = m->sources_n ? m->sources[0].cwd : NULL};
-    struct gs_report report = {.processes = &process, .processes_n = 1};
-    struct view_text text = {.report = &report, .term = v->term};
-    return view_site(&text, out, size, site, columns);
+    struct run_process process = {.cwd = m->sources_n ? m->sources[0].cwd : NULL};
+    struct result_report report = {.processes = &process, .processes_n = 1};
+    struct draw_text text = {.report = &report, .term = v->term};
+    return draw_site(&text, out, size, site, columns);
 }

@@ -15,22 +15,23 @@ struct top_line {
 };
 
 /* Adds a text, without what would move the cursor, and cut where the screen ends. */
-void top_put(struct top_line *l, enum term_style style, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void top_put(struct top_line *l, enum terminal_style style, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void top_finish(struct top_line *l);
 /* A paragraph that ends its line; lines after the first begin `hang` columns in. */
-void top_words(struct top_line *l, int hang, enum term_style style, const char *text);
-/* As format_bytes; less than nothing is nothing. */
+void top_words(struct top_line *l, int hang, enum terminal_style style, const char *text);
+/* As units_format_bytes; less than nothing is nothing. */
 char *top_bytes(char out[UNITS_TEXT], int64_t bytes);
 /* "1.2k": a rate in few columns. */
 char *top_rate(char out[UNITS_TEXT], double rate);
-char *top_site_text(const struct top_view *v, char *out, size_t size, const struct gs_site *site, int columns);
+char *top_site_text(const struct top_view *v, char *out, size_t size, const struct result_site *site, int columns);
 
-static inline int64_t top_least(int64_t a, int64_t b)
+static inline int64_t top_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static inline int64_t top_most(int64_t a, int64_t b)
+static inline int64_t top_max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }

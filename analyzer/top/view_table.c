@@ -25,19 +25,19 @@ CELL(cell_share)
 {
     const int64_t total = v->tables->total;
     const int64_t n = v->choice.table == TOP_SYNCS ? r->blocked_ns : r->bytes;
-    format_share(out, total > 0 ? (double)n / (double)total : 0);
+    units_format_share(out, total > 0 ? (double)n / (double)total : 0);
 }
 CELL(cell_count)
 {
-    format_count(out, r->count);
+    units_format_count(out, r->count);
 }
 CELL(cell_growth)
 {
-    format_bytes_signed(out, r->growth);
+    units_format_bytes_signed(out, r->growth);
 }
 CELL(cell_since)
 {
-    format_bytes_signed(out, r->since);
+    units_format_bytes_signed(out, r->since);
 }
 CELL(cell_rate)
 {
@@ -45,31 +45,31 @@ CELL(cell_rate)
 }
 CELL(cell_byte_rate)
 {
-    format_rate(out, r->byte_rate);
+    units_format_rate(out, r->byte_rate);
 }
 CELL(cell_blocked)
 {
-    format_seconds(out, (double)r->blocked_ns / 1e9);
+    units_format_seconds(out, (double)r->blocked_ns / 1e9);
 }
 CELL(cell_each)
 {
-    format_seconds(out, r->count ? (double)r->blocked_ns / 1e9 / (double)r->count : 0);
+    units_format_seconds(out, r->count ? (double)r->blocked_ns / 1e9 / (double)r->count : 0);
 }
 CELL(cell_busy)
 {
-    format_share(out, r->busy);
+    units_format_share(out, r->busy);
 }
 CELL(cell_last)
 {
     int64_t now = 0;
     const struct top_model *m = v->tables->model;
     for (size_t i = 0; i < m->sources_n; i++) {
-        now = top_most(now, m->sources[i].now_ns);
+        now = top_max(now, m->sources[i].now_ns);
     }
-    if (r->last_ns == GS_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll) {
+    if (r->last_ns == RUN_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll) {
         snprintf(out, UNITS_TEXT, "long ago");
     } else {
-        format_seconds(out, (double)top_most(now - r->last_ns, 0) / 1e9);
+        units_format_seconds(out, (double)top_max(now - r->last_ns, 0) / 1e9);
     }
 }
 CELL(cell_copy)
@@ -124,9 +124,9 @@ static bool fits(const struct top_view *v, const struct column *c)
     return v->columns >= c->from;
 }
 
-static void cell_put(struct top_line *l, enum term_style style, int width, const char *text)
+static void cell_put(struct top_line *l, enum terminal_style style, int width, const char *text)
 {
-    top_put(l, style, "%*s", width - term_columns(text), "");
+    top_put(l, style, "%*s", width - terminal_columns(text), "");
     top_put(l, style, "%s  ", text);
 }
 
@@ -135,10 +135,10 @@ static void head_line(struct top_line *l)
     const struct top_view *v = l->v;
     for (const struct column *c = kinds[v->choice.table].columns; c->head; c++) {
         if (fits(v, c)) {
-            cell_put(l, c->sort == (int)v->choice.sort ? TERM_BOLD : TERM_DIM, c->width, c->head);
+            cell_put(l, c->sort == (int)v->choice.sort ? TERMINAL_BOLD : TERMINAL_DIM, c->width, c->head);
         }
     }
-    top_put(l, TERM_DIM, "%s", v->choice.table == TOP_FUNCTIONS ? "FUNCTION" : "LINE");
+    top_put(l, TERMINAL_DIM, "%s", v->choice.table == TOP_FUNCTIONS ? "FUNCTION" : "LINE");
     top_finish(l);
 }
 
@@ -150,10 +150,10 @@ static void row_line(struct top_line *l, const struct top_row *r)
         if (fits(v, c)) {
             c->cell(v, r, text);
             bool grows = c->cell == cell_growth && r->growth > 0;
-            cell_put(l, grows ? TERM_YELLOW : TERM_PLAIN, c->width, text);
+            cell_put(l, grows ? TERMINAL_YELLOW : TERMINAL_PLAIN, c->width, text);
         }
     }
-    struct gs_site site = r->site;
+    struct result_site site = r->site;
     if (v->choice.table == TOP_FUNCTIONS) {
         site.line = 0;
     }
@@ -161,15 +161,15 @@ static void row_line(struct top_line *l, const struct top_row *r)
     if (v->choice.table == TOP_FUNCTIONS && site.known && site.function && !site.exit) {
         char name[TOP_LINE];
         text_function(name, sizeof name, site.function, room, v->term.utf8);
-        top_put(l, TERM_PLAIN, "%s", name);
+        top_put(l, TERMINAL_PLAIN, "%s", name);
         if (site.file && v->columns - l->at > 12) {
             char path[TOP_LINE];
             const struct top_model *m = v->tables->model;
             text_path(path, sizeof path, site.file, m->sources[0].cwd, v->columns - l->at - 2, v->term.utf8);
-            top_put(l, TERM_DIM, "  %s", path);
+            top_put(l, TERMINAL_DIM, "  %s", path);
         }
     } else {
-        top_put(l, TERM_PLAIN, "%s", top_site_text(v, text, sizeof text, &site, room));
+        top_put(l, TERMINAL_PLAIN, "%s", top_site_text(v, text, sizeof text, &site, room));
     }
     top_finish(l);
 }
@@ -200,30 +200,30 @@ static void table_title(struct top_line *l)
     const struct top_view *v = l->v;
     const struct top_model *m = v->tables->model;
     const char *layer = layer_title(v);
-    top_put(l, TERM_CYAN, "%s", kinds[v->choice.table].title);
+    top_put(l, TERMINAL_CYAN, "%s", kinds[v->choice.table].title);
     if (*layer) {
-        top_put(l, TERM_PLAIN, "  %s", layer);
+        top_put(l, TERMINAL_PLAIN, "  %s", layer);
     }
     if (v->choice.source != TOP_ALL && m->sources_n > 1) {
         const struct top_source *s = &m->sources[v->choice.source];
-        s->rank != GS_UNKNOWN ? top_put(l, TERM_PLAIN, "  rank %lld", (long long)s->rank)
-                              : top_put(l, TERM_PLAIN, "  process %u", s->pid);
+        s->rank != RUN_UNKNOWN ? top_put(l, TERMINAL_PLAIN, "  rank %lld", (long long)s->rank)
+                               : top_put(l, TERMINAL_PLAIN, "  process %u", s->pid);
     } else if (m->sources_n > 1) {
-        top_put(l, TERM_PLAIN, "  all processes");
+        top_put(l, TERMINAL_PLAIN, "  all processes");
     }
     if (v->choice.device != TOP_ALL) {
-        top_put(l, TERM_PLAIN, "  GPU %d", v->choice.device);
+        top_put(l, TERMINAL_PLAIN, "  GPU %d", v->choice.device);
     }
     if (v->choice.native) {
-        top_put(l, TERM_PLAIN, "  native");
+        top_put(l, TERMINAL_PLAIN, "  native");
     }
     if (v->typing) {
-        top_put(l, TERM_BOLD, "  /%s_", v->choice.filter);
+        top_put(l, TERMINAL_BOLD, "  /%s_", v->choice.filter);
     } else if (*v->choice.filter) {
-        top_put(l, TERM_YELLOW, "  only /%s", v->choice.filter);
+        top_put(l, TERMINAL_YELLOW, "  only /%s", v->choice.filter);
     }
     if (v->tables->n && v->scroll) {
-        top_put(l, TERM_DIM, "  from %d of %zu", v->scroll + 1, v->tables->n);
+        top_put(l, TERMINAL_DIM, "  from %d of %zu", v->scroll + 1, v->tables->n);
     }
     top_finish(l);
 }
@@ -241,16 +241,16 @@ static void waits_lines(struct top_line *l, int room)
         for (size_t k = 1; k <= TOP_WAITS_MAX && k <= s->waits_next && shown < room; k++) {
             const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
             char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE];
-            struct gs_site site = top_site(l->v->tables, w->stack, l->v->choice.native);
+            struct result_site site = top_site(l->v->tables, w->stack, l->v->choice.native);
             if (shown++ == 0) {
-                top_put(l, TERM_CYAN, "the last waits");
+                top_put(l, TERMINAL_CYAN, "the last waits");
                 top_finish(l);
             }
-            top_put(l, TERM_PLAIN, "%9s ago  %9s  ",
-                    format_seconds(a, (double)top_most(s->now_ns - w->start_ns, 0) / 1e9),
-                    format_seconds(b, (double)w->blocked_ns / 1e9));
-            top_put(l, TERM_PLAIN, "%-28s  ", top_api(m, s, w->api));
-            top_put(l, TERM_PLAIN, "%s", top_site_text(l->v, place, sizeof place, &site, l->v->columns - l->at));
+            top_put(l, TERMINAL_PLAIN, "%9s ago  %9s  ",
+                    units_format_seconds(a, (double)top_max(s->now_ns - w->start_ns, 0) / 1e9),
+                    units_format_seconds(b, (double)w->blocked_ns / 1e9));
+            top_put(l, TERMINAL_PLAIN, "%-28s  ", top_api(m, s, w->api));
+            top_put(l, TERMINAL_PLAIN, "%s", top_site_text(l->v, place, sizeof place, &site, l->v->columns - l->at));
             top_finish(l);
         }
     }
@@ -266,7 +266,7 @@ void top_table_part(struct top_line *l, int room)
         v->table_rows = 0;
     }
     if (v->scroll > (int)v->tables->n - v->table_rows) {
-        v->scroll = (int)top_most((int64_t)v->tables->n - v->table_rows, 0);
+        v->scroll = (int)top_max((int64_t)v->tables->n - v->table_rows, 0);
     }
     table_title(l);
     head_line(l);
@@ -275,7 +275,7 @@ void top_table_part(struct top_line *l, int room)
         row_line(l, &v->tables->rows[v->scroll + i]);
     }
     if (v->tables->n == 0) {
-        top_put(l, TERM_DIM, "%s", *v->choice.filter ? "nothing with that in its place" : "nothing");
+        top_put(l, TERMINAL_DIM, "%s", *v->choice.filter ? "nothing with that in its place" : "nothing");
         top_finish(l);
     }
     waits_lines(l, waits);

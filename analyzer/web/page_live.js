@@ -24,7 +24,7 @@
             of.set(line.site, of.has(line.site) && of.get(line.site) !== line.category ? "unknown" : line.category);
         return label => of.get(label) || "unknown";
     }
-    /* What the list of the end is called, in each place of the page and as in the terminal (analyzer/text/view_leaks.c). */
+    /* What the list of the end is called, in each place of the page and as in the terminal (analyzer/view/view_leaks.c). */
     live.endWords = function () {
         const processes = page.report.run.processes, first = page.report.leaks[0];
         return first && first.at_orderly_end                            ? "Never freed"

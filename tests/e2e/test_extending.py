@@ -25,16 +25,16 @@ ADDED = {
         ("analyzer/category/category.def", 'DOING(ZERO, "/torch/optim/", "zero_grad")', 'DOING(ZERO, "/torch/optim/", "zero_grad")\nDOING(ZERO, "/new/", "zero")')],
     "a cause of OOMs": [
         ("analyzer/result/result.h", '    X(CAPACITY, "capacity", "capacity")', '    X(MADE_UP, "made_up", "made up") X(CAPACITY, "capacity", "capacity")'),
-        ("analyzer/oom/oom_cause.c", "    INFERRED(CAPACITY, NULL,", '    INFERRED(MADE_UP, is_pinned, gs_say_pinned, "if it is not")\n    INFERRED(CAPACITY, NULL,')],
+        ("analyzer/oom/oom_cause.c", "    INFERRED(CAPACITY, NULL,", '    INFERRED(MADE_UP, is_pinned, oom_explain_pinned, "if it is not")\n    INFERRED(CAPACITY, NULL,')],
     "a thing to do about OOMs": [
         ("analyzer/oom/oom_measures.c", "    {SPACE, checkpoint, GUESSED, NULL},", "    {SPACE, checkpoint, GUESSED, NULL},\n    {SPACE, copies, GUESSED, NULL},")],
     "a gate of `gpuspy check`": [
         ("analyzer/check/gates.def", "GATE(OOM, ", 'GATE(NEW, "max-new", COUNT, "N", new, none, "new things", "no more than N new things")\nGATE(OOM, '),
         ("analyzer/check/measure.c", "static void explain_none(", "static void measure_new(struct checking *c)\n{\n    emit(c, -1, 0, NULL);\n}\n\nstatic void explain_none(")],
     "a section of the report": [
-        ("analyzer/text/sections.def", 'SECTION(MARKS, ', 'SECTION(NOVELTY, "novelty", view_text_novelty, "marks", ASK(MARKS))\nSECTION(MARKS, '),
-        ("analyzer/text/view_text_parts.h", "void view_text_marks(", "void view_text_novelty(const struct view_text *v);\nvoid view_text_marks("),
-        ("analyzer/text/view_text_marks.c", "void view_text_marks(", 'void view_text_novelty(const struct view_text *v)\n{\n    fputs("news\\n", v->out);\n}\n\nvoid view_text_marks(')],
+        ("analyzer/view/sections.def", 'SECTION(MARKS, ', 'SECTION(NOVELTY, "novelty", view_text_novelty, "marks", ASK(MARKS))\nSECTION(MARKS, '),
+        ("analyzer/view/view_text_parts.h", "void view_text_marks(", "void view_text_novelty(const struct draw_text *v);\nvoid view_text_marks("),
+        ("analyzer/view/view_text_marks.c", "void view_text_marks(", 'void view_text_novelty(const struct draw_text *v)\n{\n    fputs("news\\n", v->out);\n}\n\nvoid view_text_marks(')],
     "a CUDA call": [
         ("interpose/cuda_api.def", "GS_CALL(RT, cudaMalloc, ",
          "GS_CALL(RT, cudaMadeUp, (void **devPtr, size_t size), (devPtr, size), ALLOC(DEVICE, *devPtr, size, 0))\nGS_CALL(RT, cudaMalloc, ")],

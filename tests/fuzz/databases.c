@@ -5,7 +5,7 @@
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/export/export_choice.h"
 #include "analyzer/symbol/symbol.h"
-#include "analyzer/text/view_text.h"
+#include "analyzer/view/view_text.h"
 #include "analyzer/json/view_json.h"
 #include "tests/unit/events.h"
 #include "tests/unit/page.h"
@@ -157,7 +157,7 @@ const void *fuzz_base(unsigned which, size_t *size)
 
 #define TABLES 48
 #define COLUMNS 20
-static struct table {
+static struct text_table {
     char *name, *columns[COLUMNS];
     unsigned n;
 } tables[TABLES];
@@ -177,7 +177,7 @@ static void learn_tables(sqlite3 *db)
             FUZZ_CHECK(tables_n < TABLES, "more tables than room");
             tables[tables_n++].name = strdup(name);
         }
-        struct table *t = &tables[tables_n - 1];
+        struct text_table *t = &tables[tables_n - 1];
         FUZZ_CHECK(t->n < COLUMNS, "%s has more columns than room", name);
         t->columns[t->n++] = strdup((const char *)sqlite3_column_text(st, 1));
     }
@@ -221,7 +221,7 @@ static void value(struct fuzz_bytes *b, char *out, size_t size)
     }
 }
 
-static void insert(struct fuzz_bytes *b, const struct table *t, char *sql, size_t size)
+static void insert(struct fuzz_bytes *b, const struct text_table *t, char *sql, size_t size)
 {
     size_t at = (size_t)snprintf(sql, size, "INSERT OR REPLACE INTO %s(", t->name);
     for (unsigned i = 0; i < t->n; i++)
@@ -237,7 +237,7 @@ static void insert(struct fuzz_bytes *b, const struct table *t, char *sql, size_
 
 enum { ROW, ALL_ROWS, INSERT, DELETE, DOUBLE, PARENT, SCHEMA, EDITS };
 
-static void change_schema(struct fuzz_bytes *b, const struct table *t, const char *column, char *sql, size_t size)
+static void change_schema(struct fuzz_bytes *b, const struct text_table *t, const char *column, char *sql, size_t size)
 {
     const uint8_t how = fuzz_u8(b);
     switch (how % 7) {
@@ -256,7 +256,7 @@ static void change_schema(struct fuzz_bytes *b, const struct table *t, const cha
 static void edit(struct fuzz_bytes *b, sqlite3 *db)
 {
     char sql[4096], v[160];
-    const struct table *t = &tables[fuzz_u8(b) % tables_n];
+    const struct text_table *t = &tables[fuzz_u8(b) % tables_n];
     const char *column = t->columns[fuzz_u8(b) % t->n];
     const uint8_t what = fuzz_u8(b), row = fuzz_u8(b);
     switch (what % EDITS) {
@@ -299,13 +299,13 @@ void fuzz_edit(struct fuzz_bytes *b, const char *path)
 
 /* ---------------------------------------------------------------- reports */
 
-static void print(const struct gs_report *r, uint8_t how, const char *path)
+static void print(const struct result_report *r, uint8_t how, const char *path)
 {
     static FILE *nowhere;
     if (!nowhere) nowhere = fopen("/dev/null", "we");
     FUZZ_CHECK(nowhere, "/dev/null");
-    FUZZ_CHECK(gs_view_json(r, nowhere) == 0, "no JSON");
-    view_text(&(struct view_text){.report = r,
+    FUZZ_CHECK(json_report(r, nowhere) == 0, "no JSON");
+    view_text(&(struct draw_text){.report = r,
                                   .term = {.colour = how & 1, .utf8 = how & 2, .width = how & 4 ? 60 : 120},
                                   .out = nowhere,
                                   .top = how & 8 ? 1 : 8,
@@ -317,20 +317,20 @@ void fuzz_report(const char *path, uint8_t how)
 {
     char error[1024] = "";
     struct symbolizer *symbols = how & 64 ? symbolizer_new() : NULL;
-    struct gs_estimate_bytes bytes = {1e9, 1e9, 2e9, 4e9, 2.5e8, 1e8};
-    struct gs_options options = {.top = how & 8 ? 2 : 50,
-                                 .by_device = how & 32,
-                                 .estimate = how & 128 ? &bytes : NULL,
-                                 .memory_map = how & 128,
-                                 SYMBOLIZER_OPTIONS(symbols)};
-    struct gs_run *run = gs_run_open(&path, 1, &options, error, sizeof error);
-    struct gs_report *report = run ? gs_report_build(run, &options, error, sizeof error) : NULL;
+    struct run_estimate_bytes bytes = {1e9, 1e9, 2e9, 4e9, 2.5e8, 1e8};
+    struct run_options options = {.top = how & 8 ? 2 : 50,
+                                  .by_device = how & 32,
+                                  .estimate = how & 128 ? &bytes : NULL,
+                                  .memory_map = how & 128,
+                                  SYMBOLIZER_OPTIONS(symbols)};
+    struct run *run = run_open(&path, 1, &options, error, sizeof error);
+    struct result_report *report = run ? report_build(run, &options, error, sizeof error) : NULL;
     if (report)
         print(report, how, path);
     else
         FUZZ_CHECK(*error, "no reason");
-    if (report) gs_report_free(report);
-    if (run) gs_run_close(run);
+    if (report) report_free(report);
+    if (run) run_close(run);
     symbolizer_free(symbols);
 }
 
@@ -338,7 +338,7 @@ void fuzz_page(const char *path, uint8_t how)
 {
     char error[1024] = "";
     const char *why;
-    struct gs_options options = {.top = how & 8 ? 2 : 0, .by_device = how & 32};
+    struct run_options options = {.top = how & 8 ? 2 : 0, .by_device = how & 32};
     char *html = page_make(path, options, error, sizeof error);
     if (!html) {
         FUZZ_CHECK(*error, "no reason");
@@ -360,11 +360,12 @@ void fuzz_check(const char *path, uint8_t how)
         "max-retries = 0\nmax-fragmentation = 0%\nbudget = params=1000,activations=1KiB\nmax-lost-events = 0\n";
     char error[1024] = "";
     bool nothing;
-    struct limits limits = {0};
+    struct check_limits limits = {0};
     struct check c;
     FILE *out = fopen("/dev/null", "we");
-    FUZZ_CHECK(out && limits_read(&limits, text, sizeof text - 1, "limits", error, sizeof error), "%s", error);
-    struct check_wish wish = {.paths = &path, .n = 1, .limits = &limits, .alone = how & 1, .allow_incomplete = how & 2};
+    FUZZ_CHECK(out && check_limits_read(&limits, text, sizeof text - 1, "limits", error, sizeof error), "%s", error);
+    struct check_request wish = {
+        .paths = &path, .n = 1, .limits = &limits, .alone = how & 1, .allow_incomplete = how & 2};
     if (check_run(&wish, &c, &nothing, error, sizeof error)) {
         check_view_text(&c, out, how & 4);
         FUZZ_CHECK(check_view_json(&c, out), "no JSON");
@@ -375,7 +376,7 @@ void fuzz_check(const char *path, uint8_t how)
         FUZZ_CHECK(*error, "no reason");
     }
     check_free(&c);
-    limits_free(&limits);
+    check_limits_free(&limits);
     fclose(out);
 }
 
@@ -383,14 +384,19 @@ void fuzz_export(const char *path, uint8_t how)
 {
     char error[1024] = "";
     FILE *err = stderr, *nowhere = fopen("/dev/null", "we");
-    struct gs_export e = {
+    struct export e = {
         .last = how & 1 ? 5 : 1000000, .python = true, .native = how & 4, .categories = how & 2, .out = nowhere};
-    struct export_wish wish = {.at = how & 8 ? "end" : how & 16 ? "0.001" : NULL, .device = -1, .pid = -1, .rank = -1};
+    struct export_request wish = {.at = how & 8    ? "end"
+                                        : how & 16 ? "0.001"
+                                                   : NULL,
+                                  .device = -1,
+                                  .pid = -1,
+                                  .rank = -1};
     FUZZ_CHECK(nowhere, "/dev/null");
     stderr = nowhere; /* what was chosen */
     int code = export_choose(&wish, path, NULL, &e);
-    if (code == EXIT_YES && !gs_export_snapshot(&e, error, sizeof error)) FUZZ_CHECK(*error, "no reason");
+    if (code == EXIT_YES && !export_snapshot(&e, error, sizeof error)) FUZZ_CHECK(*error, "no reason");
     stderr = err;
-    if (e.run) gs_run_close(e.run);
+    if (e.run) run_close(e.run);
     fclose(nowhere);
 }

@@ -7,21 +7,21 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct calibration c = {0};
+    struct estimate_calibration c = {0};
     char why[256] = "";
     size_t n;
-    const bool ok = calibration_parse((const char *)data, size, &c, why, sizeof why);
+    const bool ok = estimate_calibration_parse((const char *)data, size, &c, why, sizeof why);
     FUZZ_CHECK(ok || *why, "a reason is given");
     FUZZ_CHECK(c.rows_n <= CALIBRATION_ROWS_MAX, "%zu rows", c.rows_n);
-    struct calibration_known *list = calibration_list(&c, &n);
+    struct estimate_calibration_known *list = estimate_calibration_list(&c, &n);
     for (size_t i = 0; i < n; i++) {
-        const struct interval x = calibrated_interval(&list[i].seen);
+        const struct estimate_interval x = estimate_calibrated_interval(&list[i].seen);
         FUZZ_CHECK(list[i].seen.runs > 0 && isfinite(x.high) && x.low >= 0 && x.low <= x.likely * 1.0001 &&
                        x.likely <= x.high * 1.0001,
                    "an interval from %g to %g", x.low, x.high);
     }
     free(list);
-    calibration_free(&c);
+    estimate_calibration_free(&c);
     return 0;
 }
 

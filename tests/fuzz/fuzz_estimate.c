@@ -9,7 +9,7 @@
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/export/export_estimate.h"
 #include "analyzer/json/json_estimate.h"
-#include "analyzer/text/view_estimate.h"
+#include "analyzer/view/view_estimate.h"
 
 #define WORDS 24
 
@@ -29,12 +29,16 @@ static const struct option_row rows[] = {
     PLAN_DEVICE_OPTIONS(struct settings, plan),
     {0},
 };
-static const struct example no_examples[] = {{0}};
+static const struct command_example no_examples[] = {{0}};
 static const struct command_text text = {.options = rows, .about = "", .examples = no_examples};
-static const struct command command = {
-    .name = "fuzz", .synopsis = "", .summary = "", .operands = OPERAND_NONE, .text = &text, .print_help = help_command};
+static const struct command command = {.name = "fuzz",
+                                       .synopsis = "",
+                                       .summary = "",
+                                       .operands = OPERAND_NONE,
+                                       .text = &text,
+                                       .print_help = command_print_help};
 
-static bool sound(struct interval i)
+static bool sound(struct estimate_interval i)
 {
     return i.low >= 0 && i.low <= i.likely && i.likely <= i.high && i.high < 9.3e18;
 }
@@ -76,21 +80,21 @@ static void show(struct estimate_answer *a, uint8_t how)
 static void estimate(struct settings *s, uint8_t how)
 {
     static struct estimate_answer a;
-    const struct gpu *named[128];
-    struct answer_wish wish = {
+    const struct estimate_gpu *named[128];
+    struct estimate_answer_request wish = {
         .gpus = named, .network = (double)s->plan.network, .solve = how >> 4 < SOLVE_WHATS_N ? how >> 4 : -1};
     struct model model = {.source = ""};
     struct plan plan;
     int code = 0;
 
-    FUZZ_CHECK(gpus_n <= sizeof named / sizeof *named, "%zu", gpus_n);
+    FUZZ_CHECK(estimate_gpu_count <= sizeof named / sizeof *named, "%zu", estimate_gpu_count);
     if (plan_settings_gpus("fuzz", &s->plan, named, &wish.gpus_n) &&
         plan_from_settings("fuzz", &s->plan, &plan, &model, &code)) {
-        if (answer_make("fuzz", &plan, &wish, &a)) {
+        if (estimate_answer_build("fuzz", &plan, &wish, &a)) {
             check(&a);
             show(&a, how);
         }
-        answer_free(&a);
+        estimate_answer_free(&a);
     }
     model_free(&model);
 }

@@ -4,26 +4,26 @@
 #include <math.h>
 #include "analyzer/check/check.h"
 
-static void sound(const struct limit *l, const char *text)
+static void sound(const struct check_limit *l, const char *text)
 {
     FUZZ_CHECK(isfinite(l->value) && l->value >= 0, "a limit from '%s'", text);
 }
 
 static void as_file(const char *text, size_t size)
 {
-    struct limits l = {0};
+    struct check_limits l = {0};
     char error[512] = "";
     const char *paths[] = {"run.db", "a/b.db", NULL};
-    const bool ok = limits_read(&l, text, size, "limits", error, sizeof error);
+    const bool ok = check_limits_read(&l, text, size, "limits", error, sizeof error);
     FUZZ_CHECK(ok || strncmp(error, "limits:", 7) == 0, "an error says where: '%s'", error);
     for (int g = 0; g < GATES_N; g++) {
-        const struct limit *found = limits_find(&l, (enum gate_id)g, paths, 0);
-        FUZZ_CHECK(!found || limits_want(&l, (enum gate_id)g, paths), "what is found is wanted");
+        const struct check_limit *found = check_limits_find(&l, (enum check_gate_id)g, paths, 0);
+        FUZZ_CHECK(!found || check_limits_has(&l, (enum check_gate_id)g, paths), "what is found is wanted");
         if (found) {
             sound(found, "a file");
         }
     }
-    limits_free(&l);
+    check_limits_free(&l);
 }
 
 static void as_arguments(const uint8_t *data, size_t size)
@@ -33,10 +33,10 @@ static void as_arguments(const uint8_t *data, size_t size)
     memcpy(text, data, n);
     text[n] = 0;
     for (int g = 0; g < GATES_N; g++) {
-        struct limit l;
+        struct check_limit l;
         char why[LIMIT_WHY] = "";
-        if (!gates[g].option || gate_is_flag(&gates[g])) continue;
-        if (limit_parse(&gates[g], text, &l, why)) {
+        if (!check_gates[g].option || check_gate_is_flag(&check_gates[g])) continue;
+        if (check_limit_parse(&check_gates[g], text, &l, why)) {
             sound(&l, text);
         } else {
             FUZZ_CHECK(*why, "a reason for '%s'", text);

@@ -27,7 +27,7 @@ static const struct option_row rows[] = {
     ESTIMATE_OPTIONS(struct settings, model, 'p'),
     {0},
 };
-static const struct example no_examples[] = {{0}};
+static const struct command_example no_examples[] = {{0}};
 static const struct command_text text = {.options = rows, .about = "", .examples = no_examples};
 static const struct command_text text_program = {
     .options = rows, .about = "", .examples = no_examples, .program_follows = true};
@@ -37,24 +37,24 @@ static void format_all(uint64_t n)
     char out[UNITS_TEXT];
     double d;
     memcpy(&d, &n, sizeof d);
-    const char *const texts[] = {format_bytes(out, n)};
+    const char *const texts[] = {units_format_bytes(out, n)};
     FUZZ_CHECK(strlen(texts[0]) < UNITS_TEXT && *out, "%s", out);
-    FUZZ_CHECK(strlen(format_bytes_signed(out, (int64_t)n)) < UNITS_TEXT, "%s", out);
-    FUZZ_CHECK(strlen(format_rate(out, d)) < UNITS_TEXT, "%s", out);
-    FUZZ_CHECK(strlen(format_seconds(out, d)) < UNITS_TEXT, "%s", out);
-    FUZZ_CHECK(strlen(format_share(out, d)) < UNITS_TEXT, "%s", out);
-    FUZZ_CHECK(strlen(format_count(out, n)) < UNITS_TEXT, "%s", out);
+    FUZZ_CHECK(strlen(units_format_bytes_signed(out, (int64_t)n)) < UNITS_TEXT, "%s", out);
+    FUZZ_CHECK(strlen(units_format_rate(out, d)) < UNITS_TEXT, "%s", out);
+    FUZZ_CHECK(strlen(units_format_seconds(out, d)) < UNITS_TEXT, "%s", out);
+    FUZZ_CHECK(strlen(units_format_share(out, d)) < UNITS_TEXT, "%s", out);
+    FUZZ_CHECK(strlen(units_format_count(out, n)) < UNITS_TEXT, "%s", out);
 }
 
 static void parse_all(const char *word)
 {
     char why[UNITS_WHY] = "", small[16], nearest[64];
     uint64_t n = 12345;
-    if (parse_count(word, &n, why)) {
+    if (units_parse_count(word, &n, why)) {
         char plain[UNITS_TEXT];
         uint64_t again = 0;
         snprintf(plain, sizeof plain, "%llu", (unsigned long long)n);
-        FUZZ_CHECK(parse_count(plain, &again, why) && again == n, "%s: %s", word, plain);
+        FUZZ_CHECK(units_parse_count(plain, &again, why) && again == n, "%s: %s", word, plain);
         struct estimate e = estimate_training(n && n < 1000000000000000 ? n : 1, estimate_optimizer("adam"),
                                               estimate_precision("fp32"), true);
         FUZZ_CHECK(e.total >= e.weights, "%llu", (unsigned long long)n);
@@ -63,13 +63,13 @@ static void parse_all(const char *word)
     }
     n = 12345;
     why[0] = 0;
-    if (!parse_bytes(word, &n, why)) FUZZ_CHECK(n == 12345 && *why, "%s", word);
-    if (!parse_rate(word, &n, why) || !parse_duration(word, &n, why)) FUZZ_CHECK(*why, "%s", word);
-    gpu_find(word);
+    if (!units_parse_bytes(word, &n, why)) FUZZ_CHECK(n == 12345 && *why, "%s", word);
+    if (!units_parse_rate(word, &n, why) || !units_parse_duration(word, &n, why)) FUZZ_CHECK(*why, "%s", word);
+    estimate_gpu_find(word);
     for (size_t size = 1; size <= sizeof small; size += 5) {
-        term_clean(small, size, word, size & 2);
+        terminal_clean(small, size, word, size & 2);
         FUZZ_CHECK(strlen(small) < size, "%zu", size);
-        FUZZ_CHECK(term_fit(small, 3) <= strlen(small) && term_columns(small) >= 0, "%s", small);
+        FUZZ_CHECK(terminal_fit(small, 3) <= strlen(small) && terminal_columns(small) >= 0, "%s", small);
     }
     options_nearest(word, estimate_optimizers, nearest, sizeof nearest);
     options_list(word, nearest, sizeof nearest);
@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                               .summary = "",
                               .operands = OPERAND_FILE,
                               .text = how & 1 ? &text_program : &text,
-                              .print_help = help_command};
+                              .print_help = command_print_help};
     struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT};
     struct estimate e;
     int operands = options_parse(&command, n, words, &s);

@@ -3,11 +3,11 @@
 
 #include <math.h>
 #include "analyzer/estimate/wires.h"
-#include "analyzer/text/view_roofline.h"
+#include "analyzer/view/view_roofline.h"
 
-static void drawn(const struct roofline *r, uint8_t how)
+static void drawn(const struct view_roofline *r, uint8_t how)
 {
-    struct term term = {.width = 40 + how, .utf8 = how & 1, .colour = how & 2};
+    struct terminal term = {.width = 40 + how, .utf8 = how & 1, .colour = how & 2};
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -21,20 +21,21 @@ static void drawn(const struct roofline *r, uint8_t how)
 
 static void an_operator(struct fuzz_bytes *b)
 {
-    struct roofline r = {.op = &roof_ops[fuzz_u8(b) % roof_ops_n], .gpu = &gpus[fuzz_u8(b) % gpus_n]};
+    struct view_roofline r = {.op = &estimate_roof_ops[fuzz_u8(b) % estimate_roof_op_count],
+                              .gpu = &estimate_gpus[fuzz_u8(b) % estimate_gpu_count]};
     char why[128] = "";
 
-    r.stored = (enum gpu_rate)(fuzz_u8(b) % GPU_RATES_N);
+    r.stored = (enum estimate_gpu_rate)(fuzz_u8(b) % GPU_RATES_N);
     r.rate = r.gpu->tflops[r.stored] > 0 ? r.stored : GPU_FP32;
     const uint8_t how = fuzz_u8(b);
     r.shape.causal = how & 4 && r.op->causal;
     for (int i = 0; i < ROOF_DIMS_N; i++)
         if ((r.op->needs | r.op->takes) & 1u << i) r.shape.of[i] = fuzz_number(b, 5) % (uint64_t)ROOF_DIM_MAX;
-    if (!roof_check(r.op, &r.shape, why, sizeof why)) {
+    if (!estimate_roof_check(r.op, &r.shape, why, sizeof why)) {
         FUZZ_CHECK(*why, "a reason");
         return;
     }
-    r.ways_n = roof_ways(r.op, &r.shape, gpu_rate_bytes[r.stored], r.ways);
+    r.ways_n = estimate_roof_ways(r.op, &r.shape, estimate_gpu_rate_bytes[r.stored], r.ways);
     FUZZ_CHECK(r.ways_n && r.ways_n <= ROOF_WAYS_MAX, "%zu", r.ways_n);
     for (size_t i = 0; i < r.ways_n; i++) {
         FUZZ_CHECK(isfinite(r.ways[i].flops) && r.ways[i].flops > 0, "%s", r.op->word);
@@ -49,28 +50,29 @@ static void an_operator(struct fuzz_bytes *b)
 /* Any operations and bytes, under the roof of any GPU, of one that was described, or of all. */
 static void a_kernel(struct fuzz_bytes *b)
 {
-    struct gpu described = {.key = "this GPU", .product = "a GPU as described", .source = "fuzz"};
-    struct roofline r = {.stored = GPU_BF16, .rate = GPU_FP32, .ways_n = 1};
+    struct estimate_gpu described = {.key = "this GPU", .product = "a GPU as described", .source = "fuzz"};
+    struct view_roofline r = {.stored = GPU_BF16, .rate = GPU_FP32, .ways_n = 1};
     const uint8_t how = fuzz_u8(b), which = fuzz_u8(b);
 
-    r.ways[0] =
-        (struct roof_way){.name = "", .flops = 1 + (double)fuzz_number(b, 8), .bytes = 1 + (double)fuzz_number(b, 8)};
+    r.ways[0] = (struct estimate_roof_way){
+        .name = "", .flops = 1 + (double)fuzz_number(b, 8), .bytes = 1 + (double)fuzz_number(b, 8)};
     r.measured_s = (double)fuzz_number(b, 8) * 1e-9;
     described.hbm = 1 + (double)fuzz_number(b, 8);
     described.tflops[GPU_FP32] = (1 + (double)fuzz_number(b, 8)) / 1e12;
-    r.gpu = which % 3 == 0 ? NULL : which % 3 == 1 ? &described : &gpus[which % gpus_n];
+    r.gpu = which % 3 == 0 ? NULL : which % 3 == 1 ? &described : &estimate_gpus[which % estimate_gpu_count];
     drawn(&r, how);
 }
 
 static void a_transfer(struct fuzz_bytes *b)
 {
-    struct wire_links l = wires_links(&gpus[fuzz_u8(b) % gpus_n], fuzz_number(b, 4), fuzz_number(b, 2));
-    struct wire w = {.kind = (enum wire_kind)(fuzz_u8(b) % WIRE_KINDS_N),
-                     .bytes = (double)fuzz_number(b, 8),
-                     .n = 1 + fuzz_number(b, 4),
-                     .times = (double)fuzz_number(b, 3)};
+    struct estimate_wire_links l =
+        estimate_wires_links(&estimate_gpus[fuzz_u8(b) % estimate_gpu_count], fuzz_number(b, 4), fuzz_number(b, 2));
+    struct estimate_wire w = {.kind = (enum estimate_wire_kind)(fuzz_u8(b) % WIRE_KINDS_N),
+                              .bytes = (double)fuzz_number(b, 8),
+                              .n = 1 + fuzz_number(b, 4),
+                              .times = (double)fuzz_number(b, 3)};
 
-    wire_time(&l, fuzz_number(b, 3), &w);
+    estimate_wire_time(&l, fuzz_number(b, 3), &w);
     FUZZ_CHECK(isfinite(w.ring_s) && w.ring_s >= 0 && isfinite(w.one_pass_s), "%s", w.formula);
     FUZZ_CHECK(w.nodes >= 1 && w.nodes <= w.n && w.link && *w.formula, "%s", w.formula);
     FUZZ_CHECK(fabs(w.factor * w.one_pass_s - w.ring_s) <= 1e-9 * w.ring_s && w.factor < 2, "%s: %g", w.formula,

@@ -15,9 +15,9 @@ static void ask(struct symbolizer *s, const char *path, const char *build_id, ui
 {
     const char *function, *file;
     int line;
-    const bool known = symbolizer_name(s, path, build_id, offset, &function, &file, &line);
+    const bool known = symbolizer_find(s, path, build_id, offset, &function, &file, &line);
     FUZZ_CHECK(!known || function || file, "known, but nothing of it");
-    const struct gs_symbol_place *places = NULL;
+    const struct run_symbol_place *places = NULL;
     const size_t n = symbolizer_more.inlined(s, path, build_id, offset, &places);
     FUZZ_CHECK((n > 0) == known, "%zu", n);
     for (size_t i = 0; i < n; i++) FUZZ_CHECK(!places[i].function || strlen(places[i].function) < 1 << 24, "%zu", i);

@@ -60,12 +60,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char run_id[64];
     bool recording;
     top_model_add(m, db);
-    if (base & 4) top_model_look(m, 0); /* nothing is there yet */
+    if (base & 4) top_model_update(m, 0); /* nothing is there yet */
     fuzz_write(db, begin, bytes);
     for (int i = 0; i < LOOKS; i++) {
         fuzz_edit(&edits[i], db);
         top_peek(db, run_id, sizeof run_id, &recording);
-        top_model_look(m, base & 2 ? 1 : 0);
+        top_model_update(m, base & 2 ? 1 : 0);
         show(&t, (uint8_t)(how + i * 16));
     }
     top_tables_free(&t);

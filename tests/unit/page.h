@@ -219,27 +219,27 @@ static inline const char *page_check(const json_t *data)
 }
 
 /* Opens, reports and makes the page; the caller frees it. NULL and `error`. */
-static inline char *page_make(const char *path, struct gs_options options, char *error, size_t error_size)
+static inline char *page_make(const char *path, struct run_options options, char *error, size_t error_size)
 {
     char *html = NULL;
     size_t size;
     options.memory_map = true;
-    struct gs_run *run = gs_run_open(&path, 1, &options, error, error_size);
-    struct gs_page *page = run ? gs_page_new(run, &options) : NULL;
-    struct gs_report *report = run ? gs_report_build(run, &options, error, error_size) : NULL;
+    struct run *run = run_open(&path, 1, &options, error, error_size);
+    struct page *page = run ? page_new(run, &options) : NULL;
+    struct result_report *report = run ? report_build(run, &options, error, error_size) : NULL;
     FILE *f = report ? open_memstream(&html, &size) : NULL;
-    bool ok = f && gs_page_write(page, report, path, f, error, error_size);
+    bool ok = f && page_write(page, report, path, f, error, error_size);
     if (f) {
         fclose(f);
     }
     char *copy = ok ? strdup(html) : NULL; /* else gcc takes it for a pointer to itself */
     free(html);
     if (report) {
-        gs_report_free(report);
+        report_free(report);
     }
-    gs_page_free(page);
+    page_free(page);
     if (run) {
-        gs_run_close(run);
+        run_close(run);
     }
     return copy;
 }

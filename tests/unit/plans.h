@@ -63,7 +63,7 @@ static inline const struct plan *random_any_plan(struct random_plans *r)
 
     model_free(&r->model);
     random_shape(r, &shape);
-    if (!model_shaped("test", "test", &shape, &r->model, &exit_code)) abort();
+    if (!model_from_shape("test", "test", &shape, &r->model, &exit_code)) abort();
     *p = (struct plan)PLAN_DEFAULT;
     p->model = &r->model;
     p->optimizer = estimate_optimizer(optimizers[random_below(r, 6)]);
@@ -76,8 +76,8 @@ static inline const struct plan *random_any_plan(struct random_plans *r)
     p->tp = 1u << random_below(r, 3);
     p->gpus = p->tp << random_below(r, 4);
     if (p->inference) {
-        if (random_yes(r)) p->weights = quantisation_named(stored[random_below(r, 7)]);
-        if (random_yes(r)) p->cache = quantisation_named("fp8");
+        if (random_yes(r)) p->weights = estimate_quantisation_find(stored[random_below(r, 7)]);
+        if (random_yes(r)) p->cache = estimate_quantisation_find("fp8");
         p->cache_block = random_yes(r) ? 16 : 0;
         p->gpus = p->tp;
     } else {
@@ -92,7 +92,7 @@ static inline const struct plan *random_any_plan(struct random_plans *r)
         p->ema = random_below(r, 4) == 0;
         if (random_below(r, 4) == 0) p->adapter = PLAN_ADAPTER_LORA;
     }
-    p->gpu = &gpus[random_below(r, gpus_n)];
+    p->gpu = &estimate_gpus[random_below(r, estimate_gpu_count)];
     p->memory = (double)p->gpu->total_bytes;
     return p;
 }

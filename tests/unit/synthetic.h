@@ -180,39 +180,39 @@ __attribute__((unused)) static void syn_reserved(struct syn *s, int64_t at, int6
 }
 
 /* Commits, opens and reports; the caller frees with syn_close. */
-__attribute__((unused)) static struct gs_report *syn_report(struct syn *s, const struct gs_options *options)
+__attribute__((unused)) static struct result_report *syn_report(struct syn *s, const struct run_options *options)
 {
-    static const struct gs_options everything = {.all = true};
+    static const struct run_options everything = {.all = true};
     char error[1024] = "";
     const char *path = s->path;
     syn_done(s);
-    struct gs_run *run = gs_run_open(&path, 1, options ? options : &everything, error, sizeof error);
+    struct run *run = run_open(&path, 1, options ? options : &everything, error, sizeof error);
     if (!run) {
         fail_msg("%s", error);
     }
-    struct gs_report *report = gs_report_build(run, options ? options : &everything, error, sizeof error);
+    struct result_report *report = report_build(run, options ? options : &everything, error, sizeof error);
     if (!report) {
         fail_msg("%s", error);
     }
     return report;
 }
 
-__attribute__((unused)) static void syn_close(struct gs_report *report)
+__attribute__((unused)) static void syn_close(struct result_report *report)
 {
-    struct gs_run *run = report->run;
-    gs_report_free(report);
-    gs_run_close(run);
+    struct run *run = report->run;
+    report_free(report);
+    run_close(run);
 }
 
-__attribute__((unused)) static const struct gs_peak *syn_peak(const struct gs_report *report,
-                                                              enum gs_series_layer layer)
+__attribute__((unused)) static const struct result_peak *syn_peak(const struct result_report *report,
+                                                                  enum run_series_layer layer)
 {
     for (size_t i = 0; i < report->peaks_n; i++) {
         if (report->peaks[i].layer == layer) {
             return &report->peaks[i];
         }
     }
-    fail_msg("no peak of layer %s", gs_series_word(layer));
+    fail_msg("no peak of layer %s", result_series_word(layer));
     return NULL;
 }
 

@@ -35,41 +35,43 @@ static void test_korthikanti(void **state)
         {128, 20480, 105, 1, {{.8203, 86.13}, {.4785, 50.24}, {.1660, 17.43}, {.0781, 8.20}}},
         {160, 25600, 128, 1, {{1.0254, 131.25}, {.5981, 76.56}, {.2075, 26.56}, {.0977, 12.50}}},
     };
-    static const enum korthikanti forms[] = {KORTHIKANTI_TP, KORTHIKANTI_TP_SP, KORTHIKANTI_TP_SP_SELECTIVE,
-                                             KORTHIKANTI_FULL};
+    static const enum estimate_korthikanti forms[] = {KORTHIKANTI_TP, KORTHIKANTI_TP_SP, KORTHIKANTI_TP_SP_SELECTIVE,
+                                                      KORTHIKANTI_FULL};
 
     (void)state;
     for (size_t i = 0; i < LENGTH(models); i++)
         for (size_t f = 0; f < LENGTH(forms); f++) {
-            double one = korthikanti_layer(forms[f], 2048, models[i].b, models[i].h, models[i].a, 8);
+            double one = estimate_korthikanti_layer(forms[f], 2048, models[i].b, models[i].h, models[i].a, 8);
             printed(one, GIB, 4, models[i].figures[f][0]);
             printed(one * models[i].layers, GIB, 2, models[i].figures[f][1]);
         }
     /* without parallelism the forms are one, 34 + 5as/h; selective is the same without the scores */
-    assert_true(korthikanti_layer(KORTHIKANTI_TP, 2048, 1, 6144, 64, 1) ==
-                korthikanti_layer(KORTHIKANTI_TP_SP, 2048, 1, 6144, 64, 1));
-    assert_true(korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 2048, 1, 6144, 64, 8) == 2048 * 6144 * 13.0);
-    assert_true(korthikanti_interleaved(8, 3) == 1 + 7.0 / 24);
+    assert_true(estimate_korthikanti_layer(KORTHIKANTI_TP, 2048, 1, 6144, 64, 1) ==
+                estimate_korthikanti_layer(KORTHIKANTI_TP_SP, 2048, 1, 6144, 64, 1));
+    assert_true(estimate_korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 2048, 1, 6144, 64, 8) == 2048 * 6144 * 13.0);
+    assert_true(estimate_korthikanti_interleaved(8, 3) == 1 + 7.0 / 24);
 }
 
 /* Megatron-LM's megatron/training/theoretical_memory_usage.py prints these, in MiB. */
 static void test_megatron(void **state)
 {
-    static const struct megatron_activations gpt3 = {2048, 1, 12288, 4 * 12288, 96, 51200, 8, 8, 0, 0},
-                                             llama3 = {8192, 1, 4096, 14336, 32, 128256, 1, 1, 0, 0},
-                                             llama2 = {4096, 1, 4096, 11008, 32, 32000, 2, 1, 0, 0},
-                                             mixtral = {4096, 1, 4096, 14336, 32, 32000, 1, 1, 0, 0};
-    struct megatron_activations few = gpt3;
+    static const struct estimate_megatron_activations gpt3 = {2048, 1, 12288, 4 * 12288, 96, 51200, 8, 8, 0, 0},
+                                                      llama3 = {8192, 1, 4096, 14336, 32, 128256, 1, 1, 0, 0},
+                                                      llama2 = {4096, 1, 4096, 11008, 32, 32000, 2, 1, 0, 0},
+                                                      mixtral = {4096, 1, 4096, 14336, 32, 32000, 1, 1, 0, 0};
+    struct estimate_megatron_activations few = gpt3;
 
     (void)state;
-    printed(megatron_activation_bytes(&gpt3), MIB, 2, 9816.02);
-    printed(megatron_activation_bytes(&llama3), MIB, 2, 36936.06);
-    printed(megatron_activation_bytes(&llama2), MIB, 2, 7650.02);
-    printed(megatron_activation_bytes(&mixtral), MIB, 2, 16964.03);
+    printed(estimate_megatron_activation_bytes(&gpt3), MIB, 2, 9816.02);
+    printed(estimate_megatron_activation_bytes(&llama3), MIB, 2, 36936.06);
+    printed(estimate_megatron_activation_bytes(&llama2), MIB, 2, 7650.02);
+    printed(estimate_megatron_activation_bytes(&mixtral), MIB, 2, 16964.03);
     few.micro_batches = 4; /* half of the pipeline's depth */
-    assert_true(fabs(megatron_activation_bytes(&few) * 2 / megatron_activation_bytes(&gpt3) - 1) < 1e-12);
+    assert_true(fabs(estimate_megatron_activation_bytes(&few) * 2 / estimate_megatron_activation_bytes(&gpt3) - 1) <
+                1e-12);
     few.interleave = 3; /* deeper than the pipeline, whatever their number */
-    assert_true(fabs(megatron_activation_bytes(&few) / megatron_activation_bytes(&gpt3) - 31 / 24.0) < 1e-12);
+    assert_true(fabs(estimate_megatron_activation_bytes(&few) / estimate_megatron_activation_bytes(&gpt3) - 31 / 24.0) <
+                1e-12);
 }
 
 struct given {
@@ -85,7 +87,7 @@ static void plan_of(const struct given *g, struct model *m, struct plan *p)
 {
     int code;
 
-    assert_true(model_named("test", g->model, m, &code));
+    assert_true(model_from_name("test", g->model, m, &code));
     *p = (struct plan)PLAN_DEFAULT;
     p->model = m;
     p->precision = estimate_precision(g->precision);
@@ -103,10 +105,10 @@ static void plan_of(const struct given *g, struct model *m, struct plan *p)
 }
 
 /* The sum of what comes and goes in a step: not the weights and the optimizer's states. */
-static struct interval sum_of(const struct plan *p, unsigned phases)
+static struct estimate_interval sum_of(const struct plan *p, unsigned phases)
 {
     static struct estimate_result r;
-    struct interval sum = {0, 0, 0};
+    struct estimate_interval sum = {0, 0, 0};
 
     memset(&r, 0, sizeof r);
     estimate_states(p, 0, &r);
@@ -116,17 +118,17 @@ static struct interval sum_of(const struct plan *p, unsigned phases)
         assert_true(l->bytes.low <= l->bytes.likely && l->bytes.likely <= l->bytes.high && l->bytes.low >= 0);
         assert_true(l->bytes.low == l->bytes.high || l->why || l->part == ESTIMATE_ACTIVATIONS);
         if ((l->phases & phases) && !l->host && l->part != ESTIMATE_WEIGHTS && l->part != ESTIMATE_OPTIMIZER)
-            sum = interval_add(sum, l->bytes);
+            sum = estimate_interval_add(sum, l->bytes);
     }
     return sum;
 }
 
-static struct interval larger(struct interval a, struct interval b)
+static struct estimate_interval larger(struct estimate_interval a, struct estimate_interval b)
 {
-    return (struct interval){fmax(a.low, b.low), fmax(a.likely, b.likely), fmax(a.high, b.high)};
+    return (struct estimate_interval){fmax(a.low, b.low), fmax(a.likely, b.likely), fmax(a.high, b.high)};
 }
 
-static struct interval pass_of(const struct plan *p)
+static struct estimate_interval pass_of(const struct plan *p)
 {
     return larger(sum_of(p, IN_PHASE(FORWARD)), sum_of(p, IN_PHASE(BACKWARD)));
 }
@@ -188,7 +190,7 @@ static void test_measured(void **state)
         struct plan p;
 
         plan_of(&one->given, &m, &p);
-        struct interval ours = pass_of(&p);
+        struct estimate_interval ours = pass_of(&p);
         double error = ours.likely / one->peak - 1;
         if (fabs(error) > 0.02 || one->peak < ours.low * 0.99 || one->peak > ours.high * 1.02) {
             print_error("%s %s attention %d checkpoint %d: %.1f MiB (%.1f to %.1f), measured %.1f (%+.1f %%)\n",
@@ -252,27 +254,28 @@ static void test_saved_tensors(void **state)
     struct given g = {"gpt2", "fp32", PLAN_ATTENTION_FLASH, PLAN_CHECKPOINT_NONE, 2, 512, 0, 0};
     struct model m;
     struct plan p;
-    struct act_tape tape;
+    struct estimate_act_tape tape;
     double tokens = 1024, h = 768, heads = 12;
 
     (void)state;
     plan_of(&g, &m, &p);
-    struct act_sizes z = act_sizes_of(&p, ACT_EAGER);
-    act_layer(&p, &z, false, &tape);
+    struct estimate_act_sizes z = estimate_act_sizes_of(&p, ACT_EAGER);
+    estimate_act_layer(&p, &z, false, &tape);
     /* two norms and what is read after them, q k v, output and logsumexp, five tensors of 4h, two masks */
-    assert_true(act_saved(&tape) ==
+    assert_true(estimate_act_saved(&tape) ==
                 tokens * (2 * (4 * h + 8) + 2 * 4 * h + 4 * 4 * h + 4 * heads + 5 * 4 * 4 * h + 2 * h));
     p.precision = estimate_precision("bf16");
-    z = act_sizes_of(&p, ACT_EAGER);
-    act_layer(&p, &z, false, &tape);
-    assert_true(act_saved(&tape) ==
+    z = estimate_act_sizes_of(&p, ACT_EAGER);
+    estimate_act_layer(&p, &z, false, &tape);
+    assert_true(estimate_act_saved(&tape) ==
                 tokens * (2 * (2 * h + 8) + 2 * 2 * h + 4 * 2 * h + 4 * heads + 5 * 2 * 4 * h + 2 * h));
     /* Korthikanti's layer, 34 sbh: no scores are kept, the activation is one operation, and statistics of
      * norms are not counted */
-    z = act_sizes_of(&p, ACT_FUSED);
-    act_layer(&p, &z, false, &tape);
-    assert_true(fabs(act_saved(&tape) / korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 512, 2, h, heads, 1) - 32.0 / 34) <
-                0.01);
+    z = estimate_act_sizes_of(&p, ACT_FUSED);
+    estimate_act_layer(&p, &z, false, &tape);
+    assert_true(
+        fabs(estimate_act_saved(&tape) / estimate_korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 512, 2, h, heads, 1) -
+             32.0 / 34) < 0.01);
     model_free(&m);
 }
 
@@ -304,21 +307,21 @@ static void test_kept_of_operations(void **state)
         struct model_shape shape = model_family_shape(seen[i].family);
         struct model m;
         struct plan p = PLAN_DEFAULT;
-        struct act_pass full, operations;
+        struct estimate_act_pass full, operations;
         double more = 0;
         int code;
         shape.layers = 6, shape.hidden = seen[i].hidden, shape.heads = seen[i].heads, shape.kv_heads = seen[i].kv_heads;
         shape.ffn = seen[i].ffn, shape.vocab = 8192, shape.context = 4096;
-        assert_true(model_shaped("test", "test", &shape, &m, &code));
+        assert_true(model_from_shape("test", "test", &shape, &m, &code));
         p.model = &m;
         p.precision = estimate_precision(seen[i].precision);
         p.optimizer = estimate_optimizer("sgd");
         p.attention = seen[i].attention;
         p.batch = seen[i].batch, p.seq = seen[i].seq;
         p.checkpoint = FULL;
-        act_pass(&p, ACT_EAGER, &full);
+        estimate_act_pass(&p, ACT_EAGER, &full);
         p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
-        act_pass(&p, ACT_EAGER, &operations);
+        estimate_act_pass(&p, ACT_EAGER, &operations);
         for (int g = 0; g < ACT_GROUPS_N; g++) more += operations.saved[g] - full.saved[g];
         assert_true(operations.inputs == full.inputs && operations.head == full.head);
         if (fabs(more / seen[i].more - 1) > 0.002)
@@ -334,26 +337,26 @@ static void test_which_operations(void **state)
     struct given g = {"llama-3-8b", "bf16", FLASH, PLAN_CHECKPOINT_SELECTIVE_OP, 1, 4096, 0, 0};
     struct model m;
     struct plan p;
-    struct act_kept kept;
+    struct estimate_act_kept kept;
     double h = 4096, kv = 1024, f = 14336, t = 4096;
 
     (void)state;
     plan_of(&g, &m, &p);
-    struct act_sizes z = act_sizes_of(&p, ACT_EAGER);
-    act_kept(&p, &z, false, &kept); /* q, v, gate, down; attention and its logarithms */
+    struct estimate_act_sizes z = estimate_act_sizes_of(&p, ACT_EAGER);
+    estimate_act_kept(&p, &z, false, &kept); /* q, v, gate, down; attention and its logarithms */
     assert_true(kept.sum == t * (2 * (h + kv + f + h + h) + 4 * 32) && kept.whole == t * 2 * h);
-    assert_true(kept.again == h * kv + h * h + h * f && act_again(&p) == 32 * kept.again);
-    z = act_sizes_of(&p, ACT_FUSED); /* nothing reads what leaves the layer */
-    act_kept(&p, &z, false, &kept);
+    assert_true(kept.again == h * kv + h * h + h * f && estimate_act_recomputed(&p) == 32 * kept.again);
+    z = estimate_act_sizes_of(&p, ACT_FUSED); /* nothing reads what leaves the layer */
+    estimate_act_kept(&p, &z, false, &kept);
     assert_true(kept.sum == t * (2 * (h + kv + f + h) + 4 * 32) && kept.whole == 0);
     p.precision = estimate_precision("fp8"); /* torchao's products one and all; Transformer Engine's none */
-    for (enum act_variant variant = ACT_EAGER; variant <= ACT_PADDED; variant++) {
-        z = act_sizes_of(&p, variant);
-        act_kept(&p, &z, false, &kept);
+    for (enum estimate_act_variant variant = ACT_EAGER; variant <= ACT_PADDED; variant++) {
+        z = estimate_act_sizes_of(&p, variant);
+        estimate_act_kept(&p, &z, false, &kept);
         assert_true(kept.sum == t * (2 * (h + 2 * kv + h + h + 2 * f + h) + 4 * 32) && kept.again == 0);
     }
-    z = act_sizes_of(&p, ACT_FUSED);
-    act_kept(&p, &z, false, &kept);
+    z = estimate_act_sizes_of(&p, ACT_FUSED);
+    estimate_act_kept(&p, &z, false, &kept);
     assert_true(kept.sum == t * (2 * h + 4 * 32));
     model_free(&m);
 
@@ -361,20 +364,20 @@ static void test_which_operations(void **state)
     g.precision = "bf16";
     plan_of(&g, &m, &p);
     h = 3584, kv = 512, f = 18944;
-    z = act_sizes_of(&p, ACT_EAGER);
-    act_kept(&p, &z, false, &kept);
+    z = estimate_act_sizes_of(&p, ACT_EAGER);
+    estimate_act_kept(&p, &z, false, &kept);
     assert_true(kept.sum == t * (2 * (h + 2 * kv + h + h + f) + 4 * 28));
     model_free(&m);
 
     g.model = "mixtral-8x7b"; /* experts' grouped products are computed again, the router's does not count */
     plan_of(&g, &m, &p);
     h = 4096, kv = 1024, f = 14336;
-    z = act_sizes_of(&p, ACT_EAGER);
-    act_kept(&p, &z, true, &kept);
+    z = estimate_act_sizes_of(&p, ACT_EAGER);
+    estimate_act_kept(&p, &z, true, &kept);
     assert_true(kept.sum == t * (2 * (h + kv + h) + 4 * 32 + 12 * 2));
     assert_true(kept.again == h * kv + h * h + h * 8 + 2 * 3 * h * f);
     p.ep = p.gpus = 8; /* all-to-alls are kept */
-    act_kept(&p, &z, true, &kept);
+    estimate_act_kept(&p, &z, true, &kept);
     assert_true(kept.sum == t * (2 * (h + kv + h) + 4 * 32 + 12 * 2 + 2 * 2 * 2 * h));
     model_free(&m);
 }
@@ -394,7 +397,7 @@ static void test_properties(void **state)
                 struct model m;
                 struct plan p;
                 plan_of(&g, &m, &p);
-                struct interval none = sum_of(&p, IN_PHASE(FORWARD)), other;
+                struct estimate_interval none = sum_of(&p, IN_PHASE(FORWARD)), other;
 
                 p.batch = 8; /* what there is of activations is twice as much */
                 other = sum_of(&p, IN_PHASE(FORWARD));
@@ -436,12 +439,12 @@ static void test_parallel(void **state)
     p.tp = 1;
     p.pp = p.gpus = 8;
     p.accumulation = 16;
-    assert_true(act_in_flight(&p, 0) == 8 && act_in_flight(&p, 7) == 1);
+    assert_true(estimate_act_in_flight(&p, 0) == 8 && estimate_act_in_flight(&p, 7) == 1);
     p.accumulation = 4; /* never more than there are */
-    assert_true(act_in_flight(&p, 0) == 4);
+    assert_true(estimate_act_in_flight(&p, 0) == 4);
     p.accumulation = 16;
     p.interleave = 2; /* 8 (1 + 7/16) */
-    assert_true(act_in_flight(&p, 0) == 8 * korthikanti_interleaved(8, 2));
+    assert_true(estimate_act_in_flight(&p, 0) == 8 * estimate_korthikanti_interleaved(8, 2));
     model_free(&m);
 }
 
@@ -451,7 +454,7 @@ static void test_parallel_is_korthikanti(void **state)
     static const struct {
         bool sp;
         enum plan_attention attention;
-        enum korthikanti form;
+        enum estimate_korthikanti form;
     } cases[] = {{false, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP},
                  {true, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP_SP},
                  {false, PLAN_ATTENTION_FLASH, KORTHIKANTI_TP_SELECTIVE},
@@ -468,8 +471,8 @@ static void test_parallel_is_korthikanti(void **state)
         p.sequence_parallel = cases[i].sp;
         p.attention = cases[i].attention;
         memset(&r, 0, sizeof r);
-        act_parallel(&p, 0, &r);
-        double theirs = 48 * korthikanti_layer(cases[i].form, 1024, 4, 1600, 25, 5);
+        estimate_act_parallel(&p, 0, &r);
+        double theirs = 48 * estimate_korthikanti_layer(cases[i].form, 1024, 4, 1600, 25, 5);
         assert_true(fabs(r.lines[0].bytes.likely / theirs - 1) < 1e-9);
     }
     model_free(&m);
@@ -487,7 +490,7 @@ static void test_nothing_to_say(void **state)
     estimate_activations(&p, 0, &r);
     assert_int_equal(r.lines_n, 0);
     model_free(&m);
-    model_counted(1000000, &m); /* no shape */
+    model_from_count(1000000, &m); /* no shape */
     p.batch = p.seq = 8;
     estimate_activations(&p, 0, &r);
     assert_int_equal(r.lines_n, 0);

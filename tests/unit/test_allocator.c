@@ -53,29 +53,29 @@ static int64_t block(struct world *w, int64_t address, int64_t bytes, int64_t at
     return row(w, GS_LAYER_TENSOR, GS_SPACE_DEVICE, address, bytes, at, life, stream, w->block);
 }
 
-static const struct gs_allocator_state *state(const struct gs_report *r, enum gs_moment_kind moment)
+static const struct allocator_state *state(const struct result_report *r, enum allocator_moment_kind moment)
 {
     for (size_t i = 0; i < r->allocator_n; i++) {
         if (r->allocator[i].moment == moment) {
             return &r->allocator[i];
         }
     }
-    fail_msg("no %s", gs_moment_word(moment));
+    fail_msg("no %s", allocator_moment_word(moment));
     return NULL;
 }
 
-static const struct gs_pool_share *pool(const struct gs_allocator_state *s, enum gs_pool_kind kind)
+static const struct allocator_pool_share *pool(const struct allocator_state *s, enum allocator_pool_kind kind)
 {
     for (size_t i = 0; i < s->by_pool_n; i++) {
         if (s->by_pool[i].pool == kind) {
             return &s->by_pool[i];
         }
     }
-    fail_msg("no pool %s", gs_pool_word(kind));
+    fail_msg("no pool %s", allocator_pool_word(kind));
     return NULL;
 }
 
-static const struct gs_pool_share *stream(const struct gs_allocator_state *s, uint64_t handle)
+static const struct allocator_pool_share *stream(const struct allocator_state *s, uint64_t handle)
 {
     for (size_t i = 0; i < s->by_stream_n; i++) {
         if (s->by_stream[i].stream_known && s->by_stream[i].stream == handle) {
@@ -101,8 +101,8 @@ static void pools_and_streams(void **state_)
     row(&w, GS_LAYER_TENSOR, GS_SPACE_POOL, BASE + (2LL << 30), 4 * SYN_MIB, 31, SYN_LIVE, 0xaa, w.block);
     row(&w, GS_LAYER_DEVICE, GS_SPACE_DEVICE, BASE + (3LL << 30), 64 * SYN_MIB, 40, SYN_LIVE, 0,
         syn_native(&w.s, w.train, "/lib/libnccl.so.2", 4)); /* somebody else's */
-    struct gs_report *r = syn_report(&w.s, NULL);
-    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    struct result_report *r = syn_report(&w.s, NULL);
+    const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_int_equal(s->reserved, 42 * SYN_MIB);
     assert_int_equal(s->allocated, 15 * SYN_MIB);
     assert_int_equal(s->active, 15 * SYN_MIB);
@@ -111,11 +111,11 @@ static void pools_and_streams(void **state_)
     assert_int_equal(s->largest_free, 16 * SYN_MIB);
     assert_int_equal(s->segments, 3);
     assert_int_equal(s->strays, 0);
-    assert_int_equal(s->expandable, GS_NO);
-    assert_int_equal(pool(s, GS_POOL_LARGE)->reserved, 20 * SYN_MIB);
-    assert_int_equal(pool(s, GS_POOL_SMALL)->reserved, 2 * SYN_MIB);
-    assert_int_equal(pool(s, GS_POOL_SMALL)->allocated, 0);
-    assert_int_equal(pool(s, GS_POOL_PRIVATE_LARGE)->allocated, 4 * SYN_MIB);
+    assert_int_equal(s->expandable, RUN_NO);
+    assert_int_equal(pool(s, ALLOCATOR_POOL_LARGE)->reserved, 20 * SYN_MIB);
+    assert_int_equal(pool(s, ALLOCATOR_POOL_SMALL)->reserved, 2 * SYN_MIB);
+    assert_int_equal(pool(s, ALLOCATOR_POOL_SMALL)->allocated, 0);
+    assert_int_equal(pool(s, ALLOCATOR_POOL_PRIVATE_LARGE)->allocated, 4 * SYN_MIB);
     assert_int_equal(stream(s, 0)->reserved, 20 * SYN_MIB);
     assert_int_equal(stream(s, 0xaa)->reserved, 22 * SYN_MIB);
     assert_int_equal(stream(s, 0xaa)->segments, 2);
@@ -141,16 +141,16 @@ static void expandable(void **state_)
     block(&w, BASE, 50 * SYN_MIB, 20, 10, 0xbb); /* lies in all pieces, and goes */
     block(&w, BASE, 4 * SYN_MIB, 40, SYN_LIVE, 0xbb);
     block(&w, BASE + 35 * SYN_MIB, 10 * SYN_MIB, 41, SYN_LIVE, 0xbb);
-    struct gs_report *r = syn_report(&w.s, NULL);
-    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
-    assert_int_equal(s->expandable, GS_YES);
+    struct result_report *r = syn_report(&w.s, NULL);
+    const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
+    assert_int_equal(s->expandable, RUN_YES);
     assert_int_equal(s->segments, 1);
     assert_int_equal(s->reserved, 60 * SYN_MIB);
     assert_int_equal(s->active, 14 * SYN_MIB);
     assert_int_equal(s->largest_free, 31 * SYN_MIB);
     assert_int_equal(s->inactive_split, 0); /* its pages can be unmapped one by one */
     assert_int_equal(stream(s, 0xbb)->reserved, 60 * SYN_MIB);
-    assert_int_equal(pool(s, GS_POOL_LARGE)->active, 14 * SYN_MIB);
+    assert_int_equal(pool(s, ALLOCATOR_POOL_LARGE)->active, 14 * SYN_MIB);
     syn_close(r);
     syn_end(&w.s);
 }
@@ -183,8 +183,8 @@ static void pending_frees(void **state_)
     pending(&w, waited, 22, 26, 3, event, reports);
     pending(&w, free_now, 23, 0, 4, other, reports);
     block(&w, BASE + 12 * SYN_MIB, SYN_MIB, 30, SYN_LIVE, 0);
-    struct gs_report *r = syn_report(&w.s, NULL);
-    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    struct result_report *r = syn_report(&w.s, NULL);
+    const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_int_equal(s->allocated, SYN_MIB);
     assert_int_equal(s->pending, 2 * SYN_MIB);
     assert_int_equal(s->active, 3 * SYN_MIB);
@@ -204,10 +204,10 @@ static void pending_unknown(void **state_)
     int64_t freed = block(&w, BASE, 2 * SYN_MIB, 11, 10, 0);
     pending(&w, freed, 21, 0, 1, w.train, w.train);
     block(&w, BASE + 12 * SYN_MIB, SYN_MIB, 30, SYN_LIVE, 0);
-    struct gs_report *r = syn_report(&w.s, NULL);
-    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    struct result_report *r = syn_report(&w.s, NULL);
+    const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_int_equal(s->allocated, SYN_MIB);
-    assert_true(s->pending == GS_UNKNOWN && s->active == GS_UNKNOWN && s->cached == GS_UNKNOWN);
+    assert_true(s->pending == RUN_UNKNOWN && s->active == RUN_UNKNOWN && s->cached == RUN_UNKNOWN);
     syn_close(r);
     syn_end(&w.s);
 }
@@ -221,8 +221,8 @@ static void old_recordings(void **state_)
     syn_reserved(&w.s, 5, 20 * SYN_MIB);
     segment(&w, BASE, 20 * SYN_MIB, 10, SYN_LIVE);
     block(&w, BASE, 2 * SYN_MIB, 11, SYN_LIVE, 0);
-    struct gs_report *r = syn_report(&w.s, NULL);
-    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    struct result_report *r = syn_report(&w.s, NULL);
+    const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_int_equal(s->reserved, 20 * SYN_MIB);
     assert_int_equal(s->by_stream_n, 1);
     assert_false(s->by_stream[0].stream_known);
@@ -239,8 +239,8 @@ static void streams_that_disagree(void **state_)
     segment(&w, BASE, 20 * SYN_MIB, 10, SYN_LIVE);
     block(&w, BASE, 2 * SYN_MIB, 11, SYN_LIVE, 0xaa);
     block(&w, BASE + 4 * SYN_MIB, 2 * SYN_MIB, 12, SYN_LIVE, 0xbb);
-    struct gs_report *r = syn_report(&w.s, NULL);
-    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    struct result_report *r = syn_report(&w.s, NULL);
+    const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_int_equal(s->by_stream_n, 1);
     assert_false(s->by_stream[0].stream_known);
     assert_int_equal(s->by_stream[0].reserved, 20 * SYN_MIB);
@@ -258,8 +258,8 @@ static void very_many_streams(void **state_)
     for (int i = 0; i < 1000; i++) {
         block(&w, BASE + i * 4096, 512, 11 + i, SYN_LIVE, i + 1);
     }
-    struct gs_report *r = syn_report(&w.s, NULL);
-    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    struct result_report *r = syn_report(&w.s, NULL);
+    const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_in_range(s->by_stream_n, 512, 513);
     int64_t sum = 0;
     for (size_t i = 0; i < s->by_stream_n; i++) {
@@ -277,11 +277,11 @@ static void outside(void **state_)
     begin(&w);
     syn_reserved(&w.s, 5, 20 * SYN_MIB);
     block(&w, BASE, 2 * SYN_MIB, 11, SYN_LIVE, 0); /* its segment was made before the recording */
-    struct gs_report *r = syn_report(&w.s, NULL);
-    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    struct result_report *r = syn_report(&w.s, NULL);
+    const struct allocator_state *s = state(r, ALLOCATOR_MOMENT_END);
     assert_int_equal(s->strays, 1);
     assert_int_equal(s->allocated, 2 * SYN_MIB);
-    assert_true(s->reserved == GS_UNKNOWN && s->cached == GS_UNKNOWN);
+    assert_true(s->reserved == RUN_UNKNOWN && s->cached == RUN_UNKNOWN);
     syn_close(r);
     syn_end(&w.s);
 }
@@ -305,10 +305,10 @@ static void flushes(void **state_)
     begin(&w);
     loop(&w, 10, true);
     syn_sync(&w.s, GS_SYNC_IMPLICIT, 1500, 250, 0, w.flush);
-    struct gs_report *r = syn_report(&w.s, NULL);
+    struct result_report *r = syn_report(&w.s, NULL);
     assert_int_equal(r->flushes_n, 1);
-    const struct gs_cache_flush *f = &r->flushes[0];
-    assert_int_equal(f->kind, GS_FLUSH_EMPTY_CACHE);
+    const struct allocator_cache_flush *f = &r->flushes[0];
+    assert_int_equal(f->kind, ALLOCATOR_FLUSH_EMPTY_CACHE);
     assert_int_equal(f->count, 10);
     assert_int_equal(f->segments, 10);
     assert_int_equal(f->bytes, 200 * SYN_MIB);
@@ -327,7 +327,7 @@ static void right_flushes(void **state_)
     struct world w;
     begin(&w);
     loop(&w, 2, true);
-    struct gs_report *r = syn_report(&w.s, NULL);
+    struct result_report *r = syn_report(&w.s, NULL);
     assert_int_equal(r->flushes_n, 1);
     assert_false(r->flushes[0].matters);
     assert_null(r->flushes[0].advice);
@@ -361,9 +361,9 @@ static void collections(void **state_)
     (void)state_;
     struct world w;
     collect(&w, "garbage_collection_threshold:0.6");
-    struct gs_report *r = syn_report(&w.s, NULL);
+    struct result_report *r = syn_report(&w.s, NULL);
     assert_int_equal(r->flushes_n, 1);
-    assert_int_equal(r->flushes[0].kind, GS_FLUSH_COLLECTION);
+    assert_int_equal(r->flushes[0].kind, ALLOCATOR_FLUSH_COLLECTION);
     assert_int_equal(r->flushes[0].bytes, 20 * SYN_MIB);
     assert_false(r->flushes[0].matters);
     syn_close(r);
@@ -392,12 +392,12 @@ static void retries(void **state_)
                                    .stack = w.segment});
     segment(&w, BASE + (1 << 30), 40 * SYN_MIB, 4 * SYN_MS, SYN_LIVE);
     block(&w, BASE + (1 << 30), 40 * SYN_MIB, 4 * SYN_MS + 1, SYN_LIVE, 0);
-    struct gs_report *r = syn_report(&w.s, NULL);
+    struct result_report *r = syn_report(&w.s, NULL);
     assert_int_equal(r->retries_n, 1);
     assert_true(fabs(r->retries[0].blocked_s - 3e-3) < 1e-9);
     assert_int_equal(r->retries[0].freed_bytes, 20 * SYN_MIB);
     assert_int_equal(r->flushes_n, 0); /* what a retry gives back is no flush of its own */
-    assert_int_equal(state(r, GS_MOMENT_OOM)->reserved, 20 * SYN_MIB);
+    assert_int_equal(state(r, ALLOCATOR_MOMENT_OOM)->reserved, 20 * SYN_MIB);
     syn_close(r);
     syn_end(&w.s);
 }

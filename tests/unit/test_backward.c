@@ -44,9 +44,9 @@ static void block(struct syn *s, int thread, int at, int end, int64_t bytes, int
 }
 
 /* The place of the one stack with so many bytes live at the peak. */
-static const struct gs_by_stack *of_bytes(const struct gs_report *r, int64_t bytes)
+static const struct result_by_stack *of_bytes(const struct result_report *r, int64_t bytes)
 {
-    const struct gs_peak *p = syn_peak(r, GS_SERIES_TENSOR);
+    const struct result_peak *p = syn_peak(r, RUN_SERIES_TENSOR);
     for (size_t i = 0; i < p->by_stack_n; i++) {
         if (p->by_stack[i].bytes == bytes) {
             return &p->by_stack[i];
@@ -70,14 +70,14 @@ static void test_while_the_gradient_of_the_loss_lives(void **state)
     block(&s, OTHER, 15, -1, 32, 0);    /* nobody knows what that thread is */
     block(&s, AUTOGRAD, 25, -1, 15, 0); /* nobody is in backward */
     block(&s, MAIN, 30, 40, 4096, c.main);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(of_bytes(r, 64)->stack.site.line, 30);
     assert_string_equal(of_bytes(r, 64)->stack.frames[0]->function, "backward");
-    assert_int_equal(of_bytes(r, 64)->category, GS_CATEGORY_GRADIENTS);
+    assert_int_equal(of_bytes(r, 64)->category, RESULT_CATEGORY_GRADIENTS);
     assert_int_equal(of_bytes(r, 256)->stack.site.line, 31);
     assert_int_equal(of_bytes(r, 256)->count, 2);
     assert_false(of_bytes(r, 48)->stack.site.known); /* 1 + 32 + 15 */
-    assert_int_equal(syn_peak(r, GS_SERIES_TENSOR)->bytes, 64 + 256 + 48 + 4096);
+    assert_int_equal(syn_peak(r, RUN_SERIES_TENSOR)->bytes, 64 + 256 + 48 + 4096);
     syn_close(r);
     syn_end(&s);
 }
@@ -95,7 +95,7 @@ static void test_two_threads_in_backward_at_once(void **state)
     block(&s, OTHER, 30, 35, 512, c.ones[1]);
     block(&s, AUTOGRAD, 31, -1, 256, 0);
     block(&s, MAIN, 40, 41, 4096, c.main);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(of_bytes(r, 64)->stack.site.line, 30);
     assert_false(of_bytes(r, 128 + 8)->stack.site.known);
     assert_int_equal(of_bytes(r, 256)->stack.site.line, 31);
@@ -115,7 +115,7 @@ static void test_after_an_exception(void **state)
     block(&s, AUTOGRAD, 5, -1, 64, 0);
     block(&s, MAIN, 10, -1, 2048, c.main);
     block(&s, AUTOGRAD, 12, -1, 7, 0);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(of_bytes(r, 128)->stack.site.line, 30);
     assert_false(of_bytes(r, 7)->stack.site.known);
     syn_close(r);
@@ -137,7 +137,7 @@ static void test_several_outputs(void **state)
     block(&s, MAIN, 8, 9, 512, hook);
     block(&s, AUTOGRAD, 10, -1, 64, 0);
     block(&s, MAIN, 40, 41, 4096, c.main);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(of_bytes(r, 128)->stack.site.line, 30);
     syn_close(r);
     syn_end(&s);
@@ -171,9 +171,9 @@ static void test_the_operation(void **state)
     block(&s, OTHER, 5, -1, 8, strange);
     block(&s, OTHER, 6, -1, 32, syn_native(&s, engine, LIBTORCH, 0));
     block(&s, MAIN, 30, 31, 4096, c.main);
-    static const struct gs_options options = {.all = true, .symbol = symbol};
-    struct gs_report *r = syn_report(&s, &options);
-    const struct gs_site *site = &of_bytes(r, 64)->stack.site;
+    static const struct run_options options = {.all = true, .symbol = symbol};
+    struct result_report *r = syn_report(&s, &options);
+    const struct result_site *site = &of_bytes(r, 64)->stack.site;
     assert_int_equal(site->line, 30);
     assert_string_equal(site->operation, "AddmmBackward0");
     assert_int_equal(of_bytes(r, 64)->stack.n, 7);
@@ -181,7 +181,7 @@ static void test_the_operation(void **state)
     assert_string_equal(of_bytes(r, 32)->stack.site.operation, "Engine");
     assert_int_equal(of_bytes(r, 8)->stack.site.kind, GS_FRAME_NATIVE);
     char text[256];
-    assert_string_equal(gs_site_text(site, text, sizeof text), "train.py:30 backward (AddmmBackward0)");
+    assert_string_equal(site_text(site, text, sizeof text), "train.py:30 backward (AddmmBackward0)");
     syn_close(r);
     syn_end(&s);
 }
@@ -201,8 +201,8 @@ static void test_python_on_autograds_thread(void **state)
     block(&s, AUTOGRAD, 4, 9, 512, inner); /* backward within backward: the outer one's line */
     block(&s, AUTOGRAD, 5, -1, 128, 0);
     block(&s, MAIN, 30, 31, 4096, c.main);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_site *site = &of_bytes(r, 64)->stack.site;
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_site *site = &of_bytes(r, 64)->stack.site;
     assert_int_equal(site->line, 77);
     assert_int_equal(site->caller->line, 30);
     assert_int_equal(of_bytes(r, 128)->stack.site.line, 30);
@@ -229,15 +229,15 @@ static void test_failures_copies_and_waits(void **state)
                                  .total = SYN_GIB,
                                  .at = 10 * SYN_MS});
     syn_sql(&s, "UPDATE oom SET thread_id=%d", AUTOGRAD);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->ooms[0].stack.site.line, 30);
     assert_int_equal(r->transfers_n, 1);
     assert_int_equal(r->transfers[0].site.line, 30);
     assert_int_equal(r->syncs[0].site.line, 30);
-    struct gs_run *run = r->run;
-    gs_report_free(r);
+    struct run *run = r->run;
+    report_free(r);
     char error[256]; /* another look at the same run */
-    struct gs_report *again = gs_report_build(run, NULL, error, sizeof error);
+    struct result_report *again = report_build(run, NULL, error, sizeof error);
     assert_non_null(again);
     assert_int_equal(again->ooms[0].stack.site.line, 30);
     assert_int_equal(again->ooms[0].stack.n, 4);

@@ -12,7 +12,7 @@
 #define MB 1000000LL
 
 struct figures { /* bytes; the estimate is fp32 Adam of 1e6 parameters: 4, 4, 8 MB */
-    int64_t peak[GS_CATEGORIES_N], most[GS_CATEGORIES_N];
+    int64_t peak[RESULT_CATEGORIES_N], most[RESULT_CATEGORIES_N];
     double per_parameter;   /* of the weights' estimate; 0: 4 */
     double casts, expected; /* expected: of the category that is asked about */
     int64_t buckets, in_step;
@@ -21,51 +21,51 @@ struct figures { /* bytes; the estimate is fp32 Adam of 1e6 parameters: 4, 4, 8 
     bool stepped, failed, later, planned; /* planned: nothing is expected then */
 };
 
-static struct gs_arena arena;
+static struct arena arena;
 
-static const char *why(const struct figures *x, enum gs_category category)
+static const char *why(const struct figures *x, enum result_category category)
 {
     double weights = x->per_parameter > 0 ? x->per_parameter : 4;
-    struct gs_builder b = {.arena = &arena};
-    struct gs_budget budget = {
+    struct site_builder b = {.arena = &arena};
+    struct result_budget budget = {
         .estimate = {weights * 1e6, weights * 1e6, 2 * weights * 1e6, 4 * weights * 1e6, 1e6, x->casts}};
-    struct gs_budget_row rows[GS_CATEGORIES_N];
-    struct gs_budget_facts f = {.b = &b,
-                                .budget = &budget,
-                                .buckets = x->buckets,
-                                .in_step = x->in_step,
-                                .in_step_blocks = x->in_step_blocks,
-                                .ranks = x->ranks ? x->ranks : 1,
-                                .stepped = x->stepped,
-                                .failed = x->failed};
-    for (int c = 0; c < GS_CATEGORIES_N; c++) {
+    struct result_budget_row rows[RESULT_CATEGORIES_N];
+    struct question_budget_facts f = {.b = &b,
+                                      .budget = &budget,
+                                      .buckets = x->buckets,
+                                      .in_step = x->in_step,
+                                      .in_step_blocks = x->in_step_blocks,
+                                      .ranks = x->ranks ? x->ranks : 1,
+                                      .stepped = x->stepped,
+                                      .failed = x->failed};
+    for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
         const double estimates[] = {budget.estimate.weights, budget.estimate.gradients, budget.estimate.optimizer};
-        rows[c] = (struct gs_budget_row){.category = (enum gs_category)c,
-                                         .estimate_bytes = c < 3 ? estimates[c] : (double)NAN,
-                                         .peak_bytes = x->peak[c],
-                                         .most_bytes = x->most[c] > x->peak[c] ? x->most[c] : x->peak[c]};
+        rows[c] = (struct result_budget_row){.category = (enum result_category)c,
+                                             .estimate_bytes = c < 3 ? estimates[c] : (double)NAN,
+                                             .peak_bytes = x->peak[c],
+                                             .most_bytes = x->most[c] > x->peak[c] ? x->most[c] : x->peak[c]};
         if (x->planned) {
             budget.planned = true;
             rows[c].estimate_bytes = c == (int)category ? x->expected : 0;
             rows[c].expected = EXACTLY(rows[c].estimate_bytes);
-            rows[c].inside = gs_plan_inside(&rows[c].expected, (double)x->peak[c]);
+            rows[c].inside = question_plan_level_of(&rows[c].expected, (double)x->peak[c]);
         }
         f.of[c] = &rows[c];
         f.blocks[c] = x->blocks;
         f.later[c] = x->later;
     }
-    return gs_budget_why(&f, category);
+    return question_budget_reason(&f, category);
 }
 
-#define P GS_CATEGORY_PARAMETERS
-#define G GS_CATEGORY_GRADIENTS
-#define O GS_CATEGORY_OPTIMIZER_STATE
-#define T GS_CATEGORY_TEMPORARIES
-#define A GS_CATEGORY_ACTIVATIONS
+#define P RESULT_CATEGORY_PARAMETERS
+#define G RESULT_CATEGORY_GRADIENTS
+#define O RESULT_CATEGORY_OPTIMIZER_STATE
+#define T RESULT_CATEGORY_TEMPORARIES
+#define A RESULT_CATEGORY_ACTIVATIONS
 
 static const struct {
     struct figures figures;
-    enum gs_category category;
+    enum result_category category;
     const char *says; /* NULL: as estimated */
 } cases[] = {
     {{.peak = {4 * MB, 4 * MB, 8 * MB}}, P, NULL},
@@ -138,7 +138,7 @@ static const struct {
     {{.peak = {[A] = 0}, .planned = true, .expected = 10e6}, A, "none at that moment: a smaller"},
     {{.peak = {[A] = 5 * MB}}, A, "not estimated: what forward keeps"},
     {{.peak = {[A] = 5 * MB}, .casts = 2e6}, A, "autocast's 16-bit copies of the weights are up to 1.91 MiB"},
-    {{.peak = {[GS_CATEGORY_UNKNOWN] = 5 * MB}}, GS_CATEGORY_UNKNOWN, "not explained: no rule covers it"},
+    {{.peak = {[RESULT_CATEGORY_UNKNOWN] = 5 * MB}}, RESULT_CATEGORY_UNKNOWN, "not explained: no rule covers it"},
 };
 
 static void test_each_sentence(void **state)
@@ -150,7 +150,7 @@ static void test_each_sentence(void **state)
             fail_msg("case %zu: '%s', not '%s'", i, says ? says : "", cases[i].says ? cases[i].says : "");
         }
     }
-    gs_arena_free(&arena);
+    arena_free(&arena);
 }
 
 #define TORCH "/usr/lib/python3/dist-packages/torch/"
@@ -166,7 +166,7 @@ static void block(struct syn *s, int at, int64_t bytes, int64_t stack, int end, 
             (long long)id);
 }
 
-static const struct gs_budget_row *row_of(const struct gs_budget *b, enum gs_category c)
+static const struct result_budget_row *row_of(const struct result_budget *b, enum result_category c)
 {
     for (size_t i = 0; i < b->rows_n; i++) {
         if (b->rows[i].category == c) {
@@ -181,8 +181,8 @@ static void test_rows_of_a_report(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_estimate_bytes estimate = {4e6, 4e6, 8e6, 16e6, 1e6, 0};
-    struct gs_options options = {.all = true, .memory_map = true, .estimate = &estimate};
+    struct run_estimate_bytes estimate = {4e6, 4e6, 8e6, 16e6, 1e6, 0};
+    struct run_options options = {.all = true, .memory_map = true, .estimate = &estimate};
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t main_ = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
@@ -197,8 +197,8 @@ static void test_rows_of_a_report(void **state)
     block(&s, 50, 20 * MB, forward, 60, backward);
     block(&s, 70, 4 * MB, backward, 80, zero);
     block(&s, 90, MB, main_, 95, main_);
-    struct gs_report *r = syn_report(&s, &options);
-    const struct gs_budget *b = &r->budget;
+    struct result_report *r = syn_report(&s, &options);
+    const struct result_budget *b = &r->budget;
     assert_true(b->present);
     assert_int_equal(b->measured_bytes, 32 * MB);
     assert_int_equal(b->parameter_bytes, 4 * MB);
@@ -227,12 +227,12 @@ static void test_nothing_recognised(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_estimate_bytes estimate = {4e6, 4e6, 8e6, 16e6, 1e6, 0};
-    struct gs_options options = {.all = true, .memory_map = true, .estimate = &estimate};
+    struct run_estimate_bytes estimate = {4e6, 4e6, 8e6, 16e6, 1e6, 0};
+    struct run_options options = {.all = true, .memory_map = true, .estimate = &estimate};
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     block(&s, 10, 4 * MB, 0, -1, 0);
-    struct gs_report *r = syn_report(&s, &options);
+    struct result_report *r = syn_report(&s, &options);
     assert_int_equal(r->budget.rows_n, 0);
     assert_int_equal(r->budget.measured_bytes, 4 * MB);
     assert_int_equal(r->budget.parameter_bytes, 0);
@@ -277,19 +277,19 @@ static void test_each_rank(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_estimate_bytes estimate = {2e6, 2e6, 4e6, 8e6, 1e6, 0};
-    struct gs_options options = {.all = true, .memory_map = true, .estimate = &estimate, .plan_gpus = 3};
+    struct run_estimate_bytes estimate = {2e6, 2e6, 4e6, 8e6, 1e6, 0};
+    struct run_options options = {.all = true, .memory_map = true, .estimate = &estimate, .plan_gpus = 3};
     syn_start(&s);
     for (int i = 0; i < 3; i++) {
         rank(&s, i, i == 1 ? 8 : 4);
     }
-    struct gs_report *r = syn_report(&s, &options);
-    const struct gs_budget *b = &r->budget;
+    struct result_report *r = syn_report(&s, &options);
+    const struct result_budget *b = &r->budget;
     assert_int_equal(b->gpus, 3);
     assert_int_equal(b->rank->rank, 1);
     assert_int_equal(b->ranks_n, 3);
     for (int i = 0; i < 3; i++) {
-        const struct gs_budget *k = &b->ranks[i];
+        const struct result_budget *k = &b->ranks[i];
         assert_int_equal(k->rank->rank, i);
         assert_int_equal(k->device, i);
         assert_int_equal(k->measured_bytes, (i == 1 ? 10 : 6) * MB);

@@ -47,7 +47,7 @@ static void tensor(struct syn *s, int64_t stack, int64_t at)
 }
 
 /* Steps of 5 ms from 200 ms on; every 100th is followed by 100 ms of evaluation. */
-static struct gs_report *train(struct syn *s, const char *gpu)
+static struct result_report *train(struct syn *s, const char *gpu)
 {
     struct lines l;
     int64_t at = FIRST_MS * SYN_MS;
@@ -90,7 +90,7 @@ static struct gs_report *train(struct syn *s, const char *gpu)
     return syn_report(s, NULL);
 }
 
-static const struct gs_sync_site *at_line(const struct gs_report *r, int line)
+static const struct result_sync_site *at_line(const struct result_report *r, int line)
 {
     for (size_t i = 0; i < r->syncs_n; i++) {
         if (r->syncs[i].site.line == line) {
@@ -101,17 +101,18 @@ static const struct gs_sync_site *at_line(const struct gs_report *r, int line)
     return NULL;
 }
 
-static void check_phases(const struct gs_report *r)
+static void check_phases(const struct result_report *r)
 {
     static const struct {
         int line;
-        enum gs_phase phase;
+        enum result_phase phase;
         double calls;
         unsigned every;
-    } wanted[] = {{12, GS_PHASE_STEP, 1, 0},       {13, GS_PHASE_STEP, 1, 0},    {14, GS_PHASE_LOGGING, NAN, 50},
-                  {20, GS_PHASE_EVALUATION, 0, 0}, {30, GS_PHASE_STARTUP, 0, 0}, {40, GS_PHASE_END, 0, 0}};
+    } wanted[] = {{12, RESULT_PHASE_STEP, 1, 0},       {13, RESULT_PHASE_STEP, 1, 0},
+                  {14, RESULT_PHASE_LOGGING, NAN, 50}, {20, RESULT_PHASE_EVALUATION, 0, 0},
+                  {30, RESULT_PHASE_STARTUP, 0, 0},    {40, RESULT_PHASE_END, 0, 0}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        const struct gs_sync_site *s = at_line(r, wanted[i].line);
+        const struct result_sync_site *s = at_line(r, wanted[i].line);
         assert_string_equal(s->pattern, "print");
         assert_int_equal(s->pace.phase, wanted[i].phase);
         assert_int_equal(s->pace.every, wanted[i].every);
@@ -125,7 +126,7 @@ static void test_by_time(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r = train(&s, "Test GPU");
+    struct result_report *r = train(&s, "Test GPU");
     assert_false(r->simulated);
     check_phases(r);
     assert_true(at_line(r, 12)->matters && at_line(r, 12)->advice);     /* 0.5 of 5 ms */
@@ -144,7 +145,7 @@ static void test_by_count(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r = train(&s, "Simulated GPU");
+    struct result_report *r = train(&s, "Simulated GPU");
     assert_true(r->simulated);
     check_phases(r);
     assert_true(at_line(r, 12)->matters && at_line(r, 13)->matters);

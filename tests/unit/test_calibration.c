@@ -13,16 +13,16 @@
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/gpu.h"
 
-static struct calibration_row row(const char *run, const char *gpu, double context, double fragmentation)
+static struct estimate_calibration_row row(const char *run, const char *gpu, double context, double fragmentation)
 {
-    struct calibration_row r = {.context = context,
-                                .fragmentation = fragmentation,
-                                .workspace = NAN,
-                                .activations = NAN,
-                                .activations_predicted = NAN,
-                                .batch = NAN,
-                                .seq = NAN,
-                                .formulas = NAN};
+    struct estimate_calibration_row r = {.context = context,
+                                         .fragmentation = fragmentation,
+                                         .workspace = NAN,
+                                         .activations = NAN,
+                                         .activations_predicted = NAN,
+                                         .batch = NAN,
+                                         .seq = NAN,
+                                         .formulas = NAN};
     snprintf(r.run, sizeof r.run, "%s", run);
     snprintf(r.gpu, sizeof r.gpu, "%s", gpu);
     return r;
@@ -40,50 +40,50 @@ static struct plan plan_of(const struct model *m)
 static void test_least_mean_most(void **state)
 {
     (void)state;
-    struct calibration c = {0};
-    struct calibration_row a = row("a", "NVIDIA A100-SXM4-80GB", 400e6, 0.02),
-                           b = row("b", "NVIDIA A100-SXM4-80GB", 600e6, 0.1),
-                           t = row("t", "Tesla T4 (simulated)", NAN, 0.06);
-    calibration_learn(&c, &a);
-    calibration_learn(&c, &b);
-    calibration_learn(&c, &t);
-    struct calibrated context = calibration_context(&c, NULL);
+    struct estimate_calibration c = {0};
+    struct estimate_calibration_row a = row("a", "NVIDIA A100-SXM4-80GB", 400e6, 0.02),
+                                    b = row("b", "NVIDIA A100-SXM4-80GB", 600e6, 0.1),
+                                    t = row("t", "Tesla T4 (simulated)", NAN, 0.06);
+    estimate_calibration_add(&c, &a);
+    estimate_calibration_add(&c, &b);
+    estimate_calibration_add(&c, &t);
+    struct estimate_calibrated context = estimate_calibration_context(&c, NULL);
     assert_int_equal(context.runs, 2);
     assert_true(context.least == 400e6 && context.mean == 500e6 && context.most == 600e6);
-    assert_int_equal(calibration_context(&c, gpu_find("t4")).runs, 0);
-    assert_int_equal(calibration_context(&c, gpu_find("a100-80g")).runs, 2);
-    assert_int_equal(calibration_context(NULL, NULL).runs, 0);
-    struct calibrated holes = calibration_fragmentation(&c);
+    assert_int_equal(estimate_calibration_context(&c, estimate_gpu_find("t4")).runs, 0);
+    assert_int_equal(estimate_calibration_context(&c, estimate_gpu_find("a100-80g")).runs, 2);
+    assert_int_equal(estimate_calibration_context(NULL, NULL).runs, 0);
+    struct estimate_calibrated holes = estimate_calibration_fragmentation(&c);
     assert_int_equal(holes.runs, 3);
     assert_float_equal(holes.mean, 0.06, 1e-9);
-    struct interval i = calibrated_interval(&context);
+    struct estimate_interval i = estimate_calibrated_interval(&context);
     assert_true(i.low < 400e6 && i.likely == 500e6 && i.high > 600e6);
-    calibration_free(&c);
+    estimate_calibration_free(&c);
 }
 
 static void test_a_run_counts_once(void **state)
 {
     (void)state;
-    struct calibration c = {0};
-    struct calibration_row a = row("a", "x", 1e6, 0.1);
+    struct estimate_calibration c = {0};
+    struct estimate_calibration_row a = row("a", "x", 1e6, 0.1);
     snprintf(a.family, sizeof a.family, "gpt");
     a.activations = 3e9;
     a.activations_predicted = 2e9;
     a.formulas = CALIBRATION_FORMULAS;
-    calibration_learn(&c, &a);
-    struct calibration_row again = row("a", "x", 2e6, 0.2); /* read without a model: its activations stay */
-    calibration_learn(&c, &again);
+    estimate_calibration_add(&c, &a);
+    struct estimate_calibration_row again = row("a", "x", 2e6, 0.2); /* read without a model: its activations stay */
+    estimate_calibration_add(&c, &again);
     assert_int_equal(c.rows_n, 1);
     assert_true(c.rows[0].context == 2e6 && c.rows[0].activations == 3e9);
     for (int n = 0; n < CALIBRATION_ROWS_MAX + 10; n++) {
         char name[32];
         snprintf(name, sizeof name, "run %d", n);
-        struct calibration_row r = row(name, "x", n, NAN);
-        calibration_learn(&c, &r);
+        struct estimate_calibration_row r = row(name, "x", n, NAN);
+        estimate_calibration_add(&c, &r);
     }
     assert_int_equal(c.rows_n, CALIBRATION_ROWS_MAX);
     assert_string_equal(c.rows[0].run, "run 10"); /* the oldest went */
-    calibration_free(&c);
+    estimate_calibration_free(&c);
 }
 
 static void test_activations_by_their_words(void **state)
@@ -91,26 +91,26 @@ static void test_activations_by_their_words(void **state)
     (void)state;
     struct model m = {.shape = {.family = MODEL_GPT}};
     struct plan p = plan_of(&m);
-    struct calibration c = {0};
-    struct calibration_row r = row("a", "x", NAN, NAN);
-    calibration_key(&r, &p);
+    struct estimate_calibration c = {0};
+    struct estimate_calibration_row r = row("a", "x", NAN, NAN);
+    estimate_calibration_key(&r, &p);
     r.activations = 3e9;
     r.activations_predicted = 2e9;
     r.formulas = CALIBRATION_FORMULAS;
-    calibration_learn(&c, &r);
-    assert_int_equal(calibration_activations(&c, &p).runs, 1);
-    assert_true(calibration_activations(&c, &p).mean == 1.5);
+    estimate_calibration_add(&c, &r);
+    assert_int_equal(estimate_calibration_activations(&c, &p).runs, 1);
+    assert_true(estimate_calibration_activations(&c, &p).mean == 1.5);
     p.checkpoint = PLAN_CHECKPOINT_FULL;
-    assert_int_equal(calibration_activations(&c, &p).runs, 0);
+    assert_int_equal(estimate_calibration_activations(&c, &p).runs, 0);
     p.checkpoint = PLAN_CHECKPOINT_NONE;
     c.rows[0].formulas = CALIBRATION_FORMULAS + 1;
-    assert_int_equal(calibration_activations(&c, &p).runs, 0);
+    assert_int_equal(estimate_calibration_activations(&c, &p).runs, 0);
     size_t n;
-    struct calibration_known *list = calibration_list(&c, &n);
+    struct estimate_calibration_known *list = estimate_calibration_list(&c, &n);
     assert_int_equal(n, 1);
     assert_true(list[0].stale);
     free(list);
-    calibration_free(&c);
+    estimate_calibration_free(&c);
 }
 
 static void test_scales_what_it_learned(void **state)
@@ -119,17 +119,17 @@ static void test_scales_what_it_learned(void **state)
     static struct estimate_result r;
     struct model m = {.shape = {.family = MODEL_GPT}};
     struct plan p = plan_of(&m);
-    struct calibration c = {0};
-    struct calibration_row row_ = row("a", "x", NAN, NAN);
-    calibration_key(&row_, &p);
+    struct estimate_calibration c = {0};
+    struct estimate_calibration_row row_ = row("a", "x", NAN, NAN);
+    estimate_calibration_key(&row_, &p);
     row_.activations = 3e9;
     row_.activations_predicted = 2e9;
     row_.formulas = CALIBRATION_FORMULAS;
-    calibration_learn(&c, &row_);
+    estimate_calibration_add(&c, &row_);
     p.calibration = &c;
     memset(&r, 0, sizeof r);
     estimate_add(&r, ESTIMATE_WEIGHTS, IN_TRAINING, "weights", EXACTLY(10));
-    estimate_add(&r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "kept", (struct interval){50, 100, 200});
+    estimate_add(&r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "kept", (struct estimate_interval){50, 100, 200});
     estimate_add(&r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "step", EXACTLY(20));
     estimate_calibrate(&p, &r);
     assert_true(r.lines[0].bytes.likely == 10 && r.lines[2].bytes.likely == 20);
@@ -138,7 +138,7 @@ static void test_scales_what_it_learned(void **state)
     assert_float_equal(r.lines[1].bytes.high, 165, 1e-9);
     assert_int_equal(r.notes_n, 1);
     assert_non_null(strstr(r.notes[0], "activations (1 run)"));
-    calibration_free(&c);
+    estimate_calibration_free(&c);
 }
 
 /* --- files --------------------------------------------------------------------------------------- */
@@ -175,11 +175,11 @@ static void test_files(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        struct calibration c = {0};
+        struct estimate_calibration c = {0};
         char why[256] = "";
-        bool ok = calibration_parse(files[i].text, strlen(files[i].text), &c, why, sizeof why);
+        bool ok = estimate_calibration_parse(files[i].text, strlen(files[i].text), &c, why, sizeof why);
         if (ok != !files[i].why || (files[i].why && !strstr(why, files[i].why))) fail_msg("file %zu: '%s'", i, why);
-        calibration_free(&c);
+        estimate_calibration_free(&c);
     }
 }
 
@@ -188,10 +188,10 @@ static void test_deep_nesting(void **state)
     (void)state;
     size_t n = 1 << 20;
     char *text = malloc(n), why[256];
-    struct calibration c = {0};
+    struct estimate_calibration c = {0};
     memset(text, '[', n);
-    assert_false(calibration_parse(text, n, &c, why, sizeof why));
-    calibration_free(&c);
+    assert_false(estimate_calibration_parse(text, n, &c, why, sizeof why));
+    estimate_calibration_free(&c);
     free(text);
 }
 
@@ -199,29 +199,29 @@ static void test_what_is_written_is_read(void **state)
 {
     (void)state;
     char folder[] = "/tmp/calibration.XXXXXX", path[128];
-    struct calibration c = {0}, again;
+    struct estimate_calibration c = {0}, again;
     int code;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/a/b/calibration.json", folder);
     snprintf(c.path, sizeof c.path, "%s", path);
-    struct calibration_row a = row("a \"quoted\" \\ run", "NVIDIA H100 80GB HBM3", 123456789, 0.0123456789);
+    struct estimate_calibration_row a = row("a \"quoted\" \\ run", "NVIDIA H100 80GB HBM3", 123456789, 0.0123456789);
     snprintf(a.family, sizeof a.family, "llama");
-    calibration_learn(&c, &a);
-    assert_true(calibration_save("test", &c));
-    assert_true(calibration_load("test", path, &again, &code));
+    estimate_calibration_add(&c, &a);
+    assert_true(estimate_calibration_save("test", &c));
+    assert_true(estimate_calibration_load("test", path, &again, &code));
     assert_int_equal(again.rows_n, 1);
     assert_string_equal(again.rows[0].run, a.run);
     assert_string_equal(again.rows[0].family, "llama");
     assert_true(again.rows[0].context == a.context && again.rows[0].fragmentation == a.fragmentation);
     assert_true(isnan(again.rows[0].workspace) && isnan(again.rows[0].activations_predicted));
-    calibration_free(&again);
-    assert_true(calibration_forget("test", path));
+    estimate_calibration_free(&again);
+    assert_true(estimate_calibration_delete("test", path));
     assert_true(access(path, F_OK) != 0);
-    assert_true(calibration_forget("test", path)); /* there is none: it is forgotten */
-    assert_true(calibration_load("test", path, &again, &code));
+    assert_true(estimate_calibration_delete("test", path)); /* there is none: it is forgotten */
+    assert_true(estimate_calibration_load("test", path, &again, &code));
     assert_int_equal(again.rows_n, 0);
-    calibration_free(&again);
-    calibration_free(&c);
+    estimate_calibration_free(&again);
+    estimate_calibration_free(&c);
     snprintf(path, sizeof path, "rm -rf '%s'", folder);
     assert_int_equal(system(path), 0);
 }
@@ -233,17 +233,17 @@ static void test_where(void **state)
     setenv("GPUSPY_CALIBRATION", "/x/y.json", 1);
     setenv("XDG_CONFIG_HOME", "/c", 1);
     setenv("HOME", "/h", 1);
-    assert_true(calibration_path(path, sizeof path));
+    assert_true(estimate_calibration_path(path, sizeof path));
     assert_string_equal(path, "/x/y.json");
     setenv("GPUSPY_CALIBRATION", "", 1);
-    assert_true(calibration_path(path, sizeof path));
+    assert_true(estimate_calibration_path(path, sizeof path));
     assert_string_equal(path, "/c/gpuspy/calibration.json");
     setenv("XDG_CONFIG_HOME", "not/absolute", 1);
-    assert_true(calibration_path(path, sizeof path));
+    assert_true(estimate_calibration_path(path, sizeof path));
     assert_string_equal(path, "/h/.config/gpuspy/calibration.json");
-    assert_false(calibration_path(path, 8));
+    assert_false(estimate_calibration_path(path, 8));
     unsetenv("HOME");
-    assert_false(calibration_path(path, sizeof path));
+    assert_false(estimate_calibration_path(path, sizeof path));
     assert_string_equal(path, "");
 }
 

@@ -16,7 +16,7 @@ static int64_t begin(struct syn *s)
     return syn_python(s, 0, "train", "/home/u/train.py", 10);
 }
 
-static const struct gs_sync_site *wait_at(const struct gs_report *r, int line, const char *pattern)
+static const struct result_sync_site *wait_at(const struct result_report *r, int line, const char *pattern)
 {
     for (size_t i = 0; i < r->syncs_n; i++) {
         const char *p = r->syncs[i].pattern;
@@ -28,7 +28,7 @@ static const struct gs_sync_site *wait_at(const struct gs_report *r, int line, c
     return NULL;
 }
 
-static const struct gs_transfer *transfer_at(const struct gs_report *r, int line)
+static const struct result_transfer *transfer_at(const struct result_report *r, int line)
 {
     for (size_t i = 0; i < r->transfers_n; i++) {
         if (r->transfers[i].site.line == line) {
@@ -67,8 +67,8 @@ static void test_item_and_cpu(void **state)
                                        .stack = log});
         syn_sync(&s, GS_SYNC_STREAM, at + 7 * SYN_MS, 1000, 7, log);
     }
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_sync_site *w = wait_at(r, 10, ".item()"); /* the user's line, not torch's */
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_sync_site *w = wait_at(r, 10, ".item()"); /* the user's line, not torch's */
     assert_int_equal(w->count, STEPS);
     assert_int_equal(w->kind, GS_SYNC_STREAM);
     assert_true(fabs(w->blocked_s - 0.3001) < 1e-9 && fabs(w->share - 0.3001) < 1e-9);
@@ -108,7 +108,7 @@ static void test_a_copy_that_nothing_waits_for(void **state)
     syn_sync(&s, GS_SYNC_STREAM, 300, SYN_MS, 9, train);        /* another thread's copy, on another stream */
     syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 2, SYN_MS, 7, train); /* the first one, later */
     syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 4, SYN_MS, 7, train); /* and no more */
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->syncs_n, 2);
     assert_int_equal(wait_at(r, 10, NULL)->count, 3);
     assert_int_equal(wait_at(r, 10, "wait for a copy to the host")->count, 1);
@@ -151,11 +151,11 @@ static void test_copies_that_wait(void **state)
                                            .stack = tiny});
         }
     }
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(wait_at(r, 30, "blocking copy to the GPU")->kind, GS_SYNC_IMPLICIT);
     assert_true(wait_at(r, 40, "asynchronous copy of pageable memory")->matters);
     assert_int_equal(r->syncs_n, 2); /* copies up to 64 KiB are staged, and the call returns */
-    const struct gs_transfer *t = transfer_at(r, 30);
+    const struct result_transfer *t = transfer_at(r, 30);
     assert_int_equal(t->pinned, 0);
     assert_int_equal(t->bytes, STEPS * 4 * SYN_MIB);
     assert_true(fabs(t->bytes_per_s - 4.0 * SYN_MIB / 0.002) < 1);
@@ -196,7 +196,7 @@ static void test_what_is_left_alone(void **state)
                                        .blocked = 5000,
                                        .stack = inside});
     }
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_null(transfer_at(r, 60)->advice);
     assert_null(transfer_at(r, 70)->advice);
     assert_int_equal(transfer_at(r, 70)->pinned, 1);
@@ -216,7 +216,7 @@ static void test_kinds(void **state)
         syn_sync(&s, kind, kind * 100 * SYN_MS, 90 * SYN_MS + kind, 0, train);
     }
     syn_sync(&s, GS_SYNC_STREAM, 900 * SYN_MS, 10, 0, 0); /* without a stack */
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->syncs_n, 6);
     for (size_t i = 0; i < 5; i++) {
         assert_true(r->syncs[i].matters && r->syncs[i].advice);

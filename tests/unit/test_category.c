@@ -42,7 +42,7 @@ static void block(struct syn *s, int at, int64_t bytes, int64_t stack, int end, 
             (long long)id);
 }
 
-static const struct gs_category_share *share_of(const struct gs_peak *p, const char *evidence)
+static const struct result_category_share *share_of(const struct result_peak *p, const char *evidence)
 {
     for (size_t i = 0; i < p->by_category.shares_n; i++) {
         if (strcmp(p->by_category.shares[i].evidence, evidence) == 0) {
@@ -64,58 +64,59 @@ static void test_each_rule(void **state)
         int64_t stack;
         int end;
         int64_t free_stack;
-        enum gs_category category;
+        enum result_category category;
         const char *evidence;
     } cases[] = {
-        {p.step, FREED, p.step, GS_CATEGORY_TEMPORARIES, "made and freed in the optimizer's step"},
-        {p.state, -1, 0, GS_CATEGORY_OPTIMIZER_STATE, "made where the optimizer sets up its state"},
-        {p.step, -1, 0, GS_CATEGORY_OPTIMIZER_STATE, "made in the optimizer and not freed there"},
-        {p.moved, FREED, p.moved, GS_CATEGORY_PARAMETERS,
+        {p.step, FREED, p.step, RESULT_CATEGORY_TEMPORARIES, "made and freed in the optimizer's step"},
+        {p.state, -1, 0, RESULT_CATEGORY_OPTIMIZER_STATE, "made where the optimizer sets up its state"},
+        {p.step, -1, 0, RESULT_CATEGORY_OPTIMIZER_STATE, "made in the optimizer and not freed there"},
+        {p.moved, FREED, p.moved, RESULT_CATEGORY_PARAMETERS,
          "made while a module was moved or loaded, and used until a later move"},
-        {p.main, FREED, p.moved, GS_CATEGORY_PARAMETERS,
+        {p.main, FREED, p.moved, RESULT_CATEGORY_PARAMETERS,
          "a module held it over passes: freed where that was moved or loaded"},
-        {p.load, FREED, p.moved, GS_CATEGORY_PARAMETERS, "a module held it: freed where that was moved or loaded"},
-        {p.moved, -1, 0, GS_CATEGORY_PARAMETERS, "made while a module was moved or loaded"},
-        {p.built, FREED, p.built, GS_CATEGORY_TEMPORARIES, "made and freed while a module was built"},
-        {p.built, FREED, p.moved, GS_CATEGORY_PARAMETERS, "made while a module was built"},
-        {p.backward, FREED, p.zero, GS_CATEGORY_GRADIENTS, "made in backward, freed by zero_grad"},
-        {p.backward, FREED, p.backward, GS_CATEGORY_TEMPORARIES, "made and freed in backward"},
-        {p.backward, -1, 0, GS_CATEGORY_GRADIENTS, "made in backward and not freed in it"},
-        {p.forward, FREED, AUTOGRAD, GS_CATEGORY_ACTIVATIONS, "made in forward, freed in backward"},
-        {p.forward, FREED, p.forward, GS_CATEGORY_TEMPORARIES, "made and freed in forward"},
-        {p.forward, FREED, p.main, GS_CATEGORY_ACTIVATIONS, "made in forward and not freed in it"},
-        {p.loader, FREED, p.main, GS_CATEGORY_INPUTS, "made by the data loader"},
-        {0, FREED, p.zero, GS_CATEGORY_GRADIENTS, "made on a thread without Python, freed by zero_grad"},
-        {0, FREED, AUTOGRAD, GS_CATEGORY_TEMPORARIES, "made and freed on a thread without Python"},
-        {0, -1, 0, GS_CATEGORY_GRADIENTS, "made on a thread without Python and kept"},
-        {p.main, FREED, AUTOGRAD, GS_CATEGORY_ACTIVATIONS, "made outside of modules, freed in backward"},
-        {p.own, -1, 0, GS_CATEGORY_PARAMETERS, "made where a module of the program's own was built"},
-        {p.own, FREED, p.own, GS_CATEGORY_TEMPORARIES, "made and freed where a module of the program's own was built"},
-        {p.object, -1, 0, GS_CATEGORY_UNKNOWN, "made while an object was built, kept to the end"},
-        {p.main, -1, 0, GS_CATEGORY_UNKNOWN, "made outside of modules, kept to the end"},
-        {p.load, FREED, p.main, GS_CATEGORY_UNKNOWN, "loaded from a file"},
-        {p.main, FREED, p.main, GS_CATEGORY_UNKNOWN, "no rule covers it"},
+        {p.load, FREED, p.moved, RESULT_CATEGORY_PARAMETERS, "a module held it: freed where that was moved or loaded"},
+        {p.moved, -1, 0, RESULT_CATEGORY_PARAMETERS, "made while a module was moved or loaded"},
+        {p.built, FREED, p.built, RESULT_CATEGORY_TEMPORARIES, "made and freed while a module was built"},
+        {p.built, FREED, p.moved, RESULT_CATEGORY_PARAMETERS, "made while a module was built"},
+        {p.backward, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "made in backward, freed by zero_grad"},
+        {p.backward, FREED, p.backward, RESULT_CATEGORY_TEMPORARIES, "made and freed in backward"},
+        {p.backward, -1, 0, RESULT_CATEGORY_GRADIENTS, "made in backward and not freed in it"},
+        {p.forward, FREED, AUTOGRAD, RESULT_CATEGORY_ACTIVATIONS, "made in forward, freed in backward"},
+        {p.forward, FREED, p.forward, RESULT_CATEGORY_TEMPORARIES, "made and freed in forward"},
+        {p.forward, FREED, p.main, RESULT_CATEGORY_ACTIVATIONS, "made in forward and not freed in it"},
+        {p.loader, FREED, p.main, RESULT_CATEGORY_INPUTS, "made by the data loader"},
+        {0, FREED, p.zero, RESULT_CATEGORY_GRADIENTS, "made on a thread without Python, freed by zero_grad"},
+        {0, FREED, AUTOGRAD, RESULT_CATEGORY_TEMPORARIES, "made and freed on a thread without Python"},
+        {0, -1, 0, RESULT_CATEGORY_GRADIENTS, "made on a thread without Python and kept"},
+        {p.main, FREED, AUTOGRAD, RESULT_CATEGORY_ACTIVATIONS, "made outside of modules, freed in backward"},
+        {p.own, -1, 0, RESULT_CATEGORY_PARAMETERS, "made where a module of the program's own was built"},
+        {p.own, FREED, p.own, RESULT_CATEGORY_TEMPORARIES,
+         "made and freed where a module of the program's own was built"},
+        {p.object, -1, 0, RESULT_CATEGORY_UNKNOWN, "made while an object was built, kept to the end"},
+        {p.main, -1, 0, RESULT_CATEGORY_UNKNOWN, "made outside of modules, kept to the end"},
+        {p.load, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "loaded from a file"},
+        {p.main, FREED, p.main, RESULT_CATEGORY_UNKNOWN, "no rule covers it"},
     };
     size_t n = sizeof cases / sizeof *cases;
-    int64_t all = 0, by_category[GS_CATEGORIES_N] = {0};
+    int64_t all = 0, by_category[RESULT_CATEGORIES_N] = {0};
     for (size_t i = 0; i < n; i++) {
         block(&s, (int)i + 1, (int64_t)1 << (20 + i), cases[i].stack, cases[i].end, cases[i].free_stack);
         all += (int64_t)1 << (20 + i);
         by_category[cases[i].category] += (int64_t)1 << (20 + i);
     }
     block(&s, 900, 1, p.main, 901, p.main); /* the last allocation comes long after */
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
     assert_int_equal(peak->bytes, all);
     for (size_t i = 0; i < n; i++) {
-        const struct gs_category_share *share = share_of(peak, cases[i].evidence);
+        const struct result_category_share *share = share_of(peak, cases[i].evidence);
         if (!share) {
             fail_msg("nobody was told: %s", cases[i].evidence);
         }
         assert_int_equal(share->bytes, (int64_t)1 << (20 + i));
         assert_int_equal(share->category, cases[i].category);
     }
-    for (unsigned c = 0; c < GS_CATEGORIES_N; c++) {
+    for (unsigned c = 0; c < RESULT_CATEGORIES_N; c++) {
         assert_int_equal(peak->by_category.bytes[c], by_category[c]);
     }
     syn_close(r);
@@ -137,11 +138,11 @@ static void test_a_move_tells_by_the_passes_since_the_one_before(void **state)
     block(&s, 30, 1024, p.moved, 31, p.moved);
     block(&s, 30, 2048, p.moved, -1, 0);
     block(&s, 900, 1, p.main, 901, p.main);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
     assert_int_equal(peak->bytes, 4096 + 1024 + 2048);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_TEMPORARIES], 1024);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_PARAMETERS], 4096 + 2048);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_TEMPORARIES], 1024);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_PARAMETERS], 4096 + 2048);
     syn_close(r);
     syn_end(&s);
 }
@@ -159,11 +160,11 @@ static void test_the_end_of_the_last_backward_is_not_the_tear_down(void **state)
     block(&s, 2, 128, p.backward, 15, 0);
     block(&s, 3, 256, p.backward, 500, 0);
     block(&s, 4, 512, p.own, 600, p.main); /* a module's end: the script's last line */
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_TEMPORARIES], 64 + 128);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_GRADIENTS], 256);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_PARAMETERS], 512);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_TEMPORARIES], 64 + 128);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_GRADIENTS], 256);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_PARAMETERS], 512);
     syn_close(r);
     syn_end(&s);
 }
@@ -179,10 +180,10 @@ static void test_forward_inside_backward(void **state)
     int64_t again = syn_python(&s, p.backward, "Module._call_impl", TORCH "nn/modules/module.py", 7);
     block(&s, 1, 64, again, 5, p.backward);
     block(&s, 9, 1, p.main, 10, p.main);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_ACTIVATIONS], 64);
-    assert_int_equal(peak->by_stack[0].category, GS_CATEGORY_ACTIVATIONS);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_ACTIVATIONS], 64);
+    assert_int_equal(peak->by_stack[0].category, RESULT_CATEGORY_ACTIVATIONS);
     syn_close(r);
     syn_end(&s);
 }
@@ -208,11 +209,11 @@ static void test_what_was_live_at_a_failure(void **state)
                                  .total = SYN_GIB,
                                  .at = 10 * SYN_MS,
                                  .stack = p.forward});
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->ooms_n, 1);
-    assert_int_equal(r->ooms[0].by_category.bytes[GS_CATEGORY_PARAMETERS], 64);
-    assert_int_equal(r->ooms[0].by_category.bytes[GS_CATEGORY_ACTIVATIONS], 32);
-    assert_int_equal(r->ooms[0].by_category.bytes[GS_CATEGORY_TEMPORARIES], 0);
+    assert_int_equal(r->ooms[0].by_category.bytes[RESULT_CATEGORY_PARAMETERS], 64);
+    assert_int_equal(r->ooms[0].by_category.bytes[RESULT_CATEGORY_ACTIVATIONS], 32);
+    assert_int_equal(r->ooms[0].by_category.bytes[RESULT_CATEGORY_TEMPORARIES], 0);
     syn_close(r);
     syn_end(&s);
 }
@@ -229,7 +230,7 @@ static void failure(struct syn *s, int at, int64_t stack)
                                 .stack = stack});
 }
 
-static int64_t at_failure(const struct gs_report *r, enum gs_category category)
+static int64_t at_failure(const struct result_report *r, enum result_category category)
 {
     assert_int_equal(r->ooms_n, 1);
     return r->ooms[0].by_category.bytes[category];
@@ -255,11 +256,11 @@ static void test_a_first_backward_that_failed(void **state)
     block(&s, 9, 5 * SYN_MIB, p.backward, 500, 0);
     failure(&s, 10, p.backward);
     block(&s, 400, 1, p.main, 401, p.main); /* what handles the exception allocates, too */
-    struct gs_report *r = syn_report(&s, NULL);
-    assert_int_equal(at_failure(r, GS_CATEGORY_PARAMETERS), 2 * 4096 + 40 * SYN_MIB);
-    assert_int_equal(at_failure(r, GS_CATEGORY_GRADIENTS), 2 * 4096 + 40 * SYN_MIB + 600000);
-    assert_int_equal(at_failure(r, GS_CATEGORY_TEMPORARIES), 4096 + 5 * SYN_MIB);
-    assert_int_equal(at_failure(r, GS_CATEGORY_ACTIVATIONS), 100);
+    struct result_report *r = syn_report(&s, NULL);
+    assert_int_equal(at_failure(r, RESULT_CATEGORY_PARAMETERS), 2 * 4096 + 40 * SYN_MIB);
+    assert_int_equal(at_failure(r, RESULT_CATEGORY_GRADIENTS), 2 * 4096 + 40 * SYN_MIB + 600000);
+    assert_int_equal(at_failure(r, RESULT_CATEGORY_TEMPORARIES), 4096 + 5 * SYN_MIB);
+    assert_int_equal(at_failure(r, RESULT_CATEGORY_ACTIVATIONS), 100);
     syn_close(r);
     syn_end(&s);
 }
@@ -283,9 +284,9 @@ static void test_a_later_backward_that_failed(void **state)
     block(&s, 111, 4096, other, 500, 0);
     block(&s, 112, 64, p.backward, 500, 0); /* of another size: its call path alone tells */
     failure(&s, 300, p.forward);
-    struct gs_report *r = syn_report(&s, NULL);
-    assert_int_equal(at_failure(r, GS_CATEGORY_GRADIENTS), 4096 + 4096 + 64);
-    assert_int_equal(at_failure(r, GS_CATEGORY_TEMPORARIES), 4096);
+    struct result_report *r = syn_report(&s, NULL);
+    assert_int_equal(at_failure(r, RESULT_CATEGORY_GRADIENTS), 4096 + 4096 + 64);
+    assert_int_equal(at_failure(r, RESULT_CATEGORY_TEMPORARIES), 4096);
     bool told = false;
     for (size_t i = 0; i < r->ooms[0].by_category.shares_n; i++) {
         told = told || strcmp(r->ooms[0].by_category.shares[i].evidence,
@@ -307,9 +308,9 @@ static void test_an_optimizer_step_that_failed(void **state)
         block(&s, 1, 64, sets_up ? p.state : p.moved, 500, 0);
         block(&s, 2, 128, p.step, 500, 0);
         failure(&s, 3, p.step);
-        struct gs_report *r = syn_report(&s, NULL);
-        assert_int_equal(at_failure(r, GS_CATEGORY_TEMPORARIES), sets_up ? 128 : 0);
-        assert_int_equal(at_failure(r, GS_CATEGORY_OPTIMIZER_STATE), sets_up ? 64 : 128);
+        struct result_report *r = syn_report(&s, NULL);
+        assert_int_equal(at_failure(r, RESULT_CATEGORY_TEMPORARIES), sets_up ? 128 : 0);
+        assert_int_equal(at_failure(r, RESULT_CATEGORY_OPTIMIZER_STATE), sets_up ? 64 : 128);
         syn_close(r);
         syn_end(&s);
     }
@@ -326,9 +327,9 @@ static void test_a_failure_that_was_no_end(void **state)
     failure(&s, 1, p.backward);
     block(&s, 5000, 4096, p.backward, -1, 0);
     block(&s, 50000, 1, p.main, 50001, p.main);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_GRADIENTS], 4096);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_GRADIENTS], 4096);
     syn_close(r);
     syn_end(&s);
 }
@@ -353,10 +354,10 @@ static void test_weights_that_no_module_holds(void **state)
     }
     block(&s, 30, 512, p.backward, 40, p.zero);
     block(&s, 900, 1, p.main, 901, p.main);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_PARAMETERS], 2 * 4096 + 512);
-    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_UNKNOWN], 2 * 4096 + 256);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_PARAMETERS], 2 * 4096 + 512);
+    assert_int_equal(peak->by_category.bytes[RESULT_CATEGORY_UNKNOWN], 2 * 4096 + 256);
     syn_close(r);
     syn_end(&s);
 }
@@ -375,13 +376,13 @@ static void test_kept_from_forward_for_several_steps(void **state)
         block(&s, at + 20, 16, p.backward, at + 30, p.backward);
         block(&s, at + 40, 16, p.step, at + 41, p.step);
     }
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
-    const struct gs_category_share *kept = share_of(peak, "made in forward and kept for several steps");
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_TENSOR);
+    const struct result_category_share *kept = share_of(peak, "made in forward and kept for several steps");
     assert_non_null(kept);
-    assert_true(gs_category_outlives(kept->rule));
+    assert_true(category_outlives_steps(kept->rule));
     assert_int_equal(kept->count, 8); /* all but this step's and the last one's */
-    const struct gs_category_share *rest = share_of(peak, "made in forward and not freed in it");
+    const struct result_category_share *rest = share_of(peak, "made in forward and not freed in it");
     assert_int_equal(rest->count, 2);
     syn_close(r);
     syn_end(&s);
@@ -396,9 +397,9 @@ static void test_nothing_known_is_unknown(void **state)
     syn_process(&s, "r", 1, SYN_S, 1);
     block(&s, 1, 64, 0, -1, 0);
     syn_alloc(&s, (struct syn_alloc){.bytes = 100, .at = 5 * SYN_MS, .life = SYN_LIVE});
-    struct gs_report *r = syn_report(&s, NULL);
-    assert_int_equal(syn_peak(r, GS_SERIES_TENSOR)->by_category.bytes[GS_CATEGORY_UNKNOWN], 64);
-    assert_int_equal(syn_peak(r, GS_SERIES_DEVICE)->by_category.bytes[GS_CATEGORY_UNKNOWN], 100);
+    struct result_report *r = syn_report(&s, NULL);
+    assert_int_equal(syn_peak(r, RUN_SERIES_TENSOR)->by_category.bytes[RESULT_CATEGORY_UNKNOWN], 64);
+    assert_int_equal(syn_peak(r, RUN_SERIES_DEVICE)->by_category.bytes[RESULT_CATEGORY_UNKNOWN], 100);
     syn_close(r);
     syn_end(&s);
 }

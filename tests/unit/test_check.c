@@ -11,25 +11,25 @@
 
 #define EPS 1e-9
 
-static struct limit good(enum gate_id gate, const char *text)
+static struct check_limit good(enum check_gate_id gate, const char *text)
 {
-    struct limit l;
+    struct check_limit l;
     char why[LIMIT_WHY] = "";
-    if (!limit_parse(&gates[gate], text, &l, why)) {
-        fail_msg("%s: '%s' %s", gates[gate].option, text, why);
+    if (!check_limit_parse(&check_gates[gate], text, &l, why)) {
+        fail_msg("%s: '%s' %s", check_gates[gate].option, text, why);
     }
     return l;
 }
 
-static void bad(enum gate_id gate, const char *text, const char *said)
+static void bad(enum check_gate_id gate, const char *text, const char *said)
 {
-    struct limit l;
+    struct check_limit l;
     char why[LIMIT_WHY] = "";
-    if (limit_parse(&gates[gate], text, &l, why)) {
-        fail_msg("%s: '%s' was taken", gates[gate].option, text);
+    if (check_limit_parse(&check_gates[gate], text, &l, why)) {
+        fail_msg("%s: '%s' was taken", check_gates[gate].option, text);
     }
     if (!strstr(why, said)) {
-        fail_msg("%s: '%s': \"%s\" is not in \"%s\"", gates[gate].option, text, said, why);
+        fail_msg("%s: '%s': \"%s\" is not in \"%s\"", check_gates[gate].option, text, said, why);
     }
 }
 
@@ -70,7 +70,7 @@ static void test_nonsense(void **state)
 static void test_relative(void **state)
 {
     (void)state;
-    struct limit l = good(GATE_PEAK, "+5%");
+    struct check_limit l = good(GATE_PEAK, "+5%");
     assert_true(l.relative && l.of_share);
     assert_float_equal(l.value, 0.05, EPS);
     l = good(GATE_PEAK, "+100MiB");
@@ -86,7 +86,7 @@ static void test_relative(void **state)
 static void test_budget(void **state)
 {
     (void)state;
-    struct budget_limit b = good(GATE_BUDGET, "params=1e9,optimizer=adamw,tolerance=10%").budget;
+    struct check_budget_limit b = good(GATE_BUDGET, "params=1e9,optimizer=adamw,tolerance=10%").budget;
     assert_true(b.estimate.total == 16000000000ull);
     assert_float_equal(b.tolerance, 0.1, EPS);
     assert_true(isnan(b.activations));
@@ -113,20 +113,20 @@ static void test_budget(void **state)
 
 /* ---------------------------------------------------------------- the file */
 
-static struct limits limits;
+static struct check_limits limits;
 static char error[512];
 
 static bool read_text(const char *text)
 {
-    limits_free(&limits);
+    check_limits_free(&limits);
     *error = 0;
-    return limits_read(&limits, text, strlen(text), "f", error, sizeof error);
+    return check_limits_read(&limits, text, strlen(text), "f", error, sizeof error);
 }
 
-static double found(enum gate_id gate, const char *path, int device)
+static double found(enum check_gate_id gate, const char *path, int device)
 {
     const char *paths[] = {path, NULL};
-    const struct limit *l = limits_find(&limits, gate, paths, device);
+    const struct check_limit *l = check_limits_find(&limits, gate, paths, device);
     return l ? l->value : -1;
 }
 
@@ -147,14 +147,14 @@ static void test_file(void **state)
     assert_true(found(GATE_LEAKS, "run.db", -1) == 0);
     assert_true(found(GATE_LEAK, "run.db", -1) == -1);
     const char *small[] = {"small.db", NULL};
-    assert_false(limits_want(&limits, GATE_SYNCS, small));
-    assert_true(limits_want(&limits, GATE_PEAK, small));
+    assert_false(check_limits_has(&limits, GATE_SYNCS, small));
+    assert_true(check_limits_has(&limits, GATE_PEAK, small));
     /* the command line comes last, and wins */
-    limits_add(&limits, &(struct limit_entry){.gate = GATE_PEAK, .device = -1, .limit = {.value = 7}});
+    check_limits_add(&limits, &(struct check_limit_entry){.gate = GATE_PEAK, .device = -1, .limit = {.value = 7}});
     assert_true(found(GATE_PEAK, "run.db", 1) == 7);
     assert_true(read_text("\xef\xbb\xbfno-leaks = true\nno-leaks = false\nallow-incomplete = true\n"));
     assert_true(found(GATE_LEAKS, "run.db", -1) == -1 && limits.allow_incomplete);
-    limits_free(&limits);
+    check_limits_free(&limits);
 }
 
 static void test_file_errors(void **state)
@@ -182,21 +182,21 @@ static void test_file_errors(void **state)
             fail_msg("'%s': %s", cases[i].text, error);
         }
     }
-    assert_false(limits_read(&limits, "a\0b", 3, "f", error, sizeof error));
-    limits_free(&limits);
+    assert_false(check_limits_read(&limits, "a\0b", 3, "f", error, sizeof error));
+    check_limits_free(&limits);
 }
 
 static void test_values(void **state)
 {
     char text[GATE_VALUE];
     (void)state;
-    assert_string_equal(gate_value(&gates[GATE_PEAK], 1.5 * (1 << 30), text), "1.50 GiB");
-    assert_string_equal(gate_value(&gates[GATE_GROWTH], 1536, text), "1.50 KiB a step");
-    assert_string_equal(gate_value(&gates[GATE_SYNCS], 2, text), "2 a step");
-    assert_string_equal(gate_value(&gates[GATE_SYNCS], 2.104, text), "2.10 a step");
-    assert_string_equal(gate_value(&gates[GATE_BLOCKED], 0.37, text), "37 %");
-    assert_string_equal(gate_value(&gates[GATE_RETRIES], 3, text), "3");
-    assert_string_equal(gate_value(&gates[GATE_PEAK], NAN, text), "?");
+    assert_string_equal(check_gate_value(&check_gates[GATE_PEAK], 1.5 * (1 << 30), text), "1.50 GiB");
+    assert_string_equal(check_gate_value(&check_gates[GATE_GROWTH], 1536, text), "1.50 KiB a step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2, text), "2 a step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2.104, text), "2.10 a step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_BLOCKED], 0.37, text), "37 %");
+    assert_string_equal(check_gate_value(&check_gates[GATE_RETRIES], 3, text), "3");
+    assert_string_equal(check_gate_value(&check_gates[GATE_PEAK], NAN, text), "?");
 }
 
 int main(void)

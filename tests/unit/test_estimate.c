@@ -11,8 +11,8 @@
 
 static struct estimate of(double params, const char *optimizer, const char *precision, bool master)
 {
-    const struct optimizer *o = estimate_optimizer(optimizer);
-    const struct precision *p = estimate_precision(precision);
+    const struct estimate_optimizer *o = estimate_optimizer(optimizer);
+    const struct estimate_precision *p = estimate_precision(precision);
 
     assert_non_null(o);
     assert_non_null(p);
@@ -25,7 +25,7 @@ static void the_default_is_14_90_gib(void **state)
     char out[UNITS_TEXT];
 
     (void)state;
-    assert_string_equal(format_bytes(out, e.total), "14.90 GiB");
+    assert_string_equal(units_format_bytes(out, e.total), "14.90 GiB");
     assert_int_equal(e.weights, 4000000000);
     assert_int_equal(e.gradients, 4000000000);
     assert_int_equal(e.optimizer, 8000000000);
@@ -92,7 +92,7 @@ static void every_name_is_found_and_shapes_are_explained(void **state)
     (void)state;
     for (const char *p = estimate_optimizers; *p; p += strcspn(p, "|") + 1) {
         snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "|"), p);
-        const struct optimizer *o = estimate_optimizer(name);
+        const struct estimate_optimizer *o = estimate_optimizer(name);
         assert_non_null(o);
         assert_true(strlen(o->source) > 4);
     }

@@ -10,11 +10,11 @@
 #define BASE 0x7f0000000000LL
 
 struct seen {
-    struct gs_trace_event events[64];
+    struct export_trace_event events[64];
     size_t n;
 };
 
-static void see(void *self, const struct gs_trace_event *e)
+static void see(void *self, const struct export_trace_event *e)
 {
     struct seen *s = self;
     assert_true(s->n < 64);
@@ -29,25 +29,25 @@ static const char *told(const struct seen *s)
     *out = 0;
     for (size_t i = 0; i < s->n; i++) {
         at += (size_t)snprintf(out + at, sizeof out - at, "%s%s %lld+%lld", i ? ", " : "",
-                               gs_trace_word(s->events[i].action),
+                               export_trace_word(s->events[i].action),
                                (long long)(s->events[i].address ? (int64_t)s->events[i].address - BASE : -1) / 512,
                                (long long)s->events[i].bytes / 512);
     }
     return out;
 }
 
-static void trace(struct syn *s, bool tensors, int64_t until_ms, struct seen *seen, struct gs_trace_state *state)
+static void trace(struct syn *s, bool tensors, int64_t until_ms, struct seen *seen, struct export_trace_state *state)
 {
     char error[256] = "";
     const char *path = s->path;
-    struct gs_options options = {.memory_map = true};
-    struct gs_trace_wish wish = {.tensors = tensors, .until_ns = until_ms * SYN_MS, .each = see, .self = seen};
+    struct run_options options = {.memory_map = true};
+    struct export_trace_request wish = {.tensors = tensors, .until_ns = until_ms * SYN_MS, .each = see, .self = seen};
     *seen = (struct seen){0};
     syn_done(s);
-    struct gs_run *run = gs_run_open(&path, 1, &options, error, sizeof error);
+    struct run *run = run_open(&path, 1, &options, error, sizeof error);
     assert_non_null(run);
-    assert_true(gs_trace_device(run, &wish, state, error, sizeof error));
-    gs_run_close(run);
+    assert_true(export_trace_device(run, &wish, state, error, sizeof error));
+    run_close(run);
 }
 
 /* Blocks of 512 bytes. */
@@ -76,7 +76,7 @@ static void test_segments_are_those_with_blocks(void **state)
     (void)state;
     struct syn s;
     struct seen seen;
-    struct gs_trace_state now;
+    struct export_trace_state now;
     begin(&s);
     SEGMENT(10, 90, 0, MIB2);
     TENSOR(11, 50, 0, 2);
@@ -90,7 +90,7 @@ static void test_segments_are_those_with_blocks(void **state)
     assert_int_equal(now.segments[0].n, 1);
     assert_int_equal(now.segments[0].block_bytes, 4 * 512);
     assert_true(now.segments[0].small && !now.segments[0].mapped);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     syn_end(&s);
 }
 
@@ -99,7 +99,7 @@ static void test_it_ends_at_the_moment(void **state)
     (void)state;
     struct syn s;
     struct seen seen;
-    struct gs_trace_state now;
+    struct export_trace_state now;
     begin(&s);
     SEGMENT(10, 90, 0, MIB2);
     TENSOR(20, 30, 0, 2);
@@ -109,15 +109,15 @@ static void test_it_ends_at_the_moment(void **state)
                         "segment_alloc 0+4096, alloc 0+2, free_requested 0+2, free_completed 0+2, alloc 4+2");
     assert_int_equal(now.blocks_n, 1);
     assert_int_equal(now.blocks[0].address, BASE + 4 * 512);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     trace(&s, true, 5, &seen, &now);
     assert_int_equal(seen.n, 0);
     assert_int_equal(now.segments_n, 0);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     trace(&s, true, 1000, &seen, &now);
     assert_non_null(strstr(told(&seen), "free_completed 4+2, segment_free 0+4096"));
     assert_int_equal(now.segments_n + now.blocks_n, 0);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     syn_end(&s);
 }
 
@@ -136,7 +136,7 @@ static void test_expandable_segments(void **state)
     (void)state;
     struct syn s;
     struct seen seen;
-    struct gs_trace_state now;
+    struct export_trace_state now;
     begin(&s);
     map(&s, 0, MIB2, 10, 80);
     map(&s, MIB2, MIB2, 10, -1);
@@ -150,11 +150,11 @@ static void test_expandable_segments(void **state)
     assert_int_equal(now.segments[0].bytes, 3 * MIB2 * 512);
     assert_int_equal(now.segments[0].n, 2);
     assert_true(now.segments[0].mapped);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     trace(&s, true, 90, &seen, &now);
     assert_non_null(strstr(told(&seen), "free_completed 0+8190, segment_unmap 0+4096"));
     assert_int_equal(now.segments[0].address, BASE + 512 * MIB2);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     syn_end(&s);
 }
 
@@ -163,7 +163,7 @@ static void test_a_free_that_waits(void **state)
     (void)state;
     struct syn s;
     struct seen seen;
-    struct gs_trace_state now;
+    struct export_trace_state now;
     begin(&s);
     int64_t caller = syn_native(&s, 0, "/lib/libc10_cuda.so", 100);
     int64_t freed = syn_native(&s, caller, "/lib/libc10_cuda.so", 200);
@@ -190,12 +190,12 @@ static void test_a_free_that_waits(void **state)
     assert_true(now.blocks[0].pending);
     assert_int_equal(now.segments[0].block_bytes, 0);
     assert_int_equal(now.segments[0].pending_bytes, 2 * 512);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     trace(&s, true, 80, &seen, &now);
     assert_non_null(strstr(told(&seen), "free_completed 4+2, free_completed 0+2, alloc 0+2"));
     assert_int_equal(seen.events[6].time_ns, 60 * SYN_MS);
     assert_false(now.blocks[0].pending);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     syn_end(&s);
 }
 
@@ -204,7 +204,7 @@ static void test_without_pytorch(void **state)
     (void)state;
     struct syn s;
     struct seen seen;
-    struct gs_trace_state now;
+    struct export_trace_state now;
     begin(&s);
     SEGMENT(10, 20, 0, 3);
     row(&s, GS_LAYER_DEVICE, GS_SPACE_PINNED, 11, -1, 100, 3);
@@ -217,7 +217,7 @@ static void test_without_pytorch(void **state)
                         "alloc 400+7, free_requested 0+3, free_completed 0+3, segment_free 0+3");
     assert_int_equal(now.segments_n, 2);
     assert_int_equal(now.segments[1].block_bytes, 7 * 512);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     syn_end(&s);
 }
 
@@ -227,7 +227,7 @@ static void test_what_makes_no_sense(void **state)
     (void)state;
     struct syn s;
     struct seen seen;
-    struct gs_trace_state now;
+    struct export_trace_state now;
     begin(&s);
     SEGMENT(10, -1, 0, MIB2);
     SEGMENT(10, -1, 100, MIB2);
@@ -239,7 +239,7 @@ static void test_what_makes_no_sense(void **state)
     trace(&s, true, 60, &seen, &now);
     int64_t most = 0;
     for (size_t i = 0; i < now.segments_n; i++) {
-        const struct gs_trace_segment *g = &now.segments[i];
+        const struct export_trace_segment *g = &now.segments[i];
         uint64_t from = g->address;
         int64_t sum = 0;
         for (size_t k = g->first; k < g->first + g->n; k++) {
@@ -252,7 +252,7 @@ static void test_what_makes_no_sense(void **state)
         most = sum > most ? sum : most;
     }
     assert_true(now.refused > 0 && most > 0);
-    gs_trace_state_free(&now);
+    export_trace_state_free(&now);
     syn_end(&s);
 }
 

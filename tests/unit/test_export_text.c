@@ -45,21 +45,21 @@ static void test_json(void **state)
     is(&t, "\"\"");
 }
 
-static void row(struct gs_table *t, const char *text, int64_t number, bool truth)
+static void row(struct export_table *t, const char *text, int64_t number, bool truth)
 {
-    gs_table_text(t, text);
-    gs_table_int(t, number);
-    gs_table_bool(t, truth);
+    export_table_text(t, text);
+    export_table_int(t, number);
+    export_table_bool(t, truth);
 }
 
 static void test_csv(void **state)
 {
     (void)state;
     struct text t;
-    struct gs_table table;
-    gs_table_begin(&table, open_text(&t), false, "a,b,c");
+    struct export_table table;
+    export_table_begin(&table, open_text(&t), false, "a,b,c");
     row(&table, "plain", INT64_MAX, true);
-    row(&table, "a,\"b\"", GS_UNKNOWN, false);
+    row(&table, "a,\"b\"", RUN_UNKNOWN, false);
     row(&table, NULL, -5, false);
     row(&table, "=1+1", 0, false);
     row(&table, "@x,y", 0, false);
@@ -73,55 +73,56 @@ static void test_lines_of_json(void **state)
 {
     (void)state;
     struct text t;
-    struct gs_table table;
-    gs_table_begin(&table, open_text(&t), true, "a,b,c");
+    struct export_table table;
+    export_table_begin(&table, open_text(&t), true, "a,b,c");
     row(&table, "=x\n", 1, true);
-    row(&table, NULL, GS_UNKNOWN, false);
+    row(&table, NULL, RUN_UNKNOWN, false);
     is(&t, "{\"a\":\"=x\\u000a\",\"b\":1,\"c\":true}\n{\"a\":null,\"b\":null,\"c\":false}\n");
 }
 
 static void test_protobuf(void **state)
 {
     (void)state;
-    struct protobuf out = {0}, inner = {0};
+    struct export_protobuf out = {0}, inner = {0};
     static const uint64_t values[] = {0, 127, 128, UINT64_MAX};
     static const uint8_t wanted[] = {0x08, 0x96, 0x01, 0x12, 0x02, 'h',  'i',  0x1a, 0x0e, 0x00, 0x7f, 0x80, 0x01, 0xff,
                                      0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x22, 0x02, 0x28, 0x01};
-    protobuf_int(&out, 1, 150);
-    protobuf_int(&out, 9, 0); /* is not written */
-    protobuf_bytes(&out, 2, "hi", 2);
-    protobuf_packed(&out, 3, values, 4);
-    protobuf_int(&inner, 5, 1);
-    protobuf_message(&out, 4, &inner);
+    export_protobuf_int(&out, 1, 150);
+    export_protobuf_int(&out, 9, 0); /* is not written */
+    export_protobuf_bytes(&out, 2, "hi", 2);
+    export_protobuf_packed(&out, 3, values, 4);
+    export_protobuf_int(&inner, 5, 1);
+    export_protobuf_message(&out, 4, &inner);
     assert_int_equal(inner.n, 0);
     assert_int_equal(out.n, sizeof wanted);
     assert_memory_equal(out.bytes, wanted, sizeof wanted);
-    protobuf_free(&out);
-    protobuf_free(&inner);
+    export_protobuf_free(&out);
+    export_protobuf_free(&inner);
 }
 
 static void test_labels(void **state)
 {
     (void)state;
-    char out[GS_LABEL];
-    struct gs_frame python = {.kind = GS_FRAME_PYTHON, .function = "step", .file = "/home/me/job/train.py", .line = 12};
-    struct gs_frame native = {.kind = GS_FRAME_NATIVE, .function = "at::empty", .module = "/opt/t/libtorch.so"};
-    struct gs_frame bare = {.kind = GS_FRAME_NATIVE, .module = "/opt/t/libtorch.so", .offset = 0x40};
-    struct gs_frame nowhere = {.kind = GS_FRAME_NATIVE, .offset = 0x7f00};
-    struct gs_frame nasty = {.kind = GS_FRAME_PYTHON, .function = "a\x1b[2J\nb", .file = "/x\n.py"};
-    assert_string_equal(gs_frame_label(&python, "/home/me/job", out), "step (train.py:12)");
-    assert_string_equal(gs_frame_label(&native, NULL, out), "at::empty (libtorch.so)");
-    assert_string_equal(gs_frame_label(&bare, NULL, out), "libtorch.so+0x40");
-    assert_string_equal(gs_frame_label(&nowhere, NULL, out), "0x7f00");
-    assert_null(strpbrk(gs_frame_label(&nasty, NULL, out), "\x1b\n"));
+    char out[PROFILE_LABEL];
+    struct run_frame python = {
+        .kind = GS_FRAME_PYTHON, .function = "step", .file = "/home/me/job/train.py", .line = 12};
+    struct run_frame native = {.kind = GS_FRAME_NATIVE, .function = "at::empty", .module = "/opt/t/libtorch.so"};
+    struct run_frame bare = {.kind = GS_FRAME_NATIVE, .module = "/opt/t/libtorch.so", .offset = 0x40};
+    struct run_frame nowhere = {.kind = GS_FRAME_NATIVE, .offset = 0x7f00};
+    struct run_frame nasty = {.kind = GS_FRAME_PYTHON, .function = "a\x1b[2J\nb", .file = "/x\n.py"};
+    assert_string_equal(profile_frame_label(&python, "/home/me/job", out), "step (train.py:12)");
+    assert_string_equal(profile_frame_label(&native, NULL, out), "at::empty (libtorch.so)");
+    assert_string_equal(profile_frame_label(&bare, NULL, out), "libtorch.so+0x40");
+    assert_string_equal(profile_frame_label(&nowhere, NULL, out), "0x7f00");
+    assert_null(strpbrk(profile_frame_label(&nasty, NULL, out), "\x1b\n"));
     python.function = "";
-    assert_string_equal(gs_frame_function(&python, out), "??");
+    assert_string_equal(profile_frame_function(&python, out), "??");
     char *name = malloc(1 << 16), *path = malloc(1 << 16);
     memset(name, 'n', (1 << 16) - 1);
     memset(path, 'p', (1 << 16) - 1);
     name[(1 << 16) - 1] = path[(1 << 16) - 1] = 0;
-    struct gs_frame large = {.kind = GS_FRAME_PYTHON, .function = name, .file = path, .line = INT_MAX};
-    assert_true(strlen(gs_frame_label(&large, NULL, out)) < GS_LABEL);
+    struct run_frame large = {.kind = GS_FRAME_PYTHON, .function = name, .file = path, .line = INT_MAX};
+    assert_true(strlen(profile_frame_label(&large, NULL, out)) < PROFILE_LABEL);
     free(name);
     free(path);
 }

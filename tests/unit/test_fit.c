@@ -14,24 +14,24 @@
 #define GIB (1024.0 * 1024 * 1024)
 
 static struct estimate_result r;
-static struct changes changes;
+static struct estimate_changes changes;
 
 static void verdicts(void **state)
 {
-    struct fit fit;
+    struct estimate_fit fit;
 
     r = (struct estimate_result){.peak = {10, 12, 15}};
-    fit = fit_of(&r, 15);
+    fit = estimate_fit(&r, 15);
     assert_int_equal(fit.verdict, FIT_YES);
     assert_true(fit.margin.low == 0 && fit.margin.likely == 3 && fit.margin.high == 5);
     assert_true(fit.share == 12.0 / 15);
-    fit = fit_of(&r, 14.9);
+    fit = estimate_fit(&r, 14.9);
     assert_int_equal(fit.verdict, FIT_TIGHT);
-    assert_int_equal(fit_of(&r, 12).verdict, FIT_TIGHT);
-    fit = fit_of(&r, 11.9);
+    assert_int_equal(estimate_fit(&r, 12).verdict, FIT_TIGHT);
+    fit = estimate_fit(&r, 11.9);
     assert_int_equal(fit.verdict, FIT_NO);
     assert_true(fit.margin.likely < 0);
-    assert_string_equal(fit_word[FIT_NO], "does_not_fit");
+    assert_string_equal(estimate_fit_word[FIT_NO], "does_not_fit");
 }
 
 /* More memory never makes a verdict worse. */
@@ -41,11 +41,11 @@ static void verdicts_are_monotone(void **state)
 
     for (int i = 0; i < 2000; i++) {
         const struct plan *p = random_plan(&random);
-        enum fit_verdict last = FIT_NO;
+        enum estimate_fit_verdict last = FIT_NO;
         assert_true(estimate_make(p, &r));
         assert_true(r.peak.low <= r.peak.likely && r.peak.likely <= r.peak.high);
         for (double memory = GIB; memory < 1e13; memory *= 1.5) {
-            enum fit_verdict now = fit_of(&r, memory).verdict;
+            enum estimate_fit_verdict now = estimate_fit(&r, memory).verdict;
             assert_true(now <= last);
             last = now;
         }
@@ -60,9 +60,9 @@ static void totals_are_sums(void **state)
 
     for (int i = 0; i < 3000; i++) {
         const struct plan *p = random_plan(&random);
-        struct interval parts = {0};
+        struct estimate_interval parts = {0};
         assert_true(estimate_make(p, &r));
-        for (int part = 0; part < ESTIMATE_PARTS_N; part++) parts = interval_add(parts, r.part[part]);
+        for (int part = 0; part < ESTIMATE_PARTS_N; part++) parts = estimate_interval_add(parts, r.part[part]);
         assert_true(fabs(parts.likely - r.peak.likely) <= 1e-9 * r.peak.likely);
         for (size_t l = 0; l < r.lines_n; l++) {
             assert_true(r.lines[l].bytes.low >= 0);
@@ -82,10 +82,10 @@ static void listed_changes_save(void **state)
     for (int i = 0; i < 300; i++) {
         const struct plan *p = random_plan(&random);
         assert_true(estimate_make(p, &r));
-        changes_find(p, &r, &changes);
+        estimate_find_changes(p, &r, &changes);
         rows += changes.n;
         for (size_t c = 0; c < changes.n; c++) {
-            const struct change *change = &changes.rows[c];
+            const struct estimate_change *change = &changes.rows[c];
             assert_true(change->saved.likely > 0);
             assert_true(change->saved.low <= change->saved.likely && change->saved.likely <= change->saved.high);
             assert_true(fabs(r.peak.likely - change->saved.likely - change->peak.likely) <= 1e-6 * r.peak.likely);
@@ -105,7 +105,7 @@ static void listed_changes_save(void **state)
     random_done(&random);
 }
 
-static const struct change *row(const char *id)
+static const struct estimate_change *row(const char *id)
 {
     for (size_t i = 0; i < changes.n; i++)
         if (strcmp(changes.rows[i].id, id) == 0) return &changes.rows[i];
@@ -118,13 +118,13 @@ static void eight_bit_states(void **state)
     struct model m;
     struct plan p = PLAN_DEFAULT;
 
-    model_counted(1000000000, &m);
+    model_from_count(1000000000, &m);
     p.model = &m;
     p.precision = estimate_precision("fp32");
     p.optimizer = estimate_optimizer("adamw");
     p.step = PLAN_STEP_FUSED;
     assert_true(estimate_make(&p, &r));
-    changes_find(&p, &r, &changes);
+    estimate_find_changes(&p, &r, &changes);
     assert_non_null(row("optimizer_8bit"));
     assert_true(fabs(row("optimizer_8bit")->saved.likely - 1e9 * (8 - 65 / 32.0)) < 2e7);
     assert_string_equal(row("optimizer_8bit")->option, "--optimizer adamw8bit");
@@ -143,22 +143,22 @@ static void the_cheapest_way(void **state)
     struct model m;
     struct plan p = PLAN_DEFAULT;
 
-    model_counted(1000000000, &m);
+    model_from_count(1000000000, &m);
     p.model = &m;
     p.precision = estimate_precision("fp32");
     p.optimizer = estimate_optimizer("adamw");
     p.step = PLAN_STEP_FUSED;
     assert_true(estimate_make(&p, &r));
     p.memory = r.peak.high;
-    changes_find(&p, &r, &changes);
+    estimate_find_changes(&p, &r, &changes);
     assert_false(changes.needed);
     p.memory = r.peak.high - 3e9;
-    changes_find(&p, &r, &changes);
+    estimate_find_changes(&p, &r, &changes);
     assert_true(changes.needed);
     assert_int_equal(changes.way_n, 1);
     assert_string_equal(changes.way[0].id, "optimizer_8bit");
     p.memory = 2e9; /* weights alone are 2 GB in 16 bits */
-    changes_find(&p, &r, &changes);
+    estimate_find_changes(&p, &r, &changes);
     if (changes.way_n) assert_int_not_equal(changes.way[changes.way_n - 1].fit.verdict, FIT_NO);
     model_free(&m);
 }
@@ -180,7 +180,7 @@ static void deepspeed_and_pipelines(void **state)
     struct plan p = PLAN_DEFAULT;
     int exit_code;
 
-    assert_true(model_named("estimate", "llama-3-8b", &m, &exit_code));
+    assert_true(model_from_name("estimate", "llama-3-8b", &m, &exit_code));
     p.model = &m;
     p.precision = estimate_precision("bf16");
     p.optimizer = estimate_optimizer("adamw");
@@ -194,7 +194,7 @@ static void deepspeed_and_pipelines(void **state)
             assert_true(estimate_make(&p, &r));
             assert_int_equal(noted("DeepSpeed refuses ZeRO-2 and ZeRO-3"), p.pp > 1 && s >= 2);
             assert_int_equal(noted("fsdp_reshard_after_forward"), p.pp > 1 && s == 3);
-            changes_find(&p, &r, &changes);
+            estimate_find_changes(&p, &r, &changes);
             for (size_t i = 0; i < changes.n; i++) {
                 const char *what = changes.rows[i].what, *at = strstr(what, "DeepSpeed ");
                 bool more = strstr(changes.rows[i].option, "zero2") || strstr(changes.rows[i].option, "zero3");
@@ -217,10 +217,11 @@ static void advice_is_accepted(void **state)
     for (int i = 0; i < 1000; i++) {
         const struct plan *p = random_plan(&random);
         assert_true(plan_check("the plan", p));
-        for (size_t m = 0; m < moves_n; m++) {
+        for (size_t m = 0; m < estimate_move_count; m++) {
             struct plan changed = *p;
-            struct move_words w;
-            if (!(p->inference ? moves[m].inference : moves[m].training) || !moves[m].apply(&moves[m], &changed, &w))
+            struct estimate_move_words w;
+            if (!(p->inference ? estimate_moves[m].inference : estimate_moves[m].training) ||
+                !estimate_moves[m].apply(&estimate_moves[m], &changed, &w))
                 continue;
             applied++;
             refused += !plan_possible(&changed); /* and so not listed */

@@ -43,13 +43,13 @@ static void names_find_their_gpu(void **state)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const struct gpu *gpu = gpu_find(rows[i][0]);
+        const struct estimate_gpu *gpu = estimate_gpu_find(rows[i][0]);
         if (!gpu) fail_msg("%s", rows[i][0]);
         assert_string_equal(gpu->key, rows[i][1]);
     }
-    for (size_t i = 0; i < gpus_n; i++) {
-        assert_ptr_equal(gpu_find(gpus[i].key), &gpus[i]);
-        assert_ptr_equal(gpu_find(gpus[i].product), &gpus[i]);
+    for (size_t i = 0; i < estimate_gpu_count; i++) {
+        assert_ptr_equal(estimate_gpu_find(estimate_gpus[i].key), &estimate_gpus[i]);
+        assert_ptr_equal(estimate_gpu_find(estimate_gpus[i].product), &estimate_gpus[i]);
     }
 }
 
@@ -59,18 +59,18 @@ static void other_names_find_none(void **state)
                                         "h1000", "rtx", "h100-80", "gb",     "\xff\xfe"};
     char large[4096];
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_null(gpu_find(names[i]));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_null(estimate_gpu_find(names[i]));
     memset(large, 'a', sizeof large);
     large[sizeof large - 1] = 0;
-    assert_null(gpu_find(large));
+    assert_null(estimate_gpu_find(large));
 }
 
 /* The driver gives less than the label in the key, and not much less: 9 % at the most, where ECC takes a part of GDDR6.
  */
 static void memory_is_a_little_less_than_the_label(void **state)
 {
-    for (size_t i = 0; i < gpus_n; i++) {
-        const struct gpu *g = &gpus[i];
+    for (size_t i = 0; i < estimate_gpu_count; i++) {
+        const struct estimate_gpu *g = &estimate_gpus[i];
         const char *label = strrchr(g->key, '-') + 1;
         double gib = strtod(label, NULL), have = (double)g->total_bytes / (1 << 30);
         if (have > gib + 0.1 || have < gib * 0.91) fail_msg("%s: %.2f GiB", g->key, have);
@@ -80,8 +80,8 @@ static void memory_is_a_little_less_than_the_label(void **state)
 
 static void rates_go_together(void **state)
 {
-    for (size_t i = 0; i < gpus_n; i++) {
-        const struct gpu *g = &gpus[i];
+    for (size_t i = 0; i < estimate_gpu_count; i++) {
+        const struct estimate_gpu *g = &estimate_gpus[i];
         const double *t = g->tflops;
         assert_true(t[GPU_FP32] > 0 && g->hbm > 1e11 && g->pcie > 1e10 && g->node >= 1);
         assert_true((g->nvlink > 0) == (g->reach > 0));
@@ -100,13 +100,15 @@ static void rates_go_together(void **state)
 /* What the datasheets print. */
 static void figures_of_the_sheets(void **state)
 {
-    const struct gpu *a100 = gpu_find("a100-80g"), *h100 = gpu_find("h100-80g"), *v100 = gpu_find("v100-16g");
+    const struct estimate_gpu *a100 = estimate_gpu_find("a100-80g"), *h100 = estimate_gpu_find("h100-80g"),
+                              *v100 = estimate_gpu_find("v100-16g");
 
     assert_true(a100->tflops[GPU_FP16] == 312 && a100->tflops[GPU_TF32] == 156);
     assert_true(a100->tflops[GPU_FP32] == 19.5 && a100->tflops[GPU_FP16_PLAIN] == 78);
     assert_true(a100->hbm == 2039e9 && a100->nvlink == 300e9); /* NVLink 600 GB/s, both directions */
     assert_true(h100->nvlink == 450e9 && h100->tflops[GPU_BF16] == 989.4);
-    assert_true(gpu_find("l4")->pcie == gpu_find("a10")->pcie); /* PCIe 4.0, 16 lanes: 64 GB/s, both directions */
+    assert_true(estimate_gpu_find("l4")->pcie ==
+                estimate_gpu_find("a10")->pcie); /* PCIe 4.0, 16 lanes: 64 GB/s, both directions */
     assert_true(v100->tflops[GPU_BF16] == 0 && v100->tflops[GPU_FP16] == 125 && v100->nvlink == 150e9);
 }
 

@@ -16,9 +16,9 @@ static int64_t begin(struct syn *s)
     return syn_python(s, 0, "train", "/home/u/train.py", 10);
 }
 
-static struct gs_report *grown(struct syn *s, size_t n)
+static struct result_report *grown(struct syn *s, size_t n)
 {
-    struct gs_report *r = syn_report(s, NULL);
+    struct result_report *r = syn_report(s, NULL);
     if (r->growth_n != n) {
         fail_msg("%zu call paths grow instead of %zu", r->growth_n, n);
     }
@@ -41,7 +41,7 @@ static void test_a_steady_leak(void **state)
         keep(&s, train, i, 50000, 5 * SYN_MS); /* comes and goes on the same line */
         keep(&s, work, i, 90000, 15 * SYN_MS); /* always there, never more */
     }
-    struct gs_report *r = grown(&s, 1);
+    struct result_report *r = grown(&s, 1);
     assert_int_equal(r->growth[0].steps, STEPS);
     assert_true(r->growth[0].bytes_per_step == 1000);
     assert_true(fabs(r->growth[0].bytes_per_s - 100000) < 2000);
@@ -67,7 +67,7 @@ static void test_a_leak_that_begins_late_and_one_in_epochs(void **state)
         }
     }
     keep(&s, epoch, STEPS - 1, 1, 1);
-    struct gs_report *r = grown(&s, 2);
+    struct result_report *r = grown(&s, 2);
     assert_int_equal(r->growth[0].steps, 8);
     syn_close(r);
     syn_end(&s);
@@ -100,7 +100,7 @@ static void test_what_does_not_grow(void **state)
                 "FROM "
                 "allocation ORDER BY alloc_ns; DELETE FROM allocation_row; INSERT INTO "
                 "allocation_row(kind, address, bytes, alloc_ns, life_ns, alloc_stack_id) SELECT * FROM t");
-    struct gs_report *r = grown(&s, 0);
+    struct result_report *r = grown(&s, 0);
     syn_close(r);
     syn_end(&s);
 }
@@ -118,7 +118,7 @@ static void test_tiny_and_few_are_not_told(void **state)
             keep(&s, few, i, 100 * SYN_MIB, SYN_LIVE);
         }
     }
-    struct gs_report *r = grown(&s, 0);
+    struct result_report *r = grown(&s, 0);
     syn_close(r);
     syn_end(&s);
 }
@@ -167,7 +167,7 @@ static void test_every_tenth_step_is_growth_by_step(void **state)
             keep(&s, l.keep, i, 640, SYN_LIVE);
         }
     }
-    struct gs_report *r = grown(&s, 1);
+    struct result_report *r = grown(&s, 1);
     assert_true(r->growth[0].by_steps && !r->growth[0].graph);
     assert_int_equal(r->growth[0].steps, STEPS);
     assert_int_equal(r->growth[0].count, STEPS / 10);
@@ -186,7 +186,7 @@ static void test_a_short_training_after_a_long_start(void **state)
         work(&s, &l, i);
         keep(&s, l.keep, i, 1000, SYN_LIVE);
     }
-    struct gs_report *r = grown(&s, 1);
+    struct result_report *r = grown(&s, 1);
     assert_int_equal(r->growth[0].steps, 40);
     assert_true(r->growth[0].bytes_per_step == 1000);
     syn_close(r);
@@ -216,8 +216,8 @@ static void test_a_kept_graph_is_one_leak_of_many_lines(void **state)
         }
     }
     in_order(&s);
-    struct gs_report *r = grown(&s, 2);
-    const struct gs_growth *g = &r->growth[0];
+    struct result_report *r = grown(&s, 2);
+    const struct result_growth *g = &r->growth[0];
     assert_true(g->graph && g->by_steps);
     assert_int_equal(g->bytes, 6000 * STEPS);
     assert_true(g->bytes_per_step == 6000);
@@ -244,7 +244,7 @@ static void test_once_an_epoch_is_growth_in_jumps(void **state)
         }
     }
     in_order(&s);
-    struct gs_report *r = grown(&s, 1);
+    struct result_report *r = grown(&s, 1);
     assert_int_equal(r->growth[0].jumps, 8);
     assert_int_equal(r->growth[0].count, 160);
     syn_close(r);
@@ -262,7 +262,7 @@ static void test_what_levels_off_does_not_grow(void **state)
             work(&s, &l, i);
             keep(&s, l.keep, i, 1000, (int64_t)full * 10 * SYN_MS); /* the oldest goes when a new one comes */
         }
-        struct gs_report *r = grown(&s, 0);
+        struct result_report *r = grown(&s, 0);
         syn_close(r);
         syn_end(&s);
     }
@@ -283,7 +283,7 @@ static void test_growth_that_ends_with_training_is_growth(void **state)
             keep(&s, evaluate, i, 50000, 5 * SYN_MS);
         }
     }
-    struct gs_report *r = grown(&s, 1);
+    struct result_report *r = grown(&s, 1);
     assert_int_equal(r->growth[0].steps, STEPS / 2);
     syn_close(r);
     syn_end(&s);
@@ -304,7 +304,7 @@ static void test_churn(void **state)
             (struct syn_alloc){
                 .layer = GS_LAYER_TENSOR, .bytes = 1, .at = i * 10 * SYN_MS + 2 * SYN_MS, .life = 5, .stack = pool});
     }
-    struct gs_report *r = grown(&s, 0);
+    struct result_report *r = grown(&s, 0);
     assert_int_equal(r->churn_n, 1);
     assert_in_range(r->churn[0].count, 570, 580); /* without the warm-up */
     assert_true(fabs(r->churn[0].per_s - 100) < 1 && fabs(r->churn[0].mean_life_s - 0.002) < 1e-9);
@@ -321,9 +321,9 @@ static void test_segments_are_no_leak_under_pytorch(void **state)
     syn_alloc(&s, (struct syn_alloc){.bytes = 20 * SYN_MIB, .at = 1, .life = SYN_LIVE, .stack = train});
     syn_alloc(
         &s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE, .stack = train});
-    struct gs_report *r = grown(&s, 0);
+    struct result_report *r = grown(&s, 0);
     assert_int_equal(r->leaks_n, 1);
-    assert_int_equal(r->leaks[0].layer, GS_SERIES_TENSOR);
+    assert_int_equal(r->leaks[0].layer, RUN_SERIES_TENSOR);
     syn_close(r);
     syn_end(&s);
 }
@@ -341,10 +341,10 @@ static void test_what_an_extension_takes_is_a_leak_under_pytorch(void **state)
         keep(&s, ours, i, SYN_MIB, SYN_LIVE);
         keep(&s, torch, i, 2 * SYN_MIB, SYN_LIVE);
     }
-    struct gs_report *r = grown(&s, 1);
+    struct result_report *r = grown(&s, 1);
     assert_true(r->growth[0].bytes == STEPS * SYN_MIB);
     assert_int_equal(r->leaks_n, 2);
-    assert_true(r->leaks[0].growing && r->leaks[0].layer == GS_SERIES_DEVICE);
+    assert_true(r->leaks[0].growing && r->leaks[0].layer == RUN_SERIES_DEVICE);
     syn_close(r);
     syn_end(&s);
 }
@@ -374,7 +374,7 @@ static void test_a_cache_of_pinned_memory_is_no_leak(void **state)
             pinned(&s, cache, i);
         }
     }
-    struct gs_report *r = grown(&s, 1);
+    struct result_report *r = grown(&s, 1);
     assert_int_equal(r->growth[0].count, STEPS);
     syn_close(r);
     syn_end(&s);

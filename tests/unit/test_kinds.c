@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <jansson.h>
-#include "analyzer/text/view_text.h"
+#include "analyzer/view/view_text.h"
 #include "analyzer/json/view_json.h"
 #include "tests/unit/synthetic.h"
 
@@ -31,17 +31,17 @@ static void test_by_space(void **state)
     device_level(&s, GS_SPACE_POOL, 30, 100, 4);
     device_level(&s, GS_SPACE_VMM, 40, 20, 8);
     device_level(&s, GS_SPACE_ARRAY, 70, 10, 1);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *p = syn_peak(r, GS_SERIES_DEVICE);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *p = syn_peak(r, RUN_SERIES_DEVICE);
     assert_int_equal(p->bytes, 15 * SYN_MIB);
     assert_int_equal(p->by_space[GS_SPACE_DEVICE], 3 * SYN_MIB);
     assert_int_equal(p->by_space[GS_SPACE_POOL], 4 * SYN_MIB);
     assert_int_equal(p->by_space[GS_SPACE_VMM], 8 * SYN_MIB);
     assert_int_equal(p->by_space[GS_SPACE_ARRAY], 0); /* came later */
-    assert_int_equal(syn_peak(r, GS_SERIES_SHARED)->bytes, 50 * SYN_MIB);
+    assert_int_equal(syn_peak(r, RUN_SERIES_SHARED)->bytes, 50 * SYN_MIB);
     assert_int_equal(r->leaks_n, 1); /* what others own is theirs to free */
     assert_int_equal(r->leaks[0].bytes, 3 * SYN_MIB);
-    json_t *o = gs_view_json_build(r), *peak = json_array_get(json_object_get(o, "peak"), 0);
+    json_t *o = json_report_build(r), *peak = json_array_get(json_object_get(o, "peak"), 0);
     const json_t *kinds = json_object_get(peak, "by_space");
     assert_int_equal(json_object_size(kinds), 3);
     assert_int_equal(json_integer_value(json_object_get(kinds, "vmm")), 8 * SYN_MIB);
@@ -67,14 +67,14 @@ static void test_graph_memory(void **state)
             "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source)"
             " VALUES(1,0,550000000,%lld,%lld,0)",
             636 * SYN_MIB, 1000 * SYN_MIB);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->memory_n, 1);
     assert_int_equal(r->memory[0].graph_bytes, 64 * SYN_MIB);
     assert_int_equal(r->memory[0].outside_bytes, 100 * SYN_MIB);
     assert_int_equal(r->memory[0].free_bytes, 636 * SYN_MIB);
     assert_int_equal(r->devices[0].graph_bytes, 64 * SYN_MIB);
-    const struct gs_timeline *t = &r->timelines[r->timelines_n - 1];
-    assert_int_equal(t->layer, GS_SERIES_GRAPH);
+    const struct result_timeline *t = &r->timelines[r->timelines_n - 1];
+    assert_int_equal(t->layer, RUN_SERIES_GRAPH);
     assert_int_equal(t->n, 3);
     assert_int_equal(t->points[1].bytes, 64 * SYN_MIB);
     assert_int_equal(t->points[2].bytes, 32 * SYN_MIB);
@@ -115,9 +115,9 @@ static void test_holes_by_mapping(void **state)
         &s,
         (struct syn_oom){
             .layer = GS_LAYER_DEVICE, .fatal = 1, .requested = 4 * SYN_MIB, .free = 1, .total = SYN_GIB, .at = 700});
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->fragmentation_n, 1);
-    const struct gs_fragmentation *f = &r->fragmentation[0];
+    const struct result_fragmentation *f = &r->fragmentation[0];
     assert_int_equal(f->segments, 2);
     assert_int_equal(f->blocks, 2);
     assert_int_equal(f->active_bytes, 3 * SYN_MIB);
@@ -127,13 +127,13 @@ static void test_holes_by_mapping(void **state)
     syn_end(&s);
 }
 
-static char *text_of(const struct gs_report *r)
+static char *text_of(const struct result_report *r)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     assert_non_null(f);
-    view_text(&(struct view_text){.report = r, .term = {.width = 100}, .out = f, .top = 10, .database = "run.db"});
+    view_text(&(struct draw_text){.report = r, .term = {.width = 100}, .out = f, .top = 10, .database = "run.db"});
     fclose(f);
     return text;
 }
@@ -148,7 +148,7 @@ static void test_counted_calls(void **state)
     syn_sql(&s, "INSERT INTO api VALUES(50,'cudaLaunchKernel'),(51,'cudaEventQuery')");
     syn_sql(&s, "INSERT INTO call_count VALUES(1,0,0,16,50,0,1000),(1,1,0,0,50,0,500),"
                 "(1,1,0,0,51,1,400000),(1,1,0,0,51,0,100)");
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->calls_n, 2);
     assert_string_equal(r->calls[0].api, "cudaEventQuery");
     assert_int_equal(r->calls[0].count, 400100);
@@ -164,7 +164,7 @@ static void test_counted_calls(void **state)
     assert_non_null(strstr(text, "launches (150 a second)"));
     assert_non_null(strstr(text, "queries told to come again"));
     free(text);
-    json_t *o = gs_view_json_build(r);
+    json_t *o = json_report_build(r);
     const json_t *call = json_array_get(json_object_get(o, "calls"), 1);
     assert_string_equal(json_string_value(json_object_get(call, "api")), "cudaLaunchKernel");
     assert_true(json_real_value(json_object_get(call, "per_s")) == 150);
@@ -214,9 +214,9 @@ static void test_version_1(void **state)
             GS_ALLOCATION_KIND(GS_LAYER_DEVICE, GS_SPACE_POOL, 0, 1, 1));
     syn_sql(&s, "INSERT INTO copy(kind,bytes,start_ns,blocked_ns,stream) VALUES(%lld,50,20,5,0)",
             GS_COPY_KIND(GS_DIR_H2D, GS_HOSTMEM_PAGEABLE, 0, 0, 1, 1));
-    struct gs_report *r = syn_report(&s, NULL);
-    assert_int_equal(syn_peak(r, GS_SERIES_DEVICE)->bytes, 300);
-    assert_int_equal(syn_peak(r, GS_SERIES_DEVICE)->end_bytes, 200);
+    struct result_report *r = syn_report(&s, NULL);
+    assert_int_equal(syn_peak(r, RUN_SERIES_DEVICE)->bytes, 300);
+    assert_int_equal(syn_peak(r, RUN_SERIES_DEVICE)->end_bytes, 200);
     assert_int_equal(r->transfers_n, 1);
     assert_int_equal(r->transfers[0].bytes, 50);
     assert_int_equal(r->calls_n, 0);

@@ -13,7 +13,7 @@
 enum { MOST = 64, CALLS = 4 };
 
 struct sites {
-    struct gs_match_site list[MOST];
+    struct diff_match_site list[MOST];
     uint64_t calls[MOST][CALLS];
     char text[MOST][2][128];
     size_t n;
@@ -26,17 +26,17 @@ static void add(struct sites *s, const char *line)
     int number;
     unsigned long long count, size;
     assert_int_equal(sscanf(line, "%127s %127s %d %127s %llux%llu", file, function, &number, calls, &count, &size), 6);
-    struct gs_match_site *site = &s->list[s->n];
+    struct diff_match_site *site = &s->list[s->n];
     bool program = file[0] == '!';
     snprintf(s->text[s->n][0], sizeof s->text[0][0], "%s", file + program);
     snprintf(s->text[s->n][1], sizeof s->text[0][1], "%s", function);
-    *site = (struct gs_match_site){.file = s->text[s->n][0],
-                                   .function = s->text[s->n][1],
-                                   .line = number,
-                                   .program = program,
-                                   .calls = s->calls[s->n],
-                                   .weight = (int64_t)(count * size),
-                                   .count = count};
+    *site = (struct diff_match_site){.file = s->text[s->n][0],
+                                     .function = s->text[s->n][1],
+                                     .line = number,
+                                     .program = program,
+                                     .calls = s->calls[s->n],
+                                     .weight = (int64_t)(count * size),
+                                     .count = count};
     for (char *word = strtok(calls, ","); word && site->calls_n < CALLS; word = strtok(NULL, ",")) {
         uint64_t hash = 1;
         for (const char *p = word; *p; p++) {
@@ -59,25 +59,25 @@ static void fill(struct sites *s, const char *const *lines)
     }
 }
 
-static struct gs_match *match(const struct sites *a, const struct sites *b)
+static struct diff_match *match(const struct sites *a, const struct sites *b)
 {
-    return gs_match_sites(a->list, a->n, b->list, b->n);
+    return diff_match_sites(a->list, a->n, b->list, b->n);
 }
 
 /* The same from the other side. */
-static void check_turned(const struct sites *a, const struct sites *b, const struct gs_match *m)
+static void check_turned(const struct sites *a, const struct sites *b, const struct diff_match *m)
 {
-    struct gs_match *back = match(b, a);
+    struct diff_match *back = match(b, a);
     assert_memory_equal(back->of_a, m->of_b, b->n * sizeof *m->of_b);
     assert_memory_equal(back->of_b, m->of_a, a->n * sizeof *m->of_a);
     assert_memory_equal(back->how_a, m->how_b, b->n);
     assert_memory_equal(back->how_b, m->how_a, a->n);
     assert_int_equal(back->files_n, m->files_n);
     for (size_t i = 0; i < a->n; i++) {
-        assert_true(m->of_a[i] == GS_MATCH_ALONE || m->of_b[m->of_a[i]] == i);
-        assert_true((m->of_a[i] == GS_MATCH_ALONE) == (m->how_a[i] == GS_MATCH_NONE));
+        assert_true(m->of_a[i] == DIFF_MATCH_ALONE || m->of_b[m->of_a[i]] == i);
+        assert_true((m->of_a[i] == DIFF_MATCH_ALONE) == (m->how_a[i] == DIFF_MATCH_NONE));
     }
-    gs_match_free(back);
+    diff_match_free(back);
 }
 
 static const struct {
@@ -186,15 +186,15 @@ static void test_cases(void **state)
         struct sites a, b;
         fill(&a, cases[c].a);
         fill(&b, cases[c].b);
-        struct gs_match *m = match(&a, &b);
+        struct diff_match *m = match(&a, &b);
         for (size_t i = 0; i < a.n; i++) {
-            int found = m->of_a[i] == GS_MATCH_ALONE ? -1 : (int)m->of_a[i];
+            int found = m->of_a[i] == DIFF_MATCH_ALONE ? -1 : (int)m->of_a[i];
             if (found != cases[c].of_a[i]) {
                 fail_msg("%s: %s is %d, not %d", cases[c].name, cases[c].a[i], found, cases[c].of_a[i]);
             }
         }
         check_turned(&a, &b, m);
-        gs_match_free(m);
+        diff_match_free(m);
     }
 }
 
@@ -206,26 +206,26 @@ static void test_how(void **state)
     const char *after[] = {"t.py f 10 x 1x4", "t.py f 12 y 1x5", "t.py new 20 z 1x6", NULL};
     fill(&a, before);
     fill(&b, after);
-    struct gs_match *m = match(&a, &b);
-    assert_int_equal(m->how_a[0], GS_MATCH_SAME);
-    assert_int_equal(m->how_a[1], GS_MATCH_LINE);
-    assert_int_equal(m->how_a[2], GS_MATCH_FUNCTION);
+    struct diff_match *m = match(&a, &b);
+    assert_int_equal(m->how_a[0], DIFF_MATCH_SAME);
+    assert_int_equal(m->how_a[1], DIFF_MATCH_LINE);
+    assert_int_equal(m->how_a[2], DIFF_MATCH_FUNCTION);
     assert_int_equal(m->files_n, 1);
-    assert_int_equal(m->files[0].path, GS_MATCH_PATH_SAME);
-    gs_match_free(m);
+    assert_int_equal(m->files[0].path, DIFF_MATCH_PATH_SAME);
+    diff_match_free(m);
 }
 
 static void test_paths(void **state)
 {
     (void)state;
-    assert_string_equal(gs_match_library("/v/lib/python3.11/site-packages/torch/nn/x.py"), "torch/nn/x.py");
-    assert_string_equal(gs_match_library("/usr/lib64/python3.9/json/x.py"), "json/x.py");
-    assert_null(gs_match_library("/home/me/library/python/x.py"));
-    assert_int_equal(gs_match_end("/a/b/c.py", "/x/b/c.py"), 2);
-    assert_int_equal(gs_match_end("c.py", "/x/b/c.py"), 1);
-    assert_int_equal(gs_match_end("/a/bc.py", "/x/c.py"), 0);
-    assert_int_equal(gs_match_end("/a/b.py", "/a/c.py"), 0);
-    assert_int_equal(gs_match_end("", ""), 0);
+    assert_string_equal(diff_match_library("/v/lib/python3.11/site-packages/torch/nn/x.py"), "torch/nn/x.py");
+    assert_string_equal(diff_match_library("/usr/lib64/python3.9/json/x.py"), "json/x.py");
+    assert_null(diff_match_library("/home/me/library/python/x.py"));
+    assert_int_equal(diff_match_end("/a/b/c.py", "/x/b/c.py"), 2);
+    assert_int_equal(diff_match_end("c.py", "/x/b/c.py"), 1);
+    assert_int_equal(diff_match_end("/a/bc.py", "/x/c.py"), 0);
+    assert_int_equal(diff_match_end("/a/b.py", "/a/c.py"), 0);
+    assert_int_equal(diff_match_end("", ""), 0);
 }
 
 static uint64_t seed;
@@ -261,15 +261,15 @@ static void test_symmetry(void **state)
         struct sites a, b;
         scatter(&a);
         scatter(&b);
-        struct gs_match *m = match(&a, &b);
+        struct diff_match *m = match(&a, &b);
         check_turned(&a, &b, m);
-        gs_match_free(m);
+        diff_match_free(m);
         m = match(&a, &a);
         for (size_t i = 0; i < a.n; i++) {
             assert_int_equal(m->of_a[i], i);
-            assert_int_equal(m->how_a[i], GS_MATCH_SAME);
+            assert_int_equal(m->how_a[i], DIFF_MATCH_SAME);
         }
-        gs_match_free(m);
+        diff_match_free(m);
         seed = round + 1;
     }
 }

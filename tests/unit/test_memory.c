@@ -27,9 +27,10 @@ static void sample(struct syn *s, int64_t at, int64_t free_mib)
             (long long)at, (long long)(free_mib * SYN_MIB), 2 * SYN_GIB);
 }
 
-static void assert_sums(const struct gs_device_memory *m)
+static void assert_sums(const struct result_device_memory *m)
 {
-    int64_t own = m->tensor_bytes == GS_UNKNOWN ? m->direct_bytes : m->tensor_bytes + m->cached_bytes + m->direct_bytes;
+    int64_t own =
+        m->tensor_bytes == RUN_UNKNOWN ? m->direct_bytes : m->tensor_bytes + m->cached_bytes + m->direct_bytes;
     assert_int_equal(own, m->live_bytes);
     assert_int_equal(own + m->outside_bytes + m->free_bytes, m->total_bytes);
 }
@@ -41,8 +42,8 @@ static void test_the_parts_sum(void **state)
     start(&s, 1536 * SYN_MIB);
     block(&s, GS_LAYER_DEVICE, 1000, 1 * SYN_S, 4 * SYN_S);
     block(&s, GS_LAYER_DEVICE, 400, 3 * SYN_S, 4 * SYN_S);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_device_memory *m = &r->memory[0];
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_device_memory *m = &r->memory[0];
     assert_int_equal(r->memory_n, 1);
     assert_sums(m);
     assert_int_equal(m->live_bytes, 1400 * SYN_MIB);
@@ -61,7 +62,7 @@ static void test_seen_at_an_unknown_time(void **state)
     start(&s, 1536 * SYN_MIB);
     syn_sql(&s, "UPDATE device SET seen_ns = NULL");
     block(&s, GS_LAYER_DEVICE, 1000, 1 * SYN_S, 4 * SYN_S);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->memory_n, 1);
     assert_sums(&r->memory[0]);
     assert_int_equal(r->memory[0].outside_bytes, 512 * SYN_MIB);
@@ -79,8 +80,8 @@ static void test_asked_at_the_peak(void **state)
     block(&s, GS_LAYER_DEVICE, 1, 3 * SYN_S, SYN_LIVE);
     sample(&s, 4 * SYN_S, 900); /* somebody else gave back */
     block(&s, GS_LAYER_DEVICE, 1, 9 * SYN_S, SYN_LIVE);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_device_memory *m = &r->memory[0];
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_device_memory *m = &r->memory[0];
     assert_sums(m);
     assert_false(m->about);
     assert_int_equal(m->outside_bytes, (2048 - 900 - 1001) * SYN_MIB);
@@ -103,7 +104,7 @@ static void test_the_nearest_look(void **state)
         sample(&s, looks[i].before_s * SYN_S, 1948);
         block(&s, GS_LAYER_DEVICE, 1000, 5 * SYN_S, SYN_S / 2);
         sample(&s, looks[i].after_s * SYN_S, 1748);
-        struct gs_report *r = syn_report(&s, NULL);
+        struct result_report *r = syn_report(&s, NULL);
         assert_int_equal(r->memory[0].outside_bytes, looks[i].outside * SYN_MIB);
         assert_true(r->memory[0].about);
         assert_sums(&r->memory[0]);
@@ -113,7 +114,7 @@ static void test_the_nearest_look(void **state)
     struct syn s;
     start(&s, 512 * SYN_MIB); /* 1.5 GiB are others' at first, and go before ours come */
     block(&s, GS_LAYER_DEVICE, 1000, 5 * SYN_S, SYN_LIVE);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->memory[0].outside_bytes, 1048 * SYN_MIB);
     assert_int_equal(r->memory[0].free_bytes, 0);
     assert_sums(&r->memory[0]);
@@ -131,8 +132,8 @@ static void test_tensors_cache_and_the_rest(void **state)
     block(&s, GS_LAYER_DEVICE, 600, 2 * SYN_S, SYN_LIVE);
     syn_reserved(&s, 2 * SYN_S + 1, 600 * SYN_MIB);
     block(&s, GS_LAYER_TENSOR, 450, 2 * SYN_S + 2, SYN_S);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_device_memory *m = &r->memory[0];
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_device_memory *m = &r->memory[0];
     assert_sums(m);
     assert_int_equal(m->tensor_bytes, 450 * SYN_MIB);
     assert_int_equal(m->cached_bytes, 150 * SYN_MIB);
@@ -150,7 +151,7 @@ static void test_events_are_the_recorders(void **state)
     start(&s, 1536 * SYN_MIB);
     block(&s, GS_LAYER_DEVICE, 1, 1 * SYN_S, SYN_S);
     syn_sql(&s, "INSERT INTO meta VALUES('events', 77)");
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->events, 77);
     syn_close(r);
     syn_end(&s);

@@ -328,7 +328,7 @@ static struct model made(const char *name)
     struct model m = {0};
     int exit_code = -1;
 
-    if (!model_named("test", name, &m, &exit_code)) fail_msg("%s is not known (%d)", name, exit_code);
+    if (!model_from_name("test", name, &m, &exit_code)) fail_msg("%s is not known (%d)", name, exit_code);
     return m;
 }
 
@@ -350,7 +350,7 @@ static void every_preset_has_a_count_with_a_source(void **state)
 
 /* --- the list of tensors ---------------------------------------------------------------------- */
 
-static uint64_t in_place(const struct model *m, enum tensor_place place)
+static uint64_t in_place(const struct model *m, enum model_tensor_place place)
 {
     uint64_t params = 0;
 
@@ -430,7 +430,7 @@ static void tokens_use_what_the_papers_say(void **state)
     }
 }
 
-static const struct model_tensor *tensor_of(const struct model *m, const char *name, enum tensor_role role)
+static const struct model_tensor *tensor_of(const struct model *m, const char *name, enum model_tensor_role role)
 {
     for (size_t i = 0; i < m->tensors_n; i++)
         if (strcmp(m->tensors[i].name, name) == 0 && m->tensors[i].role == role) return &m->tensors[i];
@@ -438,7 +438,7 @@ static const struct model_tensor *tensor_of(const struct model *m, const char *n
     return NULL;
 }
 
-static void is(const struct model *m, const char *name, enum tensor_role role, uint64_t rows, uint64_t cols,
+static void is(const struct model *m, const char *name, enum model_tensor_role role, uint64_t rows, uint64_t cols,
                uint64_t count)
 {
     const struct model_tensor *t = tensor_of(m, name, role);
@@ -539,7 +539,7 @@ static struct model_shape small(enum model_family family)
 static bool taken(const struct model_shape *s, struct model *m)
 {
     int exit_code = -1;
-    bool ok = model_shaped("test", "--layers", s, m, &exit_code);
+    bool ok = model_from_shape("test", "--layers", s, m, &exit_code);
 
     if (!ok) assert_int_equal(exit_code, 2);
     return ok;
@@ -648,7 +648,7 @@ static void a_patch_does_not_overflow(void **state)
     s.hidden = 64;
     s.image = s.patch = 1u << 29;
     s.channels = 64;
-    assert_false(model_shaped("test", "--layers", &s, &m, &exit_code));
+    assert_false(model_from_shape("test", "--layers", &s, &m, &exit_code));
     assert_int_equal(exit_code, 2);
     model_free(&m);
 }
@@ -775,7 +775,7 @@ static void unknown_names_are_refused(void **state)
         struct model m = {0};
         int exit_code = -1;
 
-        if (model_named("test", names[i], &m, &exit_code)) fail_msg("'%s' is taken for %s", names[i], m.name);
+        if (model_from_name("test", names[i], &m, &exit_code)) fail_msg("'%s' is taken for %s", names[i], m.name);
         assert_true(exit_code == 2 || exit_code == 3);
         model_free(&m);
         assert_int_equal(model_preset_params(names[i]), 0);
@@ -784,7 +784,7 @@ static void unknown_names_are_refused(void **state)
 
 /* --- convolutional networks ------------------------------------------------------------------- */
 
-static struct conv_map maps[CONV_MAPS_MAX];
+static struct model_conv_map maps[CONV_MAPS_MAX];
 
 static uint64_t outputs_of(const char *name, uint64_t height, uint64_t width, size_t *n)
 {
@@ -900,14 +900,14 @@ static void outputs_are_those_of_torchvision(void **state)
 static void few_maps_of_odd_images(void **state)
 {
     struct model m = made("resnet-50"), gpt2 = made("gpt2");
-    struct conv_map few[3];
+    struct model_conv_map few[3];
 
     (void)state;
     assert_int_equal(model_conv_maps(&m, 224, 224, few, 3), 174);
     assert_int_equal(few[0].elements, 64 * 112 * 112);
     assert_int_equal(few[0].inputs, 3 * 224 * 224);
     assert_true(few[2].op == CONV_RELU && few[2].in_place);
-    assert_string_equal(conv_op_word(few[0].op), "conv");
+    assert_string_equal(model_conv_op_word(few[0].op), "conv");
     assert_int_equal(model_conv_maps(&m, 0, 224, few, 3), 0);
     assert_int_equal(model_conv_maps(&m, UINT64_MAX, 224, few, 3), 0);
     assert_int_equal(model_conv_maps(&m, 1, 1, few, 0), 174); /* its kernels are padded */

@@ -15,11 +15,11 @@
 static bool skips(const char *text)
 {
     char copy[2000];
-    struct json_scan s = {copy, copy + strlen(text), NULL};
+    struct model_scan s = {copy, copy + strlen(text), NULL};
 
     assert_true(strlen(text) < sizeof copy);
     strcpy(copy, text);
-    return json_scan_skip(&s) && json_scan_done(&s);
+    return model_scan_skip(&s) && model_scan_is_done(&s);
 }
 
 /* What jansson takes and what it refuses, it too. */
@@ -85,16 +85,16 @@ static void json_is_what_jansson_takes(void **state)
 static void strings_are_decoded(void **state)
 {
     char text[] = "\"a\\u00e4\\ud83d\\ude00\\n\\u0000z\" \"\"";
-    struct json_scan s = {text, text + sizeof text - 1, NULL};
+    struct model_scan s = {text, text + sizeof text - 1, NULL};
     const char *at;
     size_t n;
 
-    assert_true(json_scan_string(&s, &at, &n));
+    assert_true(model_scan_string(&s, &at, &n));
     assert_int_equal(n, 10);
     assert_memory_equal(at, "a\xc3\xa4\xf0\x9f\x98\x80\n\0z", 10);
-    assert_true(json_scan_string(&s, &at, &n));
+    assert_true(model_scan_string(&s, &at, &n));
     assert_int_equal(n, 0);
-    assert_true(json_scan_done(&s));
+    assert_true(model_scan_is_done(&s));
     (void)state;
 }
 
@@ -120,9 +120,9 @@ static void numbers_are_whole(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char copy[64];
         strcpy(copy, rows[i].text);
-        struct json_scan s = {copy, copy + strlen(copy), NULL};
+        struct model_scan s = {copy, copy + strlen(copy), NULL};
         uint64_t n;
-        assert_int_equal(json_scan_number(&s, &n), rows[i].ok);
+        assert_int_equal(model_scan_uint(&s, &n), rows[i].ok);
         assert_int_equal(s.problem == NULL, rows[i].ok);
         if (rows[i].ok) assert_int_equal(n, rows[i].n);
     }
@@ -131,11 +131,11 @@ static void numbers_are_whole(void **state)
 
 static void utf8_is_strict(void **state)
 {
-    assert_true(json_scan_utf8("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 10));
-    assert_true(json_scan_utf8("", 0));
+    assert_true(model_scan_utf8("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 10));
+    assert_true(model_scan_utf8("", 0));
     static const char *const wrong[] = {
         "\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_false(json_scan_utf8(wrong[i], strlen(wrong[i])));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_false(model_scan_utf8(wrong[i], strlen(wrong[i])));
     (void)state;
 }
 
@@ -143,12 +143,12 @@ static void utf8_is_strict(void **state)
 
 static const struct model_file file = {"estimate", "here", NULL, -1, 0};
 
-static bool add(struct stored *s, const char *name, const char *type, unsigned bits, unsigned rank, uint64_t first,
-                uint64_t second, uint64_t rest)
+static bool add(struct model_stored *s, const char *name, const char *type, unsigned bits, unsigned rank,
+                uint64_t first, uint64_t second, uint64_t rest)
 {
-    const struct stored_tensor t = {
+    const struct model_stored_tensor t = {
         name, strlen(name), type, bits, rank, first, second, first * second * rest, first * second * rest * bits / 8};
-    return stored_add(s, &file, &t);
+    return model_stored_add(s, &file, &t);
 }
 
 static const struct model_tensor *row(const struct model *m, const char *name)
@@ -161,9 +161,9 @@ static const struct model_tensor *row(const struct model *m, const char *name)
 
 static void tensors_are_gathered_by_form(void **state)
 {
-    struct stored *s = stored_new();
+    struct model_stored *s = model_stored_new();
     struct model m = {.source = "test"};
-    struct stored_hints hints = {NULL, 0};
+    struct model_stored_hints hints = {NULL, 0};
     char name[100];
 
     for (int layer = 0; layer < 3; layer++) {
@@ -178,10 +178,10 @@ static void tensors_are_gathered_by_form(void **state)
     }
     assert_true(add(s, "model.embed_tokens.weight", "BF16", 16, 2, 100, 64, 1));
     assert_true(add(s, "model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 32, 1, 8, 1, 1));
-    assert_int_equal(stored_count(s), 3 + 3 + 8 + 2);
-    assert_true(stored_has(s, "model.embed_tokens.weight", 25));
-    assert_false(stored_has(s, "model.embed_tokens.weigh", 24));
-    assert_true(stored_model(s, &file, &hints, &m));
+    assert_int_equal(model_stored_count(s), 3 + 3 + 8 + 2);
+    assert_true(model_stored_has(s, "model.embed_tokens.weight", 25));
+    assert_false(model_stored_has(s, "model.embed_tokens.weigh", 24));
+    assert_true(model_build_stored(s, &file, &hints, &m));
 
     const struct model_tensor *q = row(&m, "q_proj"), *up = row(&m, "up_proj");
     assert_int_equal(q->count, 3); /* both types are one matrix */
@@ -200,7 +200,7 @@ static void tensors_are_gathered_by_form(void **state)
     assert_int_equal(m.shape.hidden, 64);
     assert_int_equal(m.shape.family, MODEL_UNKNOWN);
     model_free(&m);
-    stored_free(s);
+    model_stored_free(s);
     (void)state;
 }
 
@@ -209,7 +209,7 @@ static void roles_come_from_names(void **state)
     static const struct {
         const char *name;
         unsigned rank;
-        enum tensor_role role;
+        enum model_tensor_role role;
         const char *called; /* NULL: as in the file */
     } rows[] = {
         {"transformer.h.0.attn.c_attn.weight", 2, TENSOR_ATTENTION, "qkv_proj"},
@@ -234,16 +234,16 @@ static void roles_come_from_names(void **state)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct stored *s = stored_new();
+        struct model_stored *s = model_stored_new();
         struct model m = {.source = "test"};
-        struct stored_hints hints = {NULL, 0};
+        struct model_stored_hints hints = {NULL, 0};
         assert_true(
             add(s, rows[i].name, "F32", 32, rows[i].rank, 4, rows[i].rank > 1 ? 6 : 1, rows[i].rank > 2 ? 2 : 1));
-        assert_true(stored_model(s, &file, &hints, &m));
+        assert_true(model_build_stored(s, &file, &hints, &m));
         if (m.tensors[0].role != rows[i].role || (rows[i].called && strcmp(m.tensors[0].name, rows[i].called) != 0))
             fail_msg("%s: %d, %s", rows[i].name, m.tensors[0].role, m.tensors[0].name);
         model_free(&m);
-        stored_free(s);
+        model_stored_free(s);
     }
     (void)state;
 }
@@ -283,12 +283,12 @@ static void headers_have_an_end(void **state)
 {
     int exit_code = 0;
     const struct model_file f = {"test", "a.safetensors", &exit_code, -1, 0};
-    struct stored *s = stored_new();
+    struct model_stored *s = model_stored_new();
 
-    for (int i = 0; i < 10; i++) assert_true(stored_header(s, &f, 100000000));
-    assert_false(stored_header(s, &f, 1));
+    for (int i = 0; i < 10; i++) assert_true(model_stored_header(s, &f, 100000000));
+    assert_false(model_stored_header(s, &f, 1));
     assert_int_equal(exit_code, EXIT_INPUT);
-    stored_free(s);
+    model_stored_free(s);
     (void)state;
 }
 
@@ -297,21 +297,21 @@ static void stacks_do_not_overflow(void **state)
 {
     int exit_code = 0;
     const struct model_file f = {"test", "a.safetensors", &exit_code, -1, 0};
-    const struct stored_hints hints = {NULL, 0};
+    const struct model_stored_hints hints = {NULL, 0};
     struct model m = {.source = "safetensors"};
-    struct stored *s = stored_new();
+    struct model_stored *s = model_stored_new();
     char name[64];
 
     for (int i = 0; i < 16; i++) {
         int n = snprintf(name, sizeof name, "layers.%d.experts.w1", i);
-        const struct stored_tensor t = {
+        const struct model_stored_tensor t = {
             name, (size_t)n, "F4", 4, 3, (uint64_t)1 << 60, 1, (uint64_t)1 << 60, (uint64_t)1 << 59};
-        assert_true(stored_add(s, &f, &t));
+        assert_true(model_stored_add(s, &f, &t));
     }
-    assert_false(stored_model(s, &f, &hints, &m));
+    assert_false(model_build_stored(s, &f, &hints, &m));
     assert_int_equal(exit_code, EXIT_INPUT);
     model_free(&m);
-    stored_free(s);
+    model_stored_free(s);
     (void)state;
 }
 

@@ -46,20 +46,20 @@ static void train(struct syn *s, struct shape shape)
     }
 }
 
-static struct gs_report *report_of(struct syn *s, enum gs_cause cause)
+static struct result_report *report_of(struct syn *s, enum result_cause cause)
 {
-    struct gs_report *r = syn_report(s, NULL);
+    struct result_report *r = syn_report(s, NULL);
     assert_int_equal(r->ooms_n, 1);
-    const struct gs_oom_verdict *v = &r->ooms[0];
+    const struct result_oom_verdict *v = &r->ooms[0];
     if (v->cause != cause) {
-        fail_msg("%s instead of %s: %s", gs_cause_word(v->cause), gs_cause_word(cause), v->verdict);
+        fail_msg("%s instead of %s: %s", result_cause_word(v->cause), result_cause_word(cause), v->verdict);
     }
     assert_true(v->advice_n > 0 && v->evidence_n > 2);
     assert_non_null(strstr(r->advice[0].text, v->advice[0]));
     return r;
 }
 
-static struct gs_report *judge(struct syn *s, struct shape shape, struct syn_oom oom, enum gs_cause cause)
+static struct result_report *judge(struct syn *s, struct shape shape, struct syn_oom oom, enum result_cause cause)
 {
     syn_start(s);
     train(s, shape);
@@ -70,7 +70,7 @@ static struct gs_report *judge(struct syn *s, struct shape shape, struct syn_oom
     return report_of(s, cause);
 }
 
-static void finish(struct syn *s, struct gs_report *r)
+static void finish(struct syn *s, struct result_report *r)
 {
     syn_close(r);
     syn_end(s);
@@ -81,7 +81,8 @@ static void test_leak(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = 2 * SYN_GIB, .activations = SYN_GIB, .kept = 64 * SYN_MIB};
-    struct gs_report *r = judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, GS_CAUSE_LEAK);
+    struct result_report *r =
+        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, RESULT_CAUSE_LEAK);
     assert_non_null(strstr(r->ooms[0].verdict, "train.py:33"));
     assert_int_equal(r->growth_n, 1);
     assert_int_equal(r->growth[0].steps, STEPS);
@@ -107,7 +108,7 @@ static void test_a_list_emptied_by_the_tear_down_leaked_all_the_same(void **stat
             (long long)(end_of() + 100 * SYN_MS));
     syn_oom(&s,
             (struct syn_oom){.requested = SYN_GIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1, .at = end_of()});
-    struct gs_report *r = report_of(&s, GS_CAUSE_LEAK);
+    struct result_report *r = report_of(&s, RESULT_CAUSE_LEAK);
     assert_int_equal(r->growth[0].steps, STEPS);
     finish(&s, r);
 }
@@ -117,8 +118,8 @@ static void test_capacity(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = 12 * SYN_GIB, .activations = 3 * SYN_GIB};
-    struct gs_report *r =
-        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, GS_CAUSE_CAPACITY);
+    struct result_report *r =
+        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, RESULT_CAUSE_CAPACITY);
     assert_int_equal(r->growth_n, 0);
     assert_non_null(strstr(r->ooms[0].verdict, "model.py:5"));
     finish(&s, r);
@@ -130,13 +131,13 @@ static void test_a_small_leak_is_what_is_new(void **state)
     struct syn s;
     struct shape shape = {.weights = 8 * SYN_GIB, .activations = 4 * SYN_GIB, .kept = 8 * SYN_MIB};
     struct syn_oom oom = {.requested = SYN_GIB, .free = 10 * SYN_MIB, .total = 10 * SYN_GIB};
-    struct gs_report *r = judge(&s, shape, oom, GS_CAUSE_LEAK);
+    struct result_report *r = judge(&s, shape, oom, RESULT_CAUSE_LEAK);
     assert_int_equal(r->ooms[0].blame.line, 33);
     assert_string_equal(r->ooms[0].blame_role, "growing");
     finish(&s, r);
     /* more than any step before has needed */
     oom.requested = 6 * SYN_GIB;
-    finish(&s, judge(&s, shape, oom, GS_CAUSE_CAPACITY));
+    finish(&s, judge(&s, shape, oom, RESULT_CAUSE_CAPACITY));
 }
 
 static void test_loading_is_no_leak(void **state)
@@ -152,7 +153,7 @@ static void test_loading_is_no_leak(void **state)
     }
     syn_oom(&s, (struct syn_oom){
                     .requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1, .at = 291 * SYN_MS});
-    finish(&s, report_of(&s, GS_CAUSE_CAPACITY));
+    finish(&s, report_of(&s, RESULT_CAUSE_CAPACITY));
 }
 
 static void forward_passes(struct syn *s, int64_t temporary)
@@ -175,9 +176,9 @@ static void test_one_forward_pass_is_no_leak(void **state)
     (void)state;
     struct syn s;
     forward_passes(&s, 20 * SYN_MIB);
-    finish(&s, report_of(&s, GS_CAUSE_CAPACITY));
+    finish(&s, report_of(&s, RESULT_CAUSE_CAPACITY));
     forward_passes(&s, 200 * SYN_MIB); /* steps that end, and something stays in each */
-    finish(&s, report_of(&s, GS_CAUSE_LEAK));
+    finish(&s, report_of(&s, RESULT_CAUSE_LEAK));
 }
 
 static void test_oversized_request(void **state)
@@ -186,7 +187,7 @@ static void test_oversized_request(void **state)
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
     finish(&s, judge(&s, shape, (struct syn_oom){.requested = 400 * SYN_GIB, .free = 14 * SYN_GIB},
-                     GS_CAUSE_OVERSIZED_REQUEST));
+                     RESULT_CAUSE_OVERSIZED_REQUEST));
 }
 
 static void test_driver_fragmentation(void **state)
@@ -194,8 +195,8 @@ static void test_driver_fragmentation(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
-    finish(&s,
-           judge(&s, shape, (struct syn_oom){.requested = 4 * SYN_GIB, .free = 8 * SYN_GIB}, GS_CAUSE_FRAGMENTATION));
+    finish(&s, judge(&s, shape, (struct syn_oom){.requested = 4 * SYN_GIB, .free = 8 * SYN_GIB},
+                     RESULT_CAUSE_FRAGMENTATION));
 }
 
 static void test_other_process_holds_it(void **state)
@@ -203,8 +204,8 @@ static void test_other_process_holds_it(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
-    struct gs_report *r =
-        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 100 * SYN_MIB}, GS_CAUSE_OTHER_PROCESS);
+    struct result_report *r =
+        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 100 * SYN_MIB}, RESULT_CAUSE_OTHER_PROCESS);
     finish(&s, r);
 }
 
@@ -219,7 +220,7 @@ static void test_allocator_cap(void **state)
                                       .free = 9 * SYN_GIB,
                                       .allocated = 2 * SYN_GIB,
                                       .reserved = 2 * SYN_GIB},
-                     GS_CAUSE_ALLOCATOR_CAP));
+                     RESULT_CAUSE_ALLOCATOR_CAP));
 }
 
 static void test_pinned_host(void **state)
@@ -228,7 +229,7 @@ static void test_pinned_host(void **state)
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
     finish(&s, judge(&s, shape, (struct syn_oom){.space = GS_SPACE_PINNED, .requested = 4 * SYN_GIB, .free = -1},
-                     GS_CAUSE_PINNED_HOST));
+                     RESULT_CAUSE_PINNED_HOST));
 }
 
 static void test_preallocation(void **state)
@@ -243,7 +244,7 @@ static void test_preallocation(void **state)
     syn_oom(&s,
             (struct syn_oom){
                 .requested = 4 * SYN_GIB, .free = 3 * SYN_GIB, .total = 16 * SYN_GIB, .fatal = 1, .at = 50 * SYN_MS});
-    finish(&s, report_of(&s, GS_CAUSE_PREALLOCATION));
+    finish(&s, report_of(&s, RESULT_CAUSE_PREALLOCATION));
 }
 
 /* PyTorch: two refusals of the segment, then its own report of the block: one OOM. Its segments
@@ -283,12 +284,12 @@ static void test_one_oom_of_three_rows_and_its_holes(void **state)
                                  .reserved = 15 * segment,
                                  .at = 42,
                                  .stack = f});
-    struct gs_report *r = report_of(&s, GS_CAUSE_FRAGMENTATION);
-    const struct gs_oom_verdict *v = &r->ooms[0];
+    struct result_report *r = report_of(&s, RESULT_CAUSE_FRAGMENTATION);
+    const struct result_oom_verdict *v = &r->ooms[0];
     assert_int_equal(v->failures, 3);
     assert_int_equal(v->requested_bytes, 300 * SYN_MIB);
     assert_int_equal(v->free_bytes, 50 * SYN_MIB); /* from CUDA's refusal just before */
-    assert_int_equal(v->live_layer, GS_SERIES_TENSOR);
+    assert_int_equal(v->live_layer, RUN_SERIES_TENSOR);
     assert_int_equal(r->fragmentation_n, 1);
     assert_int_equal(r->fragmentation[0].reserved_bytes, 15 * segment);
     assert_int_equal(r->fragmentation[0].active_bytes, 15 * segment / 2);
@@ -305,7 +306,7 @@ static void test_a_retry_is_not_fatal(void **state)
     syn_start(&s);
     train(&s, (struct shape){.weights = 12 * SYN_GIB, .activations = SYN_GIB});
     syn_oom(&s, (struct syn_oom){.requested = SYN_GIB, .free = 1, .total = 16 * SYN_GIB, .at = 100 * SYN_MS});
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->retries_n, 1);
     assert_int_equal(r->retries[0].requested_bytes, SYN_GIB);
     assert_int_equal(r->ooms_n, 1);
@@ -331,7 +332,7 @@ static void test_a_retry_is_no_part_of_the_next_failure(void **state)
                                      .total = 16 * SYN_GIB,
                                      .at = 160 * SYN_MS,
                                      .fatal = fatal});
-        struct gs_report *r = syn_report(&s, NULL);
+        struct result_report *r = syn_report(&s, NULL);
         assert_int_equal(r->ooms_n, 2);
         assert_int_equal(r->retries_n, 1);
         assert_int_equal(r->retries[0].failures, 1);
@@ -352,8 +353,8 @@ static void test_what_was_not_looked_into_is_not_known(void **state)
                                      .total = 16 * SYN_GIB,
                                      .at = end_of() / 2 + i * SYN_MS});
     }
-    struct gs_options all = {.all = true};
-    struct gs_report *r = syn_report(&s, &all);
+    struct run_options all = {.all = true};
+    struct result_report *r = syn_report(&s, &all);
     size_t unknown = 0;
     assert_int_equal(r->ooms_n, 100);
     for (size_t i = 0; i < r->ooms_n; i++) {
@@ -377,7 +378,7 @@ static void test_a_program_that_goes_on_has_handled_it(void **state)
         syn_sql(&s, "UPDATE process SET complete=1");
         syn_oom(&s, (struct syn_oom){
                         .requested = 13 * SYN_GIB, .free = 10 * SYN_GIB, .total = 16 * SYN_GIB, .fatal = 1, .at = at});
-        struct gs_report *r = syn_report(&s, NULL);
+        struct result_report *r = syn_report(&s, NULL);
         assert_int_equal(r->ooms_n, 1);
         assert_int_equal(r->ooms[0].fatal, at == end_of());
         assert_int_equal(r->ooms[0].handled, at != end_of());
@@ -390,7 +391,7 @@ static void test_a_program_that_goes_on_has_handled_it(void **state)
  * new memory that comes to more than was refused. */
 enum came { NOTHING, SMALL, LOOP, LARGE };
 
-static enum gs_oom_outcome outcome_of(int exit_status, enum came came, bool served, const char *thread)
+static enum result_oom_outcome outcome_of(int exit_status, enum came came, bool served, const char *thread)
 {
     struct syn s;
     syn_start(&s);
@@ -425,11 +426,11 @@ static enum gs_oom_outcome outcome_of(int exit_status, enum came came, bool serv
                                  .stack = fails,
                                  .allocated = SYN_GIB,
                                  .reserved = 15 * SYN_GIB});
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->ooms_n, 1);
-    enum gs_oom_outcome outcome = r->ooms[0].outcome;
-    assert_int_equal(r->ooms[0].handled, outcome == GS_OUTCOME_HANDLED);
-    assert_int_equal(r->ooms[0].fatal, outcome != GS_OUTCOME_HANDLED);
+    enum result_oom_outcome outcome = r->ooms[0].outcome;
+    assert_int_equal(r->ooms[0].handled, outcome == RESULT_OUTCOME_HANDLED);
+    assert_int_equal(r->ooms[0].fatal, outcome != RESULT_OUTCOME_HANDLED);
     assert_non_null(r->ooms[0].outcome_why);
     finish(&s, r);
     return outcome;
@@ -443,28 +444,28 @@ static void test_how_it_ended(void **state)
         enum came came;
         bool served;
         const char *thread;
-        enum gs_oom_outcome outcome;
+        enum result_oom_outcome outcome;
     } cases[] = {
-        {0, NOTHING, false, NULL, GS_OUTCOME_HANDLED}, /* nobody else caught it */
-        {0, SMALL, false, NULL, GS_OUTCOME_HANDLED},
-        {0, LOOP, true, NULL, GS_OUTCOME_HANDLED},
-        {1, NOTHING, false, NULL, GS_OUTCOME_ENDED},
-        {1, SMALL, false, NULL, GS_OUTCOME_ENDED},
-        {1, LARGE, true, NULL, GS_OUTCOME_UNKNOWN}, /* an emergency checkpoint, or a way around */
-        {1, LOOP, true, NULL, GS_OUTCOME_HANDLED},  /* another error ended it */
-        {1, LOOP, false, NULL, GS_OUTCOME_HANDLED},
-        {0, NOTHING, false, "_bootstrap", GS_OUTCOME_UNKNOWN}, /* it alone may have died of it */
-        {0, LOOP, false, "_bootstrap", GS_OUTCOME_HANDLED},
-        {1, NOTHING, false, "_bootstrap", GS_OUTCOME_ENDED},
-        {-1, NOTHING, false, NULL, GS_OUTCOME_ENDED}, /* an older recording */
-        {-1, SMALL, false, NULL, GS_OUTCOME_ENDED},
-        {-1, LARGE, true, NULL, GS_OUTCOME_HANDLED},
-        {256, NOTHING, false, NULL, GS_OUTCOME_ENDED}, /* no status */
+        {0, NOTHING, false, NULL, RESULT_OUTCOME_HANDLED}, /* nobody else caught it */
+        {0, SMALL, false, NULL, RESULT_OUTCOME_HANDLED},
+        {0, LOOP, true, NULL, RESULT_OUTCOME_HANDLED},
+        {1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED},
+        {1, SMALL, false, NULL, RESULT_OUTCOME_ENDED},
+        {1, LARGE, true, NULL, RESULT_OUTCOME_UNKNOWN}, /* an emergency checkpoint, or a way around */
+        {1, LOOP, true, NULL, RESULT_OUTCOME_HANDLED},  /* another error ended it */
+        {1, LOOP, false, NULL, RESULT_OUTCOME_HANDLED},
+        {0, NOTHING, false, "_bootstrap", RESULT_OUTCOME_UNKNOWN}, /* it alone may have died of it */
+        {0, LOOP, false, "_bootstrap", RESULT_OUTCOME_HANDLED},
+        {1, NOTHING, false, "_bootstrap", RESULT_OUTCOME_ENDED},
+        {-1, NOTHING, false, NULL, RESULT_OUTCOME_ENDED}, /* an older recording */
+        {-1, SMALL, false, NULL, RESULT_OUTCOME_ENDED},
+        {-1, LARGE, true, NULL, RESULT_OUTCOME_HANDLED},
+        {256, NOTHING, false, NULL, RESULT_OUTCOME_ENDED}, /* no status */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        enum gs_oom_outcome got = outcome_of(cases[i].exit_status, cases[i].came, cases[i].served, cases[i].thread);
+        enum result_oom_outcome got = outcome_of(cases[i].exit_status, cases[i].came, cases[i].served, cases[i].thread);
         if (got != cases[i].outcome) {
-            fail_msg("case %zu: %s instead of %s", i, gs_outcome_word(got), gs_outcome_word(cases[i].outcome));
+            fail_msg("case %zu: %s instead of %s", i, result_outcome_word(got), result_outcome_word(cases[i].outcome));
         }
     }
 }
@@ -515,12 +516,12 @@ static void test_what_does_not_fit_does_not(void **state)
                                      .stack = main,
                                      .allocated = live + 512,
                                      .reserved = live + cached + 512});
-        struct gs_report *r = syn_report(&s, NULL);
+        struct result_report *r = syn_report(&s, NULL);
         const char *said = r->ooms[0].verdict;
-        if (r->ooms[0].cause == GS_CAUSE_CAPACITY && strncmp(said, "what is live does not fit", 25) == 0) {
+        if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strncmp(said, "what is live does not fit", 25) == 0) {
             alone++;
             assert_true(live + 512 + asked + 500 * mib > total);
-        } else if (r->ooms[0].cause == GS_CAUSE_CAPACITY && strstr(said, " beside ")) {
+        } else if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strstr(said, " beside ")) {
             beside++;
             int64_t sum = gib_in(said, "what is live,") + asked + gib_in(said, " beside") + gib_in(said, " and");
             const char *comma = strstr(strstr(said, " beside "), ",");
@@ -546,8 +547,8 @@ static void test_the_fatal_one_comes_first(void **state)
                 (struct syn_oom){
                     .requested = SYN_GIB + i, .free = 1, .total = 16 * SYN_GIB, .at = i * SYN_MS, .fatal = i == 222});
     }
-    struct gs_options defaults = {0};
-    struct gs_report *r = syn_report(&s, &defaults);
+    struct run_options defaults = {0};
+    struct result_report *r = syn_report(&s, &defaults);
     assert_int_equal(r->ooms_n, 50);
     assert_int_equal(r->ooms_total, 300);
     assert_true(r->ooms[0].fatal && !r->ooms[1].fatal);

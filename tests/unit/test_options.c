@@ -32,12 +32,12 @@ static const struct option_row rows[] = {
     {"params", 0, OPTION_COUNT, offsetof(struct settings, count), "N", NULL, 1, 1e15, "a count"},
     {0},
 };
-static const struct example no_examples[] = {{0}};
+static const struct command_example no_examples[] = {{0}};
 static const struct command_text text = {rows, "About.", no_examples, false};
 static const struct command_text text_program = {rows, "About.", no_examples, true};
-static const struct command plain = {"test", GROUP_READ, "", "", OPERAND_NONE, &text, NULL, help_command, NULL};
-static const struct command program = {"test",        GROUP_READ, "",           "",  OPERAND_PROGRAM,
-                                       &text_program, NULL,       help_command, NULL};
+static const struct command plain = {"test", GROUP_READ, "", "", OPERAND_NONE, &text, NULL, command_print_help, NULL};
+static const struct command program = {"test", GROUP_READ,         "",  "", OPERAND_PROGRAM, &text_program,
+                                       NULL,   command_print_help, NULL};
 
 static char said[4096];
 
@@ -211,10 +211,11 @@ static char *printed_of(void (*print)(const struct command *, FILE *), const str
 static void option_is_told(const struct command *c, const struct option_row *r, const char *const completions[3])
 {
     static const char *const form[] = {"--%s", "--%s", "-l %s"};
-    char *help = printed_of(help_command, c), *man = printed_of(help_man_command, c), name[128], roff[256];
+    char *help = printed_of(command_print_help, c), *man = printed_of(command_help_man_command, c), name[128],
+         roff[256];
     size_t at = 0;
 
-    help_option_name(r, name, sizeof name);
+    command_help_option_name(r, name, sizeof name);
     if (!strstr(help, name)) fail_msg("help of %s lacks %s", c->name, name);
     for (const char *p = name; *p; p++)
         at += (size_t)snprintf(roff + at, sizeof roff - at, *p == '-' ? "\\-" : "%c", *p);
@@ -229,8 +230,9 @@ static void option_is_told(const struct command *c, const struct option_row *r, 
 
 static void every_option_is_in_help_man_and_completion(void **state)
 {
-    char *completions[] = {printed(help_completion_bash), printed(help_completion_zsh), printed(help_completion_fish)};
-    char *overview = printed(help_overview), *man = printed(help_man);
+    char *completions[] = {printed(command_help_completion_bash), printed(command_help_completion_zsh),
+                           printed(command_help_completion_fish)};
+    char *overview = printed(command_help_overview), *man = printed(command_help_man);
 
     (void)state;
     for (const struct command *const *c = commands; *c; c++) {
@@ -253,9 +255,9 @@ static void help_fits_80_columns(void **state)
         size_t size;
         FILE *f = open_memstream(&help, &size);
         if (i < 0)
-            help_overview(commands, f);
+            command_help_overview(commands, f);
         else
-            help_command(commands[i], f);
+            command_print_help(commands[i], f);
         fclose(f);
         for (const char *line = help; *line; line += strcspn(line, "\n") + 1)
             if (strcspn(line, "\n") > 80) fail_msg("too wide: %.*s", (int)strcspn(line, "\n"), line);

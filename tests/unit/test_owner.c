@@ -49,9 +49,9 @@ static int64_t stack_of(struct syn *s, const struct frame *f)
     return at;
 }
 
-static const struct gs_by_owner *one_owner(struct gs_report *r)
+static const struct result_by_owner *one_owner(struct result_report *r)
 {
-    const struct gs_peak *p = syn_peak(r, GS_SERIES_DEVICE);
+    const struct result_peak *p = syn_peak(r, RUN_SERIES_DEVICE);
     assert_int_equal(p->by_owner_n, 1);
     assert_int_equal(p->by_owner[0].bytes, p->bytes);
     return p->by_owner;
@@ -75,55 +75,57 @@ static const struct gs_by_owner *one_owner(struct gs_report *r)
 
 static const struct {
     const char *owner;
-    enum gs_owner_kind kind;
+    enum result_owner_kind kind;
     struct frame frames[10];
 } cases[] = {
     {"PyTorch's allocator",
-     GS_OWNER_TORCH,
+     RESULT_OWNER_TORCH,
      {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "torch/lib/libc10_cuda.so", 0, 99}, END}},
     {"NCCL",
-     GS_OWNER_COMMUNICATION,
+     RESULT_OWNER_COMMUNICATION,
      {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "nvidia/nccl/lib/libnccl.so.2", 0, 99}, END}},
     {"cuBLAS",
-     GS_OWNER_LIBRARY,
+     RESULT_OWNER_LIBRARY,
      {SCRIPT,
       {LIB "torch/lib/libtorch_cuda.so", 0, 99},
       {LIB "nvidia/cublas/lib/libcublas.so.12", 0, 99},
       {LIB "nvidia/cublas/lib/libcublasLt.so.12", 0, 99},
       END}},
-    {"cuSPARSELt", GS_OWNER_LIBRARY, {SCRIPT, {"/usr/lib/libcusparseLt.so.0", 0, 99}, END}},
+    {"cuSPARSELt", RESULT_OWNER_LIBRARY, {SCRIPT, {"/usr/lib/libcusparseLt.so.0", 0, 99}, END}},
     /* linked into PyTorch */
     {"NCCL",
-     GS_OWNER_COMMUNICATION,
+     RESULT_OWNER_COMMUNICATION,
      {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "torch/lib/libtorch_cuda.so", 0, 3}, END}},
     {"PyTorch's symmetric memory",
-     GS_OWNER_COMMUNICATION,
+     RESULT_OWNER_COMMUNICATION,
      {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 2}, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, END}},
     {"PyTorch",
-     GS_OWNER_FRAMEWORK,
+     RESULT_OWNER_FRAMEWORK,
      {SCRIPT, {LIB "torch/lib/libtorch_python.so", 0, 6}, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, END}},
     {"CuPy",
-     GS_OWNER_POOL,
+     RESULT_OWNER_POOL,
      {SCRIPT,
       {LIB "cupy/_creation/basic.py", 31, 0},
       {"/usr/bin/python3.11", 0, 99},
       {LIB "cupy/cuda/memory.cpython-311-x86_64-linux-gnu.so", 0, 99},
       {LIB "cupy_backends/cuda/api/runtime.cpython-311-x86_64-linux-gnu.so", 0, 99},
       END}},
-    {"RMM", GS_OWNER_POOL, {{"/home/u/etl", 0, 5}, {"/usr/lib/libcudf.so", 0, 99}, {"/usr/lib/librmm.so", 0, 99}, END}},
-    {"RMM", GS_OWNER_POOL, {SCRIPT, {LIB "cudf/lib/libcudf.so", 0, 99}, {LIB "cudf/lib/libcudf.so", 0, 1}, END}},
-    {"cuDF", GS_OWNER_FRAMEWORK, {SCRIPT, {LIB "libcudf/lib64/libcudf.so", 0, 7}, END}},
+    {"RMM",
+     RESULT_OWNER_POOL,
+     {{"/home/u/etl", 0, 5}, {"/usr/lib/libcudf.so", 0, 99}, {"/usr/lib/librmm.so", 0, 99}, END}},
+    {"RMM", RESULT_OWNER_POOL, {SCRIPT, {LIB "cudf/lib/libcudf.so", 0, 99}, {LIB "cudf/lib/libcudf.so", 0, 1}, END}},
+    {"cuDF", RESULT_OWNER_FRAMEWORK, {SCRIPT, {LIB "libcudf/lib64/libcudf.so", 0, 7}, END}},
     {"JAX",
-     GS_OWNER_FRAMEWORK,
+     RESULT_OWNER_FRAMEWORK,
      {SCRIPT,
       {LIB "jax/_src/api.py", 3, 0},
       {"/usr/bin/python3.11", 0, 99},
       {LIB "jax_plugins/xla_cuda12/xla_cuda_plugin.so", 0, 99},
       {"/usr/lib/x86_64-linux-gnu/libcuda.so.1", 0, 99},
       {NULL, 0, 0}}},
-    {"TensorFlow", GS_OWNER_FRAMEWORK, {SCRIPT, {LIB "tensorflow/libtensorflow_cc.so.2", 0, 99}, END}},
+    {"TensorFlow", RESULT_OWNER_FRAMEWORK, {SCRIPT, {LIB "tensorflow/libtensorflow_cc.so.2", 0, 99}, END}},
     {"Numba",
-     GS_OWNER_FRAMEWORK,
+     RESULT_OWNER_FRAMEWORK,
      {{"/home/u/train.py", 9, 0},
       {LIB "numba/cuda/cudadrv/driver.py", 300, 0},
       {"/usr/lib/python3.11/ctypes/__init__.py", 12, 0},
@@ -132,32 +134,34 @@ static const struct {
       END}},
     /* a binding is whoever uses it, */
     {"Numba",
-     GS_OWNER_FRAMEWORK,
+     RESULT_OWNER_FRAMEWORK,
      {{"/home/u/train.py", 9, 0},
       {LIB "numba_cuda/numba/cuda/cudadrv/driver.py", 300, 0},
       {"/usr/bin/python3.11", 0, 99},
       {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99},
       END}},
-    {"train.py", GS_OWNER_USER, {SCRIPT, {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
+    {"train.py", RESULT_OWNER_USER, {SCRIPT, {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
     /* and only if there is nobody, itself */
-    {"cuda", GS_OWNER_LIBRARY, {{LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
-    {"train.py", GS_OWNER_USER, {SCRIPT, CTYPES, END}},
-    {"solver", GS_OWNER_USER, {{"/usr/lib/libc.so.6", 0, 99}, {"/home/u/build/solver", 0, 5}, END}},
-    {"solver", GS_OWNER_USER, {{"/home/u/build/solver", 0, 5}, {"/home/u/build/solver", 0, 4}, {NULL, 0, 0}}},
-    {"ext.so", GS_OWNER_USER, {SCRIPT, {"/home/u/.cache/torch_extensions/py311/ext/ext.so", 0, 99}, END}},
-    {"tinynet", GS_OWNER_PACKAGE, {SCRIPT, {LIB "tinynet/_C.abi3.so", 0, 99}, END}},
-    {"tinynet", GS_OWNER_PACKAGE, {SCRIPT, {LIB "tinynet.libs/libops-1234.so", 0, 99}, END}},
-    {"libnew.so.1", GS_OWNER_USER, {SCRIPT, {LIB "nvidia/new/lib/libnew.so.1", 0, 99}, END}},
+    {"cuda", RESULT_OWNER_LIBRARY, {{LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
+    {"train.py", RESULT_OWNER_USER, {SCRIPT, CTYPES, END}},
+    {"solver", RESULT_OWNER_USER, {{"/usr/lib/libc.so.6", 0, 99}, {"/home/u/build/solver", 0, 5}, END}},
+    {"solver", RESULT_OWNER_USER, {{"/home/u/build/solver", 0, 5}, {"/home/u/build/solver", 0, 4}, {NULL, 0, 0}}},
+    {"ext.so", RESULT_OWNER_USER, {SCRIPT, {"/home/u/.cache/torch_extensions/py311/ext/ext.so", 0, 99}, END}},
+    {"tinynet", RESULT_OWNER_PACKAGE, {SCRIPT, {LIB "tinynet/_C.abi3.so", 0, 99}, END}},
+    {"tinynet", RESULT_OWNER_PACKAGE, {SCRIPT, {LIB "tinynet.libs/libops-1234.so", 0, 99}, END}},
+    {"libnew.so.1", RESULT_OWNER_USER, {SCRIPT, {LIB "nvidia/new/lib/libnew.so.1", 0, 99}, END}},
     /* a user's folder of that name is none of the package */
-    {"a.so", GS_OWNER_USER, {SCRIPT, {"/home/u/torch/a.so", 0, 99}, END}},
+    {"a.so", RESULT_OWNER_USER, {SCRIPT, {"/home/u/torch/a.so", 0, 99}, END}},
     /* Python frames alone: a library's C code may stand between them and CUDA */
-    {"CuPy", GS_OWNER_POOL, {{"/home/u/train.py", 9, 0}, {LIB "cupy/_creation/basic.py", 31, 0}, {NULL, 0, 0}}},
-    {"unknown", GS_OWNER_UNKNOWN, {{"/home/u/train.py", 9, 0}, {NULL, 0, 0}}},
-    {"unknown", GS_OWNER_UNKNOWN, {{"/home/u/train.py", 9, 0}, {LIB "torch/nn/modules/linear.py", 5, 0}, {NULL, 0, 0}}},
+    {"CuPy", RESULT_OWNER_POOL, {{"/home/u/train.py", 9, 0}, {LIB "cupy/_creation/basic.py", 31, 0}, {NULL, 0, 0}}},
+    {"unknown", RESULT_OWNER_UNKNOWN, {{"/home/u/train.py", 9, 0}, {NULL, 0, 0}}},
+    {"unknown",
+     RESULT_OWNER_UNKNOWN,
+     {{"/home/u/train.py", 9, 0}, {LIB "torch/nn/modules/linear.py", 5, 0}, {NULL, 0, 0}}},
     {"torch.distributed",
-     GS_OWNER_COMMUNICATION,
+     RESULT_OWNER_COMMUNICATION,
      {{"/home/u/train.py", 9, 0}, {LIB "torch/distributed/distributed_c10d.py", 5, 0}, {NULL, 0, 0}}},
-    {"unknown", GS_OWNER_UNKNOWN, {{"/usr/lib/libc.so.6", 0, 99}, {NULL, 0, 0}}},
+    {"unknown", RESULT_OWNER_UNKNOWN, {{"/usr/lib/libc.so.6", 0, 99}, {NULL, 0, 0}}},
 };
 
 static void test_by_frames(void **state)
@@ -165,22 +169,22 @@ static void test_by_frames(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct syn s;
-        struct gs_options options = {.all = true, .symbol = symbol};
+        struct run_options options = {.all = true, .symbol = symbol};
         syn_start(&s);
         syn_process(&s, "r", 1, SYN_S, 1);
         syn_alloc(&s,
                   (struct syn_alloc){.bytes = 100, .at = 1, .life = SYN_LIVE, .stack = stack_of(&s, cases[i].frames)});
-        struct gs_report *r = syn_report(&s, &options);
-        const struct gs_by_owner *o = one_owner(r);
+        struct result_report *r = syn_report(&s, &options);
+        const struct result_by_owner *o = one_owner(r);
         if (strcmp(o->owner, cases[i].owner) != 0 || o->kind != cases[i].kind) {
-            fail_msg("case %zu: %s (%s), not %s", i, o->owner, gs_owner_kind_word(o->kind), cases[i].owner);
+            fail_msg("case %zu: %s (%s), not %s", i, o->owner, result_owner_kind_word(o->kind), cases[i].owner);
         }
         syn_close(r);
         syn_end(&s);
     }
 }
 
-static const struct gs_by_owner *owner_named(const struct gs_peak *p, const char *owner)
+static const struct result_by_owner *owner_named(const struct result_peak *p, const char *owner)
 {
     for (size_t i = 0; i < p->by_owner_n; i++) {
         if (strcmp(p->by_owner[i].owner, owner) == 0) {
@@ -196,7 +200,7 @@ static void test_sums(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_options options = {.all = true, .symbol = symbol};
+    struct run_options options = {.all = true, .symbol = symbol};
     static const struct frame torch[] = {SCRIPT, {LIB "torch/lib/libc10_cuda.so", 0, 99}, END},
                               nccl[] = {SCRIPT, {"/usr/lib/libnccl.so.2", 0, 99}, END},
                               nccl_vmm[] = {SCRIPT, {"/usr/lib/libnccl.so.2", 0, 98}, END};
@@ -209,12 +213,12 @@ static void test_sums(void **state)
         &s, (struct syn_alloc){.address = 3, .bytes = 7, .at = 3, .life = SYN_LIVE, .space = GS_SPACE_VMM, .stack = v});
     syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 20, .at = 20, .life = SYN_LIVE, .stack = t});
     syn_oom(&s, (struct syn_oom){.requested = 1000, .free = 10, .total = 200, .at = 5, .stack = t});
-    struct gs_report *r = syn_report(&s, &options);
-    const struct gs_peak *p = syn_peak(r, GS_SERIES_DEVICE);
+    struct result_report *r = syn_report(&s, &options);
+    const struct result_peak *p = syn_peak(r, RUN_SERIES_DEVICE);
     assert_int_equal(p->bytes, 117);
     assert_int_equal(p->by_owner_n, 2);
     assert_int_equal(owner_named(p, "PyTorch's allocator")->bytes, 60);
-    const struct gs_by_owner *o = owner_named(p, "NCCL");
+    const struct result_by_owner *o = owner_named(p, "NCCL");
     assert_int_equal(o->bytes, 57);
     assert_int_equal(o->count, 2);
     assert_int_equal(o->by_space[GS_SPACE_DEVICE], 50);
@@ -245,8 +249,8 @@ static void test_by_totals(void **state)
     syn_alloc(&s, (struct syn_alloc){.address = 4, .bytes = 40, .at = 12, .life = SYN_LIVE, .stack = layer});
     syn_reserved(&s, 13, 80);
     syn_alloc(&s, (struct syn_alloc){.address = 5, .bytes = 5, .at = 14, .life = SYN_LIVE, .stack = 0});
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *p = syn_peak(r, GS_SERIES_DEVICE);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *p = syn_peak(r, RUN_SERIES_DEVICE);
     assert_int_equal(p->bytes, 115);
     assert_int_equal(owner_named(p, "PyTorch's allocator")->bytes, 80);
     assert_int_equal(owner_named(p, "unknown")->bytes, 35);
@@ -272,9 +276,9 @@ struct piece {
 };
 
 /* A run of 10 GiB in all, of such pieces; `set`: NAME=value of the environment, NULL none. */
-static struct gs_report *taken(struct syn *s, const char *set, const struct piece *pieces)
+static struct result_report *taken(struct syn *s, const char *set, const struct piece *pieces)
 {
-    static const struct gs_options options = {.all = true, .symbol = symbol};
+    static const struct run_options options = {.all = true, .symbol = symbol};
     syn_start(s);
     syn_process(s, "r", 1, SYN_S, 1);
     syn_device(s, 0, 10 * SYN_GIB, 10 * SYN_GIB);
@@ -324,10 +328,10 @@ static void test_in_advance(void **state)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct syn s;
-        struct gs_report *r = taken(&s, table[i].set, table[i].pieces);
+        struct result_report *r = taken(&s, table[i].set, table[i].pieces);
         assert_int_equal(r->preallocations_n, table[i].owner != NULL);
         if (table[i].owner) {
-            const struct gs_preallocation *p = r->preallocations;
+            const struct result_preallocation *p = r->preallocations;
             assert_string_equal(p->owner, table[i].owner);
             assert_int_equal(p->in_advance, table[i].in_advance);
             assert_int_equal(p->site.line, 9);
@@ -346,7 +350,7 @@ static void test_a_bound_that_is_set(void **state)
     (void)state;
     struct syn s;
     static const struct piece pieces[] = {{cupy, 5}, {NULL, 0}};
-    struct gs_report *r = taken(&s, "CUPY_GPU_MEMORY_LIMIT=60%", pieces);
+    struct result_report *r = taken(&s, "CUPY_GPU_MEMORY_LIMIT=60%", pieces);
     assert_null(r->preallocations[0].advice);
     syn_close(r);
     syn_end(&s);
@@ -382,9 +386,9 @@ static void test_within_tensors(void **state)
                                          .life = SYN_LIVE,
                                          .stack = i < 2 ? weights : cache});
     }
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->preallocations_n, 1);
-    const struct gs_preallocation *p = r->preallocations;
+    const struct result_preallocation *p = r->preallocations;
     assert_string_equal(p->owner, "vLLM");
     assert_int_equal(p->bytes, 4 * SYN_GIB);
     assert_true(p->within && p->in_advance);

@@ -65,14 +65,14 @@ static void check_round(unsigned seed)
                                          .stack = stacks[lives[i].stack]});
     }
     struct oracle want = oracle_of(lives, n);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_peak *peak = syn_peak(r, GS_SERIES_DEVICE);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_peak *peak = syn_peak(r, RUN_SERIES_DEVICE);
     assert_int_equal(peak->bytes, want.bytes);
     assert_int_equal(peak->count, want.total_count);
     assert_int_equal((int64_t)(peak->time_s * 1e9 + 0.5), want.time);
     int64_t sum = 0;
     for (size_t i = 0; i < peak->by_stack_n; i++) {
-        const struct gs_by_stack *b = &peak->by_stack[i];
+        const struct result_by_stack *b = &peak->by_stack[i];
         int line = b->stack.n ? b->stack.frames[0]->line : 0;
         assert_int_equal(b->bytes, want.by_stack[line]);
         assert_int_equal(b->count, want.count[line]);
@@ -111,19 +111,19 @@ static void test_layers_do_not_mix(void **state)
     syn_alloc(&s, (struct syn_alloc){.bytes = 9, .at = 3, .life = 5, .stack = f, .layer = GS_LAYER_HOST, .device = -1});
     syn_alloc(&s, (struct syn_alloc){.bytes = 11, .at = 4, .life = 5, .stack = f, .space = GS_SPACE_MANAGED});
     syn_alloc(&s, (struct syn_alloc){.bytes = 13, .at = 4, .life = 5, .stack = f, .device = 3});
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks_n, 5);
     assert_int_equal(r->peaks[0].bytes, 111); /* device 0, device */
     assert_int_equal(r->peaks[1].bytes, 30);
     assert_int_equal(r->peaks[2].bytes, 13);
     assert_int_equal(r->peaks[2].device, 3);
-    assert_int_equal(syn_peak(r, GS_SERIES_PINNED)->bytes, 7);
-    assert_int_equal(syn_peak(r, GS_SERIES_PINNED)->device, -1);
-    assert_int_equal(syn_peak(r, GS_SERIES_HOST)->bytes, 9);
+    assert_int_equal(syn_peak(r, RUN_SERIES_PINNED)->bytes, 7);
+    assert_int_equal(syn_peak(r, RUN_SERIES_PINNED)->device, -1);
+    assert_int_equal(syn_peak(r, RUN_SERIES_HOST)->bytes, 9);
     syn_close(r);
-    struct gs_options one = {.by_device = true, .device = 3};
+    struct run_options one = {.by_device = true, .device = 3};
     r = syn_report(&s, &one);
-    assert_int_equal(syn_peak(r, GS_SERIES_DEVICE)->bytes, 13);
+    assert_int_equal(syn_peak(r, RUN_SERIES_DEVICE)->bytes, 13);
     syn_close(r);
     syn_end(&s);
 }
@@ -137,7 +137,7 @@ static void test_a_free_comes_before_an_allocation_of_the_same_time(void **state
     syn_alloc(&s, (struct syn_alloc){.bytes = 10, .at = 1, .life = 4, .address = 64});
     syn_alloc(&s, (struct syn_alloc){.bytes = 10, .at = 5, .life = 4, .address = 64});
     syn_alloc(&s, (struct syn_alloc){.bytes = 6, .at = 7, .life = 0});
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks[0].bytes, 16);
     assert_int_equal(r->peaks[0].count, 2);
     assert_int_equal(r->peaks[0].end_bytes, 0);
@@ -156,8 +156,8 @@ static void test_the_timeline_is_bounded(void **state)
         syn_alloc(
             &s, (struct syn_alloc){.bytes = i == 12345 ? 1000 : 1 + i % 7, .at = (int64_t)i * 1000003, .life = 500000});
     }
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_timeline *t = &r->timelines[0];
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_timeline *t = &r->timelines[0];
     bool seen = false;
     assert_in_range(t->n, 500, 2000);
     for (size_t i = 0; i < t->n; i++) {
@@ -179,8 +179,8 @@ static void test_top_cuts_and_says_so(void **state)
         int64_t f = syn_python(&s, 0, "f", "/home/u/a.py", i);
         syn_alloc(&s, (struct syn_alloc){.bytes = i, .at = i, .life = SYN_LIVE, .stack = f});
     }
-    struct gs_options defaults = {0}, three = {.top = 3};
-    struct gs_report *r = syn_report(&s, &defaults);
+    struct run_options defaults = {0}, three = {.top = 3};
+    struct result_report *r = syn_report(&s, &defaults);
     assert_int_equal(r->peaks[0].by_stack_n, 50);
     assert_int_equal(r->peaks[0].by_stack_total, 60);
     syn_close(r);

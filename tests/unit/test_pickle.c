@@ -12,19 +12,19 @@
 
 static char path[] = "/tmp/gpuspy-pickle-XXXXXX";
 
-static void start(struct pickle *p)
+static void start(struct export_pickle *p)
 {
     strcpy(path + strlen(path) - 6, "XXXXXX");
     int fd = mkstemp(path);
     assert_true(fd >= 0);
-    pickle_start(p, fdopen(fd, "w"));
+    export_pickle_start(p, fdopen(fd, "w"));
 }
 
 /* Python's own reader, which allows no class, and its disassembler, which checks stack and memo. */
-static void reads_as(struct pickle *p, const char *expression)
+static void reads_as(struct export_pickle *p, const char *expression)
 {
     char command[4096];
-    pickle_finish(p);
+    export_pickle_finish(p);
     assert_int_equal(fclose(p->out), 0);
     int n = snprintf(command, sizeof command,
                      "python3 - <<'E'\n"
@@ -64,21 +64,21 @@ static void test_numbers(void **state)
                                       -0x800000000000,
                                       INT64_MAX,
                                       INT64_MIN};
-    struct pickle p;
+    struct export_pickle p;
     char expression[1024] = "assert got == [";
     size_t at = strlen(expression);
     start(&p);
-    pickle_list(&p);
+    export_pickle_list(&p);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        pickle_int(&p, numbers[i]);
+        export_pickle_int(&p, numbers[i]);
         at += (size_t)snprintf(expression + at, sizeof expression - at, "%lld, ", (long long)numbers[i]);
     }
-    pickle_address(&p, UINT64_MAX);
-    pickle_address(&p, (uint64_t)1 << 63);
-    pickle_address(&p, 0x7f0000000000);
-    pickle_bool(&p, true);
-    pickle_bool(&p, false);
-    pickle_end(&p);
+    export_pickle_address(&p, UINT64_MAX);
+    export_pickle_address(&p, (uint64_t)1 << 63);
+    export_pickle_address(&p, 0x7f0000000000);
+    export_pickle_bool(&p, true);
+    export_pickle_bool(&p, false);
+    export_pickle_end(&p);
     snprintf(expression + at, sizeof expression - at, "2**64 - 1, 2**63, 0x7f0000000000, True, False], got");
     reads_as(&p, expression);
 }
@@ -86,23 +86,23 @@ static void test_numbers(void **state)
 static void test_texts(void **state)
 {
     (void)state;
-    struct pickle p;
+    struct export_pickle p;
     static char same[] = "the same", same_again[] = "the same", large[70000];
     memset(large, 'x', sizeof large - 1);
     start(&p);
-    pickle_list(&p);
-    pickle_text(&p, same);
-    pickle_text(&p, same);
-    pickle_text(&p, same_again);
-    pickle_text(&p, NULL);
-    pickle_text(&p, "ä€𝄞");
-    pickle_text(&p, "\xff"
-                    "a\xc3"
-                    "b\xed\xa0\x80"
-                    "c\xc0\x80\xf4\x90\x80\x80");
-    pickle_text(&p, large);
-    pickle_text(&p, large);
-    pickle_end(&p);
+    export_pickle_list(&p);
+    export_pickle_text(&p, same);
+    export_pickle_text(&p, same);
+    export_pickle_text(&p, same_again);
+    export_pickle_text(&p, NULL);
+    export_pickle_text(&p, "ä€𝄞");
+    export_pickle_text(&p, "\xff"
+                           "a\xc3"
+                           "b\xed\xa0\x80"
+                           "c\xc0\x80\xf4\x90\x80\x80");
+    export_pickle_text(&p, large);
+    export_pickle_text(&p, large);
+    export_pickle_end(&p);
     reads_as(&p, "assert got == ['the same'] * 3 + ['', 'ä€𝄞', 'QaQbQQQcQQQQQQ'.replace('Q', chr(63))] + ['x' * 69999] "
                  "* 2, got\n"
                  "assert got[0] is got[2] and got[-1] is got[-2]\n"
@@ -112,32 +112,32 @@ static void test_texts(void **state)
 static void test_nested_and_shared(void **state)
 {
     (void)state;
-    struct pickle p;
+    struct export_pickle p;
     start(&p);
-    pickle_dict(&p);
-    pickle_key(&p, "empty");
-    pickle_list(&p);
-    pickle_end(&p);
-    pickle_key(&p, "none");
-    pickle_dict(&p);
-    pickle_end(&p);
-    pickle_key(&p, "pair");
-    pickle_int(&p, 1);
-    pickle_int(&p, 2);
-    pickle_pair(&p);
-    pickle_key(&p, "frames");
-    pickle_list(&p);
-    uint32_t list = pickle_memo(&p);
-    pickle_dict(&p);
-    uint32_t frame = pickle_memo(&p);
-    pickle_key(&p, "name");
-    pickle_text(&p, "f");
-    pickle_end(&p);
-    pickle_again(&p, frame);
-    pickle_end(&p);
-    pickle_key(&p, "again");
-    pickle_again(&p, list);
-    pickle_end(&p);
+    export_pickle_dict(&p);
+    export_pickle_key(&p, "empty");
+    export_pickle_list(&p);
+    export_pickle_end(&p);
+    export_pickle_key(&p, "none");
+    export_pickle_dict(&p);
+    export_pickle_end(&p);
+    export_pickle_key(&p, "pair");
+    export_pickle_int(&p, 1);
+    export_pickle_int(&p, 2);
+    export_pickle_pair(&p);
+    export_pickle_key(&p, "frames");
+    export_pickle_list(&p);
+    uint32_t list = export_pickle_memo(&p);
+    export_pickle_dict(&p);
+    uint32_t frame = export_pickle_memo(&p);
+    export_pickle_key(&p, "name");
+    export_pickle_text(&p, "f");
+    export_pickle_end(&p);
+    export_pickle_again(&p, frame);
+    export_pickle_end(&p);
+    export_pickle_key(&p, "again");
+    export_pickle_again(&p, list);
+    export_pickle_end(&p);
     reads_as(&p, "assert got == {'empty': [], 'none': {}, 'pair': (1, 2), 'frames': [{'name': 'f'}] * 2, "
                  "'again': [{'name': 'f'}] * 2}, got\n"
                  "assert got['again'] is got['frames'] and got['frames'][0] is got['frames'][1]");
@@ -147,22 +147,22 @@ static void test_nested_and_shared(void **state)
 static void test_long_lists(void **state)
 {
     (void)state;
-    struct pickle p;
+    struct export_pickle p;
     uint32_t last = 0;
     static char names[3001][16];
     start(&p);
-    pickle_list(&p);
+    export_pickle_list(&p);
     for (int i = 0; i < 3001; i++) {
         snprintf(names[i], sizeof *names, "n%d", i);
-        pickle_dict(&p);
-        last = pickle_memo(&p);
-        pickle_key(&p, "name");
-        pickle_text(&p, names[i]);
-        pickle_end(&p);
+        export_pickle_dict(&p);
+        last = export_pickle_memo(&p);
+        export_pickle_key(&p, "name");
+        export_pickle_text(&p, names[i]);
+        export_pickle_end(&p);
     }
-    pickle_again(&p, last);
-    pickle_text(&p, names[300]);
-    pickle_end(&p);
+    export_pickle_again(&p, last);
+    export_pickle_text(&p, names[300]);
+    export_pickle_end(&p);
     reads_as(&p, "assert got[:-2] == [{'name': 'n%d' % i} for i in range(3001)]\n"
                  "assert got[-2] is got[3000] and got[-1] is got[300]['name']\n"
                  "assert [o.name for o, _, _ in pickletools.genops(data)].count('APPENDS') == 4");
@@ -171,13 +171,13 @@ static void test_long_lists(void **state)
 static void test_of_whole_batches(void **state)
 {
     (void)state;
-    struct pickle p;
+    struct export_pickle p;
     start(&p);
-    pickle_list(&p);
+    export_pickle_list(&p);
     for (int i = 0; i < 2000; i++) {
-        pickle_int(&p, i);
+        export_pickle_int(&p, i);
     }
-    pickle_end(&p);
+    export_pickle_end(&p);
     reads_as(&p, "assert got == list(range(2000)) and data[1] == 4");
 }
 

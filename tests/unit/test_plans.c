@@ -84,12 +84,12 @@ static void odd_settings(struct random_plans *r, struct plan *p)
     p->cp = random_below(r, 4) ? 1 : 1u << random_below(r, 3);
     p->ep = random_below(r, 4) ? 1 : 1u << random_below(r, 3);
     p->gpus = p->tp * p->pp * p->cp * (1u << random_below(r, 5));
-    p->gpu = &gpus[random_below(r, gpus_n)];
+    p->gpu = &estimate_gpus[random_below(r, estimate_gpu_count)];
     p->memory = (double)p->gpu->total_bytes;
     if (p->inference) {
         random_word(r, plan_quantisations, word, sizeof word);
-        p->weights = random_yes(r) ? quantisation_named(word) : NULL;
-        p->cache = random_yes(r) ? quantisation_named("fp8") : NULL;
+        p->weights = random_yes(r) ? estimate_quantisation_find(word) : NULL;
+        p->cache = random_yes(r) ? estimate_quantisation_find("fp8") : NULL;
         p->cache_block = random_yes(r) ? 16 : 0;
         return;
     }
@@ -119,10 +119,10 @@ static const struct plan *odd_plan(struct random_plans *r)
     model_free(&r->model);
     if (random_below(r, 3)) {
         random_word(r, model_names, word, sizeof word);
-        if (!model_named("test", word, &r->model, &exit_code)) fail_msg("%s", word);
+        if (!model_from_name("test", word, &r->model, &exit_code)) fail_msg("%s", word);
     } else {
         odd_shape(r, &shape);
-        if (!model_shaped("test", "test", &shape, &r->model, &exit_code)) fail_msg("a shape was refused");
+        if (!model_from_shape("test", "test", &shape, &r->model, &exit_code)) fail_msg("a shape was refused");
     }
     do {
         r->plan = (struct plan)PLAN_DEFAULT;
@@ -155,7 +155,7 @@ static void told(const struct plan *p, char *out, size_t size)
 
 static const char *wrong_with(const struct plan *p, const struct estimate_result *r)
 {
-    struct interval most = {0};
+    struct estimate_interval most = {0};
 
     for (size_t i = 0; i < r->lines_n; i++) {
         const struct estimate_line *l = &r->lines[i];
@@ -169,13 +169,15 @@ static const char *wrong_with(const struct plan *p, const struct estimate_result
             return "a text that was cut";
     }
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
-        struct interval sum = {0}, is = r->phase[phase];
+        struct estimate_interval sum = {0}, is = r->phase[phase];
         for (size_t i = 0; i < r->lines_n; i++)
-            if (!r->lines[i].host && r->lines[i].phases & 1u << phase) sum = interval_add(sum, r->lines[i].bytes);
+            if (!r->lines[i].host && r->lines[i].phases & 1u << phase)
+                sum = estimate_interval_add(sum, r->lines[i].bytes);
         if (fabs(sum.low - is.low) > 1e-9 * sum.high || fabs(sum.likely - is.likely) > 1e-9 * sum.high ||
             fabs(sum.high - is.high) > 1e-9 * sum.high)
             return "a phase is not the sum of its lines";
-        most = (struct interval){fmax(most.low, is.low), fmax(most.likely, is.likely), fmax(most.high, is.high)};
+        most =
+            (struct estimate_interval){fmax(most.low, is.low), fmax(most.likely, is.likely), fmax(most.high, is.high)};
     }
     if (most.low != r->peak.low || most.likely != r->peak.likely || most.high != r->peak.high ||
         r->phase[r->peak_phase].likely != r->peak.likely)
@@ -256,24 +258,25 @@ static const struct {
 };
 
 /* The largest phase but for holes, which follow what comes and goes, and NCCL's buffers. */
-static struct interval peak_of(const struct estimate_result *r)
+static struct estimate_interval peak_of(const struct estimate_result *r)
 {
-    struct interval most = {0};
+    struct estimate_interval most = {0};
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
-        struct interval sum = {0};
+        struct estimate_interval sum = {0};
         for (size_t i = 0; i < r->lines_n; i++)
             if (!r->lines[i].host && r->lines[i].phases & 1u << phase && r->lines[i].part != ESTIMATE_ALLOCATOR &&
                 r->lines[i].part != ESTIMATE_COMMUNICATION)
-                sum = interval_add(sum, r->lines[i].bytes);
-        most = (struct interval){fmax(most.low, sum.low), fmax(most.likely, sum.likely), fmax(most.high, sum.high)};
+                sum = estimate_interval_add(sum, r->lines[i].bytes);
+        most = (struct estimate_interval){fmax(most.low, sum.low), fmax(most.likely, sum.likely),
+                                          fmax(most.high, sum.high)};
     }
     return most;
 }
 
 /* Within what comes of lines that are largest at different moments, or are rounded. Of pipeline stages the one
  * that is likely fullest is told of, whose low and high need not be the largest. */
-static bool at_least(const struct plan *p, struct interval a, struct interval b)
+static bool at_least(const struct plan *p, struct estimate_interval a, struct estimate_interval b)
 {
     if (p->pp > 1) return a.likely >= b.likely * 0.9;
     return a.low >= b.low * 0.9 && a.likely >= b.likely * 0.995 && a.high >= b.high * 0.9;
@@ -293,7 +296,7 @@ static void more_needs_more(void **state)
             char text[1024];
             if (!moves[m].move(&more) || !plan_possible(&more)) continue;
             tried[m]++;
-            struct interval less, now;
+            struct estimate_interval less, now;
             if (!estimate_make(&more, &other)) continue;
             less = peak_of(&one), now = peak_of(&other);
             if (at_least(p, now, less)) continue;

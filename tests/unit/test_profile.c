@@ -53,10 +53,10 @@ static void fill(struct syn *s, const char *run_id, int pid, unsigned seed)
     syn_oom(s, (struct syn_oom){.layer = GS_LAYER_TENSOR, .fatal = 1, .requested = 10, .at = now * SYN_MS / 2});
 }
 
-static struct gs_profile *build(struct gs_run *run, struct gs_profile_wish wish)
+static struct profile *build(struct run *run, struct profile_request wish)
 {
     char error[256] = "";
-    struct gs_profile *p = gs_profile_build(run, &wish, error, sizeof error);
+    struct profile *p = profile_build(run, &wish, error, sizeof error);
     if (!p) {
         fail_msg("%s", error);
     }
@@ -72,17 +72,16 @@ static struct gs_profile *build(struct gs_run *run, struct gs_profile_wish wish)
     return p;
 }
 
-static const struct gs_profile_wish every = {
-    .process = -1, .device = -1, .layer = GS_PROFILE_USUAL, .categories = true};
+static const struct profile_request every = {.process = -1, .device = -1, .layer = PROFILE_USUAL, .categories = true};
 
-static struct gs_profile_wish of(enum gs_profile_what what)
+static struct profile_request of(enum profile_what what)
 {
-    struct gs_profile_wish wish = every;
+    struct profile_request wish = every;
     wish.what = what;
     return wish;
 }
 
-static int64_t weight_of(const struct gs_profile *p, uint32_t stack)
+static int64_t weight_of(const struct profile *p, uint32_t stack)
 {
     int64_t sum = 0;
     for (size_t i = 0; i < p->n; i++) {
@@ -91,25 +90,25 @@ static int64_t weight_of(const struct gs_profile *p, uint32_t stack)
     return sum;
 }
 
-static void same_categories(const struct gs_profile *p, const struct gs_by_category *want)
+static void same_categories(const struct profile *p, const struct result_by_category *want)
 {
-    int64_t have[GS_CATEGORIES_N] = {0};
+    int64_t have[RESULT_CATEGORIES_N] = {0};
     for (size_t i = 0; i < p->n; i++) {
         have[p->entries[i].category] += p->entries[i].weight;
     }
-    for (int c = 0; c < GS_CATEGORIES_N; c++) {
+    for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
         assert_int_equal(have[c], want->bytes[c]);
     }
 }
 
-static void check_peak(struct gs_report *r, const struct gs_peak *peak, bool categories)
+static void check_peak(struct result_report *r, const struct result_peak *peak, bool categories)
 {
-    struct gs_profile_wish wish = of(GS_PROFILE_PEAK);
+    struct profile_request wish = of(PROFILE_PEAK);
     wish.process = (int)peak->process;
     wish.device = peak->device;
     wish.layer = (int)peak->layer;
     wish.categories = categories;
-    struct gs_profile *p = build(r->run, wish);
+    struct profile *p = build(r->run, wish);
     assert_int_equal(p->total, peak->bytes);
     assert_int_equal(p->count, peak->count);
     assert_int_equal(p->moments[peak->process], peak->time_ns);
@@ -119,16 +118,16 @@ static void check_peak(struct gs_report *r, const struct gs_peak *peak, bool cat
     if (categories) {
         same_categories(p, &peak->by_category);
     }
-    gs_profile_free(p);
+    profile_free(p);
 }
 
 /* Nodes add up, and each leaf is some entry's. */
-static void check_tree(struct gs_run *run, const struct gs_profile *p, bool native)
+static void check_tree(struct run *run, const struct profile *p, bool native)
 {
-    struct gs_call_tree *t = gs_call_tree_build(run, p, native, NULL, NULL);
+    struct profile_call_tree *t = profile_call_tree_build(run, p, native, NULL, NULL);
     size_t nodes = 0;
     int64_t selfs = 0;
-    for (const struct gs_call_node *n = t->root; n; n = gs_call_next(n)) {
+    for (const struct profile_call_node *n = t->root; n; n = profile_call_next(n)) {
         int64_t sum = n->self;
         for (size_t i = 0; i < n->children_n; i++) {
             sum += n->children[i]->total;
@@ -145,15 +144,15 @@ static void check_tree(struct gs_run *run, const struct gs_profile *p, bool nati
     assert_int_equal(selfs, p->total);
     assert_int_equal(t->root->total, p->total);
     assert_int_equal(t->root->total_count, p->count);
-    gs_call_tree_free(t);
+    profile_call_tree_free(t);
 }
 
-static void check_sums(struct gs_report *r)
+static void check_sums(struct result_report *r)
 {
     int64_t peaks = 0, allocated = 0, leaks = 0;
     for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *peak = &r->peaks[i];
-        bool usual = peak->layer == GS_SERIES_TENSOR || (peak->layer == GS_SERIES_DEVICE && peak->device == 1);
+        const struct result_peak *peak = &r->peaks[i];
+        bool usual = peak->layer == RUN_SERIES_TENSOR || (peak->layer == RUN_SERIES_DEVICE && peak->device == 1);
         check_peak(r, peak, true);
         check_peak(r, peak, false);
         peaks += usual ? peak->bytes : 0;
@@ -163,28 +162,28 @@ static void check_sums(struct gs_report *r)
         leaks += r->leaks[i].bytes;
     }
     for (int categories = 0; categories < 2; categories++) {
-        struct gs_profile_wish wish = of(GS_PROFILE_PEAK);
+        struct profile_request wish = of(PROFILE_PEAK);
         wish.categories = categories;
-        struct gs_profile *p = build(r->run, wish);
+        struct profile *p = build(r->run, wish);
         assert_int_equal(p->total, peaks);
         check_tree(r->run, p, false);
         check_tree(r->run, p, true);
-        gs_profile_free(p);
-        wish.what = GS_PROFILE_ALLOCATED;
+        profile_free(p);
+        wish.what = PROFILE_ALLOCATED;
         p = build(r->run, wish);
         assert_int_equal(p->total, allocated);
-        gs_profile_free(p);
-        wish.what = GS_PROFILE_END;
-        wish.layer = GS_PROFILE_ALL;
+        profile_free(p);
+        wish.what = PROFILE_END;
+        wish.layer = PROFILE_ALL;
         p = build(r->run, wish);
         assert_int_equal(p->total, leaks);
-        gs_profile_free(p);
+        profile_free(p);
     }
 }
 
-static void check_oom(struct gs_report *r)
+static void check_oom(struct result_report *r)
 {
-    struct gs_profile *p = build(r->run, of(GS_PROFILE_OOM));
+    struct profile *p = build(r->run, of(PROFILE_OOM));
     int64_t live = 0;
     for (size_t i = 0; i < r->ooms_n; i++) {
         live += r->ooms[i].live_sum;
@@ -193,18 +192,18 @@ static void check_oom(struct gs_report *r)
     assert_int_equal(p->total, live);
     if (r->ooms_n == 1) {
         same_categories(p, &r->ooms[0].by_category);
-        struct gs_profile_wish at = of(GS_PROFILE_AT);
+        struct profile_request at = of(PROFILE_AT);
         at.at_ns = r->ooms[0].time_ns;
         at.device = 0;
-        struct gs_profile *q = build(r->run, at);
+        struct profile *q = build(r->run, at);
         assert_int_equal(q->total, live);
         assert_string_equal(q->unit, "bytes");
-        gs_profile_free(q);
+        profile_free(q);
     }
-    gs_profile_free(p);
+    profile_free(p);
 }
 
-static void check_calls(struct gs_report *r)
+static void check_calls(struct result_report *r)
 {
     int64_t copied = 0;
     uint64_t waits = 0;
@@ -214,25 +213,25 @@ static void check_calls(struct gs_report *r)
     for (size_t i = 0; i < r->syncs_n; i++) {
         waits += r->syncs[i].count;
     }
-    struct gs_profile *p = build(r->run, of(GS_PROFILE_COPIES));
+    struct profile *p = build(r->run, of(PROFILE_COPIES));
     assert_int_equal(p->total, copied);
-    gs_profile_free(p);
-    p = build(r->run, of(GS_PROFILE_WAITS));
+    profile_free(p);
+    p = build(r->run, of(PROFILE_WAITS));
     assert_string_equal(p->unit, "ns");
     assert_int_equal(p->count, waits);
     assert_true((double)p->total / 1e9 - r->sync_blocked_s < 1e-9 && r->sync_blocked_s - (double)p->total / 1e9 < 1e-9);
-    gs_profile_free(p);
+    profile_free(p);
 }
 
 static void test_sums(void **state)
 {
     (void)state;
-    static const struct gs_options options = {.all = true, .memory_map = true};
+    static const struct run_options options = {.all = true, .memory_map = true};
     for (unsigned seed = 1; seed <= ROUNDS; seed++) {
         struct syn s;
         syn_start(&s);
         fill(&s, "r", 1, seed);
-        struct gs_report *r = syn_report(&s, &options);
+        struct result_report *r = syn_report(&s, &options);
         check_sums(r);
         check_oom(r);
         check_calls(r);
@@ -244,7 +243,7 @@ static void test_sums(void **state)
 static void test_processes(void **state)
 {
     (void)state;
-    static const struct gs_options options = {.all = true, .memory_map = true};
+    static const struct run_options options = {.all = true, .memory_map = true};
     struct syn s;
     syn_start(&s);
     fill(&s, "r", 1, 5);
@@ -253,19 +252,19 @@ static void test_processes(void **state)
     fill(&s, "r", 2, 6);
     syn_done(&s);
     snprintf(s.path, sizeof s.path, "%s/run.db", s.folder);
-    struct gs_report *r = syn_report(&s, &options);
+    struct result_report *r = syn_report(&s, &options);
     assert_int_equal(r->processes_n, 2);
     check_sums(r);
     check_oom(r);
     check_calls(r);
-    struct gs_profile_wish one = of(GS_PROFILE_PEAK);
+    struct profile_request one = of(PROFILE_PEAK);
     one.process = 1;
-    struct gs_profile *p = build(r->run, one);
+    struct profile *p = build(r->run, one);
     for (size_t i = 0; i < p->n; i++) {
         assert_int_equal(p->entries[i].process, 1);
     }
-    assert_int_equal(p->moments[0], GS_UNKNOWN);
-    gs_profile_free(p);
+    assert_int_equal(p->moments[0], RUN_UNKNOWN);
+    profile_free(p);
     syn_close(r);
     syn_end(&s);
 }
@@ -283,30 +282,30 @@ static void test_frames(void **state)
     syn_alloc(&s, (struct syn_alloc){.bytes = 7, .at = 1, .life = SYN_LIVE, .stack = low});
     syn_alloc(&s, (struct syn_alloc){.bytes = 5, .at = 2, .life = SYN_LIVE, .stack = inner});
     syn_alloc(&s, (struct syn_alloc){.bytes = 3, .at = 3, .life = SYN_LIVE});
-    struct gs_report *r = syn_report(&s, NULL);
-    struct gs_profile_wish wish = of(GS_PROFILE_END);
+    struct result_report *r = syn_report(&s, NULL);
+    struct profile_request wish = of(PROFILE_END);
     wish.categories = false;
-    struct gs_profile *p = build(r->run, wish);
-    const struct gs_frame *frames[8];
+    struct profile *p = build(r->run, wish);
+    const struct run_frame *frames[8];
     assert_int_equal(p->n, 3);
-    assert_int_equal(gs_profile_frames(r->run, p->entries[0].stack, false, frames, 8), 2);
+    assert_int_equal(profile_frames(r->run, p->entries[0].stack, false, frames, 8), 2);
     assert_string_equal(frames[0]->function, "outer");
     assert_string_equal(frames[1]->function, "inner");
-    assert_int_equal(gs_profile_frames(r->run, p->entries[0].stack, true, frames, 8), 4);
+    assert_int_equal(profile_frames(r->run, p->entries[0].stack, true, frames, 8), 4);
     assert_string_equal(frames[0]->module, "/usr/bin/python3");
     assert_string_equal(frames[3]->module, "/opt/x/libk.so");
-    assert_int_equal(gs_profile_frames(r->run, p->entries[0].stack, true, frames, 1), 1);
+    assert_int_equal(profile_frames(r->run, p->entries[0].stack, true, frames, 1), 1);
     assert_string_equal(frames[0]->module, "/opt/x/libk.so");
-    assert_int_equal(gs_profile_frames(r->run, GS_NONE, true, frames, 8), 0);
-    struct gs_call_tree *t = gs_call_tree_build(r->run, p, false, NULL, NULL);
+    assert_int_equal(profile_frames(r->run, RUN_NONE, true, frames, 8), 0);
+    struct profile_call_tree *t = profile_call_tree_build(r->run, p, false, NULL, NULL);
     assert_int_equal(t->root->children_n, 2);
     assert_int_equal(t->root->children[0]->children[0]->self, 12);
     assert_int_equal(t->root->children[0]->children[0]->self_count, 2);
-    assert_ptr_equal(t->root->children[1]->frame, &gs_call_unknown);
+    assert_ptr_equal(t->root->children[1]->frame, &profile_call_unknown);
     assert_int_equal(t->root->children[1]->self, 3);
     assert_int_equal(t->nodes, 4);
-    gs_call_tree_free(t);
-    gs_profile_free(p);
+    profile_call_tree_free(t);
+    profile_free(p);
     syn_close(r);
     syn_end(&s);
 }
@@ -316,20 +315,20 @@ static void test_frames(void **state)
 static void test_segments_before_the_first_tensor(void **state)
 {
     (void)state;
-    static const struct gs_options options = {.all = true, .memory_map = true};
+    static const struct run_options options = {.all = true, .memory_map = true};
     struct syn s;
     syn_start(&s);
     syn_process(&s, "r", 1, 0, 1);
     syn_alloc(&s, (struct syn_alloc){.bytes = 100, .at = 1, .life = 2});
     syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 7, .at = 9, .life = 3});
-    struct gs_report *r = syn_report(&s, &options);
+    struct result_report *r = syn_report(&s, &options);
     for (int categories = 0; categories < 2; categories++) {
-        struct gs_profile_wish wish = of(GS_PROFILE_ALLOCATED);
+        struct profile_request wish = of(PROFILE_ALLOCATED);
         wish.categories = categories;
-        struct gs_profile *p = build(r->run, wish);
+        struct profile *p = build(r->run, wish);
         assert_int_equal(p->total, 7);
         assert_int_equal(p->n, 1);
-        gs_profile_free(p);
+        profile_free(p);
     }
     syn_close(r);
     syn_end(&s);
@@ -341,17 +340,17 @@ static void test_nothing(void **state)
     struct syn s;
     syn_start(&s);
     syn_process(&s, "r", 1, 0, 1);
-    struct gs_report *r = syn_report(&s, NULL);
-    for (int what = 0; what < GS_PROFILES_N; what++) {
-        struct gs_profile *p = build(r->run, of(what));
+    struct result_report *r = syn_report(&s, NULL);
+    for (int what = 0; what < PROFILE_KINDS_N; what++) {
+        struct profile *p = build(r->run, of(what));
         assert_int_equal(p->n, 0);
-        assert_int_equal(gs_profile_of_word(gs_profile_word(what)), what);
-        struct gs_call_tree *t = gs_call_tree_build(r->run, p, true, NULL, NULL);
-        assert_null(gs_call_next(t->root));
-        gs_call_tree_free(t);
-        gs_profile_free(p);
+        assert_int_equal(profile_of_word(profile_word(what)), what);
+        struct profile_call_tree *t = profile_call_tree_build(r->run, p, true, NULL, NULL);
+        assert_null(profile_call_next(t->root));
+        profile_call_tree_free(t);
+        profile_free(p);
     }
-    assert_int_equal(gs_profile_of_word("nothing"), GS_PROFILES_N);
+    assert_int_equal(profile_of_word("nothing"), PROFILE_KINDS_N);
     syn_close(r);
     syn_end(&s);
 }

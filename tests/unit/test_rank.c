@@ -87,7 +87,7 @@ static void record(struct syn *s, int number, const struct process *p)
     memcpy(s->path, first, sizeof first);
 }
 
-static struct gs_report *run_of(struct syn *s, const struct process *list, int n)
+static struct result_report *run_of(struct syn *s, const struct process *list, int n)
 {
     syn_start(s);
     for (int i = 0; i < n; i++) {
@@ -167,14 +167,14 @@ static void test_findings(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct syn s;
-        struct gs_report *r = run_of(&s, cases[i].p, cases[i].n);
+        struct result_report *r = run_of(&s, cases[i].p, cases[i].n);
         assert_int_equal(r->ranks_n, cases[i].n);
         if (r->rank_findings_n != (cases[i].text != NULL)) {
             fail_msg("%s: %zu findings: %s", cases[i].name, r->rank_findings_n,
                      r->rank_findings_n ? r->rank_findings[0].text : "");
         }
         if (cases[i].text) {
-            const struct gs_rank_finding *f = r->rank_findings;
+            const struct result_rank_finding *f = r->rank_findings;
             if (strncmp(f->text, cases[i].text, strlen(cases[i].text)) != 0 || !strstr(f->advice, cases[i].advice)) {
                 fail_msg("%s: %s; %s", cases[i].name, f->text, f->advice);
             }
@@ -184,12 +184,12 @@ static void test_findings(void **state)
     }
 }
 
-static struct gs_report *balance(struct syn *s, int64_t a, int64_t b, int64_t c)
+static struct result_report *balance(struct syn *s, int64_t a, int64_t b, int64_t c)
 {
     struct process p[3] = {{.rank = 2, .held = {{2, 30, 1000, PLAIN}, {2, 31, c, PLAIN}}, .works = 2},
                            {.rank = 0, .held = {{0, 30, 1000, PLAIN}, {0, 31, a, PLAIN}}, .works = 0},
                            {.rank = 1, .held = {{1, 30, 1000, PLAIN}, {1, 31, b, PLAIN}}, .works = 1}};
-    struct gs_report *r;
+    struct result_report *r;
     syn_start(s);
     for (int i = 0; i < 3; i++) {
         record(s, i, &p[i]);
@@ -213,10 +213,10 @@ static void test_imbalance(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r = balance(&s, 600, 104, 100);
+    struct result_report *r = balance(&s, 600, 104, 100);
     assert_int_equal(r->rank_findings_n, 1);
-    const struct gs_rank_finding *f = r->rank_findings;
-    assert_int_equal(f->kind, GS_RANK_IMBALANCE);
+    const struct result_rank_finding *f = r->rank_findings;
+    assert_int_equal(f->kind, RESULT_RANK_IMBALANCE);
     assert_int_equal(f->bytes, (600 - 104) * SYN_MIB);
     assert_int_equal(f->site.line, 31);
     assert_non_null(strstr(f->text,
@@ -235,7 +235,7 @@ static void test_one_process_is_no_rank(void **state)
     (void)state;
     struct syn s;
     static const struct process alone = {.rank = 0, WORK(0)};
-    struct gs_report *r = run_of(&s, &alone, 1);
+    struct result_report *r = run_of(&s, &alone, 1);
     assert_int_equal(r->ranks_n, 0);
     assert_int_equal(r->rank_findings_n, 0);
     syn_close(r);

@@ -8,17 +8,17 @@
 #include "analyzer/json/view_json.h"
 #include "tests/unit/synthetic.h"
 
-static const struct gs_options defaults = {0};
+static const struct run_options defaults = {0};
 
 static void refuse(const char *path, const char *because)
 {
     char error[1024] = "";
-    struct gs_run *run = gs_run_open(&path, 1, &defaults, error, sizeof error);
-    struct gs_report *report = run ? gs_report_build(run, &defaults, error, sizeof error) : NULL;
+    struct run *run = run_open(&path, 1, &defaults, error, sizeof error);
+    struct result_report *report = run ? report_build(run, &defaults, error, sizeof error) : NULL;
     if (report) {
         fail_msg("%s was read", path);
     }
-    gs_run_close(run);
+    run_close(run);
     if (!strstr(error, because) || strncmp(error, "cannot read '", 13) != 0 || !strstr(error, "; ") ||
         strchr(error, '\n')) {
         fail_msg("'%s' does not say '%s'", error, because);
@@ -125,15 +125,15 @@ static void test_scribbled(void **state)
         write_file(s.path, copy, (size_t)st.st_size);
         free(copy);
         const char *path = s.path;
-        struct gs_run *run = gs_run_open(&path, 1, &defaults, error, sizeof error);
-        struct gs_report *report = run ? gs_report_build(run, &defaults, error, sizeof error) : NULL;
+        struct run *run = run_open(&path, 1, &defaults, error, sizeof error);
+        struct result_report *report = run ? report_build(run, &defaults, error, sizeof error) : NULL;
         FILE *null = fopen("/dev/null", "w");
         if (report) {
-            gs_view_json(report, null);
+            json_report(report, null);
         }
         fclose(null);
-        gs_report_free(report);
-        gs_run_close(run);
+        report_free(report);
+        run_close(run);
     }
     free(whole);
     syn_end(&s);
@@ -146,7 +146,7 @@ static void test_read_only_folder(void **state)
     small_run(&s);
     assert_int_equal(chmod(s.path, 0444), 0);
     assert_int_equal(chmod(s.folder, 0555), 0);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks[0].bytes, 30000);
     assert_int_equal(r->notes_n, 0);
     syn_close(r);
@@ -178,7 +178,7 @@ static void test_siblings(void **state)
     another(&s, "run.12.db", "other", 12, 600); /* of another run */
     another(&s, "runs.13.db", "r", 13, 700);    /* not beside it by name */
     snprintf(s.path, sizeof s.path, "%s", first);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->processes_n, 2);
     assert_int_equal(r->processes[1].pid, 11);
     assert_int_equal(r->peaks_n, 2);
@@ -186,7 +186,7 @@ static void test_siblings(void **state)
     assert_int_equal(r->peaks[1].bytes, 500);
     assert_ptr_equal(r->peaks[0].by_stack[0].stack.frames[0], r->peaks[1].by_stack[0].stack.frames[0]);
     syn_close(r);
-    struct gs_options alone = {.alone = true};
+    struct run_options alone = {.alone = true};
     r = syn_report(&s, &alone);
     assert_int_equal(r->processes_n, 1);
     syn_close(r);
@@ -201,7 +201,7 @@ static void test_a_folder_is_its_run(void **state)
     small_run(&s);
     another(&s, "run.11.db", "r", 11, 500);
     snprintf(s.path, sizeof s.path, "%s", s.folder);
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->processes_n, 2);
     syn_close(r);
     syn_end(&s);
@@ -256,9 +256,9 @@ static void test_hostile_rows(void **state)
     for (int i = 1; i <= 5; i++) {
         syn_alloc(&s, (struct syn_alloc){.bytes = 1LL << 59, .at = i, .life = SYN_LIVE, .stack = i});
     }
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     FILE *null = fopen("/dev/null", "w");
-    assert_int_equal(gs_view_json(r, null), 0);
+    assert_int_equal(json_report(r, null), 0);
     fclose(null);
     for (size_t i = 0; i < r->peaks_n; i++) {
         assert_true(r->peaks[i].bytes >= 0);
@@ -282,10 +282,10 @@ static void test_deep_and_circular_stacks_end(void **state)
                 "INSERT INTO stack SELECT 30000 + i, 30000 + i %% 5000 + 1, 1, i FROM n"); /* a circle */
     syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 1, .life = SYN_LIVE, .stack = 20000});
     syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 2, .life = SYN_LIVE, .stack = 30001});
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks[0].bytes, 3);
     for (size_t i = 0; i < r->peaks[0].by_stack_n; i++) {
-        assert_in_range(r->peaks[0].by_stack[i].stack.n, 1, GS_DEPTH_MAX);
+        assert_in_range(r->peaks[0].by_stack[i].stack.n, 1, RUN_DEPTH_MAX);
     }
     syn_close(r);
     syn_end(&s);
@@ -300,7 +300,7 @@ static void test_rows_out_of_order(void **state)
     syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 100, .life = 10});
     syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 50, .life = 10}); /* taken to live at 100, for no time */
     syn_alloc(&s, (struct syn_alloc){.bytes = 4, .at = 105, .life = 100});
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks[0].bytes, 5);
     assert_int_equal(r->peaks[0].end_bytes, 0);
     syn_close(r);
@@ -324,7 +324,7 @@ static void test_native_frames_are_named_once(void **state)
     (void)state;
     struct syn s;
     int asked = 0;
-    struct gs_options options = {.symbol = name_it, .symbol_data = &asked};
+    struct run_options options = {.symbol = name_it, .symbol_data = &asked};
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t main = syn_native(&s, 0, "/opt/app", 16);
@@ -332,8 +332,8 @@ static void test_native_frames_are_named_once(void **state)
     int64_t cuda = syn_native(&s, work, "/usr/lib/libcudart.so.13", 64);
     syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 100, .life = SYN_LIVE, .stack = work});
     (void)cuda;
-    struct gs_report *r = syn_report(&s, &options);
-    const struct gs_trace *t = &r->peaks[0].by_stack[0].stack;
+    struct result_report *r = syn_report(&s, &options);
+    const struct result_trace *t = &r->peaks[0].by_stack[0].stack;
     assert_int_equal(t->n, 2);
     assert_string_equal(t->frames[0]->function, "work");
     assert_string_equal(t->frames[1]->function, "main");
@@ -351,7 +351,7 @@ static void test_lost_events_are_said(void **state)
     small_run(&s);
     assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
     syn_sql(&s, "UPDATE process SET lost_events = 17, lost_first_ns = 2500000000; BEGIN");
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->lost_events, 17);
     assert_true(r->lost_first_s == 2.5);
     assert_false(r->complete);

@@ -27,7 +27,7 @@ static struct model shaped(uint64_t layers, uint64_t hidden, uint64_t heads, uin
     struct model m;
     int exit_code;
 
-    assert_true(model_shaped("test", "test", &s, &m, &exit_code));
+    assert_true(model_from_shape("test", "test", &s, &m, &exit_code));
     return m;
 }
 
@@ -46,7 +46,7 @@ static void gguf_mixtures(void **state)
 
     assert_int_equal(m.params, 8030261248);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        double bits = quantisation_bytes(quantisation_named(rows[i].word), &m) * 8 / (double)m.params;
+        double bits = estimate_quantisation_bytes(estimate_quantisation_find(rows[i].word), &m) * 8 / (double)m.params;
         if (fabs(bits - rows[i].bits) > 0.00005)
             fail_msg("%s: %.4f bits a weight, not %.4f", rows[i].word, bits, rows[i].bits);
     }
@@ -99,7 +99,7 @@ static void caches_of_known_models(void **state)
         struct plan p = serving(&m, 1, rows[i].seq);
         if (part(&p, ESTIMATE_CACHE) != rows[i].mib * MIB)
             fail_msg("%s: %.3f MiB, not %.0f", rows[i].what, r.part[ESTIMATE_CACHE].likely / MIB, rows[i].mib);
-        p.cache = quantisation_named("fp8");
+        p.cache = estimate_quantisation_find("fp8");
         assert_true(part(&p, ESTIMATE_CACHE) == rows[i].mib * MIB / 2);
         p.batch = 3;
         assert_true(part(&p, ESTIMATE_CACHE) == rows[i].mib * MIB * 3 / 2);
@@ -159,13 +159,13 @@ static void weights_by_quantisation(void **state)
 
     assert_int_equal(m.params, 6738415616);
     assert_true(part(&p, ESTIMATE_WEIGHTS) == 2.0 * 6738415616);
-    p.weights = quantisation_named("nf4");
+    p.weights = estimate_quantisation_find("nf4");
     assert_true(is_close(part(&p, ESTIMATE_WEIGHTS), 2 * kept + rest * 4.5 / 8));
-    p.weights = quantisation_named("nf4-double"); /* QLoRA (2305.14314): 0.127 bits for the scales */
+    p.weights = estimate_quantisation_find("nf4-double"); /* QLoRA (2305.14314): 0.127 bits for the scales */
     assert_true(fabs(p.weights->bits - 4.127) < 0.0005);
-    p.weights = quantisation_named("awq");
+    p.weights = estimate_quantisation_find("awq");
     assert_true(is_close(part(&p, ESTIMATE_WEIGHTS), 2 * kept + rest * 4.15625 / 8));
-    p.weights = quantisation_named("int8"); /* and a float32 for each output: q, k, v, o, gate, up, down */
+    p.weights = estimate_quantisation_find("int8"); /* and a float32 for each output: q, k, v, o, gate, up, down */
     assert_true(is_close(part(&p, ESTIMATE_WEIGHTS), 2 * kept + rest + 4.0 * 32 * (5 * 4096 + 2 * 11008)));
     p.weights = NULL;
     p.precision_given = true;
@@ -181,10 +181,10 @@ static void a_number_of_parameters_is_an_interval(void **state)
     struct model m;
     struct plan p;
 
-    model_counted(7000000000, &m);
+    model_from_count(7000000000, &m);
     p = serving(&m, 1, 1024);
     assert_true(part(&p, ESTIMATE_WEIGHTS) == 14e9);
-    p.weights = quantisation_named("nf4");
+    p.weights = estimate_quantisation_find("nf4");
     assert_true(part(&p, ESTIMATE_WEIGHTS) > 7e9 * 4.5 / 8);
     assert_true(r.part[ESTIMATE_WEIGHTS].low == 7e9 * 4.5 / 8);
     assert_true(r.part[ESTIMATE_WEIGHTS].high > r.part[ESTIMATE_WEIGHTS].likely);
@@ -203,7 +203,7 @@ static void stored_weights(void **state)
     m.stored_bytes = bytes;
     p = serving(&m, 1, 16);
     assert_true(part(&p, ESTIMATE_WEIGHTS) == bytes);
-    p.weights = quantisation_named("bf16");
+    p.weights = estimate_quantisation_find("bf16");
     assert_true(part(&p, ESTIMATE_WEIGHTS) == 2.0 * (double)m.params);
     model_free(&m);
 }
@@ -236,9 +236,9 @@ static double named(const char *name, const char *word)
     int exit_code;
     double bytes;
 
-    assert_true(model_named("test", name, &m, &exit_code));
+    assert_true(model_from_name("test", name, &m, &exit_code));
     p = serving(&m, 1, 128);
-    p.weights = quantisation_named(word);
+    p.weights = estimate_quantisation_find(word);
     bytes = part(&p, ESTIMATE_WEIGHTS);
     model_free(&m);
     return bytes;
@@ -325,14 +325,14 @@ static void convolutional_nets(void **state)
     p.optimizer = estimate_optimizer("adamw");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         unsigned activations = 0;
-        assert_true(model_named("test", rows[i].name, &m, &exit_code));
+        assert_true(model_from_name("test", rows[i].name, &m, &exit_code));
         m.shape.image = rows[i].side;
         p.precision = estimate_precision(rows[i].size == 2 ? "bf16" : "fp32");
         p.batch = rows[i].batch;
         assert_true(estimate_make(&p, &r));
         for (size_t l = 0; l < r.lines_n; l++)
             if (r.lines[l].part == ESTIMATE_ACTIVATIONS) {
-                const struct interval *b = &r.lines[l].bytes;
+                const struct estimate_interval *b = &r.lines[l].bytes;
                 double blocks = rows[i].measured - b->likely;
                 if (blocks < -1024 || blocks > 4 << 20)
                     fail_msg("%s: %.0f bytes, measured %.0f", rows[i].name, b->likely, rows[i].measured);
@@ -352,9 +352,10 @@ static void sound_and_text(void **state)
     int exit_code = 0;
 
     (void)state;
-    assert_true(model_named("test", "whisper-large-v3-turbo", &m, &exit_code));
+    assert_true(model_from_name("test", "whisper-large-v3-turbo", &m, &exit_code));
     struct plan p = serving(&m, 8, 448);
-    assert_true(serving_cache(&p, 0) == 8.0 * 4 * (448 + 1500) * 2 * 1280 * 2); /* as transformers' cache has it */
+    assert_true(estimate_serving_cache(&p, 0) ==
+                8.0 * 4 * (448 + 1500) * 2 * 1280 * 2); /* as transformers' cache has it */
     assert_true(plan_possible(&p));
     p.gpus = p.tp = 2;
     assert_false(plan_possible(&p));
@@ -374,9 +375,10 @@ static void states_do_not_grow(void **state)
         struct model m = {0};
         int exit_code = 0;
 
-        assert_true(model_named("test", rows[i].name, &m, &exit_code));
+        assert_true(model_from_name("test", rows[i].name, &m, &exit_code));
         struct plan few = serving(&m, 4, 128), many = serving(&m, 4, 100000);
-        assert_true(serving_cache(&few, 0) == rows[i].bytes && serving_cache(&many, 0) == rows[i].bytes);
+        assert_true(estimate_serving_cache(&few, 0) == rows[i].bytes &&
+                    estimate_serving_cache(&many, 0) == rows[i].bytes);
         assert_true(part(&many, ESTIMATE_CACHE) == rows[i].bytes);
         model_free(&m);
     }

@@ -30,7 +30,7 @@ static void conf_values(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *value = NULL;
         size_t length = 0;
-        bool found = gs_conf_value(rows[i].conf, rows[i].key, &value, &length);
+        bool found = run_conf_value(rows[i].conf, rows[i].key, &value, &length);
         assert_int_equal(found, rows[i].value != NULL);
         if (found) {
             assert_int_equal(length, strlen(rows[i].value));
@@ -41,7 +41,7 @@ static void conf_values(void **state)
 
 struct world { /* a recording, and what is open of it */
     struct syn s;
-    struct gs_run *run;
+    struct run *run;
 };
 
 static void begin(struct world *w, bool known)
@@ -66,21 +66,21 @@ static void mapped_from(struct world *w, int64_t stack)
             (long long)stack);
 }
 
-static struct gs_torch_settings answer(struct world *w)
+static struct run_torch_settings answer(struct world *w)
 {
     char error[512] = "";
     const char *path = w->s.path;
     syn_done(&w->s);
-    w->run = gs_run_open(&path, 1, NULL, error, sizeof error);
+    w->run = run_open(&path, 1, NULL, error, sizeof error);
     if (!w->run) {
         fail_msg("%s", error);
     }
-    return gs_torch_settings(w->run, 0);
+    return run_torch_settings(w->run, 0);
 }
 
 static void end(struct world *w)
 {
-    gs_run_close(w->run);
+    run_close(w->run);
     syn_end(&w->s);
 }
 
@@ -89,14 +89,14 @@ static void nothing_set(void **state)
     (void)state;
     struct world w;
     begin(&w, true);
-    struct gs_torch_settings t = answer(&w);
+    struct run_torch_settings t = answer(&w);
     assert_true(t.known);
     assert_null(t.text);
-    assert_int_equal(t.expandable, GS_NO);
-    assert_int_equal(t.backend, GS_BACKEND_NATIVE);
+    assert_int_equal(t.expandable, RUN_NO);
+    assert_int_equal(t.backend, RUN_BACKEND_NATIVE);
     assert_int_equal(t.max_split_bytes, 0);
     assert_true(t.gc_threshold == 0);
-    assert_int_equal(t.roundup, GS_NO);
+    assert_int_equal(t.roundup, RUN_NO);
     end(&w);
 }
 
@@ -105,13 +105,13 @@ static void old_recording(void **state)
     (void)state;
     struct world w;
     begin(&w, false);
-    struct gs_torch_settings t = answer(&w);
+    struct run_torch_settings t = answer(&w);
     assert_false(t.known);
-    assert_int_equal(t.expandable, GS_UNSURE);
-    assert_int_equal(t.backend, GS_BACKEND_UNKNOWN);
-    assert_true(t.max_split_bytes == GS_UNKNOWN);
+    assert_int_equal(t.expandable, RUN_UNSURE);
+    assert_int_equal(t.backend, RUN_BACKEND_UNKNOWN);
+    assert_true(t.max_split_bytes == RUN_UNKNOWN);
     assert_true(isnan(t.gc_threshold));
-    assert_int_equal(t.roundup, GS_UNSURE);
+    assert_int_equal(t.roundup, RUN_UNSURE);
     end(&w);
 }
 
@@ -124,17 +124,17 @@ static void all_set(void **state)
         "max_split_size_mb:128,garbage_collection_threshold:0.8,roundup_power2_divisions:[256:1,>:4],"
         "expandable_segments:True,backend:cudaMallocAsync");
     set(&w, "CUDA_LAUNCH_BLOCKING", "1");
-    struct gs_torch_settings t = answer(&w);
+    struct run_torch_settings t = answer(&w);
     assert_string_equal(t.variable, "PYTORCH_CUDA_ALLOC_CONF");
-    assert_int_equal(t.expandable, GS_YES);
+    assert_int_equal(t.expandable, RUN_YES);
     assert_false(t.expandable_seen);
-    assert_int_equal(t.backend, GS_BACKEND_ASYNC);
+    assert_int_equal(t.backend, RUN_BACKEND_ASYNC);
     assert_int_equal(t.max_split_bytes, 128 * SYN_MIB);
     assert_true(t.gc_threshold == 0.8);
     assert_string_equal(t.roundup_divisions, "[256:1,>:4]");
-    assert_string_equal(gs_run_setting(w.run, 0, "CUDA_LAUNCH_BLOCKING"), "1");
-    assert_null(gs_run_setting(w.run, 0, "NCCL_BUFFSIZE"));
-    assert_null(gs_run_setting(w.run, 1, "CUDA_LAUNCH_BLOCKING"));
+    assert_string_equal(run_setting_value(w.run, 0, "CUDA_LAUNCH_BLOCKING"), "1");
+    assert_null(run_setting_value(w.run, 0, "NCCL_BUFFSIZE"));
+    assert_null(run_setting_value(w.run, 1, "CUDA_LAUNCH_BLOCKING"));
     end(&w);
 }
 
@@ -145,8 +145,8 @@ static void seen_wins(void **state)
     begin(&w, true);
     set(&w, "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False");
     mapped_from(&w, syn_native(&w.s, 0, "/site-packages/torch/lib/libc10_cuda.so", 4));
-    struct gs_torch_settings t = answer(&w);
-    assert_int_equal(t.expandable, GS_YES); /* _set_allocator_settings, at run time */
+    struct run_torch_settings t = answer(&w);
+    assert_int_equal(t.expandable, RUN_YES); /* _set_allocator_settings, at run time */
     assert_true(t.expandable_seen);
     end(&w);
 }
@@ -157,11 +157,11 @@ static void mapped_by_others(void **state)
     struct world w;
     begin(&w, true);
     mapped_from(&w, syn_native(&w.s, 0, "/lib/libnccl.so.2", 4));
-    assert_int_equal(answer(&w).expandable, GS_NO);
+    assert_int_equal(answer(&w).expandable, RUN_NO);
     end(&w);
     begin(&w, true);
     mapped_from(&w, 0); /* whoever that was */
-    assert_int_equal(answer(&w).expandable, GS_UNSURE);
+    assert_int_equal(answer(&w).expandable, RUN_UNSURE);
     end(&w);
 }
 
@@ -173,10 +173,10 @@ static void both_variables(void **state)
     begin(&w, true);
     set(&w, "PYTORCH_CUDA_ALLOC_CONF", "backend:native,max_split_size_mb:64");
     set(&w, "PYTORCH_ALLOC_CONF", "backend:native,max_split_size_mb:32,expandable_segments:True");
-    struct gs_torch_settings t = answer(&w);
-    assert_int_equal(t.backend, GS_BACKEND_NATIVE);
-    assert_true(t.max_split_bytes == GS_UNKNOWN);
-    assert_int_equal(t.expandable, GS_UNSURE);
+    struct run_torch_settings t = answer(&w);
+    assert_int_equal(t.backend, RUN_BACKEND_NATIVE);
+    assert_true(t.max_split_bytes == RUN_UNKNOWN);
+    assert_int_equal(t.expandable, RUN_UNSURE);
     assert_true(t.gc_threshold == 0);
     end(&w);
 }
@@ -187,7 +187,7 @@ static void no_caching(void **state)
     struct world w;
     begin(&w, true);
     set(&w, "PYTORCH_NO_CUDA_MEMORY_CACHING", "");
-    assert_int_equal(answer(&w).backend, GS_BACKEND_NONE);
+    assert_int_equal(answer(&w).backend, RUN_BACKEND_NONE);
     end(&w);
 }
 

@@ -27,85 +27,85 @@ static void deepspeed(void **state)
     const double gib = 1 << 30, params = 2851e6, layer = 32e6;
 
     (void)state;
-    shows(deepspeed_zero2(params, 8, 1, true).gpu / gib, "5.31");
-    shows(deepspeed_zero2(params, 8, 1, true).host / gib, "127.45");
-    shows(deepspeed_zero2(params, 8, 1, false).gpu / gib, "11.28");
-    shows(deepspeed_zero2(params, 8, 1, false).host / gib, "127.45");
-    shows(deepspeed_zero3(params, layer, 8, 1, true, true, true).gpu / gib, "0.12");
-    shows(deepspeed_zero3(params, layer, 8, 1, true, true, true).host / gib, "71.69");
-    shows(deepspeed_zero3(params, layer, 8, 1, true, true, false).host / gib, "127.45");
-    shows(deepspeed_zero3(params, layer, 8, 1, true, false, true).gpu / gib, "0.78");
-    shows(deepspeed_zero3(params, layer, 8, 1, true, false, true).host / gib, "63.72");
-    shows(deepspeed_zero3(params, layer, 8, 1, false, false, true).gpu / gib, "6.09");
-    shows(deepspeed_zero3(params, layer, 8, 1, false, false, true).host / gib, "1.43");
-    shows(deepspeed_zero3(params, layer, 8, 1, false, false, false).host / gib, "127.45");
+    shows(estimate_deepspeed_zero2(params, 8, 1, true).gpu / gib, "5.31");
+    shows(estimate_deepspeed_zero2(params, 8, 1, true).host / gib, "127.45");
+    shows(estimate_deepspeed_zero2(params, 8, 1, false).gpu / gib, "11.28");
+    shows(estimate_deepspeed_zero2(params, 8, 1, false).host / gib, "127.45");
+    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, true, true).gpu / gib, "0.12");
+    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, true, true).host / gib, "71.69");
+    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, true, false).host / gib, "127.45");
+    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, false, true).gpu / gib, "0.78");
+    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, false, true).host / gib, "63.72");
+    shows(estimate_deepspeed_zero3(params, layer, 8, 1, false, false, true).gpu / gib, "6.09");
+    shows(estimate_deepspeed_zero3(params, layer, 8, 1, false, false, true).host / gib, "1.43");
+    shows(estimate_deepspeed_zero3(params, layer, 8, 1, false, false, false).host / gib, "127.45");
 }
 
 /* Printed by Megatron-LM's report_theoretical_memory. */
 static void megatron(void **state)
 {
     const double mib = 1 << 20;
-    struct megatron_weights gpt3 = {.layers = 96,
-                                    .hidden = 12288,
-                                    .heads = 96,
-                                    .ffn = 4 * 12288,
-                                    .vocab = 51200,
-                                    .tp = 8,
-                                    .pp = 8,
-                                    .dp = 1,
-                                    .ep = 1};
-    struct megatron_weights llama3 = {.layers = 32,
-                                      .hidden = 4096,
-                                      .heads = 32,
-                                      .kv_heads = 8,
-                                      .ffn = 14336,
-                                      .vocab = 128256,
-                                      .gated = true,
-                                      .rms_norm = true,
-                                      .untied = true,
-                                      .tp = 1,
-                                      .pp = 1,
-                                      .dp = 8,
-                                      .ep = 1,
-                                      .distributed_optimizer = true};
-    struct megatron_weights llama2 = {.layers = 32,
-                                      .hidden = 4096,
-                                      .heads = 32,
-                                      .ffn = 11008,
-                                      .vocab = 32000,
-                                      .gated = true,
-                                      .rms_norm = true,
-                                      .untied = true,
-                                      .tp = 2,
-                                      .pp = 1,
-                                      .dp = 4,
-                                      .ep = 1};
-    struct megatron_weights mixtral = {.layers = 32,
-                                       .hidden = 4096,
-                                       .heads = 32,
-                                       .kv_heads = 8,
-                                       .vocab = 32000,
-                                       .gated = true,
-                                       .rms_norm = true,
-                                       .untied = true,
-                                       .experts = 8,
-                                       .expert_ffn = 14336,
-                                       .tp = 1,
-                                       .pp = 1,
-                                       .dp = 8,
-                                       .ep = 8,
-                                       .distributed_optimizer = true};
+    struct estimate_megatron_weights gpt3 = {.layers = 96,
+                                             .hidden = 12288,
+                                             .heads = 96,
+                                             .ffn = 4 * 12288,
+                                             .vocab = 51200,
+                                             .tp = 8,
+                                             .pp = 8,
+                                             .dp = 1,
+                                             .ep = 1};
+    struct estimate_megatron_weights llama3 = {.layers = 32,
+                                               .hidden = 4096,
+                                               .heads = 32,
+                                               .kv_heads = 8,
+                                               .ffn = 14336,
+                                               .vocab = 128256,
+                                               .gated = true,
+                                               .rms_norm = true,
+                                               .untied = true,
+                                               .tp = 1,
+                                               .pp = 1,
+                                               .dp = 8,
+                                               .ep = 1,
+                                               .distributed_optimizer = true};
+    struct estimate_megatron_weights llama2 = {.layers = 32,
+                                               .hidden = 4096,
+                                               .heads = 32,
+                                               .ffn = 11008,
+                                               .vocab = 32000,
+                                               .gated = true,
+                                               .rms_norm = true,
+                                               .untied = true,
+                                               .tp = 2,
+                                               .pp = 1,
+                                               .dp = 4,
+                                               .ep = 1};
+    struct estimate_megatron_weights mixtral = {.layers = 32,
+                                                .hidden = 4096,
+                                                .heads = 32,
+                                                .kv_heads = 8,
+                                                .vocab = 32000,
+                                                .gated = true,
+                                                .rms_norm = true,
+                                                .untied = true,
+                                                .experts = 8,
+                                                .expert_ffn = 14336,
+                                                .tp = 1,
+                                                .pp = 1,
+                                                .dp = 8,
+                                                .ep = 8,
+                                                .distributed_optimizer = true};
 
     (void)state;
-    shows(megatron_weight_bytes(&gpt3) / mib, "48016.18");
+    shows(estimate_megatron_weight_bytes(&gpt3) / mib, "48016.18");
     gpt3.dp = 8;
     gpt3.distributed_optimizer = true;
-    shows(megatron_weight_bytes(&gpt3) / mib, "20006.74");
-    shows(megatron_weight_bytes(&llama3) / mib, "57436.90");
-    shows(megatron_weight_bytes(&llama2) / mib, "57838.57");
-    shows(megatron_weight_bytes(&mixtral) / mib, "108252.40");
-    assert_true(megatron_padded_vocab(50257, 128, 8) == 51200);
-    assert_true(megatron_padded_vocab(32000, 128, 2) == 32000);
+    shows(estimate_megatron_weight_bytes(&gpt3) / mib, "20006.74");
+    shows(estimate_megatron_weight_bytes(&llama3) / mib, "57436.90");
+    shows(estimate_megatron_weight_bytes(&llama2) / mib, "57838.57");
+    shows(estimate_megatron_weight_bytes(&mixtral) / mib, "108252.40");
+    assert_true(estimate_megatron_padded_vocab(50257, 128, 8) == 51200);
+    assert_true(estimate_megatron_padded_vocab(32000, 128, 2) == 32000);
 }
 
 /* ---------------------------------------------------------------- our own lines */
@@ -122,9 +122,9 @@ static void ask(struct asked *a, const char *model, double params)
 
     a->plan = (struct plan)PLAN_DEFAULT;
     if (model)
-        assert_true(model_named("test", model, &a->model, &exit_code));
+        assert_true(model_from_name("test", model, &a->model, &exit_code));
     else
-        model_counted((uint64_t)params, &a->model);
+        model_from_count((uint64_t)params, &a->model);
     a->plan.model = &a->model;
     a->plan.optimizer = estimate_optimizer("adam");
     a->plan.precision = estimate_precision("bf16");
@@ -233,13 +233,13 @@ static void parts_are_the_whole(void **state)
     a.plan.gpus = 32;
     a.plan.tp = 4;
     a.plan.pp = 8;
-    for (uint64_t stage = 0; stage < 8; stage++) sum += 4 * shard_sum(&a.plan, stage, NULL).all;
+    for (uint64_t stage = 0; stage < 8; stage++) sum += 4 * estimate_shard_sum(&a.plan, stage, NULL).all;
     norms = (32 * 2 + 1) * 4096;
     assert_true(sum == 8030261248.0 + 3 * norms);
     assert_true(estimate_local_params(&a.plan, 0).dense == (128256 * 4096.0 + 4 * (218103808.0)) / 4 + 4 * 2 * 4096);
     a.plan.tp = 16; /* eight heads of keys: two GPUs have the same */
     a.plan.gpus = 128;
-    assert_true(shard_layer(&a.plan, 1) ==
+    assert_true(estimate_shard_layer(&a.plan, 1) ==
                 (2 * 4096.0 * 4096 + 3 * 14336.0 * 4096) / 16 + 2 * 1024 * 4096.0 / 8 + 2 * 4096);
     model_free(&a.model);
 }
@@ -247,7 +247,7 @@ static void parts_are_the_whole(void **state)
 static void experts_are_spread(void **state)
 {
     static struct asked a;
-    struct local_params n;
+    struct estimate_local_params n;
 
     (void)state;
     ask(&a, "mixtral-8x7b", 0);
@@ -255,7 +255,7 @@ static void experts_are_spread(void **state)
     n = estimate_local_params(&a.plan, 0);
     assert_true(n.experts == 32 * 3.0 * 4096 * 14336);
     assert_true(n.dense + 8 * n.experts == 46702792704.0);
-    assert_true(shard_group(&a.plan, true) == 1 && shard_group(&a.plan, false) == 8);
+    assert_true(estimate_shard_group(&a.plan, true) == 1 && estimate_shard_group(&a.plan, false) == 8);
     model_free(&a.model);
 }
 

@@ -31,18 +31,18 @@ static void test_library_files(void **state)
         "/tmp/ipykernel_12/3456.py",
     };
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
-        assert_true(gs_site_library_file(libraries[i]));
+        assert_true(site_is_library_file(libraries[i]));
     }
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        assert_false(gs_site_library_file(own[i]));
+        assert_false(site_is_library_file(own[i]));
     }
-    assert_int_equal(gs_site_module_rank("/usr/lib/libcudart.so.13"), 2);
-    assert_int_equal(gs_site_module_rank("/home/me/gpuspy/build/libgpuspy.so"), 2);
-    assert_int_equal(gs_site_module_rank("/x/site-packages/torch/lib/libtorch_cuda.so"), 1);
-    assert_int_equal(gs_site_module_rank("/home/u/build/solver"), 0);
+    assert_int_equal(site_module_rank("/usr/lib/libcudart.so.13"), 2);
+    assert_int_equal(site_module_rank("/home/me/gpuspy/build/libgpuspy.so"), 2);
+    assert_int_equal(site_module_rank("/x/site-packages/torch/lib/libtorch_cuda.so"), 1);
+    assert_int_equal(site_module_rank("/home/u/build/solver"), 0);
 }
 
-static struct gs_site site_of(struct syn *s, struct gs_report **r, int64_t stack)
+static struct result_site site_found(struct syn *s, struct result_report **r, int64_t stack)
 {
     syn_alloc(s, (struct syn_alloc){.bytes = 1, .at = 1, .life = SYN_LIVE, .stack = stack});
     *r = syn_report(s, NULL);
@@ -53,7 +53,7 @@ static void test_the_users_line(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r;
+    struct result_report *r;
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t at = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
@@ -61,14 +61,14 @@ static void test_the_users_line(void **state)
     at = syn_python(&s, at, "Linear.forward", "/x/site-packages/torch/nn/modules/linear.py", 116);
     at = syn_python(&s, at, "linear", "/x/site-packages/torch/nn/functional.py", 7);
     at = syn_native(&s, at, "/x/site-packages/torch/lib/libtorch_cuda.so", 77);
-    struct gs_site site = site_of(&s, &r, at);
+    struct result_site site = site_found(&s, &r, at);
     assert_true(site.known && !site.library);
     assert_int_equal(site.line, 5);
     assert_string_equal(site.function, "step");
     assert_string_equal(site.via->function, "linear");
     assert_int_equal(site.caller->line, 9);
     char text[128];
-    assert_string_equal(gs_site_text(&site, text, sizeof text), "train.py:5 in step");
+    assert_string_equal(site_text(&site, text, sizeof text), "train.py:5 in step");
     syn_close(r);
     syn_end(&s);
 }
@@ -78,7 +78,7 @@ static void test_a_packages_line(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r;
+    struct result_report *r;
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t at = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
@@ -86,20 +86,20 @@ static void test_a_packages_line(void **state)
     at = syn_python(&s, at, "Module._call_impl", "/x/site-packages/torch/nn/modules/module.py", 1);
     at = syn_python(&s, at, "MLP.forward", "/x/site-packages/transformers/models/gpt2.py", 33);
     at = syn_python(&s, at, "linear", "/x/site-packages/torch/nn/functional.py", 7);
-    struct gs_site site = site_of(&s, &r, at);
+    struct result_site site = site_found(&s, &r, at);
     assert_int_equal(site.line, 9);
     assert_int_equal(site.inner->line, 33);
-    struct gs_site other = site;
-    struct gs_frame line = *site.inner;
+    struct result_site other = site;
+    struct run_frame line = *site.inner;
     line.line = 34;
     other.inner = &line;
-    assert_true(gs_site_key(&other) != gs_site_key(&site)); /* two places */
-    assert_true(gs_site_order(&site, &other) < 0 && gs_site_order(&other, &site) > 0);
+    assert_true(site_key(&other) != site_key(&site)); /* two places */
+    assert_true(site_compare(&site, &other) < 0 && site_compare(&other, &site) > 0);
     char file[] = "/home/u/train.py", function[] = "<module>"; /* the same words elsewhere in memory */
     other = site;
     other.file = file;
     other.function = function;
-    assert_int_equal(gs_site_order(&site, &other), 0);
+    assert_int_equal(site_compare(&site, &other), 0);
     syn_close(r);
     syn_end(&s);
 }
@@ -108,12 +108,12 @@ static void test_generated_methods(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r;
+    struct result_report *r;
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t at = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
     at = syn_python(&s, at, "__create_fn__.<locals>.__init__", "<string>", 117);
-    struct gs_site site = site_of(&s, &r, at);
+    struct result_site site = site_found(&s, &r, at);
     assert_int_equal(site.line, 9);
     assert_null(site.inner);
     syn_close(r);
@@ -124,12 +124,12 @@ static void test_only_a_library(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r;
+    struct result_report *r;
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t at = syn_python(&s, 0, "run", "/usr/lib/python3.11/threading.py", 9);
     at = syn_python(&s, at, "pin", "/x/site-packages/torch/utils/data/pin.py", 5);
-    struct gs_site site = site_of(&s, &r, at);
+    struct result_site site = site_found(&s, &r, at);
     assert_true(site.library);
     assert_int_equal(site.line, 5);
     syn_close(r);
@@ -140,17 +140,17 @@ static void test_native_only(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r;
+    struct result_report *r;
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t at = syn_native(&s, 0, "/usr/lib/libc.so.6", 1);
     at = syn_native(&s, at, "/home/u/solver", 0x1234);
     at = syn_native(&s, at, "/usr/lib/libcublas.so.13", 5);
     at = syn_native(&s, at, "/usr/lib/libcudart.so.13", 6);
-    struct gs_site site = site_of(&s, &r, at);
+    struct result_site site = site_found(&s, &r, at);
     char text[128];
     assert_int_equal(site.kind, GS_FRAME_NATIVE);
-    assert_string_equal(gs_site_text(&site, text, sizeof text), "solver+0x1234");
+    assert_string_equal(site_text(&site, text, sizeof text), "solver+0x1234");
     assert_false(site.library);
     syn_close(r);
     syn_end(&s);
@@ -170,12 +170,12 @@ static void test_callers_of_a_helper_are_told_apart(void **state)
             syn_alloc(&s, (struct syn_alloc){.bytes = 10 * line, .at = line, .life = SYN_LIVE, .stack = at});
         }
     }
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->peaks[0].by_stack_n, 6);
     assert_int_equal(r->peaks[0].by_site_n, 3);
     assert_int_equal(r->peaks[0].by_site[0].bytes, 60);
     assert_int_equal(r->peaks[0].by_site[0].stacks, 2);
-    const struct gs_site *site = &r->peaks[0].by_site[0].site;
+    const struct result_site *site = &r->peaks[0].by_site[0].site;
     assert_true(site->helper); /* three lines call it: they say more than its own */
     assert_int_equal(site->line, 3);
     assert_string_equal(site->function, "model");
@@ -197,8 +197,8 @@ static void test_a_function_that_few_call_is_the_place(void **state)
         at = syn_python(&s, at, "forward", "/home/u/model.py", 7);
         syn_alloc(&s, (struct syn_alloc){.bytes = line, .at = line, .life = SYN_LIVE, .stack = at});
     }
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_site *site = &r->peaks[0].by_site[0].site;
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_site *site = &r->peaks[0].by_site[0].site;
     assert_int_equal(r->peaks[0].by_site_n, 2);
     assert_false(site->helper);
     assert_int_equal(site->line, 7);
@@ -225,19 +225,19 @@ static void test_finalisers(void **state)
 {
     (void)state;
     struct syn s;
-    struct gs_report *r;
+    struct result_report *r;
     char text[256];
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t torn_down = syn_python(&s, 0, "Tensor.__del__", "/home/u/tensor.py", 42);
-    assert_true(site_of(&s, &r, torn_down).exit);
-    assert_string_equal(gs_site_text(&r->peaks[0].by_stack[0].stack.site, text, sizeof text), "at interpreter exit");
+    assert_true(site_found(&s, &r, torn_down).exit);
+    assert_string_equal(site_text(&r->peaks[0].by_stack[0].stack.site, text, sizeof text), "at interpreter exit");
     syn_close(r);
     syn_end(&s);
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
     int64_t line = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
-    assert_false(site_of(&s, &r, syn_python(&s, line, "Tensor.__del__", "/home/u/tensor.py", 42)).exit);
+    assert_false(site_found(&s, &r, syn_python(&s, line, "Tensor.__del__", "/home/u/tensor.py", 42)).exit);
     syn_close(r);
     syn_end(&s);
 }
@@ -255,13 +255,13 @@ static void test_interpreter_exit(void **state)
         at = syn_native(&s, at, "/usr/lib/libffi.so.8", 13);
         syn_sync(&s, GS_SYNC_IMPLICIT, SYN_MS + way, 500 * SYN_MS, 0, at);
     }
-    struct gs_options options = {.all = true, .symbol = finalize};
-    struct gs_report *r = syn_report(&s, &options);
+    struct run_options options = {.all = true, .symbol = finalize};
+    struct result_report *r = syn_report(&s, &options);
     char text[64];
     assert_int_equal(r->syncs_n, 1);
     assert_true(r->syncs[0].site.exit && r->syncs[0].matters);
     assert_null(r->syncs[0].advice); /* the program ends anyway */
-    assert_string_equal(gs_site_text(&r->syncs[0].site, text, sizeof text), "at interpreter exit");
+    assert_string_equal(site_text(&r->syncs[0].site, text, sizeof text), "at interpreter exit");
     syn_close(r);
     syn_end(&s);
 }
@@ -294,8 +294,8 @@ static void test_autograd(void **state)
         at = syn_native(&s, at, "/v/site-packages/torch/lib/libc10_cuda.so", 30);
         syn_sync(&s, GS_SYNC_IMPLICIT, SYN_MS + way, 500 * SYN_MS, 0, at);
     }
-    struct gs_options options = {.all = true, .symbol = autograd};
-    struct gs_report *r = syn_report(&s, &options);
+    struct run_options options = {.all = true, .symbol = autograd};
+    struct result_report *r = syn_report(&s, &options);
     assert_int_equal(r->syncs_n, 1);
     assert_true(r->syncs[0].site.library);
     assert_non_null(strstr(r->syncs[0].site.function, "MmBackward0"));
@@ -315,9 +315,9 @@ static bool innermost(void *data, const char *module, const char *build_id, uint
 }
 
 static size_t whole(void *data, const char *module, const char *build_id, uint64_t offset,
-                    const struct gs_symbol_place **places)
+                    const struct run_symbol_place **places)
 {
-    static struct gs_symbol_place chain[2];
+    static struct run_symbol_place chain[2];
     (void)innermost(data, module, build_id, offset, &chain[0].function, &chain[0].file, &chain[0].line);
     (void)autograd(data, module, build_id, offset, &chain[1].function, &chain[1].file, &chain[1].line);
     if (strstr(module, "python")) {
@@ -330,7 +330,7 @@ static size_t whole(void *data, const char *module, const char *build_id, uint64
 static void test_what_is_inlined_hides_no_function(void **state)
 {
     (void)state;
-    static const struct gs_symbol_more more = {.inlined = whole};
+    static const struct run_symbol_more more = {.inlined = whole};
     struct syn s;
     syn_start(&s);
     syn_process(&s, "r", 1, SYN_S, 1);
@@ -343,12 +343,12 @@ static void test_what_is_inlined_hides_no_function(void **state)
                                      .at = 1,
                                      .life = SYN_LIVE,
                                      .stack = syn_native(&s, 0, "/v/site-packages/torch/lib/libtorch_cpu.so", 21)});
-    struct gs_options options = {.all = true, .symbol = innermost, .symbol_more = &more};
-    struct gs_report *r = syn_report(&s, &options);
+    struct run_options options = {.all = true, .symbol = innermost, .symbol_more = &more};
+    struct result_report *r = syn_report(&s, &options);
     assert_int_equal(r->syncs_n, 2);
     assert_true(r->syncs[0].site.library);
     assert_true(r->syncs[1].site.exit);
-    const struct gs_trace *t = &r->peaks[0].by_stack[0].stack; /* to people it is two frames */
+    const struct result_trace *t = &r->peaks[0].by_stack[0].stack; /* to people it is two frames */
     assert_int_equal(t->n, 2);
     assert_string_equal(t->frames[0]->function, "c10::intrusive_ptr::release()");
     assert_int_equal(t->frames[0]->line, 7);
@@ -361,9 +361,11 @@ static void test_holes(void **state)
 {
     (void)state;
     enum { M = 1 << 20 };
-    struct gs_range segments[] = {{0x40000000, 20 * M}, {0x10000000, 20 * M}, {0x70000000, 4 * M}, {0x90000000, 3 * M}};
-    struct gs_range blocks[] = {{0x10000000 + 5 * M, 5 * M}, {0x10000000, 2 * M}, {0x40000000, 20 * M}, {0x1000, M}};
-    struct gs_heap_map m = gs_heap_map_of(segments, 4, blocks, 4, 44 * M);
+    struct allocator_range segments[] = {
+        {0x40000000, 20 * M}, {0x10000000, 20 * M}, {0x70000000, 4 * M}, {0x90000000, 3 * M}};
+    struct allocator_range blocks[] = {
+        {0x10000000 + 5 * M, 5 * M}, {0x10000000, 2 * M}, {0x40000000, 20 * M}, {0x1000, M}};
+    struct allocator_heap_map m = allocator_heap_map(segments, 4, blocks, 4, 44 * M);
     assert_int_equal(m.segments, 3);
     assert_int_equal(m.segment_bytes, 44 * M); /* with the empty one of 4 MiB: the total has room for it */
     assert_int_equal(m.block_bytes, 27 * M);
@@ -371,9 +373,9 @@ static void test_holes(void **state)
     assert_int_equal(m.largest_free_bytes, 10 * M);
     assert_int_equal(m.blocks, 3);
     assert_int_equal(m.strays, 1);
-    m = gs_heap_map_of(segments, 4, blocks, 4, GS_UNKNOWN);
+    m = allocator_heap_map(segments, 4, blocks, 4, RUN_UNKNOWN);
     assert_int_equal(m.segments, 2);
-    m = gs_heap_map_of(NULL, 0, NULL, 0, GS_UNKNOWN);
+    m = allocator_heap_map(NULL, 0, NULL, 0, RUN_UNKNOWN);
     assert_int_equal(m.segments, 0);
 }
 

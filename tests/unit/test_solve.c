@@ -13,26 +13,26 @@
 #define GIB (1024.0 * 1024 * 1024)
 
 static struct estimate_result r;
-static struct solution s;
+static struct estimate_solution s;
 
-static struct interval peak(const struct plan *p)
+static struct estimate_interval peak(const struct plan *p)
 {
     return estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
 }
 
 /* The plan with another batch or sequence, worked out here. */
-static double with(const struct plan *p, enum solve_what what, uint64_t value, bool surely)
+static double with(const struct plan *p, enum estimate_solve_what what, uint64_t value, bool surely)
 {
     struct plan changed = *p;
-    struct interval bytes;
+    struct estimate_interval bytes;
 
     *(what == SOLVE_BATCH ? &changed.batch : &changed.seq) = value;
     bytes = peak(&changed);
     return surely ? bytes.high : bytes.likely;
 }
 
-static void check(const struct plan *p, enum solve_what what, const struct solve_answer *a, bool surely, uint64_t step,
-                  unsigned *answered)
+static void check(const struct plan *p, enum estimate_solve_what what, const struct estimate_solve_answer *a,
+                  bool surely, uint64_t step, unsigned *answered)
 {
     if (!a->any) {
         assert_true(with(p, what, step, surely) > p->memory);
@@ -53,11 +53,11 @@ static void one_more_does_not_fit(void **state)
 
     for (int i = 0; i < 400; i++) {
         const struct plan *p = random_plan(&random);
-        enum solve_what what = i % 2 ? SOLVE_BATCH : SOLVE_SEQ;
+        enum estimate_solve_what what = i % 2 ? SOLVE_BATCH : SOLVE_SEQ;
         uint64_t step = what == SOLVE_SEQ && p->sequence_parallel ? p->tp : 1;
         if (p->model->shape.positions && what == SOLVE_SEQ) continue;
         if (with(p, what, step, false) == with(p, what, 1 << 20, false)) continue; /* nothing grows */
-        assert_true(solve("test", p, what, &s));
+        assert_true(estimate_solve("test", p, what, &s));
         check(p, what, &s.surely, true, step, &answered);
         check(p, what, &s.likely, false, step, &answered);
         if (s.surely.any) assert_true(s.likely.any && s.likely.value >= s.surely.value);
@@ -77,7 +77,7 @@ static void fewest_gpus(void **state)
         fewer = p;
         fewer.gpus = p.tp * (1 + (uint64_t)i % 9);
         p.memory = peak(&fewer).likely; /* so many are enough, perhaps fewer */
-        assert_true(solve("test", &p, SOLVE_GPUS, &s));
+        assert_true(estimate_solve("test", &p, SOLVE_GPUS, &s));
         assert_true(s.likely.any && s.likely.value <= fewer.gpus);
         assert_true(s.likely.value % p.tp == 0);
         fewer.gpus = s.likely.value;
@@ -107,7 +107,7 @@ static void fewest_gpus_of_all(void **state)
         tried = p;
         tried.gpus = p.tp * p.pp * p.cp * (1 + (uint64_t)i * 7 % 700);
         p.memory = surely ? peak(&tried).high : peak(&tried).likely;
-        assert_true(solve("test", &p, SOLVE_GPUS, &s));
+        assert_true(estimate_solve("test", &p, SOLVE_GPUS, &s));
         for (;; n++) {
             tried.gpus = p.tp * p.pp * p.cp * n;
             if ((surely ? peak(&tried).high : peak(&tried).likely) <= p.memory) break;
@@ -127,7 +127,7 @@ static void surely_with_tensor_parallelism(void **state)
     int exit_code;
 
     (void)state;
-    assert_true(model_named("test", "llama-3-8b", &m, &exit_code));
+    assert_true(model_from_name("test", "llama-3-8b", &m, &exit_code));
     p.model = &m;
     p.optimizer = estimate_optimizer("adamw");
     p.precision = estimate_precision("bf16");
@@ -136,7 +136,7 @@ static void surely_with_tensor_parallelism(void **state)
     p.seq = 4096;
     p.gpus = 16384;
     p.memory = peak(&p).likely * 1.001; /* with the most GPUs likely, not surely */
-    assert_true(solve("test", &p, SOLVE_GPUS, &s));
+    assert_true(estimate_solve("test", &p, SOLVE_GPUS, &s));
     assert_true(s.likely.any && !strstr(s.likely.option, "--tp"));
     assert_true(s.surely.any && strstr(s.surely.option, "--tp") && s.surely.peak.high <= p.memory);
     assert_true(*s.note);
@@ -153,7 +153,7 @@ static void gpus_of_a_server(void **state)
         const struct plan *p = random_plan(&random);
         struct plan fewer;
         if (!p->inference) continue;
-        assert_true(solve("test", p, SOLVE_GPUS, &s));
+        assert_true(estimate_solve("test", p, SOLVE_GPUS, &s));
         if (!s.surely.any) continue;
         answered++;
         for (uint64_t tp = 1; tp < s.surely.value && tp <= 8 && tp <= (uint64_t)p->gpu->node; tp *= 2) {
@@ -183,7 +183,7 @@ static void most_layers(void **state)
     struct plan p = PLAN_DEFAULT;
     int exit_code;
 
-    assert_true(model_shaped("test", "test", &shape, &m, &exit_code));
+    assert_true(model_from_shape("test", "test", &shape, &m, &exit_code));
     p.model = &m;
     p.inference = true;
     p.precision = estimate_precision("fp32");
@@ -191,11 +191,11 @@ static void most_layers(void **state)
     p.memory = 24 * GIB;
     p.batch = 1;
     p.seq = 1024;
-    assert_true(solve("test", &p, SOLVE_LAYERS, &s));
+    assert_true(estimate_solve("test", &p, SOLVE_LAYERS, &s));
     assert_true(s.surely.any && !s.surely.limited);
     for (int one_more = 0; one_more < 2; one_more++) {
         shape.layers = s.surely.value + (uint64_t)one_more;
-        assert_true(model_shaped("test", "test", &shape, &more, &exit_code));
+        assert_true(model_from_shape("test", "test", &shape, &more, &exit_code));
         p.model = &more;
         assert_int_equal(peak(&p).high > p.memory, one_more);
         model_free(&more);
@@ -213,16 +213,16 @@ static void no_answer_and_no_question(void **state)
     while (p.inference || p.model->shape.positions);
     p.memory = 1e6; /* not even one */
     if (with(&p, SOLVE_BATCH, 1, false) != with(&p, SOLVE_BATCH, 64, false)) {
-        assert_true(solve("test", &p, SOLVE_BATCH, &s));
+        assert_true(estimate_solve("test", &p, SOLVE_BATCH, &s));
         assert_false(s.likely.any || s.surely.any);
     }
     p.memory = 0;
-    assert_false(solve("test", &p, SOLVE_BATCH, &s));
-    model_counted(1000000000, &m);
+    assert_false(estimate_solve("test", &p, SOLVE_BATCH, &s));
+    model_from_count(1000000000, &m);
     p.model = &m;
     p.memory = 80 * GIB;
-    assert_false(solve("test", &p, SOLVE_BATCH, &s)); /* nothing grows with it */
-    assert_false(solve("test", &p, SOLVE_LAYERS, &s));
+    assert_false(estimate_solve("test", &p, SOLVE_BATCH, &s)); /* nothing grows with it */
+    assert_false(estimate_solve("test", &p, SOLVE_LAYERS, &s));
     model_free(&m);
     random_done(&random);
 }
@@ -245,10 +245,10 @@ static void more_sharding_never_needs_more(void **state)
 
     for (int i = 0; i < 500; i++) {
         struct plan p = *random_plan(&random);
-        struct interval last = EXACTLY(INFINITY);
+        struct estimate_interval last = EXACTLY(INFINITY);
         if (p.inference) continue;
         for (int sharding = PLAN_SHARDING_ZERO1; sharding <= PLAN_SHARDING_ZERO3; sharding++) {
-            struct interval now;
+            struct estimate_interval now;
             p.sharding = (enum plan_sharding)sharding;
             now = peak(&p);
             if (sharding ==

@@ -18,7 +18,7 @@ static void preset(const char *name, struct model *m, struct plan *p)
 {
     int exit_code;
 
-    assert_true(model_named("test", name, m, &exit_code));
+    assert_true(model_from_name("test", name, m, &exit_code));
     *p = (struct plan)PLAN_DEFAULT;
     p->model = m;
     p->optimizer = estimate_optimizer("adamw");
@@ -60,7 +60,7 @@ static void adapters_have_the_published_counts(void **state)
         struct model m;
         struct plan p;
         preset(rows[i].model, &m, &p);
-        assert_int_equal(adapters_params(&m, PLAN_ADAPTER_LORA, rows[i].target, rows[i].rank), rows[i].params);
+        assert_int_equal(estimate_adapters_params(&m, PLAN_ADAPTER_LORA, rows[i].target, rows[i].rank), rows[i].params);
         p.adapter = PLAN_ADAPTER_LORA;
         p.target = rows[i].target;
         p.rank = rows[i].rank;
@@ -81,23 +81,23 @@ static void frozen_weights_are_quantised_but_for_what_loaders_leave(void **state
     (void)state;
     preset("llama-3-8b", &m, &p);
     p.adapter = PLAN_ADAPTER_LORA;
-    p.weights = quantisation_named("nf4");
+    p.weights = estimate_quantisation_find("nf4");
     assert_true(bytes(&p, ESTIMATE_WEIGHTS, "not quantised") == 2 * kept);
     assert_true(bytes(&p, ESTIMATE_WEIGHTS, "nf4") == ((double)m.params - kept) * 4.5 / 8);
     assert_true(bytes(&p, ESTIMATE_TEMPORARIES, "one matrix") == 2.0 * 4096 * 14336);
     p.adapter = PLAN_ADAPTER_DORA;
-    assert_int_equal(adapters_params(&m, PLAN_ADAPTER_DORA, PLAN_TARGET_LINEAR, 16),
+    assert_int_equal(estimate_adapters_params(&m, PLAN_ADAPTER_DORA, PLAN_TARGET_LINEAR, 16),
                      41943040 + 32 * (2 * 4096 + 2 * 1024 + 2 * 14336 + 4096));
     model_free(&m);
 }
 
 /* Bytes of one tensor's states. */
-static double of(const char *optimizer, enum tensor_role role, unsigned dims, double rows, double cols)
+static double of(const char *optimizer, enum model_tensor_role role, unsigned dims, double rows, double cols)
 {
     struct model_tensor t = {
         .role = role, .place = role == TENSOR_EMBEDDING ? TENSOR_BEFORE : TENSOR_IN_LAYER, .dims = dims};
 
-    return optimizer_tensor(estimate_any_optimizer(optimizer), &t, rows, cols, 4, 128).likely;
+    return estimate_optimizer_tensor(estimate_any_optimizer(optimizer), &t, rows, cols, 4, 128).likely;
 }
 
 static void states_follow_the_form_of_tensors(void **state)
@@ -326,9 +326,9 @@ static void workspaces_are_the_gpus(void **state)
 
     (void)state;
     preset("gpt2", &m, &p);
-    p.gpu = gpu_find("a100-80g");
+    p.gpu = estimate_gpu_find("a100-80g");
     assert_true(bytes(&p, ESTIMATE_WORKSPACE, "cuBLAS") == 2 * 8519680.0);
-    p.gpu = gpu_find("h100-80g");
+    p.gpu = estimate_gpu_find("h100-80g");
     assert_true(bytes(&p, ESTIMATE_WORKSPACE, "cuBLAS") == 2 * 33554432.0);
     assert_null(line(&p, ESTIMATE_COMMUNICATION, ""));
     p.gpus = 8;

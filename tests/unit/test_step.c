@@ -69,21 +69,21 @@ static int64_t step(struct syn *s, const struct script *c, int64_t at, int passe
     return at + SYN_MS;
 }
 
-static struct gs_report *found(struct syn *s, enum gs_step_source source, size_t n)
+static struct result_report *found(struct syn *s, enum step_source source, size_t n)
 {
-    struct gs_report *r = syn_report(s, NULL);
+    struct result_report *r = syn_report(s, NULL);
     if (r->steps_n != 1) {
         fail_msg("%zu kinds of steps instead of one", r->steps_n);
     }
-    const struct gs_steps *steps = r->steps[0];
+    const struct step_list *steps = r->steps[0];
     if (steps->source != source || steps->n != n) {
-        fail_msg("%zu instead of %zu: %s, of %s", steps->n, n, steps->evidence, gs_step_source_word(steps->source));
+        fail_msg("%zu instead of %zu: %s, of %s", steps->n, n, steps->evidence, step_source_word(steps->source));
     }
     assert_true(steps->steady < steps->n && steps->starts_n * steps->stride <= n + steps->stride);
     return r;
 }
 
-static void finish(struct syn *s, struct gs_report *r)
+static void finish(struct syn *s, struct result_report *r)
 {
     syn_close(r);
     syn_end(s);
@@ -99,25 +99,25 @@ static void test_gradients_of_four_passes_are_one_step(void **state)
     for (int i = 0; i < 50; i++) {
         at = step(&s, &c, at, 4, c.optimizer);
     }
-    struct gs_report *r = found(&s, GS_STEP_OPTIMIZER, 50);
-    const struct gs_steps *steps = r->steps[0];
+    struct result_report *r = found(&s, STEP_SOURCE_OPTIMIZER, 50);
+    const struct step_list *steps = r->steps[0];
     assert_string_equal(steps->evidence, "Adam.step at train.py:42, 50 times");
     assert_int_equal(steps->site.line, 42);
     assert_int_equal(steps->median_ns, 9 * SYN_MS);
     assert_int_equal(steps->steady, 5);
-    assert_int_equal(gs_step_start(steps, 0), first); /* not with the loading */
-    assert_true(gs_step_at(steps, 1000) == SIZE_MAX && gs_step_at(steps, first - 1) == SIZE_MAX);
-    assert_int_equal(gs_step_at(steps, first), 0);
+    assert_int_equal(step_start_ns(steps, 0), first); /* not with the loading */
+    assert_true(step_at(steps, 1000) == SIZE_MAX && step_at(steps, first - 1) == SIZE_MAX);
+    assert_int_equal(step_at(steps, first), 0);
     for (size_t i = 0; i < 50; i++) { /* also what comes after the optimizer, before the next step */
         int64_t start = first + (int64_t)i * 9 * SYN_MS;
-        assert_int_equal(gs_step_start(steps, i), start);
-        assert_int_equal(gs_step_at(steps, start), i);
-        assert_int_equal(gs_step_at(steps, start + 9 * SYN_MS - 1000), i);
+        assert_int_equal(step_start_ns(steps, i), start);
+        assert_int_equal(step_at(steps, start), i);
+        assert_int_equal(step_at(steps, start + 9 * SYN_MS - 1000), i);
     }
-    assert_true(gs_step_at(steps, at + SYN_S) == SIZE_MAX);
-    assert_int_equal(gs_steps_done(steps, 0), 0);
-    assert_int_equal(gs_steps_done(steps, first + 100 * SYN_MS), 11);
-    assert_int_equal(gs_steps_done(steps, at + SYN_S), 50);
+    assert_true(step_at(steps, at + SYN_S) == SIZE_MAX);
+    assert_int_equal(step_count_done(steps, 0), 0);
+    assert_int_equal(step_count_done(steps, first + 100 * SYN_MS), 11);
+    assert_int_equal(step_count_done(steps, at + SYN_S), 50);
     finish(&s, r);
 }
 
@@ -134,9 +134,9 @@ static void test_optimizers_that_take_turns_make_one_step(void **state)
             }
             at = step(&s, &c, at, 1, other);
         }
-        struct gs_report *r = found(&s, GS_STEP_OPTIMIZER, 40);
+        struct result_report *r = found(&s, STEP_SOURCE_OPTIMIZER, 40);
         assert_int_equal(r->steps[0]->site.line, 50);
-        assert_int_equal(gs_step_start(r->steps[0], 0), SYN_S);
+        assert_int_equal(step_start_ns(r->steps[0], 0), SYN_S);
         finish(&s, r);
     }
 }
@@ -150,7 +150,7 @@ static void test_an_optimizer_of_a_later_phase_adds_its_steps(void **state)
     for (int i = 0; i < 60; i++) {
         at = step(&s, &c, at, 1, i < 40 ? c.optimizer : other);
     }
-    finish(&s, found(&s, GS_STEP_OPTIMIZER, 60));
+    finish(&s, found(&s, STEP_SOURCE_OPTIMIZER, 60));
 }
 
 static void test_an_optimizer_seen_once_is_not_the_step(void **state)
@@ -162,7 +162,7 @@ static void test_an_optimizer_seen_once_is_not_the_step(void **state)
     for (int i = 0; i < 30; i++) { /* momentum is made once, and then nothing */
         at = step(&s, &c, at, 1, i == 0 ? c.optimizer : 0);
     }
-    struct gs_report *r = found(&s, GS_STEP_BACKWARD, 30);
+    struct result_report *r = found(&s, STEP_SOURCE_BACKWARD, 30);
     assert_string_equal(r->steps[0]->evidence, "backward at train.py:41, 30 times");
     finish(&s, r);
 }
@@ -192,8 +192,8 @@ static void test_zero_grad_ends_a_step(void **state)
         syn_sql(&s,
                 "CREATE TEMP TABLE t AS SELECT * FROM allocation_row ORDER BY alloc_ns; DELETE FROM allocation_row; "
                 "UPDATE t SET id = rowid; INSERT INTO allocation_row SELECT * FROM t");
-        struct gs_report *r = found(&s, GS_STEP_BACKWARD, 25);
-        assert_int_equal(gs_step_start(r->steps[0], 0), SYN_S);
+        struct result_report *r = found(&s, STEP_SOURCE_BACKWARD, 25);
+        assert_int_equal(step_start_ns(r->steps[0], 0), SYN_S);
         finish(&s, r);
     }
 }
@@ -214,14 +214,14 @@ static void test_an_evaluation_is_in_no_step(void **state)
             tensor(&s, evaluate, at, SYN_MS);
         }
     }
-    struct gs_report *r = found(&s, GS_STEP_OPTIMIZER, 100);
-    const struct gs_steps *steps = r->steps[0];
+    struct result_report *r = found(&s, STEP_SOURCE_OPTIMIZER, 100);
+    const struct step_list *steps = r->steps[0];
     assert_int_equal(steps->median_ns, 3 * SYN_MS);
-    assert_true(gs_step_at(steps, evaluation + 20 * SYN_MS) == SIZE_MAX);
-    int64_t earlier = gs_step_start(steps, 25) - 20 * SYN_MS; /* between two epochs */
-    assert_true(gs_step_at(steps, earlier) == SIZE_MAX);
-    assert_int_equal(gs_steps_done(steps, earlier), 24);
-    assert_int_equal(gs_step_at(steps, gs_step_start(steps, 25) - 150 * SYN_MS), 24); /* right after its optimizer */
+    assert_true(step_at(steps, evaluation + 20 * SYN_MS) == SIZE_MAX);
+    int64_t earlier = step_start_ns(steps, 25) - 20 * SYN_MS; /* between two epochs */
+    assert_true(step_at(steps, earlier) == SIZE_MAX);
+    assert_int_equal(step_count_done(steps, earlier), 24);
+    assert_int_equal(step_at(steps, step_start_ns(steps, 25) - 150 * SYN_MS), 24); /* right after its optimizer */
     finish(&s, r);
 }
 
@@ -239,7 +239,7 @@ static void test_a_closure_is_not_its_optimizer(void **state)
         tensor(&s, forward, SYN_S + i * SYN_MS, 1000);
         tensor(&s, update, SYN_S + i * SYN_MS + 5000, 1000);
     }
-    finish(&s, found(&s, GS_STEP_OPTIMIZER, 30));
+    finish(&s, found(&s, STEP_SOURCE_OPTIMIZER, 30));
 }
 
 static void mark(struct syn *s, const char *name, int64_t at, int64_t life, int thread)
@@ -264,10 +264,10 @@ static void test_ranges_that_repeat_are_steps(void **state)
             mark(&s, "of another thread", SYN_S + i * 10 * SYN_MS + 2000, SYN_MS, 3);
             tensor(&s, c.forward, SYN_S + i * 10 * SYN_MS + 2000, SYN_MS);
         }
-        struct gs_report *r = found(&s, GS_STEP_MARK, 20);
+        struct result_report *r = found(&s, STEP_SOURCE_MARK, 20);
         assert_string_equal(r->steps[0]->evidence,
                             named ? "range \"iteration #\", 20 times" : "range \"frame\", 20 times");
-        assert_int_equal(gs_step_start(r->steps[0], 7), SYN_S + 70 * SYN_MS);
+        assert_int_equal(step_start_ns(r->steps[0], 7), SYN_S + 70 * SYN_MS);
         assert_false(r->steps[0]->site.known);
         finish(&s, r);
     }
@@ -286,7 +286,7 @@ static void test_ranges_that_fill_the_time_need_not_be_even(void **state)
         tensor(&s, c.forward, at + 1000, SYN_MS / 2);
         at += lasts_ms[i] * SYN_MS + 1000;
     }
-    finish(&s, found(&s, GS_STEP_MARK, N));
+    finish(&s, found(&s, STEP_SOURCE_MARK, N));
 }
 
 static void test_a_loop_in_c(void **state)
@@ -306,8 +306,8 @@ static void test_a_loop_in_c(void **state)
         tensor(&s, a, SYN_S + i * 10 * SYN_MS + 1000, SYN_MS);
         tensor(&s, b, SYN_S + i * 10 * SYN_MS + 2000, SYN_MS);
     }
-    struct gs_report *r = found(&s, GS_STEP_PERIOD, 200);
-    assert_int_equal(gs_step_at(r->steps[0], SYN_S + 55 * SYN_MS), 5);
+    struct result_report *r = found(&s, STEP_SOURCE_PERIOD, 200);
+    assert_int_equal(step_at(r->steps[0], SYN_S + 55 * SYN_MS), 5);
     finish(&s, r);
 }
 
@@ -322,7 +322,7 @@ static void test_a_loop_that_only_copies(void **state)
         syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .bytes = 4096, .at = SYN_S + i * SYN_MS, .stack = in});
         syn_sync(&s, GS_SYNC_STREAM, SYN_S + i * SYN_MS + 500, 100, 0, out);
     }
-    finish(&s, found(&s, GS_STEP_PERIOD, 40));
+    finish(&s, found(&s, STEP_SOURCE_PERIOD, 40));
 }
 
 static void test_one_line_with_a_whole_model_in_it(void **state)
@@ -340,7 +340,7 @@ static void test_one_line_with_a_whole_model_in_it(void **state)
         }
         tensor(&s, relu, SYN_S + i * SYN_MS + 5000, 500);
     }
-    struct gs_report *r = found(&s, GS_STEP_PERIOD, 30);
+    struct result_report *r = found(&s, STEP_SOURCE_PERIOD, 30);
     assert_int_equal(r->steps[0]->site.line, 80);
     finish(&s, r);
 }
@@ -357,7 +357,7 @@ static void test_none_where_nothing_repeats(void **state)
     for (int i = 0; i < 5; i++) {
         tensor(&s, c.forward, SYN_S + i * i * SYN_S, SYN_MS);
     }
-    struct gs_report *r = syn_report(&s, NULL);
+    struct result_report *r = syn_report(&s, NULL);
     assert_int_equal(r->steps_n, 0);
     finish(&s, r);
 }
@@ -372,14 +372,14 @@ static void test_very_many_steps_are_thinned(void **state)
         tensor(&s, c.forward, SYN_S + i * 10000LL, 100);
         tensor(&s, c.optimizer, SYN_S + i * 10000LL + 5000, 100);
     }
-    struct gs_report *r = found(&s, GS_STEP_OPTIMIZER, MANY);
-    const struct gs_steps *steps = r->steps[0];
+    struct result_report *r = found(&s, STEP_SOURCE_OPTIMIZER, MANY);
+    const struct step_list *steps = r->steps[0];
     assert_true(steps->stride == 4 && steps->starts_n <= 1 << 16);
     assert_int_equal(steps->median_ns, 10000);
     for (int i = 10; i < MANY - 10; i += 977) {
-        size_t at = gs_step_at(steps, SYN_S + i * 10000LL);
+        size_t at = step_at(steps, SYN_S + i * 10000LL);
         assert_in_range(at, (size_t)i - 1, (size_t)i);
-        assert_true(llabs(gs_step_start(steps, (size_t)i) - (SYN_S + i * 10000LL)) <= 10000);
+        assert_true(llabs(step_start_ns(steps, (size_t)i) - (SYN_S + i * 10000LL)) <= 10000);
     }
     finish(&s, r);
 }

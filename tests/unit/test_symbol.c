@@ -121,7 +121,7 @@ static void debugging_information_gives_lines_and_inlined_functions(void **state
         struct symbolizer *s = symbolizer_new();
         bool inlined = false, itself = false;
         for (uint64_t at = outer; at < outer + outer_size; at++) {
-            assert_true(symbolizer_name(s, kind[i], build_id, at, &function, &file, &line));
+            assert_true(symbolizer_find(s, kind[i], build_id, at, &function, &file, &line));
             assert_non_null(file);
             assert_non_null(strstr(file, "/code.cc"));
             assert_int_equal(file[0], '/');
@@ -131,7 +131,7 @@ static void debugging_information_gives_lines_and_inlined_functions(void **state
         }
         assert_true(inlined);
         assert_true(itself);
-        assert_true(symbolizer_name(s, kind[i], build_id, entry, &function, &file, &line));
+        assert_true(symbolizer_find(s, kind[i], build_id, entry, &function, &file, &line));
         assert_string_equal(function, "entry");
         assert_int_equal(line, 10);
         symbolizer_free(s);
@@ -145,15 +145,15 @@ static void symbols_are_enough_for_the_function(void **state)
     int line;
 
     (void)state;
-    assert_true(symbolizer_name(s, stripped, build_id, outer + 1, &function, &file, &line));
+    assert_true(symbolizer_find(s, stripped, build_id, outer + 1, &function, &file, &line));
     assert_string_equal(function, "int deep::outer<int>(int)");
     assert_null(file);
     assert_int_equal(line, 0);
-    assert_true(symbolizer_name(s, stripped, build_id, outer + 1, &again, &file, &line));
+    assert_true(symbolizer_find(s, stripped, build_id, outer + 1, &again, &file, &line));
     assert_ptr_equal(function, again);                                                /* from the cache */
-    assert_false(symbolizer_name(s, stripped, build_id, 8, &function, &file, &line)); /* the ELF header */
+    assert_false(symbolizer_find(s, stripped, build_id, 8, &function, &file, &line)); /* the ELF header */
     assert_null(function);
-    assert_false(symbolizer_name(s, stripped, build_id, UINT64_MAX, &function, &file, &line));
+    assert_false(symbolizer_find(s, stripped, build_id, UINT64_MAX, &function, &file, &line));
     symbolizer_free(s);
 }
 
@@ -164,9 +164,9 @@ static void another_build_is_not_believed(void **state)
     int line;
 
     (void)state;
-    assert_false(symbolizer_name(s, lib, "0123456789012345678901234567890123456789", entry, &function, &file, &line));
-    assert_false(symbolizer_name(s, lib, "01", entry, &function, &file, &line));
-    assert_true(symbolizer_name(s, lib, NULL, entry, &function, &file, &line));
+    assert_false(symbolizer_find(s, lib, "0123456789012345678901234567890123456789", entry, &function, &file, &line));
+    assert_false(symbolizer_find(s, lib, "01", entry, &function, &file, &line));
+    assert_true(symbolizer_find(s, lib, NULL, entry, &function, &file, &line));
     problem = symbolizer_problem(s, 0, &path);
     assert_string_equal(problem, "has changed since the recording");
     assert_string_equal(path, lib);
@@ -190,8 +190,8 @@ static void what_is_no_module_is_survived(void **state)
     assert_int_equal(mkfifo(fifo, 0600), 0);
     sh("head -c 700 %s > %s", lib, cut);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        assert_false(symbolizer_name(s, paths[i], NULL, 4096, &function, &file, &line));
-    assert_false(symbolizer_name(s, NULL, NULL, 4096, &function, &file, &line));
+        assert_false(symbolizer_find(s, paths[i], NULL, 4096, &function, &file, &line));
+    assert_false(symbolizer_find(s, NULL, NULL, 4096, &function, &file, &line));
     assert_non_null(symbolizer_problem(s, 0, &path));
     symbolizer_free(s);
     symbolizer_free(NULL);
@@ -224,7 +224,7 @@ static void blocks_in_blocks_are_left_in_the_middle(void **state)
     sh("cd %s && gcc -shared -nostdlib -o nested.so nested.s", folder);
     snprintf(path, sizeof path, "%s/nested.so", folder);
     uint64_t size, at = symbol_of(path, "deep", &size, NULL);
-    assert_true(symbolizer_name(s, path, NULL, at + 4, &function, &file, &line));
+    assert_true(symbolizer_find(s, path, NULL, at + 4, &function, &file, &line));
     assert_string_equal(function, "deep");
     symbolizer_free(s);
 }
@@ -240,7 +240,7 @@ static void the_c_library_is_named(void **state)
     (void)state;
     assert_int_not_equal(dladdr(dlsym(RTLD_NEXT, "qsort"), &info), 0);
     uint64_t offset = (uint64_t)((char *)dlsym(RTLD_NEXT, "qsort") - (char *)info.dli_fbase);
-    assert_true(symbolizer_name(s, info.dli_fname, NULL, offset + 2, &function, &file, &line));
+    assert_true(symbolizer_find(s, info.dli_fname, NULL, offset + 2, &function, &file, &line));
     assert_non_null(strstr(function, "qsort"));
     symbolizer_free(s);
 }

@@ -37,20 +37,20 @@ static void what_could_drive_a_terminal_is_gone(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_string_equal(term_clean(out, sizeof out, rows[i][0], true), rows[i][1]);
-    assert_string_equal(term_clean(out, sizeof out, "gr\xc3\xbcn", false), "gr?n");
-    assert_string_equal(term_clean(out, sizeof out, "4 \xc3\x97 2 \xc2\xb7 1", false), "4 x 2 * 1");
-    assert_string_equal(term_clean(out, sizeof out, NULL, true), "");
-    assert_string_equal(term_clean(out, 4, "ab\xe2\x82\xac", true), "ab"); /* never half of one */
+        assert_string_equal(terminal_clean(out, sizeof out, rows[i][0], true), rows[i][1]);
+    assert_string_equal(terminal_clean(out, sizeof out, "gr\xc3\xbcn", false), "gr?n");
+    assert_string_equal(terminal_clean(out, sizeof out, "4 \xc3\x97 2 \xc2\xb7 1", false), "4 x 2 * 1");
+    assert_string_equal(terminal_clean(out, sizeof out, NULL, true), "");
+    assert_string_equal(terminal_clean(out, 4, "ab\xe2\x82\xac", true), "ab"); /* never half of one */
 }
 
 static void columns_count_what_is_seen(void **state)
 {
     (void)state;
-    assert_int_equal(term_columns("abc"), 3);
-    assert_int_equal(term_columns("gr\xc3\xbcn"), 4);
-    assert_int_equal(term_columns("\xe6\xbc\xa2"), 2); /* a wide character */
-    assert_int_equal(term_fit("\xe6\xbc\xa2\xe6\xbc\xa2", 3), 3);
+    assert_int_equal(terminal_columns("abc"), 3);
+    assert_int_equal(terminal_columns("gr\xc3\xbcn"), 4);
+    assert_int_equal(terminal_columns("\xe6\xbc\xa2"), 2); /* a wide character */
+    assert_int_equal(terminal_fit("\xe6\xbc\xa2\xe6\xbc\xa2", 3), 3);
 }
 
 static void paths_are_shown_from_where_the_run_was(void **state)
@@ -68,7 +68,7 @@ static void paths_are_shown_from_where_the_run_was(void **state)
     assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 14, true), "…/to/train.py");
     assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 15, false), ".../to/train.py");
     assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 9, true), "train.py");
-    assert_int_equal(term_columns(text_path(out, sizeof out, "averyveryverylongname.py", NULL, 10, true)), 10);
+    assert_int_equal(terminal_columns(text_path(out, sizeof out, "averyveryverylongname.py", NULL, 10, true)), 10);
 }
 
 static void functions_lose_what_nobody_reads(void **state)
@@ -112,7 +112,7 @@ static void functions_lose_what_nobody_reads(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_string_equal(text_function(out, sizeof out, rows[i][0], 80, true), rows[i][1]);
-    assert_int_equal(term_columns(text_function(out, sizeof out, "a_very_long_function_name", 12, true)), 12);
+    assert_int_equal(terminal_columns(text_function(out, sizeof out, "a_very_long_function_name", 12, true)), 12);
 }
 
 static void a_command_can_be_pasted(void **state)

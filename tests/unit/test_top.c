@@ -124,7 +124,7 @@ static void found_from_row_to_row(void **state)
     churn(&b, 5000);
     commit(&b);
     for (int round = 0; round < ROUNDS; round++) {
-        assert_true(top_model_look(b.m, round % 4 == 3 ? 0 : 1));
+        assert_true(top_model_update(b.m, round % 4 == 3 ? 0 : 1));
         check(&b);
         some_missing = some_missing || b.m->sources[0].unfound_bytes > 0;
         if (round % 4 == 3) {
@@ -145,10 +145,10 @@ static void taken_back(void **state)
     put(&b, 1, 4096);
     put(&b, 2, 8192);
     commit(&b);
-    top_model_look(b.m, 0);
+    top_model_update(b.m, 0);
     put(&b, 1, 0);
     commit(&b);
-    top_model_look(b.m, 0);
+    top_model_update(b.m, 0);
     check(&b);
     struct gs_rec_free f = {.rec = EV_REC(GS_REC_FREE_FAILED, 0, b.time),
                             .address = 2 * 65536,
@@ -157,7 +157,7 @@ static void taken_back(void **state)
     EV_PUT(&b.w, f);
     b.live[1] = 4096;
     commit(&b);
-    top_model_look(b.m, 0);
+    top_model_update(b.m, 0);
     check(&b);
     end(&b);
 }
@@ -169,19 +169,19 @@ static void what_waits(void **state)
     begin(&b);
     put(&b, 1, 4096);
     commit(&b);
-    top_model_look(b.m, 0);
+    top_model_update(b.m, 0);
     assert_int_equal(b.m->sources[0].waiting_bytes, 0);
     assert_int_equal(b.m->sources[0].age_ns, 0);
     struct gs_rec_device_sample sample = {.rec = EV_REC(GS_REC_DEVICE_SAMPLE, 0, b.time + 1), .device = 0};
     EV_PUT(&b.w, sample);
-    top_model_look(b.m, 0);
+    top_model_update(b.m, 0);
     assert_int_equal(b.m->sources[0].waiting_bytes, 0);
     put(&b, 2, 4096);
-    top_model_look(b.m, 0);
+    top_model_update(b.m, 0);
     assert_int_equal(b.m->sources[0].waiting_bytes, sizeof(struct gs_rec_alloc));
     assert_int_equal(top_series_find(b.m, 0, 0, TOP_DEVICE)->bytes, 4096);
     commit(&b);
-    top_model_look(b.m, 0);
+    top_model_update(b.m, 0);
     assert_int_equal(b.m->sources[0].waiting_bytes, 0);
     check(&b);
     end(&b);
@@ -194,11 +194,11 @@ static void ended(void **state)
     begin(&b);
     churn(&b, 5000);
     commit(&b);
-    top_model_look(b.m, 1);
+    top_model_update(b.m, 1);
     churn(&b, 3000);
     commit(&b);
     assert_int_equal(gs_store_finish(b.s, b.time, true, 0, 0, 0), 0);
-    assert_false(top_model_look(b.m, 1));
+    assert_false(top_model_update(b.m, 1));
     uint64_t count;
     const int64_t sum = sum_live(&b, &count);
     const struct top_series *series = top_series_find(b.m, 0, 0, TOP_DEVICE);

@@ -29,11 +29,11 @@ static void bytes_are_binary_with_two_decimals(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_string_equal(format_bytes(out, rows[i].bytes), rows[i].text);
-    assert_string_equal(format_bytes_signed(out, -1536), "-1.50 KiB");
-    assert_string_equal(format_bytes_signed(out, 1536), "+1.50 KiB");
-    assert_string_equal(format_bytes_signed(out, 0), "0 B");
-    assert_string_equal(format_bytes_signed(out, INT64_MIN), "-8.00 EiB");
+        assert_string_equal(units_format_bytes(out, rows[i].bytes), rows[i].text);
+    assert_string_equal(units_format_bytes_signed(out, -1536), "-1.50 KiB");
+    assert_string_equal(units_format_bytes_signed(out, 1536), "+1.50 KiB");
+    assert_string_equal(units_format_bytes_signed(out, 0), "0 B");
+    assert_string_equal(units_format_bytes_signed(out, INT64_MIN), "-8.00 EiB");
 }
 
 static void times_have_three_figures(void **state)
@@ -63,7 +63,7 @@ static void times_have_three_figures(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_string_equal(format_seconds(out, rows[i].s), rows[i].text);
+        assert_string_equal(units_format_seconds(out, rows[i].s), rows[i].text);
 }
 
 static void whole_parts_stay_in_their_range(void **state)
@@ -82,24 +82,24 @@ static void counts_rates_and_shares(void **state)
     char out[UNITS_TEXT];
 
     (void)state;
-    assert_string_equal(format_count(out, 0), "0");
-    assert_string_equal(format_count(out, 999), "999");
-    assert_string_equal(format_count(out, 1000), "1,000");
-    assert_string_equal(format_count(out, UINT64_MAX), "18,446,744,073,709,551,615");
-    assert_string_equal(format_plural(out, 0, "event", NULL), "0 events");
-    assert_string_equal(format_plural(out, 1, "event", NULL), "1 event");
-    assert_string_equal(format_plural(out, 1234, "event", NULL), "1,234 events");
-    assert_string_equal(format_plural(out, 1, "event was", "events were"), "1 event was");
-    assert_string_equal(format_plural(out, UINT64_MAX, "event was", "events were"),
+    assert_string_equal(units_format_count(out, 0), "0");
+    assert_string_equal(units_format_count(out, 999), "999");
+    assert_string_equal(units_format_count(out, 1000), "1,000");
+    assert_string_equal(units_format_count(out, UINT64_MAX), "18,446,744,073,709,551,615");
+    assert_string_equal(units_format_plural(out, 0, "event", NULL), "0 events");
+    assert_string_equal(units_format_plural(out, 1, "event", NULL), "1 event");
+    assert_string_equal(units_format_plural(out, 1234, "event", NULL), "1,234 events");
+    assert_string_equal(units_format_plural(out, 1, "event was", "events were"), "1 event was");
+    assert_string_equal(units_format_plural(out, UINT64_MAX, "event was", "events were"),
                         "18,446,744,073,709,551,615 events were");
-    assert_string_equal(format_rate(out, 12.4e9), "12.4 GB/s");
-    assert_string_equal(format_rate(out, 999.9e6), "1.00 GB/s");
-    assert_string_equal(format_rate(out, NAN), "?");
-    assert_string_equal(format_share(out, 0), "0 %");
-    assert_string_equal(format_share(out, 0.0004), "<0.1 %");
-    assert_string_equal(format_share(out, 0.042), "4.2 %");
-    assert_string_equal(format_share(out, 0.374), "37 %");
-    assert_string_equal(format_share(out, 1.5), "150 %");
+    assert_string_equal(units_format_rate(out, 12.4e9), "12.4 GB/s");
+    assert_string_equal(units_format_rate(out, 999.9e6), "1.00 GB/s");
+    assert_string_equal(units_format_rate(out, NAN), "?");
+    assert_string_equal(units_format_share(out, 0), "0 %");
+    assert_string_equal(units_format_share(out, 0.0004), "<0.1 %");
+    assert_string_equal(units_format_share(out, 0.042), "4.2 %");
+    assert_string_equal(units_format_share(out, 0.374), "37 %");
+    assert_string_equal(units_format_share(out, 1.5), "150 %");
 }
 
 static void counts_are_read_exactly(void **state)
@@ -137,7 +137,7 @@ static void counts_are_read_exactly(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char why[UNITS_WHY] = "";
         uint64_t n = 42;
-        if (!parse_count(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
+        if (!units_parse_count(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
         if (n != rows[i].n) fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
     }
 }
@@ -175,7 +175,7 @@ static void what_is_no_count_is_refused(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char why[UNITS_WHY] = "";
         uint64_t n = 42;
-        if (parse_count(rows[i][0], &n, why)) fail_msg("'%s' was read as %" PRIu64, rows[i][0], n);
+        if (units_parse_count(rows[i][0], &n, why)) fail_msg("'%s' was read as %" PRIu64, rows[i][0], n);
         assert_string_equal(why, rows[i][1]);
         assert_int_equal(n, 42);
     }
@@ -209,11 +209,11 @@ static void sizes_know_both_kinds_of_units(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!parse_bytes(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
+        if (!units_parse_bytes(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
         if (n != rows[i].bytes) fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (parse_bytes(bad[i], &n, why)) fail_msg("'%s' was read as %" PRIu64, bad[i], n);
+        if (units_parse_bytes(bad[i], &n, why)) fail_msg("'%s' was read as %" PRIu64, bad[i], n);
 }
 
 static void rates_know_bits_and_bytes(void **state)
@@ -243,11 +243,11 @@ static void rates_know_bits_and_bytes(void **state)
     uint64_t n = 0;
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!parse_rate(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
+        if (!units_parse_rate(rows[i].text, &n, why)) fail_msg("'%s' %s", rows[i].text, why);
         if (n != rows[i].bytes) fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (parse_rate(bad[i], &n, why)) fail_msg("'%s' was read as %" PRIu64, bad[i], n);
+        if (units_parse_rate(bad[i], &n, why)) fail_msg("'%s' was read as %" PRIu64, bad[i], n);
 }
 
 static void times_have_a_unit(void **state)
@@ -255,16 +255,16 @@ static void times_have_a_unit(void **state)
     char why[UNITS_WHY];
     uint64_t n = 0;
 
-    assert_true(parse_duration("1.2ms", &n, why) && n == 1200000);
-    assert_true(parse_duration("830us", &n, why) && n == 830000);
-    assert_true(parse_duration("3s", &n, why) && n == 3000000000);
-    assert_true(parse_duration("7ns", &n, why) && n == 7);
-    assert_false(parse_duration("3", &n, why));
+    assert_true(units_parse_duration("1.2ms", &n, why) && n == 1200000);
+    assert_true(units_parse_duration("830us", &n, why) && n == 830000);
+    assert_true(units_parse_duration("3s", &n, why) && n == 3000000000);
+    assert_true(units_parse_duration("7ns", &n, why) && n == 7);
+    assert_false(units_parse_duration("3", &n, why));
     assert_string_equal(why, "has no unit");
-    assert_false(parse_duration("-3ms", &n, why));
-    assert_false(parse_duration("nan", &n, why));
-    assert_false(parse_duration("3h", &n, why));
-    assert_false(parse_duration("1e20s", &n, why));
+    assert_false(units_parse_duration("-3ms", &n, why));
+    assert_false(units_parse_duration("nan", &n, why));
+    assert_false(units_parse_duration("3h", &n, why));
+    assert_false(units_parse_duration("1e20s", &n, why));
 }
 
 int main(void)

@@ -11,8 +11,8 @@
 static const char *put(const char *text)
 {
     static char out[1 << 16];
-    struct gs_page_writer w = {.out = fmemopen(out, sizeof out, "w")};
-    gs_put_string(&w, text);
+    struct page_writer w = {.out = fmemopen(out, sizeof out, "w")};
+    page_put_string(&w, text);
     fclose(w.out);
     return out;
 }
@@ -33,12 +33,12 @@ static void test_text_cannot_leave(void **state)
 static void test_long_text_is_cut(void **state)
 {
     (void)state;
-    char *text = malloc(GS_PAGE_TEXT + 3);
-    memset(text, 'x', GS_PAGE_TEXT + 2);
-    memcpy(text + GS_PAGE_TEXT - 1, "\xc3\xa9", 3); /* one byte more than there is room for */
+    char *text = malloc(PAGE_TEXT + 3);
+    memset(text, 'x', PAGE_TEXT + 2);
+    memcpy(text + PAGE_TEXT - 1, "\xc3\xa9", 3); /* one byte more than there is room for */
     const char *out = put(text);
-    assert_int_equal(strlen(out), 2 + GS_PAGE_TEXT + 3);
-    assert_memory_equal(out + 1 + GS_PAGE_TEXT / 2, "\xe2\x80\xa6x", 4);
+    assert_int_equal(strlen(out), 2 + PAGE_TEXT + 3);
+    assert_memory_equal(out + 1 + PAGE_TEXT / 2, "\xe2\x80\xa6x", 4);
     assert_string_equal(out + strlen(out) - 4, "x\xc3\xa9\"");
     free(text);
 }
@@ -48,9 +48,9 @@ static void test_columns(void **state)
     (void)state;
     static const int64_t values[] = {0, 1, -1, 15, 16, -16, 511, 512, 1 << 20, -(1LL << 40), (1LL << 52) + 1};
     enum { N = sizeof values / sizeof *values };
-    struct gs_column c = {0};
+    struct page_column c = {0};
     for (size_t i = 0; i < N; i++) {
-        gs_column_add(&c, values[i]);
+        page_column_add(&c, values[i]);
     }
     char text[256];
     snprintf(text, sizeof text, "%.*s", (int)c.n, c.text);
@@ -60,9 +60,9 @@ static void test_columns(void **state)
     for (size_t i = 0; i < N; i++) {
         assert_true(back.list[i] == (double)values[i]);
     }
-    gs_column_add(&c, INT64_MIN); /* not lost for what follows, whatever it reads as */
-    gs_column_add(&c, INT64_MAX);
-    gs_column_free(&c);
+    page_column_add(&c, INT64_MIN); /* not lost for what follows, whatever it reads as */
+    page_column_add(&c, INT64_MAX);
+    page_column_free(&c);
     free(back.list);
     json_decref(o);
 }
@@ -72,7 +72,7 @@ static json_t *page_of(struct syn *s, char **html)
     char error[1024] = "";
     const char *why;
     syn_done(s);
-    char *text = page_make(s->path, (struct gs_options){0}, error, sizeof error);
+    char *text = page_make(s->path, (struct run_options){0}, error, sizeof error);
     if (!text) {
         fail_msg("%s", error);
     }

@@ -76,10 +76,10 @@ static void test_contract(void **state)
     (void)state;
     struct syn s;
     full_run(&s);
-    struct gs_estimate_bytes estimate = {4e9, 4e9, 8e9, 16e9, 1e9, 0};
-    struct gs_options options = {.estimate = &estimate};
-    struct gs_report *r = syn_report(&s, &options);
-    json_t *root = gs_view_json_build(r);
+    struct run_estimate_bytes estimate = {4e9, 4e9, 8e9, 16e9, 1e9, 0};
+    struct run_options options = {.estimate = &estimate};
+    struct result_report *r = syn_report(&s, &options);
+    json_t *root = json_report_build(r);
     for (size_t i = 0; i < sizeof contract / sizeof *contract; i++) {
         json_t *o = find(root, contract[i].where);
         char fields[256], *save = NULL;
@@ -116,9 +116,9 @@ static void test_it_is_json_and_the_same_twice(void **state)
     size_t size;
     full_run(&s);
     for (int i = 0; i < 2; i++) {
-        struct gs_report *r = syn_report(&s, NULL);
+        struct result_report *r = syn_report(&s, NULL);
         FILE *out = open_memstream(&text[i], &size);
-        assert_int_equal(gs_view_json(r, out), 0);
+        assert_int_equal(json_report(r, out), 0);
         fclose(out);
         syn_close(r);
     }
@@ -141,8 +141,8 @@ static void test_a_full_disk_is_an_error(void **state)
         skip();
     }
     full_run(&s);
-    struct gs_report *r = syn_report(&s, NULL);
-    int rc = gs_view_json(r, full);
+    struct result_report *r = syn_report(&s, NULL);
+    int rc = json_report(r, full);
     assert_true(rc == -1 || fflush(full) != 0);
     fclose(full);
     syn_close(r);
@@ -155,8 +155,8 @@ static void test_an_empty_run(void **state)
     struct syn s;
     syn_start(&s);
     syn_process(&s, "r", 10, 0, 1);
-    struct gs_report *r = syn_report(&s, NULL);
-    json_t *root = gs_view_json_build(r);
+    struct result_report *r = syn_report(&s, NULL);
+    json_t *root = json_report_build(r);
     assert_int_equal(json_array_size(json_object_get(root, "peak")), 0);
     assert_true(json_is_true(json_object_get(json_object_get(root, "run"), "complete")));
     assert_int_equal(json_object_size(find(root, "budget.estimate")), 0);

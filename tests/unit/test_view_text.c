@@ -10,66 +10,67 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/text/view_text.h"
+#include "analyzer/view/view_text.h"
 
 #define GIB (INT64_C(1) << 30)
 #define MIB (INT64_C(1) << 20)
 #define LONG_PATH "/home/someone/with/a/very/long/path/to/the/projects/folder/experiments/2025/train.py"
 
-static const struct gs_frame leak_frame = {
+static const struct run_frame leak_frame = {
     .kind = GS_FRAME_PYTHON, .function = "train", .line = 46, .file = "/job/train_leak.py"};
-static const struct gs_frame main_frame = {
+static const struct run_frame main_frame = {
     .kind = GS_FRAME_PYTHON, .function = "<module>", .line = 58, .file = "/job/train_leak.py"};
-static const struct gs_frame native_frame = {.kind = GS_FRAME_NATIVE,
-                                             .offset = 0x1234,
-                                             .function = "at::native::empty_cuda(c10::ArrayRef<long>, int)",
-                                             .module = "/usr/lib/libtorch_cuda.so"};
-static const struct gs_frame *frames[] = {&native_frame, &leak_frame, &main_frame};
+static const struct run_frame native_frame = {.kind = GS_FRAME_NATIVE,
+                                              .offset = 0x1234,
+                                              .function = "at::native::empty_cuda(c10::ArrayRef<long>, int)",
+                                              .module = "/usr/lib/libtorch_cuda.so"};
+static const struct run_frame *frames[] = {&native_frame, &leak_frame, &main_frame};
 
-static struct gs_site site(const char *file, int line, const char *function)
+static struct result_site site(const char *file, int line, const char *function)
 {
-    return (struct gs_site){.kind = GS_FRAME_PYTHON, .known = true, .file = file, .line = line, .function = function};
+    return (struct result_site){
+        .kind = GS_FRAME_PYTHON, .known = true, .file = file, .line = line, .function = function};
 }
 
-static struct gs_trace trace(void)
+static struct result_trace trace(void)
 {
-    return (struct gs_trace){.n = 3, .frames = frames, .site = site("/job/train_leak.py", 46, "train")};
+    return (struct result_trace){.n = 3, .frames = frames, .site = site("/job/train_leak.py", 46, "train")};
 }
 
-static struct gs_process process = {.pid = 4711,
-                                    .rank = GS_UNKNOWN,
-                                    .ppid = GS_UNKNOWN,
-                                    .cwd = "/job",
-                                    .command = "python3 train_leak.py",
-                                    .python_version = "3.11.2",
-                                    .end_ns = 3420000000,
-                                    .complete = true,
-                                    .start_real_ns = 1732148000000000000,
-                                    .lost_first_ns = GS_UNKNOWN};
-static struct gs_device device = {.device = 0, .name = "Simulated GPU", .total_bytes = 2 * GIB, .free_bytes = 2 * GIB};
+static struct run_process process = {.pid = 4711,
+                                     .rank = RUN_UNKNOWN,
+                                     .ppid = RUN_UNKNOWN,
+                                     .cwd = "/job",
+                                     .command = "python3 train_leak.py",
+                                     .python_version = "3.11.2",
+                                     .end_ns = 3420000000,
+                                     .complete = true,
+                                     .start_real_ns = 1732148000000000000,
+                                     .lost_first_ns = RUN_UNKNOWN};
+static struct run_device device = {.device = 0, .name = "Simulated GPU", .total_bytes = 2 * GIB, .free_bytes = 2 * GIB};
 
-static struct gs_by_site sites[3];
-static struct gs_by_stack stacks[1];
-static struct gs_peak peaks[2];
-static struct gs_point points[2][200];
-static struct gs_timeline timelines[2];
-static struct gs_device_memory memory;
-static struct gs_evidence evidence[] = {
+static struct result_by_site sites[3];
+static struct result_by_stack stacks[1];
+static struct result_peak peaks[2];
+static struct result_point points[2][200];
+static struct result_timeline timelines[2];
+static struct result_device_memory memory;
+static struct result_evidence evidence[] = {
     {"growing_bytes", "growing call sites hold", false, 1.1e9, NULL},
     {"growth_fit", "how straight they grow (1 is a line)", false, 0.998, NULL},
     {"site", "the largest of them", true, NAN, "train_leak.py:46"},
 };
 static const char *oom_advice[] = {
     "Keep the number, not the tensor: history.append(output.item()) at train_leak.py:46 lets the memory go."};
-static struct gs_oom_verdict oom;
-static struct gs_leak leak;
-static struct gs_growth growth;
-static struct gs_churn churn;
-static struct gs_retry retry;
-static struct gs_sync_site sync_site;
-static struct gs_transfer transfer;
-static struct gs_fragmentation fragmentation;
-static struct gs_advice advice[] = {
+static struct result_oom_verdict oom;
+static struct result_leak leak;
+static struct result_growth growth;
+static struct result_churn churn;
+static struct result_retry retry;
+static struct result_sync_site sync_site;
+static struct result_transfer transfer;
+static struct result_fragmentation fragmentation;
+static struct result_advice advice[] = {
     {1, "oom", "this one stands with the verdict"},
     {0.35, "sync",
      "Read the loss every 50 steps instead of every step: output.item() at train_leak.py:48 "
@@ -78,54 +79,54 @@ static struct gs_advice advice[] = {
 
 static void fill_memory(void)
 {
-    sites[0] = (struct gs_by_site){
+    sites[0] = (struct result_by_site){
         .bytes = 1200 * MIB, .count = 200, .stacks = 1, .site = site("/job/train_leak.py", 46, "train")};
-    sites[1] = (struct gs_by_site){.bytes = 384 * MIB,
-                                   .count = 16,
-                                   .stacks = 2,
-                                   .site = site(LONG_PATH, 17, "Model.__init__.<locals>.<listcomp>")};
-    sites[2] = (struct gs_by_site){
+    sites[1] = (struct result_by_site){.bytes = 384 * MIB,
+                                       .count = 16,
+                                       .stacks = 2,
+                                       .site = site(LONG_PATH, 17, "Model.__init__.<locals>.<listcomp>")};
+    sites[2] = (struct result_by_site){
         .bytes = 96 * MIB,
         .count = 8,
         .stacks = 1,
         .site = site("/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", 114, "Linear.forward")};
-    stacks[0] = (struct gs_by_stack){.bytes = 1200 * MIB, .count = 200, .stack = trace()};
+    stacks[0] = (struct result_by_stack){.bytes = 1200 * MIB, .count = 200, .stack = trace()};
     for (int layer = 0; layer < 2; layer++) {
         for (int i = 0; i < 200; i++)
-            points[layer][i] = (struct gs_point){i * 3.4 / 200, layer ? (400 + 7 * i + (i % 9) * 30) * MIB
-                                                                      : (500 + 7 * (i / 10 * 10 + 10)) * MIB};
-        enum gs_series_layer word = layer ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
-        peaks[layer] = (struct gs_peak){.device = 0,
-                                        .layer = word,
-                                        .bytes = (layer ? 1780 : 1900) * MIB,
-                                        .time_s = 3.3,
-                                        .count = 240,
-                                        .end_bytes = 1700 * MIB,
-                                        .by_stack = stacks,
-                                        .by_stack_n = 1,
-                                        .by_stack_total = 30,
-                                        .by_site = sites,
-                                        .by_site_n = 3,
-                                        .by_site_total = 12,
-                                        .by_line = sites,
-                                        .by_line_n = 3,
-                                        .by_line_total = 12};
-        timelines[layer] = (struct gs_timeline){.device = 0, .layer = word, .points = points[layer], .n = 200};
+            points[layer][i] = (struct result_point){i * 3.4 / 200, layer ? (400 + 7 * i + (i % 9) * 30) * MIB
+                                                                          : (500 + 7 * (i / 10 * 10 + 10)) * MIB};
+        enum run_series_layer word = layer ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
+        peaks[layer] = (struct result_peak){.device = 0,
+                                            .layer = word,
+                                            .bytes = (layer ? 1780 : 1900) * MIB,
+                                            .time_s = 3.3,
+                                            .count = 240,
+                                            .end_bytes = 1700 * MIB,
+                                            .by_stack = stacks,
+                                            .by_stack_n = 1,
+                                            .by_stack_total = 30,
+                                            .by_site = sites,
+                                            .by_site_n = 3,
+                                            .by_site_total = 12,
+                                            .by_line = sites,
+                                            .by_line_n = 3,
+                                            .by_line_total = 12};
+        timelines[layer] = (struct result_timeline){.device = 0, .layer = word, .points = points[layer], .n = 200};
     }
-    memory = (struct gs_device_memory){.device = 0,
-                                       .total_bytes = 2 * GIB,
-                                       .live_bytes = 1900 * MIB,
-                                       .tensor_bytes = 1780 * MIB,
-                                       .cached_bytes = 120 * MIB,
-                                       .direct_bytes = 0,
-                                       .outside_bytes = 100 * MIB,
-                                       .free_bytes = 48 * MIB,
-                                       .outside_first_bytes = GS_UNKNOWN};
+    memory = (struct result_device_memory){.device = 0,
+                                           .total_bytes = 2 * GIB,
+                                           .live_bytes = 1900 * MIB,
+                                           .tensor_bytes = 1780 * MIB,
+                                           .cached_bytes = 120 * MIB,
+                                           .direct_bytes = 0,
+                                           .outside_bytes = 100 * MIB,
+                                           .free_bytes = 48 * MIB,
+                                           .outside_first_bytes = RUN_UNKNOWN};
 }
 
 static void fill_calls(void)
 {
-    oom = (struct gs_oom_verdict){
+    oom = (struct result_oom_verdict){
         .time_s = 3.4,
         .device = 0,
         .requested_bytes = 64 * MIB,
@@ -137,7 +138,7 @@ static void fill_calls(void)
         .device_live = 1900 * MIB,
         .outside = 100 * MIB,
         .failures = 2,
-        .cause = GS_CAUSE_LEAK,
+        .cause = RESULT_CAUSE_LEAK,
         .evidence = evidence,
         .evidence_n = 3,
         .verdict = "1.17 GiB of the 1.86 GiB in use came from one line that keeps every block that it makes.",
@@ -150,124 +151,125 @@ static void fill_calls(void)
         .live_lines = sites,
         .live_lines_n = 3,
         .live_lines_total = 12,
-        .live_layer = GS_SERIES_TENSOR};
-    leak = (struct gs_leak){
-        .device = 0, .layer = GS_SERIES_TENSOR, .bytes = 1200 * MIB, .count = 200, .growing = true, .stack = trace()};
-    growth = (struct gs_growth){.device = 0,
-                                .layer = GS_SERIES_TENSOR,
-                                .bytes = 1200 * MIB,
-                                .bytes_per_step = 6.0 * MIB,
-                                .steps = 200,
-                                .fit = 0.998,
-                                .stack = trace()};
-    churn = (struct gs_churn){.count = 2000, .bytes = 8 * GIB, .per_s = 600, .mean_life_s = 0.001, .stack = trace()};
-    retry = (struct gs_retry){.time_s = 2.5, .requested_bytes = 32 * MIB, .failures = 1, .stack = trace()};
-    sync_site = (struct gs_sync_site){.kind = GS_SYNC_STREAM,
-                                      .count = 200,
-                                      .blocked_s = 1.2,
-                                      .share = 0.35,
-                                      .matters = true,
-                                      .pattern = ".item()",
-                                      .api = "cudaMemcpy",
-                                      .site = site("/job/train_leak.py", 48, "train")};
-    transfer = (struct gs_transfer){.direction = GS_DIR_H2D,
-                                    .host_memory = GS_HOSTMEM_PAGEABLE,
-                                    .count = 200,
-                                    .bytes = 800 * MIB,
-                                    .bytes_per_s = 6.1e9,
-                                    .site = site("/job/train_leak.py", 33, "load_batch")};
-    fragmentation = (struct gs_fragmentation){
+        .live_layer = RUN_SERIES_TENSOR};
+    leak = (struct result_leak){
+        .device = 0, .layer = RUN_SERIES_TENSOR, .bytes = 1200 * MIB, .count = 200, .growing = true, .stack = trace()};
+    growth = (struct result_growth){.device = 0,
+                                    .layer = RUN_SERIES_TENSOR,
+                                    .bytes = 1200 * MIB,
+                                    .bytes_per_step = 6.0 * MIB,
+                                    .steps = 200,
+                                    .fit = 0.998,
+                                    .stack = trace()};
+    churn =
+        (struct result_churn){.count = 2000, .bytes = 8 * GIB, .per_s = 600, .mean_life_s = 0.001, .stack = trace()};
+    retry = (struct result_retry){.time_s = 2.5, .requested_bytes = 32 * MIB, .failures = 1, .stack = trace()};
+    sync_site = (struct result_sync_site){.kind = GS_SYNC_STREAM,
+                                          .count = 200,
+                                          .blocked_s = 1.2,
+                                          .share = 0.35,
+                                          .matters = true,
+                                          .pattern = ".item()",
+                                          .api = "cudaMemcpy",
+                                          .site = site("/job/train_leak.py", 48, "train")};
+    transfer = (struct result_transfer){.direction = GS_DIR_H2D,
+                                        .host_memory = GS_HOSTMEM_PAGEABLE,
+                                        .count = 200,
+                                        .bytes = 800 * MIB,
+                                        .bytes_per_s = 6.1e9,
+                                        .site = site("/job/train_leak.py", 33, "load_batch")};
+    fragmentation = (struct result_fragmentation){
         .reserved_bytes = 1900 * MIB, .active_bytes = 1500 * MIB, .largest_free_bytes = 20 * MIB, .utilisation = 0.79};
 }
 
-static struct gs_report full(void)
+static struct result_report full(void)
 {
     fill_memory();
     fill_calls();
-    return (struct gs_report){.command = "python3 train_leak.py",
-                              .duration_s = 3.42,
-                              .complete = true,
-                              .events = 12345,
-                              .lost_first_s = NAN,
-                              .processes = &process,
-                              .processes_n = 1,
-                              .devices = &device,
-                              .devices_n = 1,
-                              .peaks = peaks,
-                              .peaks_n = 2,
-                              .timelines = timelines,
-                              .timelines_n = 2,
-                              .memory = &memory,
-                              .memory_n = 1,
-                              .ooms = &oom,
-                              .ooms_n = 1,
-                              .ooms_total = 3,
-                              .leaks = &leak,
-                              .leaks_n = 1,
-                              .leaks_total = 1,
-                              .leak_lines = &leak,
-                              .leak_lines_n = 1,
-                              .leak_lines_total = 1,
-                              .leaks_at_end = true,
-                              .growth = &growth,
-                              .growth_n = 1,
-                              .growth_total = 1,
-                              .syncs = &sync_site,
-                              .syncs_n = 1,
-                              .syncs_total = 1,
-                              .sync_lines = &sync_site,
-                              .sync_lines_n = 1,
-                              .sync_lines_total = 1,
-                              .sync_blocked_s = 1.2,
-                              .sync_share = 0.35,
-                              .transfers = &transfer,
-                              .transfers_n = 1,
-                              .transfers_total = 1,
-                              .transfer_lines = &transfer,
-                              .transfer_lines_n = 1,
-                              .transfer_lines_total = 1,
-                              .fragmentation = &fragmentation,
-                              .fragmentation_n = 1,
-                              .churn = &churn,
-                              .churn_n = 1,
-                              .churn_total = 1,
-                              .churn_lines = &churn,
-                              .churn_lines_n = 1,
-                              .churn_lines_total = 1,
-                              .retries = &retry,
-                              .retries_n = 1,
-                              .retries_total = 1,
-                              .advice = advice,
-                              .advice_n = 2,
-                              .budget = {.present = true,
-                                         .estimate = {4e8, 4e8, 8e8, 1.6e9, 1e8, 0},
-                                         .rows = {{.category = GS_CATEGORY_PARAMETERS,
-                                                   .estimate_bytes = 4e8,
-                                                   .peak_bytes = 400000000,
-                                                   .most_bytes = 400000000},
-                                                  {.category = GS_CATEGORY_GRADIENTS,
-                                                   .estimate_bytes = 4e8,
-                                                   .most_bytes = 200000000,
-                                                   .difference_bytes = -4e8,
-                                                   .why = "none at the peak: up to 190.73 MiB were there later"},
-                                                  {.category = GS_CATEGORY_UNKNOWN,
-                                                   .estimate_bytes = NAN,
-                                                   .peak_bytes = 5 * MIB,
-                                                   .most_bytes = GS_UNKNOWN,
-                                                   .difference_bytes = NAN,
-                                                   .why = "not explained"}},
-                                         .rows_n = 3,
-                                         .measured_bytes = 1780 * MIB,
-                                         .measured_layer = GS_SERIES_TENSOR,
-                                         .difference_bytes = 2.7e8,
-                                         .difference_share = 0.17}};
+    return (struct result_report){.command = "python3 train_leak.py",
+                                  .duration_s = 3.42,
+                                  .complete = true,
+                                  .events = 12345,
+                                  .lost_first_s = NAN,
+                                  .processes = &process,
+                                  .processes_n = 1,
+                                  .devices = &device,
+                                  .devices_n = 1,
+                                  .peaks = peaks,
+                                  .peaks_n = 2,
+                                  .timelines = timelines,
+                                  .timelines_n = 2,
+                                  .memory = &memory,
+                                  .memory_n = 1,
+                                  .ooms = &oom,
+                                  .ooms_n = 1,
+                                  .ooms_total = 3,
+                                  .leaks = &leak,
+                                  .leaks_n = 1,
+                                  .leaks_total = 1,
+                                  .leak_lines = &leak,
+                                  .leak_lines_n = 1,
+                                  .leak_lines_total = 1,
+                                  .leaks_at_end = true,
+                                  .growth = &growth,
+                                  .growth_n = 1,
+                                  .growth_total = 1,
+                                  .syncs = &sync_site,
+                                  .syncs_n = 1,
+                                  .syncs_total = 1,
+                                  .sync_lines = &sync_site,
+                                  .sync_lines_n = 1,
+                                  .sync_lines_total = 1,
+                                  .sync_blocked_s = 1.2,
+                                  .sync_share = 0.35,
+                                  .transfers = &transfer,
+                                  .transfers_n = 1,
+                                  .transfers_total = 1,
+                                  .transfer_lines = &transfer,
+                                  .transfer_lines_n = 1,
+                                  .transfer_lines_total = 1,
+                                  .fragmentation = &fragmentation,
+                                  .fragmentation_n = 1,
+                                  .churn = &churn,
+                                  .churn_n = 1,
+                                  .churn_total = 1,
+                                  .churn_lines = &churn,
+                                  .churn_lines_n = 1,
+                                  .churn_lines_total = 1,
+                                  .retries = &retry,
+                                  .retries_n = 1,
+                                  .retries_total = 1,
+                                  .advice = advice,
+                                  .advice_n = 2,
+                                  .budget = {.present = true,
+                                             .estimate = {4e8, 4e8, 8e8, 1.6e9, 1e8, 0},
+                                             .rows = {{.category = RESULT_CATEGORY_PARAMETERS,
+                                                       .estimate_bytes = 4e8,
+                                                       .peak_bytes = 400000000,
+                                                       .most_bytes = 400000000},
+                                                      {.category = RESULT_CATEGORY_GRADIENTS,
+                                                       .estimate_bytes = 4e8,
+                                                       .most_bytes = 200000000,
+                                                       .difference_bytes = -4e8,
+                                                       .why = "none at the peak: up to 190.73 MiB were there later"},
+                                                      {.category = RESULT_CATEGORY_UNKNOWN,
+                                                       .estimate_bytes = NAN,
+                                                       .peak_bytes = 5 * MIB,
+                                                       .most_bytes = RUN_UNKNOWN,
+                                                       .difference_bytes = NAN,
+                                                       .why = "not explained"}},
+                                             .rows_n = 3,
+                                             .measured_bytes = 1780 * MIB,
+                                             .measured_layer = RUN_SERIES_TENSOR,
+                                             .difference_bytes = 2.7e8,
+                                             .difference_share = 0.17}};
 }
 
-static char *print(const struct gs_report *r, struct term term, bool native)
+static char *print(const struct result_report *r, struct terminal term, bool native)
 {
     char *text = NULL;
     size_t size;
-    struct view_text v = {.report = r,
+    struct draw_text v = {.report = r,
                           .term = term,
                           .top = 8,
                           .native = native,
@@ -289,7 +291,7 @@ static int widest(const char *text)
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         char one[4096];
         snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
-        int w = term_columns(one);
+        int w = terminal_columns(one);
         if (w > most) most = w;
     }
     return most;
@@ -303,13 +305,13 @@ static void assert_plain(const char *text)
 
 static void fits_every_width(void **state)
 {
-    struct gs_report r = full();
+    struct result_report r = full();
 
     (void)state;
     for (int width = 40; width <= 300; width += 20) {
         for (int utf8 = 0; utf8 < 2; utf8++) {
             for (int native = 0; native < 2; native++) {
-                char *text = print(&r, (struct term){.utf8 = utf8, .width = width}, native);
+                char *text = print(&r, (struct terminal){.utf8 = utf8, .width = width}, native);
                 if (widest(text) > width) {
                     fputs(text, stderr);
                     fail_msg("%d columns at width %d", widest(text), width);
@@ -323,11 +325,11 @@ static void fits_every_width(void **state)
 
 static void a_budget_without_a_measurement_says_so(void **state)
 {
-    struct gs_report r = full();
+    struct result_report r = full();
     r.budget.rows_n = 0;
-    r.budget.measured_bytes = GS_UNKNOWN;
+    r.budget.measured_bytes = RUN_UNKNOWN;
     r.budget.difference_bytes = r.budget.difference_share = NAN;
-    char *text = print(&r, (struct term){.utf8 = true, .width = 100}, false);
+    char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
     const char *budget = strstr(text, "Budget");
 
     (void)state;
@@ -340,8 +342,8 @@ static void a_budget_without_a_measurement_says_so(void **state)
 
 static void a_budget_stands_category_by_category(void **state)
 {
-    struct gs_report r = full();
-    char *text = print(&r, (struct term){.utf8 = true, .width = 100}, false);
+    struct result_report r = full();
+    char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
     const char *budget = strstr(text, "Budget");
 
     (void)state;
@@ -352,7 +354,7 @@ static void a_budget_stands_category_by_category(void **state)
     assert_non_null(strstr(budget, "the least that it needs, and the peak"));
     free(text);
     r.budget.rows_n = 0;
-    text = print(&r, (struct term){.utf8 = true, .width = 100}, false);
+    text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
     assert_non_null(strstr(text, "measured at the peak (tensors)"));
     assert_non_null(strstr(text, "on top: activations"));
     free(text);
@@ -371,10 +373,10 @@ static void the_next_command_has_the_measured_parameters(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct gs_report r = full();
+        struct result_report r = full();
         r.budget.present = false;
         r.budget.parameter_bytes = cases[i].bytes;
-        char *text = print(&r, (struct term){.utf8 = true, .width = 100}, false);
+        char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
         if (cases[i].option)
             assert_non_null(strstr(text, cases[i].option));
         else /* nobody can type what is not known */
@@ -386,11 +388,11 @@ static void the_next_command_has_the_measured_parameters(void **state)
 /* What every run could be asked stands in the manual: the report names what this one leaves open. */
 static void the_next_commands_are_about_this_run(void **state)
 {
-    struct gs_report r = full();
-    const struct term term = {.utf8 = true, .width = 100};
+    struct result_report r = full();
+    const struct terminal term = {.utf8 = true, .width = 100};
 
     (void)state;
-    struct gs_device real = {.name = "NVIDIA RTX", .total_bytes = (int64_t)24 << 30};
+    struct run_device real = {.name = "NVIDIA RTX", .total_bytes = (int64_t)24 << 30};
     r.devices = &real;
     r.devices_n = 1;
     r.sync_share = 0.5;
@@ -414,8 +416,8 @@ static void the_next_commands_are_about_this_run(void **state)
 
 static void says_what_matters_first(void **state)
 {
-    struct gs_report r = full();
-    char *text = print(&r, (struct term){.utf8 = true, .width = 100}, false);
+    struct result_report r = full();
+    char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
     const char *oom_at = strstr(text, "OUT OF MEMORY on GPU 0 at 3.40 s");
 
     (void)state;
@@ -438,15 +440,15 @@ static void says_what_matters_first(void **state)
 
 static void lost_events_come_before_all(void **state)
 {
-    struct gs_report r = full();
-    struct gs_process dead = process;
+    struct result_report r = full();
+    struct run_process dead = process;
 
     (void)state;
     dead.complete = false;
     r.processes = &dead;
     r.lost_events = 1234;
     r.lost_first_s = 2.1;
-    char *text = print(&r, (struct term){.utf8 = true, .width = 100}, false);
+    char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
     assert_true(strncmp(text, "! 1,234 events were lost, from 2.10 s on", 40) == 0);
     assert_non_null(strstr(text, "killed or crashed at 3.42 s"));
     free(text);
@@ -454,23 +456,23 @@ static void lost_events_come_before_all(void **state)
 
 static void native_shows_the_calls(void **state)
 {
-    struct gs_report r = full();
-    char *text = print(&r, (struct term){.utf8 = true, .width = 100}, true);
+    struct result_report r = full();
+    char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, true);
 
     (void)state;
     assert_non_null(strstr(text, "at::native::empty_cuda\n"));
     assert_null(strstr(text, "ArrayRef"));
     free(text);
-    text = print(&r, (struct term){.utf8 = true, .width = 100}, false);
+    text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
     assert_null(strstr(text, "empty_cuda"));
     free(text);
 }
 
 static void names_cannot_drive_the_terminal(void **state)
 {
-    struct gs_report r = full();
+    struct result_report r = full();
     static const char *bad_note[] = {"a\033]0;title\007 note"};
-    struct gs_device evil = device;
+    struct run_device evil = device;
 
     (void)state;
     r.command = "python \033[2J\033[31mevil\r\n.py \xe2\x80\xae";
@@ -481,15 +483,15 @@ static void names_cannot_drive_the_terminal(void **state)
     sites[0].site.function = "f\033[8m";
     sites[0].site.file = "/tmp/\033]8;;http://x\033\\x.py";
     oom.verdict = "v\033[0m\b";
-    char *text = print(&r, (struct term){.utf8 = true, .width = 100}, true);
+    char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, true);
     assert_plain(text);
     free(text);
 }
 
 static void colour_only_where_asked(void **state)
 {
-    struct gs_report r = full();
-    char *text = print(&r, (struct term){.colour = true, .utf8 = true, .width = 100}, false);
+    struct result_report r = full();
+    char *text = print(&r, (struct terminal){.colour = true, .utf8 = true, .width = 100}, false);
 
     (void)state;
     assert_non_null(strstr(text, "\033[1;31mOUT OF MEMORY\033[0m"));
@@ -498,8 +500,8 @@ static void colour_only_where_asked(void **state)
 
 static void an_empty_report_prints(void **state)
 {
-    struct gs_report r = {.lost_first_s = NAN, .complete = true, .devices = &device, .devices_n = 1};
-    char *text = print(&r, (struct term){.utf8 = false, .width = 80}, false);
+    struct result_report r = {.lost_first_s = NAN, .complete = true, .devices = &device, .devices_n = 1};
+    char *text = print(&r, (struct terminal){.utf8 = false, .width = 80}, false);
 
     (void)state;
     assert_non_null(strstr(text, "No out of memory; no GPU memory was allocated"));
@@ -509,9 +511,9 @@ static void an_empty_report_prints(void **state)
 
 static void many_ranks_are_one_line_each(void **state)
 {
-    struct gs_report r = full();
-    struct gs_peak many[16];
-    struct gs_process ranks[16];
+    struct result_report r = full();
+    struct result_peak many[16];
+    struct run_process ranks[16];
 
     (void)state;
     for (uint32_t i = 0; i < 16; i++) {
@@ -525,7 +527,7 @@ static void many_ranks_are_one_line_each(void **state)
     r.peaks_n = 16;
     r.processes = ranks;
     r.processes_n = 16;
-    char *text = print(&r, (struct term){.utf8 = true, .width = 100}, false);
+    char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
     assert_non_null(strstr(text, "\nPeaks\n"));
     assert_non_null(strstr(text, "rank 15, GPU 0\n"));
     assert_null(strstr(text, "\nrank 14, GPU 0\n"));

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/text/branch.h"
+#include "analyzer/view/branch.h"
 #include "analyzer/profile/course.h"
 #include "analyzer/profile/statistics.h"
 #include "analyzer/profile/tally.h"
@@ -16,7 +16,7 @@
 
 #define TORCH "/usr/lib/python3/dist-packages/torch"
 
-static const struct gs_frame frames[] = {
+static const struct run_frame frames[] = {
     {.kind = GS_FRAME_PYTHON, .function = "<module>", .file = "/me/train.py", .line = 90},
     {.kind = GS_FRAME_PYTHON, .function = "step", .file = "/me/train.py", .line = 40},
     {.kind = GS_FRAME_PYTHON, .function = "Module._call_impl", .file = TORCH "/nn/modules/module.py", .line = 1},
@@ -32,23 +32,23 @@ static const struct gs_frame frames[] = {
 enum { MODULE, STEP, CALL, BLOCK, LINEAR, CALL2, START, LIBC, MAIN, SOLVE, GRID, FRAMES };
 
 /* A node below `parent`, which gets its weight, too. */
-static struct gs_call_node nodes[16];
-static struct gs_call_node *children[16][8];
+static struct profile_call_node nodes[16];
+static struct profile_call_node *children[16][8];
 static size_t nodes_n;
 
-static struct gs_call_node *node(struct gs_call_node *parent, int frame, int64_t self)
+static struct profile_call_node *node(struct profile_call_node *parent, int frame, int64_t self)
 {
-    struct gs_call_node *n = &nodes[nodes_n];
+    struct profile_call_node *n = &nodes[nodes_n];
 
-    *n = (struct gs_call_node){.frame = frame < 0 ? NULL : &frames[frame],
-                               .parent = parent,
-                               .children = children[nodes_n],
-                               .self = self,
-                               .depth = parent ? parent->depth + 1 : 0,
-                               .self_count = self != 0};
+    *n = (struct profile_call_node){.frame = frame < 0 ? NULL : &frames[frame],
+                                    .parent = parent,
+                                    .children = children[nodes_n],
+                                    .self = self,
+                                    .depth = parent ? parent->depth + 1 : 0,
+                                    .self_count = self != 0};
     nodes_n++;
     if (parent) parent->children[parent->children_n++] = n;
-    for (struct gs_call_node *p = n; p; p = p->parent) {
+    for (struct profile_call_node *p = n; p; p = p->parent) {
         p->total += self;
         p->total_count += self != 0;
     }
@@ -56,32 +56,32 @@ static struct gs_call_node *node(struct gs_call_node *parent, int frame, int64_t
 }
 
 /* <module> → step → (_call_impl, twice) → Block.forward → (_call_impl) → Linear.forward. */
-static struct gs_call_tree tree(void)
+static struct profile_call_tree tree(void)
 {
     nodes_n = 0;
-    struct gs_call_node *root = node(NULL, -1, 0), *module = node(root, MODULE, 0), *step = node(module, STEP, 0);
-    struct gs_call_node *first = node(node(node(step, CALL, 0), BLOCK, 0), CALL2, 0);
-    struct gs_call_node *second = node(node(step, CALL2, 0), BLOCK, 5);
+    struct profile_call_node *root = node(NULL, -1, 0), *module = node(root, MODULE, 0), *step = node(module, STEP, 0);
+    struct profile_call_node *first = node(node(node(step, CALL, 0), BLOCK, 0), CALL2, 0);
+    struct profile_call_node *second = node(node(step, CALL2, 0), BLOCK, 5);
     node(first, LINEAR, 100);
     node(node(second, CALL, 0), LINEAR, 20);
     node(step, LINEAR, 3);
-    return (struct gs_call_tree){.root = root, .nodes = nodes_n, .depth = 7};
+    return (struct profile_call_tree){.root = root, .nodes = nodes_n, .depth = 7};
 }
 
 static void what_only_passes_on_is_left_out(void **state)
 {
-    struct gs_arena arena = {0};
-    struct gs_call_tree t = tree();
-    struct branch *root = branch_build(&arena, &t, false);
+    struct arena arena = {0};
+    struct profile_call_tree t = tree();
+    struct view_branch *root = view_branch_build(&arena, &t, false);
 
     (void)state;
     assert_int_equal(root->n, 1);
-    const struct branch *top = root->children[0]; /* <module> and step are one chain */
+    const struct view_branch *top = root->children[0]; /* <module> and step are one chain */
     assert_ptr_equal(top->first->frame, &frames[MODULE]);
     assert_ptr_equal(top->end->frame, &frames[STEP]);
     assert_int_equal(top->total, 128);
     assert_int_equal(top->n, 2); /* both ways to Block.forward are one */
-    const struct branch *block = top->children[0];
+    const struct view_branch *block = top->children[0];
     assert_ptr_equal(block->first->frame, &frames[BLOCK]);
     assert_int_equal(block->total, 125);
     assert_int_equal(block->self, 5);
@@ -89,94 +89,95 @@ static void what_only_passes_on_is_left_out(void **state)
     assert_ptr_equal(block->children[0]->end->frame, &frames[LINEAR]);
     assert_int_equal(block->children[0]->total, 120);
     assert_int_equal(top->children[1]->total, 3);
-    gs_arena_free(&arena);
+    arena_free(&arena);
 }
 
 static void a_program_of_cpp_is_named_by_its_lines(void **state)
 {
-    struct gs_arena arena = {0};
-    struct gs_process process = {.cwd = "/me"};
-    struct gs_report report = {.processes = &process, .processes_n = 1};
-    struct view_text v = {.report = &report, .term = {.utf8 = true, .width = 80}};
+    struct arena arena = {0};
+    struct run_process process = {.cwd = "/me"};
+    struct result_report report = {.processes = &process, .processes_n = 1};
+    struct draw_text v = {.report = &report, .term = {.utf8 = true, .width = 80}};
     char text[256];
 
     (void)state;
     nodes_n = 0;
-    struct gs_call_node *root = node(NULL, -1, 0), *last = root;
+    struct profile_call_node *root = node(NULL, -1, 0), *last = root;
     for (int frame = START; frame <= GRID; frame++) /* solve calls itself */
         for (int i = 0; i < (frame == SOLVE ? 3 : 1); i++) last = node(last, frame, frame == GRID ? 64 : 0);
-    struct gs_call_tree t = {.root = root, .nodes = nodes_n, .depth = (unsigned)last->depth};
-    const struct branch *top = branch_build(&arena, &t, false)->children[0];
+    struct profile_call_tree t = {.root = root, .nodes = nodes_n, .depth = (unsigned)last->depth};
+    const struct view_branch *top = view_branch_build(&arena, &t, false)->children[0];
     assert_int_equal(top->n, 0);
-    assert_string_equal(branch_label(&v, top, text, sizeof text, 80), "solver.cpp:9 main → :5 solve → grid.cpp:3 grid");
-    assert_string_equal(branch_label(&v, top, text, sizeof text, 20), "… → grid.cpp:3 grid");
-    gs_arena_free(&arena);
+    assert_string_equal(view_branch_label(&v, top, text, sizeof text, 80),
+                        "solver.cpp:9 main → :5 solve → grid.cpp:3 grid");
+    assert_string_equal(view_branch_label(&v, top, text, sizeof text, 20), "… → grid.cpp:3 grid");
+    arena_free(&arena);
 }
 
 static void all_of_it_where_it_is_asked_for(void **state)
 {
-    struct gs_arena arena = {0};
-    struct gs_call_tree t = tree();
-    struct branch *root = branch_build(&arena, &t, true);
+    struct arena arena = {0};
+    struct profile_call_tree t = tree();
+    struct view_branch *root = view_branch_build(&arena, &t, true);
     size_t n = 0;
 
     (void)state;
-    for (const struct branch *b = root; b; b = b->n ? b->children[0] : NULL, n++) {
+    for (const struct view_branch *b = root; b; b = b->n ? b->children[0] : NULL, n++) {
         int64_t sum = b->self;
         assert_ptr_equal(b->first, b->end);
         for (size_t i = 0; i < b->n; i++) sum += b->children[i]->total;
         assert_int_equal(sum, b->total);
     }
     assert_int_equal(n, 7);
-    gs_arena_free(&arena);
+    arena_free(&arena);
 }
 
 static void a_chain_is_named_by_ones_own_code(void **state)
 {
-    struct gs_arena arena = {0};
-    struct gs_call_tree t = tree();
-    struct gs_process process = {.cwd = "/me"};
-    struct gs_report report = {.processes = &process, .processes_n = 1};
-    struct view_text v = {.report = &report, .term = {.utf8 = true, .width = 80}};
-    const struct branch *top = branch_build(&arena, &t, false)->children[0];
+    struct arena arena = {0};
+    struct profile_call_tree t = tree();
+    struct run_process process = {.cwd = "/me"};
+    struct result_report report = {.processes = &process, .processes_n = 1};
+    struct draw_text v = {.report = &report, .term = {.utf8 = true, .width = 80}};
+    const struct view_branch *top = view_branch_build(&arena, &t, false)->children[0];
     char text[256];
 
     (void)state;
-    assert_string_equal(branch_label(&v, top, text, sizeof text, 80), "train.py:90 <module> → :40 step");
-    assert_string_equal(branch_label(&v, top, text, sizeof text, 24), "… → train.py:40 step");
-    assert_string_equal(branch_label(&v, top, text, sizeof text, 12), "train.py:40…");
-    assert_string_equal(branch_name(&v, top, text, sizeof text, 18), "step train.py:40");
-    assert_string_equal(branch_name(&v, top, text, sizeof text, 3), "ste");
-    assert_int_equal(branch_kind_of(top), BRANCH_OWN);
-    const struct branch *linear = top->children[0]->children[0];
-    assert_int_equal(branch_kind_of(linear), BRANCH_LIBRARY);
-    assert_string_equal(branch_label(&v, linear, text, sizeof text, 30), "linear.py:9 Linear.forward");
+    assert_string_equal(view_branch_label(&v, top, text, sizeof text, 80), "train.py:90 <module> → :40 step");
+    assert_string_equal(view_branch_label(&v, top, text, sizeof text, 24), "… → train.py:40 step");
+    assert_string_equal(view_branch_label(&v, top, text, sizeof text, 12), "train.py:40…");
+    assert_string_equal(view_branch_name(&v, top, text, sizeof text, 18), "step train.py:40");
+    assert_string_equal(view_branch_name(&v, top, text, sizeof text, 3), "ste");
+    assert_int_equal(view_branch_kind_of(top), BRANCH_OWN);
+    const struct view_branch *linear = top->children[0]->children[0];
+    assert_int_equal(view_branch_kind_of(linear), BRANCH_LIBRARY);
+    assert_string_equal(view_branch_label(&v, linear, text, sizeof text, 30), "linear.py:9 Linear.forward");
     v.term.utf8 = false;
-    assert_string_equal(branch_label(&v, top, text, sizeof text, 80), "train.py:90 <module> -> :40 step");
-    gs_arena_free(&arena);
+    assert_string_equal(view_branch_label(&v, top, text, sizeof text, 80), "train.py:90 <module> -> :40 step");
+    arena_free(&arena);
 }
 
 static void small_branches_are_summed_up(void **state)
 {
-    struct branch leaf[4] = {{.total = 50}, {.total = 30}, {.total = 4}, {.total = 3}};
-    struct branch *below[] = {&leaf[0], &leaf[1], &leaf[2], &leaf[3]};
-    struct branch b = {.children = below, .n = 4};
+    struct view_branch leaf[4] = {{.total = 50}, {.total = 30}, {.total = 4}, {.total = 3}};
+    struct view_branch *below[] = {&leaf[0], &leaf[1], &leaf[2], &leaf[3]};
+    struct view_branch b = {.children = below, .n = 4};
     int64_t rest;
 
     (void)state;
-    assert_int_equal(branch_shown(&b, &(struct branch_limits){.least = 5, .top = 9}, &rest), 2);
+    assert_int_equal(view_branch_shown(&b, &(struct view_branch_limits){.least = 5, .top = 9}, &rest), 2);
     assert_int_equal(rest, 7);
-    assert_int_equal(branch_shown(&b, &(struct branch_limits){.top = 1}, &rest), 1);
+    assert_int_equal(view_branch_shown(&b, &(struct view_branch_limits){.top = 1}, &rest), 1);
     assert_int_equal(rest, 37);
     b.n = 3; /* one more is shown rather than said to be there */
-    assert_int_equal(branch_shown(&b, &(struct branch_limits){.least = 5, .top = 9}, &rest), 3);
+    assert_int_equal(view_branch_shown(&b, &(struct view_branch_limits){.least = 5, .top = 9}, &rest), 3);
     assert_int_equal(rest, 0);
 }
 
 static void modules_have_the_names_that_import_has(void **state)
 {
     static const struct {
-        struct gs_frame frame;
+        struct run_frame frame;
         const char *name;
     } cases[] = {
         {{.kind = GS_FRAME_PYTHON, .file = TORCH "/nn/functional.py"}, "torch.nn.functional"},
@@ -193,58 +194,58 @@ static void modules_have_the_names_that_import_has(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tally_module(&cases[i].frame, "/me", name, sizeof name);
+        profile_tally_module(&cases[i].frame, "/me", name, sizeof name);
         assert_string_equal(name, cases[i].name);
     }
-    tally_module(&cases[0].frame, NULL, name, 6);
+    profile_tally_module(&cases[0].frame, NULL, name, 6);
     assert_string_equal(name, "torch");
 }
 
 static void classes_meet_without_a_gap(void **state)
 {
     (void)state;
-    assert_int_equal(statistics_size_class(-1), 0);
-    assert_int_equal(statistics_size_class(0), 0);
-    assert_int_equal(statistics_size_class(1), 0);
-    assert_int_equal(statistics_size_class(2), 1);
-    assert_int_equal(statistics_size_class(511), 8);
-    assert_int_equal(statistics_size_class(512), 9);
-    assert_int_equal(statistics_size_class(INT64_MAX), 62);
-    assert_int_equal(statistics_life_class(0), 0);
-    assert_int_equal(statistics_life_class(9), 0);
-    assert_int_equal(statistics_life_class(10), 1);
-    assert_int_equal(statistics_life_class(999999999), 8);
-    assert_int_equal(statistics_life_class(1000000000), 9);
-    assert_int_equal(statistics_life_class(INT64_MAX), STATISTICS_LIVES - 1);
+    assert_int_equal(profile_statistics_size_class(-1), 0);
+    assert_int_equal(profile_statistics_size_class(0), 0);
+    assert_int_equal(profile_statistics_size_class(1), 0);
+    assert_int_equal(profile_statistics_size_class(2), 1);
+    assert_int_equal(profile_statistics_size_class(511), 8);
+    assert_int_equal(profile_statistics_size_class(512), 9);
+    assert_int_equal(profile_statistics_size_class(INT64_MAX), 62);
+    assert_int_equal(profile_statistics_life_class(0), 0);
+    assert_int_equal(profile_statistics_life_class(9), 0);
+    assert_int_equal(profile_statistics_life_class(10), 1);
+    assert_int_equal(profile_statistics_life_class(999999999), 8);
+    assert_int_equal(profile_statistics_life_class(1000000000), 9);
+    assert_int_equal(profile_statistics_life_class(INT64_MAX), STATISTICS_LIVES - 1);
 }
 
 static void each_moment_has_its_column(void **state)
 {
-    struct courses c = {.columns_n = 4, .from_ns = 100, .to_ns = 200};
+    struct profile_courses c = {.columns_n = 4, .from_ns = 100, .to_ns = 200};
 
     (void)state;
-    assert_int_equal(courses_column(&c, 99), 4);
-    assert_int_equal(courses_column(&c, 100), 0);
-    assert_int_equal(courses_column(&c, 124), 0);
-    assert_int_equal(courses_column(&c, 125), 1);
-    assert_int_equal(courses_column(&c, 200), 3);
-    assert_int_equal(courses_column(&c, 201), 4);
-    assert_int_equal(courses_column(&c, INT64_MIN), 4);
-    c = (struct courses){.columns_n = 300, .to_ns = INT64_MAX};
-    assert_in_range(courses_column(&c, INT64_MAX), 299, 299);
+    assert_int_equal(profile_courses_column(&c, 99), 4);
+    assert_int_equal(profile_courses_column(&c, 100), 0);
+    assert_int_equal(profile_courses_column(&c, 124), 0);
+    assert_int_equal(profile_courses_column(&c, 125), 1);
+    assert_int_equal(profile_courses_column(&c, 200), 3);
+    assert_int_equal(profile_courses_column(&c, 201), 4);
+    assert_int_equal(profile_courses_column(&c, INT64_MIN), 4);
+    c = (struct profile_courses){.columns_n = 300, .to_ns = INT64_MAX};
+    assert_in_range(profile_courses_column(&c, INT64_MAX), 299, 299);
 }
 
 static char *table_at(int width)
 {
-    struct table t = {.head = {"bytes", "share", "count", "line"}};
-    struct term term = {.width = width};
+    struct text_table t = {.head = {"bytes", "share", "count", "line"}};
+    struct terminal term = {.width = width};
     const char *cells[] = {"941.79 MiB", "100 %", "1,234,567", "good.py:10  Block.forward"};
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
 
-    table_add(&t, cells, NULL);
-    table_print(&t, &term, 2, f);
+    text_table_add(&t, cells, NULL);
+    text_table_print(&t, &term, 2, f);
     fclose(f);
     return text;
 }

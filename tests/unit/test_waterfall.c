@@ -19,15 +19,15 @@ static int64_t any(int64_t below)
 static int64_t some(int64_t below)
 {
     int64_t how = any(10);
-    return how == 0 ? GS_UNKNOWN : how == 1 ? 0 : how == 2 ? INT64_MAX - any(9) : any(below);
+    return how == 0 ? RUN_UNKNOWN : how == 1 ? 0 : how == 2 ? INT64_MAX - any(9) : any(below);
 }
 
 static int64_t sum_of(const int64_t *parts)
 {
     int64_t sum = 0;
-    for (int i = 0; i < GS_HELD_N; i++) {
+    for (int i = 0; i < RESULT_HELD_N; i++) {
         if (parts[i] < 0) {
-            fail_msg("%s: %lld", gs_held_word((enum gs_held)i), (long long)parts[i]);
+            fail_msg("%s: %lld", result_held_word((enum result_held)i), (long long)parts[i]);
         }
         sum += parts[i];
     }
@@ -39,18 +39,18 @@ static void test_any_facts_sum_to_the_total(void **state)
     (void)state;
     int told = 0;
     for (int i = 0; i < 200000; i++) {
-        struct gs_waterfall_facts f = {.total = 1 + any(1 << 20)};
+        struct oom_waterfall_facts f = {.total = 1 + any(1 << 20)};
         int64_t most = f.total / 2 + 2;
         f.free = any(10) ? any(f.total + 1) : some(most);
         f.live = some(most), f.managed = some(most), f.tensors = some(most);
         f.reserved = some(most), f.pools = some(most), f.idle = some(most), f.graphs = some(most);
         f.first = some(most), f.said_total = some(2 * most), f.said_free = some(most);
         f.said_own = some(most), f.said_others = some(most);
-        int64_t parts[GS_HELD_N];
-        if (gs_waterfall_parts(&f, parts)) {
+        int64_t parts[RESULT_HELD_N];
+        if (oom_waterfall_parts(&f, parts)) {
             told++;
             assert_int_equal(sum_of(parts), f.total);
-            assert_int_equal(parts[GS_HELD_FREE], f.free);
+            assert_int_equal(parts[RESULT_HELD_FREE], f.free);
         }
     }
     assert_true(told > 20000);
@@ -59,43 +59,43 @@ static void test_any_facts_sum_to_the_total(void **state)
 static void test_who_holds_what(void **state)
 {
     (void)state;
-    struct gs_waterfall_facts f = {.total = 1000,
-                                   .free = 50,
-                                   .live = 600,
-                                   .tensors = 400,
-                                   .reserved = 500,
-                                   .pools = 30,
-                                   .graphs = 20,
-                                   .first = 60,
-                                   .said_total = 1010,
-                                   .said_free = 60,
-                                   .said_own = 690,
-                                   .said_others = 240};
-    int64_t p[GS_HELD_N];
-    assert_true(gs_waterfall_parts(&f, p));
+    struct oom_waterfall_facts f = {.total = 1000,
+                                    .free = 50,
+                                    .live = 600,
+                                    .tensors = 400,
+                                    .reserved = 500,
+                                    .pools = 30,
+                                    .graphs = 20,
+                                    .first = 60,
+                                    .said_total = 1010,
+                                    .said_free = 60,
+                                    .said_own = 690,
+                                    .said_others = 240};
+    int64_t p[RESULT_HELD_N];
+    assert_true(oom_waterfall_parts(&f, p));
     assert_int_equal(sum_of(p), 1000);
-    assert_int_equal(p[GS_HELD_TENSORS], 400);
-    assert_int_equal(p[GS_HELD_CACHED], 100);
-    assert_int_equal(p[GS_HELD_POOLS], 30);
-    assert_int_equal(p[GS_HELD_DIRECT], 70);
-    assert_int_equal(p[GS_HELD_GRAPHS], 20);
-    assert_int_equal(p[GS_HELD_OTHERS], 240);
-    assert_int_equal(p[GS_HELD_UNACCOUNTED], 10); /* 950 used, 690 + 240 of it owned, 10 the driver's */
-    assert_int_equal(p[GS_HELD_CONTEXT], 80);     /* 330 in use beside ours, 250 of it told */
-    f.said_own = f.said_others = GS_UNKNOWN;
-    assert_true(gs_waterfall_parts(&f, p));
-    assert_int_equal(p[GS_HELD_FIRST], 60);
-    assert_int_equal(p[GS_HELD_UNACCOUNTED], 270);
-    assert_int_equal(p[GS_HELD_CONTEXT] + p[GS_HELD_OTHERS], 0);
+    assert_int_equal(p[RESULT_HELD_TENSORS], 400);
+    assert_int_equal(p[RESULT_HELD_CACHED], 100);
+    assert_int_equal(p[RESULT_HELD_POOLS], 30);
+    assert_int_equal(p[RESULT_HELD_DIRECT], 70);
+    assert_int_equal(p[RESULT_HELD_GRAPHS], 20);
+    assert_int_equal(p[RESULT_HELD_OTHERS], 240);
+    assert_int_equal(p[RESULT_HELD_UNACCOUNTED], 10); /* 950 used, 690 + 240 of it owned, 10 the driver's */
+    assert_int_equal(p[RESULT_HELD_CONTEXT], 80);     /* 330 in use beside ours, 250 of it told */
+    f.said_own = f.said_others = RUN_UNKNOWN;
+    assert_true(oom_waterfall_parts(&f, p));
+    assert_int_equal(p[RESULT_HELD_FIRST], 60);
+    assert_int_equal(p[RESULT_HELD_UNACCOUNTED], 270);
+    assert_int_equal(p[RESULT_HELD_CONTEXT] + p[RESULT_HELD_OTHERS], 0);
     f.live = 2000; /* more than there is */
-    assert_false(gs_waterfall_parts(&f, p));
+    assert_false(oom_waterfall_parts(&f, p));
     f.managed = 1500; /* but it need not be on the device */
-    assert_true(gs_waterfall_parts(&f, p));
+    assert_true(oom_waterfall_parts(&f, p));
     assert_int_equal(sum_of(p), 1000);
-    assert_int_equal(p[GS_HELD_UNACCOUNTED] + p[GS_HELD_FIRST], 0);
+    assert_int_equal(p[RESULT_HELD_UNACCOUNTED] + p[RESULT_HELD_FIRST], 0);
 }
 
-static const struct gs_held_part *part_of(const struct gs_oom_verdict *v, enum gs_held what)
+static const struct result_held_part *part_of(const struct result_oom_verdict *v, enum result_held what)
 {
     for (size_t i = 0; i < v->waterfall_n; i++) {
         if (v->waterfall[i].what == what) {
@@ -141,19 +141,19 @@ static void test_a_rank_of_the_same_run_is_named(void **state)
     nvml(&s, 120 * SYN_MS, 8 * SYN_GIB + 256 * SYN_MIB, 7 * SYN_GIB + 128 * SYN_MIB, 700);
     syn_done(&s);
     snprintf(s.path, sizeof s.path, "%s/run.db", s.folder);
-    struct gs_report *r = syn_report(&s, NULL);
-    const struct gs_oom_verdict *v = &r->ooms[0];
-    const struct gs_held_part *others = part_of(v, GS_HELD_OTHERS);
+    struct result_report *r = syn_report(&s, NULL);
+    const struct result_oom_verdict *v = &r->ooms[0];
+    const struct result_held_part *others = part_of(v, RESULT_HELD_OTHERS);
     assert_non_null(others);
     assert_int_equal(others->bytes, 7 * SYN_GIB + 128 * SYN_MIB);
     assert_int_equal(others->lines_n, 1);
     assert_int_equal(others->lines[0].bytes, 6 * SYN_GIB);
     assert_int_equal(others->lines[0].pid, 700);
     assert_non_null(strstr(others->lines[0].text, "rank 0"));
-    assert_int_equal(part_of(v, GS_HELD_CONTEXT)->bytes, 256 * SYN_MIB);
-    assert_int_equal(part_of(v, GS_HELD_DIRECT)->bytes, 8 * SYN_GIB);
-    assert_int_equal(part_of(v, GS_HELD_DIRECT)->lines[0].site.line, 12);
-    assert_int_equal(part_of(v, GS_HELD_FREE)->bytes, 640 * SYN_MIB);
+    assert_int_equal(part_of(v, RESULT_HELD_CONTEXT)->bytes, 256 * SYN_MIB);
+    assert_int_equal(part_of(v, RESULT_HELD_DIRECT)->bytes, 8 * SYN_GIB);
+    assert_int_equal(part_of(v, RESULT_HELD_DIRECT)->lines[0].site.line, 12);
+    assert_int_equal(part_of(v, RESULT_HELD_FREE)->bytes, 640 * SYN_MIB);
     syn_close(r);
     syn_end(&s);
 }

@@ -16,19 +16,21 @@ static void near(double is, double should)
     if (!(fabs(is - should) <= 1e-9 * fabs(should))) fail_msg("%.12g is not %.12g", is, should);
 }
 
-static struct wire one(enum wire_kind kind, double bytes, uint64_t n, double rate, uint64_t per_node, double network)
+static struct estimate_wire one(enum estimate_wire_kind kind, double bytes, uint64_t n, double rate, uint64_t per_node,
+                                double network)
 {
-    struct wire_links l = {.node = rate, .network = network, .host = rate, .per_node = per_node};
-    struct wire w = {.kind = kind, .bytes = bytes, .n = n};
+    struct estimate_wire_links l = {.node = rate, .network = network, .host = rate, .per_node = per_node};
+    struct estimate_wire w = {.kind = kind, .bytes = bytes, .n = n};
 
-    wire_time(&l, 1, &w);
+    estimate_wire_time(&l, 1, &w);
     return w;
 }
 
 /* 7e9 parameters in float32 are 28 GB: 875 ms at 32 GB/s, 93.3 ms at 300 GB/s; among 8 as a ring 1531 and 163.3. */
 static void seven_billion_in_float32(void **state)
 {
-    struct wire slow = one(WIRE_ALL_REDUCE, 28e9, 8, 32e9, 0, 0), fast = one(WIRE_ALL_REDUCE, 28e9, 8, 300e9, 0, 0);
+    struct estimate_wire slow = one(WIRE_ALL_REDUCE, 28e9, 8, 32e9, 0, 0),
+                         fast = one(WIRE_ALL_REDUCE, 28e9, 8, 300e9, 0, 0);
 
     near(slow.one_pass_s, 0.875);
     near(slow.ring_s, 1.53125);
@@ -53,7 +55,7 @@ static void an_all_reduce_is_a_scatter_and_a_gather(void **state)
 /* 16 GPUs in 2 machines: 7/8 of S inside, then 1/2 of S/8 on each network card, and all that back. */
 static void across_machines_each_gpu_sends_its_part(void **state)
 {
-    struct wire w = one(WIRE_ALL_REDUCE, 16e9, 16, 400e9, 8, 50e9);
+    struct estimate_wire w = one(WIRE_ALL_REDUCE, 16e9, 16, 400e9, 8, 50e9);
 
     assert_int_equal(w.nodes, 2);
     near(w.ring_s, 2 * (7. / 8 * 16e9 / 400e9 + 0.5 * 2e9 / 50e9));
@@ -73,7 +75,7 @@ static void across_machines_each_gpu_sends_its_part(void **state)
 /* 12 GPUs in machines of 8: six in each. 9: four and five, and four network cards carry it all. */
 static void machines_that_are_not_full(void **state)
 {
-    struct wire w = one(WIRE_ALL_REDUCE, 12e9, 12, 400e9, 8, 50e9);
+    struct estimate_wire w = one(WIRE_ALL_REDUCE, 12e9, 12, 400e9, 8, 50e9);
 
     assert_int_equal(w.nodes, 2);
     near(w.ring_s, 2 * (5. / 6 * 12e9 / 400e9 + 0.5 * 2e9 / 50e9));
@@ -86,7 +88,7 @@ static void machines_that_are_not_full(void **state)
 /* A machine's own links can be the slower ones: one pass is over those. */
 static void a_network_that_is_faster_than_the_links(void **state)
 {
-    struct wire w = one(WIRE_ALL_REDUCE, 12e9, 12, 12.5e9, 2, 50e9);
+    struct estimate_wire w = one(WIRE_ALL_REDUCE, 12e9, 12, 12.5e9, 2, 50e9);
 
     near(w.bandwidth, 12.5e9);
     near(w.one_pass_s, 12e9 / 12.5e9);
@@ -99,7 +101,7 @@ static void a_network_that_is_faster_than_the_links(void **state)
  * stays in the machine is less than what leaves; with a far faster one it is what takes longer. */
 static void an_all_to_all_is_as_slow_as_its_slower_wire(void **state)
 {
-    struct wire w = one(WIRE_ALL_TO_ALL, 16e9, 16, 50e9, 8, 400e9);
+    struct estimate_wire w = one(WIRE_ALL_TO_ALL, 16e9, 16, 50e9, 8, 400e9);
 
     near(w.ring_s, 7. / 16 * 16e9 / 50e9);
     near(w.one_pass_s, 16e9 / 50e9);
@@ -110,19 +112,19 @@ static void an_all_to_all_is_as_slow_as_its_slower_wire(void **state)
 
 static void links_of_a_gpu(void **state)
 {
-    struct wire_links l = wires_links(gpu_find("h100"), 8, 0);
+    struct estimate_wire_links l = estimate_wires_links(estimate_gpu_find("h100"), 8, 0);
 
     near(l.node, 450e9);
     near(l.host, 50e9);
     assert_int_equal(l.per_node, 8);
-    l = wires_links(gpu_find("a100-pcie"), 8, 0); /* a bridge joins two: not eight */
+    l = estimate_wires_links(estimate_gpu_find("a100-pcie"), 8, 0); /* a bridge joins two: not eight */
     near(l.node, 25e9);
     near(l.network, 25e9); /* no more than its PCIe carries */
-    near(wires_links(gpu_find("h100"), 8, 0).network, 50e9);
-    l = wires_links(gpu_find("rtx4090"), 2, 0);
+    near(estimate_wires_links(estimate_gpu_find("h100"), 8, 0).network, 50e9);
+    l = estimate_wires_links(estimate_gpu_find("rtx4090"), 2, 0);
     near(l.node, 25e9);
     assert_true(strstr(l.node_name, "PCIe") != NULL);
-    l = wires_links(NULL, 8, 0);
+    l = estimate_wires_links(NULL, 8, 0);
     assert_true(l.assumed && l.node > 0 && l.host > 0);
 }
 
@@ -132,7 +134,7 @@ static struct model llama_8b(void)
 {
     struct model m;
 
-    model_counted(8030261248, &m);
+    model_from_count(8030261248, &m);
     m.shape = (struct model_shape){.family = MODEL_LLAMA,
                                    .layers = 32,
                                    .hidden = 4096,
@@ -155,7 +157,7 @@ static struct plan plan_of(const struct model *m, const char *precision)
     return p;
 }
 
-static const struct wire *named(const struct wires *w, enum wire_kind kind, const char *part)
+static const struct estimate_wire *named(const struct estimate_wires *w, enum estimate_wire_kind kind, const char *part)
 {
     for (size_t i = 0; i < w->n; i++)
         if (w->rows[i].kind == kind && strstr(w->rows[i].name, part)) return &w->rows[i];
@@ -163,7 +165,7 @@ static const struct wire *named(const struct wires *w, enum wire_kind kind, cons
 }
 
 /* Bytes that a GPU sends a step, by the ring's factors. */
-static double volume(const struct wires *w)
+static double volume(const struct estimate_wires *w)
 {
     double sum = 0;
 
@@ -179,12 +181,12 @@ static void zero_moves_what_its_paper_says(void **state)
     struct model m = llama_8b();
     struct plan p = plan_of(&m, "bf16");
     static const double per[] = {2, 2, 2, 3};
-    struct wires w;
+    struct estimate_wires w;
 
     p.gpus = 8;
     for (int stage = 0; stage <= 3; stage++) {
         p.sharding = (enum plan_sharding)stage;
-        wires_make(&p, 0, &w);
+        estimate_wires_build(&p, 0, &w);
         near(volume(&w), per[stage] * 2 * (double)m.params);
     }
     model_free(&m);
@@ -193,16 +195,16 @@ static void zero_moves_what_its_paper_says(void **state)
 static void gradients_of_data_parallel_gpus(void **state)
 {
     struct model m;
-    struct wires w;
+    struct estimate_wires w;
 
-    model_counted(7000000000, &m);
+    model_from_count(7000000000, &m);
     struct plan p = plan_of(&m, "fp32");
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     assert_int_equal(w.n, 0); /* one GPU: nothing to say */
     p.gpus = 8;
-    p.gpu = gpu_find("a100");
+    p.gpu = estimate_gpu_find("a100");
     p.accumulation = 4;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     assert_int_equal(w.n, 1);
     near(w.rows[0].bytes, 28e9);
     near(w.rows[0].times, 1); /* once a step, whatever is added up */
@@ -210,10 +212,10 @@ static void gradients_of_data_parallel_gpus(void **state)
     near(w.sum_s, w.rows[0].ring_s);
     assert_int_equal(w.notes_n, 0);
     p.gpus = 16; /* two machines, and another network */
-    wires_make(&p, 25e9, &w);
+    estimate_wires_build(&p, 25e9, &w);
     near(w.rows[0].ring_s, 2 * (7. / 8 * 28e9 / 300e9 + 0.5 * 3.5e9 / 25e9));
     p.sharding = PLAN_SHARDING_ZERO3;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     assert_non_null(named(&w, WIRE_ALL_GATHER, "forward"));
     near(named(&w, WIRE_ALL_GATHER, "backward")->times, 4);
     near(named(&w, WIRE_REDUCE_SCATTER, "gradients")->times, 4);
@@ -227,34 +229,34 @@ static void tensor_parallel_activations(void **state)
 {
     struct model m = llama_8b();
     struct plan p = plan_of(&m, "bf16");
-    struct wires w;
+    struct estimate_wires w;
 
     p.gpus = p.tp = 8;
     p.batch = 2;
     p.seq = 4096;
-    p.gpu = gpu_find("h100");
-    wires_make(&p, 0, &w);
-    const struct wire *r = named(&w, WIRE_ALL_REDUCE, "tensor parallel");
+    p.gpu = estimate_gpu_find("h100");
+    estimate_wires_build(&p, 0, &w);
+    const struct estimate_wire *r = named(&w, WIRE_ALL_REDUCE, "tensor parallel");
     assert_non_null(r);
     near(r->bytes, 2. * 4096 * 4096 * 2);
     near(r->times, 32 * 4);
     double whole = w.sum_s;
     p.sequence_parallel = true;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 6);
     near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 4);
     near(w.sum_s, 1.25 * whole);
     p.checkpoint = PLAN_CHECKPOINT_FULL;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 8);
     near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 6);
     p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP; /* what was reduced and scattered is kept */
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 8);
     near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 4);
     p.checkpoint = PLAN_CHECKPOINT_FULL;
     p.sequence_parallel = false;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     near(w.sum_s, 1.5 * whole);
     assert_true(w.compute_s > 0);
     model_free(&m);
@@ -264,7 +266,7 @@ static void other_ways_to_divide(void **state)
 {
     struct model m = llama_8b();
     struct plan p = plan_of(&m, "bf16");
-    struct wires w;
+    struct estimate_wires w;
 
     p.gpus = 32;
     p.pp = 2;
@@ -272,8 +274,8 @@ static void other_ways_to_divide(void **state)
     p.batch = 1;
     p.seq = 8192;
     p.accumulation = 8;
-    wires_make(&p, 0, &w);
-    const struct wire *stage = named(&w, WIRE_SEND, "stage"), *ring = named(&w, WIRE_SEND, "context");
+    estimate_wires_build(&p, 0, &w);
+    const struct estimate_wire *stage = named(&w, WIRE_SEND, "stage"), *ring = named(&w, WIRE_SEND, "context");
     assert_non_null(stage);
     near(stage->bytes, 8192. / 4 * 4096 * 2);
     near(stage->times, 2 * 8);
@@ -283,8 +285,8 @@ static void other_ways_to_divide(void **state)
     assert_int_equal(named(&w, WIRE_ALL_REDUCE, "gradients")->n, 16); /* data and context parallel */
     p = plan_of(&m, "bf16");
     p.offload = PLAN_OFFLOAD_OPTIMIZER;
-    p.gpu = gpu_find("rtx4090");
-    wires_make(&p, 0, &w);
+    p.gpu = estimate_gpu_find("rtx4090");
+    estimate_wires_build(&p, 0, &w);
     near(named(&w, WIRE_TO_HOST, "gradients")->ring_s, 2. * (double)m.params / 25e9);
     near(named(&w, WIRE_TO_GPU, "weights")->ring_s, 2. * (double)m.params / 25e9);
     model_free(&m);
@@ -296,27 +298,27 @@ static void adapters_reduce_only_themselves(void **state)
 {
     struct model m;
     int code = 0;
-    struct wires w;
+    struct estimate_wires w;
 
-    assert_true(model_named("test", "llama-2-7b", &m, &code));
+    assert_true(model_from_name("test", "llama-2-7b", &m, &code));
     struct plan p = plan_of(&m, "bf16");
     p.gpus = 8;
     p.adapter = PLAN_ADAPTER_LORA;
     p.rank = 8;
     p.target = PLAN_TARGET_QV;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     assert_int_equal(w.n, 1);
     near(w.rows[0].bytes, 4194304 * 4.);
     p.adapter = PLAN_ADAPTER_DORA;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     near(w.rows[0].bytes, (4194304 + 64 * 4096) * 4.);
     p.adapter = PLAN_ADAPTER_LORA;
     p.sharding = PLAN_SHARDING_ZERO3;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     near(named(&w, WIRE_ALL_GATHER, "forward")->bytes, 6738415616 * 2. + 4194304 * 4.);
-    p.weights = quantisation_named("nf4");
+    p.weights = estimate_quantisation_find("nf4");
     assert_non_null(p.weights);
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     assert_true(named(&w, WIRE_ALL_GATHER, "forward")->bytes < 0.35 * 6738415616 * 2);
     model_free(&m);
 }
@@ -327,14 +329,14 @@ static void images_are_patches(void **state)
 {
     struct model m;
     int code = 0;
-    struct wires w;
+    struct estimate_wires w;
 
-    assert_true(model_named("test", "vit-b-16", &m, &code));
+    assert_true(model_from_name("test", "vit-b-16", &m, &code));
     struct plan p = plan_of(&m, "amp-bf16");
     p.gpus = p.tp = 2;
     p.batch = 64;
-    p.gpu = gpu_find("a100");
-    wires_make(&p, 0, &w);
+    p.gpu = estimate_gpu_find("a100");
+    estimate_wires_build(&p, 0, &w);
     near(named(&w, WIRE_ALL_REDUCE, "tensor parallel")->bytes, 64. * 197 * 768 * 2);
     /* forward and backward, three times forward, on two GPUs */
     double forward = w.compute_s * 2 / 3 * 312e12 / 64 / 2;
@@ -348,18 +350,18 @@ static void what_is_computed_and_in_what(void **state)
 {
     struct model m;
     int code = 0;
-    struct wires w;
+    struct estimate_wires w;
 
-    assert_true(model_named("test", "llama-2-7b", &m, &code));
+    assert_true(model_from_name("test", "llama-2-7b", &m, &code));
     struct plan p = plan_of(&m, "amp-bf16");
     p.gpus = 2;
     p.batch = 1;
     p.seq = 4096;
-    p.gpu = gpu_find("v100");
-    wires_make(&p, 0, &w);
+    p.gpu = estimate_gpu_find("v100");
+    estimate_wires_build(&p, 0, &w);
     assert_non_null(strstr(w.compute, "15.7 TFLOPS (fp32)"));
     p.precision = estimate_precision("amp-fp16");
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     assert_non_null(strstr(w.compute, "125 TFLOPS (fp16)"));
     /* 6·(params - embedding) + 6·L·s·h a token */
     double weights = 6738415616. - 32000 * 4096., attention = 32. * 4096 * 4096;
@@ -367,13 +369,13 @@ static void what_is_computed_and_in_what(void **state)
     if (fabs(all - 6 * (weights + attention) * 4096 / 125e12) > 1e-3 * all) fail_msg("%.6g s", all);
     p.checkpoint =
         PLAN_CHECKPOINT_SELECTIVE_OP; /* k, the output's and the MLP's second product once more; attention is kept */
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     double again = 32. * 4096 * (4096 + 4096 + 11008);
     if (fabs(w.compute_s - (6 * (weights + attention) + 2 * again) * 4096 / 125e12) > 1e-3 * all)
         fail_msg("%.6g s with chosen operations", w.compute_s);
     p.checkpoint = PLAN_CHECKPOINT_NONE;
     p.adapter = PLAN_ADAPTER_LORA;
-    wires_make(&p, 0, &w);
+    estimate_wires_build(&p, 0, &w);
     if (fabs(w.compute_s - (4 * weights + 6 * attention) * 4096 / 125e12) > 1e-3 * all)
         fail_msg("%.6g s with frozen weights", w.compute_s);
     model_free(&m);
@@ -384,16 +386,16 @@ static void served_experts_get_their_tokens(void **state)
 {
     struct model m;
     int code = 0;
-    struct wires w;
+    struct estimate_wires w;
 
-    assert_true(model_named("test", "mixtral-8x7b", &m, &code));
+    assert_true(model_from_name("test", "mixtral-8x7b", &m, &code));
     struct plan p = plan_of(&m, "bf16");
     p.inference = true;
     p.gpus = p.ep = 8;
     p.batch = 1;
     p.seq = 4096;
-    wires_make(&p, 0, &w);
-    const struct wire *r = named(&w, WIRE_ALL_TO_ALL, "prompt");
+    estimate_wires_build(&p, 0, &w);
+    const struct estimate_wire *r = named(&w, WIRE_ALL_TO_ALL, "prompt");
     assert_non_null(r);
     near(r->bytes, 2. * 4096 * 4096 * 2);
     near(r->times, 32 * 2);
@@ -421,8 +423,8 @@ static void any_plan(void **state)
     for (int i = 0; i < 3000; i++) {
         struct model m;
         int code = 0;
-        struct wires w, faster;
-        assert_true(model_named("test", names[draw(6)], &m, &code));
+        struct estimate_wires w, faster;
+        assert_true(model_from_name("test", names[draw(6)], &m, &code));
         struct plan p = plan_of(&m, precisions[draw(3)]);
         p.tp = (uint64_t)1 << draw(4), p.pp = (uint64_t)1 << draw(3), p.cp = (uint64_t)1 << draw(2);
         p.gpus = p.tp * p.pp * p.cp << draw(4);
@@ -434,11 +436,11 @@ static void any_plan(void **state)
         p.checkpoint = (enum plan_checkpoint)draw(3);
         p.sharding = (enum plan_sharding)draw(4);
         p.offload = (enum plan_offload)draw(3);
-        p.gpu = draw(3) ? &gpus[draw(gpus_n)] : NULL;
+        p.gpu = draw(3) ? &estimate_gpus[draw(estimate_gpu_count)] : NULL;
         double sum = 0, prompt = 0;
-        wires_make(&p, 0, &w);
+        estimate_wires_build(&p, 0, &w);
         for (size_t r = 0; r < w.n; r++) {
-            const struct wire *row = &w.rows[r];
+            const struct estimate_wire *row = &w.rows[r];
             if (!(isfinite(row->ring_s) && row->ring_s >= 0 && isfinite(row->one_pass_s) && row->bytes > 0))
                 fail_msg("%s: %s %g", m.name, row->name, row->ring_s);
             assert_true(row->n >= 1 && row->n <= p.gpus && row->nodes >= 1 && row->nodes <= row->n && row->link);
@@ -446,14 +448,14 @@ static void any_plan(void **state)
             prompt += strstr(row->name, "one more token") ? 0 : row->ring_s;
         }
         assert_true(fabs(w.sum_s - (p.inference ? prompt : sum)) <= 1e-9 * sum);
-        wires_make(&p, 2 * WIRES_NETWORK, &faster);
+        estimate_wires_build(&p, 2 * WIRES_NETWORK, &faster);
         assert_true(faster.sum_s <= w.sum_s && faster.n == w.n);
         if (p.gpus == 1 && p.offload == PLAN_OFFLOAD_NONE) assert_int_equal(w.n, 0);
         if (!p.inference && strcmp(p.precision->name, "bf16") == 0) {
             p.sharding = PLAN_SHARDING_ZERO1;
-            wires_make(&p, 0, &w);
+            estimate_wires_build(&p, 0, &w);
             p.sharding = PLAN_SHARDING_ZERO3;
-            wires_make(&p, 0, &faster);
+            estimate_wires_build(&p, 0, &faster);
             assert_true(faster.sum_s >= w.sum_s);
         }
         model_free(&m);

@@ -1,0 +1,428 @@
+#include "analyzer/view/branch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/site/site.h"
+#include "analyzer/base/text.h"
+#include "analyzer/view/view_text_parts.h"
+
+#define WHOLE 400 /* columns: nothing is cut */
+
+/* ---------------------------------------------------------------- building */
+
+/* What passes on what it is asked: a row of it would tell nothing. */
+static const struct {
+    const char *file, *function; /* the end of the path; a part of the name, NULL any */
+} plumbing[] = {
+    {"/torch/nn/modules/module.py", "_call_impl"},
+    {"/torch/nn/modules/module.py", "_apply"},
+    {"/torch/nn/modules/container.py", "forward"},
+    {"/torch/nn/parallel/distributed.py", "_run_ddp_forward"},
+    {"/torch/utils/_contextlib.py", NULL},
+    {"/torch/optim/optimizer.py", NULL},
+    {"/torch/optim/lr_scheduler.py", "wrapper"},
+    {"/torch/autograd/graph.py", NULL},
+    {"/torch/_dynamo/eval_frame.py", NULL},
+    {"/torch/_compile.py", NULL},
+    {"/contextlib.py", NULL},
+    {"/runpy.py", NULL},
+    {"<frozen runpy>", NULL},
+    {"<frozen importlib._bootstrap>", NULL},
+    {"<frozen importlib._bootstrap_external>", NULL},
+};
+
+/* What a decorator puts around a function: a function in it, or one of the names that all of them take. */
+static bool wrapper(const char *function)
+{
+    static const char *const names[] = {
+        "wrapper",      "wrapped",          "_wrapper",          "_wrapped",     "inner",        "wrapped_func",
+        "wrapper_func", "decorate_context", "decorate_autocast", "decorate_fwd", "decorate_bwd", "__call__"};
+    const char *dot = strrchr(function, '.'), *name = dot ? dot + 1 : function;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return strstr(function, ".<locals>.") != NULL;
+}
+
+bool view_branch_plumbing(const struct run_frame *f)
+{
+    size_t length = f->file ? strlen(f->file) : 0;
+
+    if (f->kind != GS_FRAME_PYTHON || !f->function) return false;
+    if (length && site_is_library_file(f->file) && wrapper(f->function)) return true;
+    for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
+        size_t n = strlen(plumbing[i].file);
+        if (length >= n && strcmp(f->file + length - n, plumbing[i].file) == 0 &&
+            (!plumbing[i].function || strstr(f->function, plumbing[i].function)))
+            return true;
+    }
+    return false;
+}
+
+struct building {
+    struct arena *arena;
+    bool full;
+};
+
+/* Not with the last call of a path: what allocates is shown, whatever it is. */
+static bool left_out(const struct building *g, const struct profile_call_node *n)
+{
+    return !g->full && n->children_n && !n->self && !n->self_count && view_branch_plumbing(n->frame);
+}
+
+/* The calls of one line may be told apart by what was left out above them only: they are one branch. */
+struct group {
+    const struct profile_call_node **nodes;
+    size_t n, cap;
+};
+
+static void collect(const struct building *g, const struct profile_call_node *n, struct group *out)
+{
+    for (size_t i = 0; i < n->children_n; i++) {
+        if (left_out(g, n->children[i]))
+            collect(g, n->children[i], out);
+        else
+            *ARENA_PUSH(out->nodes, out->n, out->cap) = n->children[i];
+    }
+}
+
+static int by_frame(const void *a, const void *b)
+{
+    const struct profile_call_node *x = *(const struct profile_call_node *const *)a,
+                                   *y = *(const struct profile_call_node *const *)b;
+
+    if (x->frame != y->frame) return (uintptr_t)x->frame < (uintptr_t)y->frame ? -1 : 1;
+    return x->total != y->total ? (x->total > y->total ? -1 : 1) : 0;
+}
+
+/* By what they say where they weigh the same: addresses differ from run to run. */
+static int compare_branches(const void *a, const void *b)
+{
+    const struct view_branch *x = *(struct view_branch *const *)a, *y = *(struct view_branch *const *)b;
+    const struct run_frame *f = x->first->frame, *g = y->first->frame;
+
+    if (x->total != y->total) return x->total > y->total ? -1 : 1;
+    int order = strcmp(f->file ? f->file : "", g->file ? g->file : "");
+    order = order ? order : (f->line > g->line) - (f->line < g->line);
+    return order ? order : strcmp(f->function ? f->function : "", g->function ? g->function : "");
+}
+
+static void build(const struct building *g, struct view_branch *b, const struct profile_call_node **nodes, size_t n);
+
+static void build_children(const struct building *g, struct view_branch *b, struct group *below)
+{
+    b->children = arena_alloc(g->arena, below->n * sizeof(struct view_branch *));
+    qsort(below->nodes, below->n, sizeof *below->nodes, by_frame);
+    for (size_t i = 0, k; i < below->n; i = k) {
+        for (k = i + 1; k < below->n && below->nodes[k]->frame == below->nodes[i]->frame && !g->full;) k++;
+        struct view_branch *child = arena_alloc(g->arena, sizeof *child);
+        build(g, child, below->nodes + i, k - i);
+        b->children[b->n++] = child;
+    }
+    qsort(b->children, b->n, sizeof(struct view_branch *), compare_branches);
+}
+
+/* Not deeper than the tree, which has a limit. */
+static void build(const struct building *g, struct view_branch *b, const struct profile_call_node **nodes, size_t n)
+{
+    struct group below = {0};
+
+    *b = (struct view_branch){.first = nodes[0], .end = nodes[0]};
+    for (size_t i = 0; i < n; i++) {
+        b->total += nodes[i]->total;
+        b->self += nodes[i]->self;
+        collect(g, nodes[i], &below);
+    }
+    if (below.n) build_children(g, b, &below);
+    free(below.nodes);
+    if (!g->full && b->first->frame && b->n == 1 && !b->self && b->children[0]->total == b->total) {
+        *b = *b->children[0];
+        b->first = nodes[0];
+    }
+}
+
+struct view_branch *view_branch_build(struct arena *arena, const struct profile_call_tree *tree, bool full)
+{
+    struct building g = {arena, full};
+    struct view_branch *root = arena_alloc(arena, sizeof *root);
+
+    const struct profile_call_node *top = tree->root;
+    build(&g, root, &top, 1);
+    return root;
+}
+
+/* ---------------------------------------------------------------- names */
+
+static enum view_branch_kind kind_of(const struct run_frame *f)
+{
+    if (!f || (!f->file && !f->module)) return BRANCH_OTHER;
+    if (f->kind == GS_FRAME_NATIVE) return BRANCH_NATIVE;
+    return site_is_library_file(f->file) ? BRANCH_LIBRARY : BRANCH_OWN;
+}
+
+/* What all allocations and calls of PyTorch's operations go through: it tells none from the others. */
+static bool internal(const struct run_frame *f)
+{
+    static const char *const parts[] = {
+        "CUDACachingAllocator",
+        "c10::cuda::",
+        "c10::Storage",
+        "c10::impl::",
+        "c10::Dispatcher",
+        "c10::OperatorHandle",
+        "c10::BoxedKernel",
+        "c10::KernelFunction",
+        "at::detail::empty",
+        "create_out",
+        "set_output_raw_strided",
+        "set_output_strided",
+        "TensorIteratorBase",
+        "autograd::VariableType",
+        "ADInplaceOrView",
+        "wrapper_CUDA_",
+        "at::_ops::",
+        "at::native::empty",
+        "at::empty",
+        "_PyEval_",
+        "PyObject_",
+        "_PyObject_",
+        "libcuda",
+        "cudaMalloc",
+        "cuMem",
+    };
+    const char *name = f && f->function ? f->function : "";
+
+    if (!f || f->kind != GS_FRAME_NATIVE) return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(name, parts[i])) return true;
+    return !f->function;
+}
+
+/* The innermost of the user's own calls, else of a model's or a trainer's package, else of all. */
+static const struct profile_call_node *telling(const struct profile_call_node *first,
+                                               const struct profile_call_node *end)
+{
+    const struct profile_call_node *package = NULL, *operation = NULL;
+
+    for (const struct profile_call_node *n = end;; n = n->parent) {
+        if (kind_of(n->frame) == BRANCH_OWN) return n;
+        if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON && site_is_third_party(n->frame->file) &&
+            !view_branch_plumbing(n->frame))
+            package = n;
+        if (!operation && n->frame && n->frame->kind == GS_FRAME_NATIVE && !internal(n->frame)) operation = n;
+        if (n == first || !n->parent || n->depth <= first->depth)
+            return package ? package : operation && internal(end->frame) ? operation : end;
+    }
+}
+
+enum view_branch_kind view_branch_kind_of(const struct view_branch *b)
+{
+    return kind_of(telling(b->first, b->end)->frame);
+}
+
+/* "model/train.py:25 Model.forward"; of the file of `before` the line alone tells. `file`: without
+ * folders. */
+static char *frame_label(const struct draw_text *v, const struct run_frame *f, const struct run_frame *before,
+                         bool file, char *out, size_t size)
+{
+    char text[1024], function[512] = "";
+
+    if (!f || kind_of(f) == BRANCH_OTHER) {
+        terminal_clean(out, size, f && f->function ? f->function : "?", v->term.utf8);
+        return out;
+    }
+    if (f->function) text_function(function, sizeof function, f->function, WHOLE, v->term.utf8);
+    if (before && before->file && f->file && f->line > 0 && strcmp(before->file, f->file) == 0) {
+        text_put(out, size, ":%d %s", f->line, function);
+        return out;
+    }
+    if (f->kind == GS_FRAME_NATIVE && f->line <= 0 && f->function) {
+        const char *module = f->module ? f->module : "", *slash = strrchr(module, '/');
+        terminal_clean(text, sizeof text, slash ? slash + 1 : module, v->term.utf8);
+        text_put(out, size, "%s%s%s", function, *text ? "  " : "", text);
+        return out;
+    }
+    struct run_frame place = *f;
+    if (f->function) place.function = NULL;
+    draw_frame(v, text, sizeof text, &place, WHOLE);
+    const char *slash = file ? strrchr(text, '/') : NULL;
+    text_put(out, size, "%s%s%s", slash ? slash + 1 : text, *function ? " " : "", function);
+    return out;
+}
+
+/* How the C library starts programs and threads: above all calls there are. */
+static bool start_of_all(const struct run_frame *f)
+{
+    static const char *const names[] = {"_start",
+                                        "clone",
+                                        "clone3",
+                                        "start_thread",
+                                        "__libc_start_main",
+                                        "__libc_start_main_impl",
+                                        "__libc_start_call_main"};
+
+    for (size_t i = 0; f && f->kind == GS_FRAME_NATIVE && f->function && i < sizeof names / sizeof *names; i++)
+        if (strcmp(f->function, names[i]) == 0) return true;
+    return false;
+}
+
+/* Source that was built with debugging information is nobody's library, nearly always: in a program of C or
+ * C++ it is what the user wrote. */
+static bool native_line(const struct run_frame *f)
+{
+    return f && f->kind == GS_FRAME_NATIVE && f->file && f->line > 0 && !internal(f) &&
+           strncmp(f->file, "/usr/include/", 13) != 0;
+}
+
+/* Is it to be named where a chain is? Of a framework's own calls, none of which tells more, the first. */
+static bool named(const struct profile_call_node *n, const struct profile_call_node *tells, const struct view_branch *b)
+{
+    enum view_branch_kind kind = kind_of(n->frame);
+
+    if (n == b->end && tells != n && internal(n->frame)) return false; /* the allocator itself */
+    if (n != b->end && start_of_all(n->frame)) return false;
+    if (native_line(n->frame))
+        return n->frame != (n->parent ? n->parent->frame : NULL) || n == b->end; /* not each round of itself */
+    return n == b->end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER ||
+           (n == b->first && tells == b->end && !view_branch_plumbing(n->frame));
+}
+
+static const struct profile_call_node *named_before(const struct profile_call_node *n, const struct view_branch *b)
+{
+    const struct profile_call_node *tells = telling(b->first, b->end);
+
+    while (n != b->first && n->parent && n->depth > b->first->depth) {
+        n = n->parent;
+        if (n->frame && named(n, tells, b)) return n;
+    }
+    return NULL;
+}
+
+static const struct profile_call_node *last_named(const struct view_branch *b)
+{
+    const struct profile_call_node *tells = telling(b->first, b->end);
+
+    return named(b->end, tells, b) ? b->end : tells;
+}
+
+/* All of a chain, or its end, in at most `columns`. False: not even its last call fits. */
+static bool chain_label(const struct draw_text *v, const struct view_branch *b, bool file, char *out, size_t size,
+                        int columns)
+{
+    const char *arrow = v->term.utf8 ? " → " : " -> ", *more = v->term.utf8 ? "… → " : "... -> ";
+    char joined[2048], part[1024];
+
+    out[0] = 0;
+    for (const struct profile_call_node *n = last_named(b), *before; n; n = before) {
+        before = named_before(n, b);
+        frame_label(v, n->frame, NULL, file, part, sizeof part);
+        text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
+        int room = columns - (before ? terminal_columns(more) : 0);
+        if (terminal_columns(joined) > room) {
+            if (!*out) return false;
+            text_put(joined, sizeof joined, "%s%s", more, out);
+            text_put(out, size, "%s", joined);
+            return true;
+        }
+        text_put(out, size, "%s", joined);
+        if (!before) return true;
+    }
+    return true;
+}
+
+/* Of calls in one file the file is named once. */
+static bool whole_label(const struct draw_text *v, const struct view_branch *b, bool file, char *out, size_t size,
+                        int columns)
+{
+    const char *arrow = v->term.utf8 ? " → " : " -> ";
+    char joined[2048], part[1024];
+
+    out[0] = 0;
+    for (const struct profile_call_node *n = last_named(b), *before; n; n = before) {
+        before = named_before(n, b);
+        frame_label(v, n->frame, before ? before->frame : NULL, file, part, sizeof part);
+        text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
+        text_put(out, size, "%s", joined);
+        if (terminal_columns(out) > columns) return false;
+    }
+    return true;
+}
+
+/* The telling call, and of its end as much as there is room for. False: they are the same. */
+static bool own_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
+{
+    enum { END_LEAST = 12 };
+    const struct profile_call_node *own = telling(b->first, b->end);
+    const struct profile_call_node *last = last_named(b);
+    const char *arrow = v->term.utf8 ? " → " : " -> ";
+    char label[1024], end[1024], cut[1024] = "";
+
+    if (own == last) return false;
+    frame_label(v, own->frame, NULL, true, label, sizeof label);
+    frame_label(v, last->frame, NULL, true, end, sizeof end);
+    int room = columns - terminal_columns(label) - terminal_columns(arrow);
+    if (room >= END_LEAST)
+        text_elide(cut, sizeof cut, end, room, v->term.utf8);
+    else
+        text_elide(label, sizeof label, strcpy(end, label), columns, v->term.utf8);
+    text_put(out, size, "%s%s%s", label, *cut ? arrow : "", cut);
+    return true;
+}
+
+char *view_branch_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
+{
+    char label[2048];
+
+    if (whole_label(v, b, false, label, sizeof label, columns) ||
+        whole_label(v, b, true, label, sizeof label, columns) || own_label(v, b, label, sizeof label, columns) ||
+        chain_label(v, b, true, label, sizeof label, columns)) {
+        text_put(out, size, "%s", label);
+        return out;
+    }
+    frame_label(v, last_named(b)->frame, NULL, true, label, sizeof label);
+    if (last_named(b)->frame && last_named(b)->frame->kind == GS_FRAME_NATIVE)
+        return text_elide(out, size, label, columns, v->term.utf8); /* its end is its name */
+    const char *mark = v->term.utf8 ? "…" : "...";
+    bool fits = terminal_columns(label) <= columns;
+    text_put(out, size, "%.*s%s", (int)terminal_fit(label, fits ? columns : columns - terminal_columns(mark)), label,
+             fits ? "" : mark);
+    return out;
+}
+
+char *view_branch_name(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
+{
+    const struct run_frame *f = telling(b->first, b->end)->frame;
+    char function[512] = "", place[1024] = "", both[1600];
+
+    if (whole_label(v, b, false, both, sizeof both, columns) || whole_label(v, b, true, both, sizeof both, columns)) {
+        text_put(out, size, "%s", both);
+        return out;
+    }
+    if (!f || kind_of(f) == BRANCH_OTHER) {
+        frame_label(v, f, NULL, true, both, sizeof both);
+    } else {
+        struct run_frame where = *f;
+        where.function = NULL;
+        if (f->function) text_function(function, sizeof function, f->function, WHOLE, v->term.utf8);
+        draw_frame(v, place, sizeof place, &where, WHOLE);
+        const char *slash = strrchr(place, '/');
+        text_put(both, sizeof both, "%s%s%s", function, *function ? " " : "", place);
+        if (terminal_columns(both) > columns && slash)
+            text_put(both, sizeof both, "%s%s%s", function, *function ? " " : "", slash + 1);
+        if (terminal_columns(both) > columns && *function) text_put(both, sizeof both, "%s", function);
+    }
+    text_put(out, size, "%.*s", (int)terminal_fit(both, columns), both);
+    return out;
+}
+
+size_t view_branch_shown(const struct view_branch *b, const struct view_branch_limits *l, int64_t *rest)
+{
+    size_t n = 0;
+
+    *rest = 0;
+    while (n < b->n && n < l->top && b->children[n]->total >= l->least) n++;
+    if (b->n == n + 1) n++; /* a line that says that there is one more takes as much room as the one */
+    for (size_t i = n; i < b->n; i++) *rest += b->children[i]->total;
+    return n;
+}

@@ -1,0 +1,99 @@
+#include "analyzer/view/choice.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/exit_code.h"
+
+enum { LISTED = 16 };
+
+static bool chosen(const struct view_choice *c, const struct run_process *p)
+{
+    return (c->pid < 0 || p->pid == (uint32_t)c->pid) && (c->rank < 0 || p->rank == c->rank);
+}
+
+static int no_such_process(const char *who, const struct run_process *all, size_t n)
+{
+    char list[512] = "";
+    size_t at = 0;
+
+    for (size_t i = 0; i < n && i < LISTED && at < sizeof list; i++) {
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%u", i ? ", " : "", all[i].pid);
+        if (all[i].rank != RUN_UNKNOWN && at < sizeof list)
+            at += (size_t)snprintf(list + at, sizeof list - at, " (rank %lld)", (long long)all[i].rank);
+    }
+    complain("%s: there is no such process in this run; its processes are %s%s", who, list, n > LISTED ? ", …" : "");
+    return EXIT_NO;
+}
+
+/* A recording that names no GPU at all (of old, or of a program without one) is not held to it. */
+static int find_device(const char *who, const struct run *run, int device)
+{
+    size_t n, at = 0;
+    const struct run_device *all = run_devices(run, &n);
+    uint64_t seen[2] = {0};
+    char list[512] = "";
+
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].device == device) return EXIT_YES;
+        if (all[i].device >= 0 && all[i].device < 128) seen[all[i].device / 64] |= (uint64_t)1 << all[i].device % 64;
+    }
+    for (int d = 0; d < 128 && at < sizeof list; d++)
+        if (seen[d / 64] >> d % 64 & 1) at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", at ? ", " : "", d);
+    if (!at) return EXIT_YES;
+    complain("%s: there is no GPU %d in this run; it has GPU %s", who, device, list);
+    return EXIT_NO;
+}
+
+static struct run *open_run(const char *who, const char *const *paths, size_t n, const struct run_options *options)
+{
+    char error[1024] = "";
+    struct run *run = run_open(paths, n, options, error, sizeof error);
+
+    if (!run) complain("%s: %s", who, error);
+    return run;
+}
+
+/* Opens again those files alone that hold the chosen processes: a file is a process. */
+static struct run *open_chosen(const char *who, struct run *run, const struct view_choice *c, size_t wanted,
+                               struct run_options *options)
+{
+    size_t n, at = 0;
+    const struct run_process *all = run_processes(run, &n);
+    char **paths = arena_realloc(NULL, wanted, sizeof *paths);
+
+    for (size_t i = 0; i < n; i++)
+        if (chosen(c, &all[i])) paths[at++] = strdup(all[i].path);
+    run_close(run);
+    options->alone = true;
+    run = open_run(who, (const char *const *)paths, at, options);
+    for (size_t i = 0; i < at; i++) free(paths[i]);
+    free(paths);
+    return run;
+}
+
+struct run *view_choice_open(const char *who, const char *const *paths, size_t n, const struct view_choice *c,
+                             struct run_options *options, int *code)
+{
+    options->by_device = c->device >= 0;
+    options->device = c->device;
+    struct run *run = open_run(who, paths, n, options);
+    size_t processes = 0, wanted = 0;
+    const struct run_process *all = run ? run_processes(run, &processes) : NULL;
+
+    *code = run ? EXIT_YES : EXIT_INPUT;
+    for (size_t i = 0; i < processes; i++) wanted += chosen(c, &all[i]);
+    if (run && !wanted) {
+        *code = no_such_process(who, all, processes);
+    } else if (wanted < processes) {
+        run = open_chosen(who, run, c, wanted, options);
+        *code = run ? EXIT_YES : EXIT_INPUT;
+    }
+    if (*code == EXIT_YES && c->device >= 0) *code = find_device(who, run, c->device);
+    if (*code != EXIT_YES && run) {
+        run_close(run);
+        run = NULL;
+    }
+    return run;
+}

@@ -1,0 +1,41 @@
+/* Which of a run's processes and GPUs are looked at: --device, --process and --rank, the same of every
+ * command that reads. */
+#ifndef GPUSPY_CHOICE_H
+#define GPUSPY_CHOICE_H
+
+#include <limits.h>
+#include "analyzer/base/options.h"
+#include "analyzer/run/run.h"
+
+struct view_choice {
+    int device, pid, rank; /* -1 any */
+};
+
+#define CHOICE_ANY                          \
+    {                                       \
+        .device = -1, .pid = -1, .rank = -1 \
+    }
+#define CHOICE_OPTIONS(type, member)                                                    \
+    {"device", 'd', OPTION_NUMBER, offsetof(type, member.device),          "N",         \
+     NULL,     0,   126,           "only GPU N, as the program numbers it"},            \
+        {"process",                                                                     \
+         'p',                                                                           \
+         OPTION_NUMBER,                                                                 \
+         offsetof(type, member.pid),                                                    \
+         "PID",                                                                         \
+         NULL,                                                                          \
+         1,                                                                             \
+         INT_MAX,                                                                       \
+         "only the run's process with this number"},                                    \
+    {                                                                                   \
+        "rank", 'r', OPTION_NUMBER, offsetof(type, member.rank), "N", NULL, 0, INT_MAX, \
+            "only the run's process with this rank"                                     \
+    }
+
+/* Opens a recording (as run_open does) and leaves the chosen processes. NULL after a line on stderr that
+ * begins with `who`; *code is then how the program ends: EXIT_NO where the run has no such process or GPU.
+ * options->by_device and ->device are set. */
+struct run *view_choice_open(const char *who, const char *const *paths, size_t n, const struct view_choice *choice,
+                             struct run_options *options, int *code);
+
+#endif

@@ -1,0 +1,32 @@
+/* How results are shown on stdout: colour, width, the pager. What every command that prints views takes. */
+#ifndef GPUSPY_DISPLAY_H
+#define GPUSPY_DISPLAY_H
+
+#include "analyzer/base/options.h"
+#include "analyzer/base/term.h"
+
+struct view_display_settings {
+    const char *colour; /* NULL: auto */
+    bool no_pager;
+};
+
+#define DISPLAY_OPTIONS(type, member)                                                                    \
+    {"color",                                                                                            \
+     0,                                                                                                  \
+     OPTION_CHOICE,                                                                                      \
+     offsetof(type, member.colour),                                                                      \
+     "WHEN",                                                                                             \
+     "auto|always|never",                                                                                \
+     0,                                                                                                  \
+     0,                                                                                                  \
+     "colours: auto, which is the default, has them on a terminal where NO_COLOR is not set"},           \
+    {                                                                                                    \
+        "no-pager", 0, OPTION_FLAG, offsetof(type, member.no_pager), NULL, NULL, 0, 0,                   \
+            "print all at once; else what is longer than the terminal goes through GPUSPY_PAGER, PAGER " \
+            "or less"                                                                                    \
+    }
+
+/* When the result is there to be printed: what stdout can show, with a pager before it if wanted. */
+struct terminal view_display_start(const struct view_display_settings *settings);
+
+#endif

@@ -1,0 +1,13 @@
+/* What was learned from recordings, and what is known in all. */
+#ifndef GPUSPY_VIEW_CALIBRATION_H
+#define GPUSPY_VIEW_CALIBRATION_H
+
+#include <stdio.h>
+#include "analyzer/base/term.h"
+#include "analyzer/question/learn.h"
+
+/* `l` NULL: only what is known. */
+void view_calibration(const struct estimate_calibration *c, const struct question_learned *l,
+                      const struct terminal *term, FILE *out);
+
+#endif

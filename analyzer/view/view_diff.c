@@ -1,0 +1,600 @@
+/* A comparison for a terminal: the sentence, what changed, what else is told of both runs. */
+#include "analyzer/view/view_diff.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+
+enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30 };
+
+/* A table whose numbers line up; the last cell takes what is left of the line. */
+struct line {
+    char cell[CELLS][LINE];
+    enum terminal_style style[CELLS];
+    bool rule; /* a line above */
+};
+struct grid {
+    const char *head[CELLS]; /* NULL ends the columns */
+    bool left[CELLS];
+    struct line *lines;
+    size_t n, cap;
+};
+
+static int columns_of(const struct grid *g)
+{
+    int n = 0;
+    while (n < CELLS && g->head[n]) {
+        n++;
+    }
+    return n;
+}
+
+static struct line *line_new(struct grid *g)
+{
+    struct line *l = ARENA_PUSH(g->lines, g->n, g->cap);
+    memset(l, 0, sizeof *l);
+    return l;
+}
+
+static void print_cell(const struct view_diff *v, const char *text, int width, bool left, enum terminal_style style,
+                       bool more)
+{
+    int pad = width - terminal_columns(text);
+    pad = pad > 0 ? pad : 0;
+    fprintf(v->out, "%*s%s%s%s%*s", left ? 0 : pad, "", terminal_style(&v->term, style), text,
+            style == TERMINAL_PLAIN ? "" : terminal_style(&v->term, TERMINAL_PLAIN), more ? (left ? pad : 0) + GAP : 0,
+            "");
+}
+
+static void print_head(const struct view_diff *v, const struct grid *g, const int *width, int n)
+{
+    bool last = *g->head[n - 1];
+    fprintf(v->out, "%*s", INDENT, "");
+    for (int c = 0; c < n - 1; c++) {
+        print_cell(v, g->head[c], width[c], g->left[c], TERMINAL_DIM, last || c < n - 2);
+    }
+    fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_DIM), g->head[n - 1],
+            terminal_style(&v->term, TERMINAL_PLAIN));
+}
+
+/* What a line is of: where it has no room beside the figures, on a line of its own. */
+static void print_last(const struct view_diff *v, const struct line *l, int n, int room)
+{
+    char cut[LINE];
+    const char *text = l->cell[n - 1];
+    bool own = room < NARROW && terminal_columns(text) > room;
+    if (own) {
+        fprintf(v->out, "\n%*s", 2 * INDENT, "");
+        room = v->term.width - 2 * INDENT;
+    }
+    text_elide(cut, sizeof cut, text, room, v->term.utf8);
+    fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, l->style[n - 1]), cut,
+            l->style[n - 1] == TERMINAL_PLAIN ? "" : terminal_style(&v->term, TERMINAL_PLAIN));
+}
+
+static void grid_print(const struct view_diff *v, struct grid *g)
+{
+    int width[CELLS] = {0}, n = columns_of(g), used = INDENT;
+    for (int c = 0; c < n - 1; c++) {
+        width[c] = terminal_columns(g->head[c]);
+        for (size_t i = 0; i < g->n; i++) {
+            int w = terminal_columns(g->lines[i].cell[c]);
+            width[c] = w > width[c] ? w : width[c];
+        }
+        used += width[c] + GAP;
+    }
+    int room = v->term.width - used < 10 ? 10 : v->term.width - used;
+    print_head(v, g, width, n);
+    for (size_t i = 0; i < g->n; i++) {
+        const struct line *l = &g->lines[i];
+        for (int c = 0; l->rule && c < n - 1 && !g->left[c]; c++) {
+            static const char dashes[] = "----------------------------------------";
+            fprintf(v->out, "%*s%.*s", c ? GAP : INDENT, "", width[c] < 40 ? width[c] : 40, dashes);
+        }
+        fprintf(v->out, "%s%*s", l->rule ? "\n" : "", INDENT, "");
+        for (int c = 0; c < n - 1; c++) {
+            print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], *l->cell[n - 1] != 0 || c < n - 2);
+        }
+        print_last(v, l, n, room);
+    }
+    free(g->lines);
+    g->lines = NULL;
+}
+
+/* --- words -----------------------------------------------------------------------------------------
+ */
+
+static void wrapped(const struct view_diff *v, int indent, const char *mark, const char *text)
+{
+    char clean[4 * LINE];
+    int hang = indent + terminal_columns(mark), at = hang;
+    fprintf(v->out, "%*s%s", indent, "", mark);
+    terminal_clean(clean, sizeof clean, text, v->term.utf8);
+    for (char *p = clean + strspn(clean, " "); *p;) {
+        size_t n = strcspn(p, " ");
+        char rest = p[n];
+        p[n] = 0;
+        int width = terminal_columns(p);
+        if (at > hang && at + 1 + width > v->term.width) {
+            fprintf(v->out, "\n%*s", hang, "");
+            at = hang;
+        }
+        at += fprintf(v->out, "%s", at > hang ? " " : "") + width;
+        fputs(p, v->out);
+        p += n + (rest != 0);
+    }
+    fputc('\n', v->out);
+}
+
+static bool is_time(const struct view_diff *v)
+{
+    return strcmp(v->diff->unit, "ns") == 0;
+}
+
+static char *weight(const struct view_diff *v, char *out, int64_t value)
+{
+    return is_time(v) ? units_format_seconds(out, (double)value / 1e9)
+                      : units_format_bytes(out, (uint64_t)(value < 0 ? 0 : value));
+}
+
+static void change_text(const struct view_diff *v, char *out, size_t size, int64_t change)
+{
+    char text[UNITS_TEXT];
+    weight(v, text, change < 0 ? -change : change);
+    snprintf(out, size, "%s%s", change < 0 ? "-" : change > 0 ? "+" : "", text);
+}
+
+static enum terminal_style style_of(int64_t change)
+{
+    return change > 0 ? TERMINAL_RED : change < 0 ? TERMINAL_GREEN : TERMINAL_DIM;
+}
+
+static const char *arrow(const struct view_diff *v)
+{
+    return v->term.utf8 ? "→" : "->";
+}
+
+static void path_text(const struct view_diff *v, int side, char *out, size_t size, const char *path)
+{
+    const struct result_report *r = v->side[side].report;
+    int room = v->term.width - (v->term.width < WIDE ? 56 : 80); /* beside the numbers and a function */
+    text_path(out, size, path ? path : "?", r->processes_n ? r->processes[0].cwd : NULL, room > 24 ? room : 24,
+              v->term.utf8);
+}
+
+/* "train.py:41" */
+static void where(const struct view_diff *v, int side, const struct result_site *s, char *out, size_t size)
+{
+    char path[LINE / 2], file[LINE / 2];
+    path_text(v, side, path, sizeof path, s->file);
+    const char *slash = strrchr(path, '/');
+    text_put(file, sizeof file, "%s", s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash ? slash + 1 : path);
+    if (s->line > 0) {
+        text_put(out, size, "%s:%d", file, s->line);
+    } else if (s->function) {
+        text_put(out, size, "%s", file);
+    } else {
+        text_put(out, size, "%s+0x%llx", file, (unsigned long long)s->offset);
+    }
+}
+
+static void function_text(const struct view_diff *v, const struct result_site *s, char *out, size_t size)
+{
+    *out = 0;
+    if (s->operation) {
+        char name[LINE / 2];
+        terminal_clean(name, sizeof name, s->operation, v->term.utf8);
+        text_put(out, size, "backward %s %s", arrow(v), name);
+    } else if (s->function) {
+        text_function(out, size, s->function, 200, v->term.utf8);
+    }
+}
+
+static const char *file_name(const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return slash ? slash + 1 : path ? path : "";
+}
+
+/* "train.py:41 → 47  step"; a file of another name is named, too: "v1.py:41 → v2.py:47  step". */
+static void line_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
+{
+    char place[LINE], function[LINE], old[LINE] = "", before[LINE] = "", tail[32] = "";
+    const struct result_site *s = &r->site[r->there[DIFF_AFTER]], *b = &r->site[DIFF_BEFORE];
+    where(v, r->there[DIFF_AFTER], s, place, sizeof place);
+    function_text(v, s, function, sizeof function);
+    if (r->there[0] && r->there[1]) {
+        function_text(v, b, old, sizeof old);
+        if (strcmp(file_name(b->file), file_name(s->file)) != 0) {
+            struct result_site short_site = *b;
+            short_site.file = file_name(b->file);
+            where(v, DIFF_BEFORE, &short_site, before, sizeof before);
+            text_put(before + strlen(before), sizeof before - strlen(before), " %s ", arrow(v));
+        } else if (b->line != s->line && s->line > 0) {
+            char *colon = strrchr(place, ':');
+            snprintf(tail, sizeof tail, ":%d %s %d", b->line, arrow(v), s->line);
+            *(colon ? colon : place + strlen(place)) = 0;
+        }
+    }
+    bool renamed = *old && strcmp(old, function) != 0;
+    text_put(out, size, "%s%s%s  %s%s%s%s%s", before, place, tail, renamed ? old : "", renamed ? " " : "",
+             renamed ? arrow(v) : "", renamed ? " " : "", function);
+}
+
+static void row_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
+{
+    const struct result_site *s = &r->site[r->there[DIFF_AFTER]];
+    char old[LINE];
+    if (v->diff->wish.by == DIFF_CATEGORY) {
+        text_put(out, size, "%s", result_category_text(r->category));
+    } else if (v->diff->wish.by == DIFF_OWNER) {
+        terminal_clean(out, size, r->name, v->term.utf8);
+    } else if (!s->known) {
+        text_put(out, size, "(no stack recorded)");
+    } else if (s->exit) {
+        text_put(out, size, "at interpreter exit");
+    } else if (v->diff->wish.by == DIFF_LINE) {
+        line_text(v, r, out, size);
+    } else if (v->diff->wish.by == DIFF_FILE) {
+        path_text(v, r->there[DIFF_AFTER], out, size, s->file);
+    } else {
+        char path[LINE / 2];
+        function_text(v, s, old, sizeof old);
+        path_text(v, r->there[DIFF_AFTER], path, sizeof path, s->file);
+        text_put(out, size, "%s  %s", *old ? old : "?", path);
+    }
+}
+
+/* --- the list --------------------------------------------------------------------------------------
+ */
+
+static void counts_text(const struct view_diff *v, const struct diff_sum *s, char *out, size_t size)
+{
+    char before[UNITS_TEXT], after[UNITS_TEXT];
+    units_format_count(before, s->count[0]);
+    units_format_count(after, s->count[1]);
+    if (s->count[0] == s->count[1]) {
+        text_put(out, size, "%s", after);
+    } else {
+        text_put(out, size, "%s %s %s", before, arrow(v), after);
+    }
+}
+
+static struct line *sum_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s)
+{
+    struct line *l = line_new(g);
+    int64_t change = diff_change(s);
+    change_text(v, l->cell[0], LINE, change);
+    weight(v, l->cell[1], s->weight[0]);
+    weight(v, l->cell[2], s->weight[1]);
+    l->style[0] = style_of(change);
+    return l;
+}
+
+static bool wide(const struct view_diff *v)
+{
+    return v->term.width >= WIDE;
+}
+
+static const char *counted(const struct view_diff *v)
+{
+    return v->diff->wish.what == PROFILE_WAITS ? "waits" : v->diff->wish.what == PROFILE_COPIES ? "copies" : "blocks";
+}
+
+/* The cell that says what the line is of. */
+static char *last_of(const struct view_diff *v, struct line *l, bool category)
+{
+    return l->cell[wide(v) ? 4 + category : 3];
+}
+
+static void rest_line(const struct view_diff *v, struct grid *g, const struct diff_sum *s, bool category,
+                      const char *one, const char *many)
+{
+    char n[UNITS_TEXT];
+    if (!s->rows) {
+        return;
+    }
+    struct line *l = sum_line(v, g, s);
+    char *last = last_of(v, l, category);
+    text_put(last, LINE, "%s %s", units_format_count(n, s->rows), s->rows == 1 ? one : many);
+    for (int c = 0; c < CELLS; c++) {
+        l->style[c] = c ? TERMINAL_DIM : l->style[c];
+    }
+}
+
+static bool any_category(const struct diff *d)
+{
+    return d->categories_n > 0 && d->wish.by != DIFF_CATEGORY;
+}
+
+static void in_units(const struct view_diff *v, const struct diff_row *r, char *text)
+{
+    const struct diff *d = v->diff;
+    size_t n = strlen(text);
+    if (d->units_n > 1 && r->units && r->units < d->units_n) {
+        text_put(text + n, LINE - n, "  (in %u of %zu)", r->units, d->units_n);
+    }
+}
+
+static void view_rows(const struct view_diff *v)
+{
+    const struct diff *d = v->diff;
+    bool category = any_category(d), with = wide(v);
+    struct grid g = {.head = {"change", "before", "after"}, .left = {false}};
+    int at = 3;
+    if (with) {
+        g.head[at++] = counted(v);
+    }
+    if (with && category) {
+        g.left[at] = true;
+        g.head[at++] = "for";
+    }
+    g.head[at] = "";
+    for (size_t i = 0; i < d->rows_n; i++) {
+        const struct diff_row *r = &d->rows[i];
+        struct line *l = sum_line(v, &g, &r->sum);
+        if (!r->there[0]) {
+            text_put(l->cell[1], LINE, "new");
+        }
+        if (!r->there[1]) {
+            text_put(l->cell[2], LINE, "gone");
+        }
+        if (with) {
+            counts_text(v, &r->sum, l->cell[3], LINE);
+        }
+        if (with && category) {
+            text_put(l->cell[4], LINE, "%s",
+                     r->category == RESULT_CATEGORY_UNKNOWN ? "" : result_category_text(r->category));
+        }
+        row_text(v, r, last_of(v, l, category), LINE);
+        in_units(v, r, last_of(v, l, category));
+    }
+    rest_line(v, &g, &d->smaller[1], category, "smaller growth", "that grew less");
+    rest_line(v, &g, &d->smaller[0], category, "smaller shrinking", "that shrank less");
+    rest_line(v, &g, &d->same, category, "unchanged", "unchanged");
+    struct line *l = sum_line(v, &g, &d->total);
+    l->rule = true;
+    l->style[1] = l->style[2] = TERMINAL_BOLD;
+    text_put(last_of(v, l, category), LINE, "in all");
+    if (with) {
+        counts_text(v, &d->total, l->cell[3], LINE);
+    }
+    fprintf(v->out, "\n%sBy %s%s\n", terminal_style(&v->term, TERMINAL_BOLD), diff_by_word(d->wish.by),
+            terminal_style(&v->term, TERMINAL_PLAIN));
+    grid_print(v, &g);
+}
+
+static void view_categories(const struct view_diff *v)
+{
+    const struct diff *d = v->diff;
+    struct grid g = {.head = {"change", "before", "after", ""}};
+    if (!any_category(d)) {
+        return;
+    }
+    for (size_t i = 0; i < d->categories_n; i++) {
+        text_put(sum_line(v, &g, &d->categories[i].sum)->cell[3], LINE, "%s",
+                 result_category_text(d->categories[i].category));
+    }
+    fprintf(v->out, "\n%sBy category%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            terminal_style(&v->term, TERMINAL_PLAIN));
+    grid_print(v, &g);
+}
+
+/* --- processes -------------------------------------------------------------------------------------
+ */
+
+static void who(const struct view_diff *v, int side, const struct diff_unit *u, char *out, size_t size)
+{
+    const struct result_report *r = v->side[side].report;
+    if (u->process[side] == RUN_NONE) {
+        *out = 0;
+        return;
+    }
+    const struct run_process *p = &r->processes[u->process[side]];
+    char gpu[32] = "";
+    if (u->device[side] >= 0) {
+        snprintf(gpu, sizeof gpu, ", GPU %d", u->device[side]);
+    }
+    if (p->rank >= 0) {
+        text_put(out, size, "rank %lld%s", (long long)p->rank, gpu);
+    } else {
+        text_put(out, size, "process %u%s", p->pid, gpu);
+    }
+}
+
+/* Processes are in order of rank where they have one: see diff.c. */
+static int by_width(const void *x, const void *y)
+{
+    const struct diff_unit *a = *(const struct diff_unit *const *)x, *b = *(const struct diff_unit *const *)y;
+    int64_t p = diff_change(&a->sum), q = diff_change(&b->sum);
+    p = p < 0 ? -p : p;
+    q = q < 0 ? -q : q;
+    return p != q ? (p > q ? -1 : 1) : (a > b) - (a < b);
+}
+
+static void view_units(const struct view_diff *v)
+{
+    const struct diff *d = v->diff;
+    struct grid g = {.head = {"change", "before", "after", ""}};
+    if (d->units_n < 2) {
+        return;
+    }
+    const struct diff_unit **list = arena_realloc(NULL, d->units_n, sizeof *list);
+    for (size_t i = 0; i < d->units_n; i++) {
+        list[i] = &d->units[i];
+    }
+    qsort(list, d->units_n, sizeof *list, by_width);
+    size_t shown = d->units_n < v->top + 1 ? d->units_n : v->top;
+    struct diff_sum rest = {0};
+    for (size_t i = 0; i < d->units_n; i++) {
+        char before[64], after[64];
+        const struct diff_unit *u = list[i];
+        if (i >= shown) {
+            for (int k = 0; k < 2; k++) {
+                rest.weight[k] = arena_add_capped(rest.weight[k], u->sum.weight[k]);
+            }
+            rest.rows++;
+            continue;
+        }
+        struct line *l = sum_line(v, &g, &u->sum);
+        who(v, DIFF_BEFORE, u, before, sizeof before);
+        who(v, DIFF_AFTER, u, after, sizeof after);
+        bool both = *before && *after && strcmp(before, after) != 0;
+        text_put(l->cell[3], LINE, "%s%s%s%s%s", *before ? before : after, both ? " " : "", both ? arrow(v) : "",
+                 both ? " " : "", both ? after : "");
+        if (!*before) {
+            text_put(l->cell[1], LINE, "new");
+        }
+        if (!*after) {
+            text_put(l->cell[2], LINE, "gone");
+        }
+    }
+    rest_line(v, &g, &rest, false, "more", "more");
+    for (size_t i = 0; i < g.n && rest.rows; i++) {
+        bool last = i + 1 == g.n;
+        if (last) {
+            text_put(g.lines[i].cell[3], LINE, "%zu more, --top %zu shows them", rest.rows, d->units_n);
+        }
+    }
+    fprintf(v->out, "\n%sBy process%s, paired %s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            terminal_style(&v->term, TERMINAL_PLAIN),
+            d->by_rank ? "by rank" : "in order: not all of them have a rank of their own");
+    grid_print(v, &g);
+    free(list);
+}
+
+/* --- side by side ----------------------------------------------------------------------------------
+ */
+
+static void figure_text(const struct diff_figure *f, double value, const char *text, char *out)
+{
+    if (!isfinite(value)) {
+        text_put(out, LINE, "?");
+    } else if (text) {
+        text_put(out, LINE, "%s", text);
+    } else if (strcmp(f->unit, "bytes") == 0) {
+        char bytes[UNITS_TEXT];
+        text_put(out, LINE, "%s", units_format_bytes(bytes, units_whole(value)));
+    } else if (strcmp(f->unit, "s") == 0) {
+        char seconds[UNITS_TEXT];
+        text_put(out, LINE, "%s", units_format_seconds(seconds, value));
+    } else if (strcmp(f->key, "oom") == 0 && value <= 0) {
+        text_put(out, LINE, "no");
+    } else {
+        text_put(out, LINE, "%.*f", fabs(value - round(value)) < 0.005 ? 0 : 2, value);
+    }
+}
+
+static void figure_change(const struct diff_figure *f, struct line *l)
+{
+    double change = f->value[1] - f->value[0];
+    char text[LINE], share[UNITS_TEXT] = "";
+    if (!isfinite(change) || f->text[0] || f->text[1]) {
+        return;
+    }
+    if (change == 0) {
+        text_put(l->cell[3], LINE, "the same");
+        l->style[3] = TERMINAL_DIM;
+        return;
+    }
+    figure_text(f, fabs(change), NULL, text);
+    if (f->value[0] > 0 && fabs(change / f->value[0]) < 10) { /* beyond, a share says nothing */
+        units_format_share(share, fabs(change / f->value[0]));
+    }
+    text_put(l->cell[3], LINE, "%s%s%s%s%s", change < 0 ? "-" : "+", text, *share ? " (" : "", share,
+             *share ? ")" : "");
+}
+
+static void view_figures(const struct view_diff *v)
+{
+    const struct diff *d = v->diff;
+    struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
+    for (size_t i = 0; i < d->figures_n; i++) {
+        const struct diff_figure *f = &d->figures[i];
+        struct line *l = line_new(&g);
+        text_put(l->cell[0], LINE, "%s", f->name);
+        figure_text(f, f->value[0], f->text[0], l->cell[1]);
+        figure_text(f, f->value[1], f->text[1], l->cell[2]);
+        figure_change(f, l);
+    }
+    fprintf(v->out, "\n%sSide by side%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            terminal_style(&v->term, TERMINAL_PLAIN), d->units_n > 1 ? "; peaks are the highest of any process" : "");
+    grid_print(v, &g);
+}
+
+/* --- how lines and files were paired ---------------------------------------------------------------
+ */
+
+static void view_pairings(const struct view_diff *v)
+{
+    const struct diff *d = v->diff;
+    size_t libraries = 0, shown = 0;
+    char line[4 * LINE];
+    if (d->inferred) {
+        text_put(line, sizeof line,
+                 "%s: the line moved, or its function was renamed. That it is the same is inferred from what it "
+                 "calls and from what came through it",
+                 arrow(v));
+        fputc('\n', v->out);
+        wrapped(v, INDENT, "", line);
+    }
+    for (size_t i = 0; i < d->files_n; i++) {
+        const struct diff_match_file *f = &d->files[i];
+        libraries += f->path == DIFF_MATCH_PATH_LIBRARY;
+        if (f->path == DIFF_MATCH_PATH_LIBRARY || shown >= 4) {
+            continue;
+        }
+        char a[LINE], b[LINE];
+        terminal_clean(a, sizeof a, f->a, v->term.utf8);
+        terminal_clean(b, sizeof b, f->b, v->term.utf8);
+        text_put(line, sizeof line, "%s is taken for %s: %s", b, a,
+                 f->path == DIFF_MATCH_PATH_END ? "the ends of their paths are the same"
+                                                : "they have functions in common");
+        wrapped(v, INDENT, "", line);
+        shown++;
+    }
+    size_t others = d->files_n - libraries - shown;
+    if (others) {
+        fprintf(v->out, "  and %zu more file%s paired so: --json has them\n", others, others == 1 ? " was" : "s were");
+    }
+}
+
+static void side_line(const struct view_diff *v, int side, const char *label)
+{
+    char path[LINE], command[LINE], whole[LINE];
+    const struct result_report *r = v->side[side].report;
+    const char *state = r->complete ? "" : "  (did not end in order)";
+    text_path_here(whole, sizeof whole, v->path[side]);
+    text_elide(path, sizeof path, whole, v->term.width - 8, v->term.utf8);
+    int room = v->term.width - 8 - terminal_columns(path) - 2 - terminal_columns(state);
+    terminal_clean(whole, sizeof whole, r->command ? r->command : "", v->term.utf8);
+    text_elide(command, sizeof command, whole, room, v->term.utf8);
+    fprintf(v->out, "%s%-8s%s%s%s%s%s\n", terminal_style(&v->term, TERMINAL_DIM), label,
+            terminal_style(&v->term, TERMINAL_PLAIN), path, room >= 12 ? "  " : "", room >= 12 ? command : "", state);
+}
+
+void view_diff(const struct view_diff *v)
+{
+    const struct diff *d = v->diff;
+    fputs(terminal_style(&v->term, TERMINAL_BOLD), v->out);
+    wrapped(v, 0, "", d->verdict);
+    fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
+    if (d->more) {
+        wrapped(v, 0, "", d->more);
+    }
+    side_line(v, DIFF_BEFORE, "before");
+    side_line(v, DIFF_AFTER, "after");
+    for (size_t i = 0; i < d->notes_n; i++) {
+        wrapped(v, 0, "! ", d->notes[i]);
+    }
+    if (d->total.rows) {
+        view_rows(v);
+        view_categories(v);
+        view_units(v);
+    }
+    view_figures(v);
+    view_pairings(v);
+}

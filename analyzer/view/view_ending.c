@@ -1,0 +1,42 @@
+/* What was live at the end is called by how the programs ended. */
+#include "analyzer/base/text.h"
+#include "analyzer/view/view_text_parts.h"
+
+enum ending { ENDING_NOT_YET, ENDING_DIED, ENDING_AFTER_OOM, ENDING_ORDERLY };
+
+/* What the list is depends on how the programs ended. */
+static enum ending ending_of(const struct result_report *r)
+{
+    bool died = false, recording = false, oom = false;
+
+    for (size_t i = 0; i < r->processes_n; i++) {
+        recording = recording || r->processes[i].recording;
+        died = died || (!r->processes[i].complete && !r->processes[i].recording);
+    }
+    for (size_t i = 0; i < r->ooms_n; i++) oom = oom || r->ooms[i].fatal;
+    return recording ? ENDING_NOT_YET : died ? ENDING_DIED : oom ? ENDING_AFTER_OOM : ENDING_ORDERLY;
+}
+
+/* The page has the same words: endWords in analyzer/web/page_live.js. */
+static const struct {
+    const char *title, *more;
+} endings[] = {
+    [ENDING_NOT_YET] = {"Live now", ": the program is still recording, and what it holds is no leak yet"},
+    [ENDING_DIED] = {"Live when the program died",
+                     ": it had no chance to free it, so that by itself it is no leak; what grows is"},
+    [ENDING_AFTER_OOM] = {"Live when the program ended",
+                          ", after it had run out of memory and let go of what it could ('gpuspy table --what oom' "
+                          "shows what was live then); what grows is a leak"},
+    [ENDING_ORDERLY] = {"Never freed", ": of a model that lives to the end that is no fault; what grows is"},
+};
+
+const char *view_end_words(const struct result_report *r)
+{
+    return endings[ending_of(r)].title;
+}
+
+const char *view_end_sentence(const struct result_report *r, char *out, size_t size)
+{
+    text_put(out, size, "%s%s", endings[ending_of(r)].title, endings[ending_of(r)].more);
+    return out;
+}

@@ -1,0 +1,345 @@
+/* The estimate's head, table and notes. */
+#include "analyzer/view/view_estimate_parts.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include "analyzer/base/text.h"
+
+/* ---------------------------------------------------------------- what was understood */
+
+#define WORD(id, word, what) word,
+static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
+                         *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
+                         *const adapters[] = {PLAN_ADAPTERS(WORD)};
+#undef WORD
+
+struct head {
+    char text[1024];
+    size_t at;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct head *h, const char *format, ...)
+{
+    va_list arguments;
+
+    if (h->at && h->at < sizeof h->text) h->at += (size_t)snprintf(h->text + h->at, sizeof h->text - h->at, ", ");
+    va_start(arguments, format);
+    if (h->at < sizeof h->text) h->at += (size_t)vsnprintf(h->text + h->at, sizeof h->text - h->at, format, arguments);
+    va_end(arguments);
+}
+
+static void say_training(struct head *h, const struct plan *p)
+{
+    char count[UNITS_TEXT];
+
+    say(h, "%s", p->optimizer->name);
+    if (p->step != PLAN_STEP_FOREACH) say(h, "%s step", steps[p->step]);
+    say(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
+    if (p->adapter != PLAN_ADAPTER_NONE)
+        say(h, "%s of rank %s on %s", adapters[p->adapter], units_format_count(count, p->rank),
+            p->weights ? p->weights->word : "frozen weights");
+    if (p->checkpoint != PLAN_CHECKPOINT_NONE) say(h, "%s checkpointing", checkpoints[p->checkpoint]);
+    if (p->fused_layers) say(h, "fused layers");
+    if (p->chunked_loss) say(h, "loss in chunks");
+    if (p->ema) say(h, "EMA");
+    if (p->accumulation > 1) say(h, "%ju micro-batches a step", (uintmax_t)p->accumulation);
+}
+
+static void say_serving(struct head *h, const struct plan *p)
+{
+    say(h, "served");
+    if (p->weights || p->precision_given) say(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
+    if (p->model->shape.vocab && (p->cache || p->cache_block))
+        say(h, "KV cache as %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", in blocks" : "");
+}
+
+static void say_gpus(struct head *h, const struct plan *p)
+{
+    if (p->gpus > 1) say(h, "%ju GPUs", (uintmax_t)p->gpus);
+    if (p->tp > 1) say(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequences" : "");
+    if (p->pp > 1) say(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
+    if (p->cp > 1) say(h, "cp %ju", (uintmax_t)p->cp);
+    if (p->ep > 1) say(h, "ep %ju", (uintmax_t)p->ep);
+    if (plan_dp(p) > 1 && !p->inference) say(h, "%s", shardings[p->sharding]);
+    if (p->offload != PLAN_OFFLOAD_NONE)
+        say(h, p->offload == PLAN_OFFLOAD_ALL ? "parameters and states in host memory"
+                                              : "optimizer states in host memory");
+}
+
+void view_estimate_head(const struct view_estimate *v)
+{
+    const struct plan *p = &v->a->plan;
+    struct head h = {{0}, 0};
+    char count[UNITS_TEXT], name[256];
+    int at = 0;
+
+    if (*p->model->name)
+        at = fprintf(v->out, "%s%s%s: ", terminal_style(&v->term, TERMINAL_BOLD),
+                     terminal_clean(name, sizeof name, p->model->name, v->term.utf8),
+                     terminal_style(&v->term, TERMINAL_PLAIN));
+    say(&h, "%s parameters", units_format_count(count, p->model->params));
+    p->inference ? say_serving(&h, p) : say_training(&h, p);
+    say_gpus(&h, p);
+    if (p->batch && p->seq)
+        say(&h, "batch %ju %s %ju tokens%s", (uintmax_t)p->batch, v->term.utf8 ? "×" : "x", (uintmax_t)p->seq,
+            v->a->assumed.batch && v->a->assumed.seq ? " (assumed)"
+            : v->a->assumed.batch                    ? " (batch assumed)"
+            : v->a->assumed.seq                      ? " (length assumed)"
+                                                     : "");
+    else if (p->batch)
+        say(&h, "batch %ju%s", (uintmax_t)p->batch, v->a->assumed.batch ? " (assumed)" : "");
+    if (p->batch && p->model->shape.heads) say(&h, "%s attention", attentions[p->attention]);
+    at = at ? terminal_columns(name) + 2 : 0;
+    view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
+}
+
+/* ---------------------------------------------------------------- the table */
+
+enum { SIZE = 12 };
+
+/* Columns of the widest interval and what is before it; 0: there is none. */
+static int ranges(const struct view_estimate *v)
+{
+    const struct estimate_result *r = &v->a->result;
+    char range[VIEW_RANGE];
+    int most = 0;
+
+    for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
+        unsigned phases;
+        int width = terminal_columns(view_estimate_range(v, range, estimate_answer_part(r, part, &phases)));
+        most = width > most ? width : most;
+    }
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
+        int width = terminal_columns(view_estimate_range(v, range, r->phase[phase]));
+        most = width > most ? width : most;
+    }
+    return most ? most + 2 : 0;
+}
+
+/* The phases that occur, in short. */
+static const char *phase_short(const struct view_estimate *v, int phase)
+{
+    static const char *const words[][ESTIMATE_PHASES_N] = {{"fwd", "bwd", "step", "prefill", "decode"},
+                                                           {"forward", "backward", "step", "prefill", "decode"}};
+
+    if (strcmp(view_estimate_phase(v, phase), "forward pass") == 0) phase = PHASE_FORWARD;
+    return words[v->term.width >= 90][phase];
+}
+
+static int title_width(const struct view_estimate *v)
+{
+    int width = 18;
+
+    for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
+        unsigned phases;
+        if (estimate_answer_part(&v->a->result, part, &phases).high > 0 &&
+            terminal_columns(estimate_part_title[part]) > width)
+            width = terminal_columns(estimate_part_title[part]);
+    }
+    return width < 20 || (width < 26 && v->term.width >= 90) ? width : v->term.width < 90 ? 20 : 26;
+}
+
+/* Without the blanks at the line's end. */
+static void line_out(const struct view_estimate *v, enum terminal_style style, char *line)
+{
+    size_t n = strlen(line);
+
+    while (n && line[n - 1] == ' ') n--;
+    fprintf(v->out, "%s%.*s%s\n", terminal_style(&v->term, style), (int)n, line,
+            n ? terminal_style(&v->term, TERMINAL_PLAIN) : "");
+}
+
+/* `text` padded to `width` columns, to the right where it is negative. */
+static void cell(char *line, size_t size, const char *text, int width)
+{
+    size_t at = strlen(line);
+    int blanks = (width < 0 ? -width : width) - terminal_columns(text);
+
+    blanks = blanks < 0 ? 0 : blanks;
+    snprintf(line + at, size - at, "%*s%s%*s", width < 0 ? blanks : 0, "", text, width < 0 ? 0 : blanks, "");
+}
+
+static void marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
+{
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
+        if (!view_estimate_phase(v, phase)) continue;
+        int width = (int)strlen(phase_short(v, phase));
+        cell(line, size, "", 2 + (width - 1) / 2);
+        cell(line, size, phases & 1u << phase ? mark : "", width - (width - 1) / 2);
+    }
+}
+
+static void put_interval(const struct view_estimate *v, char *line, size_t size, const char *title,
+                         struct estimate_interval bytes)
+{
+    char text[UNITS_TEXT], range[VIEW_RANGE], name[64];
+
+    text_elide(name, sizeof name, title, title_width(v), v->term.utf8);
+    cell(line, size, "", INDENT);
+    cell(line, size, name, title_width(v));
+    cell(line, size, view_estimate_bytes(text, bytes.likely), -SIZE);
+    if (ranges(v)) cell(line, size, view_estimate_range(v, range, bytes), -ranges(v));
+}
+
+static void header(const struct view_estimate *v)
+{
+    char line[512] = "";
+
+    cell(line, sizeof line, "", INDENT + title_width(v));
+    cell(line, sizeof line, ranges(v) ? "likely" : "", -SIZE);
+    if (ranges(v)) cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -ranges(v));
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
+        if (view_estimate_phase(v, phase)) {
+            cell(line, sizeof line, "", 2);
+            cell(line, sizeof line, phase_short(v, phase), 0);
+        }
+    line_out(v, TERMINAL_DIM, line);
+}
+
+static void part_row(const struct view_estimate *v, enum estimate_part part)
+{
+    char line[512] = "";
+    unsigned phases;
+    struct estimate_interval bytes = estimate_answer_part(&v->a->result, part, &phases);
+
+    if (bytes.high <= 0) return;
+    put_interval(v, line, sizeof line, estimate_part_title[part], bytes);
+    marks(v, line, sizeof line, phases, v->term.utf8 ? "●" : "x");
+    line_out(v, TERMINAL_PLAIN, line);
+}
+
+/* What is there whatever the batch. */
+static void states_row(const struct view_estimate *v)
+{
+    char line[512] = "", text[128], each[32];
+    double states = estimate_answer_state_bytes(v->a);
+
+    put_interval(v, line, sizeof line, "total", EXACTLY(states));
+    snprintf(each, sizeof each, "%.4g", states / (double)v->a->plan.model->params);
+    snprintf(text, sizeof text, "  %s byte%s a parameter%s", each, strcmp(each, "1") == 0 ? "" : "s",
+             v->a->plan.gpus > 1 ? " on each GPU" : "");
+    while (*line && line[strlen(line) - 1] == ' ') line[strlen(line) - 1] = 0;
+    cell(line, sizeof line, text, 0);
+    line_out(v, TERMINAL_BOLD, line);
+}
+
+static void phase_rows(const struct view_estimate *v)
+{
+    const struct estimate_result *r = &v->a->result;
+
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
+        char line[512] = "";
+        const char *name = view_estimate_phase(v, phase);
+        bool peak = phase == (int)r->peak_phase;
+        if (!name) continue;
+        put_interval(v, line, sizeof line, name, r->phase[phase]);
+        if (peak) {
+            const char *when = strcmp(name, "forward pass") == 0 ? NULL : strchr(estimate_phase_title[phase], ',');
+            cell(line, sizeof line, v->term.utf8 ? "  ◀ peak" : "  <- peak", 0);
+            if (when && terminal_columns(line) + terminal_columns(when) <= v->term.width) {
+                cell(line, sizeof line, ":", 0);
+                cell(line, sizeof line, when + 1, 0);
+            }
+        }
+        line_out(v, peak ? TERMINAL_BOLD : TERMINAL_PLAIN, line);
+    }
+}
+
+void view_estimate_table(const struct view_estimate *v)
+{
+    putc('\n', v->out);
+    if (v->a->result.peak.high <= 0) {
+        view_estimate_wrap(v, 0, 0, "Nothing of what is known of it stays on the GPU.");
+        return;
+    }
+    header(v);
+    for (int part = 0; part <= ESTIMATE_EMA; part++) part_row(v, part);
+    if (!v->a->plan.inference && estimate_answer_state_bytes(v->a) > 0) states_row(v);
+    for (int part = ESTIMATE_EMA + 1; part < ESTIMATE_PARTS_N; part++) part_row(v, part);
+    putc('\n', v->out);
+    phase_rows(v);
+}
+
+/* ---------------------------------------------------------------- why low and high differ */
+
+/* The widest line of a part at the peak that has a reason. */
+static const struct estimate_line *widest(const struct estimate_result *r, int part)
+{
+    const struct estimate_line *best = NULL;
+
+    for (const struct estimate_line *l = r->lines; l < r->lines + r->lines_n; l++)
+        if ((int)l->part == part && !l->host && (l->phases & 1u << r->peak_phase) && l->why && *l->why &&
+            (!best || l->bytes.high - l->bytes.low > best->bytes.high - best->bytes.low))
+            best = l;
+    return best;
+}
+
+/* The two parts that make most of the peak's interval, where it is one to ask about. */
+void view_estimate_reasons(const struct view_estimate *v)
+{
+    enum { MOST = 2 };
+    const struct estimate_result *r = &v->a->result;
+    const struct estimate_interval *peak = &r->phase[r->peak_phase];
+    double wide = peak->high - peak->low, last = wide * 2;
+    struct text_table t = {.head = {"", "why low and high differ"}, .left = {true, true}};
+    int n = 0;
+
+    if (v->explain || wide < 0.1 * peak->likely) return;
+    for (; n < MOST; n++) {
+        int best = -1;
+        double width = 0.2 * wide;
+        for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
+            double here = r->part[part].high - r->part[part].low;
+            if (here > width && here < last && widest(r, part)) {
+                best = part;
+                width = here;
+            }
+        }
+        if (best < 0) break;
+        const char *cells[] = {estimate_part_title[best], widest(r, best)->why};
+        text_table_add(&t, cells, NULL);
+        last = width;
+    }
+    if (!n) return;
+    putc('\n', v->out);
+    text_table_print(&t, &v->term, INDENT, v->out);
+}
+
+/* ---------------------------------------------------------------- the rest */
+
+void view_estimate_notes(const struct view_estimate *v)
+{
+    const struct estimate_answer *a = v->a;
+    unsigned phases;
+    bool bare = !a->plan.inference && estimate_answer_part(&a->result, ESTIMATE_ACTIVATIONS, &phases).high <= 0;
+    double host = estimate_answer_host_bytes(&a->result);
+    char text[UNITS_TEXT], line[256];
+
+    if (bare || a->result.notes_n || host > 0) putc('\n', v->out);
+    if (bare) view_estimate_sentence(v, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
+    if (bare && a->floor.cast_copies) {
+        snprintf(line, sizeof line, "So do autocast's 16-bit copies of the weights, up to %s while forward runs",
+                 units_format_bytes(text, a->floor.cast_copies));
+        view_estimate_sentence(v, 0, line);
+    }
+    if (host > 0) {
+        snprintf(line, sizeof line, "In the host's memory: %s a GPU", view_estimate_bytes(text, host));
+        view_estimate_sentence(v, 0, line);
+    }
+    for (size_t i = 0; i < a->result.notes_n; i++) view_estimate_sentence(v, 0, a->result.notes[i]);
+}
+
+void view_estimate(const struct view_estimate *v)
+{
+    view_estimate_head(v);
+    view_estimate_bars(v); /* the answer, on the first screen: does it fit, what was solved for, what makes it fit */
+    view_estimate_solution(v);
+    view_estimate_way(v);
+    view_estimate_table(v);
+    view_estimate_reasons(v);
+    if (v->explain) view_estimate_explain(v);
+    view_estimate_changes(v);
+    view_estimate_wires(v);
+    view_estimate_notes(v);
+    view_estimate_next(v);
+}

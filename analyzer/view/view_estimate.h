@@ -1,0 +1,19 @@
+/* An estimate for people: what was understood, a table by category, when in the step the peak comes, a bar
+ * against each GPU, what would help. */
+#ifndef GPUSPY_VIEW_ESTIMATE_H
+#define GPUSPY_VIEW_ESTIMATE_H
+
+#include <stdio.h>
+#include "analyzer/base/term.h"
+#include "analyzer/estimate/answer.h"
+
+struct view_estimate {
+    const struct estimate_answer *a;
+    struct terminal term;
+    FILE *out;
+    bool explain; /* every line with its formula, source and reason */
+};
+
+void view_estimate(const struct view_estimate *v);
+
+#endif

@@ -1,0 +1,198 @@
+#include "analyzer/view/view_leaks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/json/json_parts.h"
+#include "analyzer/site/site.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/text_table.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+static bool same_stack(struct run *run, const struct result_trace *trace, uint32_t stack)
+{
+    size_t n = 0, places;
+
+    for (; stack != RUN_NONE; stack = run_stack_parent(run, stack)) {
+        const struct run_frame *f = run_frame_places(run, stack, &places);
+        for (size_t i = 0; i < places; i++, n++)
+            if (n >= trace->n || trace->frames[n] != &f[i]) return false;
+    }
+    return n == trace->n;
+}
+
+static bool grows(struct run *run, const struct result_report *r, const struct profile_entry *e)
+{
+    for (size_t i = 0; i < r->leaks_n; i++)
+        if (r->leaks[i].growing && r->leaks[i].process == e->process && r->leaks[i].device == e->device &&
+            r->leaks[i].layer == e->layer && same_stack(run, &r->leaks[i].stack, e->stack))
+            return true;
+    return false;
+}
+
+static int compare_leak_rows(const void *a, const void *b)
+{
+    const struct view_leak_row *x = a, *y = b;
+
+    if (x->growing != y->growing) return x->growing ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    int order = site_compare(&x->site, &y->site);
+    return order ? order : (x->category > y->category) - (x->category < y->category);
+}
+
+/* A row for each call path, or by line, whatever path led to it and in which process. `paths`: those that were seen. */
+static void add(struct view_leaks *out, struct map *index, struct map *paths, const struct view_leak_row *row,
+                bool by_line)
+{
+    const uint64_t kind = (uint64_t)row->layer << 8 | row->category;
+    uint32_t *at = by_line ? map_at(index, map_hash(site_line_key(&row->site)) + kind) : NULL;
+    uint32_t *path = by_line ? map_at(paths, map_hash(site_key(&row->site)) + kind) : NULL;
+    const bool new_path = path && *path == MAP_NEW;
+
+    if (path) *path = 1;
+    if (at && *at != MAP_NEW) {
+        struct view_leak_row *same = &out->list[*at];
+        same->bytes = arena_add_capped(same->bytes, row->bytes);
+        same->count += row->count;
+        same->growing = same->growing || row->growing;
+        site_keep_common(&same->site, &row->site);
+        if (new_path) same->site.paths += same->site.paths ? 1 : 2;
+        return;
+    }
+    if (at) *at = (uint32_t)out->n;
+    *ARENA_PUSH(out->list, out->n, out->cap) = *row;
+}
+
+void view_leaks_collect(struct run *run, const struct result_report *r, const struct profile *p, int64_t min,
+                        bool by_line, struct view_leaks *out)
+{
+    struct map helpers = {0}, index = {0}, paths = {0};
+    size_t kept = 0;
+
+    site_helpers(run, &helpers);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct profile_entry *e = &p->entries[i];
+        struct view_leak_row row = {.process = e->process,
+                                    .stack = e->stack,
+                                    .device = e->device,
+                                    .layer = e->layer,
+                                    .category = e->category,
+                                    .bytes = e->weight,
+                                    .count = e->count,
+                                    .site = site_of(run, e->stack, &helpers)};
+        row.growing = grows(run, r, e);
+        add(out, &index, &paths, &row, by_line);
+    }
+    for (size_t i = 0; i < out->n; i++)
+        if (out->list[i].bytes >= min) out->list[kept++] = out->list[i];
+    out->n = kept;
+    for (size_t i = 0; i < out->n; i++) {
+        out->bytes = arena_add_capped(out->bytes, out->list[i].bytes);
+        out->count += out->list[i].count;
+    }
+    if (out->n > 1) qsort(out->list, out->n, sizeof *out->list, compare_leak_rows);
+    map_free(&helpers);
+    map_free(&index);
+    map_free(&paths);
+}
+
+/* ---------------------------------------------------------------- text */
+
+static char *calls_of(const struct draw_text *t, struct run *run, uint32_t stack)
+{
+    const struct run_frame *frames[64];
+    struct result_trace trace = {.n = profile_frames(run, stack, true, frames, 64), .frames = frames};
+
+    for (size_t i = 0; i < trace.n / 2; i++) { /* innermost first */
+        const struct run_frame *f = frames[i];
+        frames[i] = frames[trace.n - 1 - i];
+        frames[trace.n - 1 - i] = f;
+    }
+    return draw_trace(t, &trace, 6);
+}
+
+static void print_rows(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
+{
+    struct text_table table = {SITES(t), .head = {"bytes", "blocks", "of", "for", "", "line"},
+                               .left = {false, false, true, true, true, true}};
+    size_t shown = rows->n < t->top ? rows->n : t->top;
+
+    for (size_t i = 0; i < shown; i++) {
+        const struct view_leak_row *r = &rows->list[i];
+        char bytes[UNITS_TEXT], count[UNITS_TEXT];
+        bool untold = r->category == RESULT_CATEGORY_UNKNOWN;
+        const char *cells[] = {draw_bytes(bytes, r->bytes), units_format_count(count, r->count),
+                               draw_layer_word(r->layer), untold ? "" : result_category_text(r->category),
+                               r->growing ? "grows" : ""};
+        struct text_table_row *row = text_table_add(&table, cells, &r->site);
+        if (row && t->native) row->below = calls_of(t, run, r->stack);
+    }
+    text_table_print(&table, &t->term, 0, t->out);
+    draw_more(t, rows->n, shown);
+}
+
+/* What grew and was freed by the end is what the report calls growth or, of an OOM, a leak: live until late. */
+static void nothing_live(const struct draw_text *t)
+{
+    bool grew = t->report->growth_n > 0;
+
+    draw_wrap(t, 0, "",
+              grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
+                     "grew while the program ran:"
+                   : "Nothing is still live at exit: everything that was allocated was freed");
+}
+
+void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
+{
+    char bytes[UNITS_TEXT], count[UNITS_TEXT], line[256];
+
+    if (!rows->n) {
+        nothing_live(t);
+        view_text_growth(t);
+        return;
+    }
+    text_put(line, sizeof line, "%s in %s", draw_bytes(bytes, rows->bytes),
+             units_format_plural(count, rows->count, "block", NULL));
+    fprintf(t->out, "%s%s%s\n", terminal_style(&t->term, TERMINAL_BOLD), line,
+            terminal_style(&t->term, TERMINAL_PLAIN));
+    draw_wrap(t, 0, "", view_end_sentence(t->report, line, sizeof line));
+    fputc('\n', t->out);
+    print_rows(t, run, rows);
+    view_text_growth(t);
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *row_json(struct run *run, const struct result_report *r, const struct view_leak_row *row)
+{
+    const struct run_frame *frames[256];
+    size_t n = profile_frames(run, row->stack, false, frames, 256);
+    json_t *o = json_object(), *list = json_array();
+
+    draw_json_where(o, r, row->process, row->device);
+    set_text(o, "layer", result_series_word(row->layer));
+    set_text(o, "category", result_category_word(row->category));
+    set_bytes(o, "bytes", row->bytes);
+    set_count(o, "count", row->count);
+    set_bool(o, "growing", row->growing);
+    set(o, "site", draw_json_site(&row->site));
+    while (n-- > 0) json_array_append_new(list, draw_json_frame(frames[n]));
+    set(o, "frames", list);
+    return o;
+}
+
+void view_leaks_json(json_t *o, struct run *run, const struct result_report *r, const struct view_leaks *rows,
+                     size_t top)
+{
+    json_t *list = json_array();
+
+    set_bool(o, "at_orderly_end", r->leaks_at_end);
+    set_bytes(o, "bytes", rows->bytes);
+    set_count(o, "count", rows->count);
+    for (size_t i = 0; i < rows->n && i < top; i++) json_array_append_new(list, row_json(run, r, &rows->list[i]));
+    set(o, "leaks", list);
+    set_count(o, "leaks_total", rows->n);
+    set(o, "growth", json_growth(r));
+}

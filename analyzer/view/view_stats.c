@@ -1,0 +1,378 @@
+#include "analyzer/view/view_stats.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/draw/json_site.h"
+#include "analyzer/base/text_table.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+#define SIZE_STEP 2  /* classes of sizes in a row: each is four times the one before */
+#define SIZE_FIRST 9 /* up to 512 B, PyTorch's least */
+
+static const char *const space_words[8] = {
+    [GS_SPACE_DEVICE] = "cudaMalloc", [GS_SPACE_MANAGED] = "managed", [GS_SPACE_PINNED] = "pinned",
+    [GS_SPACE_POOL] = "pool",         [GS_SPACE_VMM] = "vmm",         [GS_SPACE_ARRAY] = "array",
+};
+
+/* ---------------------------------------------------------------- text: totals */
+
+bool view_stats_has_layer(const struct view_stats *x, int layer)
+{
+    return x->all.layers[layer].allocations > 0 && layer != RUN_SERIES_SHARED && layer != RUN_SERIES_GRAPH;
+}
+
+static int64_t most_live(const struct result_report *r, int layer)
+{
+    int64_t most = 0;
+
+    for (size_t i = 0; i < r->peaks_n; i++)
+        if ((int)r->peaks[i].layer == layer) most = r->peaks[i].bytes > most ? r->peaks[i].bytes : most;
+    return most;
+}
+
+static void mean_text(char *out, int64_t bytes, uint64_t n)
+{
+    draw_bytes(out, n ? bytes / (int64_t)n : 0);
+}
+
+static void rate_text(char *out, const struct view_stats *x, uint64_t count)
+{
+    units_format_count(out, units_whole(x->report->duration_s > 0 ? (double)count / x->report->duration_s + 0.5 : 0));
+}
+
+static void step_text(char *out, const struct view_stats *x, uint64_t count)
+{
+    snprintf(out, UNITS_TEXT, "%.3g", (double)count / (double)x->steps / (double)x->report->steps_n);
+}
+
+/* A row of totals: a figure for each layer. */
+static void total_row(const struct view_stats *x, struct text_table *t, const char *name,
+                      void (*figure)(char *, const struct view_stats *, const struct profile_statistics_layer *, int))
+{
+    char text[RUN_SERIES_LAYERS][UNITS_TEXT];
+    const char *cells[TEXT_TABLE_COLUMNS] = {name};
+    size_t n = 1;
+
+    for (int i = 0; i < RUN_SERIES_LAYERS; i++) {
+        if (view_stats_has_layer(x, i)) {
+            figure(text[i], x, &x->all.layers[i], i);
+            cells[n++] = text[i];
+        }
+    }
+    text_table_add(t, cells, NULL);
+}
+
+#define FIGURE(name, ...)                                                                                        \
+    static void name(char *out, const struct view_stats *x, const struct profile_statistics_layer *l, int layer) \
+    {                                                                                                            \
+        (void)x, (void)l, (void)layer;                                                                           \
+        __VA_ARGS__;                                                                                             \
+    }
+FIGURE(figure_allocations, units_format_count(out, l->allocations))
+FIGURE(figure_frees, units_format_count(out, l->frees))
+FIGURE(figure_kept, units_format_count(out, l->kept.count))
+FIGURE(figure_allocated, draw_bytes(out, l->allocated))
+FIGURE(figure_peak, draw_bytes(out, most_live(x->report, layer)))
+FIGURE(figure_end, draw_bytes(out, l->kept.bytes))
+FIGURE(figure_mean, mean_text(out, l->allocated, l->allocations))
+FIGURE(figure_largest, draw_bytes(out, l->largest))
+FIGURE(figure_life, *out = 0; if (l->frees) units_format_seconds(out, l->life_ns / (double)l->frees / 1e9))
+FIGURE(figure_rate, rate_text(out, x, l->allocations))
+FIGURE(figure_step, step_text(out, x, l->allocations))
+
+static const char *short_layer(int layer)
+{
+    return layer == RUN_SERIES_PINNED ? "pinned" : draw_layer_word((enum run_series_layer)layer);
+}
+
+static void totals(const struct draw_text *t, const struct view_stats *x)
+{
+    struct text_table table = {.head = {""}, .left = {true}};
+    size_t n = 1;
+
+    for (int i = 0; i < RUN_SERIES_LAYERS; i++)
+        if (view_stats_has_layer(x, i)) table.head[n++] = short_layer(i);
+    table.head[n] = "";
+    draw_title(t, TERMINAL_BOLD, "Allocations");
+    total_row(x, &table, "allocations", figure_allocations);
+    total_row(x, &table, "frees", figure_frees);
+    total_row(x, &table, "not freed", figure_kept);
+    total_row(x, &table, "a second", figure_rate);
+    if (x->steps) total_row(x, &table, "a step", figure_step);
+    total_row(x, &table, "bytes in all", figure_allocated);
+    total_row(x, &table, "most at once", figure_peak);
+    total_row(x, &table, "at the end", figure_end);
+    total_row(x, &table, "mean size", figure_mean);
+    total_row(x, &table, "largest", figure_largest);
+    total_row(x, &table, "mean lifetime", figure_life);
+    text_table_print(&table, &t->term, INDENT, t->out);
+}
+
+/* Where not all came from plain cudaMalloc. */
+static void spaces(const struct draw_text *t, const struct view_stats *x)
+{
+    const struct profile_statistics_layer *l = &x->all.layers[RUN_SERIES_DEVICE];
+    struct text_table table = {.head = {"of GPU memory by", "allocations", "bytes", ""}, .left = {true}};
+
+    if (l->spaces[GS_SPACE_DEVICE].count == l->allocations) return;
+    for (int i = 0; i < 8; i++) {
+        char count[UNITS_TEXT], bytes[UNITS_TEXT];
+        if (!l->spaces[i].count) continue;
+        const char *cells[] = {space_words[i] ? space_words[i] : "other", units_format_count(count, l->spaces[i].count),
+                               draw_bytes(bytes, l->spaces[i].bytes), ""};
+        text_table_add(&table, cells, NULL);
+    }
+    fputc('\n', t->out);
+    text_table_print(&table, &t->term, INDENT, t->out);
+}
+
+/* ---------------------------------------------------------------- text: histograms */
+
+#define BAR 30
+
+static void bar_text(const struct terminal *t, double share, int columns, char *out, size_t size)
+{
+    static const char *const part[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    int eighths = (int)(share * columns * 8 + 0.5), at = 0;
+
+    eighths = eighths < 1 && share > 0 ? 1 : eighths;
+    out[0] = 0;
+    for (int i = 0; i < (t->utf8 ? eighths / 8 : (eighths + 7) / 8) && (size_t)at + 4 < size; i++)
+        at += snprintf(out + at, size - (size_t)at, "%s", t->utf8 ? "█" : "#");
+    if (t->utf8) snprintf(out + at, size - (size_t)at, "%s", part[eighths % 8]);
+}
+
+static void class_row(const struct draw_text *t, struct text_table *table, const char *name,
+                      const struct profile_statistics_tally *k, uint64_t all, uint64_t most)
+{
+    char count[UNITS_TEXT], share[UNITS_TEXT], bytes[UNITS_TEXT], bar[BAR * 4 + 8];
+    int columns = t->term.width / 4 > BAR ? BAR : t->term.width / 4;
+
+    bar_text(&t->term, most ? (double)k->count / (double)most : 0, columns, bar, sizeof bar);
+    const char *cells[] = {name, units_format_count(count, k->count),
+                           units_format_share(share, all ? (double)k->count / (double)all : 0),
+                           draw_bytes(bytes, k->bytes), bar};
+    text_table_add(table, cells, NULL);
+}
+
+static void heading_of(const struct draw_text *t, const struct view_stats *x, const char *what)
+{
+    draw_heading(t, TERMINAL_BOLD, what, " of %s",
+                 x->layer == RUN_SERIES_DEVICE ? "what CUDA gave" : draw_layer_word(x->layer));
+}
+
+/* Powers of two, two to a row; all below the first are one. */
+static size_t size_rows(const struct profile_statistics_layer *l, struct profile_statistics_tally *rows)
+{
+    size_t n = 0;
+
+    for (unsigned i = 0; i < STATISTICS_SIZES; i++) {
+        size_t row = i < SIZE_FIRST ? 0 : (i - SIZE_FIRST) / SIZE_STEP + 1;
+        rows[row].count += l->sizes[i].count;
+        rows[row].bytes = arena_add_capped(rows[row].bytes, l->sizes[i].bytes);
+        n = l->sizes[i].count ? row + 1 : n;
+    }
+    return n;
+}
+
+static void sizes(const struct draw_text *t, const struct view_stats *x)
+{
+    const struct profile_statistics_layer *l = &x->all.layers[x->layer];
+    struct profile_statistics_tally rows[STATISTICS_SIZES] = {{0}};
+    struct text_table table = {.head = {"from", "count", "share", "bytes", ""}, .left = {[4] = true}};
+    size_t n = size_rows(l, rows), first = 0;
+    uint64_t most = 0;
+
+    while (first < n && !rows[first].count) first++;
+    for (size_t i = 0; i < n; i++) most = rows[i].count > most ? rows[i].count : most;
+    for (size_t i = first; i < n; i++) {
+        char name[UNITS_TEXT];
+        uint64_t from = i ? (uint64_t)1 << (SIZE_FIRST + (i - 1) * SIZE_STEP) : 0;
+        class_row(t, &table, units_format_bytes(name, from), &rows[i], l->allocations, most);
+        char *dot = table.n ? strchr(table.rows[table.n - 1].cell[0], '.') : NULL;
+        if (dot && strncmp(dot, ".00", 3) == 0)
+            memmove(dot, dot + 3, strlen(dot + 3) + 1); /* "2 KiB": the limits are whole */
+    }
+    heading_of(t, x, "Sizes");
+    text_table_print(&table, &t->term, INDENT, t->out);
+}
+
+static void lives(const struct draw_text *t, const struct view_stats *x)
+{
+    const struct profile_statistics_layer *l = &x->all.layers[x->layer];
+    static const char *const names[STATISTICS_LIVES] = {"below 10 ns", "10 ns", "100 ns", "1 us", "10 us", "100 us",
+                                                        "1 ms",        "10 ms", "100 ms", "1 s",  "10 s",  "100 s"};
+    struct text_table table = {.head = {"from", "count", "share", "bytes", ""}, .left = {[4] = true}};
+    uint64_t most = l->kept.count;
+    int first = 0, last = STATISTICS_LIVES - 1;
+
+    while (first < last && !l->lives[first].count) first++;
+    while (last > first && !l->lives[last].count) last--;
+    for (int i = first; i <= last; i++) most = l->lives[i].count > most ? l->lives[i].count : most;
+    for (int i = first; i <= last && l->frees; i++) class_row(t, &table, names[i], &l->lives[i], l->allocations, most);
+    if (l->kept.count) class_row(t, &table, "not freed", &l->kept, l->allocations, most);
+    heading_of(t, x, "Lifetimes");
+    text_table_print(&table, &t->term, INDENT, t->out);
+}
+
+/* ---------------------------------------------------------------- text: who */
+
+static void frame_cell(const void *view, const void *item, char *out, size_t size, int columns)
+{
+    const struct profile_tally_row *r = item;
+
+    if (r->name)
+        snprintf(out, size, "%.*s", columns, strcmp(r->name, "optimizer_state") == 0 ? "optimizer state" : r->name);
+    else if (r->frame)
+        draw_frame(view, out, size, r->frame, columns);
+    else
+        snprintf(out, size, "%.*s", columns, "(no stack recorded)");
+}
+
+static void list(const struct draw_text *t, const struct view_stats *x, const struct profile_tally *lines,
+                 const char *what, const char *last)
+{
+    struct text_table table = {.last = frame_cell, .self = t, .head = {"bytes", "share", "count", "share", last}};
+    size_t shown = lines->n < t->top || lines == x->categories ? lines->n : t->top;
+
+    if (!shown) return;
+    heading_of(t, x, what);
+    for (size_t i = 0; i < shown; i++) {
+        const struct profile_tally_row *r = &lines->rows[i];
+        char bytes[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], of[UNITS_TEXT];
+        if (r->own <= 0 && !r->own_count) continue;
+        const char *cells[] = {
+            draw_bytes(bytes, r->own),
+            units_format_share(share, x->profile->total ? (double)r->own / (double)x->profile->total : 0),
+            units_format_count(count, r->own_count),
+            units_format_share(of, x->profile->count ? (double)r->own_count / (double)x->profile->count : 0)};
+        text_table_add(&table, cells, r);
+    }
+    text_table_print(&table, &t->term, INDENT, t->out);
+}
+
+static bool has_categories(const struct profile_tally *categories)
+{
+    return categories->n > 1 || (categories->n == 1 && strcmp(categories->rows[0].name, "unknown") != 0);
+}
+
+void view_stats(const struct draw_text *t, const struct view_stats *x)
+{
+    view_text_run(t);
+    if (!x->profile) {
+        fprintf(t->out, "\nNothing was allocated\n");
+        return;
+    }
+    totals(t, x);
+    spaces(t, x);
+    sizes(t, x);
+    lives(t, x);
+    if (has_categories(x->categories)) list(t, x, x->categories, "All allocations", "category");
+    profile_tally_sort(x->lines, TALLY_BY_OWN);
+    list(t, x, x->lines, "Most bytes", "line");
+    profile_tally_sort(x->lines, TALLY_BY_COUNT);
+    list(t, x, x->lines, "Most allocations", "line");
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *tally_json(const struct profile_statistics_tally *k)
+{
+    json_t *o = json_object();
+
+    set_count(o, "count", k->count);
+    set_bytes(o, "bytes", k->bytes);
+    return o;
+}
+
+static json_t *sizes_json(const struct profile_statistics_layer *l)
+{
+    json_t *a = json_array();
+
+    for (unsigned i = 0; i < STATISTICS_SIZES; i++) {
+        if (!l->sizes[i].count) continue;
+        json_t *o = tally_json(&l->sizes[i]);
+        set_count(o, "from_bytes", i ? (uint64_t)1 << i : 0);
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+static json_t *lives_json(const struct profile_statistics_layer *l)
+{
+    json_t *a = json_array();
+    double from = 1e-9;
+
+    for (unsigned i = 0; i < STATISTICS_LIVES; i++, from *= 10) {
+        if (!l->lives[i].count) continue;
+        json_t *o = tally_json(&l->lives[i]);
+        set_real(o, "from_s", i ? from : 0);
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+static json_t *layer_json(const struct view_stats *x, int layer)
+{
+    const struct profile_statistics_layer *l = &x->all.layers[layer];
+    json_t *o = json_object(), *by_space = json_object();
+
+    set_count(o, "allocations", l->allocations);
+    set_count(o, "frees", l->frees);
+    set_bytes(o, "allocated_bytes", l->allocated);
+    set_bytes(o, "freed_bytes", l->freed);
+    set_bytes(o, "largest_bytes", l->largest);
+    set_real(o, "mean_life_s", l->frees ? l->life_ns / (double)l->frees / 1e9 : NAN);
+    set_real(o, "allocations_per_s", x->report->duration_s > 0 ? (double)l->allocations / x->report->duration_s : NAN);
+    set(o, "not_freed", tally_json(&l->kept));
+    set(o, "sizes", sizes_json(l));
+    set(o, "lifetimes", lives_json(l));
+    for (int i = 0; i < 8; i++)
+        if (l->spaces[i].count && layer == RUN_SERIES_DEVICE)
+            set(by_space,
+                i == GS_SPACE_DEVICE ? "device"
+                : space_words[i]     ? space_words[i]
+                                     : "other",
+                tally_json(&l->spaces[i]));
+    set(o, "by_space", by_space);
+    return o;
+}
+
+static json_t *lines_json(const struct profile_tally *t, size_t top, bool names)
+{
+    json_t *a = json_array();
+
+    for (size_t i = 0; i < t->n && (i < top || names); i++) {
+        const struct profile_tally_row *r = &t->rows[i];
+        if (!r->own_count) continue;
+        json_t *o = json_object();
+        if (names)
+            set_text(o, "category", r->name);
+        else
+            set(o, "frame", r->frame ? draw_json_frame(r->frame) : NULL);
+        set_bytes(o, "bytes", r->own);
+        set_count(o, "count", r->own_count);
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+void view_stats_json(json_t *o, const struct view_stats *x, size_t top)
+{
+    json_t *layers = json_object();
+
+    set_real(o, "duration_s", x->report->duration_s);
+    set_count(o, "events", x->report->events);
+    for (int i = 0; i < RUN_SERIES_LAYERS; i++)
+        if (view_stats_has_layer(x, i)) set(layers, result_series_word((enum run_series_layer)i), layer_json(x, i));
+    set(o, "layers", layers);
+    set_text(o, "layer", x->profile ? result_series_word(x->layer) : NULL);
+    set(o, "by_category", x->profile ? lines_json(x->categories, 0, true) : json_array());
+    if (x->profile) profile_tally_sort(x->lines, TALLY_BY_OWN);
+    set(o, "most_bytes", x->profile ? lines_json(x->lines, top, false) : json_array());
+    if (x->profile) profile_tally_sort(x->lines, TALLY_BY_COUNT);
+    set(o, "most_allocations", x->profile ? lines_json(x->lines, top, false) : json_array());
+}

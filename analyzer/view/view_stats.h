@@ -1,0 +1,26 @@
+/* How many allocations, how large, how long they lived, who makes them: in text and as JSON. */
+#ifndef GPUSPY_VIEW_STATS_H
+#define GPUSPY_VIEW_STATS_H
+
+#include <jansson.h>
+#include "analyzer/profile/statistics.h"
+#include "analyzer/profile/tally.h"
+#include "analyzer/view/view_text.h"
+
+/* What it is all about, collected. */
+struct view_stats {
+    const struct result_report *report;
+    struct profile_statistics all;
+    enum run_series_layer layer; /* whose sizes, lifetimes and lines */
+    struct profile *profile;     /* all that the layer allocated, by category */
+    struct profile_tally *lines, *categories;
+    uint64_t steps; /* of the process that has most; 0 none */
+};
+
+/* Is there anything of this layer to count? */
+bool view_stats_has_layer(const struct view_stats *x, int layer);
+void view_stats(const struct draw_text *t, const struct view_stats *x);
+/* Members of `o`; `top` lines of a list. */
+void view_stats_json(json_t *o, const struct view_stats *x, size_t top);
+
+#endif

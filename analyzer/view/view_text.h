@@ -1,0 +1,30 @@
+/* The report for a terminal. */
+#ifndef GPUSPY_VIEW_TEXT_H
+#define GPUSPY_VIEW_TEXT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include "analyzer/draw/view.h"
+#include "analyzer/report/report.h"
+
+enum view_section {
+#define SECTION(name, word, function, json, questions) VIEW_##name,
+#include "analyzer/view/sections.def"
+#undef SECTION
+};
+
+/* "run|oom|…" for the option that chooses. */
+extern const char view_section_words[];
+
+/* Prints it. Write errors show in ferror(out). */
+void view_text(const struct draw_text *v);
+static inline bool view_shows(const struct draw_text *v, enum view_section section)
+{
+    return !v->only || v->only >> section & 1;
+}
+/* Is this key of the JSON report in one of these sections? */
+bool view_section_key(uint64_t only, const char *key);
+/* The questions (run_options.questions) that these sections show; 0: all. */
+uint64_t view_section_questions(uint64_t only);
+
+#endif

@@ -1,0 +1,112 @@
+/* PyTorch's allocator for a terminal: what is not plain in it, and cache flushes. */
+#include <math.h>
+#include <stdio.h>
+#include "analyzer/allocator/allocator.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+#define STREAMS 4
+
+/* The moment that is talked about: the failure that ended the run, else the peak. */
+static const struct allocator_state *state_of(const struct result_report *r, uint32_t process, int device)
+{
+    const struct allocator_state *best = NULL;
+    bool fatal = false;
+    for (size_t i = 0; i < r->ooms_n; i++)
+        fatal = fatal || (r->ooms[i].fatal && r->ooms[i].process == process && r->ooms[i].device == device);
+    for (size_t i = 0; i < r->allocator_n; i++) {
+        const struct allocator_state *s = &r->allocator[i];
+        if (s->process == process && s->device == device &&
+            s->moment == (fatal ? ALLOCATOR_MOMENT_OOM : ALLOCATOR_MOMENT_PEAK))
+            best = s; /* of failures the last one */
+    }
+    return best;
+}
+
+/* Memory that one stream has cached no other can use. */
+static void streams(const struct draw_text *v, const struct allocator_state *s)
+{
+    char line[512], bytes[UNITS_TEXT];
+    int64_t others = 0;
+    size_t at = 0, n = s->by_stream_n;
+
+    for (size_t i = 0; i < n; i++)
+        others += s->by_stream[i].stream_known && s->by_stream[i].stream ? s->by_stream[i].reserved : 0;
+    if (n < 2 || s->reserved <= 0 || others < s->reserved / 20) return;
+    for (size_t i = 0; i < n && i < STREAMS && at < sizeof line; i++) {
+        const struct allocator_pool_share *h = &s->by_stream[i];
+        char name[32] = "the default one";
+        if (!h->stream_known)
+            snprintf(name, sizeof name, "streams unknown");
+        else if (h->stream)
+            snprintf(name, sizeof name, "0x%llx", (unsigned long long)h->stream);
+        at += (size_t)snprintf(line + at, sizeof line - at, "%s%s by %s", i ? ", " : "", draw_bytes(bytes, h->reserved),
+                               name);
+    }
+    if (at < sizeof line && n > STREAMS)
+        at += (size_t)snprintf(line + at, sizeof line - at, ", the rest by %zu more", n - STREAMS);
+    if (at < sizeof line) snprintf(line + at, sizeof line - at, "; what one stream caches no other can use");
+    draw_wrap(v, INDENT, "by stream   ", line);
+}
+
+static void private_pools(const struct draw_text *v, const struct allocator_state *s)
+{
+    char line[256], held[UNITS_TEXT], used[UNITS_TEXT];
+    int64_t reserved = 0, allocated = 0;
+
+    for (size_t i = 0; i < s->by_pool_n; i++) {
+        const struct allocator_pool_share *h = &s->by_pool[i];
+        if (h->pool == ALLOCATOR_POOL_PRIVATE_SMALL || h->pool == ALLOCATOR_POOL_PRIVATE_LARGE) {
+            reserved += h->reserved;
+            allocated += h->allocated;
+        }
+    }
+    if (!reserved) return;
+    snprintf(line, sizeof line,
+             "%s reserved in private pools, %s of it in tensors; nothing else can use the rest as long "
+             "as the graphs are there",
+             draw_bytes(held, reserved), draw_bytes(used, allocated));
+    draw_wrap(v, INDENT, "CUDA graphs ", line);
+}
+
+void view_text_allocator(const struct draw_text *v, uint32_t process, int device)
+{
+    const struct allocator_state *s = state_of(v->report, process, device);
+    char line[256], bytes[UNITS_TEXT];
+
+    if (!s) return;
+    if (s->pending != RUN_UNKNOWN && s->pending > 0) {
+        snprintf(line, sizeof line, "%s freed by the program, but another stream may still use it (record_stream)",
+                 draw_bytes(bytes, s->pending));
+        draw_wrap(v, INDENT, "pending     ", line);
+    }
+    streams(v, s);
+    private_pools(v, s);
+    if (s->backend == RUN_BACKEND_ASYNC)
+        draw_wrap(v, INDENT, "allocator   ", "cudaMallocAsync: CUDA's own pool, which does not tell what it caches");
+    else if (s->expandable == RUN_YES)
+        draw_wrap(v, INDENT, "allocator   ", "its segments are expandable");
+}
+
+void view_text_flushes(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    struct text_table t = {SITES(v), .head = {"times", "given back", "taken again", "waited", "line"}};
+    size_t shown = 0;
+
+    for (size_t i = 0; i < r->flushes_n && shown < v->top; i++) {
+        const struct allocator_cache_flush *f = &r->flushes[i];
+        char count[UNITS_TEXT], bytes[UNITS_TEXT], again[UNITS_TEXT], waited[UNITS_TEXT];
+        if (!f->matters && f->kind == ALLOCATOR_FLUSH_EMPTY_CACHE) continue; /* now and then it is right */
+        if (!shown++)
+            draw_heading(v, TERMINAL_YELLOW, "Cache given back to CUDA",
+                         ": by empty_cache in a loop, or because most of the memory was used up "
+                         "(garbage collection)");
+        const char *cells[] = {units_format_count(count, f->count), draw_bytes(bytes, f->bytes),
+                               draw_bytes(again, f->again),
+                               f->blocked_s > 0 ? units_format_seconds(waited, f->blocked_s) : ""};
+        text_table_add(&t, cells, &f->site);
+    }
+    if (shown) text_table_print(&t, &v->term, INDENT, v->out);
+}

@@ -1,0 +1,292 @@
+/* What the model needs at least, beside what was measured, and why they differ. */
+#include <math.h>
+#include <stdio.h>
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+/* NULL: no category is known, and no columns for them. */
+struct measured {
+    int64_t bytes;
+    double difference;
+};
+
+static void row(struct text_table *t, const char *what, double estimate, const struct measured *m)
+{
+    char size[UNITS_TEXT], at_peak[UNITS_TEXT], difference[UNITS_TEXT];
+    const char *cells[TEXT_TABLE_COLUMNS] = {estimate >= 0 ? units_format_bytes(size, units_whole(estimate)) : ""};
+    size_t n = 1;
+
+    if (m) {
+        cells[n++] = m->bytes >= 0 ? draw_bytes(at_peak, m->bytes) : "";
+        cells[n++] = fabs(m->difference) < 9e18 ? units_format_bytes_signed(difference, (int64_t)m->difference) : "";
+    }
+    cells[n] = what;
+    text_table_add(t, cells, NULL);
+}
+
+/* ": within 1.18 - 1.57 GiB", where an estimate is an interval. */
+static void range(char *out, size_t size, const struct estimate_interval *expected, double measured, int inside)
+{
+    char low[UNITS_TEXT], high[UNITS_TEXT];
+
+    *out = 0;
+    if (inside >= 0 && expected->high > expected->low)
+        snprintf(out, size, ": %s %s to %s",
+                 inside                        ? "within"
+                 : measured > expected->likely ? "above"
+                                               : "below",
+                 units_format_bytes(low, units_whole(expected->low)),
+                 units_format_bytes(high, units_whole(expected->high)));
+}
+
+static void categories(struct text_table *t, const struct result_budget *b)
+{
+    char what[1024], of[128];
+
+    for (size_t i = 0; i < b->rows_n; i++) {
+        const struct result_budget_row *r = &b->rows[i];
+        range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
+        if (r->inside == 0 && !r->why)
+            snprintf(of, sizeof of, "%s",
+                     b->levels_n && b->levels[0].level == RESULT_LEVEL_PASS ? ": judged below, in a sum" : "");
+        snprintf(what, sizeof what, "%s%s%s%s", result_category_text(r->category), of, r->why ? *of ? ", " : ": " : "",
+                 r->why ? r->why : "");
+        row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
+    }
+}
+
+static void levels(struct text_table *t, const struct result_budget *b)
+{
+    char what[1024], of[128];
+
+    for (size_t i = 0; i < b->levels_n; i++) {
+        const struct result_budget_level *l = &b->levels[i];
+        range(of, sizeof of, &l->expected, l->measured_bytes, l->inside);
+        snprintf(what, sizeof what, "%s%s", result_level_text(l->level), of);
+        row(t, what, l->expected.likely,
+            &(struct measured){(int64_t)l->measured_bytes, l->measured_bytes - l->expected.likely});
+    }
+}
+
+/* When in a step the peak was, and when it was expected. */
+static void moment(const struct draw_text *v, const struct result_budget *b)
+{
+    char line[256];
+
+    if (b->failed && b->measured_phase == PHASE_FORWARD)
+        snprintf(line, sizeof line,
+                 "Memory ran out in forward: the estimates are those of its end, which was not reached.");
+    else if (b->measured_phase == b->expected_phase)
+        snprintf(line, sizeof line, "The peak came where it was expected: %s.", result_moment_text(b->measured_phase));
+    else if (b->measured_phase >= 0)
+        snprintf(line, sizeof line,
+                 "The peak came at another moment (%s) than expected (%s); the estimates are those of the moment "
+                 "that was measured.",
+                 result_moment_text(b->measured_phase), result_moment_text(b->expected_phase));
+    else
+        snprintf(line, sizeof line, "When in the step the peak came cannot be told; the estimates are those of %s.",
+                 result_moment_text(b->expected_phase));
+    draw_wrap(v, INDENT, "", line);
+}
+
+static void estimates(struct text_table *t, const struct result_budget *b)
+{
+    row(t, "weights", b->estimate.weights, NULL);
+    row(t, "gradients", b->estimate.gradients, NULL);
+    row(t, "optimizer states", b->estimate.optimizer, NULL);
+}
+
+static void on_top(const struct draw_text *v, const struct result_budget *b)
+{
+    char size[UNITS_TEXT], share[UNITS_TEXT], line[256];
+
+    units_format_bytes_signed(size, (int64_t)b->difference_bytes);
+    units_format_share(share, fabs(b->difference_share));
+    if (b->difference_bytes >= 0)
+        snprintf(line, sizeof line,
+                 "%s (%s) on top: activations, temporary buffers, and what is kept "
+                 "too long",
+                 size, share);
+    else
+        snprintf(line, sizeof line,
+                 "%s (%s less): the model is smaller than said, its states were not "
+                 "there yet, or it is spread over several GPUs",
+                 size, share);
+    draw_wrap(v, INDENT, "", line);
+}
+
+/* ---------------------------------------------------------------- ranks */
+
+enum { RANKS = 16, NAME = 64 };
+
+static void name_of(const struct draw_text *v, const struct result_budget *b, char *out)
+{
+    char gpu[24], clean[64];
+
+    terminal_clean(clean, sizeof clean, b->rank->gpu, v->term.utf8);
+    text_elide(gpu, sizeof gpu, clean, 12, v->term.utf8);
+    if (b->rank->rank >= 0)
+        snprintf(out, NAME, "rank %lld, GPU %s", (long long)b->rank->rank, gpu);
+    else
+        snprintf(out, NAME, "process %u, GPU %s", v->report->processes[b->process].pid, gpu);
+}
+
+/* Without activations the estimate is of no moment: gradients may be freed at the peak, weights may have been whole
+ * before they were divided. */
+static int64_t measured_of(const struct result_budget *b, const struct result_budget_row *r)
+{
+    bool later = fabs((double)r->most_bytes - r->estimate_bytes) < fabs((double)r->peak_bytes - r->estimate_bytes);
+
+    return !b->planned && later ? r->most_bytes : r->peak_bytes;
+}
+
+/* What is not as estimated, and not made up for by what is judged with it. */
+static bool outside(const struct result_budget *b, const struct result_budget_row *r)
+{
+    if (!b->planned) return fabs((double)measured_of(b, r) - r->estimate_bytes) > 0.1 * r->estimate_bytes + 4096;
+    return r->inside == 0 && r->why;
+}
+
+static size_t outsides(const struct result_budget *b)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->rows_n; i++) n += outside(b, &b->rows[i]);
+    return n;
+}
+
+/* "; activations 2.00 GiB (1.20 to 1.50 GiB estimated)" */
+static void rank_line(const struct draw_text *v, const struct result_budget *b)
+{
+    char line[1024], name[NAME], bytes[UNITS_TEXT], low[UNITS_TEXT], high[UNITS_TEXT];
+    size_t at;
+
+    name_of(v, b, name);
+    at = (size_t)snprintf(line, sizeof line, "%s: %s at the peak%s", name, draw_bytes(bytes, b->measured_bytes),
+                          !b->rows_n    ? ", and nothing was recognised"
+                          : outsides(b) ? ""
+                                        : ", as estimated");
+    for (size_t i = 0; i < b->rows_n; i++) {
+        const struct result_budget_row *r = &b->rows[i];
+        if (!outside(b, r) || at >= sizeof line) continue;
+        units_format_bytes(low, units_whole(r->expected.low));
+        units_format_bytes(high, units_whole(r->expected.high));
+        at += (size_t)snprintf(line + at, sizeof line - at,
+                               r->expected.low < r->expected.high ? "; %s %s (estimated %s to %s)"
+                                                                  : "; %s %s (estimated %s)",
+                               result_category_text(r->category), draw_bytes(bytes, measured_of(b, r)), low, high);
+    }
+    draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
+}
+
+/* Those that differ, where there are many. */
+static void other_ranks(const struct draw_text *v, const struct result_budget *b)
+{
+    size_t alike = 0, shown = 0;
+    bool few = b->ranks_n <= RANKS;
+    char line[128];
+
+    for (size_t i = 0; i < b->ranks_n; i++) {
+        const struct result_budget *k = &b->ranks[i];
+        if (k->rank == b->rank) continue;
+        if (few || (shown < RANKS && outsides(k))) {
+            rank_line(v, k);
+            shown++;
+        } else
+            alike++;
+    }
+    if (alike) {
+        snprintf(line, sizeof line,
+                 shown ? "%zu others: as these, or as estimated (--json has all)" : "%zu other ranks: as estimated",
+                 alike);
+        draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
+    }
+    if (b->ranks_n != b->gpus && b->ranks_n) {
+        snprintf(line, sizeof line, "The estimate is of %ju GPUs; here are the recordings of %zu.", (uintmax_t)b->gpus,
+                 b->ranks_n);
+        draw_wrap(v, INDENT, "", line);
+    }
+}
+
+/* That launcher's ranks divide a model is likely, what of it is not known. */
+static size_t ranks_of(const struct result_report *r)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->ranks_n; i++) n += r->ranks[i].rank >= 0 && !r->ranks[i].again && !r->ranks[i].child;
+    return n;
+}
+
+/* Whose table it is; and where ranks were recorded, but an estimate of one GPU was asked for, what to add. */
+static void whose(const struct draw_text *v, const struct result_budget *b)
+{
+    char line[256], name[NAME];
+    size_t ranks = ranks_of(v->report);
+
+    if (b->gpus > 1 && !b->rank) {
+        snprintf(line, sizeof line, "The estimate is that of one of %ju GPUs.", (uintmax_t)b->gpus);
+        draw_wrap(v, INDENT, "", line);
+    }
+    if (b->gpus == 1 && ranks > 1) {
+        snprintf(line, sizeof line,
+                 "The run has %zu ranks, the estimate one GPU: --gpus %zu and --sharding say how they "
+                 "divided the model.",
+                 ranks, ranks);
+        draw_wrap(v, INDENT, "", line);
+    }
+
+    if (b->gpus > 1 && b->rank) {
+        name_of(v, b, name);
+        snprintf(line, sizeof line, "%s, the fullest, beside one of %ju GPUs:", name, (uintmax_t)b->gpus);
+        draw_wrap(v, INDENT, "", line);
+    }
+}
+
+void view_text_budget(const struct draw_text *v)
+{
+    const struct result_budget *b = &v->report->budget;
+    struct text_table t = {.head = {"", ""}}, four = {.head = {"estimate", "at the peak", "difference", ""}};
+    char line[128];
+
+    if (!b->present) return;
+    draw_heading(v, TERMINAL_BOLD, "Budget",
+                 b->planned ? ": what was estimated, what was measured, and why they differ"
+                            : ": what the model needs at least, what was measured, and why they differ");
+    whose(v, b);
+    t = b->rows_n ? four : t;
+    if (b->rows_n)
+        categories(&t, b);
+    else
+        estimates(&t, b);
+    snprintf(line, sizeof line, "measured at the peak (%s)", draw_layer_word(b->measured_layer));
+    if (b->rows_n) {
+        if (!b->planned)
+            row(&t, "the least that it needs, and the peak", b->estimate.total,
+                &(struct measured){b->measured_bytes, b->difference_bytes});
+        levels(&t, b);
+    } else {
+        row(&t, "the least that it needs", b->estimate.total, NULL);
+        if (b->measured_bytes != RUN_UNKNOWN) row(&t, line, (double)b->measured_bytes, NULL);
+    }
+    text_table_print(&t, &v->term, INDENT, v->out);
+    if (b->planned) moment(v, b);
+    if (b->gpus > 1) other_ranks(v, b);
+    if (b->measured_bytes == RUN_UNKNOWN)
+        draw_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
+    else if (!b->rows_n)
+        on_top(v, b);
+}
+
+/* "--params 124.4M": as many as the measured parameters are, in float32; "" where none are known. */
+void view_next_budget(const struct draw_text *v, char *out, size_t size)
+{
+    const struct result_budget *b = &v->report->budget;
+    double n = (double)b->parameter_bytes / 4;
+    const char *unit = n >= 1e9 ? "B" : n >= 1e6 ? "M" : "k";
+
+    *out = 0;
+    if (b->present) return;
+    n /= n >= 1e9 ? 1e9 : n >= 1e6 ? 1e6 : 1e3;
+    if (b->parameter_bytes >= 4000) snprintf(out, size, "--params %.4g%s", n, unit);
+}

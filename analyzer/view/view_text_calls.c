@@ -1,0 +1,176 @@
+/* Waiting for the GPU, and copies, by line. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+static const char *sync_word(const struct result_sync_site *s)
+{
+    static const char *const words[] = {
+        [GS_SYNC_STREAM] = "a stream", [GS_SYNC_DEVICE] = "the whole GPU", [GS_SYNC_CONTEXT] = "a context",
+        [GS_SYNC_EVENT] = "an event",  [GS_SYNC_IMPLICIT] = "implicit",
+    };
+
+    if (s->pattern) return s->pattern;
+    if (s->kind == GS_SYNC_IMPLICIT && s->api && *s->api)
+        return s->api; /* cudaFree: its name says more than that it waited */
+    return s->kind < sizeof words / sizeof *words ? words[s->kind] : "?";
+}
+
+/* Below that many columns the place needs what the time of each call and long words take. */
+#define NARROW 100
+#define KIND_COLUMNS 18
+
+/* Words are cut at the end, unlike places. */
+static void shorten(const struct draw_text *v, char *out, size_t size, const char *text, int columns)
+{
+    const char *mark = v->term.utf8 ? "…" : "...";
+    bool fits = terminal_columns(text) <= columns;
+
+    text_put(out, size, "%.*s%s", (int)terminal_fit(text, fits ? columns : columns - terminal_columns(mark)), text,
+             fits ? "" : mark);
+}
+
+/* How often: in each step where the program's steps are known, else how many times. */
+static const char *often(char *out, const struct result_pace *pace, uint64_t count)
+{
+    if (pace->phase == RESULT_PHASE_UNKNOWN) return units_format_count(out, count);
+    if (pace->phase == RESULT_PHASE_STEP)
+        text_put(out, UNITS_TEXT, "%.3g", pace->calls_per_step);
+    else if (pace->phase == RESULT_PHASE_LOGGING && pace->every)
+        text_put(out, UNITS_TEXT, "1 in %u", pace->every);
+    else
+        text_put(out, UNITS_TEXT, "%s", result_phase_word(pace->phase));
+    return out;
+}
+
+static bool steps_known(const struct result_report *r)
+{
+    for (size_t i = 0; i < r->syncs_n; i++)
+        if (r->syncs[i].pace.phase != RESULT_PHASE_UNKNOWN) return true;
+    for (size_t i = 0; i < r->transfers_n; i++)
+        if (r->transfers[i].pace.phase != RESULT_PHASE_UNKNOWN) return true;
+    return false;
+}
+
+static void wait_rows(const struct draw_text *v, size_t shown)
+{
+    bool narrow = v->term.width < NARROW;
+    struct text_table t = {SITES(v),
+                           .head = {"waited", "share", steps_known(v->report) ? "a step" : "times",
+                                    narrow ? "for" : "each", narrow ? "line" : "for", narrow ? NULL : "line"},
+                           .left = {false, false, false, narrow, true, true}};
+
+    for (size_t i = 0; i < shown; i++) {
+        const struct result_sync_site *s = &v->report->sync_lines[i];
+        char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
+        terminal_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
+        shorten(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
+        units_format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
+        const char *cells[] = {units_format_seconds(waited, s->blocked_s), units_format_share(share, s->share),
+                               often(count, &s->pace, s->count), narrow ? kind : each, kind};
+        struct text_table_row *row = text_table_add(&t, cells, &s->site);
+        if (row) row->below = draw_paths(v, &s->paths, INDENT);
+    }
+    text_table_print(&t, &v->term, INDENT, v->out);
+}
+
+static double per_second(const struct result_report *r, uint64_t count)
+{
+    return r->duration_s > 0 ? (double)count / r->duration_s : 0;
+}
+
+/* One line for what is only counted: launches, and queries that were told to come again. */
+static void counted(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    uint64_t launches = 0, again = 0;
+    char line[256], number[UNITS_TEXT], rate[UNITS_TEXT], polled[UNITS_TEXT], polls[UNITS_TEXT];
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->calls_n; i++) {
+        launches += strstr(r->calls[i].api, "Launch") ? r->calls[i].count : 0;
+        again += r->calls[i].not_ready;
+    }
+    if (launches)
+        n = (size_t)snprintf(line, sizeof line, "%s launches (%s a second)", units_format_count(number, launches),
+                             units_format_count(rate, units_whole(per_second(r, launches))));
+    if (again)
+        snprintf(line + n, sizeof line - n, "%s%s queries told to come again (%s a second)", n ? "; " : "",
+                 units_format_count(polled, again), units_format_count(polls, units_whole(per_second(r, again))));
+    if (launches || again) {
+        fputc('\n', v->out);
+        draw_label(v, TERMINAL_BOLD, "Calls", line);
+    }
+}
+
+void view_text_waits(const struct draw_text *v)
+{
+    counted(v);
+
+    const struct result_report *r = v->report;
+    char all[UNITS_TEXT], share[UNITS_TEXT];
+    size_t shown = r->sync_lines_n < v->top ? r->sync_lines_n : v->top;
+
+    if (!shown && !r->devices_n) return;
+    if (!shown) {
+        draw_heading(v, TERMINAL_BOLD, "Waiting for the GPU", ": no call waited");
+        return;
+    }
+    draw_heading(v, TERMINAL_BOLD, "Waiting for the GPU", ": %s, %s of the run%s%s",
+                 units_format_seconds(all, r->sync_blocked_s), units_format_share(share, r->sync_share),
+                 r->simulated ? ", in simulated time" : "",
+                 r->sync_share > 1 ? " (threads waited at the same time)" : "");
+    wait_rows(v, shown);
+    draw_more(v, r->sync_lines_total, shown);
+}
+
+static const char *direction_word(uint8_t direction)
+{
+    static const char *const words[] = {
+        [GS_DIR_H2D] = "to GPU",     [GS_DIR_D2H] = "from GPU",     [GS_DIR_D2D] = "within GPU",
+        [GS_DIR_P2P] = "GPU to GPU", [GS_DIR_H2H] = "host to host",
+    };
+
+    return direction < sizeof words / sizeof *words ? words[direction] : "?";
+}
+
+static const char *memory_word(uint8_t memory)
+{
+    static const char *const words[] = {
+        [GS_HOSTMEM_NONE] = "",
+        [GS_HOSTMEM_PAGEABLE] = "pageable",
+        [GS_HOSTMEM_PINNED] = "pinned",
+        [GS_HOSTMEM_MANAGED] = "managed",
+    };
+
+    return memory < sizeof words / sizeof *words ? words[memory] : "?";
+}
+
+void view_text_transfers(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    bool narrow = v->term.width < NARROW;
+    struct text_table t = {SITES(v),
+                           .head = {"bytes", steps_known(r) ? "a step" : "times", narrow ? "copied" : "rate",
+                                    narrow ? "memory" : "copied", narrow ? "line" : "memory", narrow ? NULL : "line"},
+                           .left = {false, false, narrow, true, true, true}};
+    size_t shown = r->transfer_lines_n < v->top ? r->transfer_lines_n : v->top;
+
+    if (!shown) return;
+    draw_title(v, TERMINAL_BOLD, "Copies");
+    for (size_t i = 0; i < shown; i++) {
+        const struct result_transfer *x = &r->transfer_lines[i];
+        char bytes[UNITS_TEXT], count[UNITS_TEXT], rate[UNITS_TEXT] = "";
+        if (!isnan(x->bytes_per_s)) units_format_rate(rate, x->bytes_per_s);
+        const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);
+        const char *cells[] = {draw_bytes(bytes, x->bytes), often(count, &x->pace, x->count), narrow ? way : rate,
+                               narrow ? memory : way, memory};
+        struct text_table_row *row = text_table_add(&t, cells, &x->site);
+        if (row) row->below = draw_paths(v, &x->paths, INDENT);
+    }
+    text_table_print(&t, &v->term, INDENT, v->out);
+    draw_more(v, r->transfer_lines_total, shown);
+}

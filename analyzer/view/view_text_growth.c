@@ -1,0 +1,157 @@
+/* What grows, what was never freed, what comes and goes, what was short for a moment. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+/* What grows with the line of a row, a line each; allocated, NULL nothing. */
+static char *with_it(const struct draw_text *v, const struct result_growth *g)
+{
+    enum { LINES = 5, IN = 2 * INDENT + 2 };
+    char *text = NULL;
+    size_t size;
+    FILE *f = g->graph || g->jumps ? open_memstream(&text, &size) : NULL;
+
+    if (!f) return NULL;
+    for (size_t i = 1; i < g->lines_n && i <= LINES; i++) {
+        char bytes[UNITS_TEXT], place[1024];
+        fprintf(f, "%*s%10s  %s\n", IN, "", draw_bytes(bytes, g->lines[i].bytes),
+                draw_site(v, place, sizeof place, &g->lines[i].site, v->term.width - IN - 12));
+    }
+    if (g->lines_total > LINES + 1)
+        fprintf(f, "%*sand %zu more line%s\n", IN, "", g->lines_total - LINES - 1,
+                g->lines_total == LINES + 2 ? "" : "s");
+    if (g->graph) {
+        char place[1024];
+        fprintf(f, "%*s%s", IN, "",
+                "lines of one forward pass grow together; whether an autograd graph keeps them is unknown");
+        if (g->under.known && g->under.line)
+            fprintf(f, ", under %s", draw_site(v, place, sizeof place, &g->under, v->term.width / 2));
+        fputc('\n', f);
+    }
+    if (g->jumps) fprintf(f, "%*sin %u jump%s, not with each step\n", IN, "", g->jumps, g->jumps == 1 ? "" : "s");
+    if (fclose(f) != 0 || !*text) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+void view_text_growth(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    struct text_table t = {SITES(v), .head = {"grew by", "a step", "steps", "of", "line"},
+                           .left = {false, false, false, true, true}};
+    size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
+    bool by_steps = true;
+
+    if (!shown ||
+        (r->growth_total == 1 && !v->native && view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].growing.known))
+        return; /* the verdict has said it */
+    for (size_t i = 0; i < shown; i++) by_steps = by_steps && r->growth[i].by_steps;
+    if (by_steps)
+        draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
+                     " (inferred; refuted if a later step reads this memory again)");
+    else
+        draw_heading(
+            v, TERMINAL_YELLOW, "Keeps growing",
+            ": a step is one allocation there that stayed (inferred; refuted if a later step reads this memory again)");
+    for (size_t i = 0; i < shown; i++) {
+        const struct result_growth *g = &r->growth[i];
+        char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
+        const char *cells[] = {draw_bytes(bytes, g->bytes), units_format_bytes(step, units_whole(g->bytes_per_step)),
+                               units_format_count(steps, g->steps), draw_layer_word(g->layer)};
+        struct text_table_row *row = text_table_add(&t, cells, &g->stack.site);
+        if (row) row->below = v->native ? draw_trace(v, &g->stack, 20) : with_it(v, g);
+    }
+    text_table_print(&t, &v->term, INDENT, v->out);
+    draw_more(v, r->growth_total, shown);
+}
+
+void view_text_leaks(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    struct text_table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"},
+                           .left = {false, false, true, true, true}};
+    const struct result_leak *list = v->native ? r->leaks : r->leak_lines;
+    size_t n = v->native ? r->leaks_n : r->leak_lines_n, shown = n < v->top ? n : v->top;
+
+    if (!shown || (view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].fatal && !v->native))
+        return; /* what was live when memory ran out is shown, and then the program died */
+    if (r->leaks_at_end)
+        draw_heading(v, TERMINAL_BOLD, "Never freed",
+                     ": of a model that lives to the end that is no fault; what grows is");
+    else
+        draw_title(v, TERMINAL_BOLD, view_end_words(r));
+    for (size_t i = 0; i < shown; i++) {
+        const struct result_leak *l = &list[i];
+        char bytes[UNITS_TEXT], count[UNITS_TEXT];
+        const char *cells[] = {draw_bytes(bytes, l->bytes), units_format_count(count, l->count),
+                               draw_layer_word(l->layer), l->growing ? "grows" : ""};
+        struct text_table_row *row = text_table_add(&t, cells, &l->stack.site);
+        if (row) row->below = v->native ? draw_trace(v, &l->stack, 20) : draw_paths(v, &l->paths, 2 * INDENT);
+    }
+    text_table_print(&t, &v->term, INDENT, v->out);
+    draw_more(v, v->native ? r->leaks_total : r->leak_lines_total, shown);
+}
+
+void view_text_churn(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    struct text_table t = {SITES(v), .head = {"times", "bytes", "a second", "lived", "line"}};
+    size_t shown = r->churn_lines_n < v->top ? r->churn_lines_n : v->top;
+
+    if (!shown) return;
+    draw_heading(v, TERMINAL_BOLD, "Allocated and freed again and again",
+                 " after the first tenth of the run: each cudaMalloc and cudaFree stops the program for a moment");
+    for (size_t i = 0; i < shown; i++) {
+        const struct result_churn *c = &r->churn_lines[i];
+        char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
+        snprintf(rate, sizeof rate, "%.0f", c->per_s);
+        const char *cells[] = {units_format_count(count, c->count), draw_bytes(bytes, c->bytes), rate,
+                               units_format_seconds(life, c->mean_life_s)};
+        struct text_table_row *row = text_table_add(&t, cells, &c->stack.site);
+        if (row) row->below = draw_paths(v, &c->paths, 2 * INDENT);
+    }
+    text_table_print(&t, &v->term, INDENT, v->out);
+    draw_more(v, r->churn_lines_total, shown);
+}
+
+void view_text_retries(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    struct text_table t = {SITES(v), .head = {"times", "at most", "first at", "last at", "line"}};
+    size_t shown = r->retry_lines_n < v->top ? r->retry_lines_n : v->top;
+
+    if (!shown) return;
+    draw_heading(v, TERMINAL_YELLOW, "Short of memory, then helped itself",
+                 ": the allocator gave its cache back and tried again");
+    for (size_t i = 0; i < shown; i++) {
+        const struct result_retry_line *x = &r->retry_lines[i];
+        char times[UNITS_TEXT], bytes[UNITS_TEXT], first[UNITS_TEXT], last[UNITS_TEXT];
+        const char *cells[] = {units_format_count(times, x->count), draw_bytes(bytes, x->requested_bytes),
+                               units_format_seconds(first, x->first_s), units_format_seconds(last, x->last_s)};
+        struct text_table_row *row = text_table_add(&t, cells, &x->site);
+        if (row) row->below = draw_paths(v, &x->paths, 2 * INDENT);
+    }
+    text_table_print(&t, &v->term, INDENT, v->out);
+    draw_more(v, r->retry_lines_total, shown);
+}
+
+void view_text_fragmentation(const struct draw_text *v)
+{
+    for (size_t i = 0; i < v->report->fragmentation_n; i++) {
+        const struct result_fragmentation *f = &v->report->fragmentation[i];
+        char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
+        /* Below 90 % of what is held in use is where it begins to matter (STAlloc's threshold). */
+        if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == RUN_UNKNOWN ||
+            f->largest_free_bytes == RUN_UNKNOWN)
+            continue; /* without the holes it is the cache, which the device's parts name */
+        draw_heading(v, TERMINAL_BOLD, "Fragmentation",
+                     " on %s: %s in use of %s that the allocator holds (%s); largest hole %s",
+                     draw_device(v, place, sizeof place, f->process, f->device, RUN_SERIES_DEVICE),
+                     draw_bytes(used, f->active_bytes), draw_bytes(held, f->reserved_bytes),
+                     units_format_share(share, f->utilisation), draw_bytes(hole, f->largest_free_bytes));
+    }
+}

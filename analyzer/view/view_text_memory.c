@@ -1,0 +1,398 @@
+/* Memory by device: the peak, its course, and which lines hold it. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/site/site.h"
+#include "analyzer/base/text.h"
+#include "analyzer/view/text_chart.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+#define PLACES_MANY 16 /* of more, only the highest peaks are listed */
+#define PLACES_MAX 4   /* devices shown in full; of more, each is a line and the fullest shown in full */
+
+/* Which line happened to need one more segment says little; what is not PyTorch's stands out. */
+#define SEGMENT_ROWS 4
+
+static const struct result_peak *peak_of(const struct result_report *r, uint32_t process, int device,
+                                         enum run_series_layer layer)
+{
+    for (size_t i = 0; i < r->peaks_n; i++)
+        if (r->peaks[i].process == process && r->peaks[i].device == device && r->peaks[i].layer == layer &&
+            r->peaks[i].bytes > 0)
+            return &r->peaks[i];
+    return NULL;
+}
+
+static const struct result_timeline *timeline_of(const struct result_report *r, const struct result_peak *p)
+{
+    for (size_t i = 0; p && i < r->timelines_n; i++)
+        if (r->timelines[i].process == p->process && r->timelines[i].device == p->device &&
+            r->timelines[i].layer == p->layer)
+            return &r->timelines[i];
+    return NULL;
+}
+
+static double end_of(const struct result_report *r, uint32_t process)
+{
+    return process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
+}
+
+/* ---------------------------------------------------------------- by line */
+
+static void add_live(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
+                     uint64_t count, const struct result_site *site, char *below)
+{
+    char size[UNITS_TEXT], share[UNITS_TEXT], number[UNITS_TEXT];
+    const char *cells[] = {draw_bytes(size, bytes),
+                           units_format_share(share, p->bytes ? (double)bytes / (double)p->bytes : 0),
+                           units_format_count(number, count)};
+    struct text_table_row *row = text_table_add(t, cells, site);
+
+    if (row)
+        row->below = below;
+    else
+        free(below);
+}
+
+static void by_line(const struct draw_text *v, const struct result_peak *p, const char *what, size_t most)
+{
+    struct text_table t = {SITES(v), .head = {"bytes", "share", "count", "line"}};
+    size_t n = v->native ? p->by_stack_n : p->by_line_n;
+    size_t total = v->native ? p->by_stack_total : p->by_line_total;
+    size_t shown = n < most ? n : most;
+
+    if (!shown) return;
+    draw_styled(v, TERMINAL_BOLD, what);
+    for (size_t i = 0; i < shown; i++) {
+        if (v->native)
+            add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
+                     draw_trace(v, &p->by_stack[i].stack, 20));
+        else
+            add_live(v, &t, p, p->by_line[i].bytes, p->by_line[i].count, &p->by_line[i].site,
+                     draw_paths(v, &p->by_line[i].paths, 4 * INDENT));
+    }
+    text_table_print(&t, &v->term, 2 * INDENT, v->out);
+    draw_more(v, total, shown);
+}
+
+/* ---------------------------------------------------------------- the device's parts */
+
+static void part(struct text_table *t, int64_t bytes, int64_t whole, const char *what)
+{
+    char size[UNITS_TEXT], share[UNITS_TEXT] = "";
+
+    if (bytes == RUN_UNKNOWN || bytes <= 0) return;
+    if (whole > 0) units_format_share(share, (double)bytes / (double)whole);
+    const char *cells[] = {draw_bytes(size, bytes), share, what};
+    text_table_add(t, cells, NULL);
+}
+
+#define OWNER_ROWS 6
+
+/* What was taken by others than PyTorch's allocator, each of them. False: the owners do not add up to it,
+ * or there is nobody to tell apart. */
+static bool taken_by(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
+                     int64_t whole)
+{
+    size_t others = 0, shown = 0;
+    int64_t sum = 0, rest = bytes;
+    bool told = false;
+
+    for (size_t i = 0; p && i < p->by_owner_n; i++) {
+        const struct result_by_owner *o = &p->by_owner[i];
+        if (o->kind == RESULT_OWNER_TORCH) continue;
+        sum += o->bytes;
+        others++;
+        told = told || (o->kind != RESULT_OWNER_UNKNOWN && o->kind != RESULT_OWNER_USER);
+    }
+    if (!others || sum != bytes || !(told || others < p->by_owner_n || others > 1)) return false;
+    for (size_t i = 0; i < p->by_owner_n && (shown < OWNER_ROWS || others <= OWNER_ROWS + 1); i++) {
+        const struct result_by_owner *o = &p->by_owner[i];
+        char name[128], line[192];
+        if (o->kind == RESULT_OWNER_TORCH) continue;
+        terminal_clean(name, sizeof name, o->owner, v->term.utf8);
+        snprintf(line, sizeof line, "taken %s%s", o->kind == RESULT_OWNER_UNKNOWN ? "from CUDA: " : "by ",
+                 o->kind == RESULT_OWNER_UNKNOWN ? "the stacks do not tell by whom" : name);
+        part(t, o->bytes, whole, line);
+        rest -= o->bytes;
+        shown++;
+    }
+    part(t, rest, whole, "taken by others");
+    return true;
+}
+
+/* What this process allocated: PyTorch's part as far as it told its totals. */
+static void own_parts(const struct draw_text *v, struct text_table *t, const struct result_device_memory *m,
+                      const struct result_peak *p)
+{
+    bool torch = m->tensor_bytes != RUN_UNKNOWN;
+
+    if (torch && (m->cached_bytes == RUN_UNKNOWN || m->direct_bytes == RUN_UNKNOWN)) {
+        bool less = m->live_bytes < m->tensor_bytes;
+        part(t, less ? m->live_bytes : m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
+        part(t, less ? 0 : m->live_bytes - m->tensor_bytes, m->total_bytes,
+             "in other CUDA allocations: PyTorch's cache, libraries");
+        return;
+    }
+    part(t, m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
+    part(t, m->cached_bytes, m->total_bytes, "cached by PyTorch: reserved, in no tensor");
+    if (taken_by(v, t, p, m->direct_bytes, m->total_bytes)) return;
+    part(t, m->direct_bytes, m->total_bytes,
+         torch ? "in other CUDA allocations: NCCL, cuBLAS, the program's own" : "in CUDA allocations");
+}
+
+/* What is in use and in no recorded allocation, taken apart where NVML told whose it is. */
+static void outside(struct text_table *t, const struct result_device_memory *m)
+{
+    int64_t left = m->outside_bytes, other, context;
+
+    if (m->context_bytes == RUN_UNKNOWN || m->other_bytes == RUN_UNKNOWN) {
+        part(t, left, m->total_bytes,
+             m->about ? "outside, about: CUDA context, libraries, other processes"
+                      : "outside: CUDA context, libraries, other processes");
+        return;
+    }
+    other = m->other_bytes < left ? m->other_bytes : left;
+    left -= other;
+    context = m->context_bytes < left ? m->context_bytes : left;
+    part(t, context, m->total_bytes, "this process's CUDA context and code, as NVML has it");
+    part(t, other, m->total_bytes, "other processes, as NVML has it");
+    part(t, left - context, m->total_bytes, "in use by nobody that is known");
+}
+
+static void parts(const struct draw_text *v, uint32_t process, int device)
+{
+    const struct result_device_memory *m = NULL;
+    struct text_table t = {.head = {"", "", ""}};
+    char total[UNITS_TEXT];
+
+    for (size_t i = 0; i < v->report->memory_n; i++)
+        if (v->report->memory[i].process == process && v->report->memory[i].device == device) m = &v->report->memory[i];
+    if (!m || m->live_bytes <= 0 || m->total_bytes <= 0) return;
+    own_parts(v, &t, m, peak_of(v->report, process, device, RUN_SERIES_DEVICE));
+    part(&t, m->graph_bytes, m->total_bytes, "held for CUDA graphs");
+    if (m->outside_bytes == RUN_UNKNOWN) {
+        part(&t, m->total_bytes - m->live_bytes - m->graph_bytes, m->total_bytes,
+             "free, or outside: CUDA context, libraries, other processes");
+    } else {
+        outside(&t, m);
+        part(&t, m->free_bytes, m->total_bytes, m->about ? "free, about" : "free");
+    }
+    fprintf(v->out, "  %sOf the GPU's %s at the peak%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            draw_bytes(total, m->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
+    text_table_print(&t, &v->term, 2 * INDENT, v->out);
+}
+
+/* ---------------------------------------------------------------- what the tensors are */
+
+/* The heaviest line of what no rule covers: where to look. */
+static const struct result_site *most_unknown(const struct result_peak *p)
+{
+    for (size_t i = 0; i < p->by_stack_n; i++)
+        if (p->by_stack[i].category == RESULT_CATEGORY_UNKNOWN && p->by_stack[i].stack.site.known)
+            return &p->by_stack[i].stack.site;
+    return NULL;
+}
+
+/* "activations      made in forward, freed in backward": what most of them were told by, and where what
+ * is unknown comes from. Of next to nothing the word is enough. */
+static void category(const struct draw_text *v, struct text_table *t, const struct result_peak *p,
+                     enum result_category which)
+{
+    const struct result_by_category *c = &p->by_category;
+    const struct result_site *site = which == RESULT_CATEGORY_UNKNOWN ? most_unknown(p) : NULL;
+    char line[512], raw[192] = "", at[192];
+    size_t i = 0;
+
+    while (i < c->shares_n && c->shares[i].category != which) i++;
+    if (site) site_text(site, raw, sizeof raw);
+    terminal_clean(at, sizeof at, raw, v->term.utf8);
+    if (i < c->shares_n && c->bytes[which] >= p->bytes / 100)
+        snprintf(line, sizeof line, "%-15s  %s%s%s%s", result_category_text(which),
+                 c->shares[i].bytes < c->bytes[which] / 10 * 9 ? "most " : "", c->shares[i].evidence,
+                 *at ? "; the most of it at " : "", at);
+    else
+        snprintf(line, sizeof line, "%s", result_category_text(which));
+    part(t, c->bytes[which], p->bytes, line);
+}
+
+static void categories(const struct draw_text *v, const struct result_peak *p)
+{
+    struct text_table t = {.head = {"", "", ""}};
+    const int64_t *bytes = p->by_category.bytes;
+
+    if (bytes[RESULT_CATEGORY_UNKNOWN] == p->bytes || !p->by_category.shares_n) return;
+    for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++)
+        if (i != RESULT_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100) category(v, &t, p, (enum result_category)i);
+    fprintf(v->out, "  %sIn tensors at the peak%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            terminal_style(&v->term, TERMINAL_PLAIN));
+    text_table_print(&t, &v->term, 2 * INDENT, v->out);
+}
+
+/* ---------------------------------------------------------------- a device */
+
+static void peak_line(const struct draw_text *v, const struct result_peak *p, const char *what)
+{
+    char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT], sum[UNITS_TEXT],
+        line[256];
+
+    snprintf(line, sizeof line, "peak %s at %s, in %s block%s; over the run %s in %s block%s; %s%s",
+             draw_bytes(bytes, p->bytes), units_format_seconds(at, p->time_s), units_format_count(count, p->count),
+             p->count == 1 ? "" : "s", draw_bytes(sum, p->allocated_bytes), units_format_count(all, p->allocations),
+             p->allocations == 1 ? "" : "s", p->end_bytes ? draw_bytes(end, p->end_bytes) : "",
+             p->end_bytes ? " live at the end" : "all freed by the end");
+    draw_wrap(v, INDENT, what, line);
+}
+
+/* Where the peak is not plain cudaMalloc alone. */
+static void kinds(const struct draw_text *v, const struct result_peak *p)
+{
+    static const char *const words[8] = {
+        [GS_SPACE_DEVICE] = "cudaMalloc",          [GS_SPACE_MANAGED] = "managed", [GS_SPACE_POOL] = "pools",
+        [GS_SPACE_VMM] = "mapped physical memory", [GS_SPACE_ARRAY] = "arrays",
+    };
+    char line[256] = "", bytes[UNITS_TEXT];
+    size_t n = 0;
+
+    for (size_t i = 0; i < 8 && n < sizeof line; i++)
+        if (p->by_space[i] && words[i])
+            n += (size_t)snprintf(line + n, sizeof line - n, "%s%s in %s", n ? ", " : "",
+                                  draw_bytes(bytes, p->by_space[i]), words[i]);
+    if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes) draw_wrap(v, INDENT, "of it       ", line);
+}
+
+static void legend(const struct draw_text *v)
+{
+    fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
+    draw_wrap(v, v->term.width < 60 ? INDENT : INDENT + 13, "",
+              v->term.utf8 ? "█ in tensors, ░ held by PyTorch and others"
+                           : "# in tensors, . held by PyTorch and others");
+    fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
+}
+
+static void device(const struct draw_text *v, const struct result_peak *p)
+{
+    const struct result_report *r = v->report;
+    const struct result_peak *d = peak_of(r, p->process, p->device, RUN_SERIES_DEVICE);
+    const struct result_peak *t = peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
+    const struct result_peak *shared = peak_of(r, p->process, p->device, RUN_SERIES_SHARED);
+    const struct result_timeline *front = timeline_of(r, t), *back = timeline_of(r, d);
+    char place[96];
+
+    draw_title(v, TERMINAL_BOLD, draw_device(v, place, sizeof place, p->process, p->device, p->layer));
+    if (t) peak_line(v, t, "tensors     ");
+    if (d) {
+        peak_line(v, d, "GPU memory  ");
+        kinds(v, d);
+    }
+    if (shared) peak_line(v, shared, "of others   ");
+    if (!front) {
+        front = back;
+        back = NULL;
+    }
+    view_chart(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
+    if (back) legend(v);
+    const struct result_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
+    if (!oom) parts(v, p->process, p->device);
+    if (!oom || oom->cause != RESULT_CAUSE_PREALLOCATION) /* it is said there */
+        view_text_preallocations(v, p->process, p->device);
+    if (t || d) view_text_allocator(v, p->process, p->device);
+    if ((t || d) && !(oom && oom->waterfall_n)) categories(v, t ? t : d);
+    if (t) by_line(v, t, "Live at the peak, by line: tensors", v->top);
+    if (d)
+        by_line(v, d, t ? "Live at the peak, by line: taken from CUDA" : "Live at the peak, by line",
+                t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
+}
+
+/* PyTorch pins four bytes to fetch a number: nobody wants to see their course. */
+#define WORTH_A_CHART (1 << 20)
+
+static void host(const struct draw_text *v, const struct result_peak *p)
+{
+    char place[96];
+
+    draw_device(v, place, sizeof place, p->process, p->device, p->layer);
+    place[0] = (char)toupper((unsigned char)place[0]);
+    draw_title(v, TERMINAL_BOLD, place);
+    peak_line(v, p, p->layer == RUN_SERIES_PINNED ? "pinned   " : "tensors  ");
+    if (p->bytes >= WORTH_A_CHART)
+        view_chart(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT, v->out);
+    categories(v, p);
+    by_line(v, p, "Live at the peak, by line", v->top);
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+/* Whether the peak stands for its device (the tensor level is shown with the device level). */
+static bool leads(const struct result_report *r, const struct result_peak *p)
+{
+    if (p->bytes <= 0 || p->layer == RUN_SERIES_SHARED) return false;
+    return p->layer != RUN_SERIES_TENSOR || !peak_of(r, p->process, p->device, RUN_SERIES_DEVICE);
+}
+
+/* The first `shown` of them. */
+static void overview(const struct draw_text *v, const struct result_peak *const *lead, size_t n, size_t shown)
+{
+    struct text_table t = {.head = {"", "peak", "at", "tensors"}, .left = {true}};
+    bool any = false;
+
+    for (size_t i = 0; i < n; i++)
+        any = any || (lead[i]->layer == RUN_SERIES_DEVICE &&
+                      peak_of(v->report, lead[i]->process, lead[i]->device, RUN_SERIES_TENSOR));
+    t.head[3] = any ? t.head[3] : NULL;
+    for (size_t i = 0; i < shown; i++) {
+        const struct result_peak *p = lead[i], *in_tensors;
+        char place[96], bytes[UNITS_TEXT], tensors[UNITS_TEXT] = "", at[UNITS_TEXT];
+        in_tensors = peak_of(v->report, p->process, p->device, RUN_SERIES_TENSOR);
+        if (in_tensors && in_tensors != p) draw_bytes(tensors, in_tensors->bytes);
+        const char *cells[] = {draw_device(v, place, sizeof place, p->process, p->device, p->layer),
+                               draw_bytes(bytes, p->bytes), units_format_seconds(at, p->time_s), tensors};
+        text_table_add(&t, cells, NULL);
+    }
+    draw_title(v, TERMINAL_BOLD, shown < n ? "Peaks, the highest first" : "Peaks");
+    text_table_print(&t, &v->term, INDENT, v->out);
+    draw_more(v, n, shown);
+}
+
+/* By rank, if the processes have them: files are found in the order of their names. */
+static void sort_by_rank(const struct result_report *r, const struct result_peak **lead, size_t n)
+{
+    for (size_t i = 1; i < n && n <= 4096; i++) {
+        const struct result_peak *p = lead[i];
+        int64_t rank = p->process < r->processes_n ? r->processes[p->process].rank : RUN_UNKNOWN;
+        size_t at = i;
+        for (; at > 0 && lead[at - 1]->process < r->processes_n && r->processes[lead[at - 1]->process].rank > rank;
+             at--)
+            lead[at] = lead[at - 1];
+        lead[at] = p;
+    }
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct result_peak *x = *(const struct result_peak *const *)a, *y = *(const struct result_peak *const *)b;
+
+    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x > y) - (x < y);
+}
+
+void view_text_memory(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    const struct result_peak **lead = calloc(r->peaks_n + 1, sizeof(const struct result_peak *));
+    size_t n = 0;
+
+    for (size_t i = 0; lead && i < r->peaks_n; i++)
+        if (leads(r, &r->peaks[i])) lead[n++] = &r->peaks[i];
+    size_t shown = n;
+    if (lead) sort_by_rank(r, lead, n);
+    if (n > PLACES_MAX) {
+        if (n > PLACES_MANY) qsort(lead, n, sizeof *lead, by_bytes);
+        overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
+        qsort(lead, n, sizeof *lead, by_bytes);
+        shown = 1;
+    }
+    for (size_t i = 0; i < shown; i++) (lead[i]->device >= 0 ? device : host)(v, lead[i]);
+    free(lead);
+}

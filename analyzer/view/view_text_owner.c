@@ -1,0 +1,19 @@
+/* Whose memory it is: what frameworks took in advance, beside a device's parts. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+void view_text_preallocations(const struct draw_text *v, uint32_t process, int device)
+{
+    const struct result_report *r = v->report;
+
+    for (size_t i = 0; i < r->preallocations_n; i++) {
+        const struct result_preallocation *p = &r->preallocations[i];
+        char line[512];
+        if (p->process != process || p->device != device) continue;
+        terminal_clean(line, sizeof line, p->said, v->term.utf8);
+        draw_wrap(v, INDENT, "", line);
+    }
+}

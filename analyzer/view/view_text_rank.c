@@ -1,0 +1,219 @@
+/* The processes of a run side by side: all of them where they are few, else how far apart they are and those
+ * that stand out. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+enum { ROWS = 16, WIDE = 100, NAME = 64 };
+
+static const double out_share = 0.1, out_time = 0.05; /* from the median, to stand out */
+static const double out_bytes = 64 << 20;
+
+static void sentence(const struct draw_text *v, const char *mark, const char *text)
+{
+    char line[1024];
+
+    terminal_clean(line, sizeof line, text, v->term.utf8);
+    draw_wrap(v, INDENT, mark, line);
+}
+
+static const struct run_process *process_of(const struct draw_text *v, const struct result_rank *k)
+{
+    return &v->report->processes[k->process];
+}
+
+static void name_of(const struct draw_text *v, const struct result_rank *k, char *out)
+{
+    const char *more = k->child ? ", child" : k->again ? ", earlier" : "";
+
+    if (k->rank >= 0)
+        snprintf(out, NAME, "rank %lld%s", (long long)k->rank, more);
+    else
+        snprintf(out, NAME, "process %u", process_of(v, k)->pid);
+}
+
+/* Which columns there are: in the order of cells below. */
+struct columns {
+    bool host, copied;
+};
+
+static void row(const struct draw_text *v, struct text_table *t, const struct result_rank *k, const struct columns *c)
+{
+    char who[NAME], host[NAME], gpu[NAME], tensors[UNITS_TEXT] = "", device[UNITS_TEXT], waits[UNITS_TEXT],
+                                           copied[UNITS_TEXT], time[UNITS_TEXT], whole[1024];
+    const char *cells[TEXT_TABLE_COLUMNS];
+    int n = 0;
+
+    name_of(v, k, who);
+    terminal_clean(whole, sizeof whole, process_of(v, k)->host ? process_of(v, k)->host : "?", v->term.utf8);
+    text_elide(host, sizeof host, whole, 16, v->term.utf8);
+    terminal_clean(whole, sizeof whole, k->gpu, v->term.utf8);
+    text_elide(gpu, sizeof gpu, whole, 12, v->term.utf8);
+    if (k->tensor_peak_bytes != RUN_UNKNOWN) draw_bytes(tensors, k->tensor_peak_bytes);
+    cells[n++] = who;
+    if (c->host) cells[n++] = host;
+    cells[n++] = gpu;
+    cells[n++] = tensors;
+    cells[n++] = draw_bytes(device, k->device_peak_bytes);
+    cells[n++] = units_format_seconds(waits, k->blocked_s);
+    if (c->copied) cells[n++] = draw_bytes(copied, k->copied_bytes);
+    cells[n++] = units_format_seconds(time, (double)process_of(v, k)->end_ns / 1e9);
+    text_table_add(t, cells, NULL);
+}
+
+static struct text_table table_of(const struct columns *c)
+{
+    struct text_table t = {.left = {true}};
+    int n = 1;
+
+    t.head[0] = "";
+    if (c->host) {
+        t.left[n] = true;
+        t.head[n++] = "host";
+    }
+    t.head[n++] = "GPU";
+    t.head[n++] = "tensors";
+    t.head[n++] = "taken from CUDA";
+    t.head[n++] = "waited";
+    if (c->copied) t.head[n++] = "copied";
+    t.head[n++] = "of";
+    return t;
+}
+
+/* --- many ------------------------------------------------------------------------------------------
+ */
+
+static double apart(double value, double median, double least)
+{
+    double difference = fabs(value - median);
+
+    return isfinite(median) && difference >= least && difference >= out_share * median
+               ? difference / fmax(median, least)
+               : 0;
+}
+
+/* How far a rank is from the median in what it holds, copies and waits; 0: it does not stand out. */
+static double outside(const struct draw_text *v, const struct result_rank *k)
+{
+    const struct result_rank_spread *s = v->report->rank_spread;
+    double time = (double)process_of(v, k)->end_ns / 1e9;
+    double tensors = k->tensor_peak_bytes == RUN_UNKNOWN ? NAN : (double)k->tensor_peak_bytes;
+    double most = isfinite(tensors) ? apart(tensors, s[RESULT_RANK_TENSOR_PEAK].median, out_bytes) : 0;
+
+    most = fmax(most, apart((double)k->device_peak_bytes, s[RESULT_RANK_DEVICE_PEAK].median, out_bytes));
+    most = fmax(most, apart((double)k->copied_bytes, s[RESULT_RANK_COPIED].median, out_bytes));
+    if (!v->report->simulated) most = fmax(most, apart(k->waited_s, s[RESULT_RANK_WAITED].median, out_time * time));
+    return most;
+}
+
+struct outlier {
+    const struct result_rank *rank;
+    double outside;
+};
+
+static int farthest(const void *x, const void *y)
+{
+    const struct outlier *a = x, *b = y;
+
+    return a->outside != b->outside ? (a->outside > b->outside ? -1 : 1) : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static void outliers(const struct draw_text *v, const struct columns *c)
+{
+    const struct result_report *r = v->report;
+    struct text_table t = table_of(c);
+    struct outlier *list = arena_realloc(NULL, r->ranks_n, sizeof *list);
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->ranks_n; i++) {
+        double far = r->ranks[i].again || r->ranks[i].child ? 0 : outside(v, &r->ranks[i]);
+        if (far > 0) list[n++] = (struct outlier){&r->ranks[i], far};
+    }
+    if (n) qsort(list, n, sizeof *list, farthest);
+    size_t shown = n < v->top ? n : v->top;
+    for (size_t i = 0; i < shown; i++) row(v, &t, list[i].rank, c);
+    if (shown) {
+        fprintf(v->out, "\n%*sFarthest from the median:\n", INDENT, "");
+        text_table_print(&t, &v->term, INDENT, v->out);
+        draw_more(v, n, shown);
+    } else {
+        fprintf(v->out, "%*sNone of them stands out; --json has them all\n", INDENT, "");
+    }
+    free(list);
+}
+
+static void figure_text(enum result_rank_figure figure, double value, char *out)
+{
+    switch (figure) {
+    case RESULT_RANK_WAITED:
+    case RESULT_RANK_STARTED: units_format_seconds(out, value); break;
+    case RESULT_RANK_WAITS:
+    case RESULT_RANK_COPIES:
+    case RESULT_RANK_ALLOCATIONS: units_format_count(out, units_whole(value)); break;
+    default: units_format_bytes(out, units_whole(value));
+    }
+}
+
+static void spread(const struct draw_text *v)
+{
+#define WORD(s, k, w) [RESULT_RANK_##s] = w,
+    static const char *const words[] = {RESULT_RANK_FIGURES(WORD)};
+#undef WORD
+    struct text_table t = {.head = {"", "least", "", "median", "most", ""},
+                           .left = {true, false, true, false, false, true}};
+
+    for (int i = 0; i < RESULT_RANK_FIGURES_N; i++) {
+        const struct result_rank_spread *s = &v->report->rank_spread[i];
+        char least[UNITS_TEXT], median[UNITS_TEXT], most[UNITS_TEXT], first[NAME] = "", last[NAME] = "";
+        if (!isfinite(s->most) || s->most <= 0) continue;
+        figure_text((enum result_rank_figure)i, s->least, least);
+        figure_text((enum result_rank_figure)i, s->median, median);
+        figure_text((enum result_rank_figure)i, s->most, most);
+        if (s->least < s->most) {
+            name_of(v, &v->report->ranks[s->least_at], first);
+            name_of(v, &v->report->ranks[s->most_at], last);
+        }
+        const char *cells[] = {words[i], least, first, median, most, last};
+        text_table_add(&t, cells, NULL);
+    }
+    text_table_print(&t, &v->term, INDENT, v->out);
+}
+
+static bool unranked(const struct result_report *r)
+{
+    return !isfinite(r->rank_spread[RESULT_RANK_DEVICE_PEAK].most);
+}
+
+void view_text_ranks(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    char hosts[64] = "";
+
+    if (!r->ranks_n) return;
+    if (r->rank_hosts > 1) snprintf(hosts, sizeof hosts, " on %zu hosts", r->rank_hosts);
+    bool few = r->ranks_n <= ROWS, narrow = v->term.width < WIDE;
+    struct columns c = {.host = r->rank_hosts > 1 && v->term.width >= 70,
+                        .copied = !narrow || (r->rank_hosts < 2 && v->term.width >= 76)};
+    draw_heading(v, TERMINAL_BOLD, r->ranks[0].rank >= 0 ? "Ranks" : "Processes", ", each at its own peak: %zu%s",
+                 r->ranks_n, hosts);
+    if (few || unranked(r)) {
+        struct text_table t = table_of(&c);
+        size_t shown = few ? r->ranks_n : ROWS;
+        for (size_t i = 0; i < shown; i++) row(v, &t, &r->ranks[i], &c);
+        text_table_print(&t, &v->term, INDENT, v->out);
+        if (shown < r->ranks_n) fprintf(v->out, "  and %zu more: --json has them\n", r->ranks_n - shown);
+    } else {
+        spread(v);
+        outliers(v, &c);
+    }
+    for (size_t i = 0; i < r->rank_findings_n; i++) {
+        const struct result_rank_finding *f = &r->rank_findings[i];
+        sentence(v, v->term.utf8 ? "• " : "- ", f->text);
+        if (f->advice) sentence(v, "  ", f->advice);
+    }
+}

@@ -1,0 +1,37 @@
+/* The program's own steps: "500 steps of 21 ms, by Adam.step at train.py:41". */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/step/step.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+static bool alike(const struct step_list *a, const struct step_list *b)
+{
+    return a->n == b->n && strcmp(a->by, b->by) == 0;
+}
+
+void view_text_steps(const struct draw_text *v)
+{
+    enum { LINES = 4 };
+    const struct result_report *r = v->report;
+
+    for (size_t i = 0, lines = 0; i < r->steps_n && lines < LINES; i++) {
+        const struct step_list *s = r->steps[i];
+        char count[UNITS_TEXT], time[UNITS_TEXT], by[512], line[1024], who[64] = "";
+        size_t others = 0, before = 0;
+        for (size_t k = 0; k < r->steps_n; k++) {
+            before += k < i && alike(s, r->steps[k]);
+            others += k > i && alike(s, r->steps[k]);
+        }
+        if (before) continue;
+        lines++;
+        terminal_clean(by, sizeof by, s->by, v->term.utf8);
+        if (others)
+            snprintf(who, sizeof who, ", in each of %zu processes", others + 1);
+        else if (r->processes_n > 1)
+            snprintf(who, sizeof who, ", in process %u", r->processes[s->process].pid);
+        snprintf(line, sizeof line, "%s of %s, by %s%s", units_format_plural(count, s->n, "step", NULL),
+                 units_format_seconds(time, (double)s->median_ns / 1e9), by, who);
+        draw_wrap(v, 0, "", line);
+    }
+}

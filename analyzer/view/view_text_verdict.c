@@ -1,0 +1,279 @@
+/* Out of memory: what was asked, what was free, why, what to do. Or none, and how near it was. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/site/site.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+const struct result_oom_verdict *view_oom_at_peak(const struct draw_text *v, const struct result_peak *p)
+{
+    const struct result_report *r = v->report;
+    const struct result_oom_verdict *o = r->ooms_n ? &r->ooms[0] : NULL;
+
+    if (!view_shows(v, VIEW_OOM) || !view_shows(v, VIEW_PEAK) || !o || p->process != o->process ||
+        p->device != o->device || p->layer != o->live_layer)
+        return NULL;
+    return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
+}
+
+static bool peak_says_it(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    for (size_t i = 0; i < v->report->peaks_n; i++)
+        if (view_oom_at_peak(v, &v->report->peaks[i]) == o) return true;
+    return false;
+}
+
+static void live(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    struct text_table t = {SITES(v), .head = {"bytes", "count", "line"}};
+    size_t shown = o->live_lines_n < v->top ? o->live_lines_n : v->top;
+
+    if (!shown || peak_says_it(v, o)) return;
+    fprintf(v->out, "  %sLive at that moment%s (%s)\n", terminal_style(&v->term, TERMINAL_BOLD),
+            terminal_style(&v->term, TERMINAL_PLAIN), draw_layer_word(o->live_layer));
+    for (size_t i = 0; i < shown; i++) {
+        char bytes[UNITS_TEXT], count[UNITS_TEXT];
+        const char *cells[] = {draw_bytes(bytes, o->live_lines[i].bytes),
+                               units_format_count(count, o->live_lines[i].count)};
+        struct text_table_row *row = text_table_add(&t, cells, &o->live_lines[i].site);
+        if (row) row->below = draw_paths(v, &o->live_lines[i].paths, 4 * INDENT);
+    }
+    text_table_print(&t, &v->term, 2 * INDENT, v->out);
+}
+
+static void asked(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    char want[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[512], line[1024];
+    const struct result_site *s = &o->stack.site;
+    const char *what = o->space == GS_SPACE_PINNED ? " of pinned host memory" : "";
+
+    draw_bytes(want, o->requested_bytes);
+    site_text(s, site, sizeof site);
+    if (o->free_bytes == RUN_UNKNOWN)
+        snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "", s->known ? site : "");
+    else
+        snprintf(line, sizeof line, "%s%s, with %s of %s free%s%s", want, what, draw_bytes(free_, o->free_bytes),
+                 draw_bytes(total, o->total_bytes), s->known ? ", at " : "", s->known ? site : "");
+    draw_label(v, TERMINAL_BOLD, "Asked", line);
+}
+
+static void share_of(char *line, size_t size, int64_t bytes, const char *what)
+{
+    char text[UNITS_TEXT];
+    size_t at = strlen(line);
+
+    if (bytes != RUN_UNKNOWN && bytes > 0)
+        snprintf(line + at, size - at, "%s%s %s", at ? " + " : "", draw_bytes(text, bytes), what);
+}
+
+static int64_t less(int64_t a, int64_t b)
+{
+    return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
+}
+
+/* "in tensors (parameters 1.2 GiB, activations 800.0 MiB, …)": the three largest. */
+static const char *in_tensors(const struct result_oom_verdict *o, char *out, size_t size)
+{
+    bool told[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_UNKNOWN] = true};
+    const int64_t *bytes = o->by_category.bytes;
+    size_t at = (size_t)snprintf(out, size, "in tensors");
+
+    for (int n = 0; n < 3 && o->live_layer == RUN_SERIES_TENSOR; n++) {
+        int largest = -1;
+        char text[UNITS_TEXT];
+        for (int i = 0; i < RESULT_CATEGORIES_N; i++)
+            if (!told[i] && bytes[i] > 0 && (largest < 0 || bytes[i] > bytes[largest])) largest = i;
+        if (largest < 0) break;
+        told[largest] = true;
+        at += (size_t)snprintf(out + at, size - at, "%s%s %s", n ? ", " : " (",
+                               result_category_text((enum result_category)largest), draw_bytes(text, bytes[largest]));
+    }
+    if (at > sizeof "in tensors") snprintf(out + at, size - at, ")");
+    return out;
+}
+
+/* Where the device's memory was: the parts sum to all of it. */
+static void held(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    char line[1024] = "", total[UNITS_TEXT], tensors[256];
+    int64_t others = less(o->device_live, o->tensor_reserved);
+    bool torch = others != RUN_UNKNOWN && less(o->tensor_reserved, o->tensor_allocated) != RUN_UNKNOWN;
+
+    if (o->outside == RUN_UNKNOWN || o->free_bytes == RUN_UNKNOWN || o->space == GS_SPACE_PINNED) return;
+    if (torch) {
+        share_of(line, sizeof line, o->tensor_allocated, in_tensors(o, tensors, sizeof tensors));
+        share_of(line, sizeof line, o->tensor_reserved - o->tensor_allocated, "cached by PyTorch");
+        share_of(line, sizeof line, others, "in other CUDA allocations");
+    } else {
+        share_of(line, sizeof line, o->device_live, "in CUDA allocations");
+    }
+    share_of(line, sizeof line, o->graphs, "held for CUDA graphs");
+    share_of(line, sizeof line, o->outside, "outside (CUDA context, libraries, other processes)");
+    share_of(line, sizeof line, o->free_bytes, "free");
+    size_t at = strlen(line);
+    snprintf(line + at, sizeof line - at, " = %s", draw_bytes(total, o->total_bytes));
+    draw_label(v, TERMINAL_BOLD, "Memory", line);
+}
+
+static void stack(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    char *trace = draw_trace(v, &o->stack, INDENT + DRAW_LABEL);
+
+    if (trace)
+        fprintf(v->out, "  %sStack%s   %s", terminal_style(&v->term, TERMINAL_BOLD),
+                terminal_style(&v->term, TERMINAL_PLAIN), trace + INDENT + DRAW_LABEL);
+    free(trace);
+}
+
+static void one(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    char at[UNITS_TEXT], place[96], step[32] = "";
+
+    if (o->step > 0) snprintf(step, sizeof step, ", in step %lld", (long long)o->step);
+    draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW,
+                 o->fatal     ? "OUT OF MEMORY"
+                 : o->handled ? "Out of memory, handled by the program"
+                              : "Ran short of memory, and went on",
+                 " on %s at %s%s%s", draw_device(v, place, sizeof place, o->process, o->device, RUN_SERIES_PINNED),
+                 units_format_seconds(at, o->time_s), step,
+                 o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
+    asked(v, o);
+    if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", o->verdict);
+    if (o->verdict) {
+        char line[512];
+        snprintf(line, sizeof line, "%s%s%s", result_certainty_word(o->certainty), o->refuted_by ? "; refuted " : "",
+                 o->refuted_by ? o->refuted_by : "");
+        draw_label(v, TERMINAL_BOLD, "Basis", line);
+    }
+    if (o->outcome_why) draw_label(v, TERMINAL_BOLD, "After", o->outcome_why);
+    for (size_t i = 0; i < o->advice_n; i++) draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+    if (o->waterfall_n)
+        view_text_waterfall(v, o);
+    else
+        held(v, o);
+    stack(v, o);
+    if (!o->waterfall_n) live(v, o);
+}
+
+/* The peak that comes nearest to its device's size; without a GPU the largest of host memory. */
+static const struct result_peak *fullest(const struct result_report *r, bool gpu, int64_t *total)
+{
+    const struct result_peak *best = NULL;
+    double best_share = -1;
+
+    *total = RUN_UNKNOWN;
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct result_peak *p = &r->peaks[i];
+        bool on_gpu = p->layer == RUN_SERIES_DEVICE || p->layer == RUN_SERIES_TENSOR;
+        if (on_gpu != gpu || p->layer == RUN_SERIES_SHARED || p->bytes <= 0) continue;
+        int64_t size = RUN_UNKNOWN;
+        for (size_t d = 0; d < r->devices_n; d++)
+            if (r->devices[d].device == p->device) size = r->devices[d].total_bytes;
+        double share = size > 0 ? (double)p->bytes / (double)size : 0;
+        /* Rounding up to pages makes the device level the larger one; it comes first in the list.
+         */
+        if (share > best_share || (!gpu && p->bytes > best->bytes)) {
+            best = p;
+            best_share = share;
+            *total = size;
+        }
+    }
+    return best;
+}
+
+/* What runs out inside a framework's own pool makes no CUDA call fail. */
+static bool hands_out_itself(const struct result_report *r)
+{
+    for (size_t i = 0; i < r->preallocations_n; i++)
+        if (!r->preallocations[i].within) return true;
+    return false;
+}
+
+/* The first process that failed; it says "2 of 4 processes: …" if there are several. NULL: none is known to have. */
+static const char *failure(const struct result_report *r, char *out, size_t size)
+{
+    size_t failed = 0;
+    char how[RUN_FAILURE_TEXT], first[RUN_FAILURE_TEXT] = "", rank[32] = "";
+
+    for (size_t i = 0; i < r->processes_n; i++) {
+        const struct run_process *p = &r->processes[i];
+        if (!run_process_failure(p, how, sizeof how)) continue;
+        if (!failed++) {
+            snprintf(first, sizeof first, "%s", how);
+            if (p->rank != RUN_UNKNOWN) snprintf(rank, sizeof rank, "rank %lld ", (long long)p->rank);
+        }
+    }
+    if (!failed) return NULL;
+    if (failed == 1)
+        snprintf(out, size, "%s%s", rank, first);
+    else
+        snprintf(out, size, "%zu of %zu processes failed, the first one %s%s", failed, r->processes_n, rank, first);
+    return out;
+}
+
+/* Of the only process. Forked workers end by _exit in order, too. */
+static bool ended_unseen(const struct result_report *r)
+{
+    return r->processes_n == 1 && !r->processes[0].complete && !r->processes[0].recording;
+}
+
+static void no_oom(const struct draw_text *v)
+{
+    bool handled = v->report->ooms_n && v->report->ooms[0].handled;
+    const char *none = v->report->loop               ? "In a loop until it was stopped"
+                       : handled                     ? "No fatal out of memory"
+                       : hands_out_itself(v->report) ? "No CUDA call ran out of memory"
+                                                     : "No out of memory";
+    int64_t total;
+    const struct result_peak *p = fullest(v->report, true, &total);
+    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], raw[RUN_FAILURE_TEXT + 64],
+        why[RUN_FAILURE_TEXT + 64], crash[RUN_FAILURE_TEXT + 128];
+
+    if (!p) p = fullest(v->report, false, &total);
+    enum terminal_style colour = TERMINAL_GREEN;
+    if (failure(v->report, raw, sizeof raw)) {
+        bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
+        terminal_clean(why, sizeof why, raw, v->term.utf8); /* what an exception says is the program's */
+        snprintf(crash, sizeof crash, "%c%s; n%s", words ? why[0] - 'a' + 'A' : why[0], why + 1, none + 1);
+        none = crash;
+        colour = TERMINAL_RED;
+    } else if (ended_unseen(v->report)) {
+        snprintf(crash, sizeof crash, "Killed, crashed or left by _exit; n%s", none + 1);
+        none = crash;
+        colour = TERMINAL_YELLOW;
+    }
+    if (!p) {
+        draw_heading(v, colour, none, "; no GPU memory was allocated");
+        return;
+    }
+    draw_device(v, place, sizeof place, p->process, p->device, p->layer);
+    if (total > 0)
+        draw_heading(v, colour, none, "; peak %s of %s (%s) on %s, at %s", draw_bytes(peak, p->bytes),
+                     draw_bytes(size, total), units_format_share(share, (double)p->bytes / (double)total), place,
+                     units_format_seconds(at, p->time_s));
+    else
+        draw_heading(v, colour, none, "; peak %s %s %s, at %s%s", draw_bytes(peak, p->bytes),
+                     p->device >= 0 ? "on" : "of", place, units_format_seconds(at, p->time_s),
+                     p->device >= 0 ? "" : "; no GPU memory was allocated");
+}
+
+void view_text_verdict(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    size_t fatal = 0, shown = 0;
+
+    for (size_t i = 0; i < r->ooms_n; i++) fatal += r->ooms[i].fatal;
+    if (!fatal) no_oom(v);
+    /* One in full: the fatal one, or else the first that was survived; the others are its
+     * repetitions (ranks that fail together, an allocator that retries). */
+    for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) one(v, &r->ooms[i]);
+    if (r->ooms_total > shown) {
+        char line[128];
+        snprintf(line, sizeof line, "%zu more failed allocation%s: gpuspy report --json lists them",
+                 r->ooms_total - shown, r->ooms_total - shown == 1 ? "" : "s");
+        draw_styled(v, TERMINAL_DIM, line);
+    }
+}

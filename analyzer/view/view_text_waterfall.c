@@ -1,0 +1,102 @@
+/* What held a device's memory when an allocation failed: parts that sum to all of it, each with a
+ * bar, and below it the lines that hold most of it. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+#define LINES_MOST 3
+#define BAR_NARROW 10
+#define BAR_WIDE 20
+#define WIDE 100 /* columns from which on the bar is wide */
+
+/* What is smaller is not worth a line of its own. */
+static const double line_least = 0.01;
+static const double rounding_least = 0.2; /* of the tensors: below it nobody gains by knowing */
+
+static void bar(const struct draw_text *v, double share, char *out, size_t size)
+{
+    static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    int width = v->term.width >= WIDE ? BAR_WIDE : BAR_NARROW;
+    int steps = v->term.utf8 ? 8 : 1, n = (int)(share * width * steps + 0.5);
+    size_t at = 0;
+
+    out[0] = 0;
+    n = n < 1 ? 1 : n > width * steps ? width * steps : n;
+    for (; n >= steps && at + 4 < size; n -= steps)
+        at += (size_t)snprintf(out + at, size - at, "%s", steps > 1 ? "█" : "#");
+    if (n > 0 && at + 4 < size) snprintf(out + at, size - at, "%s", eighths[n % 8]);
+}
+
+struct cell {
+    const struct draw_text *v;
+    int bytes_width;
+};
+
+static void line_cell(const void *self, const void *item, char *out, size_t size, int columns)
+{
+    const struct cell *c = self;
+    const struct result_held_line *line = item;
+    char bytes[UNITS_TEXT], site[512] = "", text[256] = "", tail[16] = "";
+
+    if (line->text) terminal_clean(text, sizeof text, line->text, c->v->term.utf8);
+    int used = 4 + c->bytes_width + (*text ? terminal_columns(text) : 0);
+    if (line->site.known && columns - used - 2 >= 12)
+        draw_site(c->v, site, sizeof site, &line->site, columns - used - (*text ? 2 : 0));
+    else if (!*text && !line->site.known)
+        snprintf(tail, sizeof tail, "no stack");
+    snprintf(out, size, "  %*s  %s%s%s%s", c->bytes_width, draw_bytes(bytes, line->bytes), text,
+             *text && *site ? "  " : "", site, tail);
+}
+
+static void part(const struct draw_text *v, struct text_table *t, const struct result_held_part *p)
+{
+    char bytes[UNITS_TEXT], share[UNITS_TEXT], drawn[BAR_WIDE * 3 + 8];
+
+    bar(v, p->share, drawn, sizeof drawn);
+    const char *cells[] = {draw_bytes(bytes, p->bytes), units_format_share(share, p->share), drawn, p->text};
+    text_table_add(t, cells, NULL);
+    double whole = p->share > 0 ? (double)p->bytes / p->share : 0;
+    for (size_t i = 0; i < p->lines_n && i < LINES_MOST; i++) {
+        const char *none[] = {"", "", "", ""};
+        if ((double)p->lines[i].bytes >= line_least * whole) text_table_add(t, none, &p->lines[i]);
+    }
+}
+
+static int widest(const struct result_oom_verdict *o)
+{
+    int most = 0;
+
+    for (size_t i = 0; i < o->waterfall_n; i++)
+        for (size_t j = 0; j < o->waterfall[i].lines_n && j < LINES_MOST; j++) {
+            char bytes[UNITS_TEXT];
+            int n = o->waterfall[i].lines[j].bytes == RUN_UNKNOWN
+                        ? 0
+                        : terminal_columns(draw_bytes(bytes, o->waterfall[i].lines[j].bytes));
+            most = n > most ? n : most;
+        }
+    return most;
+}
+
+void view_text_waterfall(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    struct cell c = {v, widest(o)};
+    struct text_table t = {.last = line_cell, .self = &c, .head = {"", "", "", ""}, .left = {false, false, true}};
+    char total[UNITS_TEXT];
+    int64_t tensors = 0;
+
+    if (!o->waterfall_n) return;
+    fprintf(v->out, "  %sOf the GPU's %s at that moment%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            draw_bytes(total, o->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
+    for (size_t i = 0; i < o->waterfall_n; i++) {
+        part(v, &t, &o->waterfall[i]);
+        tensors += o->waterfall[i].what == RESULT_HELD_TENSORS ? o->waterfall[i].bytes : 0;
+    }
+    text_table_print(&t, &v->term, 2 * INDENT, v->out);
+    if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors) return;
+    fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
+    draw_wrap(v, 2 * INDENT, "",
+              "Tensors count as PyTorch's allocator hands them out, which rounds up; what they asked for "
+              "is not told.");
+    fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
+}

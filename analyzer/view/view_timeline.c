@@ -1,0 +1,521 @@
+#include "analyzer/view/view_timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/draw/json_site.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+#define LABEL 12 /* columns of the axis: "1023.99 MiB " */
+#define ROWS_ONE 12
+#define ROWS_FEW 8
+#define ROWS_MANY 4 /* of several charts each */
+
+/* What a cell is filled with: a category; memory that is held but in no tensor; nothing. */
+enum { HELD = RESULT_CATEGORIES_N, EMPTY, FILLS };
+
+static const struct paint {
+    int rich, plain; /* of 256 colours, of 8 */
+} paints[FILLS] = {
+    [RESULT_CATEGORY_PARAMETERS] = {33, 34},
+    [RESULT_CATEGORY_GRADIENTS] = {208, 31},
+    [RESULT_CATEGORY_OPTIMIZER_STATE] = {134, 35},
+    [RESULT_CATEGORY_ACTIVATIONS] = {71, 32},
+    [RESULT_CATEGORY_INPUTS] = {44, 36},
+    [RESULT_CATEGORY_TEMPORARIES] = {220, 33},
+    [RESULT_CATEGORY_WORKSPACES] = {181, 37},
+    [RESULT_CATEGORY_UNKNOWN] = {246, 90},
+    [HELD] = {240, 90},
+    [EMPTY] = {0, 0},
+};
+
+struct chart {
+    const struct draw_text *v;
+    const struct profile_courses *c;
+    const struct profile_course *front, *back; /* back: all that was taken from CUDA, NULL none */
+    bool stacked;
+    int64_t top;
+    int rows;
+    int (*ends)[FILLS]; /* by column: where each filling ends, in eighths of a row */
+};
+
+size_t view_timeline_columns(const struct terminal *term)
+{
+    int columns = term->width - LABEL - 1;
+
+    return (size_t)(columns < 10 ? 10 : columns);
+}
+
+/* ---------------------------------------------------------------- fillings */
+
+static int eighths(const struct chart *k, int64_t bytes)
+{
+    return (int)((double)bytes / (double)k->top * k->rows * 8 + 0.5);
+}
+
+static void fill_column(struct chart *k, size_t x)
+{
+    const struct profile_course_column *f = &k->front->columns[x], *b = k->back ? &k->back->columns[x] : NULL;
+    int64_t sum = 0, held = b && b->known && b->high > f->high ? b->high : f->high;
+    int *end = k->ends[x];
+
+    for (int i = 0; i < RESULT_CATEGORIES_N; i++) {
+        sum += !f->known ? 0 : k->stacked ? f->by_category[i] : i == 0 ? f->high : 0;
+        end[i] = eighths(k, sum);
+    }
+    if (sum > 0 && end[RESULT_CATEGORIES_N - 1] == 0) end[RESULT_CATEGORIES_N - 1] = 1; /* something is not nothing */
+    end[HELD] = b || f->known ? eighths(k, held) : 0;
+    if (end[HELD] < end[RESULT_CATEGORIES_N - 1]) end[HELD] = end[RESULT_CATEGORIES_N - 1];
+    end[EMPTY] = k->rows * 8 + 8;
+}
+
+static int filling_at(const int *end, int eighth)
+{
+    int i = 0;
+
+    while (i < EMPTY && end[i] <= eighth) i++;
+    return i;
+}
+
+/* The filling from the bottom of a cell, how far it goes, and what is above it: of several the two that
+ * are there most. */
+static void cell_of(const int *end, int row, int *low, int *upper, int *height)
+{
+    int part[FILLS] = {0}, first = -1, second = -1;
+
+    for (int i = 0; i < 8; i++) part[filling_at(end, row * 8 + i)]++;
+    for (int i = 0; i < FILLS; i++)
+        if (part[i] && (first < 0 || part[i] > part[first])) {
+            second = first;
+            first = i;
+        } else if (part[i] && (second < 0 || part[i] > part[second])) {
+            second = i;
+        }
+    if (second < 0) {
+        *low = *upper = first;
+        *height = 8;
+        return;
+    }
+    *low = first < second ? first : second;
+    *upper = first < second ? second : first;
+    *height = 8 * part[*low] / (part[*low] + part[*upper]);
+    *height = *height < 1 ? 1 : *height > 7 ? 7 : *height;
+}
+
+/* ---------------------------------------------------------------- drawing */
+
+static void paint(const struct terminal *t, int fore, int back, FILE *out)
+{
+    if (fore == EMPTY) {
+        fputs(terminal_style(t, TERMINAL_PLAIN), out);
+    } else if (t->rich) {
+        fprintf(out, "\033[0;38;5;%dm", paints[fore].rich);
+        if (back < HELD) fprintf(out, "\033[48;5;%dm", paints[back].rich);
+    } else if (t->colour) {
+        fprintf(out, "\033[0;%dm", paints[fore].plain);
+        if (back < HELD) fprintf(out, "\033[%dm", paints[back].plain + 10);
+    }
+}
+
+static const char *glyph(const struct terminal *t, int low, int upper, int height)
+{
+    static const char *const block[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+
+    if (low == EMPTY) return " ";
+    if (low == HELD) return height < 4 && upper == EMPTY ? " " : t->utf8 ? "░" : ".";
+    if (t->utf8) return block[height];
+    return height >= 4 ? "#" : upper == HELD ? "." : "_";
+}
+
+static void draw_row(const struct chart *k, int row)
+{
+    const struct terminal *t = &k->v->term;
+    int fore = EMPTY, back = EMPTY, blanks = 0;
+    FILE *out = k->v->out;
+
+    for (size_t x = 0; x < k->c->columns_n; x++) {
+        int low, upper, height;
+        cell_of(k->ends[x], row, &low, &upper, &height);
+        const char *g = glyph(t, low, upper, height);
+        if (*g == ' ') {
+            blanks++;
+            continue;
+        }
+        bool mixed = low < HELD && upper < HELD && upper != low && t->utf8;
+        int behind = mixed ? upper : EMPTY;
+        if (blanks && back != EMPTY) {
+            fputs(terminal_style(t, TERMINAL_PLAIN), out);
+            fore = back = EMPTY;
+        }
+        fprintf(out, "%*s", blanks, "");
+        blanks = 0;
+        if (low != fore || behind != back) paint(t, low, behind, out);
+        fore = low;
+        back = behind;
+        fputs(g, out);
+    }
+    fprintf(out, "%s\n", fore == EMPTY ? "" : terminal_style(t, TERMINAL_PLAIN));
+}
+
+static void axis(const struct chart *k)
+{
+    const struct draw_text *v = k->v;
+    char from[UNITS_TEXT], middle[UNITS_TEXT], to[UNITS_TEXT];
+    int columns = (int)k->c->columns_n;
+    double a = (double)k->c->from_ns / 1e9, b = (double)k->c->to_ns / 1e9;
+
+    fprintf(v->out, "%*s %s", LABEL - 1, "0 B", v->term.utf8 ? "└" : "+");
+    for (int x = 0; x < columns; x++) fputs(v->term.utf8 ? "─" : "-", v->out);
+    units_format_seconds(from, a);
+    units_format_seconds(middle, (a + b) / 2);
+    units_format_seconds(to, b);
+    int at = fprintf(v->out, "\n%*s%s", LABEL + 1, "", from) - 1, half = LABEL + 1 + columns / 2;
+    if (columns >= 40) at += fprintf(v->out, "%*s", half - at - (int)strlen(middle) / 2 + (int)strlen(middle), middle);
+    fprintf(v->out, "%*s\n", LABEL + 1 + columns - at, to);
+}
+
+static void draw(struct chart *k)
+{
+    char label[UNITS_TEXT];
+
+    for (size_t x = 0; x < k->c->columns_n; x++) fill_column(k, x);
+    for (int r = k->rows - 1; r >= 0; r--) {
+        int64_t at = r == k->rows - 1 ? k->top : k->rows >= 8 && r == k->rows / 2 - 1 ? k->top / 2 : -1;
+        fprintf(k->v->out, "%*s %s", LABEL - 1, at < 0 ? "" : draw_bytes(label, at), k->v->term.utf8 ? "│" : "|");
+        draw_row(k, r);
+    }
+    axis(k);
+}
+
+/* ---------------------------------------------------------------- marks */
+
+enum mark { MARK_NONE, MARK_PEAK, MARK_SURVIVED, MARK_OOM };
+static const struct {
+    const char *utf8, *ascii;
+    enum terminal_style style;
+} marks[] = {
+    [MARK_PEAK] = {"▲", "^", TERMINAL_BOLD},
+    [MARK_SURVIVED] = {"!", "!", TERMINAL_YELLOW},
+    [MARK_OOM] = {"✗", "X", TERMINAL_RED},
+};
+
+static void mark_sign(const struct draw_text *v, enum mark m)
+{
+    fprintf(v->out, "%s%s%s", terminal_style(&v->term, marks[m].style), v->term.utf8 ? marks[m].utf8 : marks[m].ascii,
+            terminal_style(&v->term, TERMINAL_PLAIN));
+}
+
+static bool concerns(const struct run_oom *o, const struct profile_course *k)
+{
+    return o->process == k->process && (o->device == k->device || o->device < 0);
+}
+
+static void mark_row(const struct chart *k, struct run *run)
+{
+    size_t n, columns = k->c->columns_n;
+    const struct run_oom *ooms = run_ooms(run, &n);
+    uint8_t *at = calloc(columns + 1, 1);
+    int blanks = LABEL + 1;
+
+    if (!at) return;
+    at[profile_courses_column(k->c, k->front->peak_ns)] = MARK_PEAK;
+    for (size_t i = 0; i < n; i++) {
+        enum mark m = ooms[i].fatal ? MARK_OOM : MARK_SURVIVED;
+        size_t x = profile_courses_column(k->c, ooms[i].time_ns);
+        if (concerns(&ooms[i], k->front) && at[x] < m) at[x] = (uint8_t)m;
+    }
+    at[columns] = MARK_NONE; /* outside */
+    bool any = false;
+    for (size_t x = 0; x < columns; x++) any = any || at[x];
+    for (size_t x = 0; any && x < columns; x++) {
+        if (!at[x]) {
+            blanks++;
+            continue;
+        }
+        fprintf(k->v->out, "%*s", blanks, "");
+        mark_sign(k->v, (enum mark)at[x]);
+        blanks = 0;
+    }
+    if (any) fputc('\n', k->v->out);
+    free(at);
+}
+
+/* Each step's beginning where there is room between them; else from the first to the end of the last. */
+static void step_row(const struct chart *k)
+{
+    const struct draw_text *v = k->v;
+    const struct profile_course_steps *s = NULL;
+    size_t columns = k->c->columns_n;
+    char count[UNITS_TEXT], time[UNITS_TEXT], by[256], text[512];
+
+    for (size_t i = 0; i < k->c->steps_n; i++) s = k->c->steps[i].process == k->front->process ? &k->c->steps[i] : s;
+    if (!s) return;
+    size_t first = profile_courses_column(k->c, s->first_ns > k->c->from_ns ? s->first_ns : k->c->from_ns);
+    size_t last = profile_courses_column(k->c, s->end_ns < k->c->to_ns ? s->end_ns : k->c->to_ns);
+    if (first >= columns || last >= columns || last <= first) return;
+    bool ticks = s->starts && s->n * 3 <= last - first;
+    fprintf(v->out, "%s%*s", terminal_style(&v->term, TERMINAL_DIM), LABEL + 1 + (int)first, "");
+    for (size_t x = first, i = 0; x <= last; x++) {
+        bool tick = x == first || x == last;
+        for (; ticks && i < s->n && profile_courses_column(k->c, s->starts[i]) <= x; i++)
+            tick = tick || profile_courses_column(k->c, s->starts[i]) == x;
+        fputs(x == first  ? (v->term.utf8 ? "├" : "|")
+              : x == last ? (v->term.utf8 ? "┤" : "|")
+              : tick      ? (v->term.utf8 ? "┴" : "|")
+                          : (v->term.utf8 ? "─" : "-"),
+              v->out);
+    }
+    fprintf(v->out, "%s\n", terminal_style(&v->term, TERMINAL_PLAIN));
+    terminal_clean(by, sizeof by, s->by, v->term.utf8);
+    text_put(text, sizeof text, "%s of %s, by %s", units_format_plural(count, s->n, "step", NULL),
+             units_format_seconds(time, (double)s->median_ns / 1e9), by);
+    fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
+    draw_wrap(v, LABEL + 1, "", text);
+    fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
+}
+
+/* ---------------------------------------------------------------- what it all is */
+
+/* One after another, on as many lines as it takes. */
+static void entry(const struct draw_text *v, int *at, int fill, const char *text)
+{
+    int columns = terminal_columns(text) + 4;
+
+    if (*at && *at + columns > v->term.width) {
+        fputc('\n', v->out);
+        *at = 0;
+    }
+    fprintf(v->out, "%*s", *at ? 2 : v->term.width < 60 ? 2 : LABEL + 1, "");
+    *at = *at ? *at : v->term.width < 60 ? 2 : LABEL + 1;
+    if (v->term.colour || fill == HELD) {
+        paint(&v->term, fill, EMPTY, v->out);
+        fputs(fill == HELD ? (v->term.utf8 ? "░ " : ". ") : v->term.utf8 ? "█ " : "# ", v->out);
+        fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
+    }
+    fputs(text, v->out);
+    *at += columns;
+}
+
+static const struct profile_course_column *peak_column(const struct chart *k)
+{
+    const struct profile_course_column *best = NULL;
+
+    for (size_t x = 0; x < k->c->columns_n; x++) {
+        const struct profile_course_column *f = &k->front->columns[x];
+        best = f->known && (!best || f->high >= best->high) ? f : best;
+    }
+    return best;
+}
+
+/* From the top of the stack down, as it stands in the chart at its highest. */
+static void legend(const struct chart *k)
+{
+    const struct draw_text *v = k->v;
+    const struct profile_course_column *peak = peak_column(k);
+    int at = 0;
+    char bytes[UNITS_TEXT], text[128];
+
+    if (k->back)
+        entry(v, &at, HELD, v->term.width < 60 ? "held, in no tensor" : "held by PyTorch and others, in no tensor");
+    for (int i = RESULT_CATEGORIES_N; peak && k->stacked && i-- > 0;) {
+        if (!peak->by_category[i]) continue;
+        text_put(text, sizeof text, "%s %s", result_category_text((enum result_category)i),
+                 draw_bytes(bytes, peak->by_category[i]));
+        entry(v, &at, i, text);
+    }
+    if (at) fputc('\n', v->out);
+}
+
+static void mark_legend(const struct chart *k, struct run *run)
+{
+    const struct draw_text *v = k->v;
+    size_t n, survived = 0;
+    const struct run_oom *ooms = run_ooms(run, &n);
+    char bytes[UNITS_TEXT], at[UNITS_TEXT];
+    int indent = v->term.width < 60 ? 2 : LABEL + 1;
+
+    if (profile_courses_column(k->c, k->front->peak_ns) < k->c->columns_n) {
+        fprintf(v->out, "%*s", indent, "");
+        mark_sign(v, MARK_PEAK);
+        fprintf(v->out, " peak %s at %s\n", draw_bytes(bytes, k->front->peak),
+                units_format_seconds(at, (double)k->front->peak_ns / 1e9));
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!concerns(&ooms[i], k->front) || profile_courses_column(k->c, ooms[i].time_ns) == k->c->columns_n) continue;
+        if (!ooms[i].fatal) {
+            survived++;
+            continue;
+        }
+        if (i + 1 < n && ooms[i + 1].fatal && concerns(&ooms[i + 1], k->front)) continue; /* the last of them */
+        fprintf(v->out, "%*s", indent, "");
+        mark_sign(v, MARK_OOM);
+        fprintf(v->out, " out of memory at %s\n", units_format_seconds(at, (double)ooms[i].time_ns / 1e9));
+    }
+    if (survived) {
+        fprintf(v->out, "%*s", indent, "");
+        mark_sign(v, MARK_SURVIVED);
+        fprintf(v->out, " %zu failed allocation%s that the program survived\n", survived, survived == 1 ? "" : "s");
+    }
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+/* Whether a course has a chart of its own: a device is drawn behind its tensors. */
+static bool leads(const struct profile_courses *c, const struct profile_course *k)
+{
+    return k->layer != RUN_SERIES_DEVICE || !profile_courses_of(c, k->process, k->device, RUN_SERIES_TENSOR);
+}
+
+static bool categorised(const struct profile_courses *c, const struct profile_course *k)
+{
+    for (size_t x = 0; x < c->columns_n; x++)
+        for (int i = 0; i < RESULT_CATEGORIES_N; i++)
+            if (i != RESULT_CATEGORY_UNKNOWN && k->columns[x].by_category[i]) return true;
+    return false;
+}
+
+static int64_t rank_of(const struct draw_text *v, const struct profile_course *k)
+{
+    return v->report->processes[k->process].rank; /* unknown is before all */
+}
+
+/* Those that have a chart, by rank: files are found in the order of their names. */
+static size_t list_charts(const struct draw_text *v, const struct profile_courses *c, const struct profile_course **out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->n; i++) {
+        if (!leads(c, &c->list[i])) continue;
+        size_t at = n++;
+        for (; at > 0 && rank_of(v, out[at - 1]) > rank_of(v, &c->list[i]); at--) out[at] = out[at - 1];
+        out[at] = &c->list[i];
+    }
+    return n;
+}
+
+static int64_t most_in(const struct profile_courses *c, const struct profile_course *k)
+{
+    int64_t most = 0;
+
+    for (size_t x = 0; k && x < c->columns_n; x++)
+        most = k->columns[x].known && k->columns[x].high > most ? k->columns[x].high : most;
+    return most;
+}
+
+/* Of GPUs one scale, so that charts can be compared; of the host's memory another. */
+static int64_t scale_of(const struct profile_courses *c, bool gpu)
+{
+    int64_t most = 0;
+
+    for (size_t i = 0; i < c->n; i++)
+        if ((c->list[i].device >= 0) == gpu && most_in(c, &c->list[i]) > most) most = most_in(c, &c->list[i]);
+    return most;
+}
+
+static void one(const struct draw_text *v, struct run *run, const struct profile_courses *c,
+                const struct profile_course *k, int rows)
+{
+    struct chart chart = {.v = v,
+                          .c = c,
+                          .front = k,
+                          .rows = rows,
+                          .top = scale_of(c, k->device >= 0),
+                          .stacked = v->term.colour && categorised(c, k)};
+    char place[96], peak[UNITS_TEXT], end[UNITS_TEXT];
+
+    if (k->layer == RUN_SERIES_TENSOR) chart.back = profile_courses_of(c, k->process, k->device, RUN_SERIES_DEVICE);
+    draw_device(v, place, sizeof place, k->process, k->device, k->layer);
+    if (k->device >= 0)
+        draw_heading(v, TERMINAL_BOLD, place, ": %s, peak %s, %s at the end", draw_layer_word(k->layer),
+                     draw_bytes(peak, k->peak), draw_bytes(end, k->end));
+    else
+        draw_heading(v, TERMINAL_BOLD, place, ": peak %s, %s at the end", draw_bytes(peak, k->peak),
+                     draw_bytes(end, k->end));
+    if (chart.top <= 0) {
+        fprintf(v->out, "  nothing was live in this stretch of time\n");
+        return;
+    }
+    chart.ends = arena_realloc(NULL, c->columns_n, sizeof *chart.ends);
+    draw(&chart);
+    mark_row(&chart, run);
+    step_row(&chart);
+    mark_legend(&chart, run);
+    legend(&chart);
+    free(chart.ends);
+}
+
+void view_timeline(const struct draw_text *v, struct run *run, const struct profile_courses *c, int rows)
+{
+    const struct profile_course **list = arena_realloc(NULL, c->n + 1, sizeof(const struct profile_course *));
+    size_t charts = list_charts(v, c, list), shown = charts < v->top ? charts : v->top;
+
+    if (!rows) rows = charts == 1 ? ROWS_ONE : charts <= 3 ? ROWS_FEW : ROWS_MANY;
+    for (size_t i = 0; i < shown; i++) one(v, run, c, list[i], rows);
+    draw_more(v, charts, shown);
+    free(list);
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *column_json(const struct profile_courses *c, const struct profile_course *k, size_t x)
+{
+    const struct profile_course_column *p = &k->columns[x];
+    double width = (double)(c->to_ns - c->from_ns) / (double)c->columns_n;
+    json_t *o = json_object(), *by = json_object();
+
+    set_real(o, "start_s", ((double)c->from_ns + width * (double)x) / 1e9);
+    set_bytes(o, "high_bytes", p->high);
+    set_bytes(o, "low_bytes", p->low);
+    for (int i = 0; i < RESULT_CATEGORIES_N; i++)
+        if (p->by_category[i]) set_bytes(by, result_category_word((enum result_category)i), p->by_category[i]);
+    set(o, "by_category", by);
+    return o;
+}
+
+static json_t *course_json(const struct result_report *r, const struct profile_courses *c,
+                           const struct profile_course *k)
+{
+    json_t *o = json_object(), *points = json_array();
+
+    draw_json_where(o, r, k->process, k->device);
+    set_text(o, "layer", result_series_word(k->layer));
+    set_bytes(o, "peak_bytes", k->peak);
+    set_real(o, "peak_time_s", (double)k->peak_ns / 1e9);
+    set_bytes(o, "end_bytes", k->end);
+    for (size_t x = 0; x < c->columns_n; x++)
+        if (k->columns[x].known) json_array_append_new(points, column_json(c, k, x));
+    set(o, "points", points);
+    return o;
+}
+
+void view_timeline_json(json_t *o, struct run *run, const struct result_report *r, const struct profile_courses *c)
+{
+    size_t n;
+    const struct run_oom *ooms = run_ooms(run, &n);
+    json_t *series = json_array(), *steps = json_array(), *failures = json_array();
+
+    for (size_t i = 0; i < c->n; i++) json_array_append_new(series, course_json(r, c, &c->list[i]));
+    for (size_t i = 0; i < c->steps_n; i++) {
+        json_t *s = json_object();
+        set_count(s, "pid", r->processes[c->steps[i].process].pid);
+        set_count(s, "count", c->steps[i].n);
+        set_real(s, "first_s", (double)c->steps[i].first_ns / 1e9);
+        set_real(s, "end_s", (double)c->steps[i].end_ns / 1e9);
+        set_text(s, "by", c->steps[i].by);
+        json_array_append_new(steps, s);
+    }
+    for (size_t i = 0; i < n; i++) {
+        json_t *f = json_object();
+        draw_json_where(f, r, ooms[i].process, ooms[i].device);
+        set_real(f, "time_s", (double)ooms[i].time_ns / 1e9);
+        set_bool(f, "fatal", ooms[i].fatal);
+        json_array_append_new(failures, f);
+    }
+    set_real(o, "from_s", (double)c->from_ns / 1e9);
+    set_real(o, "to_s", (double)c->to_ns / 1e9);
+    set(o, "series", series);
+    set(o, "steps", steps);
+    set(o, "oom", failures);
+}

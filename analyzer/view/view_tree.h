@@ -1,0 +1,19 @@
+/* A tree of calls, and the same as a flame graph, for a terminal and as JSON. */
+#ifndef GPUSPY_VIEW_TREE_H
+#define GPUSPY_VIEW_TREE_H
+
+#include <jansson.h>
+#include "analyzer/view/branch.h"
+
+/* Rows "bytes share bar ├ call", callers above what they call. */
+void view_tree(const struct draw_text *v, const struct profile *p, const struct profile_call_tree *tree,
+               const struct view_branch_limits *limits);
+/* Cells as wide as their share, callers above. Nothing fits into less than 20 columns. */
+void view_flame(const struct draw_text *v, const struct profile *p, const struct profile_call_tree *tree,
+                const struct view_branch_limits *limits);
+/* [{parent, depth, frame, total, self, count, self_count}]: callers before what they call, `parent` is a
+ * number of the list, null of the root. Of limits, least and depth count. */
+json_t *view_tree_json(const struct profile *p, const struct profile_call_tree *tree,
+                       const struct view_branch_limits *limits);
+
+#endif

@@ -1,0 +1,290 @@
+#include "analyzer/view/viewing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/export/export_choice.h"
+#include "analyzer/base/input.h"
+#include "analyzer/draw/json_site.h"
+#include "analyzer/base/pager.h"
+#include "analyzer/base/progress.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/view/view_text_parts.h"
+
+/* ---------------------------------------------------------------- opening */
+
+static void fill_head(struct viewing *v)
+{
+    struct result_report *h = &v->head;
+
+    *h = (struct result_report){.run = v->run, .lost_first_s = (double)NAN, .complete = true};
+    h->processes = run_processes(v->run, &h->processes_n);
+    h->command = h->processes_n ? h->processes[0].command : NULL;
+    h->duration_s = (double)run_duration(v->run) / 1e9;
+    for (size_t i = 0; i < h->processes_n; i++) {
+        h->lost_events += h->processes[i].lost_events;
+        h->complete = h->complete && h->processes[i].complete && !h->processes[i].lost_events;
+    }
+}
+
+int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv, void *settings,
+                 const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map, bool *done)
+{
+    int n = options_parse(command, argc, argv, settings);
+
+    *v = (struct viewing){.settings = viewing, .who = command->name};
+    *done = true;
+    if (n < 0) return n == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (!n) {
+        complain("%s: which recording? give a file, such as: gpuspy %s run.db", v->who, v->who);
+        return EXIT_USAGE;
+    }
+    if (sensible && !sensible(v->who, settings)) return EXIT_USAGE;
+    if (!input_check_paths(v->who, argv, (size_t)n)) return EXIT_INPUT;
+    v->database = argv[0];
+    v->symbols = symbolizer_new();
+    v->options =
+        (struct run_options){.memory_map = memory_map, SYMBOLIZER_OPTIONS(v->symbols), .progress = progress_show};
+    int code;
+    v->run = view_choice_open(v->who, (const char *const *)argv, (size_t)n, &viewing->choice, &v->options, &code);
+    if (!v->run) return code;
+    fill_head(v);
+    *done = false;
+    return EXIT_YES;
+}
+
+void viewing_close(struct viewing *v)
+{
+    if (v->run) run_close(v->run);
+    if (v->symbols) symbolizer_complain(v->symbols, false);
+    symbolizer_free(v->symbols);
+}
+
+int viewing_failed(const struct viewing *v, const char *error)
+{
+    complain("%s: %s", v->who, error);
+    return EXIT_INPUT;
+}
+
+/* ---------------------------------------------------------------- showing */
+
+struct draw_text viewing_text(struct viewing *v, const struct result_report *report, size_t top)
+{
+    v->head.notes = run_notes(v->run, &v->head.notes_n); /* some come while it is read */
+    struct draw_text t = {.report = report ? report : &v->head,
+                          .term = view_display_start(&v->settings->display),
+                          .out = stdout,
+                          .top = v->settings->top ? (size_t)v->settings->top : top,
+                          .database = v->database};
+
+    view_text_warnings(&t);
+    return t;
+}
+
+json_t *viewing_json_head(const struct viewing *v)
+{
+    json_t *o = json_object(), *notes = json_array();
+    size_t n;
+    const char *const *note = run_notes(v->run, &n);
+
+    for (size_t i = 0; i < n; i++) json_array_append_new(notes, json_string(note[i]));
+    set(o, "schema", json_integer(RESULT_SCHEMA));
+    set_text(o, "view", v->who);
+    set_text(o, "command", v->head.command);
+    set(o, "processes", LIST(v->head.processes, v->head.processes_n, draw_json_process));
+    set_count(o, "lost_events", v->head.lost_events);
+    set_bool(o, "complete", v->head.complete);
+    set(o, "notes", notes);
+    return o;
+}
+
+int viewing_json(struct viewing *v, json_t *o)
+{
+    view_display_start(&v->settings->display);
+    int rc = json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+
+    json_decref(o);
+    bool written = rc == 0 && fputc('\n', stdout) != EOF;
+    return written || pager_is_running() ? EXIT_YES : EXIT_INPUT; /* who leaves a pager has seen enough */
+}
+
+/* ---------------------------------------------------------------- the profile */
+
+bool view_profile_sensible(const char *who, const struct view_profile_settings *s)
+{
+    int64_t ns;
+
+    if (s->at && s->what)
+        complain("%s: --at or --what, one of the two", who);
+    else if (s->at && options_is_word(s->at, PROFILE_WHATS))
+        complain("%s: --at takes seconds; that moment is --what %s", who, s->at);
+    else if (s->at && !units_parse_seconds(s->at, &ns))
+        complain("%s: --at: '%s' are no seconds; give a number such as 12.5", who, s->at);
+    else
+        return true;
+    return false;
+}
+
+static int layer_of(const char *word)
+{
+    if (!word) return PROFILE_USUAL;
+    for (int i = 0; i < RUN_SERIES_LAYERS; i++)
+        if (strcmp(word, result_series_word((enum run_series_layer)i)) == 0) return i;
+    return PROFILE_ALL;
+}
+
+static void print_nothing_found(const struct viewing *v, const struct profile_request *w)
+{
+    size_t ooms;
+
+    run_ooms(v->run, &ooms);
+    if (w->what == PROFILE_OOM && !ooms)
+        complain("%s: memory did not run out in this run; --what peak shows its peak", v->who);
+    else if (w->what == PROFILE_WAITS)
+        complain("%s: no call of this run waited for the GPU", v->who);
+    else if (w->what == PROFILE_COPIES)
+        complain("%s: nothing was copied in this run", v->who);
+    else if (w->what == PROFILE_END)
+        complain("%s: nothing was live at the end", v->who);
+    else if (w->what == PROFILE_AT)
+        complain("%s: nothing was live then", v->who);
+    else
+        complain("%s: no %s was allocated in this run%s", v->who, w->layer >= 0 ? "memory of this layer" : "GPU memory",
+                 w->layer == PROFILE_USUAL ? "; --layer all also shows the host's" : "");
+}
+
+struct profile *viewing_profile(struct viewing *v, const struct view_profile_settings *s, bool categories, int *code)
+{
+    char error[1024] = "";
+    const char *what = !s->what ? "peak" : strcmp(s->what, "leaks") == 0 ? "end" : s->what;
+    struct profile_request w = {.what = profile_of_word(what),
+                                .process = -1,
+                                .device = v->settings->choice.device,
+                                .layer = layer_of(s->layer),
+                                .categories = categories};
+
+    if (s->at) {
+        w.what = PROFILE_AT;
+        units_parse_seconds(s->at, &w.at_ns);
+    }
+    if (w.what == PROFILE_END && !s->layer) w.layer = PROFILE_ALL; /* as the report's leaks[] */
+    struct profile *p = profile_build(v->run, &w, error, sizeof error);
+    *code = EXIT_YES;
+    if (!p) {
+        *code = viewing_failed(v, error);
+    } else if (!p->n) {
+        print_nothing_found(v, &w);
+        profile_free(p);
+        p = NULL;
+        *code = EXIT_NO;
+    }
+    return p;
+}
+
+static bool in_time(const struct profile *p)
+{
+    return strcmp(p->unit, "ns") == 0;
+}
+
+char *view_profile_weight(const struct profile *p, int64_t weight, char *out)
+{
+    return in_time(p) ? units_format_seconds(out, (double)weight / 1e9) : draw_bytes(out, weight);
+}
+
+json_t *view_profile_weight_json(const struct profile *p, int64_t weight)
+{
+    return in_time(p) ? json_real((double)weight / 1e9) : json_integer(weight);
+}
+
+const char *view_profile_noun(const struct profile *p)
+{
+    const char *title = p->title;
+
+    return in_time(p)                         ? "waits"
+           : strncmp(title, "copied", 6) == 0 ? "copies"
+           : strncmp(title, "live", 4) == 0   ? "blocks"
+                                              : "allocations";
+}
+
+/* "tensors on GPU 0", "tensors and GPU memory on 2 GPUs of 2 processes" */
+static void where_text(const struct draw_text *t, const struct profile *p, char *out, size_t size)
+{
+    bool layer[RUN_SERIES_LAYERS] = {false},
+         memory = strcmp(view_profile_noun(p), "waits") != 0 && strcmp(view_profile_noun(p), "copies") != 0;
+    const struct profile_entry *first = &p->entries[0];
+    size_t at = 0, devices = 0, processes = 0;
+    uint64_t seen[128] = {0};
+    bool one_process = true;
+
+    for (size_t i = 0; i < p->n; i++) {
+        const struct profile_entry *e = &p->entries[i];
+        layer[e->layer] = true;
+        one_process = one_process && e->process == first->process;
+        int device = e->device < 0 || e->device > 126 ? 127 : e->device;
+        if (e->process < 64 && !(seen[device] >> e->process & 1)) {
+            seen[device] |= (uint64_t)1 << e->process;
+            devices += device != 127;
+        }
+    }
+    for (size_t i = 0; i < t->report->processes_n && i < 64; i++) {
+        uint64_t any = 0;
+        for (int d = 0; d < 128; d++) any |= seen[d] >> i & 1;
+        processes += any;
+    }
+    out[0] = 0;
+    for (int i = 0; memory && i < RUN_SERIES_LAYERS; i++)
+        if (layer[i])
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " and " : ", ",
+                                   draw_layer_word((enum run_series_layer)i));
+    char place[96];
+    if (one_process && devices == 1 && t->report->processes_n) {
+        int device = -1;
+        for (size_t i = 0; i < p->n && device < 0; i++) device = p->entries[i].device;
+        snprintf(out + at, size - at, " on %s",
+                 draw_device(t, place, sizeof place, first->process, device, RUN_SERIES_DEVICE));
+    } else if (devices > 1 && one_process) {
+        snprintf(out + at, size - at, " on %zu GPUs", devices);
+    } else if (!one_process) {
+        snprintf(out + at, size - at, ", %zu processes together (--rank or --process: one alone)", processes);
+    }
+}
+
+void view_profile_heading(const struct draw_text *t, const struct profile *p)
+{
+    char title[64], weight[UNITS_TEXT], count[UNITS_TEXT], at[UNITS_TEXT], where[256];
+    size_t moments = 0, last = 0;
+
+    text_put(title, sizeof title, "%s", p->title);
+    title[0] = (char)(title[0] >= 'a' && title[0] <= 'z' ? title[0] - 32 : title[0]);
+    for (size_t i = 0; i < p->moments_n; i++)
+        if (p->moments && p->moments[i] != RUN_UNKNOWN) {
+            moments++;
+            last = i;
+        }
+    where_text(t, p, where, sizeof where);
+    fprintf(t->out, "%s%s%s", terminal_style(&t->term, TERMINAL_BOLD), title, terminal_style(&t->term, TERMINAL_PLAIN));
+    char line[512];
+    const char *noun = view_profile_noun(p);
+    int n = (int)strlen(noun);
+    text_put(line, sizeof line, ": %s in %s %.*s%s%s%s", view_profile_weight(p, p->total, weight),
+             units_format_count(count, p->count), p->count == 1 ? strcmp(noun, "copies") == 0 ? n - 3 : n - 1 : n, noun,
+             p->count == 1 && strcmp(noun, "copies") == 0 ? "y" : "", where, moments == 1 ? ", at " : "");
+    if (moments == 1)
+        strncat(line, units_format_seconds(at, (double)p->moments[last] / 1e9), sizeof line - strlen(line) - 1);
+    draw_wrap_on(t, 2, terminal_columns(title), line);
+}
+
+void view_profile_json(json_t *o, const struct profile *p)
+{
+    json_t *moments = json_array();
+
+    set_text(o, "title", p->title);
+    set_text(o, "unit", in_time(p) ? "s" : p->unit);
+    set(o, "total", view_profile_weight_json(p, p->total));
+    set_count(o, "count", p->count);
+    for (size_t i = 0; p->moments && i < p->moments_n; i++)
+        json_array_append_new(moments,
+                              p->moments[i] == RUN_UNKNOWN ? json_null() : json_real((double)p->moments[i] / 1e9));
+    set(o, "moments_s", moments);
+}

@@ -1,0 +1,129 @@
+/* What the commands that show one view of a recording share: options, opening, choosing a process, the
+ * profile that is looked at, and the line above a view. */
+#ifndef GPUSPY_VIEWING_H
+#define GPUSPY_VIEWING_H
+
+#include <jansson.h>
+#include "analyzer/base/command.h"
+#include "analyzer/view/choice.h"
+#include "analyzer/view/display.h"
+#include "analyzer/profile/profile.h"
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/view/view_text.h"
+
+struct viewing_settings {
+    struct view_display_settings display;
+    struct view_choice choice;
+    int top; /* 0 as usual */
+    bool json;
+};
+
+#define VIEWING_DEFAULT      \
+    {                        \
+        .choice = CHOICE_ANY \
+    }
+#define VIEWING_OPTIONS(type, member)                 \
+    {"json",                                          \
+     0,                                               \
+     OPTION_FLAG,                                     \
+     offsetof(type, member.json),                     \
+     NULL,                                            \
+     NULL,                                            \
+     0,                                               \
+     0,                                               \
+     "print JSON: sizes in bytes, times in seconds"}, \
+        CHOICE_OPTIONS(type, member.choice), DISPLAY_OPTIONS(type, member.display)
+#define VIEWING_TOP(type, member, what)                                                    \
+    {                                                                                      \
+        "top", 'n', OPTION_NUMBER, offsetof(type, member.top), "N", NULL, 1, 1000000, what \
+    }
+
+struct viewing {
+    const struct viewing_settings *settings;
+    const char *who;      /* the command */
+    const char *database; /* as it was typed */
+    struct symbolizer *symbols;
+    struct run_options options;
+    struct run *run;
+    struct result_report head; /* processes alone: what the parts of text views ask for */
+};
+
+/* Do the words make sense together? Else false, after a line on stderr. */
+typedef bool viewing_sensible_fn(const char *who, const void *settings);
+
+/* Parses, opens, and leaves the chosen process alone. EXIT_YES, or how the program ends; *done is then
+ * set (after --help that is EXIT_YES, too). `v` is to be closed in any case. sensible: NULL none; memory_map: as
+ * run_options has it. */
+int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv, void *settings,
+                 const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map, bool *done);
+void viewing_close(struct viewing *v);
+/* A line on stderr for what went wrong while reading. EXIT_INPUT. */
+int viewing_failed(const struct viewing *v, const char *error);
+
+/* To print with: starts the pager. Prints what a reader must know first (lost events, a process that
+ * died), as the report does. `report` NULL: the processes alone are known. */
+struct draw_text viewing_text(struct viewing *v, const struct result_report *report, size_t top);
+/* Prints and frees it. An exit code. */
+int viewing_json(struct viewing *v, json_t *o);
+/* {schema, view, command, processes: as the report's, …}: what every view's JSON begins with. */
+json_t *viewing_json_head(const struct viewing *v);
+
+/* ---- the profile that is looked at */
+
+struct view_profile_settings {
+    const char *what, *at, *layer;
+    bool native;
+};
+
+#define PROFILE_WHATS "peak|oom|leaks|end|allocated|waits|copies"
+#define PROFILE_LAYERS "tensor|device|pinned|host|all"
+#define PROFILE_OPTIONS(type, member)                                                                              \
+    {"what",                                                                                                       \
+     'w',                                                                                                          \
+     OPTION_CHOICE,                                                                                                \
+     offsetof(type, member.what),                                                                                  \
+     "WHAT",                                                                                                       \
+     PROFILE_WHATS,                                                                                                \
+     0,                                                                                                            \
+     0,                                                                                                            \
+     "what was live at the peak, which is the default, at the last out of memory or at the end, "                  \
+     "what was never freed, all that was ever allocated, how long calls waited, or what was "                      \
+     "copied"},                                                                                                    \
+        {"at",                                                                                                     \
+         0,                                                                                                        \
+         OPTION_TEXT,                                                                                              \
+         offsetof(type, member.at),                                                                                \
+         "SECONDS",                                                                                                \
+         NULL,                                                                                                     \
+         0,                                                                                                        \
+         0,                                                                                                        \
+         "what was live so many seconds after the recording began"},                                               \
+        {"layer",                                                                                                  \
+         'l',                                                                                                      \
+         OPTION_CHOICE,                                                                                            \
+         offsetof(type, member.layer),                                                                             \
+         "LAYER",                                                                                                  \
+         PROFILE_LAYERS,                                                                                           \
+         0,                                                                                                        \
+         0,                                                                                                        \
+         "of live and allocated memory: PyTorch's tensors, what CUDA gave, pinned host memory, CPU "               \
+         "tensors, or all; the default is a GPU's tensors where it has some, else what CUDA gave"},                \
+    {                                                                                                              \
+        "native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0, "show C and C++ functions, too" \
+    }
+
+/* NULL after a line on stderr; *code is then how the program ends: EXIT_NO where there is none of it. */
+struct profile *viewing_profile(struct viewing *v, const struct view_profile_settings *s, bool categories, int *code);
+/* Are these words sensible? Else a line on stderr. */
+bool view_profile_sensible(const char *who, const struct view_profile_settings *s);
+/* "Live at the peak: 5.92 GiB in 453 blocks, tensors on GPU 0, at 12.3 s" */
+void view_profile_heading(const struct draw_text *t, const struct profile *p);
+/* {…, title, unit, total, count, moments_s}: bytes, or seconds. */
+void view_profile_json(json_t *o, const struct profile *p);
+/* A weight for people: "5.92 GiB", "1.50 s". */
+char *view_profile_weight(const struct profile *p, int64_t weight, char *out);
+json_t *view_profile_weight_json(const struct profile *p, int64_t weight);
+/* "blocks", "allocations", "waits", "copies". */
+const char *view_profile_noun(const struct profile *p);
+
+#endif
