@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +62,9 @@ int main(int argc, char **argv)
     guard_standard_streams();
     gs_open_low(true);
     mapped_survive();
+#ifdef M_ARENA_MAX
+    mallopt(M_ARENA_MAX, 1); /* a second thread's heap of its own would keep what it frees */
+#endif
     setlocale(LC_CTYPE, "");
     const char *name = argc > 1 ? argv[1] : "";
     const struct command *c = command_find(commands, name);

@@ -384,6 +384,7 @@ static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t
         r->api = t->call.api;
         r->device = (int16_t)on;
         r->direction = direction;
+        r->host_memory = 0;
         memset(r->pad, 0, sizeof r->pad);
         end(t, r);
     }

@@ -242,9 +242,10 @@ struct gs_rec_copy {
     uint64_t stream;
     uint64_t blocked_ns; /* how long the host was in the call */
     uint16_t api;
-    int16_t device;    /* current device of the thread */
-    uint8_t direction; /* enum gs_direction where the call says it, GS_DIR_UNKNOWN else */
-    uint8_t pad[3];
+    int16_t device;      /* current device of the thread */
+    uint8_t direction;   /* enum gs_direction where the call says it, GS_DIR_UNKNOWN else */
+    uint8_t host_memory; /* 1 + enum gs_host_memory of an imported copy; 0: worked out from the addresses */
+    uint8_t pad[2];
 };
 #define GS_DIR_UNKNOWN 255
 

@@ -1,4 +1,5 @@
 #include "schema/shell_word.h"
+#include "schema/utf8.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,23 +28,6 @@ static bool is_plain(const char *text)
     return *text && *text != '=' && !text[strspn(text, plain)];
 }
 
-/* The length of a character of UTF-8, 0 if it is none, and its code. */
-static size_t decode(const unsigned char *p, unsigned *code)
-{
-    const size_t n = *p < 0x80                 ? 1
-                     : *p >= 0xc2 && *p < 0xe0 ? 2
-                     : *p >= 0xe0 && *p < 0xf0 ? 3
-                     : *p >= 0xf0 && *p < 0xf5 ? 4
-                                               : 0;
-    *code = n == 1 ? *p : *p & (0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80) return 0;
-        *code = *code << 6 | (p[i] & 0x3f);
-    }
-    const bool twice = (n == 3 && *code < 0x800) || (n == 4 && *code < 0x10000); /* a shorter form exists */
-    return twice || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
-}
-
 /* Control characters, invisible ones, and those that change the direction of text. */
 static bool is_hidden(unsigned c)
 {
@@ -54,10 +38,10 @@ static bool is_hidden(unsigned c)
 
 static bool is_printable(const char *text)
 {
-    unsigned code;
+    uint32_t code;
     size_t n;
-    for (const unsigned char *p = (const unsigned char *)text; *p; p += n)
-        if ((n = decode(p, &code)) == 0 || is_hidden(code)) return false;
+    for (const char *p = text; *p; p += n)
+        if ((n = gs_utf8_decode(p, SIZE_MAX, &code)) == 0 || is_hidden(code)) return false;
     return true;
 }
 

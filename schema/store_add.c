@@ -237,6 +237,7 @@ static void classify(const struct gs_store *s, const struct gs_rec_copy *rec, ui
         if (dst == ON_DEVICE && src == ON_DEVICE && dst_device != src_device && dst_device >= 0 && src_device >= 0)
             *direction = GS_DIR_P2P;
     }
+    if (rec->host_memory) *host_memory = (rec->host_memory - 1) & 3;
 }
 
 static int add_copy(struct gs_store *s, uint32_t thread, const struct gs_rec_copy *rec)

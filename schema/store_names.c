@@ -1,5 +1,6 @@
 /* Definitions: what a thread's frame and stack numbers mean, deduplicated over all threads. */
 #include "schema/store_state.h"
+#include "schema/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,20 +32,6 @@ uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot)
 
 /* ---------------------------------------------------------------- strings */
 
-/* Length of the valid UTF-8 sequence at p, 0 if there is none. */
-static size_t utf8_length(const uint8_t *p, size_t left)
-{
-    if (p[0] < 0x80) return p[0] != 0;
-    size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || n > left) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 /* Keeps a copy for the rows. Database text is UTF-8: what is not becomes U+FFFD. */
 int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struct gs_text *out)
 {
@@ -56,7 +43,7 @@ int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struc
     const uint8_t *p = (const uint8_t *)text;
     char *to = s->text.at ? s->text.at + out->at : NULL;
     for (size_t i = 0; i < length;) {
-        size_t n = utf8_length(p + i, length - i);
+        size_t n = p[i] ? gs_utf8_decode(text + i, length - i, NULL) : 0;
         memcpy(to, n ? (const char *)p + i : "\xef\xbf\xbd", n ? n : 3);
         to += n ? n : 3;
         i += n ? n : 1;

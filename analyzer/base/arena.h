@@ -19,7 +19,7 @@ void arena_free(struct arena *arena);
 void *arena_realloc(void *p, size_t count, size_t size);
 /* Room for one more element in the array `p` of `*cap` elements. */
 void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
-#define ARENA_PUSH(p, n, cap) ((p) = arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])
+#define ARENA_PUSH(p, n, cap) ((p) = (n) < (cap) ? (p) : arena_grow((p), (n), &(cap), sizeof *(p)), &(p)[(n)++])
 
 /* A map from 64-bit keys to 32-bit values. Zero-initialise. */
 struct map {

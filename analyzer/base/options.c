@@ -296,6 +296,15 @@ static int unknown(const struct line *l, const char *word, const char *name, siz
     return OPTIONS_BAD;
 }
 
+/* A file whose name begins with a known option is written --NAME=FILE. */
+static bool is_option(const struct command *c, const char *word)
+{
+    if (word[0] != '-' || !word[1]) return false;
+    if (word[1] != '-') return row_of(c, NULL, 0, word[1]) || strcmp(word, "-h") == 0;
+    const char *name = word + 2;
+    return !*name || strcmp(name, "help") == 0 || row_of(c, name, strcspn(name, "="), 0);
+}
+
 /* Stores a row's value; `text` is NULL where it has to be the next word. */
 static int store(struct line *l, const struct option_row *row, const char *text)
 {
@@ -314,7 +323,7 @@ static int store(struct line *l, const struct option_row *row, const char *text)
         return 0;
     }
     if (!v.text) {
-        if (l->at + 1 >= l->argc) {
+        if (l->at + 1 >= l->argc || is_option(l->command, l->argv[l->at + 1])) {
             complain("%s: --%s needs a value; write --%s=%s", l->command->name, row->name, row->name, row->argument);
             return OPTIONS_BAD;
         }

@@ -1,4 +1,5 @@
 #include "analyzer/base/term.h"
+#include "schema/utf8.h"
 
 #include <langinfo.h>
 #include <stdint.h>
@@ -85,25 +86,6 @@ const char *terminal_background(const struct terminal *t, int colour, char out[T
     return out;
 }
 
-/* One character of UTF-8: its length in bytes, its value in *code; 0 where the bytes are none. */
-static size_t decode(const unsigned char *p, uint32_t *code)
-{
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
-
-    if (length < 2) {
-        *code = p[0];
-        return length;
-    }
-    *code = p[0] & (0xffu >> (length + 1));
-    for (size_t i = 1; i < length; i++) {
-        if ((p[i] & 0xc0) != 0x80) return 0;
-        *code = *code << 6 | (p[i] & 0x3f);
-    }
-    if (*code < smallest[length] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000)) return 0;
-    return length;
-}
-
 /* C0, DEL, C1 (a terminal obeys U+009B as it does ESC [), line separators, and the marks that turn
  * the direction of text, with which a name can pretend to be another. */
 static bool harmful(uint32_t c)
@@ -137,8 +119,8 @@ char *terminal_clean(char *out, size_t size, const char *text, bool utf8)
     size_t at = 0;
 
     while (*p && size) {
-        uint32_t code;
-        size_t length = decode(p, &code);
+        uint32_t code = 0;
+        size_t length = gs_utf8_decode((const char *)p, SIZE_MAX, &code);
         bool keep = length && !harmful(code) && (utf8 || code < 0x80);
         size_t put = keep ? length : 1;
 
@@ -166,8 +148,8 @@ size_t terminal_fit(const char *text, int columns)
     const unsigned char *p = (const unsigned char *)text;
 
     while (*p) {
-        uint32_t code;
-        size_t length = decode(p, &code);
+        uint32_t code = 0;
+        size_t length = gs_utf8_decode((const char *)p, SIZE_MAX, &code);
         columns -= columns_of(code, length);
         if (columns < 0) break;
         p += length ? length : 1;
@@ -181,8 +163,8 @@ int terminal_columns(const char *text)
     int columns = 0;
 
     while (*p) {
-        uint32_t code;
-        size_t length = decode(p, &code);
+        uint32_t code = 0;
+        size_t length = gs_utf8_decode((const char *)p, SIZE_MAX, &code);
         columns += columns_of(code, length);
         p += length ? length : 1;
     }

@@ -84,11 +84,11 @@ struct facts { /* of a stack */
 
 struct category_finder {
     struct run *run;
-    struct map frames;  /* frame, by address → facts, packed */
-    struct map stacks;  /* stack → facts, packed */
-    struct map modules; /* class_key → 1 */
-    struct map pairs[2]
-                    [CATEGORY_USES]; /* by tensor and use: the calls that made and freed it → its two rules, packed */
+    struct map frames; /* frame, by address → facts, packed */
+    uint32_t *stacks;  /* by stack: facts, packed; MAP_NEW not known yet */
+    size_t stacks_n;
+    struct map modules;                 /* class_key → 1 */
+    struct map pairs[2][CATEGORY_USES]; /* by tensor and use: facts of what made and freed it → its two rules, packed */
     enum { UNASKED, NO_PYTHON, PYTHON } python;
 };
 
@@ -135,7 +135,7 @@ struct category_finder *category_finder_new(struct run *run)
 void category_finder_free(struct category_finder *c)
 {
     map_free(&c->frames);
-    map_free(&c->stacks);
+    free(c->stacks);
     for (size_t i = 0; i < CATEGORY_USES; i++) {
         map_free(&c->pairs[0][i]);
         map_free(&c->pairs[1][i]);
@@ -170,6 +170,16 @@ static struct facts collect_facts(const struct run_frame *f)
     return facts;
 }
 
+static uint32_t pack(struct facts facts)
+{
+    return (uint32_t)facts.hints << 8 | facts.doing;
+}
+
+static struct facts unpack(uint32_t packed)
+{
+    return (struct facts){(uint8_t)packed, (uint8_t)(packed >> 8)};
+}
+
 static struct facts frame_facts(struct category_finder *c, uint32_t stack)
 {
     const struct run_frame *f = run_frame_named(c->run, stack);
@@ -179,16 +189,31 @@ static struct facts frame_facts(struct category_finder *c, uint32_t stack)
         if ((facts.hints & BUILT) && map_get(&c->modules, class_key(f)) != MAP_NEW) {
             facts.hints |= MODULE;
         }
-        *at = (uint32_t)facts.hints << 8 | facts.doing;
+        *at = pack(facts);
     }
-    return (struct facts){(uint8_t)*at, (uint8_t)(*at >> 8)};
+    return unpack(*at);
+}
+
+static void reach_all_stacks(struct category_finder *c)
+{
+    size_t n = run_stack_count(c->run);
+    if (n <= c->stacks_n) {
+        return;
+    }
+    c->stacks = arena_realloc(c->stacks, n, sizeof *c->stacks);
+    while (c->stacks_n < n) {
+        c->stacks[c->stacks_n++] = MAP_NEW;
+    }
 }
 
 static struct facts stack_facts(struct category_finder *c, uint32_t stack)
 {
-    uint32_t known = map_get(&c->stacks, stack), start = stack;
-    if (known != MAP_NEW) {
-        return (struct facts){(uint8_t)known, (uint8_t)(known >> 8)};
+    uint32_t start = stack;
+    if (stack >= c->stacks_n) { /* a replay makes some */
+        reach_all_stacks(c);
+    }
+    if (stack < c->stacks_n && c->stacks[stack] != MAP_NEW) {
+        return unpack(c->stacks[stack]);
     }
     struct facts all = {NOTHING, NONE};
     bool python = false;
@@ -200,7 +225,9 @@ static struct facts stack_facts(struct category_finder *c, uint32_t stack)
         all.doing = all.doing == NOTHING ? one.doing : all.doing;
     }
     all.doing = all.doing == NOTHING && !python ? THREAD : all.doing;
-    *map_at(&c->stacks, start) = (uint32_t)all.hints << 8 | all.doing;
+    if (start < c->stacks_n) {
+        c->stacks[start] = pack(all);
+    }
     return all;
 }
 
@@ -288,7 +315,9 @@ unsigned category_rule_of(struct category_finder *c, bool tensor, uint32_t stack
     if (c->python == UNASKED) {
         c->python = category_has_python(c->run) ? PYTHON : NO_PYTHON;
     }
-    uint32_t *both = map_at(&c->pairs[tensor][use], (uint64_t)stack << 32 | free_stack);
+    /* What the stacks say decides: there are a million pairs of them, and a dozen answers. */
+    uint64_t made = pack(stack_facts(c, stack)), freed_by = pack(stack_facts(c, free_stack));
+    uint32_t *both = map_at(&c->pairs[tensor][use], made << 32 | freed_by);
     if (*both == MAP_NEW) {
         struct category_block block = {.stack = stack,
                                        .free_stack = free_stack,

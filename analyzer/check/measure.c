@@ -20,6 +20,13 @@ static void emit(struct checking *c, int device, double value, const char *why)
     c->read(c, &(struct check_result){.device = device, .value = value, .limit = NAN, .why = why});
 }
 
+static bool emit_untold(struct checking *c, enum run_told what)
+{
+    const char *why = run_untold(c->run, what);
+    if (why) emit(c, -1, NAN, why);
+    return why;
+}
+
 /* An estimate may be of more parameters than bytes can be counted. */
 static uint64_t rounded(double bytes)
 {
@@ -88,6 +95,7 @@ static void explain_none(struct checking *c, struct check_result *r)
 
 static void measure_oom(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_FAILURES) || emit_untold(c, RUN_TOLD_MEMORY)) return;
     double fatal = 0;
     for (size_t i = 0; i < c->report->ooms_n; i++) {
         fatal += c->report->ooms[i].fatal;
@@ -144,6 +152,7 @@ static const char *parts(struct checking *c, int device)
 
 static void measure_peak(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
     bool any = false, tensors = false;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
         const struct result_peak *p = &c->report->peaks[i];
@@ -161,6 +170,7 @@ static void measure_peak(struct checking *c)
 
 static void measure_tensor_peak(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_TENSORS)) return;
     bool any = false, memory = false;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
         const struct result_peak *p = &c->report->peaks[i];
@@ -177,6 +187,7 @@ static void measure_tensor_peak(struct checking *c)
 
 static void measure_pinned(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
     const struct result_peak *p = peak_of(c->report, RUN_SERIES_PINNED, -1);
     emit(c, -1, p ? (double)p->bytes : 0, NULL);
 }
@@ -339,6 +350,7 @@ static void measure_grown(struct checking *c, bool per_step)
 
 static void measure_growth(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
     measure_grown(c, true);
 }
 
@@ -381,6 +393,7 @@ static double never_freed(const struct result_report *r)
  * program without Python frees what it took, as every leak checker expects. */
 static void measure_leaks(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
     const struct result_report *r = c->report;
     bool grows = false;
     for (size_t i = 0; i < r->growth_n; i++) {
@@ -396,6 +409,7 @@ static void measure_leaks(struct checking *c)
 
 static void measure_leak(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
     const struct result_report *r = c->report;
     const char *why = r->leaks_at_end ? NULL
                       : c->process->complete
@@ -450,6 +464,7 @@ static void emit_rate(struct checking *c, const struct rate *r)
 
 static void measure_syncs(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_WAITS)) return;
     struct rate r = {0};
     for (size_t i = 0; i < c->report->syncs_n; i++) {
         add_rate(&r, &c->report->syncs[i].pace);
@@ -460,6 +475,7 @@ static void measure_syncs(struct checking *c)
 static void measure_blocked(struct checking *c)
 {
     double sum = 0;
+    if (emit_untold(c, RUN_TOLD_WAITS)) return;
     if (c->report->simulated) {
         emit(c, -1, NAN, "times on a simulated GPU mean nothing");
         return;
@@ -494,6 +510,7 @@ static bool with_host(const struct result_transfer *t)
 static void measure_copies(struct checking *c)
 {
     struct rate r = {0};
+    if (emit_untold(c, RUN_TOLD_COPIES)) return;
     for (size_t i = 0; i < c->report->transfers_n; i++) {
         if (with_host(&c->report->transfers[i])) {
             add_rate(&r, &c->report->transfers[i].pace);
@@ -564,6 +581,7 @@ static double usual_steps(const struct copied *k)
 static void measure_h2d(struct checking *c)
 {
     struct copied k;
+    if (emit_untold(c, RUN_TOLD_COPIES)) return;
     if (!collect_copies(c, &k)) {
         emit(c, -1, NAN, "the copies could not be read");
     } else if (!k.steps) {
@@ -589,6 +607,7 @@ static void explain_h2d(struct checking *c, struct check_result *r)
 
 static void measure_retries(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_TENSORS)) return;
     emit(c, -1, (double)c->report->retries_total, NULL);
 }
 
@@ -647,6 +666,7 @@ static int64_t in_holes(struct checking *c, const struct result_fragmentation *f
 
 static void measure_fragmentation(struct checking *c)
 {
+    if (emit_untold(c, RUN_TOLD_TENSORS)) return;
     const struct result_report *r = c->report;
     bool any = false;
     for (size_t i = 0; i < r->fragmentation_n; i++) {
@@ -694,6 +714,7 @@ static void measure_budget(struct checking *c)
     const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, c->paths, -1);
     double most = 0, estimate = 0;
     bool tensors = b->present && b->measured_layer == RUN_SERIES_TENSOR && b->measured_bytes != RUN_UNKNOWN;
+    if (l && emit_untold(c, RUN_TOLD_TENSORS)) return;
     if (!l || (!tensors && allocations_of(c->report) == 0)) {
         return; /* a helper without GPU memory */
     }

@@ -61,7 +61,7 @@ bool check_view_json(struct check *c, FILE *out)
         set_real(o, "value", r->value);
         set_real(o, "limit", r->limit);
         set_real(o, "over", r->status == CHECK_FAILED ? r->value - r->limit : (double)NAN);
-        set(o, "database", text(r->path));
+        set(o, "database", text(run_shown_path(r->path)));
         set(o, "pid", json_integer(r->pid));
         set(o, "rank", r->rank >= 0 ? json_integer(r->rank) : NULL);
         set(o, "device", r->device >= 0 ? json_integer(r->device) : NULL);

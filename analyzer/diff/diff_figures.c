@@ -136,7 +136,7 @@ static double growth_per_step(const struct asked *q)
 
 static double growth(const struct asked *q)
 {
-    double sum = 0;
+    double sum = q->report->no_memory ? NAN : 0;
     for (size_t i = 0; i < q->report->growth_n; i++) {
         const struct result_growth *g = &q->report->growth[i];
         sum += meant(q, g->process, g->device) ? (double)g->bytes : 0;
@@ -155,7 +155,7 @@ static double retries(const struct asked *q)
 
 static double failures(const struct asked *q)
 {
-    double n = 0;
+    double n = q->report->no_memory ? NAN : 0;
     for (size_t i = 0; i < q->report->ooms_n; i++) {
         n += meant(q, q->report->ooms[i].process, q->report->ooms[i].device);
     }

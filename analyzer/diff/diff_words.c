@@ -113,9 +113,21 @@ static const char *same_text(struct diff_owner *o, const char *of)
                         with_change(o, up ? up : down));
 }
 
-static const char *verdict(struct diff_owner *o)
+/* Why what is compared is unknown in one of the runs, which has nothing of it; NULL: it is known. */
+static const char *unknown(const struct diff *d, const struct diff_side side[2])
+{
+    const bool memory = d->wish.what != PROFILE_WAITS && d->wish.what != PROFILE_COPIES;
+    for (int k = 0; memory && k < 2; k++) {
+        if (!d->total.count[k] && side[k].report->no_memory) return side[k].report->no_memory;
+    }
+    return NULL;
+}
+
+static const char *verdict(struct diff_owner *o, const struct diff_side side[2])
 {
     const struct diff *d = &o->diff;
+    const char *why = unknown(d, side);
+    if (why) return arena_printf(&o->arena, "Memory is unknown: %s", why);
     const char *of = subject(o);
     int64_t before = d->total.weight[DIFF_BEFORE], after = d->total.weight[DIFF_AFTER], change = after - before;
     int64_t larger = before > after ? before : after;
@@ -173,6 +185,11 @@ static const char *failure(struct diff_owner *o, const struct diff_side side[2])
                : v[0] ? arena_printf(&o->arena, "Both ran out of memory: %s", result_cause_word(v[0]->cause))
                       : NULL;
     }
+    if (side[v[0] ? 1 : 0].report->no_memory) {
+        return arena_printf(&o->arena, "The %s ran out of memory (%s); whether the %s did is unknown",
+                            v[0] ? "first" : "second", result_cause_word(v[0] ? v[0]->cause : v[1]->cause),
+                            v[0] ? "second" : "first");
+    }
     return arena_printf(&o->arena, "The %s ran out of memory (%s), the %s did not", v[0] ? "first" : "second",
                         result_cause_word(v[0] ? v[0]->cause : v[1]->cause), v[0] ? "second" : "first");
 }
@@ -180,6 +197,6 @@ static const char *failure(struct diff_owner *o, const struct diff_side side[2])
 void diff_write_verdict(struct diff_owner *o, const struct diff_side side[2])
 {
     per_step(o);
-    o->diff.verdict = verdict(o);
+    o->diff.verdict = verdict(o, side);
     o->diff.more = failure(o, side);
 }

@@ -12,11 +12,6 @@
 
 #define FLOAT32 ADAPTERS_BYTES
 
-static double max_of(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static bool any_in(const char *name, const char *const *parts, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -72,7 +67,7 @@ static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divide
         if (p->weights && bits < 16 && t->dims >= 2) {
             f.quantised += n;
             f.quantised_bytes += n * bits / 8;
-            f.largest = max_of(f.largest, s.rows * s.cols);
+            f.largest = fmax(f.largest, s.rows * s.cols);
         } else {
             f.plain += n;
             f.plain_bytes += n * bits / 8;
@@ -148,7 +143,7 @@ static struct adapted adapted_of(const struct plan *p, uint64_t stage)
         if (p->adapter == PLAN_ADAPTER_DORA) {
             take(p, &s, s.rows, 1, &a);
             /* the weight, B·A, its scaled copy and their sum, and the identity that B·A is made with */
-            a.dora = max_of(a.dora, (4 * s.rows * s.cols + s.cols * s.cols) * FLOAT32);
+            a.dora = fmax(a.dora, (4 * s.rows * s.cols + s.cols * s.cols) * FLOAT32);
         }
         a.matrices += s.count;
     }

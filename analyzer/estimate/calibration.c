@@ -191,7 +191,7 @@ bool estimate_calibration_load(const char *command, const char *path, struct est
     if (!text) {
         if (!*path || errno == ENOENT) return true;
         complain("%s: cannot read the calibration '%s': %s", command, path,
-                 errno == ENOTSUP ? "it is no regular file" : strerror(errno));
+                 errno == ENOTSUP ? "it is not a regular file" : strerror(errno));
         return false;
     }
     ok = estimate_calibration_parse(text, n, c, why, sizeof why);

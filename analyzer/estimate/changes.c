@@ -1,6 +1,7 @@
 /* What saves memory, worked out anew for each change; and the cheapest way to make it fit. */
 #include "analyzer/estimate/changes.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,17 +27,12 @@ static const unsigned weights[] = {
 
 #define TOO_LITTLE (1024 * 1024) /* bytes that nobody makes a change for */
 
-static double min_of(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 /* Both share what is uncertain about the rest, so ends are compared with like ends. */
 static struct estimate_interval less(struct estimate_interval before, struct estimate_interval after)
 {
     double low = before.low - after.low, likely = before.likely - after.likely, high = before.high - after.high;
 
-    return (struct estimate_interval){min_of(low, min_of(likely, high)), likely, -min_of(-low, min_of(-likely, -high))};
+    return (struct estimate_interval){fmin(low, fmin(likely, high)), likely, -fmin(-low, fmin(-likely, -high))};
 }
 
 /* Applies the move and works out what comes of it; false where it does not apply, or makes no sense. */

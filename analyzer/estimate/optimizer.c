@@ -6,16 +6,6 @@
 #define PAGED_FROM 100000.0    /* elements; bitsandbytes' get_state_buffer */
 #define PRECONDITIONED 10000.0 /* SOAP's max_precond_dim */
 
-static double min_of(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double max_of(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* Two states of `bits`, and a float32 scale for each block. */
 static double quantised(double n, double bits, double block, double element)
 {
@@ -53,7 +43,7 @@ static double soap(const struct model_tensor *t, double rows, double cols, doubl
 
 static double galore(const struct model_tensor *t, double rows, double cols, double element, uint64_t rank)
 {
-    double large = max_of(rows, cols), small = min_of(rows, cols), r = min_of((double)rank, small);
+    double large = fmax(rows, cols), small = fmin(rows, cols), r = fmin((double)rank, small);
 
     if (t->role != TENSOR_ATTENTION && t->role != TENSOR_MLP && t->role != TENSOR_EXPERT)
         return 2 * rows * cols * element;
@@ -95,14 +85,14 @@ void estimate_optimizer_take(const struct plan *p, const struct estimate_shard *
 {
     const struct estimate_optimizer *o = p->optimizer;
     struct estimate_interval bytes = estimate_optimizer_tensor(o, s->tensor, s->rows, s->cols, element, p->rank);
-    double share = s->count / group, n = s->rows * s->cols, side = min_of(s->rows, s->cols);
+    double share = s->count / group, n = s->rows * s->cols, side = fmin(s->rows, s->cols);
 
     sum->states = estimate_interval_add(
         sum->states, (struct estimate_interval){bytes.low * share, bytes.likely * share, bytes.high * share});
     sum->elements += n * share;
-    sum->largest = max_of(sum->largest, n / group);
+    sum->largest = fmax(sum->largest, n / group);
     if (o->form == OPTIMIZER_MUON && orthogonalised(s->tensor)) /* the update, two bfloat16 copies, two grams */
-        sum->orthogonal = max_of(sum->orthogonal, n * element + 2 * 2 * n + 2 * 2 * side * side);
+        sum->orthogonal = fmax(sum->orthogonal, n * element + 2 * 2 * n + 2 * 2 * side * side);
     else
         sum->rest += n * share;
 }
@@ -124,7 +114,7 @@ static struct estimate_interval at_once(const struct estimate_optimizer *o, cons
     double bytes = o->foreach * sum->elements * element;
 
     if (o->form == OPTIMIZER_MASKED) bytes += sum->largest * (element + 1);
-    return EXACTLY(o->form == OPTIMIZER_FACTORED ? max_of(bytes, 8 * sum->largest) : bytes);
+    return EXACTLY(o->form == OPTIMIZER_FACTORED ? fmax(bytes, 8 * sum->largest) : bytes);
 }
 
 struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, const struct estimate_optimizer_sum *sum,
@@ -136,12 +126,12 @@ struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, co
     *how = "temporaries of one tensor at a time";
     if (o->form == OPTIMIZER_MUON) {
         *how = "Newton-Schulz of the largest matrix, or Adam's copy of the rest";
-        return EXACTLY(max_of(sum->orthogonal, sum->rest * element));
+        return EXACTLY(fmax(sum->orthogonal, sum->rest * element));
     }
     if (o->steps == STEPS_OWN || p->step == PLAN_STEP_LOOP) return one;
     if (p->step == PLAN_STEP_FUSED && o->steps == STEPS_FUSED) return EXACTLY(0);
     if (o->steps == STEPS_SINGLE) /* foreach only where it is asked for */
-        return (struct estimate_interval){one.low, one.likely, max_of(one.high, all.high)};
+        return (struct estimate_interval){one.low, one.likely, fmax(one.high, all.high)};
     *how = "copies of all parameters' size (foreach)";
     return all;
 }

@@ -4,18 +4,12 @@
 
 #define BUFFER 1.5 /* DeepSpeed's additional_buffer_factor */
 
-static double max_of(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 struct estimate_published estimate_deepspeed_zero2(double params, double gpus_per_node, double nodes,
                                                    bool offload_optimizer)
 {
     double gpus = gpus_per_node * nodes;
 
-    if (offload_optimizer)
-        return (struct estimate_published){2 * params, trunc(params * max_of(4 * gpus, 16) * BUFFER)};
+    if (offload_optimizer) return (struct estimate_published){2 * params, trunc(params * fmax(4 * gpus, 16) * BUFFER)};
     return (struct estimate_published){2 * params + trunc(18 * params / gpus),
                                        trunc(params * 4 * gpus_per_node * BUFFER)};
 }
@@ -31,7 +25,7 @@ struct estimate_published estimate_deepspeed_zero3(double params, double largest
         return (struct estimate_published){layer + trunc(18 * params / gpus),
                                            trunc((zero_init ? largest_layer : params) * whole * BUFFER)};
     return (struct estimate_published){layer + (offload_params ? 0 : trunc(2 * params / gpus)),
-                                       trunc(params * (zero_init ? host : max_of(whole, host)) * BUFFER)};
+                                       trunc(params * (zero_init ? host : fmax(whole, host)) * BUFFER)};
 }
 
 double estimate_megatron_padded_vocab(double vocab, double divisible_by, double tp)
@@ -60,5 +54,5 @@ double estimate_megatron_weight_bytes(const struct estimate_megatron_weights *m)
     double dense = (divided * m->layers / m->pp + tables * embedding) / m->tp + (whole * m->layers + norm) / m->pp;
     double routed = experts * m->layers / m->pp / (m->tp * m->ep);
 
-    return dense * bytes_each(m, m->dp) + routed * bytes_each(m, max_of(1, m->dp / m->ep));
+    return dense * bytes_each(m, m->dp) + routed * bytes_each(m, fmax(1, m->dp / m->ep));
 }

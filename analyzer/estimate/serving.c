@@ -1,5 +1,6 @@
 /* What serving a model needs: its weights as they are stored, the KV cache, and what a forward pass without
  * gradients keeps at once. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
@@ -10,16 +11,6 @@
 #define KIB 1024.0
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
-
-static double min_of(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double max_of(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 static double whole_up(double n)
 {
@@ -65,7 +56,7 @@ static double tensor_share(const struct plan *p, const struct model_tensor *t)
     case TENSOR_ATTENTION:
         if (s->kv_rank && (strstr(t->name, "q_a") || strstr(t->name, "kv_a"))) return 1;
         if (!s->kv_rank && s->kv_heads && (strstr(t->name, "k_proj") || strstr(t->name, "v_proj")))
-            return 1 / min_of(tp, (double)s->kv_heads);
+            return 1 / fmin(tp, (double)s->kv_heads);
         return 1 / tp;
     default: return 1 / tp;
     }
@@ -335,7 +326,7 @@ static struct estimate_interval token_elements(const struct plan *p)
         kv = q;
     }
     attention.low = 2 * h + 2 * q + 2 * kv;
-    attention.likely = max_of(attention.low, early + max_of(4 * q, 2 * q + 3 * kv));
+    attention.likely = fmax(attention.low, early + fmax(4 * q, 2 * q + 3 * kv));
     attention.high = attention.likely + q + 2 * kv;
     if (s->gated) /* act(gate), up, and their product */
         mlp = (struct estimate_interval){2 * h + 3 * f, held + 3 * f, held + 4 * f};
@@ -344,14 +335,14 @@ static struct estimate_interval token_elements(const struct plan *p)
     if (s->experts && s->experts_used) {
         double used = (double)s->experts_used, e = (double)s->expert_ffn / tp;
         double shared = 3 * (s->shared_ffn ? (double)s->shared_ffn / tp : (double)s->shared_experts * e);
-        double fused = used * (max_of(2 * e, h) + e) + 3 * h; /* vLLM's two caches */
-        mlp.low = min_of(fused, 3 * h + 3 * e * used * 2 / (double)s->experts) + shared;
+        double fused = used * (fmax(2 * e, h) + e) + 3 * h; /* vLLM's two caches */
+        mlp.low = fmin(fused, 3 * h + 3 * e * used * 2 / (double)s->experts) + shared;
         mlp.likely = (p->cache_block ? fused : used * (h + 4 * e) + held) + shared;
         mlp.high = used * (2 * h + 4 * e) + 4 * h + shared;
     }
-    return (struct estimate_interval){max_of(norm.low, max_of(attention.low, mlp.low)),
-                                      max_of(norm.likely, max_of(attention.likely, mlp.likely)),
-                                      max_of(norm.high, max_of(attention.high, mlp.high))};
+    return (struct estimate_interval){fmax(norm.low, fmax(attention.low, mlp.low)),
+                                      fmax(norm.likely, fmax(attention.likely, mlp.likely)),
+                                      fmax(norm.high, fmax(attention.high, mlp.high))};
 }
 
 /* vLLM reads prompts in pieces: max_num_batched_tokens is 2048 … 16384 by GPU and use (EngineArgs.
@@ -361,7 +352,7 @@ static struct estimate_interval prefill_tokens(const struct plan *p, double a_se
     double all = (double)p->batch * whole_up(a_sequence / (double)p->cp);
 
     if (!p->cache_block) return EXACTLY(all);
-    return (struct estimate_interval){min_of(all, 2048), min_of(all, 8192), min_of(all, 16384)};
+    return (struct estimate_interval){fmin(all, 2048), fmin(all, 8192), fmin(all, 16384)};
 }
 
 /* Bytes of a score at softmax's peak. */
@@ -399,9 +390,9 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
     const struct model_shape *s = &p->model->shape;
     double size = element_size(p), rows = (double)p->batch, vocab = (double)s->vocab;
     struct estimate_interval each = token_elements(p);
-    struct estimate_interval layer = {max_of(scores.low, tokens.low * each.low * size),
-                                      max_of(scores.likely, tokens.likely * each.likely * size),
-                                      max_of(scores.high, tokens.high * each.high * size)};
+    struct estimate_interval layer = {fmax(scores.low, tokens.low * each.low * size),
+                                      fmax(scores.likely, tokens.likely * each.likely * size),
+                                      fmax(scores.high, tokens.high * each.high * size)};
     bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
     /* of the last tokens: as computed, and float32; the highest with softmax and a sort for top-p */
     struct estimate_interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4),
@@ -411,8 +402,8 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
 
     if (layer.likely >= logits.likely) {
         snprintf(name, sizeof name, "activations, %s", word);
-        layer.low = max_of(layer.low, logits.low);
-        layer.high = max_of(layer.high, logits.high);
+        layer.low = fmax(layer.low, logits.low);
+        layer.high = fmax(layer.high, logits.high);
         line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
         line->why = decoder(s)
                         ? "which copies of one layer live at once depends on the code; servers read prompts in pieces"
@@ -426,8 +417,8 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
                              "%.0f tokens · %.0f elements · %.0f B", tokens.likely, each.likely, size);
     } else {
         snprintf(name, sizeof name, "logits, %s", word);
-        logits.low = max_of(logits.low, layer.low);
-        logits.high = max_of(logits.high, layer.high);
+        logits.low = fmax(logits.low, layer.low);
+        logits.high = fmax(logits.high, layer.high);
         line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
         line->why = "sampling with top-p sorts probabilities";
         estimate_explain(line, "logits of the last token of each sequence", "batch %ju · vocabulary %ju · (%.0f + 4) B",
@@ -440,7 +431,7 @@ static void add_encoder_decoder(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
     double sound = (double)s->sound, batch = (double)p->batch, size = element_size(p);
-    double prompt = min_of((double)p->seq, max_of(1, (double)s->positions / 2));
+    double prompt = fmin((double)p->seq, fmax(1, (double)s->positions / 2));
     struct estimate_line *line;
 
     add_pass(p, r, IN_PHASE(PREFILL), "encoder", EXACTLY(batch * sound), eager(p, sound, sound));
@@ -533,7 +524,7 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     add_mamba_state(p, r);
-    prompt = max_of(prompt, logits);
+    prompt = fmax(prompt, logits);
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(PREFILL), "activations, prefill",
                         (struct estimate_interval){prompt * (1 - far), prompt, prompt * (1 + far)});
     line->why = eager ? "transformers' modules without kernels, measured: 10 % either way"

@@ -1,16 +1,7 @@
 #include "analyzer/estimate/shard.h"
 
+#include <math.h>
 #include <string.h>
-
-static double min_of(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double max_of(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 uint64_t estimate_shard_layers(const struct plan *p, uint64_t stage)
 {
@@ -68,7 +59,7 @@ static double key_parts(const struct plan *p)
 {
     double heads = (double)p->model->shape.kv_heads;
 
-    return heads > 0 ? min_of((double)p->tp, heads) : (double)p->tp;
+    return heads > 0 ? fmin((double)p->tp, heads) : (double)p->tp;
 }
 
 static double attention_rows(const struct plan *p, const struct model_tensor *t)
@@ -140,7 +131,7 @@ double estimate_shard_group(const struct plan *p, bool expert)
 {
     double group = (double)(plan_dp(p) * p->cp);
 
-    return expert ? max_of(1, group / (double)p->ep) : group;
+    return expert ? fmax(1, group / (double)p->ep) : group;
 }
 
 bool estimate_shard_multiplied(const struct plan *p, const struct model_tensor *t)
@@ -189,7 +180,7 @@ double estimate_shard_layer(const struct plan *p, uint64_t stage)
         kinds[t->kind < KINDS ? t->kind : KINDS - 1] +=
             s.rows * s.cols * (double)t->count / (double)have / (s.expert ? (double)p->ep : 1);
     }
-    for (int kind = 1; kind < KINDS; kind++) largest = max_of(largest, kinds[kind]);
+    for (int kind = 1; kind < KINDS; kind++) largest = fmax(largest, kinds[kind]);
     return kinds[0] + largest;
 }
 
@@ -212,7 +203,7 @@ double estimate_shard_largest(const struct plan *p, uint64_t stage,
 
     for (size_t i = 0; i < p->model->tensors_n; i++)
         if ((!keep || keep(p, &p->model->tensors[i])) && estimate_shard_of(p, stage, &p->model->tensors[i], &s))
-            largest = max_of(largest, s.rows * s.cols);
+            largest = fmax(largest, s.rows * s.cols);
     return largest;
 }
 

@@ -19,16 +19,6 @@
 
 static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
 
-static double min_of(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-static double max_of(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 struct estimate_local_params estimate_local_params(const struct plan *p, uint64_t stage)
 {
     struct estimate_shard_sum sum = estimate_shard_sum(p, stage, NULL);
@@ -242,15 +232,15 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
 {
     bool away = p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2; /* the own part too */
     bool units = p->sharding != PLAN_SHARDING_ZERO1 && !p->master_weights; /* FSDP's; else they are all there anyway */
-    double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage), unit = max_of(layer, root);
+    double layer = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage), unit = fmax(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
-    double bucket = min_of(n->all, BUCKET) * each, two = min_of(2 * unit, others) * each, begin;
+    double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * each, begin;
     struct estimate_interval bytes = {0,
                                       float32_from_the_start(p) ? 0
                                       : p->master_weights       ? bucket
                                       : units                   ? two
                                                                 : 0,
-                                      min_of(n->all, 2 * BUCKET) * each};
+                                      fmin(n->all, 2 * BUCKET) * each};
     struct estimate_line *line;
     char one[UNITS_TEXT], large[UNITS_TEXT];
 
@@ -258,14 +248,14 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gradients being reduced", bytes);
     estimate_explain(line, "DeepSpeed: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",
                      "a bucket of %s, or two units of %s parameters, · %.0f B",
-                     units_format_count(one, units_whole(min_of(n->all, BUCKET))),
+                     units_format_count(one, units_whole(fmin(n->all, BUCKET))),
                      units_format_count(large, units_whole(unit)), each);
     line->why = "in place (Megatron-LM), the units in flight (FSDP) or one or two buckets (DeepSpeed)";
     if (!units) return;
-    two = min_of(2 * layer, others) * unit_element(p);
-    begin = max_of(0, two - max_of(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
+    two = fmin(2 * layer, others) * unit_element(p);
+    begin = fmax(0, two - fmax(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "first gradients being reduced",
-                        (struct estimate_interval){0, floor(begin), ceil(min_of(2 * unit, others) * each)});
+                        (struct estimate_interval){0, floor(begin), ceil(fmin(2 * unit, others) * each)});
     estimate_explain(line, "measured: FSDP's units in flight as backward begins, PyTorch 2.11",
                      "two layers of %s parameters · %.0f B, but for what the loss has freed by then",
                      units_format_count(one, units_whole(layer)), unit_element(p));
@@ -301,11 +291,11 @@ void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct
                               struct estimate_result *r)
 {
     double unit = estimate_shard_layer(p, stage), root = estimate_shard_outside(p, stage),
-           live = min_of(n->all, LIVE) * each;
-    double one = min_of(root + unit, n->all) * each, two = min_of(root + 2 * unit, n->all) * each;
-    double begin = max_of(min_of(root, n->all) * each, two - after_loss(p));
+           live = fmin(n->all, LIVE) * each;
+    double one = fmin(root + unit, n->all) * each, two = fmin(root + 2 * unit, n->all) * each;
+    double begin = fmax(fmin(root, n->all) * each, two - after_loss(p));
     bool until_backward = estimate_shard_gathers_until_backward(p);
-    double high = until_backward ? n->all * p->precision->weights : max_of(live, two);
+    double high = until_backward ? n->all * p->precision->weights : fmax(live, two);
     char outside[UNITS_TEXT], layer[UNITS_TEXT];
     struct estimate_line *line;
 

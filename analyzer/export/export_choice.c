@@ -98,6 +98,8 @@ static uint32_t choose_process(const struct export_request *w, const struct over
         complain("export: there is no such process in this run; its processes are %s", list);
     else if (first == RUN_NONE && w->device >= 0)
         complain("export: GPU %d holds no memory in this recording", w->device);
+    else if (first == RUN_NONE && run_untold(o->run, RUN_TOLD_MEMORY))
+        complain("export: memory is unknown: %s", run_untold(o->run, RUN_TOLD_MEMORY));
     else if (first == RUN_NONE)
         complain("export: no GPU memory was allocated in this recording");
     else if (wanted > 1)

@@ -1,4 +1,5 @@
 #include "analyzer/export/pickle.h"
+#include "schema/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,27 +156,12 @@ void export_pickle_bool(struct export_pickle *p, bool value)
     put(p, value ? NEWTRUE : NEWFALSE);
 }
 
-/* Bytes of the character at `s`, 0 where it is none. */
-static size_t character(const unsigned char *s)
-{
-    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = *s < 0x80 ? 1 : *s >> 5 == 6 ? 2 : *s >> 4 == 14 ? 3 : *s >> 3 == 30 ? 4 : 0;
-    unsigned code = n > 1 ? *s & (0x7fu >> n) : *s;
-    for (size_t i = 1; i < n; i++) {
-        if (s[i] >> 6 != 2) {
-            return 0;
-        }
-        code = code << 6 | (s[i] & 0x3f);
-    }
-    return n > 1 && (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) ? 0 : n;
-}
-
 static void put_text(struct export_pickle *p, const char *text, size_t bytes)
 {
     put(p, bytes < 256 ? SHORT_BINUNICODE : BINUNICODE);
     put_uint(p, bytes, bytes < 256 ? 1 : 4);
     for (size_t i = 0; i < bytes;) {
-        size_t n = character((const unsigned char *)text + i);
+        size_t n = gs_utf8_decode(text + i, bytes - i, NULL);
         if (n) {
             fwrite_unlocked(text + i, 1, n, p->out);
         } else {

@@ -24,6 +24,14 @@ static json_t *run_json(const struct result_report *r)
         json_array_append_new(notes, json_string(r->notes[i]));
     }
     set(o, "notes", notes);
+    if (r->lacks_n) { /* of a recording that gpuspy did not make */
+        json_t *lacks = json_array();
+        for (size_t i = 0; i < r->lacks_n; i++) {
+            json_array_append_new(lacks, json_string(r->lacks[i]));
+        }
+        set(o, "lacks", lacks);
+        if (r->no_memory) set_text(o, "why_no_memory", r->no_memory);
+    }
     set_text(o, "loop", r->loop);
     return o;
 }

@@ -1,4 +1,5 @@
 #include "analyzer/model/json_scan.h"
+#include "schema/utf8.h"
 
 #include <string.h>
 
@@ -16,25 +17,10 @@ static void blanks(struct model_scan *s)
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t')) s->at++;
 }
 
-/* Bytes of the character at `text`; 0: it is none. */
-static size_t character(const unsigned char *text, size_t n)
-{
-    const unsigned char a = text[0];
-    const size_t length = a < 0x80 ? 1 : a < 0xc2 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf5 ? 4 : 0;
-
-    if (length == 0 || length > n) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    if ((a == 0xe0 && text[1] < 0xa0) || (a == 0xed && text[1] > 0x9f) || (a == 0xf0 && text[1] < 0x90) ||
-        (a == 0xf4 && text[1] > 0x8f)) /* overlong, surrogates, past U+10FFFF */
-        return 0;
-    return length;
-}
-
 bool model_scan_utf8(const char *text, size_t n)
 {
     for (size_t i = 0, length; i < n; i += length)
-        if (!(length = character((const unsigned char *)text + i, n - i))) return false;
+        if (!(length = gs_utf8_decode(text + i, n - i, NULL))) return false;
     return true;
 }
 

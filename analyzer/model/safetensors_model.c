@@ -33,7 +33,7 @@ static void add_shard(struct index *x, const char *text, size_t n)
     if (*at != MAP_NEW) return;
     *at = 0;
     if (n == 0 || n > 255 || memchr(text, '/', n) || memchr(text, 0, n) || text[0] == '.')
-        x->scan.problem = "names a shard that is no file beside it";
+        x->scan.problem = "names a shard that is not a regular file beside it";
     else if (n > 4 && memcmp(text + n - 4, ".bin", 4) == 0)
         x->scan.problem = "is the index of files of torch.save, which only running them can read; "
                           "save the model as .safetensors, or give its config.json";

@@ -1,4 +1,5 @@
 #include "analyzer/page/page_writer.h"
+#include "schema/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -129,30 +130,6 @@ void page_put_column(struct page_writer *w, const char *key, struct page_column 
     page_column_free(c);
 }
 
-/* The bytes of the character at `s`, 0 where there is none: not UTF-8, a surrogate, past the last one. */
-static size_t character(const unsigned char *s)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } kinds[] = {{0x80, 0, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t n = 0; n < 4; n++) {
-        if ((s[0] & kinds[n].mask) != kinds[n].lead) {
-            continue;
-        }
-        uint32_t code = s[0] & (unsigned char)~kinds[n].mask;
-        for (size_t i = 1; i <= n; i++) {
-            if ((s[i] & 0xc0) != 0x80) {
-                return 0;
-            }
-            code = code << 6 | (s[i] & 0x3f);
-        }
-        bool known = code >= kinds[n].least && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
-        return known ? n + 1 : 0;
-    }
-    return 0;
-}
-
 static size_t copied(const void *from, size_t n, char *out)
 {
     memcpy(out, from, n);
@@ -189,7 +166,7 @@ size_t page_text_bytes(const char *text)
     char out[CHARACTER];
     size_t bytes = 0, n;
     for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
-        n = character(s);
+        n = gs_utf8_decode((const char *)s, SIZE_MAX, NULL);
         bytes += written(s, n, out);
     }
     return bytes;
@@ -202,7 +179,7 @@ void page_put_string(struct page_writer *w, const char *text)
     bool cut = bytes > most, left_out = false;
     char out[PAGE_TEXT + CHARACTER + 8] = "\"";
     for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
-        n = character(s);
+        n = gs_utf8_decode((const char *)s, SIZE_MAX, NULL);
         size_t size = written(s, n, out + kept);
         if (!cut || at + size <= most / 2 || bytes - at <= most / 2) {
             kept += size;

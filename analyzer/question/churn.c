@@ -8,6 +8,7 @@
  * known, when most of the steady ones free there. The steps are known when all is over, so that
  * each location keeps times of its frees: all of the first ones, then every second, every fourth, …
  */
+#include "analyzer/base/times.h"
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
@@ -24,8 +25,8 @@ static const char of_allocator[] = "PyTorch's allocator";
 struct place {
     uint64_t frees, skipped;
     int64_t bytes, life_ns, first_ns, last_ns;
-    int64_t *times; /* of every `stride`-th free */
-    size_t times_n, times_cap, stride;
+    struct times times; /* of every `stride`-th free */
+    size_t stride;
 };
 
 struct question_churns {
@@ -49,14 +50,11 @@ static void keep(struct place *p, int64_t ns)
         return;
     }
     p->skipped = 0;
-    if (p->times_n == TIMES) {
-        for (size_t i = 0; i < TIMES / 2; i++) {
-            p->times[i] = p->times[2 * i + 1];
-        }
-        p->times_n = TIMES / 2;
+    if (p->times.n == TIMES) {
+        times_halve(&p->times, 1);
         p->stride *= 2;
     }
-    *ARENA_PUSH(p->times, p->times_n, p->times_cap) = ns;
+    times_add(&p->times, ns);
 }
 
 static void churn_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
@@ -80,7 +78,8 @@ struct question_churns *question_churns_start(struct site_builder *b, struct run
 {
     struct question_churns *c = arena_realloc(NULL, 1, sizeof *c);
     *c = (struct question_churns){.b = b};
-    *observer = (struct run_observer){.self = c, .process_start = churn_on_process_start, .free = churn_on_free};
+    *observer = (struct run_observer){
+        .self = c, .beside = true, .process_start = churn_on_process_start, .free = churn_on_free};
     return c;
 }
 
@@ -97,8 +96,8 @@ static struct result_pace pace_of(const struct question_churns *c, const struct 
 {
     struct step_clock clock = {0};
     struct step_cadence cadence = {0};
-    for (size_t i = 0; i < p->times_n; i++) {
-        step_cadence_add(c->b, &clock, &cadence, process, p->times[i], 0);
+    for (size_t i = 0; i < p->times.n; i++) {
+        step_cadence_add(c->b, &clock, &cadence, process, times_at(&p->times, i), 0);
     }
     cadence.calls *= p->stride;
     if (p->stride > 1 && cadence.calls >= cadence.steps) { /* steps between two kept times */
@@ -280,7 +279,7 @@ void question_churns_finish(struct question_churns *c)
     }
     list_lines(c->b, work, n);
     for (size_t i = 0; i < c->cap; i++) {
-        free(c->places[i].times);
+        times_free(&c->places[i].times);
     }
     free(asked);
     free(work);

@@ -495,6 +495,7 @@ struct question_growths *question_growths_start(struct site_builder *b, struct r
     struct question_growths *g = arena_realloc(NULL, 1, sizeof *g);
     *g = (struct question_growths){.b = b};
     *observer = (struct run_observer){.self = g,
+                                      .beside = true,
                                       .process_start = growth_on_process_start,
                                       .alloc = growth_on_alloc,
                                       .free = growth_on_free,

@@ -77,7 +77,7 @@ struct question_peaks *question_peaks_start(struct site_builder *b, struct run_o
 {
     struct question_peaks *p = arena_realloc(NULL, 1, sizeof *p);
     *p = (struct question_peaks){.b = b};
-    *observer = (struct run_observer){.self = p, .alloc = peak_on_alloc, .free = peak_on_free};
+    *observer = (struct run_observer){.self = p, .beside = true, .alloc = peak_on_alloc, .free = peak_on_free};
     return p;
 }
 

@@ -408,6 +408,22 @@ static void count_events(struct site_builder *b)
     }
 }
 
+static void note_lacks(const struct run *run, struct result_report *r)
+{
+    static const char *const words[] = {
+#define RUN_TOLD(symbol, word) word,
+        RUN_TOLD_KINDS(RUN_TOLD)
+#undef RUN_TOLD
+    };
+    for (size_t i = 0; i < RUN_TOLD_N; i++) {
+        if (run_untold(run, (enum run_told)i)) r->lacks[r->lacks_n++] = words[i];
+    }
+    r->no_history = run_untold(run, RUN_TOLD_HISTORY);
+    r->no_times = run_untold(run, RUN_TOLD_TIMES);
+    r->no_memory = run_untold(run, RUN_TOLD_MEMORY);
+    r->failed_unknown = run_untold(run, RUN_TOLD_FAILURES);
+}
+
 struct result_report *report_build(struct run *run, const struct run_options *options, char *error, size_t error_size)
 {
     static const struct run_options defaults;
@@ -418,6 +434,7 @@ struct result_report *report_build(struct run *run, const struct run_options *op
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;
     site_helpers(run, &b.helpers);
     o->report.simulated = step_is_simulated(&b);
+    note_lacks(run, &o->report);
     struct asked asked = ask(&b);
     bool ok = watch_memory(&asked, error, error_size);
     ok = watch_calls(&asked, ok, error, error_size);

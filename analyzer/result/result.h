@@ -676,7 +676,13 @@ struct result_report {
     size_t sync_lines_n, sync_lines_total;
     double sync_blocked_s, sync_share; /* all of them */
     bool simulated;                    /* a GPU is: times on it mean nothing */
-    const char *loop;                  /* of a dry run: the loop that waits for values, as a sentence; NULL none */
+    bool no_history;                   /* an imported recording tells what is live, not what came before */
+    bool no_times;                     /* nor when: one event follows another by 1 us */
+    const char *no_memory;             /* why memory is unknown, NULL: it is known */
+    bool failed_unknown;               /* allocations failed, of which no more is known */
+    const char *lacks[RUN_TOLD_N];     /* words of what an imported recording does not tell */
+    size_t lacks_n;
+    const char *loop; /* of a dry run: the loop that waits for values, as a sentence; NULL none */
     struct result_transfer *transfers;
     size_t transfers_n, transfers_total;
     struct result_transfer *transfer_lines;

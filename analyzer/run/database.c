@@ -1,7 +1,9 @@
 /* One database file: what it may be instead of a recording, and opening it in whatever folder it
  * lies. */
+#include "analyzer/import/import.h"
 #include "analyzer/run/run_internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -57,6 +59,10 @@ static bool check_header(const char *path, char *error, size_t error_size)
                         "cannot read '%s': it is empty; the recording never began, or its disk was full", path);
     }
     if (got < (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
+        const char *hint = import_hint(path);
+        if (hint) {
+            return run_fail(error, error_size, "cannot read '%s': it is %s", path, hint);
+        }
         bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
         return run_fail(error, error_size, "cannot read '%s': it is %s; %s", path,
                         cut ? "truncated" : "not a SQLite database",
@@ -100,13 +106,15 @@ static bool copy_file(const char *from, const char *to)
     return ok;
 }
 
+/* The folder is ours alone. */
 static void remove_files(const char *folder)
 {
-    char name[4096 + 64];
-    static const char *const files[] = {"", "-wal", "-journal", "-shm"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(name, sizeof name, "%s/run.db%s", folder, files[i]);
-        unlink(name);
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        unlinkat(dirfd(dir), e->d_name, 0);
+    }
+    if (dir) {
+        closedir(dir);
     }
     rmdir(folder);
 }
@@ -143,20 +151,35 @@ static void guard_copy(struct run_database *db)
     }
 }
 
-/* In a folder that we may not write, SQLite can neither read a write-ahead log nor roll back, and a
- * spool cannot become rows. On a copy all of it works. The spool is not copied: it is memory. */
-static bool private_copy(struct run_database *db, const char *path)
+static const char *temporary(void)
 {
-    static const char *const beside[] = {"", "-wal", "-journal"};
     const char *tmp = getenv("TMPDIR");
-    char folder[4096], from[4096 + 16], to[4096 + 64];
-    snprintf(folder, sizeof folder, "%s/gpuspy-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    return tmp && *tmp ? tmp : "/tmp";
+}
+
+static bool make_folder(struct run_database *db)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s/gpuspy-XXXXXX", temporary());
     if (!mkdtemp(folder)) {
         snprintf(db->copy_failed, sizeof db->copy_failed, "cannot copy it to %.200s: %s", folder, strerror(errno));
         return false;
     }
     db->copy_folder = strdup(folder);
     guard_copy(db);
+    return true;
+}
+
+/* In a folder that we may not write, SQLite can neither read a write-ahead log nor roll back, and a
+ * spool cannot become rows. On a copy all of it works. The spool is not copied: it is memory. */
+static bool private_copy(struct run_database *db, const char *path)
+{
+    static const char *const beside[] = {"", "-wal", "-journal"};
+    char from[4096 + 16], to[4096 + 64];
+    if (!make_folder(db)) {
+        return false;
+    }
+    const char *folder = db->copy_folder;
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         snprintf(from, sizeof from, "%s%s", path, beside[i]);
         snprintf(to, sizeof to, "%s/run.db%s", folder, beside[i]);
@@ -164,7 +187,7 @@ static bool private_copy(struct run_database *db, const char *path)
         if (bytes >= 0 && !copy_file(from, to)) {
             snprintf(db->copy_failed, sizeof db->copy_failed,
                      "cannot copy its %lld bytes to %.200s: %s; set TMPDIR to a folder with more room",
-                     (long long)bytes, tmp && *tmp ? tmp : "/tmp", strerror(errno));
+                     (long long)bytes, temporary(), strerror(errno));
             return false;
         }
     }
@@ -172,6 +195,106 @@ static bool private_copy(struct run_database *db, const char *path)
     free(db->opened);
     db->opened = strdup(to);
     return true;
+}
+
+static void show_import(void *run, uint64_t bytes)
+{
+    const struct run_options *options = run ? &((struct run *)run)->options : NULL;
+    if (options && options->progress)
+        options->progress(options->progress_data, "bytes of another tool's file", bytes, 0);
+}
+
+/* What another tool recorded is converted once, whoever opens it how often: its processes are then files that can be
+ * named. They go when the program ends. */
+static struct foreign {
+    struct stat file;
+    char *path;               /* as it was first named */
+    struct run_database held; /* its folder */
+} * foreigns;
+static size_t foreigns_n, foreigns_cap;
+
+static void remove_copy(struct run_database *db);
+
+static void remove_foreigns(void)
+{
+    for (size_t i = 0; i < foreigns_n; i++) {
+        remove_copy(&foreigns[i].held);
+        free(foreigns[i].path);
+    }
+    free(foreigns);
+    foreigns = NULL;
+    foreigns_n = foreigns_cap = 0;
+}
+
+static const char *find_foreign(const struct stat *st)
+{
+    for (size_t i = 0; i < foreigns_n; i++) {
+        const struct stat *old = &foreigns[i].file;
+        if (old->st_dev == st->st_dev && old->st_ino == st->st_ino && old->st_size == st->st_size &&
+            old->st_mtim.tv_sec == st->st_mtim.tv_sec && old->st_mtim.tv_nsec == st->st_mtim.tv_nsec) {
+            return foreigns[i].held.copy_folder;
+        }
+    }
+    return NULL;
+}
+
+static const char *keep_foreign(struct run_database *db, const struct stat *st)
+{
+    if (!foreigns) {
+        atexit(remove_foreigns);
+    }
+    *ARENA_PUSH(foreigns, foreigns_n, foreigns_cap) =
+        (struct foreign){.file = *st,
+                         .path = strdup(db->path),
+                         .held = {.copy_folder = db->copy_folder, .guard = db->guard, .guard_pipe = db->guard_pipe}};
+    const char *folder = db->copy_folder;
+    db->copy_folder = NULL;
+    db->guard = 0;
+    return folder;
+}
+
+/* Read as the run.db that it would have been. */
+static bool open_foreign(struct run *run, struct run_database *db, enum import_format format, char *error,
+                         size_t error_size)
+{
+    char to[4096 + 64], why[700] = "";
+    struct stat st = {0};
+    const char *folder = stat(db->path, &st) == 0 ? find_foreign(&st) : NULL;
+    db->foreign = true;
+    if (!folder) {
+        if (!make_folder(db)) {
+            return run_fail(error, error_size, "cannot read '%s': gpuspy %s", db->path, db->copy_failed);
+        }
+        snprintf(to, sizeof to, "%s/run.db", db->copy_folder);
+        if (!import_file(db->path, format, to, show_import, run, why, sizeof why)) {
+            return run_fail(error, error_size, "cannot read '%s': %s", db->path, why);
+        }
+        folder = keep_foreign(db, &st);
+    }
+    snprintf(to, sizeof to, "%s/run.db", folder);
+    free(db->opened);
+    db->opened = strdup(to);
+    return true;
+}
+
+const char *run_shown_path(const char *path)
+{
+    for (size_t i = 0; i < foreigns_n; i++) {
+        const char *folder = foreigns[i].held.copy_folder;
+        if (strncmp(path, folder, strlen(folder)) == 0 && path[strlen(folder)] == '/') return foreigns[i].path;
+    }
+    return path;
+}
+
+char *run_imported_path(const char *path, char *error, size_t error_size)
+{
+    struct run_database db = {.path = strdup(path)};
+    enum import_format format = import_format_of(path);
+    bool ok = format && open_foreign(NULL, &db, format, error, error_size);
+    char *opened = ok ? db.opened : NULL;
+    remove_copy(&db);
+    free(db.path);
+    return opened;
 }
 
 static void remove_copy(struct run_database *db)
@@ -306,10 +429,13 @@ static bool check_version(struct run_database *db, char *error, size_t error_siz
 
 bool run_database_open(struct run *run, struct run_database *db, const char *path, char *error, size_t error_size)
 {
-    (void)run;
+    enum import_format format = db->recording ? IMPORT_FORMAT_NONE : import_format_of(path);
     db->path = strdup(path);
     if (!db->opened) {
         db->opened = strdup(path);
+    }
+    if (format && !open_foreign(run, db, format, error, error_size)) {
+        return false;
     }
     if (!check_header(db->opened, error, error_size)) {
         return db->recording && file_size(db->opened, "") <= 0 ? just_begun(path, error, error_size) : false;

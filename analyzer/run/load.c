@@ -396,6 +396,74 @@ static bool add_setting(struct load *l, sqlite3_stmt *st)
     return run->settings_n < SMALL_TABLE_MAX;
 }
 
+/* What is missing, and why: as its importer says (import.lacks.WORD), or because the tool does not record it. */
+static void note_lacks(struct load *l, const char *format, const char *lacks)
+{
+    static const char *const words[] = {
+#define RUN_TOLD(symbol, word) word,
+        RUN_TOLD_KINDS(RUN_TOLD)
+#undef RUN_TOLD
+    };
+    char usual[128];
+    sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
+    snprintf(usual, sizeof usual, "a %.80s does not tell", format);
+    for (size_t i = 0; st && i < RUN_TOLD_N; i++) {
+        if (!lacks || !strstr(lacks, words[i])) continue;
+        sqlite3_bind_text(st, 1, words[i], -1, SQLITE_STATIC);
+        const char *why = sqlite3_step(st) == SQLITE_ROW ? run_column_text(l->run, st, 0) : NULL;
+        l->run->untold[i] = why ? why : run_intern(l->run, usual, sizeof usual);
+        sqlite3_reset(st);
+    }
+    sqlite3_finalize(st);
+}
+
+static void note_import(struct run *run, const char *format, const char *tells, const char *has)
+{
+    if (run->untold[RUN_TOLD_FAILURES]) run_add_note(run, "%s", run->untold[RUN_TOLD_FAILURES]);
+    if (run->processes_n > 1) return; /* of a recording of several processes, the first one's note is enough */
+    if (has) {
+        run_add_note(run, "this is %s %s; it has %s", strchr("AEIOUN", *format) ? "an" : "a", format, has);
+    } else if (tells) {
+        run_add_note(run, "a %s, not a recording of gpuspy's: %s", format, tells);
+    } else {
+        run_add_note(
+            run, "a %s, not a recording of gpuspy's: it tells what PyTorch's allocator did, and no %s", format,
+            run->untold[RUN_TOLD_HISTORY] ? "history: what is live is known, not when it came, nor what came before"
+            : run->untold[RUN_TOLD_TIMES] ? "waits, no copies and no times: its events follow one another here by 1 us"
+                                          : "waits and no copies");
+    }
+    if (run->untold[RUN_TOLD_MEMORY]) run_add_note(run, "memory is unknown: %s", run->untold[RUN_TOLD_MEMORY]);
+}
+
+/* What an importer wrote beside the rows. */
+static bool add_import(struct load *l, sqlite3_stmt *st)
+{
+    struct run *run = l->run;
+    const char *format = run_column_text(run, st, 0);
+    int64_t unmatched = run_column_int(st, 2), said = run_column_int(st, 3), summed = run_column_int(st, 4),
+            unblocked = run_column_int(st, 5);
+    if (!format) return true;
+    note_lacks(l, format, run_column_text(run, st, 1));
+    note_import(run, format, run_column_text(run, st, 6), run_column_text(run, st, 7));
+    run->unblocked += unblocked > 0 ? (uint64_t)unblocked : 0;
+    if (unmatched > 0) {
+        run_add_note(run, "%lld of its events fit neither one another nor what is live at the end; they were left out",
+                     (long long)unmatched);
+    }
+    if (said != summed) {
+        run_add_note(run, "its segments say that %lld bytes are allocated, their blocks add up to %lld",
+                     (long long)said, (long long)summed);
+    }
+    return true;
+}
+
+static bool add_remark(struct load *l, sqlite3_stmt *st)
+{
+    const char *text = run_column_text(l->run, st, 0);
+    if (text) run_add_note(l->run, "%s", text);
+    return true;
+}
+
 /* In this order: later rows name earlier ones. */
 static const struct {
     bool (*add)(struct load *l, sqlite3_stmt *st); /* false: enough of this table */
@@ -414,6 +482,14 @@ static const struct {
     {add_meta, false, false, "meta",
      "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status', 'exit_signal', "
      "'exception', 'exception_place', 'python_gc')"},
+    {add_import, false, false, "meta",
+     "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
+     "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), max(CASE key WHEN 'import.said' THEN value + 0 END), "
+     "max(CASE key WHEN 'import.summed' THEN value + 0 END), "
+     "max(CASE key WHEN 'import.unblocked' THEN value + 0 END), "
+     "max(CASE key WHEN 'import.tells' THEN value END), max(CASE key WHEN 'import.has' THEN value END) "
+     "FROM meta WHERE key LIKE 'import.%'"},
+    {add_remark, false, false, "meta", "SELECT value FROM meta WHERE key LIKE 'import.remark.%' ORDER BY key LIMIT 32"},
     {add_setting, false, false, "meta",
      "SELECT substr(key, 5), value FROM meta WHERE key = 'env' OR substr(key, 1, 4) = 'env.'"},
     {add_thread, false, false, "thread", "SELECT process_id, id, name, tid FROM thread ORDER BY id DESC"},
@@ -607,6 +683,12 @@ static void add_marks(struct run *run)
 
 void run_load_finish(struct run *run)
 {
+    if (run->unblocked) {
+        run_add_note(run,
+                     "%llu copies and fills have no recorded call; how long the host was in them is unknown and counts "
+                     "as 0",
+                     (unsigned long long)run->unblocked);
+    }
     sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_run_oom);
     sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_run_sample);
     sort((char *)run->device_samples, run->device_samples_n, sizeof *run->device_samples, order_run_device_sample);

@@ -4,6 +4,7 @@
  * to come gives the other half. So memory is bounded by what is live at once, whatever the length.
  * The small tables (failures, samples, PyTorch's reserved total) are merged in.
  */
+#include "analyzer/run/beside.h"
 #include "analyzer/run/rows.h"
 
 #include <stdlib.h>
@@ -14,17 +15,17 @@ struct pending {
     uint32_t slot;
 };
 
-/* The frees to come, in a radix heap: time only goes forward, so what is pending can be kept in 64
- * buckets by the highest bit in which its time differs from that of the last free. A push is an
- * append; a free moves down through ever smaller buckets, sequentially, without a branch that
- * cannot be predicted. */
+/* The frees to come, in a radix heap: time only goes forward, so what is pending can be kept by the highest digit of
+ * 4 bits in which its time differs from that of the last free, and by that digit. The first bucket that is not empty
+ * has the earliest. A push is an append; a free moves down through a few buckets, sequentially. */
 struct bucket {
     struct pending *list;
     size_t n, cap;
     int64_t least;
 };
 
-enum { BUCKETS = 64 };
+enum { DIGIT = 4, BUCKETS = 16 << DIGIT, WORDS = BUCKETS / 64 };
+enum { SOON = 16 }; /* of a bucket so small, the lifetimes are fetched into the cache */
 
 struct call { /* one observer's interest in one kind of event */
     void *self;
@@ -37,6 +38,7 @@ struct run_replay {
     size_t observers_n;
     struct call *on_alloc, *on_free;
     size_t on_alloc_n, on_free_n;
+    struct run_beside *beside; /* tells other observers, NULL */
     uint32_t process;
     int64_t now;
     /* live lifetimes; a slot not in use has location RUN_NONE */
@@ -47,9 +49,9 @@ struct run_replay {
     uint32_t *spare;
     size_t spare_n, spare_cap;
     struct bucket buckets[BUCKETS];
-    uint64_t filled; /* bit b: buckets[b] is not empty */
-    int64_t last_ns; /* what the buckets are relative to */
-    int64_t free_ns; /* the earliest free, RUN_NEVER */
+    uint64_t filled[WORDS]; /* a bit for each of the buckets that are not empty */
+    int64_t last_ns;        /* what the buckets are relative to */
+    int64_t free_ns;        /* the earliest free, RUN_NEVER */
     /* where the small tables are; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
@@ -71,39 +73,51 @@ struct run_replay {
 static inline void pending_push(struct run_replay *r, struct pending p)
 {
     uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
-    unsigned b = differs ? 64 - (unsigned)__builtin_clzll(differs) : 0; /* at most 63: times are positive */
+    unsigned place = (63 - (unsigned)__builtin_clzll(differs | 1)) / DIGIT;
+    unsigned b = place << DIGIT | (unsigned)(p.free_ns >> place * DIGIT & ((1 << DIGIT) - 1));
     struct bucket *bucket = &r->buckets[b];
     bucket->least = bucket->n && bucket->least < p.free_ns ? bucket->least : p.free_ns;
     *ARENA_PUSH(bucket->list, bucket->n, bucket->cap) = p;
-    r->filled |= (uint64_t)1 << b;
+    r->filled[b / 64] |= (uint64_t)1 << b % 64;
 }
 
-static inline void pending_earliest(struct run_replay *r)
+/* BUCKETS: nothing is pending. */
+static inline unsigned pending_first(const struct run_replay *r)
 {
-    r->free_ns = r->filled ? r->buckets[__builtin_ctzll(r->filled)].least : RUN_NEVER;
+    for (unsigned word = 0; word < WORDS; word++) {
+        if (r->filled[word]) return word * 64 + (unsigned)__builtin_ctzll(r->filled[word]);
+    }
+    return BUCKETS;
+}
+
+static void pending_spread(struct run_replay *r, struct bucket *bucket)
+{
+    size_t n = bucket->n;
+    bucket->n = 0;
+    r->last_ns = bucket->least;
+    for (size_t i = 0; i < n; i++) { /* all go to lower buckets, at least one to the lowest */
+        pending_push(r, bucket->list[i]);
+        if (n <= SOON) __builtin_prefetch(&r->live[bucket->list[i].slot]);
+    }
 }
 
 /* The slot of the earliest free. Called only once time has come so far: what is pushed later is
  * later. */
 static uint32_t pending_pop(struct run_replay *r)
 {
-    unsigned b = (unsigned)__builtin_ctzll(r->filled);
-    struct bucket *bucket = &r->buckets[b];
-    if (b > 0) {
-        size_t n = bucket->n;
-        r->last_ns = bucket->least;
-        r->filled &= ~((uint64_t)1 << b);
-        bucket->n = 0;
-        for (size_t i = 0; i < n; i++) { /* all go to lower buckets, at least one to the lowest */
-            pending_push(r, bucket->list[i]);
-        }
-        bucket = &r->buckets[0];
+    unsigned b = pending_first(r);
+    if (b >> DIGIT) {
+        r->filled[b / 64] &= ~((uint64_t)1 << b % 64);
+        pending_spread(r, &r->buckets[b]);
+        b = pending_first(r);
     }
+    struct bucket *bucket = &r->buckets[b];
     uint32_t slot = bucket->list[--bucket->n].slot;
     if (bucket->n == 0) {
-        r->filled &= ~(uint64_t)1;
+        r->filled[b / 64] &= ~((uint64_t)1 << b % 64);
+        b = pending_first(r);
     }
-    pending_earliest(r);
+    r->free_ns = b < BUCKETS ? r->buckets[b].least : RUN_NEVER;
     return slot;
 }
 
@@ -175,6 +189,7 @@ static void end_life(struct run_replay *r)
     for (size_t i = 0; i < r->on_free_n; i++) {
         r->on_free[i].tell(r->on_free[i].self, life, s);
     }
+    if (r->beside) run_beside_add(r->beside, life, s->layer, true);
     life->location = RUN_NONE;
     *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
 }
@@ -220,13 +235,21 @@ static uint32_t series_at(struct run *run, uint32_t process, int device, unsigne
     return *at;
 }
 
+/* Most stacks have one location: the last one is kept by stack. */
 static uint32_t location_at(struct run *run, uint32_t series, uint32_t stack)
 {
+    uint32_t *last = stack < run->last_location_n ? &run->last_location[stack] : NULL;
+    if (last && *last != RUN_NONE && run->locations[*last].series == series) {
+        return *last;
+    }
     uint32_t *at = map_at(&run->location_map, (uint64_t)series << 32 | stack);
     if (*at == MAP_NEW) {
         *at = (uint32_t)run->locations_n;
         *ARENA_PUSH(run->locations, run->locations_n, run->locations_cap) =
             (struct run_location){.series = series, .stack = stack};
+    }
+    if (last) {
+        *last = *at;
     }
     return *at;
 }
@@ -295,6 +318,7 @@ static void begin_life(struct run_replay *r, struct run_lifetime *life, uint32_t
     for (size_t i = 0; i < r->on_alloc_n; i++) {
         r->on_alloc[i].tell(r->on_alloc[i].self, &r->live[slot], s);
     }
+    if (r->beside) run_beside_add(r->beside, &r->live[slot], s->layer, false);
 }
 
 /* --- rows --------------------------------------------------------------------------------------
@@ -343,9 +367,12 @@ static void replay_row(struct run_replay *r, const struct run_stored *row)
     begin_life(r, &life, row->free_stack);
 }
 
+enum { AHEAD = 8 };
+
 static void replay_batch(void *self, const struct run_stored *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
+        __builtin_prefetch(&rows[i + AHEAD < n ? i + AHEAD : n - 1]); /* another core wrote them */
         replay_row(self, &rows[i]);
     }
 }
@@ -406,7 +433,7 @@ bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments,
     struct live_at l = {
         .replay = {.run = run, .process = process}, .moments = moments, .moments_n = n, .each = each, .self = self};
     struct run_database *db = &run->databases[run->processes[process].database];
-    return !n || run_rows_live(db, moments[0], moments[n - 1], live_batch, &l, error, error_size);
+    return !n || run_rows_live(db, moments, n, live_batch, &l, error, error_size);
 }
 
 /* --- what became of the last ones -------------------------------------------------------------
@@ -444,7 +471,7 @@ static void forget_live(struct run_replay *r)
     for (size_t i = 0; i < BUCKETS; i++) {
         r->buckets[i].n = 0;
     }
-    r->filled = 0;
+    memset(r->filled, 0, sizeof r->filled);
     r->last_ns = r->now = 0;
     r->free_ns = RUN_NEVER;
 }
@@ -459,10 +486,11 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
     if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) {
         return false;
     }
-    while (r->filled || r->side_ns != RUN_NEVER) {
-        advance(r, r->filled ? r->free_ns : RUN_NEVER);
+    while (r->free_ns != RUN_NEVER || r->side_ns != RUN_NEVER) {
+        advance(r, r->free_ns);
     }
     run_backward_finish(run, process);
+    if (r->beside) run_beside_wait(r->beside);
     int64_t end = run->processes[process].end_ns;
     TELL(r, process_end, process, end > r->now ? end : r->now);
     run->processes[process].damaged += r->damaged;
@@ -476,6 +504,9 @@ static void list_calls(struct run_replay *r)
     r->on_free = arena_realloc(NULL, r->observers_n, sizeof *r->on_free);
     for (size_t i = 0; i < r->observers_n; i++) {
         const struct run_observer *o = &r->observers[i];
+        if (o->beside && r->beside) {
+            continue;
+        }
         if (o->alloc) {
             r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
         }
@@ -489,10 +520,12 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
 {
     struct run_replay replay = {
         .run = run, .observers = observers, .observers_n = n, .detailed = run->options.memory_map || run->reserved_n};
-    list_calls(&replay);
     run_replay_free(run);
     run->series_of = arena_realloc(NULL, run->processes_n, sizeof *run->series_of);
     memset(run->series_of, 0, run->processes_n * sizeof *run->series_of);
+    run->last_location_n = run->stacks_n;
+    run->last_location = arena_realloc(NULL, run->last_location_n, sizeof *run->last_location);
+    memset(run->last_location, 0xff, run->last_location_n * sizeof *run->last_location);
     run->replay = &replay;
     bool ok = true;
     replay.again = run->replayed;
@@ -501,9 +534,14 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         replay.rows_total = (uint64_t)arena_add_capped((int64_t)replay.rows_total,
                                                        (int64_t)(run->processes[i].allocations & INT64_MAX));
     }
+    if (replay.rows_total >= RUN_ROWS_MANY && !run->backward.any) { /* else it makes stacks, which they read */
+        replay.beside = run_beside_start(observers, n);
+    }
+    list_calls(&replay);
     for (uint32_t i = 0; ok && i < run->processes_n; i++) {
         ok = replay_process(&replay, i, error, error_size);
     }
+    run_beside_end(replay.beside);
     run->replay = NULL;
     free(replay.live);
     free(replay.free_stacks);
@@ -522,10 +560,13 @@ void run_replay_free(struct run *run)
         free(run->series_of[i]);
     }
     free(run->series_of);
+    free(run->last_location);
     free(run->series);
     free(run->locations);
     map_free(&run->location_map);
     run->series_of = NULL;
+    run->last_location = NULL;
+    run->last_location_n = 0;
     run->series = NULL;
     run->locations = NULL;
     run->series_n = run->series_cap = run->locations_n = run->locations_cap = 0;

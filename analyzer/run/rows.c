@@ -8,12 +8,11 @@
  * about a few moments then reads only the batches that can answer it. */
 #include "analyzer/run/rows.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "analyzer/base/relay.h"
 
-enum { BATCH = 1024, QUEUE = 4, LONG_TABLE = 1 << 16 };
+enum { BATCH = 1024 };
 
 struct reader {
     struct run_database *db;
@@ -24,35 +23,27 @@ struct reader {
     bool zones;                /* are noted */
     struct run_stored *batch;  /* the one that is filled */
     size_t n;
-    /* with a thread: batches go through a ring; `lock` guards what follows */
-    bool threaded;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct run_stored *ring[QUEUE];
-    size_t sizes[QUEUE];
-    unsigned written, read;
-    bool ended;
+    struct relay *relay; /* NULL: the caller's own thread scans */
+    struct run_stored *slots[RELAY_SLOTS];
+    size_t sizes[RELAY_SLOTS];
+    unsigned slot; /* that is filled */
     int result;
 };
 
-static void wait_for_room(struct reader *r)
+static void use_next_slot(struct reader *r)
 {
-    pthread_mutex_lock(&r->lock);
-    while (r->written - r->read == QUEUE) pthread_cond_wait(&r->changed, &r->lock);
-    r->batch = r->ring[r->written % QUEUE];
-    pthread_mutex_unlock(&r->lock);
+    r->slot = relay_wait_for_slot(r->relay);
+    r->batch = r->slots[r->slot];
 }
 
 static void hand_over(struct reader *r)
 {
     if (!r->n) return;
     if (r->zones) *ARENA_PUSH(r->db->zones, r->db->zones_n, r->db->zones_cap) = r->zone;
-    if (r->threaded) {
-        pthread_mutex_lock(&r->lock);
-        r->sizes[r->written++ % QUEUE] = r->n;
-        pthread_cond_signal(&r->changed);
-        pthread_mutex_unlock(&r->lock);
-        wait_for_room(r);
+    if (r->relay) {
+        r->sizes[r->slot] = r->n;
+        relay_put(r->relay);
+        use_next_slot(r);
     } else {
         r->each(r->self, r->batch, r->n);
     }
@@ -123,69 +114,48 @@ static bool prepare(struct reader *r, enum run_rows_columns what, const char *wh
     return r->statement;
 }
 
-static void *scan(void *reader)
+static void scan(struct reader *r)
 {
-    struct reader *r = reader;
     r->result = sqlite3_step(r->statement);
     hand_over(r);
-    if (r->threaded) {
-        pthread_mutex_lock(&r->lock);
-        r->ended = true;
-        pthread_cond_signal(&r->changed);
-        pthread_mutex_unlock(&r->lock);
-    }
+}
+
+static void *scan_for_relay(void *reader)
+{
+    struct reader *r = reader;
+    use_next_slot(r);
+    scan(r);
+    relay_end(r->relay);
     return NULL;
 }
 
-static bool take(struct reader *r, unsigned *at)
+static void scan_here(struct reader *r)
 {
-    pthread_mutex_lock(&r->lock);
-    while (r->written == r->read && !r->ended) pthread_cond_wait(&r->changed, &r->lock);
-    bool more = r->written != r->read;
-    *at = r->read % QUEUE;
-    pthread_mutex_unlock(&r->lock);
-    return more;
-}
-
-static void give_back(struct reader *r)
-{
-    pthread_mutex_lock(&r->lock);
-    r->read++;
-    pthread_cond_signal(&r->changed);
-    pthread_mutex_unlock(&r->lock);
-}
-
-/* False where there is no second thread to be had: the caller scans. Signals are the caller's. */
-static bool start_thread(struct reader *r, pthread_t *thread)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    r->threaded = pthread_create(thread, NULL, scan, r) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return r->threaded;
+    r->batch = arena_realloc(NULL, BATCH, sizeof *r->batch);
+    scan(r);
+    free(r->batch);
 }
 
 static void scan_beside(struct reader *r)
 {
+    struct relay relay;
     pthread_t thread;
-    unsigned at;
-    for (unsigned i = 0; i < QUEUE; i++) r->ring[i] = arena_realloc(NULL, BATCH, sizeof **r->ring);
-    r->batch = r->ring[0];
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->changed, NULL);
-    if (start_thread(r, &thread)) {
-        while (take(r, &at)) {
-            r->each(r->self, r->ring[at], r->sizes[at]);
-            give_back(r);
+    unsigned slot;
+    for (unsigned i = 0; i < RELAY_SLOTS; i++) r->slots[i] = arena_realloc(NULL, BATCH, sizeof **r->slots);
+    relay_init(&relay);
+    r->relay = &relay;
+    if (relay_start(&thread, scan_for_relay, r)) {
+        while (relay_take(&relay, &slot)) {
+            r->each(r->self, r->slots[slot], r->sizes[slot]);
+            relay_give_back(&relay);
         }
         pthread_join(thread, NULL);
     } else {
-        scan(r);
+        r->relay = NULL;
+        scan_here(r);
     }
-    pthread_cond_destroy(&r->changed);
-    pthread_mutex_destroy(&r->lock);
-    for (unsigned i = 0; i < QUEUE; i++) free(r->ring[i]);
+    relay_free(&relay);
+    for (unsigned i = 0; i < RELAY_SLOTS; i++) free(r->slots[i]);
 }
 
 static bool finish(struct reader *r, char *error, size_t error_size)
@@ -201,25 +171,37 @@ bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t
     struct reader r = {.db = db, .each = each, .self = self, .zones = true};
     db->zones_n = 0;
     if (prepare(&r, what, "")) {
-        if (about >= LONG_TABLE) {
+        if (about >= RUN_ROWS_MANY) {
             scan_beside(&r);
         } else {
-            r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
-            scan(&r);
-            free(r.batch);
+            scan_here(&r);
         }
     }
     db->zoned = finish(&r, error, error_size);
     return db->zoned;
 }
 
-/* The ids from the zone at *i on that can be live between two moments, as one range with the zones that follow. */
-static bool next_range(const struct run_database *db, size_t *i, int64_t from_ns, int64_t to_ns, int64_t range[2])
+static bool holds_a_moment(const struct run_rows_zone *z, const int64_t *moments, size_t n)
+{
+    size_t low = 0, high = n; /* the first moment that is not before the zone */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (moments[middle] < z->begin_ns) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < n && moments[low] < z->end_ns;
+}
+
+/* The ids from the zone at *i on that can be live at one of the moments, as one range with the zones that follow. */
+static bool next_range(const struct run_database *db, size_t *i, const int64_t *moments, size_t n, int64_t range[2])
 {
     bool found = false;
     for (; *i < db->zones_n; (*i)++) {
         const struct run_rows_zone *z = &db->zones[*i];
-        bool can = z->begin_ns <= to_ns && z->end_ns > from_ns;
+        bool can = holds_a_moment(z, moments, n);
         if (found && !can) return true;
         if (can) {
             range[0] = found ? range[0] : z->first;
@@ -230,7 +212,7 @@ static bool next_range(const struct run_database *db, size_t *i, int64_t from_ns
     return found;
 }
 
-bool run_rows_live(struct run_database *db, int64_t from_ns, int64_t to_ns, run_rows_fn each, void *self, char *error,
+bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, run_rows_fn each, void *self, char *error,
                    size_t error_size)
 {
     struct reader r = {.db = db, .each = each, .self = self, .result = SQLITE_ROW};
@@ -239,10 +221,10 @@ bool run_rows_live(struct run_database *db, int64_t from_ns, int64_t to_ns, run_
     size_t zone = 0;
     snprintf(where, sizeof where,
              "WHERE id BETWEEN ?1 AND ?2 AND (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
-             (long long)from_ns, (long long)to_ns);
+             (long long)moments[0], (long long)moments[n - 1]);
     if (!prepare(&r, RUN_ROWS_WHOLE, where)) return finish(&r, error, error_size);
     r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
-    while (r.result == SQLITE_ROW && (!db->zoned || next_range(db, &zone, from_ns, to_ns, range))) {
+    while (r.result == SQLITE_ROW && (!db->zoned || next_range(db, &zone, moments, n, range))) {
         sqlite3_reset(r.statement);
         sqlite3_bind_int64(r.statement, 1, range[0]);
         sqlite3_bind_int64(r.statement, 2, range[1]);
@@ -259,10 +241,6 @@ bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, vo
     struct reader r = {.db = db, .each = each, .self = self};
     char where[256];
     snprintf(where, sizeof where, "WHERE id > (SELECT max(id) FROM %s) - %lld", db->allocations, (long long)rows_n);
-    if (prepare(&r, RUN_ROWS_WHOLE, where)) {
-        r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
-        scan(&r);
-        free(r.batch);
-    }
+    if (prepare(&r, RUN_ROWS_WHOLE, where)) scan_here(&r);
     return finish(&r, error, error_size);
 }

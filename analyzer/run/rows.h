@@ -16,12 +16,14 @@ enum run_rows_columns { RUN_ROWS_SHORT, RUN_ROWS_ADDRESSES, RUN_ROWS_WHOLE };
 /* Called with a batch of at least one row, on the caller's thread. */
 typedef void (*run_rows_fn)(void *self, const struct run_stored *rows, size_t n);
 
+enum { RUN_ROWS_MANY = 1 << 16 }; /* so many are worth a thread */
+
 /* All; `about`: so many are expected. Nothing else may use the database meanwhile. Each returns false with a line in
  * `error` where the table could not be read to its end. */
 bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, run_rows_fn each, void *self,
                    char *error, size_t error_size);
-/* Whole rows that begin at to_ns or earlier and end after from_ns. */
-bool run_rows_live(struct run_database *db, int64_t from_ns, int64_t to_ns, run_rows_fn each, void *self, char *error,
+/* Whole rows, among them all that are live at one of n > 0 moments, in ns and in order. */
+bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, run_rows_fn each, void *self, char *error,
                    size_t error_size);
 /* Whole rows with the last `rows_n` ids. */
 bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, void *self, char *error,

@@ -115,7 +115,7 @@ static void open_siblings(struct run *run, const char *path)
     snprintf(stem, sizeof stem, "%.*s", (int)(strlen(base) - 3), base);
     struct paths found = {0};
     list_folder(folder, sibling, stem, &found);
-    const char *run_id = run->processes[0].run_id;
+    const char *run_id = run->processes[run->processes_n - 1].run_id;
     for (size_t i = 0; i < found.n; i++) {
         size_t databases = run->databases_n, processes = run->processes_n;
         bool ok = open_one(run, found.list[i], error, sizeof error);
@@ -187,8 +187,9 @@ static bool open_path(struct run *run, const char *path, bool alone, char *error
     if (!open_one(run, path, error, error_size)) {
         return false;
     }
-    if (alone == false) {
-        open_siblings(run, path);
+    const struct run_database *db = &run->databases[run->databases_n - 1];
+    if (!alone || (db->foreign && !run->options.alone)) { /* of several files, each is all of its own recording */
+        open_siblings(run, db->foreign ? db->opened : path);
     }
     return true;
 }

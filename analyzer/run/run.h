@@ -21,6 +21,11 @@
 #define RUN_NONE UINT32_MAX /* no stack, no frame, no process */
 #define RUN_DEPTH_MAX 4096  /* deeper stacks are cut at the root */
 
+static inline bool run_is_known(int64_t value)
+{
+    return value != RUN_UNKNOWN;
+}
+
 /* Names an address in a module. The strings need to be valid until the next call only. False: not
  * known; *file may stay NULL and *line 0 where only the function is. build_id is NULL or
  * hexadecimal. */
@@ -331,6 +336,12 @@ int64_t run_duration(const struct run *run); /* of the longest process */
  * folder did not let it be completed. */
 const char *run_database_path(const struct run *run, size_t process);
 
+/* The database that another tool's recording is read as, beside which those of its other processes are; it goes when
+ * the program ends. To be freed. NULL: it is none, or, with a line in `error`, cannot be read. */
+char *run_imported_path(const char *path, char *error, size_t error_size);
+/* A process's path for people: of such a database, the recording that the other tool made. */
+const char *run_shown_path(const char *path);
+
 /* Stacks: a tree, innermost frame first. */
 size_t run_stack_count(const struct run *run);
 uint32_t run_stack_parent(const struct run *run, uint32_t stack); /* RUN_NONE at the root */
@@ -377,10 +388,30 @@ struct run_lifetime {
 };
 _Static_assert(sizeof(struct run_lifetime) == 64, "a cache line");
 
+/* What the tool that made a recording may not tell: RUN_TOLD(symbol, word in meta). */
+#define RUN_TOLD_KINDS(RUN_TOLD) \
+    RUN_TOLD(WAITS, "waits")     \
+    RUN_TOLD(COPIES, "copies")   \
+    RUN_TOLD(HISTORY, "history") \
+    RUN_TOLD(TIMES, "times")     \
+    RUN_TOLD(MEMORY, "memory")   \
+    RUN_TOLD(TENSORS, "tensors") \
+    RUN_TOLD(FAILURES, "failures")
+enum run_told {
+#define RUN_TOLD(symbol, word) RUN_TOLD_##symbol,
+    RUN_TOLD_KINDS(RUN_TOLD)
+#undef RUN_TOLD
+        RUN_TOLD_N
+};
+/* NULL where it is told; else why not: "a PyTorch snapshot does not tell". */
+const char *run_untold(const struct run *run, enum run_told what);
+
 /* Called in order of time within a process, processes one after another; a free comes before an
  * allocation of the same time. Each may be NULL. */
 struct run_observer {
     void *self;
+    bool beside; /* may be told of allocations and frees on another thread, and later than those who do not say so:
+                  * they neither read nor change what others do while the replay runs, and of `series` know the layer */
     void (*process_start)(void *self, uint32_t process);
     /* `series` with its totals after the event. */
     void (*alloc)(void *self, const struct run_lifetime *life, const struct run_series *series);

@@ -37,6 +37,7 @@ struct run_database {
     int guard, guard_pipe; /* the process that removes it if this one is killed */
     sqlite3 *db;
     bool recording;
+    bool foreign; /* another tool's: `opened` is what it became */
     /* where the packed rows are: tables of their own from schema version 2 on */
     const char *allocations, *copies;
     struct run_ids processes, stacks, apis; /* apis: → index into run->api_names */
@@ -109,8 +110,12 @@ struct run {
     struct run_location *locations;
     size_t locations_n, locations_cap;
     struct map location_map;
+    uint32_t *last_location; /* by stack; RUN_NONE none yet */
+    size_t last_location_n;
     struct run_replay *replay; /* while one runs */
     bool replayed;             /* one was begun */
+    const char *untold[RUN_TOLD_N];
+    uint64_t unblocked; /* copies of an import of which it is unknown how long the host was in them */
 };
 
 enum { RUN_DEVICE_SLOTS = 128 }; /* 7 bits in `kind`: -1 … 126 */

@@ -36,6 +36,11 @@ LIST(run_threads, run_thread, threads)
 LIST(run_mappers, run_mapper, mappers)
 LIST(run_contexts, run_context, contexts)
 
+const char *run_untold(const struct run *run, enum run_told what)
+{
+    return run->untold[what];
+}
+
 bool run_device_is_simulated(const char *name)
 {
     const size_t length = name ? strlen(name) : 0, mark = sizeof RUN_SIMULATED - 1;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "schema/mask.h"
+#include "schema/utf8.h"
 
 /* --- numbers -----------------------------------------------------------------------------------
  */
@@ -51,35 +52,10 @@ static uint64_t hash_bytes(const char *p, size_t n)
     return map_hash(h);
 }
 
-/* Length of the UTF-8 sequence at p (left bytes remain), 0 where there is none. */
-static size_t utf8_sequence(const unsigned char *p, size_t left)
-{
-    static const struct {
-        unsigned char mask, lead;
-        size_t length;
-        uint32_t least;
-    } forms[] = {{0x80, 0, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
-    for (size_t f = 0; f < 4; f++) {
-        if ((*p & forms[f].mask) != forms[f].lead) {
-            continue;
-        }
-        uint32_t code = *p & (unsigned char)~forms[f].mask;
-        for (size_t i = 1; i < forms[f].length; i++) {
-            if (i >= left || (p[i] & 0xc0) != 0x80) {
-                return 0;
-            }
-            code = code << 6 | (p[i] & 0x3f);
-        }
-        bool valid = code >= forms[f].least && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
-        return valid ? forms[f].length : 0;
-    }
-    return 0;
-}
-
 static void utf8_repair(char *text, size_t length)
 {
     for (size_t i = 0; i < length;) {
-        size_t n = utf8_sequence((unsigned char *)text + i, length - i);
+        size_t n = gs_utf8_decode(text + i, length - i, NULL);
         if (!n) {
             text[i] = '?';
         }

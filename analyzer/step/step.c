@@ -127,12 +127,11 @@ static void find_starts(const struct step_place_tree *t, uint32_t line, const st
             continue;
         }
         for (size_t k = 0, at = 0; k <= m->n; k++) {
-            while (at < p->n && k > 0 && p->times[at] <= m->times[k - 1]) {
+            while (at < p->times.n && k > 0 && times_at(&p->times, at) <= m->times[k - 1]) {
                 at++;
             }
-            if (at < p->n && p->times[at] < starts[k]) {
-                starts[k] = p->times[at];
-            }
+            int64_t ns = at < p->times.n ? times_at(&p->times, at) : RUN_NEVER;
+            starts[k] = ns < starts[k] ? ns : starts[k];
         }
     }
 }
@@ -294,6 +293,7 @@ static struct step_list *choose(struct step_finder *f, uint32_t process)
                                                STEP_SOURCE_BACKWARD,  STEP_SOURCE_PERIOD,    STEP_SOURCE_PERIOD,
                                                STEP_SOURCE_PERIOD};
     struct step_list *steps = NULL;
+    if (run_untold(f->b->run, RUN_TOLD_HISTORY)) return NULL; /* what is live at one moment has no order */
     for (size_t i = 0; i < sizeof sources / sizeof *sources && !steps; i++) {
         struct step_moments m = ask(f, process, i);
         if (m.count >= LEAST && m.n) {
@@ -337,6 +337,7 @@ struct step_finder *step_finder_start(struct site_builder *b, struct run_observe
     struct step_finder *f = arena_realloc(NULL, 1, sizeof *f);
     *f = (struct step_finder){.b = b, .tree.run = b->run, .calls.run = b->run};
     *observer = (struct run_observer){.self = f,
+                                      .beside = true,
                                       .process_start = steps_on_process_start,
                                       .alloc = steps_on_alloc,
                                       .process_end = steps_on_process_end};

@@ -9,7 +9,8 @@ enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 /* --- which calls are the steps ------------------------------------------------------------------ */
 
 /* Of places that take turns: among those that were there for most of the time the rarest, so that a
- * round is a step; of equals the one that comes last in a round. */
+ * round is a step; of equals the one that comes last in a round. One that came by as often as any may have been late
+ * only because the first round was slow. */
 static uint32_t anchor_of(const struct step_place_tree *t, const uint32_t *group, size_t n)
 {
     int64_t first = INT64_MAX, last = 0;
@@ -23,7 +24,8 @@ static uint32_t anchor_of(const struct step_place_tree *t, const uint32_t *group
     uint32_t anchor = RUN_NONE;
     for (size_t i = 0; i < n; i++) {
         const struct step_place *p = &t->places[group[i]], *a = &t->places[anchor == RUN_NONE ? 0 : anchor];
-        bool there = (double)(p->last_ns - p->first_ns) >= 0.8 * (double)(last - first);
+        double span = (double)(p->last_ns - p->first_ns), whole = (double)(last - first);
+        bool there = span >= (p->visits == most ? 0.5 : 0.8) * whole;
         bool better =
             anchor == RUN_NONE || p->visits < a->visits || (p->visits == a->visits && p->first_ns > a->first_ns);
         if (p->visits * RARER >= most && there && better) {
@@ -46,8 +48,8 @@ static uint32_t whole_step(const struct step_place_tree *t, uint32_t anchor)
 
 static void add_times(struct step_moments *m, const struct step_place *p)
 {
-    for (size_t i = 0; i < p->n; i++) {
-        *ARENA_PUSH(m->times, m->n, m->cap) = p->times[i];
+    for (size_t i = 0; i < p->times.n; i++) {
+        *ARENA_PUSH(m->times, m->n, m->cap) = times_at(&p->times, i);
     }
     m->count += p->visits;
 }
@@ -93,7 +95,7 @@ static uint64_t calls_after(const struct step_place_tree *t, enum step_place_kin
             continue;
         }
         *all += p->visits;
-        for (size_t k = p->n; k-- > 0 && p->times[k] > ns;) {
+        for (size_t k = p->times.n; k-- > 0 && times_at(&p->times, k) > ns;) {
             after += (uint64_t)1 << p->shift;
         }
     }

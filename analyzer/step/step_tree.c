@@ -4,7 +4,7 @@
 #include <string.h>
 #include "analyzer/site/builder.h"
 
-/* Times that are kept: of one place, and of all of them together (32 MiB). */
+/* Times that are kept: of one place, and of all of them together (16 MiB). */
 enum { DEEPEST = 64 }; /* places in places; what is below is a recursion, or nobody's program */
 enum { LIMIT = 1 << 16, LIMIT_LEAST = 1 << 8, ALL_TIMES = 1 << 22 };
 
@@ -128,12 +128,9 @@ uint32_t *step_places_thread(struct step_place_tree *t, uint32_t thread)
 
 static void halve(struct step_place_tree *t, struct step_place *p)
 {
-    size_t kept = (p->n + 1) / 2;
-    for (size_t i = 0; i < kept; i++) {
-        p->times[i] = p->times[2 * i];
-    }
-    t->times -= p->n - kept;
-    p->n = kept;
+    t->times -= p->times.n;
+    times_halve(&p->times, 0);
+    t->times += p->times.n;
     p->shift++;
 }
 
@@ -142,15 +139,15 @@ static void keep_time(struct step_place_tree *t, struct step_place *p, int64_t n
     if ((p->visits & (((uint64_t)1 << p->shift) - 1)) != 0) {
         return;
     }
-    *ARENA_PUSH(p->times, p->n, p->cap) = ns;
+    times_add(&p->times, ns);
     t->times++;
-    if (p->n == t->limit) {
+    if (p->times.n == t->limit) {
         halve(t, p);
     }
     if (t->times == ALL_TIMES && t->limit > LIMIT_LEAST) {
         t->limit /= 2;
         for (size_t i = 0; i < t->n; i++) {
-            while (t->places[i].n >= t->limit) {
+            while (t->places[i].times.n >= t->limit) {
                 halve(t, &t->places[i]);
             }
         }
@@ -199,7 +196,7 @@ void step_places_restart(struct step_place_tree *t)
     for (size_t i = 0; i < t->n; i++) {
         struct step_place *p = &t->places[i];
         p->visits = 0;
-        p->n = 0;
+        times_free(&p->times);
         p->shift = 0;
         memset(p->gaps, 0, sizeof p->gaps);
     }
@@ -216,7 +213,7 @@ void step_places_restart(struct step_place_tree *t)
 void step_places_free(struct step_place_tree *t)
 {
     for (size_t i = 0; i < t->n; i++) {
-        free(t->places[i].times);
+        times_free(&t->places[i].times);
     }
     free(t->places);
     free(t->stacks);

@@ -8,6 +8,7 @@
 #define GPUSPY_STEP_TREE_H
 
 #include "analyzer/base/arena.h"
+#include "analyzer/base/times.h"
 #include "analyzer/run/run.h"
 
 enum step_place_kind {
@@ -23,22 +24,20 @@ enum step_place_kind {
 
 enum { STEP_PLACE_ROOT = 0, STEP_PLACE_GAPS = 24 };
 
-struct step_place {
+struct step_place { /* what a visit touches comes first */
     uint32_t parent, depth;
-    uint32_t stack;  /* whose innermost frame is the line; of others: the caller of what makes the place */
-    uint32_t first;  /* the first whole stack that lay in it */
     uint32_t thread; /* the first that came by: only its visits count */
-    uint8_t kind;
-    bool module;      /* it is one, or below one */
-    const char *name; /* of an optimizer: the function that steps, NULL none seen */
+    uint8_t kind, shift;
+    bool module; /* it is one, or below one */
     uint64_t visits;
-    int64_t first_ns, last_ns; /* of the visits */
-    /* the time of every 2^shift-th visit */
-    int64_t *times;
-    size_t n, cap;
-    unsigned shift;
     uint64_t last_event;            /* its number, of the last visit */
+    int64_t last_ns;                /* of the visits */
+    struct times times;             /* of every 2^shift-th visit */
     uint32_t gaps[STEP_PLACE_GAPS]; /* between visits: so many of 2^i and more events */
+    int64_t first_ns;
+    uint32_t stack;   /* whose innermost frame is the line; of others: the caller of what makes the place */
+    uint32_t first;   /* the first whole stack that lay in it */
+    const char *name; /* of an optimizer: the function that steps, NULL none seen */
 };
 
 struct step_place_tree {

@@ -137,7 +137,13 @@ static void print_rows(const struct draw_text *t, struct run *run, const struct 
 static void nothing_live(const struct draw_text *t)
 {
     bool grew = t->report->growth_n > 0;
+    char line[512];
 
+    if (t->report->no_memory) {
+        text_put(line, sizeof line, "Memory is unknown: %s", t->report->no_memory);
+        draw_wrap(t, 0, "", line);
+        return;
+    }
     draw_wrap(t, 0, "",
               grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
                      "grew while the program ran:"

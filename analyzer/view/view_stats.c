@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
+#include "analyzer/base/text.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
@@ -263,7 +264,10 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
 {
     view_text_run(t);
     if (!x->profile) {
-        fprintf(t->out, "\nNothing was allocated\n");
+        char line[512] = "Nothing was allocated";
+        if (t->report->no_memory) text_put(line, sizeof line, "Memory is unknown: %s", t->report->no_memory);
+        fputc('\n', t->out);
+        draw_wrap(t, 0, "", line);
         return;
     }
     totals(t, x);

@@ -178,8 +178,9 @@ static void devices(const struct draw_text *v)
         terminal_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
         char line[256], which[48];
         snprintf(which, sizeof which, i > first ? "GPU %d to %d" : "GPU %d", d[first].device, d[i].device);
-        snprintf(line, sizeof line, "%s%s%s, %s%s", which, *name ? ": " : "", name, draw_bytes(size, d[i].total_bytes),
-                 i > first ? " each" : "");
+        const bool sized = d[i].total_bytes > 0; /* an import may not know it */
+        snprintf(line, sizeof line, "%s%s%s%s%s%s", which, *name ? ": " : "", name, sized ? ", " : "",
+                 sized ? draw_bytes(size, d[i].total_bytes) : "", sized && i > first ? " each" : "");
         draw_wrap(v, 0, "", line);
         capped(v, &d[i]);
     }
@@ -210,7 +211,8 @@ void view_text_run(const struct draw_text *v)
     started(v, when, sizeof when);
     fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), short_command,
             terminal_style(&v->term, TERMINAL_PLAIN));
-    int at = snprintf(line, sizeof line, "%s%s, %s", units_format_seconds(time, r->duration_s), when,
+    int at = snprintf(line, sizeof line, "%s%s, %s",
+                      r->no_times ? "unknown time" : units_format_seconds(time, r->duration_s), when,
                       units_format_plural(count, r->events, "event", NULL));
     if (r->processes_n > 1) at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
     if (r->processes_n == 1 && r->processes[0].python_version) {

@@ -30,8 +30,9 @@ void view_text_steps(const struct draw_text *v)
             snprintf(who, sizeof who, ", in each of %zu processes", others + 1);
         else if (r->processes_n > 1)
             snprintf(who, sizeof who, ", in process %u", r->processes[s->process].pid);
-        snprintf(line, sizeof line, "%s of %s, by %s%s", units_format_plural(count, s->n, "step", NULL),
-                 units_format_seconds(time, (double)s->median_ns / 1e9), by, who);
+        snprintf(line, sizeof line, "%s%s%s, by %s%s", units_format_plural(count, s->n, "step", NULL),
+                 r->no_times ? "" : " of ", r->no_times ? "" : units_format_seconds(time, (double)s->median_ns / 1e9),
+                 by, who);
         draw_wrap(v, 0, "", line);
     }
 }

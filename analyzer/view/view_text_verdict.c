@@ -55,8 +55,10 @@ static void asked(const struct draw_text *v, const struct result_oom_verdict *o)
     if (o->free_bytes == RUN_UNKNOWN)
         snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "", s->known ? site : "");
     else
-        snprintf(line, sizeof line, "%s%s, with %s of %s free%s%s", want, what, draw_bytes(free_, o->free_bytes),
-                 draw_bytes(total, o->total_bytes), s->known ? ", at " : "", s->known ? site : "");
+        snprintf(line, sizeof line, "%s%s, with %s%s%s free%s%s", want, what, draw_bytes(free_, o->free_bytes),
+                 o->total_bytes == RUN_UNKNOWN ? "" : " of ",
+                 o->total_bytes == RUN_UNKNOWN ? "" : draw_bytes(total, o->total_bytes), s->known ? ", at " : "",
+                 s->known ? site : "");
     draw_label(v, TERMINAL_BOLD, "Asked", line);
 }
 
@@ -223,10 +225,12 @@ static bool ended_unseen(const struct result_report *r)
 static void no_oom(const struct draw_text *v)
 {
     bool handled = v->report->ooms_n && v->report->ooms[0].handled;
-    const char *none = v->report->loop               ? "In a loop until it was stopped"
-                       : handled                     ? "No fatal out of memory"
-                       : hands_out_itself(v->report) ? "No CUDA call ran out of memory"
-                                                     : "No out of memory";
+    const char *none = v->report->loop             ? "In a loop until it was stopped"
+                       : v->report->failed_unknown ? "CUDA ran out of memory, but not known by how much"
+                       : v->report->no_history || v->report->no_memory ? "Not known whether memory ran out"
+                       : handled                                       ? "No fatal out of memory"
+                       : hands_out_itself(v->report)                   ? "No CUDA call ran out of memory"
+                                                                       : "No out of memory";
     int64_t total;
     const struct result_peak *p = fullest(v->report, true, &total);
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], raw[RUN_FAILURE_TEXT + 64],
@@ -244,6 +248,11 @@ static void no_oom(const struct draw_text *v)
         snprintf(crash, sizeof crash, "Killed, crashed or left by _exit; n%s", none + 1);
         none = crash;
         colour = TERMINAL_YELLOW;
+    }
+    if (!p && v->report->no_memory) {
+        draw_heading(v, colour == TERMINAL_GREEN ? TERMINAL_YELLOW : colour, none, "; memory is unknown: %s",
+                     v->report->no_memory);
+        return;
     }
     if (!p) {
         draw_heading(v, colour, none, "; no GPU memory was allocated");

@@ -85,6 +85,13 @@
     }
     function verdictPeak() {
         const {tensor, device, any} = heaviest(), peak = device || tensor || any;
+        if (!peak && page.report.run.why_no_memory) {
+            return {
+                tags: [make("span", {class: "tag warn"}, "Memory is unknown")],
+                title: page.capital(page.clean(page.report.run.why_no_memory)),
+                more: ["What is known: the copies, waits and ranges below."],
+            };
+        }
         if (!peak) {
             return {
                 tags: [make("span", {class: "tag"}, "Nothing to show")],
@@ -107,7 +114,9 @@
             tags: [
                 unseen ? make("span", {class: "tag warn"}, "Killed, crashed or left by _exit") : null,
                 failed ? make("span", {class: "tag bad"}, (failed.exception ? String : page.capital)(page.clean(failed.failure))) : null,
-                make("span", {class: "tag " + (failed || unseen ? "warn" : "good")}, "No out of memory"),
+                (page.report.run.lacks || []).includes("history")
+                    ? make("span", {class: "tag warn"}, "Not known whether memory ran out")
+                    : make("span", {class: "tag " + (failed || unseen ? "warn" : "good")}, "No out of memory"),
                 grows ? make("span", {class: "tag warn"}, "memory grows") : null
             ],
             title: page.whole("Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s)),

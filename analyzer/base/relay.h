@@ -1,0 +1,34 @@
+/* Hands batches from one thread, the writer, to another, the reader, in order. The caller owns RELAY_SLOTS batches; the
+ * relay says whose turn it is. */
+#ifndef GPUSPY_RELAY_H
+#define GPUSPY_RELAY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+enum { RELAY_SLOTS = 4 };
+
+struct relay {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    unsigned written, read;
+    bool ended;
+};
+
+void relay_init(struct relay *r);
+void relay_free(struct relay *r);
+
+/* The writer: waits for a slot and returns its number; hands the slot over; waits until all are read; writes no more.
+ */
+unsigned relay_wait_for_slot(struct relay *r);
+void relay_put(struct relay *r);
+void relay_drain(struct relay *r);
+void relay_end(struct relay *r);
+/* The reader: the next slot, false at the end; gives it back. */
+bool relay_take(struct relay *r, unsigned *slot);
+void relay_give_back(struct relay *r);
+
+/* A thread that no signal reaches; false where there is none to be had. */
+bool relay_start(pthread_t *thread, void *(*run)(void *), void *self);
+
+#endif

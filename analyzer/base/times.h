@@ -1,0 +1,38 @@
+/* A list of times in ns, none before the one it follows and none negative, in half the memory of an array: the low
+ * 32 bits of each, and where the high ones change (every 4.3 s). Zero-initialise. */
+#ifndef GPUSPY_TIMES_H
+#define GPUSPY_TIMES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct times_carry {
+    uint32_t from, high; /* from this element on, until the next carry */
+};
+
+struct times {
+    uint32_t *low;
+    struct times_carry *carries;
+    uint32_t n, cap, carries_n, carries_cap;
+};
+
+/* Fewer than 2^32 of them. Ends the program with a message where there is no memory left. */
+void times_grow(struct times *t);
+void times_carry(struct times *t, uint32_t high);
+int64_t times_at(const struct times *t, size_t i);
+/* Keeps the element `first` (0 or 1) and every second one after it. */
+void times_halve(struct times *t, size_t first);
+/* Back to empty. */
+void times_free(struct times *t);
+
+static inline void times_add(struct times *t, int64_t ns)
+{
+    uint32_t high = (uint32_t)((uint64_t)ns >> 32);
+    if (t->n == t->cap) times_grow(t);
+    if (high != (t->carries_n ? t->carries[t->carries_n - 1].high : 0)) times_carry(t, high);
+    t->low[t->n++] = (uint32_t)ns;
+    /* Hundreds of lists grow in turn, which the processor does not foresee. */
+    __builtin_prefetch(&t->low[t->n + 16 < t->cap ? t->n + 16 : 0], 1);
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* gpuspy import: another tool's recording as a run.db. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/base/input.h"
+#include "analyzer/base/output.h"
+#include "analyzer/base/progress.h"
+#include "analyzer/base/term.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/import/import.h"
+#include "analyzer/import/siblings.h"
+
+struct settings {
+    const char *output;
+};
+
+static const struct option_row options[] = {
+    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
+     "write to FILE; the default is the file's name with .db at its end, in the working directory"},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"gpuspy import snapshot.pickle", "write snapshot.db"},
+    {"gpuspy import snapshot.pickle.gz -o first.db", "the same under another name"},
+    {"gpuspy import rank0.pt.trace.json.gz", "write rank0.db"},
+    {"gpuspy report snapshot.pickle", "read it without keeping a database"},
+    {"gpuspy diff before.pickle after.pickle", "what grew between two snapshots, by line"},
+    {"gpuspy import report1.sqlite", "write report1.db, and report1.PID.db for each further process"},
+    {0},
+};
+
+const struct command_text command_text_import = {
+    .options = options,
+    .about = "Converts what another tool recorded, also packed by gzip, into a recording: a pickle of "
+             "torch.cuda.memory._snapshot() or _dump_snapshot(), a trace or memory timeline of torch.profiler, "
+             "a profile of jax.profiler.save_device_memory_profile(), or an export of Nsight Systems (nsys export "
+             "--type sqlite REPORT). Commands that read recordings also take such a file itself. What a format lacks "
+             "stays unknown.\n\n"
+             "An export of several processes becomes one database for each.\n\n"
+             "A pickle is read as data: one that asks Python to import or call anything is refused.",
+    .examples = examples,
+};
+
+static void show(void *unused, uint64_t bytes)
+{
+    progress_show(unused, "bytes", bytes, 0);
+}
+
+/* "a/snapshot.pickle.gz" → "snapshot.db", to be freed. */
+static char *usual_name(const char *path)
+{
+    static const char *const endings[] = {".gz",    ".pickle", ".pkl",  ".json",  ".raw",
+                                          ".trace", ".pt",     ".prof", ".sqlite"};
+    const char *slash = strrchr(path, '/');
+    size_t length = strlen(slash ? slash + 1 : path);
+    char *name = malloc(length + sizeof ".db");
+    if (!name) return NULL;
+    memcpy(name, slash ? slash + 1 : path, length + 1);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t n = strlen(endings[i]);
+        if (length > n && strcmp(name + length - n, endings[i]) == 0) name[length -= n] = 0;
+    }
+    strcpy(name + length, ".db");
+    return name;
+}
+
+/* The other processes' databases get their names beside `to`: all of them or none. False after a line on stderr. */
+static bool name_siblings(const char *temporary, const char *to)
+{
+    size_t n, named = 0, length = strlen(to);
+    char **list = import_siblings(temporary, &n), **names = calloc(n + 1, sizeof *names);
+    const size_t ending = strlen(temporary); /* "temporary.PID.db" */
+    bool ok = names != NULL;
+    if (n && !(length > 3 && strcmp(to + length - 3, ".db") == 0)) {
+        complain("import: the recording has %zu processes, one database each; give -o a name that ends in .db", n + 1);
+        ok = false;
+    }
+    for (size_t i = 0; ok && i < n; i++) {
+        size_t size = length + strlen(list[i]) + 1;
+        names[i] = malloc(size);
+        ok = names[i] != NULL;
+        if (ok) snprintf(names[i], size, "%.*s%s", (int)(length - 3), to, list[i] + ending);
+        if (ok && access(names[i], F_OK) == 0) {
+            complain("import: '%s' is there already; remove it, or name another file with -o", names[i]);
+            ok = false;
+        }
+    }
+    for (; ok && named < n; named += ok) ok = rename(list[named], names[named]) == 0;
+    while (!ok && named-- > 0) unlink(names[named]);
+    for (size_t i = 0; i < n; i++) {
+        unlink(list[i]);
+        free(list[i]);
+        if (names) free(names[i]);
+    }
+    free(list);
+    free(names);
+    return ok;
+}
+
+/* Complete under its name, or not there. */
+static int convert(const char *path, const char *to)
+{
+    char error[768] = "";
+    enum import_format format = import_format_of(path);
+    const char *hint = import_hint(path);
+    if (!format && hint) {
+        complain("import: cannot read '%s': it is %s", path, hint);
+        return EXIT_INPUT;
+    }
+    if (!format) {
+        complain("import: cannot read '%s': gpuspy cannot convert this format; it reads pickles of "
+                 "torch.cuda.memory._snapshot(), traces of torch.profiler, device memory profiles of JAX and SQLite "
+                 "exports of Nsight Systems",
+                 path);
+        return EXIT_INPUT;
+    }
+    if (access(to, F_OK) == 0) {
+        complain("import: '%s' is there already; remove it, or name another file with -o", to);
+        return EXIT_INPUT;
+    }
+    char *temporary = output_beside(to);
+    if (!temporary) {
+        complain("import: cannot write '%s': %s", to, strerror(errno));
+        return EXIT_INPUT;
+    }
+    unlink(temporary); /* its name is free again for a database */
+    bool ok = import_file(path, format, temporary, show, NULL, error, sizeof error);
+    progress_clear();
+    if (!ok) {
+        complain("import: cannot convert '%s': %s", path, error);
+    } else if (!name_siblings(temporary, to)) {
+        ok = false;
+    } else if (rename(temporary, to) != 0) {
+        complain("import: cannot write '%s': %s", to, strerror(errno));
+        ok = false;
+    }
+    output_beside_remove(temporary);
+    if (ok) complain("wrote %s; next: gpuspy report %s", to, to);
+    return ok ? EXIT_YES : EXIT_INPUT;
+}
+
+int command_import(const struct command *self, int argc, char **argv)
+{
+    struct settings set = {0};
+    int operands = options_parse(self, argc, argv, &set), code = EXIT_YES;
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands == 0) {
+        complain("import: which file? such as: gpuspy import snapshot.pickle");
+        return EXIT_USAGE;
+    }
+    if (set.output && operands > 1) {
+        complain("import: --output takes one file at a time");
+        return EXIT_USAGE;
+    }
+    if (!input_check_paths("import", argv, (size_t)operands)) return EXIT_INPUT;
+    for (int i = 0; i < operands; i++) {
+        char *usual = set.output ? NULL : usual_name(argv[i]);
+        int own = set.output || usual ? convert(argv[i], set.output ? set.output : usual) : EXIT_INPUT;
+        code = own ? own : code;
+        free(usual);
+    }
+    return code;
+}

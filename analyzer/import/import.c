@@ -1,0 +1,67 @@
+#include "analyzer/import/import.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include "analyzer/import/import_nsys.h"
+#include "analyzer/import/import_pprof.h"
+#include "analyzer/import/import_snapshot.h"
+#include "analyzer/import/import_trace.h"
+#include "analyzer/import/trace_file.h"
+
+enum { HEAD = 128 };
+
+static const struct {
+    enum import_format format;
+    bool (*fits)(const unsigned char *head, size_t n); /* the first HEAD bytes */
+    bool (*confirm)(const char *path);                 /* a closer look at what fits; NULL: none is needed */
+    bool (*import)(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
+                   size_t error_size);
+} formats[] = {
+    {IMPORT_FORMAT_SNAPSHOT, import_is_snapshot, NULL, import_snapshot},
+    {IMPORT_FORMAT_TRACE, import_is_json, import_trace_has_events, import_trace},
+    {IMPORT_FORMAT_PPROF, import_is_pprof, import_pprof_is_memory, import_pprof},
+    {IMPORT_FORMAT_NSYS, import_is_nsys, import_holds_nsys, import_nsys},
+};
+
+enum import_format import_format_of(const char *path)
+{
+    unsigned char head[HEAD];
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
+    gzFile file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? gzdopen(fd, "rb") : NULL;
+    int n = file ? gzread(file, head, sizeof head) : 0;
+    if (file) {
+        gzclose(file);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+    for (size_t i = 0; n > 0 && i < sizeof formats / sizeof *formats; i++) {
+        if (!formats[i].fits(head, (size_t)n)) continue;
+        if (!formats[i].confirm || formats[i].confirm(path)) return formats[i].format;
+    }
+    return IMPORT_FORMAT_NONE;
+}
+
+const char *import_hint(const char *path)
+{
+    static const char *const endings[] = {".nsys-rep", ".qdrep"};
+    const size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t n = strlen(endings[i]);
+        if (length > n && strcmp(path + length - n, endings[i]) == 0)
+            return "a report of Nsight Systems; export it first: nsys export --type sqlite REPORT";
+    }
+    return NULL;
+}
+
+bool import_file(const char *path, enum import_format format, const char *to,
+                 void (*progress)(void *self, uint64_t bytes), void *self, char *error, size_t error_size)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        if (formats[i].format == format) return formats[i].import(path, to, progress, self, error, error_size);
+    }
+    return false;
+}

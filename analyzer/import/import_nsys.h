@@ -1,0 +1,15 @@
+/* Exports of Nsight Systems (nsys export --type sqlite) → run.db, one for each process that called CUDA. */
+#ifndef GPUSPY_IMPORT_NSYS_H
+#define GPUSPY_IMPORT_NSYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* As in the table of import.c. */
+bool import_is_nsys(const unsigned char *head, size_t n);
+bool import_holds_nsys(const char *path);
+bool import_nsys(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
+                 size_t error_size);
+
+#endif

@@ -1,0 +1,375 @@
+/* A profile is one moment: what is live, by call stack, as counts and bytes. It has no times, addresses or frees. The
+ * whole file is held, at most PROFILE_BYTES of it; its texts once more. Fields: github.com/google/pprof, profile.proto;
+ * how JAX fills them: xla/python/py_client.cc, HeapProfile. */
+#include "analyzer/import/import_pprof.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <zlib.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/units.h"
+#include "analyzer/import/feed.h"
+#include "analyzer/import/protobuf.h"
+#include "schema/event.h"
+
+enum { PROFILE_BYTES = 256 << 20, FRAMES = 1024, DEVICES = 64, MOST_ROWS = 1 << 20 };
+static const int64_t most_bytes = (int64_t)1 << 48;
+static const uint64_t first_made_up = (uint64_t)1 << 52;
+enum { ALIGN = 512 };
+
+enum { SAMPLE_TYPE = 1, SAMPLE = 2, LOCATION = 4, FUNCTION = 5, STRING = 6, TIME = 9 }; /* of a profile */
+
+struct function {
+    uint64_t name, file; /* texts */
+};
+
+struct line {
+    uint64_t function;
+    int64_t line;
+};
+
+struct location {
+    size_t first, n; /* lines, the innermost first */
+};
+
+struct profile {
+    unsigned char *data;
+    size_t size;
+    struct arena arena;
+    const char **texts;
+    struct function *functions;
+    struct line *lines;
+    struct location *locations;
+    size_t texts_n, texts_cap, functions_n, functions_cap, lines_n, lines_cap, locations_n, locations_cap;
+    struct map function_ids, location_ids;
+    int count_at, bytes_at; /* which of a sample's values; -1: none */
+    uint64_t time_ns;
+    struct import_feed *feed;
+    uint64_t next_address, rows, unplaced_bytes, left_out;
+    bool used[DEVICES];
+    int only; /* the device of executables, which name none; -1: the CPU */
+};
+
+struct sample {
+    int64_t count, bytes;
+    int device; /* -1: the CPU */
+    bool has_device, executable;
+    uint32_t stack;
+};
+
+bool import_is_pprof(const unsigned char *head, size_t n)
+{
+    /* A ValueType, whose fields are two small integers. */
+    return n >= 6 && head[0] == 0x0a && head[1] <= 12 && (head[2] == 0x08 || head[2] == 0x10);
+}
+
+/* --- the file ---------------------------------------------------------------------------------- */
+
+static bool load(struct profile *p, const char *path, char *error, size_t error_size)
+{
+    gzFile file = gzopen(path, "rbe");
+    size_t cap = 1 << 16;
+    int got, code = Z_OK;
+    if (!file) {
+        snprintf(error, error_size, "%s", strerror(errno));
+        return false;
+    }
+    p->data = arena_realloc(NULL, cap, 1);
+    while ((got = gzread(file, p->data + p->size, (unsigned)(cap - p->size))) > 0) {
+        p->size += (size_t)got;
+        if (p->size > PROFILE_BYTES) break;
+        if (p->size == cap) p->data = arena_realloc(p->data, cap *= 2, 1);
+    }
+    gzerror(file, &code);
+    gzclose_r(file);
+    if (p->size > PROFILE_BYTES) {
+        snprintf(error, error_size, "it is a profile of more than %d MiB", PROFILE_BYTES >> 20);
+        return false;
+    }
+    if (got < 0 || code != Z_OK) {
+        snprintf(error, error_size, "it is damaged or incomplete: gzip cannot unpack it");
+        return false;
+    }
+    return true;
+}
+
+static const char *text_of(const struct profile *p, uint64_t at)
+{
+    return at < p->texts_n ? p->texts[at] : "";
+}
+
+static void read_function(struct profile *p, struct import_message m)
+{
+    struct function function = {0};
+    struct import_field field;
+    uint64_t id = 0;
+    while (import_protobuf_next(&m, &field)) {
+        if (field.number == 1) id = field.integer;
+        if (field.number == 2) function.name = field.integer;
+        if (field.number == 4) function.file = field.integer;
+    }
+    *map_at(&p->function_ids, id) = (uint32_t)p->functions_n;
+    *ARENA_PUSH(p->functions, p->functions_n, p->functions_cap) = function;
+}
+
+static void read_line(struct profile *p, struct import_message m)
+{
+    struct line line = {0};
+    struct import_field field;
+    while (import_protobuf_next(&m, &field)) {
+        if (field.number == 1) line.function = field.integer;
+        if (field.number == 2) line.line = (int64_t)field.integer;
+    }
+    *ARENA_PUSH(p->lines, p->lines_n, p->lines_cap) = line;
+}
+
+static void read_location(struct profile *p, struct import_message m)
+{
+    struct location location = {.first = p->lines_n};
+    struct import_field field;
+    uint64_t id = 0;
+    while (import_protobuf_next(&m, &field)) {
+        if (field.number == 1) id = field.integer;
+        if (field.number == 4 && field.is_bytes) read_line(p, field.bytes);
+    }
+    location.n = p->lines_n - location.first;
+    *map_at(&p->location_ids, id) = (uint32_t)p->locations_n;
+    *ARENA_PUSH(p->locations, p->locations_n, p->locations_cap) = location;
+}
+
+static bool read_tables(struct profile *p)
+{
+    struct import_message all = {p->data, p->data + p->size, false};
+    struct import_field field;
+    while (import_protobuf_next(&all, &field)) {
+        if (field.number == TIME && !field.is_bytes) p->time_ns = field.integer;
+        if (!field.is_bytes) continue;
+        if (field.number == FUNCTION) read_function(p, field.bytes);
+        if (field.number == LOCATION) read_location(p, field.bytes);
+        if (field.number == STRING) {
+            *ARENA_PUSH(p->texts, p->texts_n, p->texts_cap) =
+                arena_printf(&p->arena, "%.*s", (int)(field.bytes.end - field.bytes.at), (const char *)field.bytes.at);
+        }
+    }
+    return !all.broken;
+}
+
+/* Which values of a sample are counts and bytes; their names may come after them in the file. */
+static bool read_types(struct profile *p)
+{
+    struct import_message all = {p->data, p->data + p->size, false};
+    struct import_field field, part;
+    int at = 0;
+    p->count_at = p->bytes_at = -1;
+    while (import_protobuf_next(&all, &field)) {
+        if (field.number != SAMPLE_TYPE || !field.is_bytes) continue;
+        while (import_protobuf_next(&field.bytes, &part)) {
+            const char *name = part.number == 1 ? text_of(p, part.integer) : "";
+            if (strcmp(name, "space") == 0) p->bytes_at = at;
+            if (strcmp(name, "allocations") == 0 || strcmp(name, "objects") == 0) p->count_at = at;
+        }
+        at++;
+    }
+    return p->bytes_at >= 0;
+}
+
+static bool read_profile(struct profile *p, const char *path, char *error, size_t error_size)
+{
+    *p = (struct profile){.next_address = first_made_up};
+    if (!load(p, path, error, error_size)) return false;
+    if (!read_tables(p)) {
+        snprintf(error, error_size, "it is damaged: a field ends outside of its message");
+        return false;
+    }
+    if (!read_types(p)) {
+        snprintf(error, error_size,
+                 "it is a pprof profile, but not one that jax.profiler.save_device_memory_profile() wrote");
+        return false;
+    }
+    return true;
+}
+
+static void release(struct profile *p)
+{
+    free(p->data);
+    free(p->texts);
+    free(p->functions);
+    free(p->lines);
+    free(p->locations);
+    map_free(&p->function_ids);
+    map_free(&p->location_ids);
+    arena_free(&p->arena);
+}
+
+bool import_pprof_is_memory(const char *path)
+{
+    struct profile p;
+    char ignored[160];
+    read_profile(&p, path, ignored, sizeof ignored);
+    bool memory = p.bytes_at >= 0 && p.texts_n;
+    release(&p);
+    return memory;
+}
+
+/* --- samples ----------------------------------------------------------------------------------- */
+
+/* "gpu:0", "cuda:1", "CudaDevice(id=2)", "TFRT_CPU_0". */
+static bool read_device(const char *text, int *device)
+{
+    const char *digits = text + strcspn(text, "0123456789");
+    long number = strtol(digits, NULL, 10);
+    *device = strcasestr(text, "cpu") || strcasestr(text, "host") ? -1 : (int)number;
+    return *device < 0 || (number >= 0 && number < DEVICES);
+}
+
+static void read_label(struct profile *p, struct import_message m, struct sample *s)
+{
+    struct import_field field;
+    const char *key = "", *value = "";
+    while (import_protobuf_next(&m, &field)) {
+        if (field.number == 1) key = text_of(p, field.integer);
+        if (field.number == 2) value = text_of(p, field.integer);
+    }
+    if (strcmp(key, "kind") == 0) s->executable = strcmp(value, "executable") == 0;
+    if (strcmp(key, "device") == 0) s->has_device = read_device(value, &s->device);
+}
+
+static size_t add_frames(const struct profile *p, uint64_t id, struct import_frame *frames, size_t n)
+{
+    uint32_t at = map_get(&p->location_ids, id);
+    for (size_t i = 0; at != MAP_NEW && i < p->locations[at].n && n < FRAMES; i++) {
+        const struct line *line = &p->lines[p->locations[at].first + i];
+        uint32_t function = map_get(&p->function_ids, line->function);
+        if (function == MAP_NEW) continue;
+        const char *file = text_of(p, p->functions[function].file);
+        frames[n++] = (struct import_frame){.file = *file ? file : NULL,
+                                            .function = text_of(p, p->functions[function].name),
+                                            .line = line->line > 0 && line->line <= INT32_MAX ? (int)line->line : 0,
+                                            .python = *file};
+    }
+    return n;
+}
+
+static struct sample read_sample(struct profile *p, struct import_message m, bool stacks)
+{
+    struct sample s = {.count = 1};
+    struct import_frame frames[FRAMES + 1];
+    struct import_field field;
+    size_t n = 0;
+    int values = 0;
+    uint64_t value;
+    while (import_protobuf_next(&m, &field)) {
+        if (field.number == 3 && field.is_bytes) read_label(p, field.bytes, &s);
+        while (field.number == 2 && import_protobuf_integer(&field, &value)) {
+            if (values == p->count_at) s.count = (int64_t)value;
+            if (values++ == p->bytes_at) s.bytes = (int64_t)value;
+        }
+        while (stacks && field.number == 1 && n < FRAMES && import_protobuf_integer(&field, &value)) {
+            n = add_frames(p, value, frames, n);
+        }
+    }
+    if (!stacks || s.bytes <= 0) return s;
+    if (s.executable) {
+        memmove(frames + 1, frames, n++ * sizeof *frames);
+        frames[0] = (struct import_frame){.function = "[executable]"};
+    }
+    s.stack = import_feed_stack(p->feed, frames, n);
+    return s;
+}
+
+static void each_sample(struct profile *p, bool stacks, void (*take)(struct profile *p, const struct sample *s))
+{
+    struct import_message all = {p->data, p->data + p->size, false};
+    struct import_field field;
+    while (import_protobuf_next(&all, &field)) {
+        if (field.number != SAMPLE || !field.is_bytes) continue;
+        struct sample s = read_sample(p, field.bytes, stacks);
+        take(p, &s);
+    }
+}
+
+static void note_device(struct profile *p, const struct sample *s)
+{
+    if (s->has_device && s->device >= 0) p->used[s->device] = true;
+}
+
+static void write_sample(struct profile *p, const struct sample *s)
+{
+    if (s->bytes == 0) return;
+    if (s->bytes < 0 || s->bytes > most_bytes || s->count < 0) {
+        p->left_out++;
+        return;
+    }
+    uint64_t rows = s->count > 0 ? (uint64_t)s->count : 1;
+    if (rows > (uint64_t)s->bytes || p->rows + rows > MOST_ROWS) rows = 1;
+    p->rows += rows;
+    if (!s->has_device) p->unplaced_bytes += (uint64_t)s->bytes;
+    int64_t each = s->bytes / (int64_t)rows, rest = s->bytes % (int64_t)rows;
+    for (uint64_t i = 0; i < rows; i++, rest = 0) {
+        struct import_event e = {.device = s->has_device ? s->device : p->only,
+                                 .stack = s->stack,
+                                 .address = p->next_address,
+                                 .bytes = each + rest,
+                                 .stream = GS_STREAM_UNKNOWN,
+                                 .no_totals = true};
+        import_feed_tensor(p->feed, &e, false);
+        p->next_address += (uint64_t)(e.bytes + ALIGN - 1) / ALIGN * ALIGN;
+        if (p->next_address >> 62) p->next_address = first_made_up;
+    }
+}
+
+static void write_notes(struct profile *p)
+{
+    char bytes[UNITS_TEXT], count[UNITS_TEXT];
+    uint32_t notes = 0;
+    int devices = 0;
+    for (int i = 0; i < DEVICES; i++) devices += p->used[i];
+    import_feed_note(p->feed, "lacks", "waits copies history times");
+    import_feed_note(p->feed, "tells",
+                     "it has the arrays and executables that were live at one moment, with their call "
+                     "stacks, and no addresses, times, frees, waits or copies");
+    if (p->unplaced_bytes) {
+        units_format_bytes(bytes, p->unplaced_bytes);
+        if (devices) {
+            import_feed_remark(p->feed, ++notes, "%s of executables name no device: they are counted on GPU %d, %s",
+                               bytes, p->only,
+                               devices == 1 ? "the only one in the profile" : "the first in the profile");
+        } else {
+            import_feed_remark(p->feed, ++notes,
+                               "%s of executables name no device, and no array is on a GPU: they are "
+                               "counted as CPU memory",
+                               bytes);
+        }
+    }
+    if (p->left_out) {
+        import_feed_remark(p->feed, ++notes, "left out %s with impossible values",
+                           units_format_plural(count, p->left_out, "sample", NULL));
+    }
+}
+
+bool import_pprof(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
+                  size_t error_size)
+{
+    struct profile p;
+    const char *slash = strrchr(path, '/');
+    bool ok = read_profile(&p, path, error, error_size);
+    struct import_source source = {.format = "JAX device memory profile",
+                                   .file = slash ? slash + 1 : path,
+                                   .start_real_ns = p.time_ns < INT64_MAX ? p.time_ns : 0};
+    if (ok) p.feed = import_feed_start(to, &source, error, error_size);
+    ok = ok && p.feed;
+    if (ok) {
+        each_sample(&p, false, note_device);
+        p.only = -1;
+        for (int i = DEVICES - 1; i >= 0; i--) p.only = p.used[i] ? i : p.only;
+        each_sample(&p, true, write_sample);
+        write_notes(&p);
+        ok = import_feed_end(p.feed, error, error_size);
+    }
+    release(&p);
+    return ok;
+}

@@ -1,0 +1,395 @@
+/* The file is read once into compact records (trace_file.h), which are sorted by time: a trace lists its events by
+ * kind, not by time. Then one pass over all threads follows which slices are open on each, and writes the events. Calls
+ * get the size and direction of the copy that the GPU made with the same correlation id. */
+#include "analyzer/import/import_trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/units.h"
+#include "analyzer/import/trace_file.h"
+#include "analyzer/import/trace_memory.h"
+#include "analyzer/import/trace_stack.h"
+#include "schema/event.h"
+
+static const int64_t in_1973_ns = 100000000000000000; /* later times are the wall clock's */
+enum { BEFORE_NS = 1000 };                            /* from what was there before to the first event */
+
+struct writing {
+    struct import_trace *t;
+    struct import_feed *feed;
+    struct import_trace_levels levels;
+    struct import_lane *lanes; /* by thread */
+    uint32_t *numbers;         /* by thread: the feed's number, 0 none yet */
+    struct map stacks;
+    int64_t start_ns;
+    int device; /* the only one, -1: there are several or none */
+    uint32_t notes;
+    uint64_t sizeless; /* copies and fills that the GPU's side of the trace lacks */
+};
+
+bool import_is_json(const unsigned char *head, size_t n)
+{
+    size_t i = n >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    while (i < n && head[i] && strchr(" \t\r\n", head[i])) i++;
+    return i < n && (head[i] == '{' || head[i] == '[');
+}
+
+/* --- the GPU's side of calls ------------------------------------------------------------------- */
+
+static uint64_t chain_key(uint32_t correlation, uint8_t kind)
+{
+    return (uint64_t)correlation << 8 | kind;
+}
+
+static uint32_t take_chain(struct import_trace *t, struct map *chains, uint64_t key)
+{
+    uint32_t first = map_get(chains, key);
+    if (first == MAP_NEW || !first) return 0;
+    *map_at(chains, key) = 0;
+    for (uint32_t i = first; i; i = t->gpu[i - 1].next) t->gpu[i - 1].claimed = true;
+    return first;
+}
+
+static uint32_t join(struct import_trace *t, uint32_t first, uint32_t second)
+{
+    uint32_t last = first;
+    if (!first) return second;
+    while (t->gpu[last - 1].next) last = t->gpu[last - 1].next;
+    t->gpu[last - 1].next = second;
+    return first;
+}
+
+/* From here on `a` of a call is 1 + its first entry of `gpu`, 0 none. */
+static void claim(struct import_trace *t)
+{
+    struct map chains = {0};
+    for (size_t i = t->gpu_n; i-- > 0;) {
+        if (!t->gpu[i].correlation) continue;
+        uint32_t *first = map_at(&chains, chain_key(t->gpu[i].correlation, t->gpu[i].kind));
+        t->gpu[i].next = *first == MAP_NEW ? 0 : *first;
+        *first = (uint32_t)i + 1;
+    }
+    for (size_t i = 0; i < t->records_n; i++) {
+        struct import_trace_record *r = &t->records[i];
+        bool graph = r->kind == IMPORT_TRACE_GRAPH;
+        if (r->kind != IMPORT_TRACE_COPY && r->kind != IMPORT_TRACE_FILL && !graph) continue;
+        uint32_t correlation = r->a;
+        r->a = r->kind == IMPORT_TRACE_FILL ? 0 : take_chain(t, &chains, chain_key(correlation, IMPORT_TRACE_COPY));
+        if (r->kind == IMPORT_TRACE_COPY) continue;
+        r->a = join(t, r->a, take_chain(t, &chains, chain_key(correlation, IMPORT_TRACE_FILL)));
+    }
+    map_free(&chains);
+    for (size_t i = 0; i < t->gpu_n; i++) {
+        if (t->gpu[i].claimed) continue;
+        t->gpu[i].next = 0;
+        *ARENA_PUSH(t->records, t->records_n, t->records_cap) =
+            (struct import_trace_record){.at_ns = t->gpu[i].at_ns,
+                                         .duration_ns = -1,
+                                         .thread = UINT32_MAX,
+                                         .a = (uint32_t)i + 1,
+                                         .number = (uint32_t)t->records_n,
+                                         .kind = IMPORT_TRACE_ALONE};
+    }
+}
+
+/* In order of time; of the same time the longest first, which holds the others. */
+static int order(const void *a, const void *b)
+{
+    const struct import_trace_record *x = a, *y = b;
+    if (x->at_ns != y->at_ns) return x->at_ns < y->at_ns ? -1 : 1;
+    if (x->duration_ns != y->duration_ns) return x->duration_ns > y->duration_ns ? -1 : 1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* --- events ------------------------------------------------------------------------------------ */
+
+static int64_t time_of(const struct writing *w, int64_t at_ns)
+{
+    return at_ns < w->start_ns ? 0 : at_ns - w->start_ns + BEFORE_NS;
+}
+
+static void choose_thread(struct writing *w, uint32_t thread)
+{
+    if (!w->numbers[thread]) {
+        const struct import_trace_thread *on = &w->t->threads[thread];
+        const char *name = import_name_text(&w->t->names, on->name), *tid = import_name_text(&w->t->names, on->tid);
+        char text[512];
+        unsigned long number = strtoul(tid, NULL, 10);
+        snprintf(text, sizeof text, "%.400s", name);
+        if (w->t->processes_n > 1) {
+            snprintf(text, sizeof text, "process %.63s%s%.400s", import_name_text(&w->t->names, on->pid),
+                     *name ? ": " : "", name);
+        }
+        w->numbers[thread] = import_feed_thread(w->feed, number <= UINT32_MAX ? (uint32_t)number : 0, text);
+    }
+    import_feed_choose_thread(w->feed, w->numbers[thread]);
+}
+
+static uint32_t stack_of(struct writing *w, const struct import_trace_record *r)
+{
+    return import_lane_stack(&w->lanes[r->thread], r, w->t, w->feed, w->numbers[r->thread], &w->stacks);
+}
+
+static void write_memory(struct writing *w, const struct import_trace_record *r, struct import_event *e)
+{
+    const struct import_trace_memory *m = &w->t->memory[r->a];
+    uint32_t process = w->t->threads[r->thread].process;
+    const struct import_level *level = import_trace_level(&w->levels, process, m->device);
+    bool freed = m->bytes < 0;
+    e->device = m->device;
+    e->address = import_trace_address(m->address, process);
+    e->bytes = freed ? -m->bytes : m->bytes;
+    e->stream = GS_STREAM_UNKNOWN;
+    e->no_totals = m->allocated < 0 || m->reserved < 0 || level->missing || w->t->processes_n > 1;
+    e->allocated = m->allocated;
+    e->reserved = m->reserved;
+    import_feed_tensor(w->feed, e, freed);
+}
+
+static void write_failure(struct writing *w, const struct import_trace_record *r, struct import_event *e)
+{
+    const struct import_trace_memory *m = &w->t->memory[r->a];
+    e->device = m->device;
+    e->bytes = m->bytes > 0 ? m->bytes : -m->bytes;
+    e->allocated = m->allocated;
+    e->reserved = m->reserved;
+    import_feed_failure(w->feed, e, -1);
+}
+
+static void write_gpu(struct writing *w, struct import_event *e, uint32_t first, uint64_t blocked_ns)
+{
+    for (uint32_t i = first; i; i = w->t->gpu[i - 1].next, blocked_ns = 0) {
+        const struct import_trace_gpu *g = &w->t->gpu[i - 1];
+        e->device = g->device;
+        e->stream = g->stream;
+        e->bytes = g->bytes;
+        e->host_memory = (uint8_t)(g->memory + 1);
+        if (g->kind == IMPORT_TRACE_COPY) {
+            import_feed_copy(w->feed, e, g->direction, blocked_ns);
+        } else {
+            import_feed_fill(w->feed, e, blocked_ns);
+        }
+    }
+}
+
+static void write_call(struct writing *w, const struct import_trace_record *r, struct import_event *e)
+{
+    const char *name = import_name_text(&w->t->names, r->name);
+    uint64_t blocked_ns = (uint64_t)r->duration_ns;
+    bool graph = r->kind == IMPORT_TRACE_GRAPH;
+    e->api = import_feed_api(w->feed, name);
+    if (r->kind == IMPORT_TRACE_WAIT) {
+        e->device = w->device;
+        import_feed_wait(w->feed, e, r->sync, blocked_ns);
+        return;
+    }
+    e->async = graph || strstr(name, "Async");
+    w->sizeless += !graph && !r->a;
+    write_gpu(w, e, r->a, graph ? 0 : blocked_ns);
+}
+
+static void write_record(struct writing *w, const struct import_trace_record *r)
+{
+    struct import_event e = {.time_ns = time_of(w, r->at_ns)};
+    if (r->kind == IMPORT_TRACE_ALONE) {
+        import_feed_choose_thread(w->feed, 1);
+        e.api = import_feed_api(w->feed, "unknown call");
+        write_gpu(w, &e, r->a, 0);
+        return;
+    }
+    if (r->kind == IMPORT_TRACE_OP || r->kind == IMPORT_TRACE_PYTHON) {
+        import_lane_open(&w->lanes[r->thread], r);
+        return;
+    }
+    choose_thread(w, r->thread);
+    switch (r->kind) {
+    case IMPORT_TRACE_RANGE:
+    case IMPORT_TRACE_RANGE_END:
+        import_feed_range(w->feed, e.time_ns, r->a, r->kind == IMPORT_TRACE_RANGE_END, NULL,
+                          import_name_text(&w->t->names, r->name));
+        break;
+    case IMPORT_TRACE_MEMORY:
+        e.stack = w->t->timeline
+                      ? import_feed_stack(w->feed, (struct import_frame[]){import_name_frame(&w->t->names, r->name)}, 1)
+                      : stack_of(w, r);
+        write_memory(w, r, &e);
+        break;
+    case IMPORT_TRACE_OOM:
+        e.stack = stack_of(w, r);
+        write_failure(w, r, &e);
+        break;
+    default: e.stack = stack_of(w, r); write_call(w, r, &e);
+    }
+}
+
+static void write_before(struct writing *w)
+{
+    for (size_t i = 0; i < w->levels.before_n; i++) {
+        const struct import_before *b = &w->levels.before[i];
+        struct import_event e = {.device = b->device,
+                                 .address = import_trace_address(b->address, b->process),
+                                 .bytes = b->bytes,
+                                 .stream = GS_STREAM_UNKNOWN,
+                                 .no_totals = true};
+        import_feed_tensor(w->feed, &e, false);
+    }
+}
+
+static void write_devices(struct writing *w)
+{
+    int used = 0;
+    w->device = -1;
+    for (int i = 0; i < IMPORT_TRACE_DEVICES; i++) {
+        const struct import_trace_device *d = &w->t->devices[i];
+        if (!d->used) continue;
+        w->device = used++ ? -1 : i;
+        if (d->name) import_feed_device(w->feed, i, d->name, (uint64_t)d->total_bytes);
+    }
+}
+
+/* --- notes ------------------------------------------------------------------------------------- */
+
+#define SAY(w, ...) import_feed_remark((w)->feed, ++(w)->notes, __VA_ARGS__)
+
+static void note_levels(struct writing *w)
+{
+    char bytes[UNITS_TEXT];
+    for (size_t i = 0; i < w->levels.n && i < 8; i++) {
+        const struct import_level *l = &w->levels.list[i];
+        if (!l->missing) continue; /* else the store compares the totals */
+        units_format_bytes(bytes, (uint64_t)l->missing);
+        if (l->device < 0) {
+            SAY(w,
+                "%s of CPU tensors were allocated before the trace began and not freed in it: no figure here "
+                "counts them",
+                bytes);
+        } else {
+            SAY(w,
+                "GPU %d: %s of tensors were allocated before the trace began and not freed in it: no figure here "
+                "counts them",
+                l->device, bytes);
+        }
+        if (!l->mismatches) continue;
+        SAY(w, "after %s PyTorch's total is not what the events before add up to: some are missing",
+            units_format_plural(bytes, l->mismatches, "event", NULL));
+    }
+}
+
+static void note_limits(struct writing *w)
+{
+    struct import_trace *t = w->t;
+    char count[UNITS_TEXT];
+    if (t->cut[0]) {
+        SAY(w, "the trace is incomplete: %s; gpuspy read the %s before that", t->cut,
+            units_format_plural(count, t->events, "event", NULL));
+    }
+    if (w->levels.unplaced && !t->timeline) {
+        SAY(w, "the trace has no addresses: a free is taken to free the youngest live tensor of its size, and what was "
+               "allocated before the trace is unknown unless the trace frees it");
+    } else if (w->levels.unplaced) {
+        SAY(w,
+            "a memory timeline has no addresses, lines or GPU number: a free is taken to free the youngest live "
+            "tensor of its size, and the GPU is called 0; for lines, open the trace that export_chrome_trace writes");
+    }
+    if (t->lines && t->memory_n)
+        SAY(w, "torch.profiler names a Python function by its first line, not by the line that runs");
+    if (w->sizeless) {
+        SAY(w, "left out %s that copied or filled memory: the trace has no size",
+            units_format_plural(count, w->sizeless, "call", NULL));
+    }
+    if (t->malformed) {
+        SAY(w, "left out %s with invalid JSON", units_format_plural(count, t->malformed, "event", NULL));
+    }
+    if (t->left_out) {
+        SAY(w, "left out %s with an impossible size or device", units_format_plural(count, t->left_out, "event", NULL));
+    }
+    if (t->processes_n > 1) SAY(w, "the trace holds %u processes: each thread's name shows which one", t->processes_n);
+}
+
+static void write_notes(struct writing *w)
+{
+    struct import_trace *t = w->t;
+    bool calls = t->calls || t->gpu_n, gpu_memory = false;
+    for (size_t i = 0; i < t->memory_n && !gpu_memory; i++) gpu_memory = t->memory[i].device >= 0;
+    const char *memory = t->memory_n ? "" : " memory";
+    import_feed_note(w->feed, "lacks", "%s%s", calls ? "" : "waits copies", memory);
+    import_feed_note(w->feed, "tells", "%s",
+                     t->timeline           ? "it has the sizes of PyTorch's tensors over time, and no waits or copies"
+                     : gpu_memory && calls ? "it has PyTorch's tensors, waits and copies while it was recorded, and no "
+                                             "allocations by CUDA"
+                     : gpu_memory          ? "it has PyTorch's tensors while it was recorded, and no waits or copies"
+                     : t->memory_n && calls
+                         ? "it has CPU tensors, waits and copies while it was recorded, and no GPU memory"
+                     : t->memory_n ? "it has CPU tensors while it was recorded, and no calls to CUDA"
+                     : calls       ? "it has waits and copies while it was recorded; memory is unknown without "
+                                     "profile_memory=True"
+                                   : "it has operators only: memory is unknown without profile_memory=True, and it "
+                                     "has no calls to CUDA");
+    note_levels(w);
+    note_limits(w);
+}
+
+/* --- the whole --------------------------------------------------------------------------------- */
+
+static void find_start(struct writing *w)
+{
+    const struct import_trace *t = w->t;
+    size_t i = 0;
+    while (t->timeline && i + 1 < t->records_n && t->records[i].at_ns < 0) i++; /* of what was there before it */
+    w->start_ns = t->records[i].at_ns;
+}
+
+static struct import_source source_of(const struct writing *w, const char *path)
+{
+    const struct import_trace *t = w->t;
+    const char *slash = strrchr(path, '/');
+    struct import_source source = {.format = t->timeline ? "PyTorch memory timeline" : "torch.profiler trace",
+                                   .file = slash ? slash + 1 : path,
+                                   .rank_plus_1 = t->rank + 1};
+    int64_t real = w->start_ns > in_1973_ns ? w->start_ns : t->base_ns ? arena_add_capped(t->base_ns, w->start_ns) : 0;
+    source.start_real_ns = real > BEFORE_NS ? (uint64_t)(real - BEFORE_NS) : 0;
+    for (size_t i = 0; i < t->threads_n && t->processes_n == 1; i++) {
+        unsigned long pid = strtoul(import_name_text(&t->names, t->threads[i].pid), NULL, 10);
+        if (t->threads[i].used && pid < UINT32_MAX) source.pid = (uint32_t)pid;
+    }
+    return source;
+}
+
+static void write_all(struct writing *w)
+{
+    struct import_trace *t = w->t;
+    w->lanes = arena_realloc(NULL, t->threads_n + 1, sizeof *w->lanes);
+    w->numbers = arena_realloc(NULL, t->threads_n + 1, sizeof *w->numbers);
+    memset(w->lanes, 0, (t->threads_n + 1) * sizeof *w->lanes);
+    memset(w->numbers, 0, (t->threads_n + 1) * sizeof *w->numbers);
+    import_trace_levels_find(&w->levels, t);
+    write_devices(w);
+    write_before(w);
+    for (size_t i = 0; i < t->records_n; i++) write_record(w, &t->records[i]);
+    write_notes(w);
+    for (size_t i = 0; i < t->threads_n; i++) import_lane_free(&w->lanes[i]);
+    import_trace_levels_free(&w->levels);
+    map_free(&w->stacks);
+    free(w->lanes);
+    free(w->numbers);
+}
+
+bool import_trace(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
+                  size_t error_size)
+{
+    struct writing w = {.t = import_trace_read(path, progress, self, error, error_size)};
+    if (!w.t) return false;
+    claim(w.t);
+    qsort(w.t->records, w.t->records_n, sizeof *w.t->records, order);
+    find_start(&w);
+    struct import_source source = source_of(&w, path);
+    w.feed = import_feed_start(to, &source, error, error_size);
+    bool ok = w.feed != NULL;
+    if (ok) {
+        write_all(&w);
+        ok = import_feed_end(w.feed, error, error_size);
+    }
+    import_trace_free(w.t);
+    return ok;
+}

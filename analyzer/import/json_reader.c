@@ -1,0 +1,339 @@
+#include "analyzer/import/json_reader.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+#include "analyzer/base/arena.h"
+
+enum { BUFFER = 1 << 18, PROGRESS_EACH = 1 << 22 };
+enum state { VALUE, VALUE_OR_END, KEY_OR_END, COLON, COMMA_OR_END, DONE };
+
+struct import_json {
+    gzFile file;
+    unsigned char buffer[BUFFER];
+    size_t at, end;
+    uint64_t before, next_progress;
+    void (*progress)(void *, uint64_t);
+    void *self;
+    enum state state;
+    char open[IMPORT_JSON_DEPTH]; /* '{' or '[' */
+    size_t depth, length;
+    char text[IMPORT_JSON_TEXT + 1];
+    char problem[160];
+    bool unreadable; /* the file, not what it says */
+};
+
+struct import_json *import_json_open(const char *path, void (*progress)(void *, uint64_t), void *self, char *error,
+                                     size_t error_size)
+{
+    gzFile file = gzopen(path, "rbe");
+    if (!file) {
+        snprintf(error, error_size, "%s", strerror(errno));
+        return NULL;
+    }
+    gzbuffer(file, BUFFER);
+    struct import_json *j = arena_realloc(NULL, 1, sizeof *j);
+    j->file = file;
+    j->at = j->end = j->depth = j->length = 0;
+    j->before = 0;
+    j->next_progress = PROGRESS_EACH;
+    j->progress = progress;
+    j->self = self;
+    j->state = VALUE;
+    j->text[0] = j->problem[0] = 0;
+    j->unreadable = false;
+    return j;
+}
+
+void import_json_close(struct import_json *j)
+{
+    gzclose(j->file);
+    free(j);
+}
+
+const char *import_json_text(const struct import_json *j)
+{
+    return j->text;
+}
+
+uint64_t import_json_bytes(const struct import_json *j)
+{
+    return j->before + j->at;
+}
+
+const char *import_json_problem(const struct import_json *j)
+{
+    return j->problem;
+}
+
+__attribute__((format(printf, 2, 3))) static enum import_json_token broken(struct import_json *j, const char *format,
+                                                                           ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!j->problem[0]) vsnprintf(j->problem, sizeof j->problem, format, args);
+    va_end(args);
+    return IMPORT_JSON_BROKEN;
+}
+
+/* --- bytes ------------------------------------------------------------------------------------- */
+
+static bool fill(struct import_json *j)
+{
+    int code = Z_OK;
+    j->before += j->end;
+    j->at = j->end = 0;
+    int got = gzread(j->file, j->buffer, sizeof j->buffer);
+    if (got <= 0) {
+        const char *why = gzerror(j->file, &code);
+        if (code != Z_OK && code != Z_BUF_ERROR) {
+            j->unreadable = true;
+            broken(j, "it is damaged: %.80s", code == Z_ERRNO ? strerror(errno) : why);
+        }
+        return false;
+    }
+    j->end = (size_t)got;
+    if (j->progress && j->before >= j->next_progress) {
+        j->progress(j->self, (uint64_t)gzoffset(j->file));
+        j->next_progress = j->before + PROGRESS_EACH;
+    }
+    return true;
+}
+
+/* The next byte, -1 at the end; it stays unread. */
+static int peek(struct import_json *j)
+{
+    return j->at < j->end || fill(j) ? j->buffer[j->at] : -1;
+}
+
+static void put(struct import_json *j, const void *bytes, size_t n)
+{
+    size_t left = IMPORT_JSON_TEXT - j->length;
+    n = n < left ? n : left;
+    memcpy(j->text + j->length, bytes, n);
+    j->length += n;
+}
+
+/* --- strings ----------------------------------------------------------------------------------- */
+
+static void put_code(struct import_json *j, uint32_t code)
+{
+    char bytes[4];
+    size_t n = 0;
+    code = code == 0 || (code >= 0xd800 && code < 0xe000) ? 0xfffd : code;
+    if (code < 0x80) {
+        bytes[n++] = (char)code;
+    } else if (code < 0x800) {
+        bytes[n++] = (char)(0xc0 | code >> 6);
+    } else if (code < 0x10000) {
+        bytes[n++] = (char)(0xe0 | code >> 12);
+        bytes[n++] = (char)(0x80 | (code >> 6 & 0x3f));
+    } else {
+        bytes[n++] = (char)(0xf0 | code >> 18);
+        bytes[n++] = (char)(0x80 | (code >> 12 & 0x3f));
+        bytes[n++] = (char)(0x80 | (code >> 6 & 0x3f));
+    }
+    if (code >= 0x80) bytes[n++] = (char)(0x80 | (code & 0x3f));
+    put(j, bytes, n);
+}
+
+static int hex_digit(int c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* The digits after \u; fewer than four make what they make. */
+static uint32_t read_hex(struct import_json *j)
+{
+    uint32_t code = 0;
+    for (int i = 0; i < 4; i++) {
+        int digit = hex_digit(peek(j));
+        if (digit < 0) break;
+        code = code << 4 | (uint32_t)digit;
+        j->at++;
+    }
+    return code;
+}
+
+/* Returns a first half of a surrogate pair, to be completed by the next escape; else 0. */
+static uint32_t read_escape(struct import_json *j, uint32_t half)
+{
+    static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
+    int c = peek(j);
+    const char *known = c > 0 ? strchr(from, c) : NULL;
+    if (c < 0) return 0;
+    j->at++;
+    if (c == 'u') {
+        uint32_t code = read_hex(j);
+        if (half && code >= 0xdc00 && code < 0xe000) {
+            put_code(j, 0x10000 + ((half - 0xd800) << 10) + (code - 0xdc00));
+        } else if (code >= 0xd800 && code < 0xdc00) {
+            return code;
+        } else {
+            put_code(j, code);
+        }
+    } else if (known) {
+        put(j, &to[known - from], 1);
+    } else {
+        char plain[2] = {'\\', (char)c};
+        bool usual = c == '"' || c == '\\' || c == '/';
+        put(j, plain + usual, 2 - (size_t)usual); /* "C:\Users", which some versions do not escape */
+    }
+    return 0;
+}
+
+static bool read_string(struct import_json *j)
+{
+    uint32_t half = 0;
+    j->length = 0;
+    j->at++;
+    for (;;) {
+        if (j->at >= j->end && !fill(j)) return false;
+        const unsigned char *start = j->buffer + j->at, *p = start, *end = j->buffer + j->end;
+        while (p < end && *p != '"' && *p != '\\' && *p) p++;
+        if (p > start) half = 0;
+        put(j, start, (size_t)(p - start));
+        j->at += (size_t)(p - start);
+        if (p == end) continue;
+        j->at++;
+        if (*p == '"') break;
+        if (*p) {
+            half = read_escape(j, half);
+        } else {
+            put_code(j, 0);
+        }
+    }
+    j->text[j->length] = 0;
+    return true;
+}
+
+/* --- tokens ------------------------------------------------------------------------------------ */
+
+static bool is_word(int c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' ||
+           c == '.';
+}
+
+static enum import_json_token read_word(struct import_json *j)
+{
+    int c = peek(j);
+    if (!is_word(c)) {
+        return broken(j, "at byte %llu it is not JSON", (unsigned long long)import_json_bytes(j));
+    }
+    j->length = 0;
+    for (; is_word(c); c = peek(j)) {
+        put(j, &j->buffer[j->at], 1);
+        j->at++;
+    }
+    j->text[j->length] = 0;
+    j->state = j->depth ? COMMA_OR_END : DONE;
+    const char *digits = j->text + (j->text[0] == '-');
+    return *digits >= '0' && *digits <= '9' ? IMPORT_JSON_NUMBER : IMPORT_JSON_WORD;
+}
+
+static enum import_json_token open_value(struct import_json *j, int c)
+{
+    if (j->depth == IMPORT_JSON_DEPTH) return broken(j, "values are nested deeper than %d", IMPORT_JSON_DEPTH);
+    j->open[j->depth++] = (char)c;
+    j->at++;
+    j->state = c == '{' ? KEY_OR_END : VALUE_OR_END;
+    return c == '{' ? IMPORT_JSON_OBJECT : IMPORT_JSON_LIST;
+}
+
+static enum import_json_token close_value(struct import_json *j, int c)
+{
+    if (!j->depth || j->open[j->depth - 1] != (c == '}' ? '{' : '[')) {
+        return broken(j, "at byte %llu it closes what was not opened", (unsigned long long)import_json_bytes(j));
+    }
+    j->at++;
+    j->state = --j->depth ? COMMA_OR_END : DONE;
+    return c == '}' ? IMPORT_JSON_OBJECT_END : IMPORT_JSON_LIST_END;
+}
+
+static enum import_json_token read_value(struct import_json *j, int c)
+{
+    if (c == '{' || c == '[') return open_value(j, c);
+    if (c != '"') return read_word(j);
+    if (!read_string(j)) return broken(j, "it ends inside a text");
+    j->state = j->depth ? COMMA_OR_END : DONE;
+    return IMPORT_JSON_STRING;
+}
+
+static int skip_space(struct import_json *j)
+{
+    for (;;) {
+        while (j->at < j->end && strchr(" \t\r\n", j->buffer[j->at]) && j->buffer[j->at]) j->at++;
+        if (j->at < j->end) return j->buffer[j->at];
+        if (!fill(j)) return -1;
+    }
+}
+
+enum import_json_token import_json_next(struct import_json *j)
+{
+    for (;;) {
+        if (j->problem[0]) return IMPORT_JSON_BROKEN;
+        if (j->state == DONE) return IMPORT_JSON_END;
+        int c = skip_space(j);
+        if (c < 0) return broken(j, "it ends in the middle");
+        switch (j->state) {
+        case VALUE_OR_END:
+            if (c == ']') return close_value(j, c);
+            return read_value(j, c);
+        case KEY_OR_END:
+            if (c == '}') return close_value(j, c);
+            if (c != '"') return broken(j, "at byte %llu it has no key", (unsigned long long)import_json_bytes(j));
+            if (!read_string(j)) return broken(j, "it ends inside a text");
+            j->state = COLON;
+            return IMPORT_JSON_KEY;
+        case COLON:
+            if (c != ':') return broken(j, "at byte %llu it has no value", (unsigned long long)import_json_bytes(j));
+            j->at++;
+            j->state = VALUE;
+            break;
+        case COMMA_OR_END:
+            if (c != ',') {
+                if (c == '}' || c == ']') return close_value(j, c);
+                return broken(j, "at byte %llu it is not JSON", (unsigned long long)import_json_bytes(j));
+            }
+            j->at++;
+            j->state = j->open[j->depth - 1] == '{' ? KEY_OR_END : VALUE_OR_END;
+            break;
+        default: return read_value(j, c);
+        }
+    }
+}
+
+size_t import_json_depth(const struct import_json *j)
+{
+    return j->depth;
+}
+
+bool import_json_resume(struct import_json *j, size_t depth)
+{
+    int c;
+    if (j->depth < depth || j->unreadable) return false;
+    for (;;) {
+        while ((c = peek(j)) >= 0 && c != '\n') j->at++;
+        if (c < 0 || skip_space(j) < 0) return false;
+        if (peek(j) != '{') continue;
+        j->problem[0] = 0;
+        j->depth = depth;
+        j->state = VALUE_OR_END;
+        return true;
+    }
+}
+
+bool import_json_skip(struct import_json *j, enum import_json_token token)
+{
+    if (token == IMPORT_JSON_KEY) token = import_json_next(j);
+    size_t depth = token == IMPORT_JSON_OBJECT || token == IMPORT_JSON_LIST ? j->depth - 1 : j->depth;
+    while (token != IMPORT_JSON_BROKEN && j->depth > depth) token = import_json_next(j);
+    return token != IMPORT_JSON_BROKEN;
+}

@@ -1,0 +1,41 @@
+#include "analyzer/import/siblings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/input.h"
+
+/* Without ".db". */
+static int stem_length(const char *path)
+{
+    size_t n = strlen(path);
+    return (int)(n > 3 && strcmp(path + n - 3, ".db") == 0 ? n - 3 : n);
+}
+
+void import_sibling_name(char *out, size_t size, const char *path, uint32_t number)
+{
+    snprintf(out, size, "%.*s.%u.db", stem_length(path), path, number);
+}
+
+char **import_siblings(const char *path, size_t *n)
+{
+    size_t size = strlen(path) + sizeof ".db";
+    char *name = arena_realloc(NULL, size, 1);
+    snprintf(name, size, "%.*s.db", stem_length(path), path);
+    char **list = input_siblings(name, n);
+    free(name);
+    return list;
+}
+
+void import_remove_siblings(const char *path)
+{
+    size_t n;
+    char **list = import_siblings(path, &n);
+    for (size_t i = 0; i < n; i++) {
+        unlink(list[i]);
+        free(list[i]);
+    }
+    free(list);
+}

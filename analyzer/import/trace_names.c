@@ -1,0 +1,126 @@
+#include "analyzer/import/trace_names.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The profiler strips the entries of sys.path from file names. Without the folder that these packages lie in, their
+ * lines would pass for the program's own. */
+static const struct {
+    const char *folder, *part;
+} stripped[] = {
+#define PACKAGE(name)               \
+    {                               \
+        "/site-packages/", name "/" \
+    }
+    PACKAGE("torch"),
+    PACKAGE("torchvision"),
+    PACKAGE("torchaudio"),
+    PACKAGE("functorch"),
+    PACKAGE("triton"),
+    PACKAGE("transformers"),
+    PACKAGE("accelerate"),
+    PACKAGE("datasets"),
+    PACKAGE("diffusers"),
+    PACKAGE("peft"),
+    PACKAGE("timm"),
+    PACKAGE("lightning"),
+    PACKAGE("pytorch_lightning"),
+    PACKAGE("deepspeed"),
+    PACKAGE("numpy"),
+    PACKAGE("einops"),
+    PACKAGE("tqdm"),
+#undef PACKAGE
+#define STANDARD(name)        \
+    {                         \
+        "/lib/python3/", name \
+    }
+    STANDARD("contextlib.py"),
+    STANDARD("threading.py"),
+    STANDARD("functools.py"),
+    STANDARD("runpy.py"),
+    STANDARD("typing.py"),
+    STANDARD("copy.py"),
+    STANDARD("queue.py"),
+    STANDARD("warnings.py"),
+    STANDARD("abc.py"),
+    STANDARD("concurrent/"),
+    STANDARD("multiprocessing/"),
+    STANDARD("asyncio/"),
+    STANDARD("importlib/"),
+    STANDARD("collections/"),
+    STANDARD("json/"),
+    STANDARD("logging/"),
+#undef STANDARD
+};
+
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return map_hash(hash);
+}
+
+uint32_t import_name_of(struct import_names *names, const char *text)
+{
+    if (!names->n) {
+        *ARENA_PUSH(names->list, names->n, names->cap) = (struct import_name){.text = ""};
+        *map_at(&names->index, hash_of("")) = 0;
+    }
+    uint32_t *at = map_at(&names->index, hash_of(text));
+    if (*at == MAP_NEW) {
+        *at = (uint32_t)names->n;
+        *ARENA_PUSH(names->list, names->n, names->cap) =
+            (struct import_name){.text = arena_printf(&names->arena, "%s", text)};
+    }
+    return *at;
+}
+
+const char *import_name_text(const struct import_names *names, uint32_t name)
+{
+    return name < names->n ? names->list[name].text : "";
+}
+
+static const char *folder_of(const char *file)
+{
+    for (size_t i = 0; i < sizeof stripped / sizeof *stripped; i++) {
+        if (strncmp(file, stripped[i].part, strlen(stripped[i].part)) == 0) return stripped[i].folder;
+    }
+    return "";
+}
+
+/* The "(" of "file(line): function"; NULL if the text is something else. */
+static const char *find_line(const char *text)
+{
+    for (const char *close = text; (close = strstr(close, "): ")) != NULL; close++) {
+        const char *p = close;
+        while (p > text && isdigit((unsigned char)p[-1])) p--;
+        if (p < close && p > text + 1 && p[-1] == '(') return p - 1;
+    }
+    return NULL;
+}
+
+struct import_frame import_name_frame(struct import_names *names, uint32_t name)
+{
+    struct import_name *n = &names->list[name < names->n ? name : 0];
+    if (n->parsed) return n->frame;
+    n->parsed = true;
+    const char *open = find_line(n->text);
+    if (open) {
+        long line = strtol(open + 1, NULL, 10);
+        n->frame.file = arena_printf(&names->arena, "%s%.*s", folder_of(n->text), (int)(open - n->text), n->text);
+        n->frame.function = strstr(open, "): ") + 3;
+        n->frame.line = line > 0 && line <= INT32_MAX ? (int)line : 0;
+        n->frame.python = true;
+    } else {
+        n->frame.function = n->text;
+    }
+    return n->frame;
+}
+
+void import_names_free(struct import_names *names)
+{
+    map_free(&names->index);
+    free(names->list);
+    arena_free(&names->arena);
+}

@@ -1,0 +1,105 @@
+/* One observer after another is told of a whole batch: what it keeps of each location then stays in the cache. */
+#include "analyzer/run/beside.h"
+
+#include <stdlib.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/relay.h"
+
+enum { BATCH = 1024 };
+
+struct batch {
+    struct run_lifetime lives[BATCH];
+    uint8_t layers[BATCH];
+    bool freed[BATCH];
+    size_t n;
+};
+
+struct run_beside {
+    struct relay relay;
+    pthread_t thread;
+    struct run_observer *observers; /* that are told */
+    size_t observers_n, observers_cap;
+    struct batch *slots[RELAY_SLOTS];
+    struct batch *batch; /* that is filled */
+};
+
+static void tell(const struct run_observer *o, const struct batch *batch)
+{
+    struct run_series series = {.process = RUN_NONE};
+    for (size_t i = 0; i < batch->n; i++) {
+        const struct run_lifetime *life = &batch->lives[i];
+        series.layer = batch->layers[i];
+        if (batch->freed[i] && o->free) o->free(o->self, life, &series);
+        if (!batch->freed[i] && o->alloc) o->alloc(o->self, life, &series);
+    }
+}
+
+static void *tell_all(void *self)
+{
+    struct run_beside *b = self;
+    unsigned slot;
+    while (relay_take(&b->relay, &slot)) {
+        for (size_t i = 0; i < b->observers_n; i++) tell(&b->observers[i], b->slots[slot]);
+        relay_give_back(&b->relay);
+    }
+    return NULL;
+}
+
+static void use_next_slot(struct run_beside *b)
+{
+    b->batch = b->slots[relay_wait_for_slot(&b->relay)];
+    b->batch->n = 0;
+}
+
+static void release(struct run_beside *b)
+{
+    for (unsigned i = 0; i < RELAY_SLOTS; i++) free(b->slots[i]);
+    relay_free(&b->relay);
+    free(b->observers);
+    free(b);
+}
+
+struct run_beside *run_beside_start(const struct run_observer *observers, size_t n)
+{
+    struct run_beside *b = arena_realloc(NULL, 1, sizeof *b);
+    *b = (struct run_beside){.observers = NULL};
+    relay_init(&b->relay);
+    for (size_t i = 0; i < n; i++) {
+        if (observers[i].beside) *ARENA_PUSH(b->observers, b->observers_n, b->observers_cap) = observers[i];
+    }
+    for (unsigned i = 0; i < RELAY_SLOTS; i++) b->slots[i] = arena_realloc(NULL, 1, sizeof *b->slots[i]);
+    if (!b->observers_n || !relay_start(&b->thread, tell_all, b)) {
+        release(b);
+        return NULL;
+    }
+    use_next_slot(b);
+    return b;
+}
+
+void run_beside_add(struct run_beside *b, const struct run_lifetime *life, enum run_series_layer layer, bool freed)
+{
+    struct batch *batch = b->batch;
+    batch->lives[batch->n] = *life;
+    batch->layers[batch->n] = (uint8_t)layer;
+    batch->freed[batch->n] = freed;
+    if (++batch->n == BATCH) {
+        relay_put(&b->relay);
+        use_next_slot(b);
+    }
+}
+
+void run_beside_wait(struct run_beside *b)
+{
+    relay_put(&b->relay);
+    relay_drain(&b->relay);
+    use_next_slot(b);
+}
+
+void run_beside_end(struct run_beside *b)
+{
+    if (!b) return;
+    relay_put(&b->relay);
+    relay_end(&b->relay);
+    pthread_join(b->thread, NULL);
+    release(b);
+}

@@ -1,0 +1,405 @@
+"""Recordings that PyTorch made, read as they are. What a snapshot's events and blocks add up to is worked out here in
+another way than in gpuspy: forwards, from what each address did first."""
+import collections
+import gzip
+import json
+import os
+import pickle
+import random
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import BUILD, ROOT
+
+TOOL = BUILD / "gpuspy"
+SHARED = ROOT.parent / "shared" / "recordings" / "snapshots"
+REAL = sorted(SHARED.glob("*.gz")) if SHARED.is_dir() else []
+MIB = 1 << 20
+
+
+def gpuspy(*words, cwd=None, code=0, **environment):
+    done = subprocess.run([TOOL, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment})
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def imported(file, tmp_path):
+    """What `gpuspy import` made of it, as rows"""
+    database = tmp_path / "imported.db"
+    gpuspy("import", file, "-o", database)
+    return sqlite3.connect(database)
+
+
+def frame(line, name="train", file="/home/u/train.py"):
+    return {"filename": file, "name": name, "line": line}
+
+
+CPP = frame(0, "at::native::empty_cuda", "??")
+NAMED_CPP = frame(77, "c10::cuda::alloc", "/pytorch/c10/cuda/CUDACachingAllocator.cpp")
+
+
+class Run:
+    """Makes a snapshot, event by event, and knows what must be seen of it."""
+
+    def __init__(self, timed=True, first_us=1_700_000_000_000_000):
+        self.traces = collections.defaultdict(list)
+        self.blocks, self.segments = {}, {}
+        self.timed, self.us = timed, first_us
+
+    def event(self, device, action, address, size, line=None, **more):
+        self.us += 10
+        frames = [] if line is None else [CPP, NAMED_CPP, frame(line), frame(1, "<module>")]
+        event = {"action": action, "addr": address, "size": size, "stream": 0, "frames": frames, **more}
+        if self.timed:
+            event["time_us"] = self.us
+        self.traces[device].append(event)
+        return frames
+
+    def segment(self, device, address, size, line=None):
+        self.segments[device, address] = size, self.event(device, "segment_alloc", address, size, line)
+
+    def alloc(self, device, address, size, line):
+        self.blocks[device, address] = -(-size // 512) * 512, self.event(device, "alloc", address, size, line)
+
+    def free(self, device, address, line=None):
+        size, _ = self.blocks.pop((device, address))
+        self.event(device, "free_requested", address, size, line)
+        self.event(device, "free_completed", address, size, line)
+
+    def oom(self, device, size, free, line):
+        self.event(device, "oom", free, size, line)
+
+    def snapshot(self, last=None, expandable=False):
+        """`last`: a ring that kept so many events of each device"""
+        segments = []
+        for (device, start), (size, frames) in self.segments.items():
+            inside = sorted((a, n, f) for (d, a), (n, f) in self.blocks.items() if d == device and start <= a < start + size)
+            blocks, at = [], start
+            for address, bytes_, stack in inside:
+                if address > at:
+                    blocks.append({"address": at, "size": address - at, "requested_size": 0, "state": "inactive", "frames": []})
+                blocks.append({"address": address, "size": bytes_, "requested_size": bytes_, "state": "active_allocated",
+                               "frames": stack})
+                at = address + bytes_
+            if at < start + size:
+                blocks.append({"address": at, "size": start + size - at, "requested_size": 0, "state": "inactive", "frames": []})
+            active = sum(n for _, n, _ in inside)
+            segments.append({"device": device, "address": start, "total_size": size, "allocated_size": active,
+                             "active_size": active, "requested_size": active, "stream": 0, "segment_type": "large",
+                             "segment_pool_id": (0, 0), "is_expandable": expandable, "frames": frames, "blocks": blocks})
+        most = max(self.traces, default=-1) + 1
+        traces = [self.traces[d] if last is None else self.traces[d][-last:] for d in range(most)]
+        return {"segments": segments, "device_traces": traces, "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": ""},
+                "external_annotations": []}
+
+
+def usual_run(seed=1, devices=1, **settings):
+    random.seed(seed)
+    run, live = Run(**settings), []
+    for device in range(devices):
+        run.segment(device, 0x7f0000000000 + device * (1 << 36), 400 * MIB, line=5)
+    free = {device: list(range(400)) for device in range(devices)}
+    for step in range(300):
+        device = random.randrange(devices)
+        if live and random.random() < 0.45:
+            device, address = live.pop(random.randrange(len(live)))
+            run.free(device, address, line=90)
+            free[device].append((address - 0x7f0000000000 - device * (1 << 36)) // MIB)
+        elif free[device]:
+            page = free[device].pop(random.randrange(len(free[device])))
+            address = 0x7f0000000000 + device * (1 << 36) + page * MIB
+            run.alloc(device, address, random.randrange(1, MIB), line=10 + step % 7)
+            live.append((device, address))
+    return run
+
+
+def write(path, value, protocol=2):
+    data = pickle.dumps(value, protocol)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def rounded(size):
+    return max(512, -(-size // 512) * 512)
+
+
+def expected(snapshot):
+    """By device: bytes allocated before the first event, at the end, at most; reserved before, at the end, at most."""
+    segments = snapshot["segments"]
+    figures = {}
+    traces = snapshot["device_traces"]
+    for device in {s["device"] for s in segments} | {d for d, t in enumerate(traces) if t}:
+        end = {b["address"]: b["size"] for s in segments if s["device"] == device for b in s["blocks"]
+               if b["state"] == "active_allocated"}
+        events = traces[device] if device < len(traces) else []
+        last = {e["addr"]: i for i, e in enumerate(events) if e["action"] == "alloc"}
+        freed_after = {}
+        for i, e in enumerate(events):
+            if e["action"] == "free_requested":
+                freed_after[e["addr"]] = i
+        size = {i: end[e["addr"]] if last.get(e["addr"]) == i and freed_after.get(e["addr"], -1) < i else rounded(e["size"])
+                for i, e in enumerate(events) if e["action"] == "alloc"}
+        # what was there before: freed without an allocation, or there at the end without one
+        before, seen = 0, set()
+        for e in events:
+            if e["action"] in ("alloc", "free_requested") and e["addr"] not in seen:
+                seen.add(e["addr"])
+                before += rounded(e["size"]) if e["action"] == "free_requested" else 0
+        before += sum(n for a, n in end.items() if a not in seen)
+        now = most = before
+        held = {}
+        for i, e in enumerate(events):
+            if e["action"] == "alloc":
+                held[e["addr"]] = size[i]
+                now += size[i]
+            elif e["action"] == "free_requested":
+                now -= held.pop(e["addr"], rounded(e["size"]))
+            most = max(most, now)
+        reserved = sum(s["total_size"] for s in segments if s["device"] == device)
+        change = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+        total = reserved - sum(change.get(e["action"], 0) * e["size"] for e in events)
+        most_reserved, at = total, total
+        for e in events:
+            at += change.get(e["action"], 0) * e["size"]
+            most_reserved = max(most_reserved, at)
+        figures[device] = {"before": before, "end": sum(end.values()), "most": most, "reserved_before": total,
+                           "reserved": reserved, "reserved_most": most_reserved}
+    return figures
+
+
+def measured(db):
+    """The same of rows"""
+    figures = {}
+    layers = {"": 1, "reserved_": 0}
+    for device, in db.execute("SELECT DISTINCT device FROM allocation").fetchall():
+        figures[device] = {}
+        for prefix, layer in layers.items():
+            rows = db.execute("SELECT alloc_ns, free_ns, bytes FROM allocation WHERE layer = ? AND device = ?", (layer, device)).fetchall()
+            changes = sorted([(at, 1, n) for at, _, n in rows] + [(to, 0, -n) for _, to, n in rows if to is not None])
+            now = most = before = sum(n for at, _, n in rows if at == 0)
+            for at, _, n in changes:
+                if at > 0:
+                    now += n
+                    most = max(most, now)
+            figures[device] |= {prefix + "before": before, prefix + "most": most,
+                                prefix + "end" if not prefix else "reserved": sum(n for _, to, n in rows if to is None)}
+    return figures
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_every_protocol_is_read_alike(tmp_path, protocol):
+    snapshot = usual_run().snapshot()
+    for name in "a.pickle", "b.pickle.gz":
+        file = write(tmp_path / name, snapshot, protocol)
+        report = json.loads(gpuspy("report", "--json", file).stdout)
+        want = expected(snapshot)[0]
+        assert report["memory"][0]["tensor_peak_bytes"] == want["most"]
+        assert report["memory"][0]["reserved_peak_bytes"] == 400 * MIB
+        assert report["run"]["lacks"] == ["waits", "copies"]
+
+
+@pytest.mark.parametrize("last", [None, 1, 7, 100, 299])
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_ring_that_begins_in_the_middle(tmp_path, last, devices):
+    snapshot = usual_run(seed=devices, devices=devices).snapshot(last)
+    assert measured(imported(write(tmp_path / "s.pickle", snapshot), tmp_path)) == expected(snapshot)
+
+
+def test_lines_and_names(tmp_path):
+    run = Run()
+    run.segment(0, 1 << 40, 20 * MIB, line=4)
+    run.alloc(0, 1 << 40, 5 * MIB, line=11)
+    run.alloc(0, (1 << 40) + 6 * MIB, 3 * MIB, line=12)
+    run.free(0, 1 << 40, line=13)
+    file = write(tmp_path / "s.pickle", run.snapshot())
+    peak = json.loads(gpuspy("report", "--json", "--native", file).stdout)["peak"]
+    tensors = next(p for p in peak if p["layer"] == "tensor")
+    assert [(s["bytes"], s["site"]["line"], s["site"]["function"]) for s in tensors["by_line"]] == \
+        [(5 * MIB, 11, "train"), (3 * MIB, 12, "train")]
+    db = imported(file, tmp_path)
+    names = {tuple(r) for r in db.execute("SELECT kind, function, file, line FROM frame")}
+    assert (1, "at::native::empty_cuda", None, None) in names
+    assert (1, NAMED_CPP["name"], NAMED_CPP["filename"], 77) in names
+    assert (0, "train", "/home/u/train.py", 11) in names
+    assert {f for f, in db.execute("SELECT function FROM stack s JOIN frame f ON f.id = s.frame_id WHERE parent_id IS NULL")} == \
+        {"<module>"}
+    freed = db.execute("SELECT f.line FROM allocation a JOIN stack s ON s.id = a.free_stack_id JOIN stack p ON p.id = "
+                       "s.parent_id JOIN stack q ON q.id = p.parent_id JOIN frame f ON f.id IN (s.frame_id, p.frame_id, "
+                       "q.frame_id) WHERE a.bytes = ? AND a.layer = 1 AND f.line = 13", (5 * MIB,)).fetchall()
+    assert freed
+
+
+def test_an_out_of_memory(tmp_path):
+    run = Run()
+    run.segment(0, 1 << 40, 60 * MIB, line=4)
+    run.alloc(0, 1 << 40, 50 * MIB, line=11)
+    run.oom(0, 30 * MIB, 9 * MIB, line=12)
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", run.snapshot())).stdout)
+    oom = report["oom"][0]
+    assert oom["requested_bytes"] == 30 * MIB and oom["free_bytes"] == 9 * MIB and oom["total_bytes"] is None
+    assert oom["stack"]["site"]["line"] == 12 if "stack" in oom and "site" in oom["stack"] else True
+    text = gpuspy("report", tmp_path / "s.pickle").stdout
+    assert "OUT OF MEMORY on GPU 0" in text and "with 9.00 MiB free, at train.py:12" in text
+
+
+def test_one_that_goes_on_is_not_fatal(tmp_path):
+    run = Run()
+    run.segment(0, 1 << 40, 60 * MIB)
+    run.oom(0, 30 * MIB, 9 * MIB, line=12)
+    run.alloc(0, 1 << 40, 30 * MIB, line=12)
+    text = gpuspy("report", write(tmp_path / "s.pickle", run.snapshot())).stdout
+    assert "OUT OF MEMORY" not in text
+
+
+def test_pages_of_expandable_segments(tmp_path):
+    run = Run()
+    base = 1 << 41
+    run.event(0, "segment_map", base, 60 * MIB, 3)
+    run.event(0, "segment_unmap", base + 20 * MIB, 20 * MIB, 4)
+    run.event(0, "segment_map", base + 20 * MIB, 40 * MIB, 5)  # 20 of it was there
+    run.event(0, "segment_unmap", base + 40 * MIB, 20 * MIB, 6)
+    run.segments[0, base] = 40 * MIB, []
+    db = imported(write(tmp_path / "s.pickle", run.snapshot(expandable=True)), tmp_path)
+    live = db.execute("SELECT sum(bytes) FROM allocation WHERE layer = 0 AND free_ns IS NULL").fetchone()[0]
+    assert live == 40 * MIB
+
+
+def test_what_a_snapshot_does_not_tell_stays_unknown(tmp_path):
+    file = write(tmp_path / "s.pickle", usual_run(timed=False).snapshot())
+    bare = usual_run().snapshot()
+    bare["device_traces"] = [[]]
+    write(tmp_path / "bare.pickle", bare)
+    write(tmp_path / "list.pickle", bare["segments"])
+    text = gpuspy("report", file)
+    assert "unknown time, " in text.stdout and "no copies and no times" in text.stderr + text.stdout
+    for name in "bare.pickle", "list.pickle":
+        assert "Not known whether memory ran out" in gpuspy("report", tmp_path / name).stdout
+        assert "is unknown: a PyTorch snapshot does not tell" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
+    assert "is unknown" in gpuspy("tree", "--what", "waits", file, code=1).stderr
+    assert "is unknown" in gpuspy("tree", "--what", "copies", file, code=1).stderr
+    for gate in "--max-syncs-per-step=1", "--max-blocked-share=1%", "--max-copies-per-step=1", "--max-h2d-per-step=1B":
+        assert "cannot tell: a PyTorch snapshot does not tell" in " ".join(gpuspy("check", gate, file, code=1).stdout.split())
+
+
+VIEWS = [("report",), ("report", "--html", "out.html"), ("tree",), ("timeline",), ("leaks",), ("stats",), ("table",), ("flame",),
+         ("check", "--max-peak", "1TiB"), ("export",), ("export", "--format", "chrome-trace"), ("sql",)]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=" ".join)
+def test_every_reading_command_takes_the_file_itself(tmp_path, view):
+    write(tmp_path / "s.pickle.gz", usual_run().snapshot())
+    (tmp_path / "temporary").mkdir()
+    query = ["SELECT count(*) FROM allocations"] if view == ("sql",) else []
+    gpuspy(*view, "s.pickle.gz", *query, cwd=tmp_path, TMPDIR=str(tmp_path / "temporary"))
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_two_snapshots_side_by_side(tmp_path):
+    first, second = Run(), Run()
+    for run, size in (first, 5), (second, 9):
+        run.segment(0, 1 << 40, 20 * MIB)
+        run.alloc(0, 1 << 40, size * MIB, line=30)
+    write(tmp_path / "a.pickle", first.snapshot())
+    write(tmp_path / "b.pickle", second.snapshot())
+    text = gpuspy("diff", "a.pickle", "b.pickle", cwd=tmp_path).stdout
+    assert "+4.00 MiB" in text and "train.py:30" in text
+
+
+def test_export_writes_the_same_events(tmp_path):
+    snapshot = usual_run(devices=2).snapshot()
+    gpuspy("import", write(tmp_path / "s.pickle", snapshot), cwd=tmp_path)
+    gpuspy("export", "s.db", "--at", "end", "-o", "again.pickle", cwd=tmp_path)
+    again = pickle.loads((tmp_path / "again.pickle").read_bytes())
+
+    def events(s, device):
+        return [(e["action"], e["addr"], rounded(e["size"]), e["time_us"] - s["device_traces"][0][0]["time_us"])
+                for e in s["device_traces"][device] if e["action"] in ("alloc", "free_requested", "segment_alloc")]
+    for device in 0, 1:
+        assert [e[:3] for e in events(again, device)] == [e[:3] for e in events(snapshot, device)]
+    blocks = [{(b["address"], b["size"]) for x in s["segments"] for b in x["blocks"] if b["state"] == "active_allocated"}
+              for s in (snapshot, again)]
+    assert blocks[0] == blocks[1]
+
+
+def test_import_names_its_files(tmp_path):
+    write(tmp_path / "a.pickle.gz", usual_run().snapshot())
+    write(tmp_path / "b.pkl", usual_run().snapshot())
+    done = gpuspy("import", "a.pickle.gz", "b.pkl", cwd=tmp_path)
+    assert "wrote a.db; next: gpuspy report a.db" in done.stderr
+    assert sorted(f.name for f in tmp_path.glob("*.db*")) == ["a.db", "b.db"]
+    again = gpuspy("import", "a.pickle.gz", cwd=tmp_path, code=3)
+    assert "'a.db' is there already" in again.stderr
+    assert gpuspy("import", "a.pickle.gz", "b.pkl", "-o", "c.db", cwd=tmp_path, code=2)
+    assert gpuspy("import", cwd=tmp_path, code=2)
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch evil-was-here",)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_pickle_that_calls_something_is_refused(tmp_path, protocol):
+    write(tmp_path / "s.pickle", {"segments": [Evil()]}, protocol)
+    for words in ("report", "s.pickle"), ("import", "s.pickle"):
+        done = gpuspy(*words, cwd=tmp_path, code=3)
+        assert len(done.stderr.splitlines()) == 1 and "import or call something" in done.stderr
+    assert not list(tmp_path.glob("evil*")) and not list(tmp_path.glob("*.db*"))
+
+
+def test_damaged_files_get_one_line(tmp_path):
+    whole = pickle.dumps(usual_run().snapshot(), 2)
+    random.seed(3)
+    for i in range(150):
+        data = bytearray(whole[:random.randrange(1, len(whole))] if i % 3 else whole)
+        for _ in range(i % 3 == 0 and random.randrange(1, 30)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        file = tmp_path / "damaged.pickle"
+        file.write_bytes(gzip.compress(bytes(data)) if i % 5 == 4 else bytes(data))
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace")
+        assert done.returncode in (0, 3), done.stderr
+        if done.returncode:
+            assert len(done.stderr.splitlines()) == 1 and str(file) in done.stderr
+        else:
+            json.loads(done.stdout)
+
+
+def test_other_files_are_what_they_were(tmp_path):
+    for name, data in ("empty", b""), ("text", b"hello\n" * 99), ("pickle", pickle.dumps(7)), ("dict", pickle.dumps({"a": 1})):
+        (tmp_path / name).write_bytes(data)
+        done = gpuspy("report", name, cwd=tmp_path, code=3)
+        assert len(done.stderr.splitlines()) == 1 and f"'{name}'" in done.stderr
+    os.mkfifo(tmp_path / "fifo")
+    assert "not a regular file" in gpuspy("report", "fifo", cwd=tmp_path, code=3).stderr
+
+
+@pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[:8])
+def test_what_real_gpus_gave(tmp_path, file):
+    with gzip.open(file) as f:
+        snapshot = pickle.load(f)
+    if isinstance(snapshot, list):
+        snapshot = {"segments": snapshot, "device_traces": []}
+    for segment in snapshot["segments"]:  # old ones do not say where a block lies
+        at = segment["address"]
+        for block in segment["blocks"]:
+            block.setdefault("address", at)
+            at = block["address"] + block["size"]
+    got, want = measured(imported(file, tmp_path)), expected(snapshot)
+    assert {d: {k: v for k, v in f.items() if not k.startswith("reserved_")} for d, f in got.items()} == \
+        {d: {k: v for k, v in f.items() if not k.startswith("reserved_")} for d, f in want.items()}
+    assert {d: f["reserved_most"] for d, f in got.items()} == {d: f["reserved_most"] for d, f in want.items()}
+    said = sum(s["allocated_size"] for s in snapshot["segments"])
+    assert sum(f["end"] for f in got.values()) == said
+
+
+@pytest.mark.skipif(not REAL, reason="no recordings of real GPUs here")
+def test_the_real_out_of_memory():
+    """PyTorch 2.8 on an A100: asked 5,308,694,528 B with 95,682,560 free; kept activations of three lines."""
+    file = next(f for f in REAL if f.name.startswith("b5ef67ce"))
+    oom = json.loads(gpuspy("report", "--json", file).stdout)["oom"][0]
+    assert (oom["requested_bytes"], oom["free_bytes"], oom["device"]) == (5_308_694_528, 95_682_560, 1)
+    text = gpuspy("report", "--only", "oom", file).stdout
+    assert "models.py:174" in text and "expandable" not in text.split("GPU 0")[0]

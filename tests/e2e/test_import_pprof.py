@@ -1,0 +1,297 @@
+"""Device memory profiles of JAX, read as they are, and compared with a reading of the protobuf of this file's own."""
+import collections
+import gzip
+import json
+import os
+import random
+import sqlite3
+import subprocess
+
+import pytest
+
+from conftest import BUILD, ROOT
+
+TOOL = BUILD / "gpuspy"
+SHARED = ROOT.parent / "shared" / "recordings" / "jax"
+REAL = sorted(SHARED.glob("*/*.prof")) if SHARED.is_dir() else []
+
+
+def gpuspy(*words, cwd=None, code=0, **environment):
+    done = subprocess.run([TOOL, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment})
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def imported(file, tmp_path):
+    database = tmp_path / "imported.db"
+    database.unlink(missing_ok=True)
+    gpuspy("import", file, "-o", database)
+    return sqlite3.connect(database)
+
+
+# --- protobuf ------------------------------------------------------------------------------------
+
+
+def varint(n):
+    out = b""
+    n &= (1 << 64) - 1
+    while True:
+        out += bytes([n & 127 | (128 if n > 127 else 0)])
+        n >>= 7
+        if not n:
+            return out
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def read_varint(data, i):
+    n = shift = 0
+    while True:
+        byte = data[i]
+        i += 1
+        n |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return n, i
+
+
+def fields(data):
+    i = 0
+    while i < len(data):
+        key, i = read_varint(data, i)
+        if key & 7 == 0:
+            value, i = read_varint(data, i)
+        else:
+            assert key & 7 == 2
+            n, i = read_varint(data, i)
+            value, i = data[i:i + n], i + n
+        yield key >> 3, value
+
+
+def integers(value):
+    if isinstance(value, int):
+        return [value]
+    out, i = [], 0
+    while i < len(value):
+        n, i = read_varint(value, i)
+        out.append(n)
+    return out
+
+
+def samples_of(data):
+    """[(count, bytes, kind, device, [(function, file, line), …])]"""
+    texts = [v.decode() for n, v in fields(data) if n == 6]
+    functions, locations, samples = {}, {}, []
+    for number, value in fields(data):
+        if number == 5:
+            f = dict(fields(value))
+            functions[f[1]] = texts[f.get(2, 0)], texts[f.get(4, 0)]
+        elif number == 4:
+            lines = [dict(fields(v)) for n, v in fields(value) if n == 4]
+            locations[dict((n, v) for n, v in fields(value) if n == 1)[1]] = lines
+    for number, value in fields(data):
+        if number != 2:
+            continue
+        values, ids, labels = [], [], {}
+        for n, v in fields(value):
+            if n == 1:
+                ids += integers(v)
+            elif n == 2:
+                values += integers(v)
+            else:
+                label = dict(fields(v))
+                labels[texts[label[1]]] = texts[label[2]]
+        frames = [(*functions[line[1]], line.get(2)) for i in ids for line in locations[i]]
+        samples.append((*values, labels.get("kind"), labels.get("device"), frames))
+    return samples
+
+
+class Profile:
+    def __init__(self):
+        self.texts, self.body, self.locations = {"": 0}, b"", {}
+
+    def text(self, text):
+        return self.texts.setdefault(text, len(self.texts))
+
+    def location(self, function, file, line):
+        key = function, file, line
+        if key not in self.locations:
+            n = self.locations[key] = len(self.locations) + 1
+            self.body += field(5, field(1, n) + field(2, self.text(function)) + field(4, self.text(file)))
+            self.body += field(4, field(1, n) + field(4, field(1, n) + field(2, line)))
+        return self.locations[key]
+
+    def sample(self, count, size, frames, kind="buffer", device="cuda:0", packed=True):
+        ids = [self.location(*f) for f in frames]
+        body = field(1, b"".join(map(varint, ids))) if packed else b"".join(field(1, i) for i in ids)
+        body += field(2, varint(count) + varint(size)) if packed else field(2, count) + field(2, size)
+        body += field(3, field(1, self.text("kind")) + field(2, self.text(kind)))
+        if device:
+            body += field(3, field(1, self.text("device")) + field(2, self.text(device)))
+        self.body += field(2, body)
+
+    def data(self, types=(("allocations", "count"), ("space", "bytes"))):
+        head = b"".join(field(1, field(1, self.text(a)) + field(2, self.text(b))) for a, b in types)
+        return head + self.body + b"".join(field(6, t.encode()) for t in self.texts)
+
+    def write(self, path, **settings):
+        path.write_bytes(gzip.compress(self.data(**settings)))
+        return path
+
+
+HERE, LIBRARY = ("main", "/home/u/train.py", 12), ("bind", "/usr/lib/python3/site-packages/jax/core.py", 272)
+
+
+# --- tests ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[:8])
+def test_real_profiles(tmp_path, file):
+    samples = samples_of(gzip.open(file).read())
+    db = imported(file, tmp_path)
+    rows = db.execute("SELECT device, layer, bytes, alloc_stack_id, free_ns FROM allocation").fetchall()
+    assert sum(r[2] for r in rows) == sum(s[1] for s in samples)
+    assert len(rows) == sum(s[0] for s in samples if s[1])
+    assert {r[0] for r in rows} == {0} and {r[1] for r in rows} == {1} and {r[4] for r in rows} == {None}
+
+    stacks = {}
+
+    def frames_of(stack):
+        if stack not in stacks:
+            parent, kind, *frame = db.execute("SELECT parent_id, kind, function, file, line FROM stack s JOIN frame f ON "
+                                              "f.id = s.frame_id WHERE s.id = ?", (stack,)).fetchone()
+            stacks[stack] = (tuple(frame), *(frames_of(parent) if parent else ()))
+        return stacks[stack]
+
+    got, want = collections.Counter(), collections.Counter()
+    for _, _, size, stack, _ in rows:
+        got[frames_of(stack) if stack else ()] += size
+    for count, size, kind, _, frames in samples:
+        if size:
+            want[(*([("[executable]", None, None)] if kind == "executable" else []), *frames)] += size
+    assert got == want
+    report = json.loads(gpuspy("report", "--json", file).stdout)
+    assert report["run"]["lacks"] == ["waits", "copies", "history", "times"] and not report.get("steps")
+    assert report["memory"][0]["tensor_peak_bytes"] == sum(s[1] for s in samples)
+
+
+def test_lines_and_counts(tmp_path):
+    profile = Profile()
+    profile.sample(3, 1000, [LIBRARY, HERE])
+    profile.sample(1, 5 << 20, [LIBRARY, ("loss", "/home/u/train.py", 40), HERE], packed=False)
+    profile.sample(1, 0, [HERE])
+    file = profile.write(tmp_path / "memory.prof")
+    db = imported(file, tmp_path)
+    assert db.execute("SELECT bytes FROM allocation ORDER BY id").fetchall() == [(334,), (333,), (333,), (5 << 20,)]
+    assert db.execute("SELECT count(DISTINCT address) FROM allocation").fetchone()[0] == 4
+    report = json.loads(gpuspy("report", "--json", file).stdout)
+    lines = next(p for p in report["peak"] if p["layer"] == "tensor")["by_line"]
+    assert [(s["bytes"], s["site"]["file"], s["site"]["line"], s["site"]["function"]) for s in lines] == \
+        [(5 << 20, "/home/u/train.py", 40, "loss"), (1000, "/home/u/train.py", 12, "main")]
+    text = " ".join(gpuspy("report", file).stdout.split())
+    assert "Not known whether memory ran out" in text and "no addresses, times, frees, waits or copies" in text
+
+
+def test_devices(tmp_path):
+    profile = Profile()
+    for device in "gpu:1", "cuda:3", "CudaDevice(id=5)", "TFRT_CPU_0", "cpu:0":
+        profile.sample(1, 512, [HERE], device=device)
+    profile.sample(1, 4096, [HERE], kind="executable", device=None)
+    file = profile.write(tmp_path / "p.pb.gz")
+    rows = imported(file, tmp_path).execute("SELECT device, layer, sum(bytes) FROM allocation GROUP BY 1, 2 ORDER BY 1").fetchall()
+    assert rows == [(-1, 2, 1024), (1, 1, 512 + 4096), (3, 1, 512), (5, 1, 512)]
+    text = " ".join(gpuspy("report", file).stdout.split())
+    assert "4.00 KiB of executables name no device: they are counted on GPU 1, the first in the profile" in text
+
+
+def test_executables_of_a_cpu(tmp_path):
+    profile = Profile()
+    profile.sample(1, 512, [HERE], device="TFRT_CPU_0")
+    profile.sample(1, 4096, [HERE], kind="executable", device=None)
+    file = profile.write(tmp_path / "p.prof")
+    assert imported(file, tmp_path).execute("SELECT device, layer, sum(bytes) FROM allocation").fetchall() == [(-1, 2, 4608)]
+    assert "counted as CPU memory" in " ".join(gpuspy("report", file).stdout.split())
+
+
+VIEWS = [("report",), ("report", "--html", "out.html"), ("tree",), ("timeline",), ("leaks",), ("stats",), ("table",), ("flame",),
+         ("check", "--max-peak", "1TiB"), ("export",), ("sql",)]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=" ".join)
+def test_every_reading_command_takes_the_file_itself(tmp_path, view):
+    profile = Profile()
+    for line in range(20):
+        profile.sample(2, 4096 * line, [LIBRARY, ("f", "/home/u/train.py", line)])
+    profile.write(tmp_path / "p.prof")
+    (tmp_path / "temporary").mkdir()
+    query = ["SELECT count(*) FROM allocations"] if view == ("sql",) else []
+    code = 1 if view[0] == "check" else 0  # what CUDA gave is unknown
+    gpuspy(*view, "p.prof", *query, cwd=tmp_path, code=code, TMPDIR=str(tmp_path / "temporary"))
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_what_a_profile_lacks_is_unknown(tmp_path):
+    profile = Profile()
+    profile.sample(1, 4096, [HERE])
+    file = profile.write(tmp_path / "p.prof")
+    for what in "waits", "copies", "oom":
+        assert "a JAX device memory profile does not tell" in gpuspy("tree", "--what", what, file, code=1).stderr
+
+
+def test_two_profiles_side_by_side(tmp_path):
+    for name, size in ("a.prof", 5), ("b.prof", 9):
+        profile = Profile()
+        profile.sample(1, size << 20, [HERE])
+        profile.write(tmp_path / name)
+    text = gpuspy("diff", "a.prof", "b.prof", cwd=tmp_path).stdout
+    assert "+4.00 MiB" in text and "train.py:12" in text
+
+
+def test_another_profile_is_refused(tmp_path):
+    profile = Profile()
+    profile.sample(1, 4096, [HERE])
+    for types in (("samples", "count"), ("cpu", "nanoseconds")), (("inuse_objects", "count"), ("inuse_space", "bytes")), ():
+        file = profile.write(tmp_path / "cpu.prof", types=types)
+        done = gpuspy("report", file, code=3)
+        assert len(done.stderr.splitlines()) == 1 and str(file) in done.stderr
+    assert "cannot convert this format" in gpuspy("import", file, code=3).stderr
+
+
+def test_hostile_numbers(tmp_path):
+    profile = Profile()
+    for count, size in (1 << 62, 1 << 40), (-1, 100), (5, -100), (0, 300), (1, 1 << 63), (1000, 10), (1 << 20, 1 << 30):
+        profile.sample(count, size, [HERE])
+    profile.sample(1, 700, [("f" * 100_000, "g" * 100_000, -5)] * 3000)
+    file = profile.write(tmp_path / "p.prof")
+    db = imported(file, tmp_path)
+    total = sum(n for _, n in ((0, 1 << 40), (0, 300), (0, 10), (0, 1 << 30), (0, 700)))
+    assert db.execute("SELECT sum(bytes) FROM allocation").fetchone()[0] == total
+    assert "left out 3 samples with impossible values" in " ".join(gpuspy("report", file).stdout.split())
+
+
+def test_damaged_files_get_one_line(tmp_path):
+    profile = Profile()
+    for line in range(60):
+        profile.sample(line % 3, 4096 * line, [LIBRARY, ("f", "/home/u/train.py", line)], packed=line % 2 == 0)
+    whole = profile.data()
+    random.seed(4)
+    for i in range(200):
+        data = bytearray(whole[:random.randrange(1, len(whole))] if i % 3 else whole)
+        for _ in range(i % 3 == 0 and random.randrange(1, 30)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        if i % 2:
+            data = bytearray(gzip.compress(bytes(data)))
+        if i % 7 == 6:
+            del data[len(data) // 2:]
+        file = tmp_path / "damaged.prof"
+        file.write_bytes(bytes(data))
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=60)
+        assert done.returncode in (0, 3), done.stderr
+        if done.returncode:
+            assert len(done.stderr.splitlines()) == 1 and str(file) in done.stderr
+        else:
+            json.loads(done.stdout)

@@ -1,0 +1,675 @@
+"""Traces of torch.profiler, read as they are. What their events add up to is worked out here in another way than in
+gpuspy: from the JSON as a whole, without its order."""
+import bisect
+import collections
+import gzip
+import json
+import os
+import random
+import sqlite3
+import subprocess
+
+import pytest
+
+from conftest import BUILD, ROOT
+
+TOOL = BUILD / "gpuspy"
+SHARED = ROOT.parent / "shared" / "recordings" / "traces"
+REAL = sorted(SHARED.glob("*.json.gz")) if SHARED.is_dir() else []
+TIMELINES = sorted(SHARED.glob("*.raw*.gz")) if SHARED.is_dir() else []
+MIB = 1 << 20
+GPU = {"id": 0, "name": "Test GPU", "totalGlobalMem": 16 << 30}
+
+
+def gpuspy(*words, cwd=None, code=0, **environment):
+    done = subprocess.run([TOOL, *words], capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment})
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def imported(file, tmp_path):
+    database = tmp_path / "imported.db"
+    database.unlink(missing_ok=True)
+    gpuspy("import", file, "-o", database)
+    return sqlite3.connect(database)
+
+
+def report_of(file):
+    return json.loads(gpuspy("report", "--json", file).stdout)
+
+
+class Trace:
+    """Makes a trace, event by event."""
+
+    def __init__(self, pid=100, first_us=1_700_000_000_000_000, total=0, addresses=True):
+        self.events, self.pid, self.us, self.total, self.addresses = [], pid, first_us, total, addresses
+        self.correlation, self.live = 0, {}
+
+    def slice(self, cat, name, ts, dur, tid=100, **args):
+        self.events.append({"ph": "X", "cat": cat, "name": name, "pid": self.pid, "tid": tid, "ts": ts, "dur": dur, "args": args})
+
+    def memory(self, ts, address, size, device=0, tid=100, cat="cpu_instant_event", reserved=64 * MIB):
+        self.total += size
+        args = {"Device Type": 1 if device >= 0 else 0, "Device Id": device, "Bytes": size}
+        if self.addresses:
+            args |= {"Addr": address, "Total Allocated": self.total, "Total Reserved": reserved}
+        self.events.append({"ph": "i", "s": "t", "cat": cat, "name": "[memory]", "pid": self.pid, "tid": tid, "ts": ts, "args": args})
+
+    def copy(self, ts, dur, size, kind="Memcpy HtoD (Pageable -> Device)", call="cudaMemcpyAsync", tid=100, **more):
+        self.correlation += 1
+        self.slice("cuda_runtime", call, ts, dur, tid, correlation=self.correlation)
+        if size is not None:
+            cat = "gpu_memset" if "Memset" in kind else "gpu_memcpy"
+            self.slice(cat, kind, ts + 5, 7, "stream 7", correlation=self.correlation, bytes=size, device=0, stream=7, **more)
+
+    def document(self, **more):
+        return {"schemaVersion": 1, "deviceProperties": [GPU], **more, "traceEvents": self.events}
+
+    def write(self, path, **more):
+        data = json.dumps(self.document(**more)).encode()
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+        return path
+
+
+def usual_trace(seed=1, **settings):
+    """Three steps of operators, Python functions, tensors, copies and waits, in no order"""
+    random.seed(seed)
+    trace = Trace(**settings)
+    at, live, n = trace.us, [], 0
+    for step in range(3):
+        start = at
+        for i in range(40):
+            n += 1
+            trace.slice("python_function", "train.py(10): main", at, 90, **{"Python id": 3 * n, "Python parent id": None})
+            trace.slice("python_function", "torch/nn/functional.py(50): relu", at + 5, 70, **{"Python id": 3 * n + 1, "Python parent id": 3 * n})
+            trace.slice("cpu_op", "aten::relu", at + 10, 60)
+            trace.slice("cpu_op", "aten::empty", at + 20, 30)
+            if live and i % 3 == 2:
+                address, size = live.pop(random.randrange(len(live)))
+                trace.memory(at + 30, address, -size)
+            else:
+                address, size = 0x7f0000000000 + n * MIB, random.randrange(1, 2000) * 512
+                trace.memory(at + 30, address, size)
+                live.append((address, size))
+            at += 100
+        trace.copy(at, 50, 4096 * (step + 1))
+        trace.slice("cuda_runtime", "cudaStreamSynchronize", at + 55, 20)
+        at += 100
+        trace.slice("user_annotation", f"ProfilerStep#{step + 7}", start, at - start)
+    random.shuffle(trace.events)
+    return trace
+
+
+# --- an independent reading ----------------------------------------------------------------------
+
+
+def us(event):
+    return float(event["ts"])
+
+
+def memory_events(document):
+    return sorted((e for e in document["traceEvents"] if e.get("name") == "[memory]"), key=us)
+
+
+def expected_memory(document):
+    """By device (-1: CPU): allocations and bytes in the trace, live at most and at the end, live before it as far as
+    it was freed."""
+    figures = {}
+    for e in memory_events(document):
+        a = e["args"]
+        device = a["Device Id"] if a["Device Type"] else -1
+        f = figures.setdefault(device, {"count": 0, "bytes": 0, "at": {}, "sizes": collections.Counter(), "before": 0, "changes": []})
+        size = a["Bytes"]
+        f["changes"].append(size)
+        key = a.get("Addr", size if size > 0 else -size)
+        if size > 0:
+            f["count"] += 1
+            f["bytes"] += size
+            f["sizes"][key] += 1
+        elif f["sizes"][key]:
+            f["sizes"][key] -= 1
+        else:
+            f["before"] -= size
+            f["count"] += 1
+    out = {}
+    for device, f in figures.items():
+        now = most = f["before"]
+        for change in f["changes"]:
+            now += change
+            most = max(most, now)
+        out[device] = {"count": f["count"], "bytes": f["bytes"] + f["before"], "before": f["before"], "most": most, "end": now}
+    return out
+
+
+def measured_memory(db):
+    out = {}
+    for device, in db.execute("SELECT DISTINCT device FROM allocation").fetchall():
+        rows = db.execute("SELECT alloc_ns, free_ns, bytes FROM allocation WHERE device = ? ORDER BY id", (device,)).fetchall()
+        layers = {n for n, in db.execute("SELECT DISTINCT layer FROM allocation WHERE device = ?", (device,))}
+        assert layers == {1} if device >= 0 else {2}
+        before = sum(n for at, _, n in rows if at == 0)
+        changes = sorted([(at, 1, n) for at, _, n in rows if at] + [(to, 0, -n) for _, to, n in rows if to is not None])
+        now = most = before
+        for _, _, n in changes:
+            now += n
+            most = max(most, now)
+        out[device] = {"count": len(rows), "bytes": sum(n for _, _, n in rows), "before": before, "most": most, "end": now}
+    return out
+
+
+def expected_calls(document):
+    gpu = {}
+    for e in document["traceEvents"]:
+        if e.get("cat") in ("gpu_memcpy", "Memcpy"):
+            gpu[e["args"]["correlation"]] = e
+    copies, waits = [], []
+    for e in document["traceEvents"]:
+        if e.get("cat") in ("cuda_runtime", "Runtime", "cuda_driver"):
+            if "Memcpy" in e["name"]:
+                g = gpu[e["args"]["correlation"]]
+                copies.append((g["args"]["bytes"], e["dur"] * 1000, g["args"]["stream"], g["args"]["device"], g["name"]))
+            elif "Synchronize" in e["name"]:
+                waits.append((e["name"], e["dur"] * 1000))
+    return sorted(copies), sorted(waits)
+
+
+def measured_calls(db):
+    words = {(0, 1): "Memcpy HtoD (Pageable -> Device)", (2, 0): "Memcpy DtoD (Device -> Device)",
+             (0, 2): "Memcpy HtoD (Pinned -> Device)", (1, 1): "Memcpy DtoH (Device -> Pageable)"}
+    copies = [(*r[:4], words[r[4:]]) for r in
+              db.execute("SELECT bytes, blocked_ns, stream, device, direction, host_memory FROM copy")]
+    waits = db.execute("SELECT api.name, blocked_ns FROM sync JOIN api ON api.id = sync.api").fetchall()
+    return sorted(copies), sorted(waits)
+
+
+@pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[-40:-8])
+def test_what_real_gpus_gave(tmp_path, file):
+    document = json.loads(gzip.open(file).read())
+    db = imported(file, tmp_path)
+    got, want = measured_memory(db), expected_memory(document)
+    for f in (*got.values(), *want.values()):
+        if "Addr" not in memory_events(document)[0]["args"]:
+            f.pop("most")  # events of one microsecond have no order
+    assert got == want
+    assert measured_calls(db) == expected_calls(document)
+    steps = {e["name"] for e in document["traceEvents"] if e.get("name", "").startswith("ProfilerStep#") and e.get("ph") == "X"}
+    assert db.execute("SELECT count(*) FROM mark m JOIN mark_name n ON n.id = m.name WHERE n.name = 'ProfilerStep'").fetchone()[0] == len(steps)
+    span = {e["name"]: e["dur"] * 1000 for e in document["traceEvents"] if e.get("name") in steps and e.get("ph") == "X"}
+    marks = db.execute("SELECT sum(life_ns) FROM mark m JOIN mark_name n ON n.id = m.name WHERE n.name = 'ProfilerStep'").fetchone()[0]
+    assert marks == sum(span.values())
+    assert db.execute("SELECT count(*) FROM meta WHERE key = 'undefined_numbers'").fetchone()[0] == 0
+    assert "lacks" not in report_of(file)["run"]
+
+
+@pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[-40:-8])
+def test_operators_of_real_traces(tmp_path, file):
+    """The innermost operator that holds a memory event, where no two begin or end at its microsecond"""
+    document = json.loads(gzip.open(file).read())
+    base = min(us(e) for e in document["traceEvents"] if e.get("cat") in ("cpu_op", "Operator", "user_annotation"))
+    operators, edges = collections.defaultdict(list), collections.defaultdict(set)
+    for e in document["traceEvents"]:
+        if e.get("cat") in ("cpu_op", "Operator") and not e["name"].startswith("ProfilerStep"):
+            operators[str(e["tid"])].append((e["ts"], e["ts"] + e["dur"], e["name"]))
+            edges[str(e["tid"])] |= {e["ts"], e["ts"] + e["dur"]}
+    for ops in operators.values():
+        ops.sort(key=lambda o: (o[0], -o[1]))
+    starts = {tid: [o[0] for o in ops] for tid, ops in operators.items()}
+    want = collections.Counter()
+    for e in memory_events(document):
+        tid, at = str(e["tid"]), e["ts"]
+        if e["args"]["Bytes"] < 0 or at in edges[tid]:
+            continue
+        ops = operators[tid]
+        inside = next((ops[i][2] for i in range(bisect.bisect_right(starts[tid], at) - 1, -1, -1) if ops[i][1] >= at), None)
+        want[tid, at, e["args"]["Bytes"], inside] += 1
+    db = imported(file, tmp_path)
+    anchor = db.execute("SELECT start_real_ns FROM process").fetchone()[0]
+    got = collections.Counter()
+    for tid, ns, size, name in db.execute(
+            "SELECT t.tid, a.alloc_ns, a.bytes, f.function FROM allocation a JOIN thread t ON t.id = a.alloc_thread_id "
+            "LEFT JOIN stack s ON s.id = a.alloc_stack_id LEFT JOIN frame f ON f.id = s.frame_id WHERE a.alloc_ns > 0"):
+        got[str(tid), (anchor + ns) // 1000, size, name] += 1
+    assert want and sum(want.values()) > 1000
+    assert {k: n for k, n in want.items() if got[k] < n} == {}
+    assert base * 1000 >= anchor
+
+
+@pytest.mark.parametrize("file", TIMELINES, ids=lambda f: f.name)
+def test_a_real_memory_timeline(tmp_path, file):
+    now = most = 0
+    moments = json.loads(gzip.open(file).read())
+    for _, _, size, _ in moments:
+        now += size
+        most = max(most, now)
+    got = measured_memory(imported(file, tmp_path))
+    assert list(got) == [0] and got[0]["end"] == now
+    assert got[0]["before"] == sum(n for at, action, n, _ in moments if at == -1)
+    assert abs(got[0]["most"] - most) <= max(abs(m[2]) for m in moments)  # a new version counted twice for a moment
+
+
+# --- made-up traces ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.pt.trace.json", "a.pt.trace.json.gz", "trace"])
+def test_a_trace_is_read(tmp_path, name):
+    trace = usual_trace()
+    file = trace.write(tmp_path / name)
+    db = imported(file, tmp_path)
+    assert measured_memory(db) == expected_memory(trace.document())
+    assert measured_calls(db) == expected_calls(trace.document())
+    report = report_of(file)
+    assert "lacks" not in report["run"]
+    assert [(d["index"], d["name"], d["total_bytes"]) for d in report["devices"]] == [(0, "Test GPU", 16 << 30)]
+    tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
+    assert {(s["site"]["file"], s["site"]["line"], s["site"]["function"]) for s in tensors["by_line"]} == {("train.py", 10, "main")}
+    frames = db.execute("SELECT kind, function, file, line FROM frame ORDER BY 1, 2").fetchall()
+    assert (0, "relu", "/site-packages/torch/nn/functional.py", 50) in frames and (1, "aten::empty", None, None) in frames
+    assert db.execute("SELECT count(*) FROM tensor_check WHERE events > 0 AND mismatches = 0").fetchone() == (1,)
+    anchor = db.execute("SELECT start_real_ns, pid FROM process").fetchone()
+    assert anchor == (1_700_000_000_000_000_000 - 1000, 100)
+
+
+def stack_names(db, allocation_bytes):
+    row = db.execute("SELECT alloc_stack_id FROM allocation WHERE bytes = ?", (allocation_bytes,)).fetchone()
+    names, stack = [], row[0]
+    while stack is not None:
+        frame, stack = db.execute("SELECT frame_id, parent_id FROM stack WHERE id = ?", (stack,)).fetchone()
+        names.append(db.execute("SELECT function FROM frame WHERE id = ?", (frame,)).fetchone()[0])
+    return names
+
+
+def test_slices_of_other_threads_hold_nothing(tmp_path):
+    trace = Trace()
+    trace.slice("python_function", "a.py(1): outer", 10, 100)
+    trace.slice("cpu_op", "aten::on_another_thread", 10, 100, tid=200)
+    trace.slice("cpu_op", "aten::inner", 20, 30)
+    trace.slice("cpu_op", "aten::ended", 20, 5)
+    trace.memory(30, 4096, 512)
+    trace.memory(60, 8192, 1024)
+    trace.memory(70, 1 << 20, 2048, tid=200)
+    trace.memory(200, 1 << 21, 4096)
+    db = imported(trace.write(tmp_path / "t.json"), tmp_path)
+    assert stack_names(db, 512) == ["aten::inner", "outer"]
+    assert stack_names(db, 1024) == ["outer"]
+    assert stack_names(db, 2048) == ["aten::on_another_thread"]
+    assert stack_names(db, 4096) == []
+
+
+def test_a_caller_that_ends_in_the_same_microsecond(tmp_path):
+    trace = Trace()
+    trace.slice("python_function", "a.py(1): outer", 10, 10, **{"Python id": 1})
+    trace.slice("python_function", "a.py(5): inner", 20, 0, **{"Python id": 2, "Python parent id": 1})
+    trace.memory(20, 4096, 512)
+    assert stack_names(imported(trace.write(tmp_path / "t.json"), tmp_path), 512) == ["inner", "outer"]
+
+
+def test_call_stacks_of_old_traces(tmp_path):
+    trace = Trace(addresses=False)
+    stack = r"/usr/lib/python3.8/site-packages/torch/nn/functional.py(9): relu;C:\new (x86)\train.py(12): <lambda>"
+    trace.slice("Operator", "aten::relu", 10, 50, **{"Call stack": stack})
+    trace.slice("Operator", "aten::empty", 12, 20, **{"Call stack": stack})
+    trace.memory(15, 0, 512, cat=None)
+    file = trace.write(tmp_path / "t.json")
+    db = imported(file, tmp_path)
+    assert stack_names(db, 512) == ["aten::empty", "aten::relu", "relu", "<lambda>"]
+    assert (12, r"C:\new (x86)\train.py") in db.execute("SELECT line, file FROM frame").fetchall()
+    assert "has no addresses" in gpuspy("report", file).stdout + gpuspy("report", file).stderr
+
+
+def test_addresses_in_names_do_not_make_functions(tmp_path):
+    trace = Trace()
+    for i in range(5):
+        trace.slice("python_function", f"<built-in method to of Tensor object at 0x7f{i}ab>", 10 * i, 9)
+        trace.memory(10 * i + 5, 4096 * (i + 1), 512 * (i + 1))
+    db = imported(trace.write(tmp_path / "t.json"), tmp_path)
+    assert db.execute("SELECT function FROM frame").fetchall() == [("<built-in method to of Tensor object>",)]
+
+
+def test_without_addresses_totals_are_right(tmp_path):
+    trace = usual_trace(addresses=False)
+    first = min(us(e) for e in trace.events)
+    trace.memory(first - 10, 0, -7 * 512 * 1000)  # was there before
+    file = trace.write(tmp_path / "t.json")
+    assert measured_memory(imported(file, tmp_path)) == expected_memory(trace.document())
+
+
+def test_what_was_allocated_before_is_known_but_not_invented(tmp_path):
+    trace = Trace(total=100 * MIB)
+    trace.memory(10, 1 << 30, -3 * MIB)  # freed in the trace: a block
+    trace.memory(20, 1 << 31, 5 * MIB)
+    file = trace.write(tmp_path / "t.json")
+    db = imported(file, tmp_path)
+    assert measured_memory(db)[0] == {"count": 2, "bytes": 8 * MIB, "before": 3 * MIB, "most": 5 * MIB, "end": 5 * MIB}
+    text = " ".join(gpuspy("report", file).stdout.split())
+    assert "GPU 0: 97.00 MiB of tensors were allocated before the trace began" in text
+    assert db.execute("SELECT count(*) FROM reserved").fetchone()[0] == 0  # a share of it would be wrong
+    assert "cannot tell" in gpuspy("check", "--max-peak", "50MiB", file, code=1).stdout
+
+
+def test_totals_that_disagree_are_counted(tmp_path):
+    for total, words in (0, "differs from PyTorch's own in 1 of 2 events"), (MIB, "after 1 event PyTorch's total is not what"):
+        trace = Trace(total=total)
+        trace.memory(10, 1 << 30, 3 * MIB)
+        trace.total += 512  # an event is missing
+        trace.memory(20, 1 << 31, 5 * MIB)
+        assert words in " ".join(gpuspy("report", trace.write(tmp_path / "t.json")).stdout.split())
+
+
+def test_copies_waits_and_fills(tmp_path):
+    trace = Trace()
+    trace.copy(10, 30, 1000)
+    trace.copy(50, 30, 2000, "Memcpy HtoD (Pinned -> Device)")
+    trace.copy(90, 30, 3000, "Memcpy DtoH (Device -> Pageable)", "cudaMemcpy")
+    trace.copy(130, 30, 4000, "Memcpy DtoD (Device -> Device)", "cuMemcpyDtoDAsync_v2")
+    trace.copy(170, 30, 5000, "Memset (Device)", "cudaMemsetAsync")
+    trace.copy(210, 30, None)
+    names = {"cudaStreamSynchronize": 0, "cudaDeviceSynchronize": 1, "cuCtxSynchronize": 2, "cudaEventSynchronize": 3,
+             "hipStreamSynchronize": 0}
+    for i, name in enumerate(names):
+        trace.slice("cuda_driver" if name.startswith("cuC") else "cuda_runtime", name, 250 + 10 * i, 1.5 + i)
+    trace.slice("cuda_runtime", "cudaStreamWaitEvent", 900, 5)
+    trace.slice("cuda_runtime", "cudaLaunchKernel", 910, 5, correlation=77)
+    trace.slice("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 920, 5, "stream 7", correlation=4711, bytes=6000, device=0, stream=3)
+    file = trace.write(tmp_path / "t.json")
+    db = imported(file, tmp_path)
+    rows = db.execute(
+        "SELECT bytes, direction, host_memory, async, blocked_ns, (SELECT name FROM api WHERE id = copy.api), stream "
+        "FROM copy ORDER BY start_ns")
+    assert rows.fetchall() == [
+        (1000, 0, 1, 1, 30000, "cudaMemcpyAsync", 7), (2000, 0, 2, 1, 30000, "cudaMemcpyAsync", 7),
+        (3000, 1, 1, 0, 30000, "cudaMemcpy", 7), (4000, 2, 0, 1, 30000, "cuMemcpyDtoDAsync_v2", 7),
+        (6000, 0, 2, 0, 0, "unknown call", 3)]
+    assert db.execute("SELECT bytes, async, blocked_ns FROM memset").fetchall() == [(5000, 1, 30000)]
+    waits = db.execute("SELECT api.name, kind, blocked_ns, device FROM sync JOIN api ON api.id = api ORDER BY start_ns").fetchall()
+    assert waits == [(n, k, 1500 + 1000 * i, 0) for i, (n, k) in enumerate(names.items())]
+    text = gpuspy("report", file)
+    assert "left out 1 call that copied or filled memory" in " ".join((text.stdout + text.stderr).split())
+    assert "waits" not in report_of(file)["run"].get("lacks", [])
+
+
+def test_an_out_of_memory(tmp_path):
+    trace = Trace()
+    trace.slice("python_function", "train.py(12): step", 5, 100)
+    trace.memory(10, 1 << 30, 3 * MIB)
+    trace.memory(20, 0, 9 << 30)
+    trace.total -= 9 << 30
+    trace.events[-1]["name"] = "[OutOfMemory]"
+    file = trace.write(tmp_path / "t.json")
+    oom = report_of(file)["oom"][0]
+    assert (oom["requested_bytes"], oom["free_bytes"], oom["device"], oom["fatal"]) == (9 << 30, None, 0, True)
+    text = gpuspy("report", file).stdout
+    assert "OUT OF MEMORY on GPU 0" in text and "train.py:12" in text
+
+
+def test_copies_of_a_graph_name_its_launch(tmp_path):
+    trace = Trace()
+    trace.slice("cuda_runtime", "cudaGraphLaunch", 10, 4, correlation=5)
+    for i in range(3):
+        trace.slice("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 20 + i, 1, "s", correlation=5, bytes=100 + i, device=0, stream=7)
+    db = imported(trace.write(tmp_path / "t.json"), tmp_path)
+    rows = db.execute("SELECT bytes, blocked_ns, (SELECT name FROM api WHERE id = copy.api), start_ns FROM copy ORDER BY 1").fetchall()
+    assert rows == [(100 + i, 0, "cudaGraphLaunch", 1000) for i in range(3)]
+
+
+def test_steps_rank_clock_and_threads(tmp_path):
+    trace = usual_trace(first_us=5000)
+    trace.events.append({"ph": "M", "name": "thread_name", "pid": 100, "tid": "100", "args": {"name": "thread 100 (python)"}})
+    file = trace.write(tmp_path / "t.json", distributedInfo={"backend": "nccl", "rank": 3, "world_size": 8},
+                       baseTimeNanoseconds=1_700_000_000_000_000_000)
+    report = report_of(file)
+    assert [(s["n"], s["evidence"]) for s in report["steps"]] == [(3, 'range "ProfilerStep", 3 times')]
+    assert "3 steps of" in gpuspy("report", file).stdout
+    db = imported(file, tmp_path)
+    assert db.execute("SELECT rank, start_real_ns FROM process").fetchone() == (3, 1_700_000_000_000_000_000 + 5_000_000 - 1000)
+    assert db.execute("SELECT tid, name FROM thread").fetchall() == [(100, "thread 100 (python)")]
+
+
+def test_fractions_and_texts_as_times(tmp_path):
+    trace = Trace(first_us=0)
+    trace.slice("cpu_op", "aten::empty", "1700000000000000.125", "10.875")
+    trace.slice("cuda_runtime", "cudaDeviceSynchronize", 1700000000000020.123, 0.456)
+    trace.memory("1700000000000003.001", 4096, 512)
+    db = imported(trace.write(tmp_path / "t.json"), tmp_path)
+    assert db.execute("SELECT alloc_ns FROM allocation").fetchone()[0] == 1000 + 2876
+    assert db.execute("SELECT blocked_ns FROM sync").fetchone()[0] == 456
+    assert stack_names(db, 512) == ["aten::empty"]
+
+
+def test_several_processes_in_one_trace(tmp_path):
+    trace = Trace()
+    for pid in 100, 200:
+        trace.pid, trace.total = pid, 0
+        trace.memory(pid, 4096, 512 * pid)
+        trace.memory(pid + 50, 8192, 512)
+        trace.memory(pid + 60, 4096, -512 * pid)
+    db = imported(trace.write(tmp_path / "t.json"), tmp_path)
+    assert db.execute("SELECT name FROM thread ORDER BY id").fetchall() == [("process 100",), ("process 200",)]
+    assert measured_memory(db)[0] == {"count": 4, "bytes": 512 * 302, "before": 0, "most": 512 * 202, "end": 1024}
+
+
+def test_cpu_tensors(tmp_path):
+    trace = Trace()
+    trace.memory(10, 4096, 5000, device=-1, reserved=0)
+    trace.memory(20, 4096, -5000, device=-1, reserved=0)
+    trace.memory(30, 4096, 700, device=-1, reserved=0)
+    file = trace.write(tmp_path / "t.json")
+    assert measured_memory(imported(file, tmp_path))[-1]["end"] == 700
+    assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies"}
+
+
+def test_a_trace_without_memory_says_so(tmp_path):
+    trace = Trace()
+    trace.slice("cpu_op", "aten::empty", 10, 10)
+    trace.slice("cuda_runtime", "cudaDeviceSynchronize", 20, 5)
+    file = trace.write(tmp_path / "t.json")
+    lacks = imported(file, tmp_path).execute("SELECT value FROM meta WHERE key = 'import.lacks'").fetchone()[0]
+    assert lacks.split() == ["memory"]
+    text = gpuspy("report", file)
+    assert "memory is unknown without profile_memory=True" in " ".join((text.stdout + text.stderr).split())
+
+
+def test_the_list_of_the_old_profiler(tmp_path):
+    events = [{"name": "aten::zeros", "ph": "X", "ts": 790, "dur": 93, "tid": 1, "pid": "CPU functions", "args": {}},
+              {"name": "aten::empty", "ph": "X", "ts": 813, "dur": 22, "tid": 1, "pid": "CPU functions", "args": {}}]
+    (tmp_path / "t.json").write_text(json.dumps(events))
+    done = gpuspy("report", "t.json", cwd=tmp_path)
+    assert "it has operators only" in " ".join((done.stdout + done.stderr).split())
+    lacks = imported(tmp_path / "t.json", tmp_path).execute("SELECT value FROM meta WHERE key = 'import.lacks'").fetchone()[0]
+    assert lacks.split() == ["waits", "copies", "memory"]
+
+
+def test_a_memory_timeline(tmp_path):
+    t = 1_700_000_000_000_000_000
+    moments = [[-1, 1, 1000, 0], [-1, 1, 500, 2], [t, 2, 4000, 4], [t + 10, 3, -1000, 7], [t + 10, 3, 1000, 0],
+               [t + 20, 2, 300, 3], [t + 30, 4, -4000, 4], [t + 40, 4, -500, 2]]
+    (tmp_path / "t.raw.json").write_text(json.dumps(moments))
+    db = imported(tmp_path / "t.raw.json", tmp_path)
+    assert measured_memory(db)[0] == {"count": 4, "bytes": 5800, "before": 1500, "most": 5800, "end": 1300}
+    assert stack_names(db, 4000) == ["[activations]"]
+    assert db.execute("SELECT start_real_ns FROM process").fetchone()[0] == t - 1000
+
+
+VIEWS = [("report",), ("report", "--html", "out.html"), ("tree",), ("tree", "--what", "waits"), ("tree", "--what", "copies"),
+         ("timeline",), ("leaks",), ("stats",), ("table",), ("flame",), ("check", "--max-syncs-per-step=9"), ("export",),
+         ("export", "--format", "chrome-trace"), ("sql",)]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=" ".join)
+def test_every_reading_command_takes_the_file_itself(tmp_path, view):
+    usual_trace().write(tmp_path / "t.json.gz")
+    (tmp_path / "temporary").mkdir()
+    query = ["SELECT count(*) FROM allocations"] if view == ("sql",) else []
+    gpuspy(*view, "t.json.gz", *query, cwd=tmp_path, TMPDIR=str(tmp_path / "temporary"))
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_two_traces_side_by_side(tmp_path):
+    usual_trace().write(tmp_path / "a.json")
+    usual_trace(seed=2).write(tmp_path / "b.json")
+    assert "train.py" in gpuspy("diff", "a.json", "b.json", cwd=tmp_path).stdout
+
+
+def test_import_names_its_files(tmp_path):
+    usual_trace().write(tmp_path / "rank0.pt.trace.json.gz")
+    assert "wrote rank0.db; next: gpuspy report rank0.db" in gpuspy("import", "rank0.pt.trace.json.gz", cwd=tmp_path).stderr
+
+
+# --- hostile files -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.99])
+def test_a_cut_trace_keeps_what_came_before(tmp_path, share, packed):
+    trace = usual_trace()
+    data = json.dumps(trace.document()).encode()
+    data = gzip.compress(data, 1) if packed else data
+    file = tmp_path / ("t.json.gz" if packed else "t.json")
+    file.write_bytes(data[:int(len(data) * share)])
+    text = gpuspy("report", file)
+    assert "the trace is incomplete: it ends" in " ".join((text.stdout + text.stderr).split())
+    if not packed:
+        whole = json.loads(data[:data.rfind(b"}, {\"ph\"", 0, int(len(data) * share))] + b"}]}")
+        count = len([e for e in whole["traceEvents"] if e["name"] == "[memory]"])
+        events = imported(file, tmp_path).execute("SELECT count(*) + count(free_ns) - sum(alloc_ns = 0) FROM allocation").fetchone()[0]
+        assert count <= events <= count + 1
+
+
+def test_events_that_are_not_json_are_left_out(tmp_path):
+    trace = Trace()
+    for i in range(5):
+        trace.memory(10 + i, 4096 * (i + 1), 512)
+    lines = [json.dumps(e, indent=1) for e in trace.events]
+    lines[1] = lines[1].replace('"tid"', '"name": "lambda ("x")", "tid"')
+    lines[3] = lines[3].replace('"args": {', '"args": [')
+    (tmp_path / "t.json").write_text('{"traceEvents": [\n' + ",\n".join(lines) + "\n]}")
+    db = imported(tmp_path / "t.json", tmp_path)
+    assert [a // 4096 for a, in db.execute("SELECT address FROM allocation ORDER BY id")] == [1, 3, 5]
+    assert "left out 2 events with invalid JSON" in " ".join(gpuspy("report", tmp_path / "t.json").stdout.split())
+
+
+def one_line_error(file, code=3):
+    done = gpuspy("report", file, code=code)
+    assert len(done.stderr.splitlines()) == 1 and str(file) in done.stderr, done.stderr
+    return done.stderr
+
+
+def test_other_json_is_what_it_was(tmp_path):
+    for name, text in ("object", '{"a": [1, 2, {"b": 3}]}'), ("list", "[1, 2, 3]"), ("number", "17"), ("open", "{"), \
+            ("lists", "[[1,2,3]]"), ("objects", '[{"a": 1}]'), ("word", "[tru"), ("brace", "{]"), ("deep", "[" * 100000):
+        (tmp_path / name).write_text(text)
+        assert "gpuspy" in one_line_error(tmp_path / name)
+    assert "cannot convert this format" in gpuspy("import", tmp_path / "object", code=3).stderr
+
+
+def test_a_trace_of_something_else(tmp_path):
+    file = tmp_path / "t.json"
+    file.write_text('{"traceEvents": [{"ph": "X", "name": "x", "ts": 1, "dur": 2, "pid": 1, "tid": 1, "cat": "devtools"}]}')
+    assert "has no operators, CUDA calls or memory events" in one_line_error(file)
+    file.write_text('{"traceEvents": [')
+    assert "it ends in the middle" in one_line_error(file)
+    file.write_text('{"traceEvents": []}')
+    assert "no operators" in one_line_error(file)
+    file.write_text('{"traceEvents": 7}')
+    one_line_error(file)
+
+
+ODD = [
+    '{"ph": "i", "name": "[memory]", "ts": %s, "pid": 1, "tid": 1, "args": {"Device Type": 1, "Device Id": %s, "Addr": %s, '
+    '"Bytes": %s, "Total Allocated": %s, "Total Reserved": %s}}',
+    '{"ph": "X", "cat": "cpu_op", "name": "x", "ts": %s, "dur": %s, "pid": %s, "tid": %s, "args": {"a": %s, "b": %s}}',
+    '{"ph": "X", "cat": "cuda_runtime", "name": "cudaMemcpyAsync", "ts": %s, "dur": %s, "pid": 1, "tid": 1, "args": '
+    '{"correlation": %s, "x": %s, "correlation": %s, "y": %s}}',
+    '{"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "ts": %s, "dur": %s, "pid": 1, "tid": 1, "args": '
+    '{"correlation": %s, "bytes": %s, "device": %s, "stream": %s}}',
+    '{"ph": "X", "cat": "python_function", "name": "a.py(9999999999999): f", "ts": %s, "dur": %s, "pid": 1, "tid": 1, "args": '
+    '{"Python id": %s, "Python parent id": %s, "c": %s, "d": %s}}',
+    '{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": %s, "dur": %s, "pid": %s, "tid": %s, "args": {"a": %s, "b": %s}}',
+]
+NUMBERS = ["0", "1", "-1", "NaN", "-Infinity", "inf", "1e400", "1e18", "-9e15", "9e15", "9223372036854775807", "18446744073709551615",
+           "99999999999999999999999", "null", '"7"', '""', '"x"', "{}", "[[]]", "1700000000000000", "512", "0.0001", "true", "4096"]
+
+
+def test_odd_numbers(tmp_path):
+    random.seed(5)
+    for i in range(60):
+        events = [random.choice(ODD) % tuple(random.choice(NUMBERS) for _ in range(6)) for _ in range(random.randrange(1, 60))]
+        file = tmp_path / "t.json"
+        file.write_text('{"traceEvents": [' + ",".join(events) + "]}")
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, timeout=60)
+        assert done.returncode in (0, 3), done.stderr
+        if done.returncode == 0:
+            json.loads(done.stdout)
+        else:
+            assert len(done.stderr.splitlines()) == 1
+
+
+def test_huge_texts_and_deep_values(tmp_path):
+    event = {"ph": "X", "cat": "cpu_op", "name": "n" * 3_000_000, "ts": 1, "dur": 9, "pid": 1, "tid": 1,
+             "args": {"Call stack": "a.py(1): f;" * 300_000, "x": "é\u0000\ud83d\ude00" * 100_000}}
+    memory = {"ph": "i", "name": "[memory]", "ts": 5, "pid": 1, "tid": 1, "args": {"Device Type": 1, "Device Id": 0, "Addr": 1, "Bytes": 512}}
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"traceEvents": [event, memory]}))
+    gpuspy("report", file)
+    file.write_text('{"traceEvents": [%s, {"a": %s' % (json.dumps(memory), "[" * 1_000_000))
+    text = gpuspy("report", file)
+    assert "nested deeper than 512" in " ".join((text.stdout + text.stderr).split())
+
+
+def test_a_million_open_slices(tmp_path):
+    """Takes time and memory in proportion to the file"""
+    events = ",".join('{"ph":"X","cat":"cpu_op","name":"f%d","ts":%d,"dur":%d,"pid":1,"tid":1},{"ph":"i","name":"[memory]","ts":%d,'
+                      '"pid":1,"tid":1,"args":{"Device Type":1,"Device Id":0,"Addr":%d,"Bytes":512}}' % (i, i, 10**9 - 2 * i, i, i * 512 + 512)
+                      for i in range(40_000))
+    copies = ",".join('{"ph":"X","cat":"%s","name":"%s","ts":%d,"dur":1,"pid":1,"tid":1,"args":{"correlation":1,"bytes":1,"device":0,'
+                      '"stream":1}}' % (*(("gpu_memset", "Memset") if i % 2 else ("cuda_runtime", "cudaMemcpy")), i) for i in range(100_000))
+    file = tmp_path / "t.json"
+    file.write_text('{"traceEvents": [' + events + "," + copies + "]}")
+    done = subprocess.run([TOOL, "import", file, "-o", tmp_path / "t.db"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_damaged_files_get_one_line(tmp_path):
+    whole = json.dumps(usual_trace().document()).encode()
+    random.seed(3)
+    for i in range(120):
+        data = bytearray(whole)
+        for _ in range(random.randrange(1, 30)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        if i % 5 == 4:
+            data = bytearray(gzip.compress(bytes(data), 1))
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        file = tmp_path / "damaged.json"
+        file.write_bytes(bytes(data))
+        done = subprocess.run([TOOL, "report", "--json", file], capture_output=True, text=True, errors="replace", timeout=60)
+        assert done.returncode in (0, 3), done.stderr
+        if done.returncode:
+            assert len(done.stderr.splitlines()) == 1 and str(file) in done.stderr
+        else:
+            json.loads(done.stdout)
+
+
+RECORD = """
+import torch
+from torch.profiler import profile, ProfilerActivity
+model = torch.nn.Linear(64, 64)
+def step():
+    return model(torch.ones(32, 64)).sum()
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=True, record_shapes=True) as p:
+    for _ in range(3):
+        step().backward()
+        p.step()
+p.export_chrome_trace("real.json")
+"""
+
+
+def test_a_trace_recorded_here(tmp_path):
+    python = "/usr/bin/python3"
+    if not os.path.exists(python) or subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+        pytest.skip("no PyTorch here")
+    subprocess.run([python, "-c", RECORD], cwd=tmp_path, check=True, capture_output=True)
+    document = json.loads((tmp_path / "real.json").read_text())
+    db = imported(tmp_path / "real.json", tmp_path)
+    if isinstance(document, list):  # built without Kineto: operators only
+        document = {"traceEvents": document}
+    assert measured_memory(db) == expected_memory(document)
+    assert "torch.profiler trace" in gpuspy("report", tmp_path / "real.json").stdout
