@@ -245,18 +245,22 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The first, and the other processes of its run. */
+/* The first, and the other processes of its run. What another tool recorded is converted first. */
 static size_t find_files(const char *path, bool alone, char **out, size_t room, bool *more)
 {
-    char run_id[64], other[64];
+    char run_id[64], other[64], error[1024];
     bool recording;
     size_t n = 0, names_n;
+    char *imported = alone ? NULL : run_imported_path(path, error, sizeof error); /* if it fails, so will sql_open */
+    const char *first = imported ? imported : path;
     out[n++] = strdup(path);
     *more = false;
-    if (alone || !top_peek(path, run_id, sizeof run_id, &recording)) {
+    if (alone || !top_peek(first, run_id, sizeof run_id, &recording)) {
+        free(imported);
         return n;
     }
-    char **names = input_siblings(path, &names_n);
+    char **names = input_siblings(first, &names_n);
+    free(imported);
     if (names_n) {
         qsort(names, names_n, sizeof *names, by_name);
     }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/command/commands.h"
+#include "analyzer/import/import.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/export/package.h"
@@ -268,6 +269,13 @@ int command_symbolize(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (!input_check_paths("symbolize", argv, (size_t)operands)) return EXIT_INPUT;
+    for (int i = 0; i < operands; i++)
+        if (import_format_of(argv[i])) {
+            complain("symbolize: '%s' is another tool's recording, with names of its own; to change it, convert it "
+                     "first: gpuspy import",
+                     argv[i]);
+            return EXIT_INPUT;
+        }
     struct symbolize s = {.symbols = symbolizer_new(), .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
     if (!s.symbols) return EXIT_INPUT;
     if (set.debug_dir) symbolizer_use_debug_dir(s.symbols, set.debug_dir);

@@ -75,8 +75,12 @@ static int show(struct viewing *v, const struct settings *s, const struct profil
         view_timeline_json(o, v->run, &v->head, c);
         return viewing_json(v, o);
     }
+    const char *untold = run_untold(v->run, RUN_TOLD_MEMORY);
     if (!c->n) {
-        complain("%s: no memory was allocated in this run", v->who);
+        if (untold)
+            complain("%s: memory is unknown: %s", v->who, untold);
+        else
+            complain("%s: no memory was allocated in this run", v->who);
         return EXIT_NO;
     }
     struct draw_text t = viewing_text(v, NULL, TOP_CHARTS);

@@ -15,11 +15,6 @@ static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 
-static bool is_known(int64_t value)
-{
-    return value != RUN_UNKNOWN;
-}
-
 /* --- the rules -----------------------------------------------------------------------------------
  */
 
@@ -32,7 +27,7 @@ static bool is_pinned(const facts *f)
  * program did before was of that order. */
 static bool is_oversized(const facts *f)
 {
-    if (!is_known(f->total)) {
+    if (!run_is_known(f->total)) {
         return false;
     }
     int64_t room = f->total - oom_context_bytes(f);
@@ -45,20 +40,20 @@ static bool is_oversized(const facts *f)
 static bool is_driver_fragmentation(const facts *f)
 {
     int64_t asked = f->device_requested > f->requested ? f->device_requested : f->requested;
-    return f->device_failed && is_known(f->free) && f->free >= asked + GRAIN;
+    return f->device_failed && run_is_known(f->free) && f->free >= asked + GRAIN;
 }
 
 /* PyTorch refused by itself, without asking CUDA, while the device had room. */
 static bool is_cap(const facts *f)
 {
-    return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && is_known(f->free) && f->free >= f->requested;
+    return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && run_is_known(f->free) && f->free >= f->requested;
 }
 
 /* As much as this was asked for before, in an earlier step, and there was room for it. */
 static bool is_known_demand(const facts *f, int64_t beside)
 {
-    double slack = 0.05 * (double)f->growing + (is_known(f->total) ? 0.01 * (double)f->total : 0);
-    return is_known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
+    double slack = 0.05 * (double)f->growing + (run_is_known(f->total) ? 0.01 * (double)f->total : 0);
+    return run_is_known(f->earlier) && (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
 }
 
 /* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did,
@@ -73,15 +68,15 @@ static bool is_leak(const facts *f)
     if (f->live - f->before_growth < f->growing / 2) {
         return false; /* as much has gone as has come: a replacement */
     }
-    int64_t missing = is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
+    int64_t missing = run_is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
     return (double)f->growing >= leak_share * (double)f->live ||
-           (f->growing >= missing && is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
+           (f->growing >= missing && run_is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
             is_known_demand(f, f->growing));
 }
 
 static bool is_other_process(const facts *f)
 {
-    return is_known(f->total) && is_known(f->free) && oom_other_bytes(f) >= f->requested - f->free &&
+    return run_is_known(f->total) && run_is_known(f->free) && oom_other_bytes(f) >= f->requested - f->free &&
            (double)oom_other_bytes(f) >= foreign_share * (double)f->total && oom_other_bytes(f) > f->device_live / 4;
 }
 
@@ -92,7 +87,7 @@ static bool is_other_process(const facts *f)
  * are in many pieces. */
 static bool is_cache_fragmentation(const facts *f)
 {
-    int64_t room = is_known(f->free) ? f->free : 0, holes = oom_cached_bytes(f);
+    int64_t room = run_is_known(f->free) ? f->free : 0, holes = oom_cached_bytes(f);
     if (f->layer != RUN_SERIES_TENSOR || holes <= 0) {
         return false;
     }
@@ -105,7 +100,7 @@ static bool is_cache_fragmentation(const facts *f)
 
 static bool is_preallocation(const facts *f)
 {
-    return f->preallocated && is_known(f->total) &&
+    return f->preallocated && run_is_known(f->total) &&
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
@@ -114,13 +109,13 @@ static bool is_preallocation(const facts *f)
  * not its own. */
 static bool is_outside_allocator(const facts *f)
 {
-    if (!is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !is_known(f->tensor_reserved))) {
+    if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved))) {
         return false;
     }
     bool tensors = f->layer == RUN_SERIES_TENSOR;
     int64_t direct = tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
     int64_t beside = arena_add_capped(oom_other_bytes(f), oom_context_bytes(f));
-    int64_t outside = is_known(f->outside) && f->outside > beside ? f->outside - beside : 0;
+    int64_t outside = run_is_known(f->outside) && f->outside > beside ? f->outside - beside : 0;
     return (double)direct + (double)outside >= outside_share * (double)(f->total - oom_context_bytes(f));
 }
 
@@ -171,7 +166,7 @@ static void evidence(struct oom_words *w, const char *key, const char *what, dou
 
 static void evidence_bytes(struct oom_words *w, const char *key, const char *what, int64_t value)
 {
-    if (is_known(value)) {
+    if (run_is_known(value)) {
         evidence(w, key, what, (double)value);
     }
 }
@@ -205,7 +200,7 @@ static void collect_after(struct oom_words *w, const struct oom_after *a)
     }
     evidence(w, "allocations_after", "allocations that followed", (double)a->times);
     evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);
-    if (is_known(a->steps)) {
+    if (run_is_known(a->steps)) {
         evidence(w, "steps_after", "steps that ended later", (double)a->steps);
     }
 }

@@ -4,11 +4,6 @@
 enum { MIB = 1 << 20, CANDIDATES = 32 };
 static const int64_t context_most = (int64_t)1 << 30; /* a context with its kernels seldom costs more */
 
-static bool is_known(int64_t value)
-{
-    return value != RUN_UNKNOWN;
-}
-
 static int64_t min_of(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -16,21 +11,22 @@ static int64_t min_of(int64_t a, int64_t b)
 
 int64_t oom_context_bytes(const struct oom_facts *f)
 {
-    int64_t most = is_known(f->total) ? min_of(context_most, f->total / 4) : context_most;
-    return is_known(f->outside_first) ? min_of(f->outside_first, most) : most;
+    int64_t most = run_is_known(f->total) ? min_of(context_most, f->total / 4) : context_most;
+    return run_is_known(f->outside_first) ? min_of(f->outside_first, most) : most;
 }
 
 int64_t oom_other_bytes(const struct oom_facts *f)
 {
-    if (f->said && is_known(f->said->other_bytes)) {
+    if (f->said && run_is_known(f->said->other_bytes)) {
         return f->said->other_bytes;
     }
-    return is_known(f->outside) && f->outside > oom_context_bytes(f) ? f->outside - oom_context_bytes(f) : 0;
+    return run_is_known(f->outside) && f->outside > oom_context_bytes(f) ? f->outside - oom_context_bytes(f) : 0;
 }
 
 int64_t oom_cached_bytes(const struct oom_facts *f)
 {
-    return is_known(f->tensor_reserved) && is_known(f->tensor_allocated) && f->tensor_reserved > f->tensor_allocated
+    return run_is_known(f->tensor_reserved) && run_is_known(f->tensor_allocated) &&
+                   f->tensor_reserved > f->tensor_allocated
                ? f->tensor_reserved - f->tensor_allocated
                : 0;
 }
@@ -63,7 +59,7 @@ int64_t oom_needed_bytes(const struct oom_facts *f)
 {
     bool tensor = f->row->layer == GS_LAYER_TENSOR;
     /* PyTorch kept to a limit of its own: nobody knows how near it was */
-    int64_t free = is_known(f->free) && (f->device_failed || !tensor) ? f->free : 0;
+    int64_t free = run_is_known(f->free) && (f->device_failed || !tensor) ? f->free : 0;
     int64_t asked = f->device_requested > 0 ? f->device_requested
                     : tensor                ? oom_segment_bytes(f->requested, false)
                                             : f->requested;
@@ -79,7 +75,7 @@ void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struc
     if (v->measures_n == CANDIDATES) {
         return;
     }
-    if (is_known(m.frees_bytes)) {
+    if (run_is_known(m.frees_bytes)) {
         bool most = m.enough == OOM_MEASURE_AT_MOST || m.enough == OOM_MEASURE_MOST_BUT_NOT;
         bool covers = m.frees_bytes >= oom_needed_bytes(v->facts);
         switch (m.enough) {

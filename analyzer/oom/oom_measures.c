@@ -10,6 +10,7 @@
  *   ZeRO's first stage keeps 1/n of the optimizer's state on each of n ranks (Rajbhandari et al.
  * 2020); segments that grow give back the pages of a hole (heap_map.c).
  */
+#include "analyzer/oom/oom_replay.h"
 #include "analyzer/oom/oom_words.h"
 
 #include <math.h>
@@ -20,11 +21,6 @@
 #include "analyzer/category/category.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
-
-static bool is_known(int64_t value)
-{
-    return value != RUN_UNKNOWN;
-}
 
 /* --- adding and choosing -------------------------------------------------------------------------
  */
@@ -41,13 +37,13 @@ static bool better(const struct result_measure *x, const struct result_measure *
     if (x->first != y->first) {
         return x->first;
     }
-    if (is_known(x->frees_bytes) != is_known(y->frees_bytes)) {
-        return is_known(x->frees_bytes);
+    if (run_is_known(x->frees_bytes) != run_is_known(y->frees_bytes)) {
+        return run_is_known(x->frees_bytes);
     }
     if ((x->enough > 0) != (y->enough > 0)) {
         return x->enough > 0;
     }
-    return is_known(x->frees_bytes) && worth(x) > worth(y);
+    return run_is_known(x->frees_bytes) && worth(x) > worth(y);
 }
 
 /* What frees hardly anything beside another is not worth the reading. */
@@ -60,7 +56,7 @@ static void drop_small(struct result_oom_verdict *v)
     }
     for (size_t i = 0; i < v->measures_n; i++) {
         const struct result_measure *m = &v->measures[i];
-        if (m->first || !is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
+        if (m->first || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
             v->measures[kept++] = *m;
         }
     }
@@ -124,6 +120,7 @@ struct sight {
     bool named;          /* … as the name of a function has it */
     bool keeps;          /* … which keeps all the same what one would need */
     bool checkpointed, autocast, trains;
+    const struct oom_replays *replays;
     enum result_certainty certainty; /* of the measure that is added now */
     const char *refuted_by;
 };
@@ -324,7 +321,7 @@ static struct sight sight_of(struct site_builder *b, struct result_oom_verdict *
     struct sight s = {.b = b, .v = v, .f = f, .need = oom_needed_bytes(f)};
     s.set = run_torch_settings(b->run, v->process);
     /* a little is worth saying where it is enough */
-    s.least = is_known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
+    s.least = run_is_known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
     s.least = s.least < s.need ? s.least : s.need;
     s.least = s.least < 1 ? 1 : s.least;
     s.phase = f->stack == RUN_NONE ? ELSEWHERE : phase_of(c, f->stack);
@@ -388,18 +385,73 @@ static int64_t activations(const struct sight *s)
     return s->of[RESULT_CATEGORY_ACTIVATIONS].bytes;
 }
 
+/* A setting with which the replay serves the request. */
+static void add_replayed(struct sight *s, enum oom_replay_setting setting, const struct whatif_request *r)
+{
+    const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
+    int64_t asked = oom_segment_bytes(s->f->requested, setting == OOM_REPLAY_EXPANDABLE);
+    int64_t free = run_is_known(s->f->free) ? s->f->free : 0;
+    bool known = run_is_known(r->spare_bytes);
+    int64_t frees = known ? arena_add_capped(r->spare_bytes, asked) - free : s->need;
+    size_t before = s->v->measures_n;
+    if (s->v->cause == RESULT_CAUSE_CAPACITY && known && r->spare_bytes < s->f->total / CRUMBS) {
+        return; /* the next request of the same pass would fail */
+    }
+    s->refuted_by = oom_replay_unsure(s->replays) ? "if a size differs from what the replay takes: some are known up "
+                                                    "to 1 MiB only"
+                                                  : NULL;
+    add(s, OOM_EFFORT_SETTING, frees > s->need ? frees : s->need, OOM_MEASURE_FITS,
+        TEXT(s, "%s%s%s%s%s: replayed, this request fits%s%s%s", s->set.text ? "add " : "set ",
+             s->set.text ? oom_replay_conf(setting) : variable, s->set.text ? " to " : "=",
+             s->set.text ? variable : oom_replay_conf(setting),
+             s->set.expandable == RUN_UNSURE ? ", unless it is on already" : "", known ? " with " : "",
+             known ? SIZE(s, r->spare_bytes) : "", known ? " to spare" : ""));
+    if (s->v->cause == RESULT_CAUSE_FRAGMENTATION) {
+        lead(s, before);
+    }
+}
+
+static bool has_settings(const struct sight *s)
+{
+    return s->f->layer == RUN_SERIES_TENSOR && s->set.expandable != RUN_YES && s->set.backend != RUN_BACKEND_ASYNC &&
+           s->set.backend != RUN_BACKEND_NONE;
+}
+
+/* Where growing segments do not help. */
+static void other_settings(struct sight *s)
+{
+    const struct whatif_request *grown = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE), *best = NULL;
+    enum oom_replay_setting of = OOM_REPLAY_EXPANDABLE;
+    for (enum oom_replay_setting i = of + 1; i < OOM_REPLAY_SETTINGS; i++) {
+        const struct whatif_request *r = oom_replay_of(s->replays, s->v, i);
+        if (r && r->fits && (!best || r->spare_bytes > best->spare_bytes)) {
+            best = r;
+            of = i;
+        }
+    }
+    if (has_settings(s) && best && !(grown && grown->fits)) {
+        add_replayed(s, of, best);
+    }
+}
+
 static void expandable(struct sight *s)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
-    if (s->f->layer != RUN_SERIES_TENSOR || s->set.expandable == RUN_YES || s->set.backend == RUN_BACKEND_ASYNC ||
-        s->set.backend == RUN_BACKEND_NONE) {
+    const struct whatif_request *replayed = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE);
+    if (!has_settings(s)) {
+        return;
+    }
+    if (replayed) {
+        if (replayed->fits) {
+            add_replayed(s, OOM_REPLAY_EXPANDABLE, replayed);
+        }
         return;
     }
     int64_t frees = s->f->map.page_bytes, cached = oom_cached_bytes(s->f);
     struct oom_idle idle = oom_idle(s->b->report, s->v);
     cached -= arena_add_capped(idle.pending, idle.private);
     frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
-    int64_t free = is_known(s->f->free) ? s->f->free : 0, asked = oom_segment_bytes(s->f->requested, true);
+    int64_t free = run_is_known(s->f->free) ? s->f->free : 0, asked = oom_segment_bytes(s->f->requested, true);
     /* had they grown from the start, blocks would lie closer */
     bool most = s->v->cause == RESULT_CAUSE_FRAGMENTATION && frees < cached && arena_add_capped(frees, free) < asked;
     frees = most ? cached : frees;
@@ -412,8 +464,10 @@ static void expandable(struct sight *s)
         most   ? OOM_MEASURE_AT_MOST
         : fits ? OOM_MEASURE_FITS
                : OOM_MEASURE_FITS_NOT,
-        TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s", variable,
-             s->set.expandable == RUN_UNSURE ? ", unless it is on already" : ""));
+        TEXT(s,
+             s->set.text ? "add expandable_segments:True to %s%s (a formula, not replayed)"
+                         : "set %s=expandable_segments:True%s (a formula, not replayed)",
+             variable, s->set.expandable == RUN_UNSURE ? ", unless it is on already" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) {
         lead(s, before);
     }
@@ -467,7 +521,7 @@ static void eight_bit(struct sight *s)
             ? arena_add_capped(s->of[RESULT_CATEGORY_PARAMETERS].bytes, s->of[RESULT_CATEGORY_PARAMETERS].bytes)
             : 0;
     bool begun = s->phase == STEP && whole > arena_add_capped(o->bytes, o->bytes / 50);
-    int64_t room = arena_add_capped(o->bytes, is_known(s->f->free) ? s->f->free : 0);
+    int64_t room = arena_add_capped(o->bytes, run_is_known(s->f->free) ? s->f->free : 0);
     bool fits = share(1 - saved, whole) <= room;
     add(s, OOM_EFFORT_TRAINING, share(saved, o->bytes),
         begun ? (fits ? OOM_MEASURE_AT_MOST : OOM_MEASURE_MOST_BUT_NOT) : OOM_MEASURE_AT_MOST,
@@ -487,7 +541,7 @@ static int64_t ranks_of(const struct run *run)
     size_t n, ranks = 0;
     const struct run_process *p = run_processes(run, &n);
     for (size_t i = 0; i < n; i++) {
-        ranks += is_known(p[i].rank);
+        ranks += run_is_known(p[i].rank);
     }
     return (int64_t)ranks;
 }
@@ -637,7 +691,7 @@ static void key_value_cache(struct sight *s)
 static void others(struct sight *s)
 {
     const struct run_device_sample *said = s->f->said;
-    if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !said || !is_known(said->other_bytes) || !said->other_pid) {
+    if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !said || !run_is_known(said->other_bytes) || !said->other_pid) {
         return;
     }
     add(s, OOM_EFFORT_SETTING, said->other_bytes, 0,
@@ -663,6 +717,7 @@ static const struct {
 #define RECORDED RESULT_CERTAINTY_RECORDED
     {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), expandable, INFERRED,
      "if the blocks lie worse in segments that grow"},
+    {OF(FRAGMENTATION), other_settings, INFERRED, NULL},
     {SPACE, batch, INFERRED, "if these tensors do not grow with the batch"},
     {SPACE, checkpoint, GUESSED, NULL},
     {SPACE, precision, GUESSED, NULL},
@@ -680,9 +735,11 @@ static const struct {
 #undef RECORDED
 };
 
-static void advise(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c, bool training)
+static void advise(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c, bool training,
+                   const struct oom_replays *replays)
 {
     struct sight s = sight_of(b, v, c, training);
+    s.replays = replays;
     bool served = (!v->fatal && !v->handled) || oom_found_batch(b, v); /* what would have been enough: it was */
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
         if (!served && (measures[i].causes & (1u << v->cause))) {
@@ -699,7 +756,7 @@ static void advise(struct site_builder *b, struct result_oom_verdict *v, struct 
         int64_t weights = arena_add_capped(
             arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
-        bool model = weights > 0 && is_known(v->total_bytes) && weights >= v->total_bytes / 4;
+        bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
         oom_add_measure(b, v,
                         (struct result_measure){
                             .text = model ? "a larger GPU, or several that share the model (FSDP): 'gpuspy estimate' "
@@ -715,9 +772,11 @@ void oom_add_advice(struct site_builder *b)
 {
     struct result_report *r = b->report;
     struct category_finder *c = category_finder_new(b->run);
+    struct oom_replays *replays = oom_replay_start(b);
     bool training = r->ooms_n && trains(b->run);
     for (size_t i = 0; i < r->ooms_n; i++) {
-        advise(b, &r->ooms[i], c, training);
+        advise(b, &r->ooms[i], c, training, replays);
     }
+    oom_replay_free(replays);
     category_finder_free(c);
 }

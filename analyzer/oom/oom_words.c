@@ -10,11 +10,6 @@ typedef struct oom_facts facts;
 #define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
 #define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
-static bool is_known(int64_t value)
-{
-    return value != RUN_UNKNOWN;
-}
-
 /* `frees`: RUN_UNKNOWN where it has no amount. */
 static void advise(struct oom_words *w, int effort, int64_t frees, const char *text)
 {
@@ -95,7 +90,7 @@ static const struct run_process *rank_of(struct oom_words *w, uint32_t pid)
 
 static void say_other_rank(struct oom_words *w, const struct run_process *other)
 {
-    const char *name = is_known(other->rank) ? TEXT(w, "rank %lld", (long long)other->rank) : "another";
+    const char *name = run_is_known(other->rank) ? TEXT(w, "rank %lld", (long long)other->rank) : "another";
     w->v->verdict = TEXT(w,
                          "another process of this run is on the same GPU: %s (process %u) and others hold "
                          "%s of it; this one %s",
@@ -114,7 +109,7 @@ void oom_explain_other_process(struct oom_words *w)
         return;
     }
     const char *theirs = SIZE(w, oom_other_bytes(w->f)), *ours = SIZE(w, w->f->device_live);
-    if (said && is_known(said->other_bytes) && said->other_pid) {
+    if (said && run_is_known(said->other_bytes) && said->other_pid) {
         w->v->verdict = TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
                              said->other_pid, said->other_name ? " (" : "", said->other_name ? said->other_name : "",
                              said->other_name ? ")" : "", ours);
@@ -238,7 +233,7 @@ static const char *say_beside(struct oom_words *w, const char *from)
     const facts *f = w->f;
     const struct result_held_part *parts[RESULT_HELD_N];
     size_t n = 0, named = 0;
-    int64_t live = is_known(f->free) ? f->total - f->free : 0;
+    int64_t live = run_is_known(f->free) ? f->total - f->free : 0;
     for (size_t i = 0; i < w->v->waterfall_n; i++) {
         const struct result_held_part *part = &w->v->waterfall[i];
         if (beside(f, part->what) && n < RESULT_HELD_N) {
@@ -283,7 +278,7 @@ void oom_explain_capacity(struct oom_words *w)
         return;
     }
     int64_t needs = arena_add_capped(arena_add_capped(f->live, asked_of_device(f)), oom_context_bytes(f));
-    bool too_much = is_known(f->total) && needs > f->total;
+    bool too_much = run_is_known(f->total) && needs > f->total;
     const char *how = f->holder > f->live / 2 ? "most of it" : "the largest part of it";
     const char *from =
         f->holder <= 0 ? "" : TEXT(w, ", %s (%s) from %s", how, SIZE(w, f->holder), oom_place_text(w, f->holder_stack));
@@ -297,8 +292,8 @@ void oom_explain_capacity(struct oom_words *w)
     } else { /* of many failures only the last are looked into, or nothing was recorded there */
         w->v->verdict = "it did not fit; what was live then is not known";
     }
-    bool told = f->said && is_known(f->said->other_bytes); /* whose it is */
-    if (!told && is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {
+    bool told = f->said && run_is_known(f->said->other_bytes); /* whose it is */
+    if (!told && run_is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {
         advise(
             w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
             TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi", SIZE(w, f->outside)));

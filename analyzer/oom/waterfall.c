@@ -21,14 +21,9 @@ static const char *const texts[RESULT_HELD_N] = {
 /* --- the sum -------------------------------------------------------------------------------------
  */
 
-static bool is_known(int64_t value)
-{
-    return value != RUN_UNKNOWN;
-}
-
 static int64_t or_zero(int64_t value)
 {
-    return is_known(value) && value > 0 ? value : 0;
+    return run_is_known(value) && value > 0 ? value : 0;
 }
 
 /* As much of `wanted` as is left. */
@@ -56,19 +51,19 @@ static void own_parts(const struct oom_waterfall_facts *f, int64_t own, int64_t 
 static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64_t *parts)
 {
     parts[RESULT_HELD_IDLE] = take(&left, or_zero(f->idle));
-    if (!is_known(f->said_others)) {
+    if (!run_is_known(f->said_others)) {
         parts[RESULT_HELD_FIRST] = take(&left, or_zero(f->first));
         parts[RESULT_HELD_UNACCOUNTED] = left;
         return;
     }
     parts[RESULT_HELD_OTHERS] = take(&left, f->said_others);
-    if (!is_known(f->said_own)) {
+    if (!run_is_known(f->said_own)) {
         parts[RESULT_HELD_FIRST] = take(&left, or_zero(f->first) - parts[RESULT_HELD_OTHERS]);
         parts[RESULT_HELD_UNACCOUNTED] = left;
         return;
     }
     int64_t nobodys = 0;
-    if (is_known(f->said_total) && is_known(f->said_free) && f->said_total >= f->said_free) {
+    if (run_is_known(f->said_total) && run_is_known(f->said_free) && f->said_total >= f->said_free) {
         int64_t used = f->said_total - f->said_free;
         int64_t kept = f->said_total > f->total ? f->said_total - f->total : 0;
         nobodys = used - arena_add_capped(arena_add_capped(or_zero(f->said_own), or_zero(f->said_others)), kept);
@@ -81,7 +76,7 @@ static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64
 bool oom_waterfall_parts(const struct oom_waterfall_facts *f, int64_t parts[RESULT_HELD_N])
 {
     memset(parts, 0, RESULT_HELD_N * sizeof *parts);
-    if (!is_known(f->total) || !is_known(f->free) || f->free < 0 || f->total < f->free) {
+    if (!run_is_known(f->total) || !run_is_known(f->free) || f->free < 0 || f->total < f->free) {
         return false;
     }
     int64_t left = f->total - f->free, own = or_zero(f->live);
@@ -120,7 +115,7 @@ static int64_t tensor_bytes(const struct result_oom_verdict *v)
         sum = arena_add_capped(sum, is_tensor(v, (enum result_category)i) ? v->by_category.bytes[i] : 0);
     }
     bool torch = v->live_layer == RUN_SERIES_TENSOR;
-    return torch && is_known(v->tensor_allocated) && v->tensor_allocated > sum ? v->tensor_allocated : sum;
+    return torch && run_is_known(v->tensor_allocated) && v->tensor_allocated > sum ? v->tensor_allocated : sum;
 }
 
 /* PyTorch's segments: their tensors are told instead. */
@@ -384,14 +379,15 @@ static int64_t taken_by(const struct site_builder *b, uint32_t process, const ch
 
 static bool one_host(const struct run_process *a, const struct run_process *b)
 {
-    return a->host && b->host && strcmp(a->host, b->host) == 0 && is_known(a->start_real_ns) &&
-           is_known(b->start_real_ns);
+    return a->host && b->host && strcmp(a->host, b->host) == 0 && run_is_known(a->start_real_ns) &&
+           run_is_known(b->start_real_ns);
 }
 
 static const char *process_name(struct site_builder *b, const struct run_process *p)
 {
-    return is_known(p->rank) ? arena_printf(b->arena, "rank %lld of this run (process %u)", (long long)p->rank, p->pid)
-                             : arena_printf(b->arena, "process %u of this run", p->pid);
+    return run_is_known(p->rank)
+               ? arena_printf(b->arena, "rank %lld of this run (process %u)", (long long)p->rank, p->pid)
+               : arena_printf(b->arena, "process %u of this run", p->pid);
 }
 
 /* This run's own by what they recorded; of the rest NVML names the foremost. */

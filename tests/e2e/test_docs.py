@@ -1,7 +1,10 @@
 """What the documentation, --help and the man pages tell people to type works as it is written: each line is run, by
 a shell, in a folder that has the files it names. A stand-in starts the program where a launcher is not here; what
 cannot run is listed in NOT_HERE, with the reason."""
+import gzip
+import json
 import os
+import pickle
 import re
 import shlex
 import shutil
@@ -10,6 +13,7 @@ import sys
 
 import pytest
 
+import test_import_nsys
 from conftest import BUILD, ROOT, SECONDS
 from model_files import KEYS, gguf, gguf_llama, llama, sharded
 from rows import GIB, MIB, TENSOR, Rows
@@ -102,6 +106,19 @@ def recording(path, **more):
         r.oom(19, 30 * GIB, GIB, 24 * GIB, stack=keep)
 
 
+def foreign(work):
+    """Small recordings of other tools."""
+    block = {"address": 1 << 40, "size": MIB, "state": "active_allocated", "frames": []}
+    segment = {"address": 1 << 40, "total_size": MIB, "device": 0, "blocks": [block]}
+    for name in "snapshot before after".split():
+        (work / f"{name}.pickle").write_bytes(pickle.dumps({"segments": [segment], "device_traces": []}))
+    (work / "snapshot.pickle.gz").write_bytes(gzip.compress((work / "snapshot.pickle").read_bytes()))
+    memory = {"Device Type": 1, "Device Id": 0, "Addr": 1 << 40, "Bytes": MIB, "Total Allocated": MIB, "Total Reserved": MIB}
+    events = [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": memory}]
+    (work / "rank0.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    test_import_nsys.usual(work / "report1.sqlite")
+
+
 def executable(path, text):
     path.write_text(text)
     path.chmod(0o755)
@@ -128,6 +145,7 @@ def folder(tmp_path):
     (work / "queries.sql").write_text("select count(*) from allocations;\n")
     (work / ".gpuspy-check").write_text("max-peak = 100GiB\n")
     models(work)
+    foreign(work)
     (work / "train.py").write_text("import sys\nsys.path.insert(0, %r)\nfrom minicuda import Runtime, Tensor\n"
                                    "Tensor(Runtime(), 1 << 20).item()\n" % str(ROOT / "fixtures/python"))
     executable(tools / "python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')

@@ -37,6 +37,8 @@ VIEWS = {
     "check": ["--max-peak 1GiB --no-leaks --no-oom --max-syncs-per-step 2 --max-growth 1MiB/step {db}",
               "--max-peak 1GiB --json --junit {out} {db}"],
     "symbolize": ["--output {out} {db}"],
+    "import": ["--output {out} {db}"],  # refused: it is a recording of gpuspy's own, or damaged
+    "whatif": ["{db}", "--json --search {db}", "--set expandable_segments:True --limit 1GiB {db}"],
     "calibrate": ["--output {out} {db}", "--output {out} --json --model gpt2 --batch 2 --seq 64 {db}"],
     "sql": ["{db} 'select * from allocations limit 5'", "--json {db} 'select * from frames limit 50'"],
     "doctor": [],

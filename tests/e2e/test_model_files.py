@@ -340,8 +340,8 @@ def test_index_of_what_is_not_there(tmp_path):
     (tmp_path / "model-00002-of-00002.safetensors").rename(tmp_path / "elsewhere")
     assert "model-00002-of-00002.safetensors" in estimate(tmp_path, code=3)
     (tmp_path / "elsewhere").rename(tmp_path / "model-00002-of-00002.safetensors")
-    for wrong, word in (({"nothing": "model-00001-of-00002.safetensors"}, "'nothing'"), ({"a": "../x.safetensors"}, "no file beside"),
-                        ({"a": "/etc/passwd"}, "no file beside"), ({"a": "pytorch_model-00001.bin"}, "torch.save"), ({"a": ".."}, "no file beside"), ({"a": 1}, "text")):
+    for wrong, word in (({"nothing": "model-00001-of-00002.safetensors"}, "'nothing'"), ({"a": "../x.safetensors"}, "not a regular file beside"),
+                        ({"a": "/etc/passwd"}, "not a regular file beside"), ({"a": "pytorch_model-00001.bin"}, "torch.save"), ({"a": ".."}, "not a regular file beside"), ({"a": 1}, "text")):
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict(map_, **wrong)}))
         assert word in estimate(tmp_path, code=3)
     for raw in ("{}", "[]", "", '{"weight_map":[]}', '{"weight_map":{}}'):

@@ -84,6 +84,12 @@ def test_wrong_words(tmp_path):
     assert done.returncode == 2 and "--simulate" in done.stderr
 
 
+@pytest.mark.parametrize("words", (("-o", "x.db"), ("--gpus=2",), ("--",), ("-ox.db",)))
+def test_an_option_is_not_the_name_of_a_gpu(tmp_path, words):
+    done = simulate(tmp_path, "--simulate", *words, "--", "true")
+    assert (done.returncode, done.stderr) == (2, "gpuspy: run: --simulate needs a value; write --simulate=GPU|SIZE\n")
+
+
 @pytest.mark.parametrize("option", [("run", "--simulate", "{}", "--", "true"), ("run", "--limit", "{}", "--", "true"),
                                     ("estimate", "--params", "1e9", "--gpu", "{}")], ids=["simulate", "limit", "estimate"])
 def test_every_option_knows_the_same_gpus(tmp_path, option):
@@ -144,7 +150,7 @@ def test_a_native_loop_that_waits_for_a_value_is_stopped(tmp_path, poll):
     assert done.returncode == 124 and done.stdout == ""
     assert "/poll(main+0x" in done.stderr and "waits for values that a simulated GPU does not compute" in done.stderr
     recording = Recording(tmp_path)
-    report = recording.gpuspy("report", recording.database).stdout
+    report = " ".join(recording.gpuspy("report", recording.database).stdout.split())  # a long path is a line of its own
     assert report.startswith("! a loop at ") and "killed" not in report
     assert recording.report()["run"]["loop"].startswith("a loop at ")
 

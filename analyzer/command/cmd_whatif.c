@@ -1,0 +1,241 @@
+/* gpuspy whatif: the recorded requests replayed with other settings, on another GPU, without a line. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/units.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/estimate/gpu.h"
+#include "analyzer/view/view_whatif.h"
+#include "analyzer/view/viewing.h"
+
+enum { SCENARIOS = 128, SIZES = 64 };
+
+struct settings {
+    struct viewing_settings view;
+    struct option_list set;
+    const char *limit, *without;
+    int flush_every;
+    bool search;
+};
+
+#define KEYS                                                                                    \
+    "expandable_segments|max_split_size_mb|max_non_split_rounding_mb|roundup_power2_divisions|" \
+    "garbage_collection_threshold|per_process_memory_fraction"
+static const struct option_row options[] = {
+    {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
+     "a setting of PYTORCH_CUDA_ALLOC_CONF over the recorded ones, such as expandable_segments:True"},
+    {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
+     "a GPU with less memory: a size, or a GPU's name ('gpuspy estimate --gpu all' lists them)"},
+    {"without", 0, OPTION_TEXT, offsetof(struct settings, without), "FILE:LINE", NULL, 0, 0,
+     "tensors allocated from this line are freed at the end of their step at the latest"},
+    {"empty-cache-every", 0, OPTION_NUMBER, offsetof(struct settings, flush_every), "N", NULL, 1, 1000000,
+     "call torch.cuda.empty_cache() every N steps"},
+    {"search", 0, OPTION_FLAG, offsetof(struct settings, search), NULL, NULL, 0, 0,
+     "replay useful settings and pairs of them, best first, and find the smallest GPU that is large enough"},
+    VIEWING_OPTIONS(struct settings, view),
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"gpuspy whatif --set expandable_segments:True run.db", "would it have fit with that setting?"},
+    {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
+    {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors died with their step"},
+    {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"},
+    {0},
+};
+
+const struct command_text command_text_whatif = {
+    .options = options,
+    .about =
+        "Replays the recorded requests and frees by the rules of PyTorch's caching allocator, with settings, a GPU "
+        "or a line that the recording did not have: whether it runs out of memory, where, and how much it "
+        "reserves.\n\n"
+        "First it replays the recorded settings and compares each segment and each address with the recording. "
+        "If they differ, it prints where, and the what-ifs are inexact. Options are combined into one what-if; "
+        "without any it searches. The exit status is 1 if the what-if runs out of memory.",
+    .examples = examples,
+};
+
+/* --- the what-ifs ----------------------------------------------------------------------------------------- */
+
+static const char *const searched[] = {
+    "expandable_segments:True",
+    "max_split_size_mb:128",
+    "max_split_size_mb:256",
+    "max_split_size_mb:512",
+    "roundup_power2_divisions:4",
+    "roundup_power2_divisions:8",
+    "per_process_memory_fraction:0.95,garbage_collection_threshold:0.8",
+    "expandable_segments:True,roundup_power2_divisions:8",
+    "max_split_size_mb:256,roundup_power2_divisions:8",
+};
+
+/* "a,b" of a list that was cut at its commas; to be freed. */
+static char *joined(const struct option_list *list)
+{
+    size_t length = 1;
+    for (size_t i = 0; i < list->n; i++) length += (size_t)list->item[i].length + 1;
+    char *out = arena_realloc(NULL, length, 1), *at = out;
+    *out = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        at += sprintf(at, "%s%.*s", i ? "," : "", list->item[i].length, list->item[i].text);
+    }
+    return out;
+}
+
+static bool parse_limit(const struct settings *s, int64_t *bytes)
+{
+    uint64_t size;
+    char why[UNITS_WHY];
+    *bytes = 0;
+    if (!s->limit) return true;
+    if (units_parse_bytes(s->limit, &size, why) && size > 0 && size <= (uint64_t)1 << 60) {
+        *bytes = (int64_t)size;
+        return true;
+    }
+    const struct estimate_gpu *gpu = estimate_gpu_require("whatif", "limit", s->limit);
+    if (gpu) *bytes = (int64_t)gpu->total_bytes;
+    return gpu != NULL;
+}
+
+static int by_size(const void *x, const void *y)
+{
+    const struct estimate_gpu *const *a = x, *const *b = y;
+    return ((*a)->total_bytes > (*b)->total_bytes) - ((*a)->total_bytes < (*b)->total_bytes);
+}
+
+/* GPUs smaller than the recorded one, a GPU for each size. */
+static size_t list_gpus(const struct estimate_gpu **list, int64_t below)
+{
+    size_t n = 0, kept = 0;
+    for (size_t i = 0; i < estimate_gpu_count && n < SIZES; i++) {
+        const struct estimate_gpu *g = &estimate_gpus[i];
+        if (g->total_bytes && (below < 0 || (int64_t)g->total_bytes < below)) list[n++] = g;
+    }
+    qsort(list, n, sizeof *list, by_size);
+    for (size_t i = 0; i < n; i++) {
+        if (!kept || list[i]->total_bytes >> 30 != list[kept - 1]->total_bytes >> 30) list[kept++] = list[i];
+    }
+    return kept;
+}
+
+static int better(const void *x, const void *y)
+{
+    const struct whatif_scenario *a = x, *b = y;
+    if (!a->error != !b->error) return a->error ? 1 : -1;
+    if (a->outcome.fits != b->outcome.fits) return a->outcome.fits ? -1 : 1;
+    if (!a->outcome.fits && a->outcome.oom.time_ns != b->outcome.oom.time_ns) { /* who gets farther */
+        return a->outcome.oom.time_ns > b->outcome.oom.time_ns ? -1 : 1;
+    }
+    const int64_t p = a->outcome.peak_reserved_bytes, q = b->outcome.peak_reserved_bytes;
+    return (p > q) - (p < q);
+}
+
+struct question {
+    struct whatif_scenario list[SCENARIOS];
+    size_t n;
+    char *conf, *name;
+};
+
+static bool search(struct whatif *w, struct question *q, char *error, size_t error_size)
+{
+    const struct estimate_gpu *gpus[SIZES];
+    const int64_t total = whatif_proof(w)->recorded.capacity_bytes;
+    const size_t settings = sizeof searched / sizeof *searched, gpus_n = list_gpus(gpus, total);
+    for (size_t i = 0; i < settings; i++) {
+        q->list[q->n++] = (struct whatif_scenario){.name = searched[i], .conf = searched[i]};
+    }
+    for (size_t i = 0; i < gpus_n; i++) {
+        q->list[q->n++] = (struct whatif_scenario){.name = gpus[i]->key, .limit = (int64_t)gpus[i]->total_bytes};
+    }
+    if (!whatif_run(w, q->list, q->n, error, error_size)) return false;
+    qsort(q->list, settings, sizeof *q->list, better);
+    size_t smallest = settings; /* the smallest that is large enough, and the next smaller one */
+    while (smallest < q->n && !q->list[smallest].outcome.fits) smallest++;
+    size_t kept = settings;
+    for (size_t i = smallest > settings ? smallest - 1 : smallest; i < q->n && i <= smallest; i++) {
+        q->list[kept++] = q->list[i];
+    }
+    q->n = kept;
+    return true;
+}
+
+static char *name_of(const struct settings *s, const char *conf)
+{
+    char *name = arena_realloc(NULL, strlen(conf) + 256 + (s->without ? strlen(s->without) : 0), 1), *at = name;
+    *name = 0;
+    if (*conf) at += sprintf(at, "%s ", conf);
+    if (s->limit) at += sprintf(at, "on %.64s ", s->limit);
+    if (s->without) at += sprintf(at, "without %s ", s->without);
+    if (s->flush_every) at += sprintf(at, "empty_cache every %d ", s->flush_every);
+    if (at > name) at[-1] = 0;
+    return name;
+}
+
+/* --- the command --------------------------------------------------------------------------------------------- */
+
+static int ask(struct viewing *v, const struct settings *s, int64_t limit, const struct result_report *r,
+               struct question *q)
+{
+    char error[1024] = "";
+    struct whatif *w = whatif_start(v->run, r->steps, r->steps_n, error, sizeof error);
+    int code = EXIT_YES;
+    if (!w) return viewing_failed(v, error);
+    q->conf = joined(&s->set);
+    q->name = name_of(s, q->conf);
+    bool ok;
+    if (s->search || !*q->name) {
+        ok = search(w, q, error, sizeof error);
+    } else {
+        q->list[q->n++] = (struct whatif_scenario){.name = q->name,
+                                                   .conf = *q->conf ? q->conf : NULL,
+                                                   .limit = limit,
+                                                   .without = s->without,
+                                                   .flush_every = (uint64_t)s->flush_every};
+        ok = whatif_run(w, q->list, 1, error, sizeof error);
+    }
+    const struct view_whatif view = {v->run, whatif_proof(w), q->list, q->n};
+    if (!ok) {
+        code = viewing_failed(v, error);
+    } else if (q->n == 1 && q->list[0].error) {
+        complain("whatif: %s", q->list[0].error);
+        code = EXIT_USAGE;
+    } else if (s->view.json) {
+        json_t *o = viewing_json_head(v);
+        view_whatif_json(o, &view);
+        code = viewing_json(v, o);
+    } else {
+        struct draw_text t = viewing_text(v, r, 0);
+        view_whatif(&t, &view);
+    }
+    if (code == EXIT_YES && q->n == 1 && !q->list[0].outcome.fits) code = EXIT_NO;
+    whatif_free(w);
+    return code;
+}
+
+int command_whatif(const struct command *self, int argc, char **argv)
+{
+    struct settings s = {.view = VIEWING_DEFAULT};
+    struct viewing v;
+    bool done;
+    char error[1024] = "";
+    int64_t limit = 0;
+    struct question *q = arena_realloc(NULL, 1, sizeof *q);
+    memset(q, 0, sizeof *q);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
+
+    if (!done && !parse_limit(&s, &limit)) {
+        code = EXIT_USAGE;
+    } else if (!done) {
+        v.options.questions = REPORT_ASK(STEPS);
+        struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
+        code = r ? ask(&v, &s, limit, r, q) : viewing_failed(&v, error);
+        report_free(r);
+    }
+    viewing_close(&v);
+    free(q->conf);
+    free(q->name);
+    free(q);
+    return code;
+}

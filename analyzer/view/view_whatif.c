@@ -1,0 +1,181 @@
+#include "analyzer/view/view_whatif.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/text.h"
+#include "analyzer/base/text_table.h"
+#include "analyzer/base/units.h"
+#include "analyzer/draw/json_site.h"
+#include "analyzer/site/site.h"
+#include "analyzer/view/view_text_parts.h"
+
+/* ---------------------------------------------------------------- text */
+
+static void failure_text(const struct view_whatif *w, const struct whatif_failure *f, char *out, size_t size)
+{
+    char bytes[UNITS_TEXT], place[256], step[48] = "", when[UNITS_TEXT];
+    const struct result_site site = site_of(w->run, f->stack, NULL);
+    if (f->step) text_put(step, sizeof step, " in step %llu", (unsigned long long)f->step);
+    units_format_seconds(when, (double)f->time_ns / 1e9);
+    text_put(out, size, "out of memory at %s%s: %s asks for %s", when, step, site_text(&site, place, sizeof place),
+             draw_bytes(bytes, f->requested_bytes));
+}
+
+/* A sentence of a what-if; "" if its row says it all. */
+static void sentence_of(const struct view_whatif *w, const char *error, const struct whatif_outcome *o, char *out,
+                        size_t size)
+{
+    char spare[UNITS_TEXT];
+    out[0] = 0;
+    if (error) {
+        text_put(out, size, "not replayed: %s", error);
+    } else if (!o->fits) {
+        failure_text(w, &o->oom, out, size);
+    } else if (o->request_fits && run_is_known(o->spare_bytes)) {
+        text_put(out, size, "the request that failed fits with %s to spare; the recording ends there",
+                 draw_bytes(spare, o->spare_bytes));
+    } else if (o->request_fits) {
+        text_put(out, size, "the request that failed fits; the recording ends there");
+    }
+}
+
+static void add_row(struct text_table *table, const char *name, const char *error, const struct whatif_outcome *o)
+{
+    char allocated[UNITS_TEXT], reserved[UNITS_TEXT], retries[UNITS_TEXT], outcome[UNITS_TEXT + 16] = "completes";
+    char when[UNITS_TEXT];
+    if (!o->fits) {
+        units_format_seconds(when, (double)o->oom.time_ns / 1e9);
+        text_put(outcome, sizeof outcome, "OOM at %s", when);
+    } else if (o->request_fits) {
+        text_put(outcome, sizeof outcome, "fits");
+    }
+    units_format_count(retries, o->retries);
+    const char *cells[] = {error ? "" : draw_bytes(reserved, o->peak_reserved_bytes),
+                           error ? "" : draw_bytes(allocated, o->peak_allocated_bytes), error ? "" : retries,
+                           error ? "not replayed" : outcome, name};
+    (void)text_table_add(table, cells, NULL);
+}
+
+static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
+{
+    char line[512], when[UNITS_TEXT], blocks[UNITS_TEXT], segments[UNITS_TEXT];
+    units_format_plural(blocks, p->blocks, "allocation", NULL);
+    units_format_plural(segments, p->segments, "segment", NULL);
+    if (p->exact) {
+        text_put(line, sizeof line,
+                 "exact: under the recorded settings the replay requests every one of %s and gives %s the recorded "
+                 "address",
+                 segments, blocks);
+    } else if (p->parted_at_event) {
+        units_format_seconds(when, (double)p->parted_ns / 1e9);
+        text_put(line, sizeof line,
+                 "inexact: the replay of the recorded settings parts from the recording at event %llu (%s): %s. %llu "
+                 "of %s and %llu of %s are as recorded",
+                 (unsigned long long)p->parted_at_event, when, p->reason, (unsigned long long)p->segments_same,
+                 segments, (unsigned long long)p->blocks_placed, blocks);
+    } else {
+        text_put(line, sizeof line, "inexact: %s",
+                 p->reason ? p->reason : "the recording has no allocation of PyTorch's to replay");
+    }
+    draw_label(t, p->exact ? TERMINAL_PLAIN : TERMINAL_BOLD, "Replay", line);
+}
+
+void view_whatif(const struct draw_text *t, const struct view_whatif *w)
+{
+    char sentence[512];
+    struct text_table table = {.head = {"peak reserved", "peak allocated", "retries", "outcome", "what if"},
+                               .left = {false, false, false, true}};
+    const struct whatif_outcome *recorded = &w->proof->recorded;
+    draw_title(t, TERMINAL_BOLD, "What if");
+    print_proof(t, w->proof);
+    sentence_of(w, NULL, recorded, sentence, sizeof sentence);
+    if (sentence[0]) draw_label(t, TERMINAL_PLAIN, "Was", sentence);
+    if (w->n == 1) {
+        sentence_of(w, w->scenarios[0].error, &w->scenarios[0].outcome, sentence, sizeof sentence);
+        if (sentence[0]) draw_label(t, TERMINAL_BOLD, "Result", sentence);
+    }
+    fputc('\n', t->out);
+    add_row(&table, "as recorded", NULL, recorded);
+    for (size_t i = 0; i < w->n; i++)
+        add_row(&table, w->scenarios[i].name, w->scenarios[i].error, &w->scenarios[i].outcome);
+    text_table_print(&table, &t->term, INDENT, t->out);
+    if (w->proof->unsure_sizes) {
+        fputc('\n', t->out);
+        draw_wrap(t, INDENT, "",
+                  "Sizes of requests that took a whole block are known up to 1 MiB: peaks under other settings can be "
+                  "too high by that much for each such block");
+    }
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *failure_json(const struct view_whatif *w, const struct whatif_failure *f)
+{
+    const struct result_site site = site_of(w->run, f->stack, NULL);
+    json_t *o = json_object();
+    set_real(o, "time_s", (double)f->time_ns / 1e9);
+    set(o, "device", json_integer(f->device));
+    set_count(o, "event", f->event);
+    set(o, "step", f->step ? json_integer((json_int_t)f->step) : NULL);
+    set_bytes(o, "requested_bytes", f->requested_bytes);
+    set_bytes(o, "allocated_bytes", f->allocated_bytes);
+    set_bytes(o, "reserved_bytes", f->reserved_bytes);
+    set(o, "site", draw_json_site(&site));
+    return o;
+}
+
+static void outcome_json(json_t *o, const struct view_whatif *w, const struct whatif_outcome *x)
+{
+    set(o, "device", json_integer(x->device));
+    set_bytes(o, "device_bytes", x->capacity_bytes);
+    set_bool(o, "fits", x->fits);
+    set(o, "oom", x->fits ? NULL : failure_json(w, &x->oom));
+    set_bytes(o, "peak_allocated_bytes", x->peak_allocated_bytes);
+    set_bytes(o, "peak_reserved_bytes", x->peak_reserved_bytes);
+    set_count(o, "segments", x->segments);
+    set_count(o, "retries", x->retries);
+}
+
+static json_t *settings_json(const struct whatif_scenario *s)
+{
+    json_t *o = json_object();
+    if (s->conf) set_text(o, "allocator", s->conf);
+    if (s->limit) set_bytes(o, "limit_bytes", s->limit);
+    if (s->without) set_text(o, "without", s->without);
+    if (s->flush_every) set_count(o, "empty_cache_every", s->flush_every);
+    return o;
+}
+
+void view_whatif_json(json_t *o, const struct view_whatif *w)
+{
+    const struct whatif_proof *p = w->proof;
+    json_t *recorded = json_object(), *list = json_array(), *replay = json_object();
+    outcome_json(recorded, w, &p->recorded);
+    set(o, "recorded", recorded);
+    for (size_t i = 0; i < w->n; i++) {
+        const struct whatif_scenario *s = &w->scenarios[i];
+        json_t *x = json_object();
+        set_text(x, "name", s->name);
+        set(x, "settings", settings_json(s));
+        set_bool(x, "exact", p->exact && !p->unsure_sizes && !s->error);
+        set_text(x, "error", s->error);
+        if (!s->error) {
+            outcome_json(x, w, &s->outcome);
+            set(x, "request_fits", s->outcome.request_fits ? json_true() : NULL);
+            set_bytes(x, "spare_bytes", s->outcome.spare_bytes);
+            set_bytes(x, "cached_bytes", s->outcome.cached_bytes);
+            set_bytes(x, "largest_free_bytes", s->outcome.largest_free_bytes);
+        }
+        json_array_append_new(list, x);
+    }
+    set(o, "whatif", list);
+    set_bool(replay, "exact", p->exact);
+    set_count(replay, "allocations", p->blocks);
+    set_count(replay, "allocations_at_recorded_address", p->blocks_placed);
+    set_count(replay, "segments", p->segments);
+    set_count(replay, "segments_as_recorded", p->segments_same);
+    set(replay, "parted_at_event", p->parted_at_event ? json_integer((json_int_t)p->parted_at_event) : NULL);
+    set_text(replay, "reason", p->reason);
+    set(o, "replay", replay);
+}

@@ -1,0 +1,612 @@
+/* Names in brackets are those of PyTorch's functions that a function here does the work of. */
+#include "analyzer/whatif/caching.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/whatif/block_set.h"
+
+#define MIB ((int64_t)1 << 20)
+/* kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge */
+static const int64_t least_block = 512, small_request = MIB, small_segment = 2 * MIB, large_request = 10 * MIB,
+                     large_segment = 20 * MIB, large_step = 2 * MIB;
+static const int64_t most_reserved = INT64_MAX / 4; /* no sum overflows, whatever a file says */
+
+const struct whatif_rules whatif_default_rules = {
+    .max_split_bytes = INT64_MAX, .max_round_bytes = 20 * MIB, .allowed_bytes = INT64_MAX};
+
+struct pool {
+    struct whatif_set free, unmapped;
+    uint64_t searches; /* for the age of its free blocks */
+    bool small;
+};
+
+struct area { /* of an expandable segment */
+    uint64_t address;
+    int64_t page;
+};
+
+struct whatif_allocator {
+    struct whatif_rules rules;
+    struct whatif_driver driver;
+    struct whatif_block *blocks;
+    size_t blocks_n, blocks_cap;
+    uint32_t *spare, *pending;
+    size_t spare_n, spare_cap, pending_n, pending_cap;
+    struct pool *pools; /* two for each: small, large */
+    size_t pools_n, pools_cap;
+    struct area *areas;
+    size_t areas_n, areas_cap;
+    struct whatif_totals totals;
+    uint32_t placed; /* the latest block of the segment that is being placed, WHATIF_NONE */
+};
+
+struct request {
+    int64_t bytes;
+    uint64_t stream;
+    uint16_t pool;
+};
+
+struct whatif_allocator *whatif_allocator_new(const struct whatif_rules *rules, const struct whatif_driver *driver)
+{
+    struct whatif_allocator *a = arena_realloc(NULL, 1, sizeof *a);
+    *a = (struct whatif_allocator){.rules = *rules, .driver = *driver, .placed = WHATIF_NONE};
+    return a;
+}
+
+void whatif_allocator_free(struct whatif_allocator *a)
+{
+    if (!a) return;
+    free(a->blocks);
+    free(a->spare);
+    free(a->pending);
+    free(a->pools);
+    free(a->areas);
+    free(a);
+}
+
+uint64_t whatif_block_address(const struct whatif_allocator *a, uint32_t block)
+{
+    return a->blocks[block].address;
+}
+
+int64_t whatif_block_bytes(const struct whatif_allocator *a, uint32_t block)
+{
+    return a->blocks[block].bytes;
+}
+
+const struct whatif_totals *whatif_totals(const struct whatif_allocator *a)
+{
+    return &a->totals;
+}
+
+int64_t whatif_cached(const struct whatif_allocator *a, int64_t *largest)
+{
+    int64_t sum = 0;
+    *largest = 0;
+    for (size_t i = 0; i < a->blocks_n; i++) {
+        const struct whatif_block *b = &a->blocks[i];
+        if (!b->bytes || b->allocated || b->pending || !b->mapped) continue;
+        sum += b->bytes;
+        *largest = b->bytes > *largest ? b->bytes : *largest;
+    }
+    return sum;
+}
+
+/* [round_size, roundup_power2_next_division] */
+int64_t whatif_rounded(const struct whatif_rules *rules, int64_t bytes)
+{
+    if (bytes < least_block) return least_block;
+    int power = 63 - __builtin_clzll((uint64_t)bytes), index = power < 20 ? 0 : power > 35 ? 15 : power - 20;
+    int64_t divisions = rules->divisions[index];
+    if (divisions > 1 && bytes > least_block * divisions) {
+        int64_t floor = (int64_t)1 << power, step = floor / divisions;
+        if (bytes == floor) return bytes;
+        return step ? (bytes + step - 1) / step * step : floor * 2;
+    }
+    return (bytes + least_block - 1) / least_block * least_block;
+}
+
+/* [get_allocation_size] */
+static int64_t segment_bytes(int64_t bytes)
+{
+    return bytes <= small_request  ? small_segment
+           : bytes < large_request ? large_segment
+                                   : (bytes + large_step - 1) / large_step * large_step;
+}
+
+/* --- blocks -------------------------------------------------------------------------------------- */
+
+static uint32_t add_block(struct whatif_allocator *a, struct whatif_block block)
+{
+    uint32_t at = a->spare_n ? a->spare[--a->spare_n] : (uint32_t)a->blocks_n;
+    if (at == a->blocks_n) (void)ARENA_PUSH(a->blocks, a->blocks_n, a->blocks_cap);
+    block.left = block.right = WHATIF_NONE;
+    block.priority = (uint32_t)map_hash(at + 1);
+    a->blocks[at] = block;
+    return at;
+}
+
+static void drop_block(struct whatif_allocator *a, uint32_t at)
+{
+    a->blocks[at] = (struct whatif_block){.prev = WHATIF_NONE, .next = WHATIF_NONE};
+    *ARENA_PUSH(a->spare, a->spare_n, a->spare_cap) = at;
+}
+
+static struct pool *pool_of(struct whatif_allocator *a, uint32_t pool)
+{
+    while (pool >= a->pools_n) {
+        size_t at = a->pools_n;
+        *ARENA_PUSH(a->pools, a->pools_n, a->pools_cap) =
+            (struct pool){{WHATIF_NONE, false}, {WHATIF_NONE, true}, 0, at % 2 == 0};
+    }
+    return &a->pools[pool];
+}
+
+static void set_insert(struct whatif_allocator *a, uint32_t at)
+{
+    struct whatif_block *b = &a->blocks[at];
+    struct pool *pool = &a->pools[b->pool];
+    b->gc_since = pool->searches;
+    whatif_set_insert(a->blocks, b->mapped ? &pool->free : &pool->unmapped, at);
+}
+
+static void set_erase(struct whatif_allocator *a, uint32_t at)
+{
+    struct pool *pool = &a->pools[a->blocks[at].pool];
+    whatif_set_erase(a->blocks, a->blocks[at].mapped ? &pool->free : &pool->unmapped, at);
+}
+
+/* A block behind `at`, which keeps its first `bytes`. Neither may be in a set. */
+static uint32_t split_block(struct whatif_allocator *a, uint32_t at, int64_t bytes)
+{
+    struct whatif_block rest = a->blocks[at];
+    rest.address += (uint64_t)bytes;
+    rest.bytes -= bytes;
+    rest.prev = at;
+    rest.allocated = false;
+    uint32_t behind = add_block(a, rest);
+    if (rest.next != WHATIF_NONE) a->blocks[rest.next].prev = behind;
+    a->blocks[at].next = behind;
+    a->blocks[at].bytes = bytes;
+    return behind;
+}
+
+/* `other`, a neighbour of `at` that is in a set, becomes part of `at`, which is in none. [try_merge_blocks] */
+static void merge(struct whatif_allocator *a, uint32_t at, uint32_t other)
+{
+    if (other == WHATIF_NONE) return;
+    struct whatif_block *b = &a->blocks[at], *o = &a->blocks[other];
+    if (o->allocated || o->pending || o->mapped != b->mapped) return;
+    set_erase(a, other);
+    if (b->prev == other) {
+        b->address = o->address;
+        b->prev = o->prev;
+        if (b->prev != WHATIF_NONE) a->blocks[b->prev].next = at;
+    } else {
+        b->next = o->next;
+        if (b->next != WHATIF_NONE) a->blocks[b->next].prev = at;
+    }
+    b->bytes += o->bytes;
+    drop_block(a, other);
+}
+
+/* [free_block] */
+static void free_block(struct whatif_allocator *a, uint32_t at)
+{
+    a->blocks[at].allocated = a->blocks[at].pending = false;
+    merge(a, at, a->blocks[at].prev);
+    merge(a, at, a->blocks[at].next);
+    set_insert(a, at);
+}
+
+/* --- driver --------------------------------------------------------------------------------------- */
+
+static void count_reserved(struct whatif_allocator *a, int64_t bytes, int segments)
+{
+    struct whatif_totals *t = &a->totals;
+    t->reserved += bytes;
+    t->segments += (uint64_t)(int64_t)segments;
+    if (t->reserved > t->peak_reserved) {
+        t->peak_reserved = t->reserved;
+        t->peak_segments = t->segments;
+    }
+}
+
+/* [release_block] */
+static void release_segment(struct whatif_allocator *a, uint32_t at)
+{
+    struct whatif_block *b = &a->blocks[at];
+    set_erase(a, at);
+    a->driver.give_back(a->driver.self, b->address, b->bytes, 0);
+    count_reserved(a, -b->bytes, -1);
+    drop_block(a, at);
+}
+
+static bool is_split(const struct whatif_block *b)
+{
+    return b->prev != WHATIF_NONE || b->next != WHATIF_NONE;
+}
+
+/* The whole pages of a free mapped block go back. [unmap_block] */
+static void unmap_block(struct whatif_allocator *a, uint32_t at)
+{
+    const struct area area = a->areas[a->blocks[at].area];
+    uint64_t page = (uint64_t)area.page, offset = a->blocks[at].address - area.address;
+    uint64_t from = (offset + page - 1) / page * page, to = (offset + (uint64_t)a->blocks[at].bytes) / page * page;
+    if (from >= to) return;
+    set_erase(a, at);
+    if (from > offset) { /* the pages' beginning becomes a block of its own; the rest is what goes */
+        uint32_t rest = split_block(a, at, (int64_t)(from - offset));
+        set_insert(a, at);
+        at = rest;
+    }
+    if (a->blocks[at].bytes > (int64_t)(to - from)) {
+        set_insert(a, split_block(a, at, (int64_t)(to - from)));
+    }
+    a->driver.give_back(a->driver.self, area.address + from, (int64_t)(to - from), area.page);
+    count_reserved(a, -(int64_t)(to - from), -1);
+    a->blocks[at].mapped = false;
+    merge(a, at, a->blocks[at].prev);
+    merge(a, at, a->blocks[at].next);
+    set_insert(a, at);
+}
+
+/* [release_blocks] */
+static void release_pool(struct whatif_allocator *a, struct pool *pool)
+{
+    uint32_t *maps = NULL;
+    size_t maps_n = 0, maps_cap = 0;
+    uint32_t next, at = whatif_set_find(a->blocks, &pool->free, (struct whatif_key){0}, false);
+    for (; at != WHATIF_NONE; at = next) {
+        next = whatif_set_find(a->blocks, &pool->free, whatif_key_of(&a->blocks[at]), true);
+        if (a->blocks[at].area != WHATIF_NONE) {
+            *ARENA_PUSH(maps, maps_n, maps_cap) = at;
+        } else if (!is_split(&a->blocks[at])) {
+            release_segment(a, at);
+        }
+    }
+    for (size_t i = 0; i < maps_n; i++) unmap_block(a, maps[i]);
+    free(maps);
+}
+
+/* Ends what other streams may still use, then frees all that no block needs. [release_cached_blocks] */
+void whatif_empty_cache(struct whatif_allocator *a)
+{
+    for (size_t i = 0; i < a->pending_n; i++) {
+        if (a->blocks[a->pending[i]].pending) free_block(a, a->pending[i]);
+    }
+    a->pending_n = 0;
+    for (size_t i = 2; i-- > 0;) release_pool(a, pool_of(a, (uint32_t)i)); /* large ones first */
+}
+
+/* [release_available_cached_blocks] */
+static bool release_available(struct whatif_allocator *a, const struct request *r)
+{
+    const int64_t most = a->rules.max_split_bytes;
+    if (most == INT64_MAX) return false;
+    const struct whatif_set *free = &pool_of(a, r->pool)->free;
+    struct whatif_key key = {r->stream, r->bytes < most ? most : r->bytes, 0};
+    uint32_t at = whatif_set_find(a->blocks, free, key, false);
+    int64_t released = 0;
+    if (at != WHATIF_NONE && a->blocks[at].stream == r->stream && a->blocks[at].area == WHATIF_NONE) {
+        release_segment(a, at);
+        return true;
+    }
+    for (at = whatif_set_before(a->blocks, free, key); at != WHATIF_NONE && released < key.bytes;) {
+        const struct whatif_block b = a->blocks[at];
+        if (b.bytes < most || b.stream != r->stream) break;
+        uint32_t before = whatif_set_before(a->blocks, free, whatif_key_of(&b));
+        if (b.area == WHATIF_NONE && !is_split(&b)) {
+            release_segment(a, at);
+            released += b.bytes;
+        }
+        at = before;
+    }
+    return released >= key.bytes;
+}
+
+/* [garbage_collect_cached_blocks]: those that waited longest, until the threshold is met. */
+static void collect_garbage(struct whatif_allocator *a)
+{
+    const int64_t threshold = (int64_t)(a->rules.gc_threshold * (double)a->rules.gc_memory);
+    struct pool *pool = pool_of(a, 1);
+    const int64_t target = a->totals.reserved - threshold;
+    double age = 0;
+    int64_t reclaimed = 0, n = 0;
+    bool any = true;
+    if (target <= 0) return;
+    for (int pass = 0; any && (!pass || (reclaimed < target && n > 0)); pass++) {
+        const double least = pass ? age / (double)n : 0;
+        uint32_t next, at = whatif_set_find(a->blocks, &pool->free, (struct whatif_key){0}, false);
+        any = !pass;
+        for (; at != WHATIF_NONE; at = next) {
+            const struct whatif_block *b = &a->blocks[at];
+            const double waited = (double)(pool->searches - b->gc_since);
+            next = whatif_set_find(a->blocks, &pool->free, whatif_key_of(b), true);
+            if (is_split(b) || b->area != WHATIF_NONE) continue;
+            if (!pass) {
+                age += waited;
+                n++;
+            } else if (waited >= least) {
+                any = true;
+                reclaimed += b->bytes;
+                age -= waited;
+                n--;
+                release_segment(a, at);
+            }
+        }
+    }
+}
+
+/* --- expandable segments ---------------------------------------------------------------------------- */
+
+/* The first `bytes` of an unmapped block, in whole pages; false: refused. [map_block] */
+static bool map_block(struct whatif_allocator *a, uint32_t at, int64_t bytes)
+{
+    const struct area area = a->areas[a->blocks[at].area];
+    const int64_t size = (bytes + area.page - 1) / area.page * area.page;
+    uint64_t address = a->blocks[at].address;
+    if (!a->driver.take(a->driver.self, size, area.page, &address)) return false;
+    set_erase(a, at);
+    if (size < a->blocks[at].bytes) set_insert(a, split_block(a, at, size));
+    a->blocks[at].mapped = true;
+    count_reserved(a, size, 1);
+    merge(a, at, a->blocks[at].prev);
+    merge(a, at, a->blocks[at].next);
+    set_insert(a, at);
+    return true;
+}
+
+static bool is_available(const struct whatif_allocator *a, uint32_t at)
+{
+    return at != WHATIF_NONE && !a->blocks[at].allocated && !a->blocks[at].pending;
+}
+
+static bool has_room(const struct whatif_allocator *a, uint32_t at, int64_t bytes)
+{
+    for (; bytes > 0 && is_available(a, at); at = a->blocks[at].next) bytes -= a->blocks[at].bytes;
+    return bytes <= 0;
+}
+
+static uint32_t add_area(struct whatif_allocator *a, const struct request *r, uint64_t address, int64_t bytes)
+{
+    const bool small = pool_of(a, r->pool)->small;
+    *ARENA_PUSH(a->areas, a->areas_n, a->areas_cap) = (struct area){address, small ? small_segment : large_segment};
+    uint32_t at = add_block(a, (struct whatif_block){.address = address,
+                                                     .stream = r->stream,
+                                                     .bytes = bytes,
+                                                     .prev = WHATIF_NONE,
+                                                     .next = WHATIF_NONE,
+                                                     .area = (uint32_t)a->areas_n - 1,
+                                                     .pool = r->pool});
+    set_insert(a, at);
+    return at;
+}
+
+/* [find_expandable_block] */
+static uint32_t find_area(struct whatif_allocator *a, const struct request *r)
+{
+    struct pool *pool = pool_of(a, r->pool);
+    struct whatif_key key = {.stream = r->stream};
+    uint32_t at = whatif_set_find(a->blocks, &pool->unmapped, key, false);
+    for (; at != WHATIF_NONE && a->blocks[at].stream == r->stream;
+         at = whatif_set_find(a->blocks, &pool->unmapped, whatif_key_of(&a->blocks[at]), true)) {
+        uint32_t before = a->blocks[at].prev, from = is_available(a, before) ? before : at;
+        if (has_room(a, from, r->bytes)) return from;
+    }
+    const int64_t page = pool->small ? small_segment : large_segment;
+    const int64_t memory = a->rules.device_bytes + a->rules.device_bytes / 8;
+    int64_t bytes = (memory + page - 1) / page * page;
+    if (bytes < r->bytes) return WHATIF_NONE;
+    return add_area(a, r, a->driver.reserve(a->driver.self, bytes), bytes);
+}
+
+/* [try_allocate_expandable_block] */
+static uint32_t expand(struct whatif_allocator *a, const struct request *r)
+{
+    uint32_t at = find_area(a, r);
+    if (at == WHATIF_NONE) return at;
+    int64_t bytes = a->blocks[at].bytes < r->bytes ? a->blocks[at].bytes : r->bytes;
+    if (!a->blocks[at].mapped && !map_block(a, at, bytes)) return WHATIF_NONE;
+    while (a->blocks[at].bytes < r->bytes) {
+        uint32_t next = a->blocks[at].next;
+        int64_t left = r->bytes - a->blocks[at].bytes, room = a->blocks[next].bytes;
+        if (!map_block(a, next, left < room ? left : room)) return WHATIF_NONE;
+        at = next;
+    }
+    set_erase(a, at);
+    return at;
+}
+
+/* --- requests --------------------------------------------------------------------------------------- */
+
+static int64_t size_when_grown(const struct whatif_allocator *a, const struct whatif_block *b)
+{
+    const struct whatif_block *next = b->next == WHATIF_NONE ? NULL : &a->blocks[b->next];
+    return b->bytes + (next && !next->mapped ? next->bytes : 0);
+}
+
+static uint32_t next_free(const struct whatif_allocator *a, const struct pool *pool, uint32_t at)
+{
+    uint32_t next = whatif_set_find(a->blocks, &pool->free, whatif_key_of(&a->blocks[at]), true);
+    return next != WHATIF_NONE && a->blocks[next].stream == a->blocks[at].stream ? next : WHATIF_NONE;
+}
+
+/* [get_free_block] */
+static uint32_t find_free(struct whatif_allocator *a, const struct request *r)
+{
+    struct pool *pool = pool_of(a, r->pool);
+    if (a->rules.gc_memory && a->rules.gc_threshold > 0) pool->searches++;
+    uint32_t next, at = whatif_set_find(a->blocks, &pool->free, (struct whatif_key){r->stream, r->bytes, 0}, false);
+    if (at == WHATIF_NONE || a->blocks[at].stream != r->stream) return WHATIF_NONE;
+    if (a->blocks[at].area != WHATIF_NONE && a->rules.expandable) {
+        while (a->blocks[at].area != WHATIF_NONE && (next = next_free(a, pool, at)) != WHATIF_NONE &&
+               size_when_grown(a, &a->blocks[next]) < size_when_grown(a, &a->blocks[at])) {
+            at = next;
+        }
+    }
+    while (at != WHATIF_NONE && a->blocks[at].area != WHATIF_NONE && !a->rules.expandable) at = next_free(a, pool, at);
+    if (at == WHATIF_NONE) return at;
+    const int64_t most = a->rules.max_split_bytes, bytes = a->blocks[at].bytes;
+    if (r->bytes < most && bytes >= most) return WHATIF_NONE;
+    if (r->bytes >= most && bytes >= r->bytes + a->rules.max_round_bytes) return WHATIF_NONE;
+    set_erase(a, at);
+    return at;
+}
+
+/* [alloc_block] */
+static uint32_t take_segment(struct whatif_allocator *a, const struct request *r)
+{
+    const int64_t bytes = segment_bytes(r->bytes);
+    uint64_t address = 0;
+    if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved) {
+        return WHATIF_NONE;
+    }
+    if (a->rules.expandable) return expand(a, r);
+    if (!a->driver.take(a->driver.self, bytes, 0, &address)) return WHATIF_NONE;
+    count_reserved(a, bytes, 1);
+    return add_block(a, (struct whatif_block){.address = address,
+                                              .stream = r->stream,
+                                              .bytes = bytes,
+                                              .prev = WHATIF_NONE,
+                                              .next = WHATIF_NONE,
+                                              .area = WHATIF_NONE,
+                                              .pool = r->pool,
+                                              .mapped = true});
+}
+
+/* [should_split] */
+static bool splits(const struct whatif_allocator *a, uint32_t at, int64_t bytes)
+{
+    const int64_t rest = a->blocks[at].bytes - bytes;
+    if (a->pools[a->blocks[at].pool].small || a->rules.expandable) return rest >= least_block;
+    return bytes < a->rules.max_split_bytes && rest > small_request;
+}
+
+static void count_allocated(struct whatif_allocator *a, int64_t bytes)
+{
+    struct whatif_totals *t = &a->totals;
+    t->allocated += bytes;
+    t->peak_allocated = t->allocated > t->peak_allocated ? t->allocated : t->peak_allocated;
+}
+
+uint32_t whatif_allocate(struct whatif_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool)
+{
+    struct request r = {bytes, stream, (uint16_t)(2 * pool + (bytes > small_request))};
+    uint32_t at = find_free(a, &r);
+    if (at == WHATIF_NONE) {
+        if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
+        at = take_segment(a, &r);
+        if (at == WHATIF_NONE && release_available(a, &r)) at = take_segment(a, &r);
+        if (at == WHATIF_NONE) {
+            whatif_empty_cache(a);
+            a->totals.retries++;
+            at = take_segment(a, &r);
+        }
+    }
+    if (at == WHATIF_NONE) return WHATIF_NO_BLOCK;
+    if (splits(a, at, bytes)) {
+        set_insert(a, split_block(a, at, bytes));
+    } else if (!a->pools[r.pool].small && !a->rules.expandable) {
+        a->totals.unsplit++;
+    }
+    a->blocks[at].allocated = true;
+    count_allocated(a, a->blocks[at].bytes);
+    return at;
+}
+
+void whatif_release(struct whatif_allocator *a, uint32_t block)
+{
+    count_allocated(a, -a->blocks[block].bytes);
+    free_block(a, block);
+}
+
+void whatif_release_later(struct whatif_allocator *a, uint32_t block)
+{
+    count_allocated(a, -a->blocks[block].bytes);
+    a->blocks[block].allocated = false;
+    a->blocks[block].pending = true;
+    *ARENA_PUSH(a->pending, a->pending_n, a->pending_cap) = block;
+}
+
+void whatif_finish_pending(struct whatif_allocator *a, uint32_t block)
+{
+    for (size_t i = a->pending_n; i-- > 0;) { /* the latest first: most wait for a short time */
+        if (a->pending[i] != block) continue;
+        a->pending[i] = a->pending[--a->pending_n];
+        free_block(a, block);
+        return;
+    }
+}
+
+/* --- what was there before --------------------------------------------------------------------------- */
+
+void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small)
+{
+    const uint16_t pool = small ? 0 : 1;
+    a->placed = WHATIF_NONE;
+    if (bytes > most_reserved - a->totals.reserved) return;
+    (void)pool_of(a, pool);
+    a->placed = add_block(a, (struct whatif_block){.address = address,
+                                                   .stream = stream,
+                                                   .bytes = bytes,
+                                                   .prev = WHATIF_NONE,
+                                                   .next = WHATIF_NONE,
+                                                   .area = WHATIF_NONE,
+                                                   .pool = pool,
+                                                   .mapped = true});
+    set_insert(a, a->placed);
+    count_reserved(a, bytes, 1);
+}
+
+uint32_t whatif_place_block(struct whatif_allocator *a, uint64_t address, int64_t bytes)
+{
+    uint32_t at = a->placed;
+    if (at == WHATIF_NONE || address < a->blocks[at].address ||
+        address - a->blocks[at].address > (uint64_t)a->blocks[at].bytes ||
+        (uint64_t)a->blocks[at].bytes - (address - a->blocks[at].address) < (uint64_t)bytes) {
+        return WHATIF_NO_BLOCK;
+    }
+    const int64_t gap = (int64_t)(address - a->blocks[at].address);
+    set_erase(a, at);
+    if (gap > 0) {
+        const uint32_t before = a->blocks[at].prev;
+        const bool joins = !a->pools[a->blocks[at].pool].small && gap <= small_request && before != WHATIF_NONE;
+        const uint32_t rest = split_block(a, at, gap);
+        if (joins) { /* too little to have been split off */
+            count_allocated(a, gap);
+            a->blocks[before].bytes += gap;
+            a->blocks[before].next = rest;
+            a->blocks[rest].prev = before;
+            drop_block(a, at);
+        } else {
+            set_insert(a, at);
+        }
+        at = rest;
+    }
+    a->placed = WHATIF_NONE;
+    if (a->blocks[at].bytes > bytes) {
+        a->placed = split_block(a, at, bytes);
+        set_insert(a, a->placed);
+    }
+    a->blocks[at].allocated = true;
+    count_allocated(a, a->blocks[at].bytes);
+    return at;
+}
+
+void whatif_place_end(struct whatif_allocator *a)
+{
+    const uint32_t at = a->placed;
+    a->placed = WHATIF_NONE;
+    if (at == WHATIF_NONE || a->pools[a->blocks[at].pool].small || a->blocks[at].prev == WHATIF_NONE ||
+        a->blocks[at].bytes > small_request) {
+        return;
+    }
+    const uint32_t before = a->blocks[at].prev;
+    set_erase(a, at);
+    count_allocated(a, a->blocks[at].bytes);
+    a->blocks[before].bytes += a->blocks[at].bytes;
+    a->blocks[before].next = WHATIF_NONE;
+    drop_block(a, at);
+}

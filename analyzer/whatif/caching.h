@@ -1,0 +1,72 @@
+/* PyTorch's CUDACachingAllocator, replayed: the same requests and frees give the same blocks, segments and calls of
+ * the driver. It owns no memory of a GPU: addresses are numbers that its driver invents or repeats.
+ *
+ * Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch 1.13 to 2.11. What versions do differently is in
+ * struct whatif_rules. Memory grows with live and cached blocks. Not thread-safe. */
+#ifndef GPUSPY_WHATIF_CACHING_H
+#define GPUSPY_WHATIF_CACHING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct whatif_rules {
+    bool expandable;
+    int64_t max_split_bytes; /* max_split_size_mb; INT64_MAX: no limit */
+    int64_t max_round_bytes; /* max_non_split_rounding_mb: how much larger an unsplit block may be */
+    double gc_threshold;     /* 0: never */
+    int64_t gc_memory;       /* of which the threshold is a share: what set_per_process_memory_fraction allows; 0: not
+                                set, and then PyTorch collects nothing */
+    int64_t allowed_bytes;   /* the same as a cap; INT64_MAX: none */
+    int64_t device_bytes;    /* the device's memory: an expandable segment reserves 9/8 of it */
+    uint32_t divisions[16];  /* roundup_power2_divisions by power of two from 1 MiB to 32 GiB; 0 or 1: off */
+};
+/* PyTorch's defaults. */
+extern const struct whatif_rules whatif_default_rules;
+
+/* What the allocator asks the driver for. */
+struct whatif_driver {
+    void *self;
+    /* `page` 0: a segment, whose address is the driver's to choose. Else pages of an expandable segment at an address;
+     * `bytes` is a multiple of `page`, and all of them are given or none. False: refused. */
+    bool (*take)(void *self, int64_t bytes, int64_t page, uint64_t *address);
+    void (*give_back)(void *self, uint64_t address, int64_t bytes, int64_t page);
+    /* Address space for an expandable segment; costs no memory. */
+    uint64_t (*reserve)(void *self, int64_t bytes);
+};
+
+struct whatif_totals {
+    int64_t allocated, reserved, peak_allocated, peak_reserved; /* bytes */
+    uint64_t segments, peak_segments;                           /* or pages' ranges */
+    uint64_t retries;                                           /* requests that first had to free cached segments */
+    uint64_t
+        unsplit; /* requests that took a block whole which may be up to 1 MiB larger, or more with max_split_bytes */
+};
+
+struct whatif_allocator;
+struct whatif_allocator *whatif_allocator_new(const struct whatif_rules *rules, const struct whatif_driver *driver);
+void whatif_allocator_free(struct whatif_allocator *a);
+
+#define WHATIF_NO_BLOCK UINT32_MAX
+/* A request of so many bytes on a stream: its block, or WHATIF_NO_BLOCK: out of memory. `pool`: 0 the default one. */
+uint32_t whatif_allocate(struct whatif_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool);
+void whatif_release(struct whatif_allocator *a, uint32_t block);
+/* Freed while other streams may use it: nobody gets it until whatif_finish_pending, or until a request that fails
+ * waits for all of them. whatif_finish_pending may be called after that, too. */
+void whatif_release_later(struct whatif_allocator *a, uint32_t block);
+void whatif_finish_pending(struct whatif_allocator *a, uint32_t block);
+void whatif_empty_cache(struct whatif_allocator *a);
+/* What was there when a recording began: a segment, and then its blocks in order of address, placed as they lie. */
+void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small);
+uint32_t whatif_place_block(struct whatif_allocator *a, uint64_t address, int64_t bytes);
+void whatif_place_end(struct whatif_allocator *a);
+
+uint64_t whatif_block_address(const struct whatif_allocator *a, uint32_t block);
+int64_t whatif_block_bytes(const struct whatif_allocator *a, uint32_t block);
+const struct whatif_totals *whatif_totals(const struct whatif_allocator *a);
+/* Reserved and in no block; the largest of it in one piece. */
+int64_t whatif_cached(const struct whatif_allocator *a, int64_t *largest);
+/* The bytes that a request takes: roundings applied. */
+int64_t whatif_rounded(const struct whatif_rules *rules, int64_t bytes);
+
+#endif

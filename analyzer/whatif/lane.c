@@ -1,0 +1,148 @@
+#include "analyzer/whatif/lane.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- addresses ------------------------------------------------------------------------------------- */
+
+static const struct whatif_hole all_addresses = {(uint64_t)1 << 44, (uint64_t)1 << 45};
+static const uint64_t page = 2 << 20; /* CUDA gives large memory in physical pages of 2 MiB */
+
+void whatif_space_start(struct whatif_space *s, bool descending)
+{
+    *s = (struct whatif_space){.descending = descending};
+    *ARENA_PUSH(s->holes, s->n, s->cap) = all_addresses;
+}
+
+void whatif_space_free(struct whatif_space *s)
+{
+    free(s->holes);
+    *s = (struct whatif_space){0};
+}
+
+uint64_t whatif_space_take(struct whatif_space *s, uint64_t bytes)
+{
+    bytes = (bytes + page - 1) / page * page;
+    for (size_t k = 0; k < s->n; k++) {
+        struct whatif_hole *h = &s->holes[s->descending ? s->n - 1 - k : k];
+        if (h->bytes < bytes) continue;
+        h->bytes -= bytes;
+        uint64_t address = s->descending ? h->address + h->bytes : h->address;
+        if (!s->descending) h->address += bytes;
+        if (!h->bytes) memmove(h, h + 1, (size_t)(s->holes + --s->n - h) * sizeof *h);
+        return address;
+    }
+    return 0;
+}
+
+void whatif_space_give_back(struct whatif_space *s, uint64_t address, uint64_t bytes)
+{
+    size_t at = 0;
+    bytes = (bytes + page - 1) / page * page;
+    while (at < s->n && s->holes[at].address < address) at++;
+    const bool joins_before = at > 0 && s->holes[at - 1].address + s->holes[at - 1].bytes == address;
+    const bool joins_after = at < s->n && address + bytes == s->holes[at].address;
+    if (joins_before) {
+        s->holes[at - 1].bytes += bytes + (joins_after ? s->holes[at].bytes : 0);
+        if (joins_after) memmove(&s->holes[at], &s->holes[at + 1], (--s->n - at) * sizeof *s->holes);
+    } else if (joins_after) {
+        s->holes[at].address = address;
+        s->holes[at].bytes += bytes;
+    } else {
+        (void)ARENA_PUSH(s->holes, s->n, s->cap);
+        memmove(&s->holes[at + 1], &s->holes[at], (s->n - 1 - at) * sizeof *s->holes);
+        s->holes[at] = (struct whatif_hole){address, bytes};
+    }
+}
+
+/* --- the driver of a what-if --------------------------------------------------------------------------- */
+
+static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *address)
+{
+    struct whatif_lane *l = self;
+    if (l->capacity != INT64_MAX && bytes > l->capacity - l->other) return false;
+    if (!page_bytes) *address = whatif_space_take(&l->space, (uint64_t)bytes);
+    l->other = arena_add_capped(l->other, bytes); /* what the allocator holds is counted there, too */
+    return true;
+}
+
+static void lane_give_back(void *self, uint64_t address, int64_t bytes, int64_t page_bytes)
+{
+    struct whatif_lane *l = self;
+    l->other = arena_add_capped(l->other, -bytes);
+    if (!page_bytes && address >= all_addresses.address && address < all_addresses.address + all_addresses.bytes) {
+        whatif_space_give_back(&l->space, address, (uint64_t)bytes);
+    }
+}
+
+/* Address space is never given back, and lies apart from memory that is. */
+static uint64_t lane_reserve(void *self, int64_t bytes)
+{
+    struct whatif_lane *l = self;
+    static const uint64_t areas = (uint64_t)3 << 46;
+    const uint64_t address = areas + l->reserved;
+    l->reserved += ((uint64_t)bytes + page - 1) / page * page + page;
+    return address;
+}
+
+void whatif_lane_start(struct whatif_lane *l, const struct whatif_rules *rules, bool descending, int64_t capacity)
+{
+    *l = (struct whatif_lane){.capacity = capacity};
+    whatif_space_start(&l->space, descending);
+    const struct whatif_driver driver = {l, lane_take, lane_give_back, lane_reserve};
+    l->allocator = whatif_allocator_new(rules, &driver);
+}
+
+void whatif_lane_free(struct whatif_lane *l)
+{
+    whatif_allocator_free(l->allocator);
+    whatif_space_free(&l->space);
+    map_free(&l->block_of);
+}
+
+enum { TAKEN = UINT32_MAX - 1 }; /* in block_of: a block that is gone */
+
+/* --- blocks ------------------------------------------------------------------------------------------- */
+
+bool whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool)
+{
+    const uint32_t block = whatif_allocate(l->allocator, bytes, stream, pool);
+    if (block == WHATIF_NO_BLOCK) return false;
+    *map_at(&l->block_of, address) = block;
+    return true;
+}
+
+uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address)
+{
+    uint32_t *at = map_at(&l->block_of, address), block = *at;
+    *at = TAKEN;
+    if (block != MAP_NEW && block != TAKEN) return block;
+    l->missing++;
+    return WHATIF_NO_BLOCK;
+}
+
+static int order_by_address(const void *x, const void *y)
+{
+    const struct whatif_piece *a = x, *b = y;
+    if (a->address != b->address) return a->address < b->address ? -1 : 1;
+    return a->block - b->block; /* the segment before the block that it begins with */
+}
+
+void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n)
+{
+    const int64_t small = 1 << 20;
+    qsort(pieces, n, sizeof *pieces, order_by_address);
+    for (size_t i = 0; i < n; i++) {
+        const struct whatif_piece *p = &pieces[i], *first = i + 1 < n && pieces[i + 1].block ? &pieces[i + 1] : NULL;
+        if (!p->block) {
+            whatif_place_end(l->allocator);
+            whatif_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : 0,
+                                 first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small);
+            l->other = arena_add_capped(l->other, p->bytes);
+        } else {
+            const uint32_t block = whatif_place_block(l->allocator, p->address, p->bytes);
+            if (block != WHATIF_NO_BLOCK) *map_at(&l->block_of, p->address) = block;
+        }
+    }
+    whatif_place_end(l->allocator);
+}

@@ -1,0 +1,48 @@
+/* One device of one process, replayed under one set of rules: the allocator, what it finds at the driver, and which of
+ * its blocks stands for which recorded one. */
+#ifndef GPUSPY_WHATIF_LANE_H
+#define GPUSPY_WHATIF_LANE_H
+
+#include "analyzer/base/arena.h"
+#include "analyzer/whatif/caching.h"
+
+/* Addresses that a driver gives: the first hole that fits, from the end at which the recorded driver began. */
+struct whatif_space {
+    struct whatif_hole {
+        uint64_t address, bytes;
+    } * holes; /* ascending, never adjacent */
+    size_t n, cap;
+    bool descending;
+};
+void whatif_space_start(struct whatif_space *s, bool descending);
+uint64_t whatif_space_take(struct whatif_space *s, uint64_t bytes);
+void whatif_space_give_back(struct whatif_space *s, uint64_t address, uint64_t bytes);
+void whatif_space_free(struct whatif_space *s);
+
+struct whatif_lane {
+    struct whatif_allocator *allocator;
+    struct map block_of; /* hash of the recorded address → its block */
+    struct whatif_space space;
+    int64_t capacity;  /* bytes that the driver can give in total; INT64_MAX: unknown */
+    int64_t other;     /* of it held now: by this allocator, the context, libraries, other processes */
+    uint64_t reserved; /* address space, bytes */
+    uint64_t missing;  /* frees of blocks that the replay has not: of before the recording */
+};
+
+/* With a driver of its own that refuses what exceeds capacity - other. */
+void whatif_lane_start(struct whatif_lane *l, const struct whatif_rules *rules, bool descending, int64_t capacity);
+void whatif_lane_free(struct whatif_lane *l);
+/* False: out of memory. */
+bool whatif_lane_allocate(struct whatif_lane *l, uint64_t address, int64_t bytes, uint64_t stream, uint32_t pool);
+/* The block of a recorded address, taken out of the map; WHATIF_NO_BLOCK: there is none. */
+uint32_t whatif_lane_take(struct whatif_lane *l, uint64_t address);
+
+/* What lay there when a recording of a ring began: segments and blocks, sorted here by address. */
+struct whatif_piece {
+    uint64_t address, stream;
+    int64_t bytes;
+    bool block;
+};
+void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n);
+
+#endif

@@ -1,0 +1,103 @@
+#include "analyzer/whatif/parts.h"
+
+#include <stdlib.h>
+#include "analyzer/run/settings.h"
+#include "analyzer/whatif/rules.h"
+
+/* --- devices ----------------------------------------------------------------------------------------- */
+
+static void read_settings(struct whatif *w, struct whatif_device *d)
+{
+    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    char error[256];
+    d->rules = whatif_default_rules;
+    d->rules.device_bytes = d->total == INT64_MAX ? (int64_t)80 << 30 : d->total;
+    for (size_t i = 0; i < 2; i++) {
+        const char *conf = run_setting_value(w->run, d->process, names[i]);
+        if (!conf || whatif_rules_parse(&d->rules, conf, error, sizeof error)) continue;
+        w->proof.reason = arena_printf(&w->arena, "the recorded %s is not replayed: %s", names[i], error);
+    }
+    if (run_torch_settings(w->run, d->process).expandable == RUN_YES) d->rules.expandable = true;
+}
+
+size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
+{
+    for (size_t i = w->devices_n; i-- > 0;) {
+        if (w->devices[i].process == process && w->devices[i].device == device) return i;
+    }
+    struct whatif_device *d = ARENA_PUSH(w->devices, w->devices_n, w->devices_cap);
+    *d = (struct whatif_device){.process = process,
+                                .device = device,
+                                .total = INT64_MAX,
+                                .recorded = {.fits = true, .process = process, .device = device}};
+    size_t n;
+    const struct run_device *list = run_devices(w->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].process == process && list[i].device == device && list[i].total_bytes > 0) {
+            d->total = list[i].total_bytes;
+        }
+    }
+    read_settings(w, d);
+    return w->devices_n - 1;
+}
+
+bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life)
+{
+    if (life->layer != GS_LAYER_DEVICE || (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_VMM)) return false;
+    if (life->stack == RUN_NONE || life->stack >= w->owners_n) return true;
+    uint8_t *owner = &w->owners[life->stack];
+    if (!*owner) *owner = run_is_called_by(w->run, life->stack, "libc10_cuda") == RUN_NO ? 2 : 1;
+    return *owner == 1;
+}
+
+const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process)
+{
+    for (size_t i = 0; i < w->steps_n; i++) {
+        if (w->steps[i]->process == process) return w->steps[i];
+    }
+    return NULL;
+}
+
+/* --- frees that wait for another stream ------------------------------------------------------------------ */
+
+int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life)
+{
+    const uint32_t process = run_series(w->run, life->series)->process;
+    while (*next < w->pending_n) {
+        const struct run_pending *p = &w->pending[*next];
+        const bool passed = p->process < process || (p->process == process && p->free_ns < life->free_ns);
+        if (!passed && (p->process != process || p->free_ns > life->free_ns)) break;
+        if (!passed && p->address != life->address) break;
+        if (!passed) { /* a row for each event that it waits for */
+            int64_t done = p->done_ns;
+            while (++*next < w->pending_n && w->pending[*next].process == process &&
+                   w->pending[*next].free_ns == life->free_ns && w->pending[*next].address == life->address) {
+                done = w->pending[*next].done_ns > done ? w->pending[*next].done_ns : done;
+            }
+            return done;
+        }
+        ++*next;
+    }
+    return RUN_UNKNOWN;
+}
+
+void whatif_release_at(struct whatif_dues *d, struct whatif_allocator *a, uint32_t block, int64_t until_ns)
+{
+    const uint64_t address = whatif_block_address(a, block);
+    whatif_release_later(a, block);
+    if (until_ns == RUN_NEVER) return;
+    *ARENA_PUSH(d->list, d->n, d->cap) = (struct whatif_due){until_ns, address, block};
+}
+
+void whatif_release_due(struct whatif_dues *d, struct whatif_allocator *a, int64_t ns)
+{
+    for (size_t i = 0; i < d->n;) {
+        const struct whatif_due due = d->list[i];
+        if (due.ns > ns) {
+            i++;
+            continue;
+        }
+        d->list[i] = d->list[--d->n];
+        if (whatif_block_address(a, due.block) == due.address) whatif_finish_pending(a, due.block);
+    }
+}

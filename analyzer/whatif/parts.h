@@ -1,0 +1,67 @@
+/* What the proof learns of each device, and what-ifs need. */
+#ifndef GPUSPY_WHATIF_PARTS_H
+#define GPUSPY_WHATIF_PARTS_H
+
+#include "analyzer/whatif/lane.h"
+#include "analyzer/whatif/whatif.h"
+
+struct whatif_moment {
+    int64_t ns, bytes;
+};
+
+struct whatif_device {
+    uint32_t process;
+    int device;
+    struct whatif_rules rules;   /* as recorded */
+    int64_t total;               /* bytes of the device; INT64_MAX unknown */
+    struct whatif_moment *bases; /* in use on the device by nothing that was recorded, from then on */
+    size_t bases_n, bases_cap;
+    int64_t *flushes; /* when the program emptied the cache */
+    size_t flushes_n, flushes_cap;
+    struct whatif_piece *pieces; /* there when the recording began */
+    size_t pieces_n, pieces_cap;
+    int64_t ascents; /* of one new segment's address over the one before, less descents */
+    struct whatif_outcome recorded;
+};
+
+struct whatif {
+    struct run *run;
+    struct arena arena;
+    const struct step_list *const *steps;
+    size_t steps_n;
+    bool imported;
+    struct whatif_device *devices;
+    size_t devices_n, devices_cap;
+    uint8_t *owners; /* by stack: 0 not looked at, 1 PyTorch's allocator, 2 another */
+    size_t owners_n;
+    struct run_pending *pending; /* of all processes, by process, in order of free_ns */
+    size_t pending_n, pending_cap;
+    struct whatif_proof proof;
+};
+
+/* Index of a process's device, made with its settings where it is new. */
+size_t whatif_device_of(struct whatif *w, uint32_t process, int device);
+/* Whether memory of CUDA's was taken by PyTorch's allocator, as far as its stack shows. */
+bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
+const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);
+
+/* A tensor that was freed while another stream could use it: when the allocator learned that it no longer does;
+ * RUN_UNKNOWN: an ordinary free. `next` runs over w->pending. */
+int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life);
+
+struct whatif_due {
+    int64_t ns;
+    uint64_t address;
+    uint32_t block;
+};
+struct whatif_dues {
+    struct whatif_due *list;
+    size_t n, cap;
+};
+void whatif_release_at(struct whatif_dues *d, struct whatif_allocator *a, uint32_t block, int64_t until_ns);
+void whatif_release_due(struct whatif_dues *d, struct whatif_allocator *a, int64_t ns);
+
+/* proof.c: fills devices and proof. */
+bool whatif_prove(struct whatif *w, char *error, size_t error_size);
+
+#endif

@@ -1,0 +1,445 @@
+/* The recorded settings, replayed beside the recording: the driver of this replay answers each call as the recorded
+ * driver did. What it is asked for in another order, or not at all, is where the replay parts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/whatif/parts.h"
+
+struct call { /* of the recorded allocator to the driver */
+    uint64_t address;
+    int64_t bytes;
+    uint32_t stack;
+    bool free, page;
+};
+
+struct beside { /* a device, while its recording is replayed */
+    struct proof *proof;
+    size_t device; /* index of w->devices */
+    struct whatif_allocator *allocator;
+    struct whatif_lane lane; /* its map of blocks alone */
+    struct whatif_dues dues;
+    struct call *calls; /* since the last event of a tensor: from `from` on */
+    size_t from, calls_n, calls_cap;
+    bool placed, fails; /* fails: the recorded request failed */
+    uint64_t events;
+    uint64_t last_segment, last_stream;
+    uint64_t *areas; /* where those of the replay lie in the recording, as their first block shows; 0 not seen */
+    size_t areas_n, areas_cap;
+    int64_t device_live, reserved; /* bytes, as recorded */
+    int64_t allocated;
+};
+
+struct proof {
+    struct whatif *w;
+    struct beside **list; /* as w->devices */
+    size_t n, cap;
+    size_t pending_next, sample_next;
+    int64_t now_ns;
+};
+
+static struct whatif_device *device_at(struct beside *b)
+{
+    return &b->proof->w->devices[b->device];
+}
+
+static void part(struct beside *b, const char *reason)
+{
+    struct whatif_proof *p = &b->proof->w->proof;
+    if (p->parted_at_event) return;
+    p->parted_at_event = b->events ? b->events : 1;
+    p->parted_ns = b->proof->now_ns;
+    if (!p->reason) p->reason = reason;
+}
+
+/* Areas of expandable segments lie apart by this in the replay. */
+enum { AREA_BITS = 45 };
+
+static uint64_t add_area(struct beside *b)
+{
+    *ARENA_PUSH(b->areas, b->areas_n, b->areas_cap) = 0;
+    return (uint64_t)b->areas_n << AREA_BITS;
+}
+
+/* Whether a block lies where the recording has it. In an area, all blocks do that keep the distance of the first. */
+static bool is_placed(struct beside *b, uint64_t replayed, uint64_t recorded)
+{
+    const uint64_t area = replayed >> AREA_BITS;
+    if (replayed == recorded || !area || area > b->areas_n) return replayed == recorded;
+    uint64_t *base = &b->areas[area - 1], offset = replayed - (area << AREA_BITS);
+    if (!*base) *base = recorded - offset;
+    return recorded == *base + offset;
+}
+
+/* --- the recorded driver ------------------------------------------------------------------------------ */
+
+static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t page);
+
+static bool proof_take_one(struct beside *b, int64_t bytes, bool page, uint64_t *address)
+{
+    const struct call *c = b->from < b->calls_n ? &b->calls[b->from] : NULL;
+    if (!c && b->fails) return false;
+    if (c && c->free) return false; /* refused: the allocator then frees cached segments */
+    if (c && c->bytes == bytes) {
+        if (!page) *address = c->page ? add_area(b) : c->address;
+        b->from++;
+        b->proof->w->proof.segments_same++;
+        return true;
+    }
+    part(b, c ? "the replay asks CUDA for a segment of another size" : "the replay asks CUDA for one segment more");
+    b->from += c != NULL;
+    if (!page) *address = add_area(b);
+    return true;
+}
+
+/* Pages are recorded one by one. */
+static bool proof_take(void *self, int64_t bytes, int64_t page, uint64_t *address)
+{
+    struct beside *b = self;
+    if (!page) return proof_take_one(b, bytes, false, address);
+    for (int64_t done = 0; done < bytes; done += page) {
+        if (b->from == b->calls_n && !b->fails) {
+            part(b, "the replay asks CUDA for one segment more");
+            return true;
+        }
+        if (!proof_take_one(b, page, true, address)) {
+            proof_give_back(b, *address, done, page);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t page)
+{
+    struct beside *b = self;
+    const int64_t each = page ? page : bytes;
+    size_t at = b->from;
+    for (int64_t left = bytes; left > 0; left -= each) {
+        while (at < b->calls_n &&
+               !(b->calls[at].free && (page ? b->calls[at].bytes == page : b->calls[at].address == address))) {
+            at++;
+        }
+        if (at == b->calls_n) {
+            part(b, "the replay gives a segment back that the recorded allocator kept");
+            return;
+        }
+        memmove(&b->calls[b->from + 1], &b->calls[b->from], (at - b->from) * sizeof *b->calls);
+        b->from++;
+        at++;
+    }
+}
+
+static uint64_t proof_reserve(void *self, int64_t bytes)
+{
+    struct beside *b = self;
+    (void)bytes;
+    return add_area(b);
+}
+
+static struct beside *beside_of(struct proof *p, uint32_t process, int device)
+{
+    const size_t at = whatif_device_of(p->w, process, device);
+    while (p->n <= at) {
+        struct beside *b = arena_realloc(NULL, 1, sizeof *b);
+        *b = (struct beside){.proof = p, .device = p->n};
+        *ARENA_PUSH(p->list, p->n, p->cap) = b;
+    }
+    return p->list[at];
+}
+
+/* Made late: by then what was there before the recording is known. */
+static struct whatif_allocator *allocator_of(struct beside *b)
+{
+    if (!b->allocator) {
+        const struct whatif_driver driver = {b, proof_take, proof_give_back, proof_reserve};
+        b->allocator = whatif_allocator_new(&device_at(b)->rules, &driver);
+        b->lane.allocator = b->allocator;
+        whatif_lane_place(&b->lane, device_at(b)->pieces, device_at(b)->pieces_n);
+    }
+    return b->allocator;
+}
+
+/* --- the cache emptied ---------------------------------------------------------------------------------- */
+
+static bool empties_cache(const struct beside *b, uint32_t stack)
+{
+    return stack != RUN_NONE && run_stack_is_in(b->proof->w->run, stack, NULL, "empty_cache");
+}
+
+/* Calls that gave segments back and belong to no request: the program emptied the cache. */
+static void settle(struct beside *b, bool requests)
+{
+    while (b->from < b->calls_n && b->calls[b->from].free) {
+        size_t next = b->from;
+        while (next < b->calls_n && b->calls[next].free) next++;
+        const bool for_request = requests && next < b->calls_n && !empties_cache(b, b->calls[b->from].stack);
+        if (for_request || (requests && b->fails)) return;
+        const size_t before = b->from;
+        struct whatif_device *d = device_at(b);
+        whatif_empty_cache(allocator_of(b));
+        *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = b->proof->now_ns;
+        if (b->from == before) {
+            part(b, "the recorded allocator gave segments back that the replay holds blocks in");
+            b->from = next;
+        }
+    }
+}
+
+static void finish_calls(struct beside *b)
+{
+    if (b->from < b->calls_n) {
+        part(b, b->calls[b->from].free
+                    ? "the recorded allocator gave back a segment that the replay kept"
+                    : "the recorded allocator asked CUDA for a segment that the replay did not need");
+    }
+    b->from = b->calls_n = 0;
+}
+
+/* --- events -------------------------------------------------------------------------------------------- */
+
+static void count_peak(struct beside *b)
+{
+    struct whatif_outcome *r = &device_at(b)->recorded;
+    if (b->allocated > r->peak_allocated_bytes) r->peak_allocated_bytes = b->allocated;
+    if (b->reserved > r->peak_reserved_bytes) {
+        r->peak_reserved_bytes = b->reserved;
+        r->peak_ns = b->proof->now_ns;
+    }
+}
+
+static void add_base(struct beside *b, int64_t ns, int64_t bytes)
+{
+    struct whatif_device *d = device_at(b);
+    if (bytes < 0 || (d->bases_n && d->bases[d->bases_n - 1].bytes == bytes)) return;
+    *ARENA_PUSH(d->bases, d->bases_n, d->bases_cap) = (struct whatif_moment){d->bases_n ? ns : 0, bytes};
+}
+
+/* What NVML said by then that this process holds. It is asked beside the program: an allocation that is not recorded
+ * yet may be in it, so the lowest of this and all later ones counts (settle_bases). */
+static void read_samples(struct proof *p, uint32_t process, int64_t ns)
+{
+    size_t n;
+    const struct run_device_sample *list = run_device_samples(p->w->run, &n);
+    for (; p->sample_next < n; p->sample_next++) {
+        const struct run_device_sample *s = &list[p->sample_next];
+        if (s->process > process || (s->process == process && s->time_ns > ns)) return;
+        if (s->process != process || s->device < 0 || s->own_bytes <= 0) continue;
+        struct beside *b = beside_of(p, process, s->device);
+        add_base(b, s->time_ns, s->own_bytes - b->device_live);
+    }
+}
+
+static void settle_bases(struct whatif_device *d)
+{
+    for (size_t i = d->bases_n; i-- > 1;) {
+        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
+    }
+}
+
+static void on_segment(struct beside *b, const struct run_lifetime *life, bool freed)
+{
+    struct whatif *w = b->proof->w;
+    struct whatif_device *d = device_at(b);
+    const bool page = life->space == GS_SPACE_VMM;
+    b->reserved = arena_add_capped(b->reserved, freed ? -life->bytes : life->bytes);
+    count_peak(b);
+    if (!freed && w->imported && life->alloc_ns == 0) {
+        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
+            (struct whatif_piece){life->address, life->stream, life->bytes, false};
+        if (page && !w->proof.reason)
+            w->proof.reason = "expandable segments of before the first event are not replayed";
+        return;
+    }
+    if (!freed) {
+        w->proof.segments++;
+        if (!page && b->last_segment) d->ascents += life->address > b->last_segment ? 1 : -1;
+        b->last_segment = page ? b->last_segment : life->address;
+    }
+    *ARENA_PUSH(b->calls, b->calls_n, b->calls_cap) =
+        (struct call){life->address, life->bytes, freed ? run_free_stack(w->run, life) : life->stack, freed, page};
+}
+
+static uint64_t stream_of(const struct run_lifetime *life)
+{
+    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+}
+
+static void on_tensor(struct beside *b, const struct run_lifetime *life)
+{
+    struct whatif *w = b->proof->w;
+    struct whatif_device *d = device_at(b);
+    b->allocated = arena_add_capped(b->allocated, life->bytes);
+    count_peak(b);
+    if (w->imported && life->alloc_ns == 0) {
+        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
+            (struct whatif_piece){life->address, stream_of(life), life->bytes, true};
+        return;
+    }
+    struct whatif_allocator *a = allocator_of(b);
+    const uint64_t retries = whatif_totals(a)->retries, unsplit = whatif_totals(a)->unsplit;
+    b->events++;
+    w->proof.blocks++;
+    b->last_stream = stream_of(life);
+    whatif_release_due(&b->dues, a, life->alloc_ns);
+    settle(b, true);
+    if (!whatif_lane_allocate(&b->lane, life->address, life->bytes, b->last_stream, life->space == GS_SPACE_POOL)) {
+        part(b, "the replay finds no memory for a request that got some");
+    } else {
+        const uint32_t block = map_get(&b->lane.block_of, life->address);
+        const bool same = is_placed(b, whatif_block_address(a, block), life->address);
+        w->proof.blocks_placed += same;
+        if (!same) part(b, "the replay places a block at another address");
+        /* Snapshots have what was asked for, and of blocks at the end their own size; recordings the latter. */
+        if (!w->imported && whatif_block_bytes(a, block) != life->bytes)
+            part(b, "the replay gives a block another size");
+        const bool whole = whatif_totals(a)->unsplit > unsplit;
+        if (whole && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
+    }
+    d->recorded.retries += whatif_totals(a)->retries - retries;
+    finish_calls(b);
+}
+
+static void proof_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    struct proof *p = self;
+    p->now_ns = life->alloc_ns;
+    read_samples(p, series->process, p->now_ns);
+    if (life->device < 0) return;
+    if (life->layer == GS_LAYER_TENSOR) {
+        on_tensor(beside_of(p, series->process, life->device), life);
+    } else if (series->layer == RUN_SERIES_DEVICE) {
+        struct beside *b = beside_of(p, series->process, life->device);
+        b->device_live = series->live_bytes;
+        if (whatif_is_segment(p->w, life)) on_segment(b, life, false);
+    }
+}
+
+static void proof_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    struct proof *p = self;
+    p->now_ns = life->free_ns;
+    read_samples(p, series->process, p->now_ns);
+    if (life->device < 0) return;
+    struct beside *b = NULL;
+    if (life->layer == GS_LAYER_TENSOR) {
+        b = beside_of(p, series->process, life->device);
+        (void)allocator_of(b);
+        b->events++;
+        b->allocated = arena_add_capped(b->allocated, -life->bytes);
+        settle(b, false);
+        const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
+        const uint32_t block = whatif_lane_take(&b->lane, life->address);
+        if (block == WHATIF_NO_BLOCK) return;
+        if (until == RUN_UNKNOWN) {
+            whatif_release(b->allocator, block);
+        } else {
+            whatif_release_at(&b->dues, b->allocator, block, until);
+        }
+    } else if (series->layer == RUN_SERIES_DEVICE) {
+        b = beside_of(p, series->process, life->device);
+        b->device_live = series->live_bytes;
+        if (whatif_is_segment(p->w, life)) on_segment(b, life, true);
+    }
+}
+
+static void proof_on_sample(void *self, const struct run_sample *s)
+{
+    struct proof *p = self;
+    if (s->device < 0 || s->free_bytes < 0 || s->total_bytes <= 0) return;
+    struct beside *b = beside_of(p, s->process, s->device);
+    device_at(b)->total = s->total_bytes;
+    add_base(b, s->time_ns, s->total_bytes - s->free_bytes - b->device_live);
+}
+
+static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
+{
+    struct proof *p = self;
+    (void)index;
+    if (oom->device < 0) return;
+    struct beside *b = beside_of(p, oom->process, oom->device);
+    struct whatif_device *d = device_at(b);
+    p->now_ns = oom->time_ns;
+    if (oom->free_bytes >= 0) {
+        if (oom->total_bytes > 0) d->total = oom->total_bytes;
+        if (d->total == INT64_MAX)
+            d->total = arena_add_capped(b->device_live, oom->free_bytes); /* all that there is for it */
+        add_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
+    }
+    if (oom->layer != GS_LAYER_TENSOR) return;
+    if (oom->fatal && d->recorded.fits) {
+        d->recorded.fits = false;
+        d->recorded.oom = (struct whatif_failure){.time_ns = oom->time_ns,
+                                                  .requested_bytes = oom->requested_bytes,
+                                                  .reserved_bytes = b->reserved,
+                                                  .allocated_bytes = b->allocated,
+                                                  .event = b->events,
+                                                  .process = oom->process,
+                                                  .stack = oom->stack,
+                                                  .device = oom->device};
+    }
+    struct whatif_allocator *a = allocator_of(b);
+    const uint64_t retries = whatif_totals(a)->retries;
+    b->fails = true;
+    if (oom->requested_bytes > 0) {
+        const uint32_t block = whatif_allocate(a, whatif_rounded(&d->rules, oom->requested_bytes), b->last_stream, 0);
+        if (block != WHATIF_NO_BLOCK) {
+            part(b, "the replay finds memory for the request that failed");
+            whatif_release(a, block);
+        }
+    }
+    b->fails = false;
+    d->recorded.retries += whatif_totals(a)->retries - retries;
+    finish_calls(b);
+}
+
+/* --- the proof -------------------------------------------------------------------------------------------- */
+
+static void conclude(struct whatif *w)
+{
+    struct whatif_proof *p = &w->proof;
+    const struct whatif_device *worst = NULL;
+    for (size_t i = 0; i < w->devices_n; i++) {
+        struct whatif_device *d = &w->devices[i];
+        settle_bases(d);
+        d->recorded.capacity_bytes = d->total == INT64_MAX ? RUN_UNKNOWN : d->total;
+        d->recorded.spare_bytes = RUN_UNKNOWN;
+        if (!worst || (worst->recorded.fits && !d->recorded.fits) ||
+            (worst->recorded.fits == d->recorded.fits &&
+             d->recorded.peak_reserved_bytes > worst->recorded.peak_reserved_bytes)) {
+            worst = d;
+        }
+    }
+    if (worst) p->recorded = worst->recorded;
+    p->exact = p->blocks && !p->parted_at_event && !p->reason;
+}
+
+bool whatif_prove(struct whatif *w, char *error, size_t error_size)
+{
+    struct proof p = {.w = w};
+    const struct run_observer observer = {
+        .self = &p, .alloc = proof_on_alloc, .free = proof_on_free, .oom = proof_on_oom, .sample = proof_on_sample};
+    size_t devices;
+    const struct run_device *list = run_devices(w->run, &devices);
+    for (size_t i = 0; i < devices; i++) {
+        if (list[i].device >= 0) (void)beside_of(&p, list[i].process, list[i].device);
+    }
+    bool ok = run_replay(w->run, &observer, 1, error, error_size);
+    for (size_t i = 0; i < p.n; i++) {
+        struct beside *b = p.list[i];
+        settle(b, false);
+        if (b->allocator) device_at(b)->recorded.segments = whatif_totals(b->allocator)->peak_segments;
+        whatif_allocator_free(b->allocator);
+        map_free(&b->lane.block_of);
+        free(b->dues.list);
+        free(b->calls);
+        free(b->areas);
+        free(b);
+    }
+    free(p.list);
+    conclude(w);
+    if (ok && !w->proof.blocks && !w->devices_n) {
+        snprintf(error, error_size, "no GPU memory was recorded");
+        return false;
+    }
+    return ok;
+}

@@ -1,0 +1,177 @@
+/* Ranges and defaults: CUDAAllocatorConfig.cpp of PyTorch 2.6, AcceleratorAllocatorConfig.cpp of 2.11. */
+#include "analyzer/whatif/rules.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "analyzer/run/settings.h"
+
+#define MIB ((int64_t)1 << 20)
+
+struct parser {
+    struct whatif_rules *rules;
+    char *error;
+    size_t error_size;
+};
+
+static bool fail(const struct parser *p, const char *key, const char *value, const char *accepted)
+{
+    snprintf(p->error, p->error_size, "%s: '%s' is not %s", key, value, accepted);
+    return false;
+}
+
+static bool number_of(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && isfinite(*value);
+}
+
+static bool set_expandable(const struct parser *p, const char *key, const char *value)
+{
+    const bool on = strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
+    if (!on && strcasecmp(value, "false") != 0 && strcmp(value, "0") != 0) return fail(p, key, value, "True or False");
+    p->rules->expandable = on;
+    return true;
+}
+
+/* Of max_split_size_mb and max_non_split_rounding_mb. */
+static bool set_mebibytes(const struct parser *p, const char *value, const char *key, int64_t *to)
+{
+    double n;
+    if (!number_of(value, &n) || n <= 20 || n > 1e9 || n != floor(n)) {
+        return fail(p, key, value, "a whole number of MiB above 20");
+    }
+    *to = (int64_t)n * MIB;
+    return true;
+}
+
+static bool set_max_split(const struct parser *p, const char *key, const char *value)
+{
+    return set_mebibytes(p, value, key, &p->rules->max_split_bytes);
+}
+
+static bool set_max_round(const struct parser *p, const char *key, const char *value)
+{
+    return set_mebibytes(p, value, key, &p->rules->max_round_bytes);
+}
+
+static bool set_threshold(const struct parser *p, const char *key, const char *value)
+{
+    double n;
+    if (!number_of(value, &n) || n <= 0 || n >= 1) return fail(p, key, value, "a share between 0 and 1");
+    p->rules->gc_threshold = n;
+    return true;
+}
+
+static bool set_fraction(const struct parser *p, const char *key, const char *value)
+{
+    double n;
+    if (!number_of(value, &n) || n <= 0 || n > 1) return fail(p, key, value, "a share above 0, at most 1");
+    p->rules->allowed_bytes = p->rules->gc_memory = (int64_t)(n * (double)p->rules->device_bytes);
+    return true;
+}
+
+static bool is_divisor(double n)
+{
+    return n >= 1 && n <= 1 << 20 && n == floor(n) && ((uint32_t)n & ((uint32_t)n - 1)) == 0;
+}
+
+/* "8", or "[256:1,512:2,1024:4,>:8]": by size in MiB, the last for all that is larger. */
+static bool set_divisions(const struct parser *p, const char *key, const char *value)
+{
+    static const char accepted[] = "a power of two, or a list such as [256:1,512:2,>:8]";
+    uint32_t *divisions = p->rules->divisions;
+    const size_t n = sizeof p->rules->divisions / sizeof *divisions;
+    double size, parts;
+    char entry[64];
+    if (*value != '[') {
+        if (!number_of(value, &parts) || !is_divisor(parts)) return fail(p, key, value, accepted);
+        for (size_t i = 0; i < n; i++) divisions[i] = (uint32_t)parts;
+        return true;
+    }
+    bool first = true;
+    size_t last = 0;
+    for (const char *at = value + 1; *at && *at != ']';) {
+        const size_t length = strcspn(at, ",]");
+        snprintf(entry, sizeof entry, "%.*s", (int)length, at);
+        char *colon = strchr(entry, ':');
+        if (!colon || !number_of(colon + 1, &parts) || !is_divisor(parts)) return fail(p, key, value, accepted);
+        *colon = 0;
+        const bool rest = strcmp(entry, ">") == 0;
+        if (!rest && (!number_of(entry, &size) || !is_divisor(size))) return fail(p, key, value, accepted);
+        size_t index = rest ? last + 1 : (size_t)log2(size);
+        for (size_t i = first ? 0 : index; i < n && (i <= index || rest); i++) divisions[i] = (uint32_t)parts;
+        first = false;
+        last = index;
+        at += length + (at[length] == ',');
+    }
+    return true;
+}
+
+static bool set_backend(const struct parser *p, const char *key, const char *value)
+{
+    return strcasecmp(value, "native") == 0 ||
+           fail(p, key, value, "'native', the allocator that gpuspy replays (cudaMallocAsync is CUDA's own)");
+}
+
+static bool ignore(const struct parser *p, const char *key, const char *value)
+{
+    (void)p, (void)key, (void)value;
+    return true;
+}
+
+static const struct {
+    const char *key;
+    bool (*set)(const struct parser *p, const char *key, const char *value);
+} keys[] = {
+    {"expandable_segments", set_expandable},
+    {"max_split_size_mb", set_max_split},
+    {"max_non_split_rounding_mb", set_max_round},
+    {"garbage_collection_threshold", set_threshold},
+    {"per_process_memory_fraction", set_fraction},
+    {"roundup_power2_divisions", set_divisions},
+    {"backend", set_backend},
+    {"release_lock_on_cudamalloc", ignore},
+    {"release_lock_on_hipmalloc", ignore},
+    {"pinned_use_cuda_host_register", ignore},
+    {"pinned_use_hip_host_register", ignore},
+    {"pinned_num_register_threads", ignore},
+    {"pinned_use_background_threads", ignore},
+    {"pinned_reserve_segment_size_mb", ignore},
+    {"graph_capture_record_stream_reuse", ignore},
+    {"throw_on_cudamalloc_oom", ignore},
+};
+
+bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *error, size_t error_size)
+{
+    const struct parser p = {rules, error, error_size};
+    char key[64], value[256];
+    const char *end;
+    for (const char *at = conf; *at; at = *end ? end + 1 : end) {
+        size_t i = 0;
+        end = at + strcspn(at, ",");
+        if (strchr(at, '[') && strchr(at, '[') < end) end = strchr(at, ']') ? strchr(at, ']') + 1 : at + strlen(at);
+        const char *colon = memchr(at, ':', (size_t)(end - at));
+        if (!colon) {
+            snprintf(error, error_size, "'%.*s' is not key:value, such as max_split_size_mb:256", (int)(end - at), at);
+            return false;
+        }
+        snprintf(key, sizeof key, "%.*s", (int)(colon - at), at);
+        for (size_t from = (size_t)(colon + 1 - at); from < (size_t)(end - at) && i + 1 < sizeof value; from++) {
+            if (!strchr(" \t'\"", at[from])) value[i++] = at[from];
+        }
+        value[i] = 0;
+        char *name = key + strspn(key, " \t'\"");
+        name[strcspn(name, " \t'\"")] = 0;
+        for (i = 0; i < sizeof keys / sizeof *keys && strcmp(keys[i].key, name) != 0; i++) continue;
+        if (i == sizeof keys / sizeof *keys) {
+            snprintf(error, error_size, "'%s' is not a setting of PyTorch's allocator that gpuspy knows", name);
+            return false;
+        }
+        if (!keys[i].set(&p, name, value)) return false;
+    }
+    return true;
+}

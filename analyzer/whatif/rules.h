@@ -1,0 +1,12 @@
+/* PYTORCH_CUDA_ALLOC_CONF → the rules that the replay follows. */
+#ifndef GPUSPY_WHATIF_RULES_H
+#define GPUSPY_WHATIF_RULES_H
+
+#include "analyzer/whatif/caching.h"
+
+/* Applies "key:value,key:value" to `rules`, later ones over earlier ones. False and a line in `error` if PyTorch would
+ * refuse it or if it chooses an allocator that gpuspy does not replay. Keys that change no device memory
+ * (pinned_use_cuda_host_register, …) are accepted. rules->device_bytes must be set. */
+bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *error, size_t error_size);
+
+#endif

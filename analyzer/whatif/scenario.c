@@ -1,0 +1,320 @@
+/* The recording replayed under other rules. All scenarios run in one pass over the recording. A scenario ends for a
+ * device where a request fails that did not fail in the recording: what the program would have done then is unknown. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/whatif/parts.h"
+#include "analyzer/whatif/rules.h"
+
+struct track { /* a device under one scenario */
+    struct whatif_lane lane;
+    struct whatif_rules rules;
+    struct whatif_dues dues;
+    uint64_t *without; /* recorded addresses of blocks that end with their step */
+    size_t without_n, without_cap, next_base, next_flush, pending_next;
+    size_t steps_done;
+    int64_t base, peak_ns, peak_reserved;
+    uint64_t last_stream, events;
+    bool open, over; /* over: it ran out of memory */
+};
+
+struct play {
+    struct whatif *w;
+    struct whatif_scenario *scenario;
+    struct track *tracks; /* as w->devices */
+    uint8_t *matches;     /* by stack: 0 not looked at, 1 in the line that is left out, 2 not */
+    const char *file;     /* of that line */
+    size_t file_length;
+    int line;
+};
+
+/* --- lines ------------------------------------------------------------------------------------------- */
+
+/* "train.py:42" */
+static bool parse_line(struct play *p, const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    char *end = NULL;
+    long line = colon ? strtol(colon + 1, &end, 10) : 0;
+    if (!colon || colon == text || end == colon + 1 || *end || line < 1 || line > INT32_MAX) return false;
+    p->file = text;
+    p->file_length = (size_t)(colon - text);
+    p->line = (int)line;
+    return true;
+}
+
+static bool is_at(const struct play *p, const struct run_frame *f)
+{
+    const size_t n = f->file ? strlen(f->file) : 0;
+    return f->line == p->line && n >= p->file_length &&
+           memcmp(f->file + n - p->file_length, p->file, p->file_length) == 0 &&
+           (n == p->file_length || strchr("/\\", f->file[n - p->file_length - 1]));
+}
+
+static bool is_left_out(struct play *p, uint32_t stack)
+{
+    if (!p->matches || stack == RUN_NONE || stack >= p->w->owners_n) return false;
+    uint8_t *match = &p->matches[stack];
+    if (!*match) {
+        *match = 2;
+        for (uint32_t at = stack; at != RUN_NONE && *match == 2; at = run_stack_parent(p->w->run, at)) {
+            if (is_at(p, run_stack_frame(p->w->run, at))) *match = 1;
+        }
+    }
+    return *match == 1;
+}
+
+/* --- a device ---------------------------------------------------------------------------------------- */
+
+static struct track *track_of(struct play *p, uint32_t process, int device)
+{
+    const size_t at = whatif_device_of(p->w, process, device);
+    const struct whatif_device *d = &p->w->devices[at];
+    struct track *t = &p->tracks[at];
+    if (t->open) return t;
+    t->open = true;
+    const int64_t limit = p->scenario->limit, capacity = limit && limit < d->total ? limit : d->total;
+    whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, capacity);
+    whatif_lane_place(&t->lane, d->pieces, d->pieces_n);
+    return t;
+}
+
+static void drop_left_out(struct track *t)
+{
+    for (size_t i = 0; i < t->without_n; i++) {
+        const uint32_t block = whatif_lane_take(&t->lane, t->without[i]);
+        if (block != WHATIF_NO_BLOCK) whatif_release(t->lane.allocator, block);
+    }
+    t->without_n = 0;
+}
+
+/* What happens by itself up to a time. */
+static void advance(struct play *p, struct track *t, int64_t ns)
+{
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
+    const uint64_t every = p->scenario->flush_every;
+    for (; t->next_base < d->bases_n && d->bases[t->next_base].ns <= ns; t->next_base++) {
+        t->lane.other = arena_add_capped(t->lane.other, d->bases[t->next_base].bytes - t->base);
+        t->base = d->bases[t->next_base].bytes;
+    }
+    for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush] <= ns; t->next_flush++) {
+        whatif_empty_cache(t->lane.allocator);
+    }
+    if (!t->without_n && !every) return;
+    const struct step_list *steps = whatif_steps_of(p->w, d->process);
+    const size_t done = steps ? step_count_done(steps, ns) : 0;
+    if (done == t->steps_done) return;
+    drop_left_out(t);
+    if (every && done / every != t->steps_done / every) whatif_empty_cache(t->lane.allocator);
+    t->steps_done = done;
+}
+
+static void note_peak(struct track *t, int64_t ns)
+{
+    const int64_t reserved = whatif_totals(t->lane.allocator)->peak_reserved;
+    if (reserved <= t->peak_reserved) return;
+    t->peak_reserved = reserved;
+    t->peak_ns = ns;
+}
+
+static void run_out(struct play *p, struct track *t, struct whatif_failure failure)
+{
+    struct whatif_outcome *o = &p->scenario->outcome;
+    const struct whatif_totals *totals = whatif_totals(t->lane.allocator);
+    const struct step_list *steps = whatif_steps_of(p->w, failure.process);
+    const size_t step = steps ? step_at(steps, failure.time_ns) : SIZE_MAX;
+    t->over = true;
+    if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
+    failure.reserved_bytes = totals->reserved;
+    failure.allocated_bytes = totals->allocated;
+    failure.event = t->events;
+    failure.step = step == SIZE_MAX ? 0 : step + 1;
+    o->fits = false;
+    o->oom = failure;
+}
+
+/* --- events ------------------------------------------------------------------------------------------- */
+
+static uint64_t stream_of(const struct run_lifetime *life)
+{
+    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+}
+
+static void allocate(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
+{
+    advance(p, t, life->alloc_ns);
+    if (p->w->imported && life->alloc_ns == 0) return; /* it is placed */
+    t->last_stream = stream_of(life);
+    whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
+    const int64_t bytes = whatif_rounded(&t->rules, life->bytes);
+    if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, life->space == GS_SPACE_POOL)) {
+        run_out(p, t,
+                (struct whatif_failure){.time_ns = life->alloc_ns,
+                                        .requested_bytes = bytes,
+                                        .process = process,
+                                        .stack = life->stack,
+                                        .device = life->device});
+        return;
+    }
+    t->events++;
+    note_peak(t, life->alloc_ns);
+    if (is_left_out(p, life->stack)) *ARENA_PUSH(t->without, t->without_n, t->without_cap) = life->address;
+}
+
+static void play_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    struct play *p = self;
+    if (life->device < 0) return;
+    const bool tensor = life->layer == GS_LAYER_TENSOR;
+    if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
+    struct track *t = track_of(p, series->process, life->device);
+    if (t->over) return;
+    if (tensor) {
+        allocate(p, t, life, series->process);
+    } else {
+        t->lane.other = arena_add_capped(t->lane.other, life->bytes);
+    }
+}
+
+static void play_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    struct play *p = self;
+    if (life->device < 0) return;
+    const bool tensor = life->layer == GS_LAYER_TENSOR;
+    if (!tensor && (series->layer != RUN_SERIES_DEVICE || whatif_is_segment(p->w, life))) return;
+    struct track *t = track_of(p, series->process, life->device);
+    if (t->over) return;
+    if (!tensor) {
+        t->lane.other = arena_add_capped(t->lane.other, -life->bytes);
+        return;
+    }
+    advance(p, t, life->free_ns);
+    t->events++;
+    const int64_t until = whatif_pending_until(p->w, &t->pending_next, life);
+    const uint32_t block = whatif_lane_take(&t->lane, life->address);
+    if (block == WHATIF_NO_BLOCK) return;
+    if (until == RUN_UNKNOWN) {
+        whatif_release(t->lane.allocator, block);
+    } else {
+        whatif_release_at(&t->dues, t->lane.allocator, block, until);
+    }
+}
+
+static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
+{
+    struct play *p = self;
+    if (oom->device < 0 || oom->layer != GS_LAYER_TENSOR || oom->requested_bytes <= 0) return;
+    struct track *t = track_of(p, oom->process, oom->device);
+    struct whatif_outcome *o = &p->scenario->outcome;
+    if (t->over) return;
+    advance(p, t, oom->time_ns);
+    const int64_t bytes = whatif_rounded(&t->rules, oom->requested_bytes);
+    const uint32_t block = whatif_allocate(t->lane.allocator, bytes, t->last_stream, 0);
+    note_peak(t, oom->time_ns);
+    if (block == WHATIF_NO_BLOCK) {
+        if (oom->fatal) {
+            run_out(p, t,
+                    (struct whatif_failure){.time_ns = oom->time_ns,
+                                            .requested_bytes = bytes,
+                                            .process = oom->process,
+                                            .stack = oom->stack,
+                                            .device = oom->device});
+        }
+        return;
+    }
+    if (oom->fatal) {
+        o->request_fits = true;
+        o->spare_bytes = t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
+        if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, o->spare_bytes};
+    }
+    whatif_release(t->lane.allocator, block); /* the program took the way of the failure */
+}
+
+/* --- all of them ---------------------------------------------------------------------------------------- */
+
+static bool prepare(struct play *p, struct whatif *w, struct whatif_scenario *s)
+{
+    char error[256];
+    *p = (struct play){.w = w, .scenario = s};
+    s->outcome = (struct whatif_outcome){.fits = true, .spare_bytes = RUN_UNKNOWN, .capacity_bytes = RUN_UNKNOWN};
+    p->tracks = arena_realloc(NULL, w->devices_n + 1, sizeof *p->tracks);
+    memset(p->tracks, 0, (w->devices_n + 1) * sizeof *p->tracks);
+    if (s->without && !parse_line(p, s->without)) {
+        s->error = arena_printf(&w->arena, "'%s' is not a line such as train.py:42", s->without);
+        return false;
+    }
+    if ((s->without || s->flush_every) && !w->steps_n) {
+        s->error = "no steps were found in this run";
+        return false;
+    }
+    if (s->without) p->matches = arena_alloc(&w->arena, w->owners_n + 1);
+    for (size_t i = 0; i < w->devices_n; i++) {
+        struct track *t = &p->tracks[i];
+        const int64_t total = w->devices[i].total;
+        t->rules = w->devices[i].rules;
+        t->rules.device_bytes = s->limit ? s->limit : total == INT64_MAX ? w->devices[i].rules.device_bytes : total;
+        if (s->conf && !whatif_rules_parse(&t->rules, s->conf, error, sizeof error)) {
+            s->error = arena_printf(&w->arena, "%s", error);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void conclude(struct play *p)
+{
+    struct whatif_outcome *o = &p->scenario->outcome;
+    const struct track *worst = NULL;
+    for (size_t i = 0; i < p->w->devices_n; i++) {
+        const struct track *t = &p->tracks[i];
+        const struct whatif_device *d = &p->w->devices[i];
+        if (!t->open) continue;
+        const bool failed = !o->fits && o->oom.process == d->process && o->oom.device == d->device;
+        if (!worst || failed || (o->fits && t->peak_reserved > worst->peak_reserved)) worst = t;
+        if (failed) break;
+    }
+    if (!worst) return;
+    const struct whatif_device *d = &p->w->devices[worst - p->tracks];
+    const struct whatif_totals *totals = whatif_totals(worst->lane.allocator);
+    o->peak_allocated_bytes = totals->peak_allocated;
+    o->peak_reserved_bytes = totals->peak_reserved;
+    o->peak_ns = worst->peak_ns;
+    o->segments = totals->peak_segments;
+    o->retries = totals->retries;
+    o->cached_bytes = whatif_cached(worst->lane.allocator, &o->largest_free_bytes);
+    o->capacity_bytes = worst->lane.capacity == INT64_MAX ? RUN_UNKNOWN : worst->lane.capacity;
+    o->process = d->process;
+    o->device = d->device;
+}
+
+static void release(struct play *p)
+{
+    for (size_t i = 0; p->tracks && i < p->w->devices_n; i++) {
+        struct track *t = &p->tracks[i];
+        if (t->open) whatif_lane_free(&t->lane);
+        free(t->dues.list);
+        free(t->without);
+    }
+    free(p->tracks);
+}
+
+bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
+{
+    struct play *plays = arena_realloc(NULL, n + 1, sizeof *plays);
+    struct run_observer *observers = arena_realloc(NULL, n + 1, sizeof *observers);
+    size_t observers_n = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!prepare(&plays[i], w, &scenarios[i])) continue;
+        observers[observers_n++] =
+            (struct run_observer){.self = &plays[i], .alloc = play_on_alloc, .free = play_on_free, .oom = play_on_oom};
+    }
+    const bool ok = !observers_n || run_replay(w->run, observers, observers_n, error, error_size);
+    for (size_t i = 0; i < n; i++) {
+        if (ok && !scenarios[i].error) conclude(&plays[i]);
+        release(&plays[i]);
+    }
+    free(plays);
+    free(observers);
+    return ok;
+}

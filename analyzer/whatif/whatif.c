@@ -1,0 +1,50 @@
+#include "analyzer/whatif/whatif.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/allocator/allocator.h"
+#include "analyzer/whatif/parts.h"
+
+static void keep_pending(void *self, const struct run_pending *pending)
+{
+    struct whatif *w = self;
+    *ARENA_PUSH(w->pending, w->pending_n, w->pending_cap) = *pending;
+}
+
+struct whatif *whatif_start(struct run *run, const struct step_list *const *steps, size_t steps_n, char *error,
+                            size_t error_size)
+{
+    struct whatif *w = arena_realloc(NULL, 1, sizeof *w);
+    size_t processes;
+    (void)run_processes(run, &processes);
+    *w = (struct whatif){.run = run,
+                         .steps = steps,
+                         .steps_n = steps_n,
+                         .imported = run_untold(run, RUN_TOLD_WAITS) != NULL,
+                         .owners_n = run_stack_count(run)};
+    w->owners = arena_alloc(&w->arena, w->owners_n + 1);
+    for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
+    if (whatif_prove(w, error, error_size)) return w;
+    whatif_free(w);
+    return NULL;
+}
+
+const struct whatif_proof *whatif_proof(const struct whatif *w)
+{
+    return &w->proof;
+}
+
+void whatif_free(struct whatif *w)
+{
+    if (!w) return;
+    for (size_t i = 0; i < w->devices_n; i++) {
+        free(w->devices[i].bases);
+        free(w->devices[i].flushes);
+        free(w->devices[i].pieces);
+    }
+    free(w->devices);
+    free(w->pending);
+    arena_free(&w->arena);
+    free(w);
+}

@@ -1,0 +1,74 @@
+/* What a recorded run would have needed with other settings of PyTorch's allocator, on another GPU, or without a line:
+ * its requests and frees replayed by the allocator's own rules (caching.h).
+ *
+ * The replay proves itself first: under the recorded settings it must ask the driver for the recorded segments, in
+ * their order, and place every block at its recorded address. Where it does not, the first event at which it parted
+ * is known, and what-ifs are inexact.
+ *
+ * Units: bytes, nanoseconds; RUN_UNKNOWN. Strings belong to the proof. */
+#ifndef GPUSPY_WHATIF_H
+#define GPUSPY_WHATIF_H
+
+#include "analyzer/run/run.h"
+#include "analyzer/step/step.h"
+#include "analyzer/whatif/caching.h"
+
+struct whatif_failure { /* a request that got no memory */
+    int64_t time_ns, requested_bytes, reserved_bytes, allocated_bytes;
+    uint64_t event; /* the device's tensor events before it */
+    uint64_t step;  /* from 1; 0: in none, or unknown */
+    uint32_t process, stack;
+    int device;
+};
+
+struct whatif_outcome {
+    bool fits;                 /* no request failed that the program did not handle */
+    struct whatif_failure oom; /* unless it fits */
+    bool request_fits;         /* the request that failed in the recording, at which it ends, gets memory: … */
+    int64_t spare_bytes;       /* … and so many bytes of the GPU are left then; RUN_UNKNOWN */
+    int64_t capacity_bytes;    /* of the device; RUN_UNKNOWN */
+    int64_t peak_allocated_bytes, peak_reserved_bytes, peak_ns;
+    int64_t cached_bytes, largest_free_bytes; /* reserved and in no block, at the end or the failure */
+    uint64_t segments, retries;               /* segments: at the peak of reserved memory */
+    uint32_t process;
+    int device; /* whose figures these are: where it failed, else the one with the highest peak */
+};
+
+struct whatif_request { /* one that failed in the recording */
+    bool fits;
+    int64_t spare_bytes; /* of the GPU, after it; RUN_UNKNOWN */
+};
+
+struct whatif_scenario {
+    const char *name;
+    const char *conf;     /* "key:value,…" over the recorded settings; NULL */
+    int64_t limit;        /* bytes of each device; 0: as recorded */
+    const char *without;  /* "train.py:42": its tensors die at the end of their step; NULL */
+    uint64_t flush_every; /* steps; 0 never */
+    struct whatif_outcome outcome;
+    struct whatif_request *requests; /* by index of run_ooms, cleared by the caller; NULL: not asked for */
+    const char *error;               /* why it cannot be replayed; NULL */
+};
+
+struct whatif_proof {
+    bool exact;
+    uint64_t blocks, blocks_placed;   /* tensors allocated; of them at the recorded address */
+    uint64_t segments, segments_same; /* recorded; of them those the replay asked for in this order */
+    uint64_t parted_at_event;         /* 0: nowhere */
+    int64_t parted_ns;
+    const char *reason;             /* why what-ifs are not exact; NULL */
+    bool unsure_sizes;              /* some requests are known up to 1 MiB only */
+    struct whatif_outcome recorded; /* what the recording itself shows; fits: no fatal OOM */
+};
+
+struct whatif;
+/* Replays the recorded settings. Opened with options.memory_map. NULL and a line in `error`: the run has no memory of
+ * PyTorch's allocator, or could not be read. `steps` by process, as result_report has them. */
+struct whatif *whatif_start(struct run *run, const struct step_list *const *steps, size_t steps_n, char *error,
+                            size_t error_size);
+const struct whatif_proof *whatif_proof(const struct whatif *w);
+/* Fills outcome or error of each, in one replay. */
+bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size);
+void whatif_free(struct whatif *w);
+
+#endif

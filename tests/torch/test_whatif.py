@@ -1,0 +1,45 @@
+"""A what-if of a run under default settings against a run recorded under those settings, which is the oracle."""
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import BUILD
+
+SCRIPT = Path(__file__).resolve().parent / "whatif.py"
+SEGMENT = 20 << 20
+SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
+            "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
+            "expandable_segments:True,roundup_power2_divisions:8"]
+
+
+def asked(database, *words):
+    done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", *words, database], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def figures(x):
+    oom = x["oom"] or {"event": None, "requested_bytes": None, "site": {"line": None}}
+    return x["fits"], oom["event"], oom["site"]["line"], x["retries"], x["segments"]
+
+
+@pytest.mark.parametrize("limit", ["2GiB", "228MiB", "188MiB"])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_what_if_is_what_a_run_under_these_settings_is(once, settings, limit):
+    first = once("whatif", SCRIPT, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="8GiB")
+    real = once(f"whatif {settings} {limit}", SCRIPT, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="8GiB", GPUSPY_LIMIT=limit,
+                PYTORCH_CUDA_ALLOC_CONF=settings)
+    theirs = asked(real.database, "--set", "max_split_size_mb:512")
+    assert theirs["replay"]["exact"], theirs["replay"]
+    assert theirs["recorded"]["peak_reserved_bytes"] == int(re.findall(r"^\d+$", real.stdout, re.M)[-1])
+    assert theirs["recorded"]["fits"] == (real.code == 0)
+    ours = asked(first.database, "--limit", limit, *(["--set", settings] if settings else []))["whatif"][0]
+    assert figures(ours)[:1] == figures(theirs["recorded"])[:1], (ours, theirs)
+    if ours["exact"]:
+        assert ours["peak_reserved_bytes"] == theirs["recorded"]["peak_reserved_bytes"], (ours, theirs)
+        if "expandable" not in settings:
+            assert figures(ours) == figures(theirs["recorded"])
+    else:
+        assert abs(ours["peak_reserved_bytes"] - theirs["recorded"]["peak_reserved_bytes"]) <= SEGMENT

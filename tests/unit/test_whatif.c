@@ -1,0 +1,185 @@
+/* The replayed allocator under random requests: blocks never overlap, totals are the sums of what is there, and all of
+ * it goes back to the driver at the end. That it does what PyTorch's does, tests/e2e/test_whatif.py and
+ * tests/torch/test_whatif.py ask recordings of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "analyzer/whatif/caching.h"
+#include "analyzer/whatif/lane.h"
+#include "analyzer/whatif/rules.h"
+
+#define KIB ((int64_t)1 << 10)
+#define MIB ((int64_t)1 << 20)
+
+static uint64_t seed = 1;
+
+static uint64_t draw(uint64_t n)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (seed >> 33) % n;
+}
+
+static struct whatif_rules rules_of(const char *conf)
+{
+    char error[256] = "";
+    struct whatif_rules rules = whatif_default_rules;
+    rules.device_bytes = 512 * MIB;
+    assert_true(whatif_rules_parse(&rules, conf, error, sizeof error));
+    return rules;
+}
+
+/* --- blocks ----------------------------------------------------------------------------------------- */
+
+enum { LIVE = 400, EVENTS = 20000 };
+
+struct live {
+    uint32_t block;
+    uint64_t address;
+    int64_t bytes;
+};
+
+static void check_apart(const struct whatif_lane *lane, const struct live *live, size_t n)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += live[i].bytes;
+        assert_int_equal(whatif_block_address(lane->allocator, live[i].block), live[i].address);
+        for (size_t j = 0; j < i; j++) {
+            assert_true(live[i].address + (uint64_t)live[i].bytes <= live[j].address ||
+                        live[j].address + (uint64_t)live[j].bytes <= live[i].address);
+        }
+    }
+    const struct whatif_totals *t = whatif_totals(lane->allocator);
+    int64_t largest, cached = whatif_cached(lane->allocator, &largest);
+    assert_int_equal(t->allocated, sum);
+    assert_int_equal(t->reserved, sum + cached);
+    assert_int_equal(lane->other, t->reserved);
+    assert_true(largest <= cached && t->reserved <= lane->capacity && t->peak_reserved >= t->reserved);
+}
+
+static int64_t random_request(void)
+{
+    static const int64_t most[] = {4 * KIB, MIB, 9 * MIB, 60 * MIB};
+    return 1 + (int64_t)draw((uint64_t)most[draw(4)]);
+}
+
+static void run_with(const char *conf)
+{
+    const struct whatif_rules rules = rules_of(conf);
+    struct whatif_lane lane;
+    struct live live[LIVE];
+    size_t n = 0, refused = 0;
+    whatif_lane_start(&lane, &rules, draw(2), 512 * MIB);
+    for (int i = 0; i < EVENTS; i++) {
+        if (n == LIVE || (n && draw(100) < 52)) {
+            const size_t at = draw(n);
+            whatif_release(lane.allocator, live[at].block);
+            live[at] = live[--n];
+        } else if (draw(500) == 0) {
+            whatif_empty_cache(lane.allocator);
+        } else {
+            const int64_t bytes = whatif_rounded(&rules, random_request());
+            const uint32_t block = whatif_allocate(lane.allocator, bytes, draw(2), 0);
+            refused += block == WHATIF_NO_BLOCK;
+            if (block == WHATIF_NO_BLOCK) continue;
+            live[n] = (struct live){block, whatif_block_address(lane.allocator, block),
+                                    whatif_block_bytes(lane.allocator, block)};
+            assert_true(live[n++].bytes >= bytes);
+        }
+        if (i % 200 == 0) check_apart(&lane, live, n);
+    }
+    check_apart(&lane, live, n);
+    assert_true(whatif_totals(lane.allocator)->retries >= refused);
+    while (n) whatif_release(lane.allocator, live[--n].block);
+    whatif_empty_cache(lane.allocator);
+    check_apart(&lane, live, 0);
+    assert_int_equal(whatif_totals(lane.allocator)->reserved, 0);
+    assert_int_equal(whatif_totals(lane.allocator)->segments == 0 || rules.expandable, 1);
+    whatif_lane_free(&lane);
+}
+
+static void test_blocks_lie_apart(void **state)
+{
+    static const char *const confs[] = {"",
+                                        "expandable_segments:True",
+                                        "max_split_size_mb:21",
+                                        "roundup_power2_divisions:4",
+                                        "per_process_memory_fraction:0.8,garbage_collection_threshold:0.5",
+                                        "expandable_segments:True,max_split_size_mb:32"};
+    (void)state;
+    for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) run_with(confs[i]);
+}
+
+static void test_pending_memory_is_nobodys(void **state)
+{
+    struct whatif_lane lane;
+    (void)state;
+    whatif_lane_start(&lane, &whatif_default_rules, false, 64 * MIB);
+    const uint32_t first = whatif_allocate(lane.allocator, 20 * MIB, 0, 0);
+    const uint64_t address = whatif_block_address(lane.allocator, first);
+    whatif_release_later(lane.allocator, first);
+    const uint32_t second = whatif_allocate(lane.allocator, 20 * MIB, 0, 0);
+    assert_int_not_equal(whatif_block_address(lane.allocator, second), address);
+    whatif_finish_pending(lane.allocator, first);
+    const uint32_t third = whatif_allocate(lane.allocator, 20 * MIB, 0, 0);
+    assert_int_equal(whatif_block_address(lane.allocator, third), address);
+    whatif_release_later(lane.allocator, third);
+    assert_int_not_equal(whatif_allocate(lane.allocator, 30 * MIB, 0, 0),
+                         WHATIF_NO_BLOCK); /* it waits for all of them */
+    assert_int_equal(whatif_totals(lane.allocator)->retries, 1);
+    whatif_lane_free(&lane);
+}
+
+/* --- rules ------------------------------------------------------------------------------------------ */
+
+/* What torch.cuda.memory's documentation says of 1200 and four divisions, in MiB: 1024, 1280, 1536, 1792. */
+static void test_rounding(void **state)
+{
+    const struct whatif_rules four = rules_of("roundup_power2_divisions:4"),
+                              by_size = rules_of("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]");
+    (void)state;
+    assert_int_equal(whatif_rounded(&whatif_default_rules, 1), 512);
+    assert_int_equal(whatif_rounded(&whatif_default_rules, 513), 1024);
+    assert_int_equal(whatif_rounded(&four, 1200 * MIB), 1280 * MIB);
+    assert_int_equal(whatif_rounded(&four, 1024 * MIB), 1024 * MIB);
+    assert_int_equal(whatif_rounded(&by_size, 300 * MIB + 1), 300 * MIB + 512);
+    assert_int_equal(whatif_rounded(&by_size, 600 * MIB), 768 * MIB);
+    assert_int_equal(whatif_rounded(&by_size, 1200 * MIB), 1280 * MIB);
+    assert_int_equal(whatif_rounded(&by_size, 2100 * MIB), 2304 * MIB);
+}
+
+static void test_refused_settings(void **state)
+{
+    static const char *const confs[] = {"max_split_size_mb:20",
+                                        "max_split_size_mb:1e400",
+                                        "garbage_collection_threshold:1",
+                                        "per_process_memory_fraction:0",
+                                        "roundup_power2_divisions:3",
+                                        "roundup_power2_divisions:[256:1,x]",
+                                        "roundup_power2_divisions:[",
+                                        "expandable_segments",
+                                        "a:b",
+                                        ":"};
+    (void)state;
+    for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) {
+        char error[256] = "";
+        struct whatif_rules rules = whatif_default_rules;
+        const bool taken = whatif_rules_parse(&rules, confs[i], error, sizeof error);
+        assert_true(!taken == (error[0] != 0));
+        assert_true(!taken || i == 6); /* an empty list sets nothing */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks_lie_apart),
+        cmocka_unit_test(test_pending_memory_is_nobodys),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_refused_settings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
