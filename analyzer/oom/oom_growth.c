@@ -162,11 +162,18 @@ static void add_path(struct line *line, const struct oom_live *l, uint32_t stack
     }
 }
 
+static int order_stacks(const void *x, const void *y)
+{
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return a < b ? -1 : a > b;
+}
+
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
     struct map index = {0}; /* site → line */
     struct line *lines = NULL;
     size_t lines_n = 0, lines_cap = 0;
+    uint32_t *stacks = arena_alloc(b->arena, n * sizeof *stacks);
     f->growing_first_ns = RUN_NEVER;
     for (size_t i = 0; i < n; i++) {
         const struct oom_live *l = &live[i];
@@ -179,6 +186,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         if (!kept && !counts(b, l, f)) {
             continue;
         }
+        stacks[f->growing_stacks_n++] = stack;
         f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
         uint32_t *at = map_at(&index, site_index(b, stack));
         if (*at == MAP_NEW) {
@@ -203,6 +211,8 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             f->growing_varies = lines[i].varies;
         }
     }
+    if (f->growing_stacks_n) qsort(stacks, f->growing_stacks_n, sizeof *stacks, order_stacks);
+    f->growing_stacks = stacks;
     f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the present pass' blocks do */
     f->growing_sites = (unsigned)lines_n;
     free(lines);

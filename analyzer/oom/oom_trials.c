@@ -3,6 +3,7 @@
  * passes, and its earlier blocks are still there. Modules that are built one after another before any training (teacher
  * and student, two networks of a GAN, a pipeline's models) belong to one trial. */
 #include "analyzer/oom/oom_trials.h"
+#include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 
 #include "analyzer/base/units.h"
@@ -108,8 +109,10 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     run_each_live(run, take, &h);
     for (size_t i = 0; i + 1 < t->n; i++) {
         h.earlier.trials += h.held[i].count > 0;
-        h.earlier.repeated = h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]);
+        h.earlier.repeated =
+            h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]);
     }
+    h.earlier.from_ns = t->start_ns[0];
     h.earlier.since_ns = t->start_ns[t->n - 1];
     free(h.held);
     map_free(&h.models);
@@ -142,18 +145,19 @@ void oom_explain_trials(struct oom_words *w)
                          e->trials, oom_place_text(w, e->stack),
                          e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "",
                          SIZE(w, e->bytes), SIZE(w, w->f->live), since);
-    oom_add_measure(
-        w->b, w->v,
-        (struct result_measure){
-            .text = TEXT(w,
-                         "%s: release the earlier models before the next trial: del model and optimizer, keep "
-                         "numbers or model.cpu().state_dict() as the result (the line that keeps them is not "
-                         "recorded: a list of results, a notebook's output, a kept exception)",
-                         line),
-            .frees_bytes = e->bytes,
-            .enough = -1,
-            .effort = OOM_EFFORT_LINE,
-            .first = true,
-            .certainty = RESULT_CERTAINTY_INFERRED,
-            .refuted_by = "if the current trial uses them"});
+    struct result_measure m = {
+        .text = TEXT(w,
+                     "%s: release the earlier models before the next trial: del model and optimizer, keep "
+                     "numbers or model.cpu().state_dict() as the result (the line that keeps them is not "
+                     "recorded: a list of results, a notebook's output, a kept exception)",
+                     line),
+        .frees_bytes = e->bytes,
+        .enough = -1,
+        .effort = OOM_EFFORT_LINE,
+        .first = true,
+        .certainty = RESULT_CERTAINTY_INFERRED,
+        .refuted_by = "if the current trial uses them"};
+    const struct oom_drop drop = {.from_ns = e->from_ns, .before_ns = e->since_ns};
+    oom_layout_decide(w->b, w->f, &drop, "without the earlier trials", &m);
+    oom_add_measure(w->b, w->v, m);
 }
