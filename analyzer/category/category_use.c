@@ -137,7 +137,8 @@ static void pass_runs(struct category_uses *u, enum category_role role, uint32_t
         u->last == CATEGORY_ROLE_FORWARD || u->last == CATEGORY_ROLE_BACKWARD || u->last == CATEGORY_ROLE_STEP;
     c->turn_ns = turned ? ns : c->turn_ns;
     c->backward_ns = role != CATEGORY_ROLE_FORWARD && c->backward_ns == RUN_NEVER ? ns : c->backward_ns;
-    if ((turned || !between) && c->begins_n < BEGINS) {
+    const bool begins = role != CATEGORY_ROLE_STEP || !c->begins_n; /* clip_grad_norm_ lies before the optimizer */
+    if (begins && (turned || !between) && c->begins_n < BEGINS) {
         *ARENA_PUSH(c->begins, c->begins_n, c->begins_cap) = ns;
     }
     for (size_t i = 0; i < u->waiting_n; i++) { /* a failure counts, too */

@@ -69,8 +69,11 @@ static bool is_leak(const facts *f)
         return false; /* as much has gone as has come: a replacement */
     }
     int64_t missing = run_is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
+    if (f->growing < missing) {
+        return false; /* the request would fail without it, too */
+    }
     return (double)f->growing >= leak_share * (double)f->live ||
-           (f->growing >= missing && run_is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
+           (run_is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
             is_known_demand(f, f->growing));
 }
 

@@ -114,6 +114,14 @@ static bool is_kept(const struct site_builder *b, const struct oom_live *l, cons
            (remain_of_steps(b, l, f) || remain_among_freed(l, f));
 }
 
+/* Made anew by concatenation many times, as the keys and values of a few layers are. */
+static bool is_appended(const struct site_builder *b, const struct oom_live *l)
+{
+    enum { AGAIN = 8 };
+    return l->times >= l->count * AGAIN &&
+           run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
+}
+
 /* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
  * growth.c asks for are a buffer that is appended to, whose earlier selves are gone. */
 static bool counts(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
@@ -121,8 +129,9 @@ static bool counts(const struct site_builder *b, const struct oom_live *l, const
     enum { TIMES = 8, APPENDED = 4 };
     const struct step_list *steps = step_list_of(b, f->row->process);
     bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
-    return l->location < b->growing_n && b->growing[l->location] &&
-           (sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) && !one_script_pass(b, l, f, sure);
+    if (l->location >= b->growing_n || !b->growing[l->location]) return false;
+    return is_appended(b, l) || ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
+                                 !one_script_pass(b, l, f, sure));
 }
 
 /* The heaviest entry of what grows. */

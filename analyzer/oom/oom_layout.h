@@ -9,7 +9,7 @@
  * grow (expandable_segments). */
 const struct oom_layout *oom_layout_take(struct site_builder *b, const struct run_oom *row);
 
-struct oom_drop { /* blocks that would be gone */
+struct oom_drop {               /* blocks that would be gone */
     const uint32_t *stacks;     /* allocated on one of these, ascending */
     size_t stacks_n;            /* 0: on any */
     int64_t from_ns, before_ns; /* allocated in [from, before) */
@@ -21,7 +21,8 @@ struct oom_replayed {
     int64_t frees_bytes; /* by the blocks that are gone */
     int64_t spare_bytes; /* after the request: free on the GPU, or cached by PyTorch */
 };
-/* The request of `f` once more, with `free` bytes left on the GPU, and without the blocks of `drop` (NULL: with all). */
+/* The request of `f` once more, with `free` bytes left on the GPU, and without the blocks of `drop` (NULL: with all).
+ */
 struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct oom_facts *f,
                                       const struct oom_drop *drop, int64_t free_bytes);
 
