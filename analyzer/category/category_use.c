@@ -183,7 +183,8 @@ static void uses_on_oom(void *self, const struct run_oom *oom, size_t index)
     struct category_uses *u = self;
     (void)index;
     enum category_role role = role_of(u, oom->stack);
-    bool next = role == CATEGORY_ROLE_COPY && u->now->backward_ns != RUN_NEVER;
+    bool next = (role == CATEGORY_ROLE_COPY && u->now->backward_ns != RUN_NEVER) ||
+                (role == CATEGORY_ROLE_SETUP && u->now->begins_n); /* of another model */
     if (role == CATEGORY_ROLE_FORWARD || role == CATEGORY_ROLE_BACKWARD || role == CATEGORY_ROLE_STEP) {
         pass_runs(u, role, oom->stack, oom->time_ns);
         u->last = role;
@@ -398,5 +399,5 @@ bool category_uses_is_first_step(const struct category_uses *u, uint32_t process
     const struct course *c = u && process < u->list_n ? u->list[process] : NULL;
     size_t passes = c ? begun(c, time_ns) : 0;
     bool backward = passes && c->backward_ns <= time_ns;
-    return (passes == 1 || (backward && passes == begun(c, c->backward_ns))) && !(backward && c->next_ns == time_ns);
+    return (passes == 1 || (backward && passes == begun(c, c->backward_ns))) && c->next_ns != time_ns;
 }

@@ -526,7 +526,9 @@ static void batch(struct sight *s)
     bool halves = s->phase == FORWARD || s->phase == BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
     add(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
-        TEXT(s, "halve the batch%s", s->trains && !s->evaluates ? " and accumulate gradients over two" : ""));
+        TEXT(s, "halve the batch%s",
+             s->trains && !s->evaluates ? " and accumulate gradients over two"
+                                        : ", or the length or resolution of its samples"));
 }
 
 static void checkpoint(struct sight *s)

@@ -200,6 +200,7 @@ void oom_explain_leak(struct oom_words *w)
     }
     if (holder) {
         say_holder(w, holder);
+        say_collector(w);
         return;
     }
     if (f->graph == OOM_GRAPH_INFERRED) {

@@ -341,7 +341,9 @@ static uint64_t steps_of(const struct step_list *steps, const struct site_growth
 static bool at_each_step(const struct step_list *steps, const struct site_growth *s, const struct span *span,
                          const struct samples *a, double fit)
 {
-    return steps && steps->source == STEP_SOURCE_OPTIMIZER && a->longest_pause <= 2 && fit >= even_fit &&
+    /* or every so many, as evenly */
+    const bool even = a->longest_pause <= 2 || (a->rises >= MANY_STEPS && a->rises * a->longest_pause <= 2 * a->n);
+    return steps && steps->source == STEP_SOURCE_OPTIMIZER && even && fit >= even_fit &&
            steps_of(steps, s, span) >= MANY_STEPS;
 }
 
