@@ -199,6 +199,12 @@ uint32_t import_feed_stack(struct import_feed *f, const struct import_frame *fra
 
 /* --- events ------------------------------------------------------------------------------------ */
 
+static uint32_t extra_of(const struct import_event *e)
+{
+    const bool known = e->requested > 0 && e->requested <= e->bytes && e->bytes - e->requested < GS_EXTRA_UNKNOWN;
+    return known ? (uint32_t)(e->bytes - e->requested) : GS_EXTRA_UNKNOWN;
+}
+
 void import_feed_tensor(struct import_feed *f, const struct import_event *e, bool freed)
 {
     struct gs_rec_tensor r = {.rec = REC(GS_REC_TENSOR, e->stack, e->time_ns),
@@ -207,8 +213,9 @@ void import_feed_tensor(struct import_feed *f, const struct import_event *e, boo
                               .total_allocated = (uint64_t)e->allocated,
                               .total_reserved = (uint64_t)e->reserved,
                               .stream = e->stream,
+                              .extra = extra_of(e),
                               .api = API_TENSOR,
-                              .device = (int16_t)e->device,
+                              .device = (int8_t)e->device,
                               .layer = e->device < 0 ? GS_LAYER_HOST : GS_LAYER_TENSOR,
                               .has_totals = !e->no_totals};
     r.rec.size = sizeof r;

@@ -49,6 +49,7 @@ struct import_event {
     uint8_t space; /* enum gs_space; 0: device memory */
     uint64_t address, stream;
     int64_t bytes;
+    int64_t requested;           /* of a tensor: at most bytes; 0 unknown */
     int64_t allocated, reserved; /* of the device, after the event, where PyTorch's allocator knows them */
     bool no_totals;              /* it does not know them */
     bool async;                  /* of a copy or fill: the call may return before it is done */

@@ -33,13 +33,13 @@ struct event {
     const struct import_value *frames;
     int64_t time_us; /* INT64_MIN unknown */
     uint64_t address, stream;
-    int64_t bytes, free_bytes;
+    int64_t bytes, requested, free_bytes;
     uint8_t action, device;
 };
 
 struct held { /* at some moment; bytes 0: no longer */
     uint64_t address, stream;
-    int64_t bytes;
+    int64_t bytes, requested; /* requested: 0 unknown */
     const struct import_value *frames;
     uint8_t device;
     bool mapped; /* a page of an expandable segment */
@@ -134,6 +134,13 @@ static const struct import_value *frames_of_block(const struct import_value *blo
                                    : frames;
 }
 
+static int64_t requested_of_block(const struct import_value *block)
+{
+    const struct import_value *history = import_member(block, "history");
+    const struct import_value *last = import_count(history) ? import_item(history, 0) : NULL;
+    return import_integer(import_member(block, "requested_size"), import_integer(import_member(last, "real_size"), 0));
+}
+
 static void add_blocks(struct snapshot *s, const struct import_value *segment, const struct held *at)
 {
     const struct import_value *blocks = import_member(segment, "blocks");
@@ -148,6 +155,7 @@ static void add_blocks(struct snapshot *s, const struct import_value *segment, c
         if (state && strcmp(state, "active_allocated") == 0) {
             hold(&s->blocks, &(struct held){.address = address,
                                             .bytes = bytes,
+                                            .requested = requested_of_block(block),
                                             .stream = at->stream,
                                             .device = at->device,
                                             .frames = frames_of_block(block)});
@@ -203,6 +211,7 @@ static void read_event(struct snapshot *s, const struct import_value *v, uint8_t
         .time_us = import_integer(import_member(v, "time_us"), INT64_MIN),
         .frames = import_member(v, "frames"),
     };
+    e.requested = e.bytes;
     e.free_bytes = action == OOM ? import_integer(import_member(v, "device_free"), (int64_t)e.address) : 0;
     if (e.bytes < 0 || e.bytes > (int64_t)1 << 48) return;
     s->timed = s->timed && e.time_us != INT64_MIN;
@@ -250,7 +259,8 @@ static void read_events(struct snapshot *s)
  * there at the end get the block's size. */
 static void undo(struct snapshot *s, struct event *e)
 {
-    struct held h = {.address = e->address, .bytes = e->bytes, .stream = e->stream, .device = e->device};
+    struct held h = {
+        .address = e->address, .bytes = e->bytes, .requested = e->requested, .stream = e->stream, .device = e->device};
     struct held *there = NULL;
     switch ((enum action)e->action) {
     case ALLOC:
@@ -337,6 +347,7 @@ static void write_held(struct snapshot *s, const struct set *set, bool tensors)
         struct import_event e = {.device = h->device,
                                  .address = h->address,
                                  .bytes = h->bytes,
+                                 .requested = h->requested,
                                  .stream = h->stream,
                                  .stack = stack_of(s, h->frames)};
         if (tensors) {
@@ -363,6 +374,7 @@ static void write_event(struct snapshot *s, const struct event *from, int64_t ns
                              .address = from->address,
                              .stream = from->stream,
                              .bytes = from->bytes,
+                             .requested = from->requested,
                              .allocated = s->now[from->device].allocated,
                              .reserved = s->now[from->device].reserved};
     switch ((enum action)from->action) {

@@ -282,7 +282,9 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->last_stream = stream_of(life);
     whatif_release_due(&b->dues, a, life->alloc_ns);
     settle(b, true);
-    if (!whatif_lane_allocate(&b->lane, life->address, life->bytes, b->last_stream, life->space == GS_SPACE_POOL)) {
+    const bool known = run_requested(life) != RUN_UNKNOWN;
+    const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
+    if (!whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, life->space == GS_SPACE_POOL)) {
         part(b, "the replay finds no memory for a request that got some");
     } else {
         const uint32_t block = map_get(&b->lane.block_of, life->address);
@@ -293,7 +295,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         if (!w->imported && whatif_block_bytes(a, block) != life->bytes)
             part(b, "the replay gives a block another size");
         const bool whole = whatif_totals(a)->unsplit > unsplit;
-        if (whole && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
+        if (whole && !known && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
     }
     d->recorded.retries += whatif_totals(a)->retries - retries;
     finish_calls(b);
