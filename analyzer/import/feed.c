@@ -274,6 +274,7 @@ void import_feed_segment(struct import_feed *f, const struct import_event *e, bo
         struct gs_rec_alloc r = {.rec = REC(GS_REC_ALLOC, e->stack, e->time_ns),
                                  .address = e->address,
                                  .bytes = (uint64_t)e->bytes,
+                                 .stream = e->stream,
                                  .api = e->api ? e->api : API_MALLOC,
                                  .device = (int16_t)e->device,
                                  .layer = GS_LAYER_DEVICE,

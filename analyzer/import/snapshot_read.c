@@ -11,9 +11,10 @@ static const int64_t largest = (int64_t)1 << 48;
 
 /* --- events -------------------------------------------------------------------------------------- */
 
-#define FIELDS(X)                                                                                               \
-    X(ACTION, "action") X(ADDRESS, "addr") X(DEVICE_FREE, "device_free") X(SIZE, "size") X(STREAM, "stream")    \
-    X(TIME, "time_us") X(FRAMES, "frames") X(POOL_ID, "pool_id")
+#define FIELDS(X)                                                                                           \
+    X(ACTION, "action")                                                                                     \
+    X(ADDRESS, "addr") X(DEVICE_FREE, "device_free") X(SIZE, "size") X(STREAM, "stream") X(TIME, "time_us") \
+        X(FRAMES, "frames") X(POOL_ID, "pool_id")
 #define ENUM_FIELD(symbol, word) FIELD_##symbol,
 enum field { FIELDS(ENUM_FIELD) FIELD_OTHER };
 
@@ -183,7 +184,8 @@ static void place_host(struct placing *p, const struct import_value *traces, str
 
 static void place_events(struct import_snapshot *s, const struct import_value *root)
 {
-    const struct import_value *traces = import_member(root, "device_traces"), *host = import_member(root, "host_traces");
+    const struct import_value *traces = import_member(root, "device_traces"),
+                              *host = import_member(root, "host_traces");
     struct placing p = {.s = s, .taken_n = s->events_n};
     struct cursor devices[IMPORT_DEVICES + 1] = {0};
     size_t n = import_count(traces) < IMPORT_DEVICES ? import_count(traces) : IMPORT_DEVICES, filled = 0;
@@ -259,14 +261,15 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
     for (size_t i = 0; i < import_count(segments); i++) {
         const struct import_value *segment = import_item(segments, i);
         const int64_t device = host ? IMPORT_HOST : import_integer(import_member(segment, "device"), 0);
-        struct import_snapshot_piece piece = {
-            .address = (uint64_t)import_integer(import_member(segment, "address"), 0),
-            .bytes = import_integer(import_member(segment, "total_size"), 0),
-            .stream = (uint64_t)import_integer(import_member(segment, "stream"), 0),
-            .frames = frames_of(segment),
-            .pool = (uint8_t)pool_of(import_member(segment, "segment_pool_id")),
-            .mapped = import_integer(import_member(segment, "is_expandable"), 0) != 0};
-        if (device < 0 || device > (host ? IMPORT_HOST : IMPORT_DEVICES - 1) || piece.bytes <= 0 || piece.bytes > largest) {
+        struct import_snapshot_piece piece = {.address = (uint64_t)import_integer(import_member(segment, "address"), 0),
+                                              .bytes = import_integer(import_member(segment, "total_size"), 0),
+                                              .stream = (uint64_t)import_integer(import_member(segment, "stream"), 0),
+                                              .frames = frames_of(segment),
+                                              .pool = (uint8_t)pool_of(import_member(segment, "segment_pool_id")),
+                                              .mapped =
+                                                  import_integer(import_member(segment, "is_expandable"), 0) != 0};
+        if (device < 0 || device > (host ? IMPORT_HOST : IMPORT_DEVICES - 1) || piece.bytes <= 0 ||
+            piece.bytes > largest) {
             s->refused++;
             continue;
         }
