@@ -11,10 +11,11 @@ static const int64_t largest = (int64_t)1 << 48;
 
 /* --- events -------------------------------------------------------------------------------------- */
 
-#define FIELDS(X)                                                                                           \
-    X(ACTION, "action")                                                                                     \
-    X(ADDRESS, "addr") X(DEVICE_FREE, "device_free") X(SIZE, "size") X(STREAM, "stream") X(TIME, "time_us") \
-        X(FRAMES, "frames") X(POOL_ID, "pool_id")
+#define FIELDS(X)                 \
+    X(ACTION, "action")           \
+    X(ADDRESS, "addr")            \
+    X(DEVICE_FREE, "device_free") \
+    X(SIZE, "size") X(STREAM, "stream") X(TIME, "time_us") X(FRAMES, "frames") X(POOL_ID, "pool_id")
 #define ENUM_FIELD(symbol, word) FIELD_##symbol,
 enum field { FIELDS(ENUM_FIELD) FIELD_OTHER };
 

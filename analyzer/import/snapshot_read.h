@@ -8,10 +8,12 @@
 /* IMPORT_HOST: PyTorch's cache of pinned memory, which is of no GPU. */
 enum { IMPORT_DEVICES = 64, IMPORT_HOST = IMPORT_DEVICES };
 
-#define IMPORT_ACTIONS(X)                                                                                          \
-    X(ALLOC, "alloc")                                                                                              \
-    X(FREE, "free_requested") X(COMPLETED, "free_completed") X(TAKE, "segment_alloc") X(GIVE_BACK, "segment_free") \
-        X(MAP, "segment_map") X(UNMAP, "segment_unmap") X(OOM, "oom") X(SNAPSHOT, "snapshot")
+#define IMPORT_ACTIONS(X)          \
+    X(ALLOC, "alloc")              \
+    X(FREE, "free_requested")      \
+    X(COMPLETED, "free_completed") \
+    X(TAKE, "segment_alloc")       \
+    X(GIVE_BACK, "segment_free") X(MAP, "segment_map") X(UNMAP, "segment_unmap") X(OOM, "oom") X(SNAPSHOT, "snapshot")
 #define IMPORT_ENUM_ACTION(symbol, word) IMPORT_##symbol,
 enum import_action { IMPORT_ACTIONS(IMPORT_ENUM_ACTION) IMPORT_OTHER };
 

@@ -250,8 +250,8 @@ static void of_fragmentation(struct advices *a)
     for (size_t i = 0; i < r->fragmentation_n; i++) {
         const struct result_fragmentation *f = &r->fragmentation[i];
         enum { WORTH = 256 << 20 };
-        if (run_torch_settings(a->b->run, f->process).expandable == RUN_YES) {
-            continue; /* it is on */
+        if (run_torch_settings(a->b->run, f->process).expandable == RUN_YES || r->no_history) {
+            continue; /* it is on, or what was free at the peak is unknown */
         }
         if (f->utilisation < 0.9 && f->free_bytes != RUN_UNKNOWN && f->free_bytes >= WORTH) {
             add(a, "fragmentation", 1 - f->utilisation,
