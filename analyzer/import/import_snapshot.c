@@ -276,27 +276,54 @@ static struct import_event event_of(struct importer *s, const struct import_snap
                                  .stack = stack_of(s, h->frames)};
 }
 
-/* What was there before the first event. What was already freed comes and goes before the rest of it. */
+static int by_place(const void *a, const void *b)
+{
+    const struct import_snapshot_piece *const *x = a, *const *y = b;
+    return by_address(*x, *y);
+}
+
+/* Those there are, by address. To be freed. */
+static const struct import_snapshot_piece **sorted(const struct set *set, size_t *n)
+{
+    const struct import_snapshot_piece **list = arena_realloc(NULL, set->pieces.n, sizeof *list);
+    *n = 0;
+    for (size_t i = 0; i < set->pieces.n; i++) {
+        if (set->pieces.list[i].bytes) list[(*n)++] = &set->pieces.list[i];
+    }
+    if (*n > 1) qsort(list, *n, sizeof *list, by_place);
+    return list;
+}
+
+static void write_pending(struct importer *s, const struct import_snapshot_piece *h)
+{
+    struct import_event e = event_of(s, h);
+    write_tensor(s, &e, h->device, false);
+    import_feed_pending(s->feed, &e);
+    write_tensor(s, &e, h->device, true);
+}
+
+/* What was there before the first event: each segment before its blocks. What was already freed comes and goes before
+ * that. */
 static void write_held(struct importer *s)
 {
-    for (size_t i = 0; i < s->held.pieces.n; i++) {
-        const struct import_snapshot_piece *h = &s->held.pieces.list[i];
-        struct import_event e = event_of(s, h);
-        if (h->bytes) write_segment(s, &e, h->device, false, h->mapped ? h->bytes : 0);
+    size_t segments_n, blocks_n, pending_n, at = 0;
+    const struct import_snapshot_piece **segments = sorted(&s->held, &segments_n),
+                                       **blocks = sorted(&s->blocks, &blocks_n),
+                                       **pending = sorted(&s->pending, &pending_n);
+    for (size_t i = 0; i < pending_n; i++) write_pending(s, pending[i]);
+    for (size_t i = 0; i <= segments_n; i++) {
+        const struct import_snapshot_piece *next = i < segments_n ? segments[i] : NULL;
+        for (; at < blocks_n && (!next || blocks[at]->address < next->address); at++) {
+            struct import_event e = event_of(s, blocks[at]);
+            write_tensor(s, &e, blocks[at]->device, false);
+        }
+        if (!next) break;
+        struct import_event e = event_of(s, next);
+        write_segment(s, &e, next->device, false, next->mapped ? next->bytes : 0);
     }
-    for (size_t i = 0; i < s->pending.pieces.n; i++) {
-        const struct import_snapshot_piece *h = &s->pending.pieces.list[i];
-        struct import_event e = event_of(s, h);
-        if (!h->bytes) continue;
-        write_tensor(s, &e, h->device, false);
-        import_feed_pending(s->feed, &e);
-        write_tensor(s, &e, h->device, true);
-    }
-    for (size_t i = 0; i < s->blocks.pieces.n; i++) {
-        const struct import_snapshot_piece *h = &s->blocks.pieces.list[i];
-        struct import_event e = event_of(s, h);
-        if (h->bytes) write_tensor(s, &e, h->device, false);
-    }
+    free(segments);
+    free(blocks);
+    free(pending);
 }
 
 /* Each event has a time of its own, so that rows keep the order of events. */
@@ -419,6 +446,8 @@ static void write_about(struct importer *s)
 {
     static const char name[] = "PYTORCH_CUDA_ALLOC_CONF";
     const bool history = s->from.events_n > 0;
+    if (s->from.settings)
+        import_feed_setting(s->feed, "", ""); /* they are known: those that are not there are not set */
     if (s->from.settings && *s->from.settings) import_feed_setting(s->feed, name, s->from.settings);
     import_feed_note(s->feed, "lacks", "waits copies%s%s", history ? "" : " history",
                      history && s->from.timed ? "" : " times");
