@@ -174,12 +174,16 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
     w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s", SIZE(w, oom_cached_bytes(f)),
                          pieces ? "in pieces of at most " : "and none of it was to be had for this request",
                          pieces ? SIZE(w, most) : "");
+    const char *from = f->holder > 0 ? TEXT(w, " (most of them from %s)", oom_place_text(w, f->holder_stack)) : "";
     oom_add_measure(w->b, w->v,
                     (struct result_measure){
                         .frees_bytes = RUN_UNKNOWN,
                         .effort = OOM_EFFORT_ARGUMENT,
-                        .text = "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
-                                "(drop_last=True)"});
+                        .text = TEXT(w,
+                                     "live blocks%s lie between the holes: allocate what stays before what is "
+                                     "temporary, and if sizes vary, pad them to a few lengths (drop_last=True for a "
+                                     "smaller last batch)",
+                                     from)});
 }
 
 void oom_explain_preallocation(struct oom_words *w)

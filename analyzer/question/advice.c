@@ -3,6 +3,7 @@
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/question/question.h"
 #include "analyzer/base/units.h"
+#include "analyzer/whatif/whatif.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,22 +245,58 @@ static void of_retries(struct advices *a)
                             : "")));
 }
 
+static bool is_wasted(const struct advices *a, const struct result_fragmentation *f)
+{
+    enum { WORTH = 256 << 20 };
+    return !a->b->report->no_history && f->utilisation < 0.9 && f->free_bytes != RUN_UNKNOWN &&
+           f->free_bytes >= WORTH && run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
+}
+
+/* Peaks of reserved bytes as recorded and with segments that grow, of the process and device that reserved most; false:
+ * the replay does not reproduce the recording. */
+static bool replay_expandable(const struct advices *a, struct whatif_outcome *was, struct whatif_outcome *is)
+{
+    char error[256];
+    const struct result_report *r = a->b->report;
+    struct whatif_scenario grown = {.conf = "expandable_segments:True"};
+    struct whatif *w = whatif_start(a->b->run, r->steps, r->steps_n, error, sizeof error);
+    if (!w) return false;
+    const struct whatif_proof *proof = whatif_proof(w);
+    const bool same = !proof->parted_at_event && (!proof->reason || proof->unsure_sizes);
+    const bool ok = same && whatif_run(w, &grown, 1, error, sizeof error) && !grown.error && grown.outcome.fits;
+    *was = proof->recorded;
+    *is = grown.outcome;
+    whatif_free(w);
+    return ok && was->process == is->process && was->device == is->device;
+}
+
 static void of_fragmentation(struct advices *a)
 {
+    static const char setting[] = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
     const struct result_report *r = a->b->report;
+    bool asked = false, replayed = false;
+    struct whatif_outcome was = {0}, is = {0};
+    char before[UNITS_TEXT], after[UNITS_TEXT];
     for (size_t i = 0; i < r->fragmentation_n; i++) {
         const struct result_fragmentation *f = &r->fragmentation[i];
-        enum { WORTH = 256 << 20 };
-        if (run_torch_settings(a->b->run, f->process).expandable == RUN_YES) {
-            continue; /* it is on */
-        }
-        if (f->utilisation < 0.9 && f->free_bytes != RUN_UNKNOWN && f->free_bytes >= WORTH) {
-            add(a, "fragmentation", 1 - f->utilisation,
-                arena_printf(a->b->arena,
-                             "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks: "
-                             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gives most of the rest back",
-                             f->device, 100 * f->utilisation));
-        }
+        if (!is_wasted(a, f)) continue;
+        if (!asked) replayed = replay_expandable(a, &was, &is);
+        asked = true;
+        const bool about = replayed && was.process == f->process && was.device == f->device;
+        const int64_t less = was.peak_reserved_bytes - is.peak_reserved_bytes;
+        if (about && less < was.peak_reserved_bytes / 20) continue; /* the replay refutes it */
+        add(a, "fragmentation", 1 - f->utilisation,
+            about
+                ? arena_printf(a->b->arena,
+                               "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Set %s: replayed, it "
+                               "reserves at most %s instead of %s",
+                               f->device, 100 * f->utilisation, setting,
+                               units_format_bytes(after, (double)is.peak_reserved_bytes),
+                               units_format_bytes(before, (double)was.peak_reserved_bytes))
+                : arena_printf(a->b->arena,
+                               "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Try %s (estimated, not "
+                               "replayed)",
+                               f->device, 100 * f->utilisation, setting));
     }
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "analyzer/base/relay.h"
+#include "schema/store.h"
 
 enum { BATCH = 1024 };
 
@@ -78,15 +79,15 @@ static void decode_row(sqlite3_context *context, int n, sqlite3_value **v)
         .stack = run_ids_get(&r->db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
         .thread = (uint32_t)((kind >> 23) + 2),
         .api = kind >> 12 & 2047,
-        .device = (int16_t)((kind >> 5 & 127) - 1),
+        .device = (int8_t)((kind >> 5 & 127) - 1),
         .layer = kind & 3,
         .space = kind >> 2 & 7,
-        .bytes = sqlite3_value_int64(v[BYTES]),
         .alloc_ns = sqlite3_value_int64(v[ALLOC_NS]),
         .free_ns = RUN_NEVER,
         .address = n > ADDRESS ? (uint64_t)sqlite3_value_int64(v[ADDRESS]) : 0,
         .stream = n > STREAM ? (uint64_t)sqlite3_value_int64(v[STREAM]) : 0,
     };
+    row->life.bytes = gs_bytes_unpack(kind, sqlite3_value_int64(v[BYTES]), &row->life.extra);
     row->free_stack = n > FREE_STACK ? run_ids_get(&r->db->stacks, sqlite3_value_int64(v[FREE_STACK])) : RUN_NONE;
     row->backwards = false;
     if (sqlite3_value_type(v[LIFE_NS]) != SQLITE_NULL) {

@@ -147,7 +147,7 @@ static void allocate(struct play *p, struct track *t, const struct run_lifetime 
     if (p->w->imported && life->alloc_ns == 0) return; /* it is placed */
     t->last_stream = stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
-    const int64_t bytes = whatif_rounded(&t->rules, life->bytes);
+    const int64_t bytes = whatif_asked(&t->rules, life);
     if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, life->space == GS_SPACE_POOL)) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,

@@ -77,3 +77,38 @@ def test_search_ranks_settings_and_names_a_gpu(tmp_path):
     assert names == [x["name"] for x in asked(file)["whatif"]]
     text = subprocess.run([BUILD / "gpuspy", "whatif", file], capture_output=True, text=True).stdout
     assert "as recorded" in text and "Replay" in text
+
+
+def wasteful_run(first, second):
+    """640 MiB in blocks of 30 MiB, freed, then 640 MiB in larger blocks: on `first`, then on `second` (streams)"""
+    run, address = Run(), 0x7f0000000000
+    for stream, size, count in ((first, 30 * MIB, 21), (second, 32 * MIB, 20)):
+        for _ in range(count):
+            address += 64 * MIB
+            run.segments[0, address] = size, run.event(0, "segment_alloc", address, size, 5, stream=stream)
+            run.event(0, "alloc", address, size, 10, stream=stream)
+        for back in range(count):
+            for action in ("free_requested", "free_completed"):
+                run.event(0, action, address - back * 64 * MIB, size, 20, stream=stream)
+    snapshot = run.snapshot()
+    for segment in snapshot["segments"]:
+        segment["stream"] = first if segment["total_size"] == 30 * MIB else second
+    return snapshot
+
+
+def fragmentation_advice(file):
+    report = json.loads(gpuspy("report", "--json", file).stdout)
+    return [a["text"] for a in report["advice"] if "of what it reserved" in a["text"]], report
+
+
+def test_advice_for_fragmentation_states_what_the_replay_reserves(tmp_path):
+    file = write(tmp_path / "s.pickle", wasteful_run(0, 0))
+    (text,), _ = fragmentation_advice(file)
+    peak = asked(file, "--set", "expandable_segments:True")["whatif"][0]["peak_reserved_bytes"]
+    assert peak == 640 * MIB and "reserves at most 640.00 MiB instead of 1.24 GiB" in text
+
+
+def test_advice_that_the_replay_refutes_is_not_given(tmp_path):
+    """Pages of one stream serve no other: segments that grow save nothing here"""
+    texts, report = fragmentation_advice(write(tmp_path / "s.pickle", wasteful_run(0, 7)))
+    assert report["fragmentation"][0]["utilisation"] < 0.6 and not texts
