@@ -15,7 +15,7 @@
 #include "analyzer/base/relay.h"
 #include "analyzer/run/pages.h"
 
-enum { BATCH = 1024 };
+enum { BATCH = 2048 };
 
 struct reader {
     struct run_database *db;
