@@ -15,6 +15,7 @@ void times_carry(struct times *t, uint32_t high)
     t->carries = arena_grow(t->carries, t->carries_n, &cap, sizeof *t->carries);
     t->carries_cap = (uint32_t)cap;
     t->carries[t->carries_n++] = (struct times_carry){t->n, high};
+    t->high = high;
 }
 
 int64_t times_at(const struct times *t, size_t i)
@@ -45,6 +46,7 @@ void times_halve(struct times *t, size_t first)
     }
     t->n = kept;
     t->carries_n = carries;
+    t->high = carries ? t->carries[carries - 1].high : 0;
     if (t->cap > t->n + t->n / 2 + 64) {
         t->cap = t->n + t->n / 8 + 16;
         t->low = arena_realloc(t->low, t->cap, sizeof *t->low);

@@ -14,6 +14,7 @@ struct times {
     uint32_t *low;
     struct times_carry *carries;
     uint32_t n, cap, carries_n, carries_cap;
+    uint32_t high; /* of the last one, as the last carry has it */
 };
 
 /* Fewer than 2^32 of them. Ends the program with a message where there is no memory left. */
@@ -29,7 +30,7 @@ static inline void times_add(struct times *t, int64_t ns)
 {
     uint32_t high = (uint32_t)((uint64_t)ns >> 32);
     if (t->n == t->cap) times_grow(t);
-    if (high != (t->carries_n ? t->carries[t->carries_n - 1].high : 0)) times_carry(t, high);
+    if (high != t->high) times_carry(t, high);
     t->low[t->n++] = (uint32_t)ns;
     /* Hundreds of lists grow in turn, which the processor does not foresee. */
     __builtin_prefetch(&t->low[t->n + 16 < t->cap ? t->n + 16 : 0], 1);

@@ -486,7 +486,9 @@ static bool build_profiles(struct work *w, int layer, char *error, size_t error_
                                        .process = -1,
                                        .device = w->wish->device,
                                        .layer = layer,
-                                       .categories = bytes_of_memory(w->wish->what)};
+                                       .categories = bytes_of_memory(w->wish->what),
+                                       .uses = w->side[side].report->uses,
+                                       .report = w->side[side].report};
         profile_free(w->profile[side]);
         w->profile[side] = profile_build(w->side[side].run, &wish, error, error_size);
         if (!w->profile[side]) {

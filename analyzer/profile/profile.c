@@ -190,10 +190,33 @@ static void take_ends(struct build *b)
     }
 }
 
+/* The report's replay has seen the peak of every series. */
+static void take_peaks(struct build *b)
+{
+    const struct result_report *r = b->wish->report;
+    for (uint32_t i = 0; i < run_series_count(b->run); i++) {
+        const struct run_series *s = run_series(b->run, i);
+        struct level *l = SITE_REACH(b->levels, i, b->levels_cap);
+        for (size_t k = 0; k < r->peaks_n; k++) {
+            const struct result_peak *p = &r->peaks[k];
+            if (p->process == s->process && p->device == s->device && p->layer == s->layer) {
+                *l = (struct level){.bytes = p->bytes, .moment_ns = p->time_ns};
+            }
+        }
+    }
+}
+
 static bool replay(struct build *b, char *error, size_t error_size)
 {
+    if (b->wish->report) {
+        step_finder_adopt(&b->b, b->wish->report);
+    }
     if (b->wish->what == PROFILE_END && b->wish->uses) {
         take_ends(b);
+        return true;
+    }
+    if (b->wish->what == PROFILE_PEAK && b->wish->report) {
+        take_peaks(b);
         return true;
     }
     struct run_observer observers[3] = {{.self = b,

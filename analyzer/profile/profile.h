@@ -40,6 +40,8 @@ struct profile_request {
     int layer;     /* enum run_series_layer, or PROFILE_USUAL, PROFILE_ALL */
     bool categories;
     struct category_uses *uses; /* of a report of the same run, not owned; NULL: another replay finds them */
+    const struct result_report
+        *report; /* of the last replay of the run: peaks and steps are taken from it. NULL: none */
 };
 
 /* Each (process, stack, device, layer, category) once. Of waits and copies layer is of no meaning. */

@@ -5,7 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/relay.h"
 
-enum { BATCH = 1024 };
+enum { BATCH = 2048 };
 
 struct batch {
     struct run_lifetime lives[BATCH];

@@ -361,7 +361,8 @@ static int try_open(struct run_database *db, int flags, const char *query)
 static int open_somehow(struct run_database *db)
 {
     bool journal = file_size(db->opened, "-wal") > 0 || file_size(db->opened, "-journal") > 0;
-    if (!journal && !db->recording) {
+    db->immutable = !journal && !db->recording;
+    if (db->immutable) {
         return try_open(db, SQLITE_OPEN_READONLY, "immutable=1");
     }
     int rc = db->recording ? SQLITE_CANTOPEN : try_open(db, SQLITE_OPEN_READWRITE, "mode=rw");

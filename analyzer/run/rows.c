@@ -1,8 +1,9 @@
 /* The table of allocations as lifetimes: in order of id, in batches, as they are stored.
  *
- * An aggregate function is called for each row as the table is scanned: no trip through sqlite3_step and its locks for
- * each row and column, which is three times as fast. A long table is decoded on a thread of its own while the caller
- * works on the batch before; nothing else may use the database until the scan ends.
+ * The whole table is read from the pages of its file where that can be (pages.c). Else an aggregate function is called
+ * for each row as the table is scanned: no trip through sqlite3_step and its locks for each row and column. A long
+ * table is decoded on a thread of its own while the caller works on the batch before; nothing else may use the database
+ * until the scan ends.
  *
  * A scan of the whole table notes for every batch when its first lifetime begins and its last one ends. A question
  * about a few moments then reads only the batches that can answer it. */
@@ -10,16 +11,19 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "analyzer/base/relay.h"
+#include "analyzer/run/pages.h"
 #include "schema/store.h"
 
-enum { BATCH = 1024 };
+enum { BATCH = 2048 };
 
 struct reader {
     struct run_database *db;
     sqlite3_stmt *statement;
     run_rows_fn each;
     void *self;
+    enum run_rows_columns what;
     struct run_rows_zone zone; /* of the batch that is filled */
     bool zones;                /* are noted */
     struct run_stored *batch;  /* the one that is filled */
@@ -60,43 +64,54 @@ static void note_zone(struct reader *r, int64_t id, const struct run_lifetime *l
     z->end_ns = life->free_ns > z->end_ns ? life->free_ns : z->end_ns;
 }
 
-/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as much. */
-enum { ID, KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK };
-static const char *const columns[] = {
-    [RUN_ROWS_SHORT] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id",
-    [RUN_ROWS_ADDRESSES] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream",
-    [RUN_ROWS_WHOLE] = "id, kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, free_stack_id",
-};
+enum { ID, KIND, ADDRESS, BYTES, ALLOC_NS, LIFE_NS, STREAM, ALLOC_STACK, FREE_STACK, COLUMNS };
+static const char *const names[] = {"id",      "kind",   "address",        "bytes",        "alloc_ns",
+                                    "life_ns", "stream", "alloc_stack_id", "free_stack_id"};
+_Static_assert(sizeof names / sizeof *names == COLUMNS && (int)COLUMNS <= (int)RUN_PAGES_COLUMNS, "a name each");
 
-static void decode_row(sqlite3_context *context, int n, sqlite3_value **v)
+/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as much. */
+static void add_row(void *reader, const struct run_page_row *page_row)
 {
-    struct reader *r = sqlite3_user_data(context);
-    int64_t kind = sqlite3_value_int64(v[KIND]);
+    struct reader *r = reader;
+    const int64_t *v = page_row->values;
+    int64_t kind = v[KIND];
     struct run_stored *row = &r->batch[r->n];
     row->life = (struct run_lifetime){
         .series = RUN_NONE,
         .location = RUN_NONE,
-        .stack = run_ids_get(&r->db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
+        .stack = run_ids_get(&r->db->stacks, v[ALLOC_STACK]),
         .thread = (uint32_t)((kind >> 23) + 2),
         .api = kind >> 12 & 2047,
         .device = (int8_t)((kind >> 5 & 127) - 1),
         .layer = kind & 3,
         .space = kind >> 2 & 7,
-        .alloc_ns = sqlite3_value_int64(v[ALLOC_NS]),
+        .alloc_ns = v[ALLOC_NS],
         .free_ns = RUN_NEVER,
-        .address = n > ADDRESS ? (uint64_t)sqlite3_value_int64(v[ADDRESS]) : 0,
-        .stream = n > STREAM ? (uint64_t)sqlite3_value_int64(v[STREAM]) : 0,
+        .address = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[ADDRESS] : 0,
+        .stream = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[STREAM] : 0,
     };
-    row->life.bytes = gs_bytes_unpack(kind, sqlite3_value_int64(v[BYTES]), &row->life.extra);
-    row->free_stack = n > FREE_STACK ? run_ids_get(&r->db->stacks, sqlite3_value_int64(v[FREE_STACK])) : RUN_NONE;
+    row->life.bytes = gs_bytes_unpack(kind, v[BYTES], &row->life.extra);
+    row->free_stack = r->what == RUN_ROWS_WHOLE ? run_ids_get(&r->db->stacks, v[FREE_STACK]) : RUN_NONE;
     row->backwards = false;
-    if (sqlite3_value_type(v[LIFE_NS]) != SQLITE_NULL) {
-        int64_t age = sqlite3_value_int64(v[LIFE_NS]);
+    if (!(page_row->nulls >> LIFE_NS & 1)) {
+        int64_t age = v[LIFE_NS];
         row->backwards = age < 0;
         row->life.free_ns = arena_add_capped(row->life.alloc_ns, age < 0 ? 0 : age);
     }
-    if (r->zones) note_zone(r, sqlite3_value_int64(v[ID]), &row->life);
+    if (r->zones) note_zone(r, page_row->id, &row->life);
     if (++r->n == BATCH) hand_over(r);
+}
+
+static const uint8_t selected[] = {ID, KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK};
+static const uint8_t selected_n[] = {[RUN_ROWS_SHORT] = 6, [RUN_ROWS_ADDRESSES] = 8, [RUN_ROWS_WHOLE] = 9};
+
+static void add_sql_row(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct run_page_row row = {.nulls = 0};
+    for (int i = 0; i < n; i++) row.values[selected[i]] = sqlite3_value_int64(v[i]);
+    row.id = row.values[ID];
+    row.nulls = (uint32_t)(sqlite3_value_type(v[4]) == SQLITE_NULL) << LIFE_NS;
+    add_row(sqlite3_user_data(context), &row);
 }
 
 static void end_rows(sqlite3_context *context)
@@ -104,21 +119,37 @@ static void end_rows(sqlite3_context *context)
     sqlite3_result_null(context);
 }
 
-static bool prepare(struct reader *r, enum run_rows_columns what, const char *where)
+static bool prepare(struct reader *r, const char *where)
 {
-    char sql[512];
-    snprintf(sql, sizeof sql, "SELECT gs_row(%s) FROM %s NOT INDEXED %s", columns[what], r->db->allocations, where);
-    if (sqlite3_create_function(r->db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, decode_row,
+    char sql[512] = "SELECT gs_row(id";
+    for (unsigned i = 1; i < selected_n[r->what]; i++) {
+        snprintf(sql + strlen(sql), sizeof sql - strlen(sql), ", %s", names[selected[i]]);
+    }
+    snprintf(sql + strlen(sql), sizeof sql - strlen(sql), ") FROM %s NOT INDEXED %s", r->db->allocations, where);
+    if (sqlite3_create_function(r->db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, add_sql_row,
                                 end_rows) == SQLITE_OK) {
         r->statement = run_database_prepare(r->db, sql);
     }
     return r->statement;
 }
 
+static void scan_rest(struct reader *r, const char *where)
+{
+    r->result = prepare(r, where) ? sqlite3_step(r->statement) : SQLITE_ERROR;
+    hand_over(r);
+}
+
 static void scan(struct reader *r)
 {
-    r->result = sqlite3_step(r->statement);
-    hand_over(r);
+    int64_t last;
+    char where[64] = "";
+    if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, add_row, r, &last)) {
+        r->result = SQLITE_ROW;
+        hand_over(r);
+        return;
+    }
+    if (last != INT64_MIN) snprintf(where, sizeof where, "WHERE id > %lld", (long long)last);
+    scan_rest(r, where);
 }
 
 static void *scan_for_relay(void *reader)
@@ -161,7 +192,7 @@ static void scan_beside(struct reader *r)
 
 static bool finish(struct reader *r, char *error, size_t error_size)
 {
-    bool ok = (r->statement && r->result == SQLITE_ROW) || run_database_bad(r->db, error, error_size);
+    bool ok = r->result == SQLITE_ROW || run_database_bad(r->db, error, error_size);
     sqlite3_finalize(r->statement);
     return ok;
 }
@@ -169,14 +200,12 @@ static bool finish(struct reader *r, char *error, size_t error_size)
 bool run_rows_scan(struct run_database *db, enum run_rows_columns what, uint64_t about, run_rows_fn each, void *self,
                    char *error, size_t error_size)
 {
-    struct reader r = {.db = db, .each = each, .self = self, .zones = true};
+    struct reader r = {.db = db, .what = what, .each = each, .self = self, .zones = true};
     db->zones_n = 0;
-    if (prepare(&r, what, "")) {
-        if (about >= RUN_ROWS_MANY) {
-            scan_beside(&r);
-        } else {
-            scan_here(&r);
-        }
+    if (about >= RUN_ROWS_MANY) {
+        scan_beside(&r);
+    } else {
+        scan_here(&r);
     }
     db->zoned = finish(&r, error, error_size);
     return db->zoned;
@@ -216,20 +245,24 @@ static bool next_range(const struct run_database *db, size_t *i, const int64_t *
 bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, run_rows_fn each, void *self, char *error,
                    size_t error_size)
 {
-    struct reader r = {.db = db, .each = each, .self = self, .result = SQLITE_ROW};
+    struct reader r = {.db = db, .each = each, .self = self, .what = RUN_ROWS_WHOLE, .result = SQLITE_ROW};
     int64_t range[2] = {INT64_MIN, INT64_MAX};
     char where[256];
     size_t zone = 0;
     snprintf(where, sizeof where,
              "WHERE id BETWEEN ?1 AND ?2 AND (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
              (long long)moments[0], (long long)moments[n - 1]);
-    if (!prepare(&r, RUN_ROWS_WHOLE, where)) return finish(&r, error, error_size);
+    if (!prepare(&r, where)) {
+        r.result = SQLITE_ERROR;
+        return finish(&r, error, error_size);
+    }
     r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
     while (r.result == SQLITE_ROW && (!db->zoned || next_range(db, &zone, moments, n, range))) {
         sqlite3_reset(r.statement);
         sqlite3_bind_int64(r.statement, 1, range[0]);
         sqlite3_bind_int64(r.statement, 2, range[1]);
-        scan(&r);
+        r.result = sqlite3_step(r.statement);
+        hand_over(&r);
         if (!db->zoned) break;
     }
     free(r.batch);
@@ -239,9 +272,11 @@ bool run_rows_live(struct run_database *db, const int64_t *moments, size_t n, ru
 bool run_rows_last(struct run_database *db, int64_t rows_n, run_rows_fn each, void *self, char *error,
                    size_t error_size)
 {
-    struct reader r = {.db = db, .each = each, .self = self};
+    struct reader r = {.db = db, .what = RUN_ROWS_WHOLE, .each = each, .self = self};
     char where[256];
     snprintf(where, sizeof where, "WHERE id > (SELECT max(id) FROM %s) - %lld", db->allocations, (long long)rows_n);
-    if (prepare(&r, RUN_ROWS_WHOLE, where)) scan_here(&r);
+    r.batch = arena_realloc(NULL, BATCH, sizeof *r.batch);
+    scan_rest(&r, where);
+    free(r.batch);
     return finish(&r, error, error_size);
 }

@@ -37,7 +37,8 @@ struct run_database {
     int guard, guard_pipe; /* the process that removes it if this one is killed */
     sqlite3 *db;
     bool recording;
-    bool foreign; /* another tool's: `opened` is what it became */
+    bool immutable; /* opened so that nothing is locked: nobody writes it */
+    bool foreign;   /* another tool's: `opened` is what it became */
     /* where the packed rows are: tables of their own from schema version 2 on */
     const char *allocations, *copies;
     struct run_ids processes, stacks, apis; /* apis: → index into run->api_names */

@@ -356,6 +356,16 @@ void step_finder_build(struct site_builder *b)
     }
 }
 
+void step_finder_adopt(struct site_builder *b, const struct result_report *r)
+{
+    struct step_finder *f = arena_realloc(NULL, 1, sizeof *f);
+    *f = (struct step_finder){.b = b};
+    for (size_t i = 0; i < r->steps_n; i++) {
+        *SITE_REACH(f->of_process, r->steps[i]->process, f->of_process_n) = r->steps[i];
+    }
+    b->steps = f;
+}
+
 void step_finder_free(struct step_finder *f)
 {
     if (f) {

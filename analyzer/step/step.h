@@ -67,6 +67,8 @@ const char *step_source_word(enum step_source source);
 /* For report.c: the observer stands before those of the questions that ask for steps. */
 struct step_finder;
 struct step_finder *step_finder_start(struct site_builder *b, struct run_observer *observer);
+/* The steps that a report of the same run found, in place of a finder. The report must outlive it. */
+void step_finder_adopt(struct site_builder *b, const struct result_report *report);
 void step_finder_build(struct site_builder *b);    /* the report's steps[] */
 void step_finder_free(struct step_finder *finder); /* the steps stay */
 

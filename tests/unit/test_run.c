@@ -307,6 +307,34 @@ static void test_rows_out_of_order(void **state)
     syn_end(&s);
 }
 
+/* Rows are read from the file's pages up to what only SQLite understands, and by SQL after it: each once. */
+static void test_every_row_is_read_once(void **state)
+{
+    static const char *const odd[] = {"bytes = bytes",  "bytes = CAST(bytes AS BLOB)",
+                                      "bytes = 512.25", "free_stack_id = hex(zeroblob(20000))",
+                                      "life_ns = NULL", "id = -1"};
+    enum { ROWS = 3000, ODD = 1700, BYTES = 512 };
+    (void)state;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        char sql[256];
+        struct syn s;
+        syn_start(&s);
+        syn_process(&s, "r", 1, SYN_S, 1);
+        for (int row = 1; row <= ROWS; row++) {
+            syn_alloc(&s, (struct syn_alloc){.bytes = BYTES, .at = row * 100, .life = 50, .address = row});
+        }
+        snprintf(sql, sizeof sql, "UPDATE allocation_row SET %s WHERE id = %d", odd[i], ODD);
+        syn_sql(&s, "%s", sql);
+        struct result_report *r = syn_report(&s, NULL);
+        assert_int_equal(r->peaks_n, 1);
+        assert_int_equal(r->peaks[0].allocations, ROWS);
+        assert_int_equal(r->peaks[0].allocated_bytes, ROWS * BYTES);
+        assert_int_equal(r->peaks[0].frees, strstr(odd[i], "life_ns") ? ROWS - 1 : ROWS);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
 static bool name_it(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
                     const char **file, int *line)
 {
@@ -373,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_hostile_rows),
         cmocka_unit_test(test_deep_and_circular_stacks_end),
         cmocka_unit_test(test_rows_out_of_order),
+        cmocka_unit_test(test_every_row_is_read_once),
         cmocka_unit_test(test_native_frames_are_named_once),
         cmocka_unit_test(test_lost_events_are_said),
     };

@@ -1,0 +1,156 @@
+/* The format is that of https://www.sqlite.org/fileformat2.html, sections 1.3, 1.6 and 2.1. */
+#include "analyzer/run/pages.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAF = 13, INTERIOR = 5, LEAF_HEADER = 8, INTERIOR_HEADER = 12, FIRST_PAGE_HEADER = 100 };
+enum { DEEPEST = 20, SPARE = 192 }; /* bytes behind a page that a damaged row may reach, which mean nothing */
+
+struct walk {
+    sqlite3_file *file;
+    uint32_t page_size;
+    int64_t pages_left; /* that may still be read: a damaged tree may go in circles */
+    unsigned columns_n;
+    run_pages_fn each;
+    void *self;
+    uint8_t *pages[DEEPEST]; /* by depth */
+    struct run_page_row row;
+    int64_t last;
+};
+
+static uint32_t read_16(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 8 | p[1];
+}
+
+static uint32_t read_32(const uint8_t *p)
+{
+    return read_16(p) << 16 | read_16(p + 2);
+}
+
+/* At most 9 bytes are read. */
+static inline const uint8_t *read_varint(const uint8_t *p, uint64_t *value)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < 8; i++) {
+        v = v << 7 | (p[i] & 127);
+        if (p[i] < 128) {
+            *value = v;
+            return p + i + 1;
+        }
+    }
+    *value = v << 8 | p[8];
+    return p + 9;
+}
+
+static inline int64_t read_integer(const uint8_t *p, unsigned size)
+{
+    uint64_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return (int64_t)be64toh(bytes) >> (64 - 8 * size);
+}
+
+/* A record of integers and NULLs, its first column the id, from `p` on; false: it is another. */
+static inline bool read_record(struct walk *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t sizes[] = {0, 1, 2, 3, 4, 6, 8};
+    const uint8_t *types = p + 1, *body = p + w->columns_n + 1;
+    if (p[0] != w->columns_n + 1 || types[0] != 0) return false;
+    w->row.nulls = 1;
+    for (unsigned i = 1; i < w->columns_n; i++) {
+        unsigned type = types[i];
+        if (type - 1 < sizeof sizes - 1) {
+            w->row.values[i] = read_integer(body, sizes[type]);
+            body += sizes[type];
+        } else if (type == 0 || type == 8 || type == 9) {
+            w->row.values[i] = type == 9;
+            w->row.nulls |= (uint32_t)(type == 0) << i;
+        } else {
+            return false;
+        }
+    }
+    return body == end;
+}
+
+static inline bool read_cell(struct walk *w, const uint8_t *page, uint32_t at)
+{
+    uint64_t size, id;
+    if (at >= w->page_size) return false;
+    const uint8_t *record = read_varint(read_varint(page + at, &size), &id), *end = page + w->page_size;
+    if (record >= end || size <= w->columns_n || size > (uint64_t)(end - record)) return false;
+    if (!read_record(w, record, record + size) || ((int64_t)id <= w->last && w->last != INT64_MIN)) return false;
+    w->row.id = w->last = (int64_t)id;
+    w->each(w->self, &w->row);
+    return true;
+}
+
+static const uint8_t *load(struct walk *w, uint32_t number, unsigned depth)
+{
+    if (!number || depth == DEEPEST || w->pages_left-- <= 0) return NULL;
+    if (!w->pages[depth]) {
+        w->pages[depth] = arena_realloc(NULL, w->page_size + SPARE, 1);
+        memset(w->pages[depth] + w->page_size, 0, SPARE);
+    }
+    return w->file->pMethods->xRead(w->file, w->pages[depth], (int)w->page_size,
+                                    (int64_t)(number - 1) * w->page_size) == SQLITE_OK
+               ? w->pages[depth]
+               : NULL;
+}
+
+static bool walk(struct walk *w, uint32_t number, unsigned depth)
+{
+    const uint8_t *page = load(w, number, depth);
+    if (!page) return false;
+    const uint8_t *header = page + (number == 1 ? FIRST_PAGE_HEADER : 0);
+    uint32_t cells = read_16(header + 3);
+    const uint8_t *cell = header + (header[0] == LEAF ? LEAF_HEADER : INTERIOR_HEADER);
+    if ((header[0] != LEAF && header[0] != INTERIOR) || cell + 2 * cells > page + w->page_size) return false;
+    for (uint32_t i = 0; i < cells; i++, cell += 2) {
+        uint32_t at = read_16(cell);
+        if (header[0] == LEAF ? !read_cell(w, page, at)
+                              : at >= w->page_size || !walk(w, read_32(page + at), depth + 1)) {
+            return false;
+        }
+    }
+    return header[0] == LEAF || walk(w, read_32(header + 8), depth + 1);
+}
+
+/* The page that a table begins at; 0 where its columns are others. */
+static uint32_t root_of(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n)
+{
+    sqlite3_stmt *st = run_database_prepare(
+        db, "SELECT m.rootpage, c.name, c.hidden, c.pk, c.type FROM sqlite_master m, pragma_table_xinfo(m.name) c "
+            "WHERE m.type = 'table' AND m.name = ?1 ORDER BY c.cid");
+    uint32_t root = 0, n = 0;
+    bool same = st && sqlite3_bind_text(st, 1, table, -1, SQLITE_STATIC) == SQLITE_OK;
+    for (; same && sqlite3_step(st) == SQLITE_ROW; n++) {
+        const char *name = (const char *)sqlite3_column_text(st, 1), *type = (const char *)sqlite3_column_text(st, 4);
+        root = (uint32_t)sqlite3_column_int64(st, 0);
+        same = n < columns_n && name && strcmp(name, columns[n]) == 0 && sqlite3_column_int(st, 2) == 0 &&
+               sqlite3_column_int(st, 3) == (n == 0) && (n > 0 || (type && strcmp(type, "INTEGER") == 0));
+    }
+    sqlite3_finalize(st);
+    return same && n == columns_n ? root : 0;
+}
+
+bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
+                    run_pages_fn each, void *self, int64_t *last)
+{
+    struct walk w = {.columns_n = columns_n, .each = each, .self = self, .last = INT64_MIN};
+    uint32_t root = db->immutable ? root_of(db, table, columns, columns_n) : 0;
+    uint8_t head[FIRST_PAGE_HEADER];
+    sqlite3_int64 size = 0;
+    bool done = root && sqlite3_file_control(db->db, "main", SQLITE_FCNTL_FILE_POINTER, &w.file) == SQLITE_OK &&
+                w.file->pMethods && w.file->pMethods->xRead(w.file, head, sizeof head, 0) == SQLITE_OK &&
+                w.file->pMethods->xFileSize(w.file, &size) == SQLITE_OK && head[20] == 0; /* none of a page reserved */
+    if (done) {
+        w.page_size = read_16(head + 16) == 1 ? 65536 : read_16(head + 16);
+        w.pages_left = size / (w.page_size ? w.page_size : 1);
+        done = w.page_size >= 512 && walk(&w, root, 0);
+    }
+    for (unsigned i = 0; i < DEEPEST; i++) free(w.pages[i]);
+    *last = w.last;
+    return done;
+}

@@ -1,0 +1,26 @@
+/* The rows of a table read from the pages of its file, without SQLite's virtual machine: five times as fast.
+ *
+ * It reads only what a recorder writes: a file that nobody writes to, and rows of whole numbers that fit their page.
+ * At the first thing that is different it stops, and the caller goes on with SQL from there: so whether a file is
+ * damaged, and what an odd row means, SQLite alone decides. For rows.c and calls.c. */
+#ifndef GPUSPY_PAGES_H
+#define GPUSPY_PAGES_H
+
+#include "analyzer/run/run_internal.h"
+
+enum { RUN_PAGES_COLUMNS = 16 }; /* at most */
+
+struct run_page_row {
+    int64_t id;                        /* the table's first column */
+    int64_t values[RUN_PAGES_COLUMNS]; /* by column; NULL is 0, and so is that of the id */
+    uint32_t nulls;                    /* a bit for each column that is NULL */
+};
+typedef void (*run_pages_fn)(void *self, const struct run_page_row *row);
+
+/* A call for each row, ids ascending. True after the last row of the table; false: `*last` is the id of the last row
+ * that was read, INT64_MIN where there was none. `columns` are all columns of the table, the first its INTEGER PRIMARY
+ * KEY. */
+bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
+                    run_pages_fn each, void *self, int64_t *last);
+
+#endif
