@@ -504,6 +504,14 @@ def test_without_a_history_nothing_is_claimed_of_it(tmp_path):
     assert "whether the program freed it later is unknown" in " ".join(gpuspy("leaks", file).stdout.split())
 
 
+@pytest.mark.parametrize("action", ["free_completed", "snapshot"])
+def test_one_event_that_tells_nothing_is_no_history(tmp_path, action):
+    snapshot = usual_run().snapshot()
+    snapshot["device_traces"] = [[{"action": action, "addr": 0x7f0000000000, "size": 512, "stream": 0, "frames": [], "time_us": 5}]]
+    text = gpuspy("report", write(tmp_path / "s.pickle", snapshot)).stdout
+    assert "Not known whether memory ran out" in text and "peak unknown" in text and "No out of memory" not in text
+
+
 def test_a_recording_that_ends_is_not_a_program_that_ends(tmp_path):
     run = usual_run()
     for words in ("report",), ("leaks",):
