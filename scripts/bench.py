@@ -12,7 +12,10 @@ drain keeps up; how much it keeps up with is a figure of its own.
 """
 import argparse
 import json
+import multiprocessing
 import os
+import pickle
+import random
 import shutil
 import sqlite3
 import statistics
@@ -244,6 +247,54 @@ def reading(folder, events):
         old.unlink()
 
 
+def write_snapshot(file, events, protocol):
+    """As PyTorch pickles one: frames are shared, the list of them is each event's own; 600 call paths, 30 to 70 deep."""
+    random.seed(1)
+    frames = [{"name": f"at::native::function_{i}(c10::ArrayRef<long>)", "filename": f"/home/u/module_{i % 60}.py", "line": i}
+              for i in range(3000)]
+    paths = [random.choices(frames[k * 4:k * 4 + 90], k=random.randrange(30, 70)) for k in range(600)]
+    base, size, live, trace = 1 << 44, 1 << 21, [], []
+
+    def event(action, address, path):
+        trace.append({"action": action, "addr": address, "size": size, "stream": 0, "time_us": 1_700_000_000_000_000 + 9 * len(trace),
+                      "compile_context": "".join(["N", "/A"]), "user_metadata": "", "frames": list(path)})
+    free = [base + k * size for k in range(4096)]
+    while len(trace) < events:
+        if live and (not free or random.random() < 0.5):
+            address, path = live.pop(random.randrange(len(live)))
+            event("free_requested", address, path)
+            event("free_completed", address, path)
+            free.append(address)
+        else:
+            live.append((free.pop(), random.choice(paths)))
+            event("alloc", *live[-1])
+    blocks = [{"address": a, "size": size, "requested_size": size, "state": "active_allocated", "frames": p} for a, p in sorted(live, key=lambda b: b[0])]
+    total = len(blocks) * size
+    segment = {"device": 0, "address": base, "total_size": 4096 * size, "allocated_size": total, "active_size": total, "stream": 0,
+               "requested_size": total, "segment_type": "large", "segment_pool_id": (0, 0), "frames": [], "blocks": blocks}
+    with open(file, "wb") as out:
+        pickle.dump({"segments": [segment], "device_traces": [trace], "allocator_settings": {}}, out, protocol)
+
+
+def importing(folder, events):
+    """A snapshot of PyTorch's, imported, beside Python's own reading of it."""
+    print(f"\nA snapshot of {events:,} events")
+    file, database = folder / "snapshot.pickle", folder / "snapshot.db"
+    load = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb'))"
+    for protocol in 2, 4:
+        writer = multiprocessing.Process(target=write_snapshot, args=(file, events, protocol))
+        writer.start()  # what it takes must not count as that of the programs measured
+        writer.join()
+        seconds, memory = spent([TOOL, "import", file, "-o", database])
+        python_seconds, python_memory = spent([PYTHON, "-c", load, file])
+        size = file.stat().st_size / (1 << 20)
+        row(f"gpuspy import, protocol {protocol}", f"{seconds:.2f}", "s", f"{size:.0f} MiB; in {memory:.0f} MiB")
+        row(f"pickle.load / gpuspy import, protocol {protocol}", f"{python_seconds / seconds:.2f}", "×", "≥ 3", python_seconds >= 3 * seconds)
+        row("the import's memory / pickle.load's", f"{memory / python_memory:.2f}", "×", "≤ 0.5", memory <= python_memory / 2)
+        file.unlink()
+        database.unlink()
+
+
 def watching(folder, seconds):
     """What `gpuspy top` takes of a core while it looks once a second at a run of 256 call paths that goes on."""
     print("\nWatching a run that goes on")
@@ -330,6 +381,7 @@ def main():
         target_memory(folder, 3_000_000 // scale)
         report_speed(folder, 3_000_000 // scale)
         watching(folder, 5 if options.quick else 20)
+        importing(folder, 1_000_000 // scale)
         for events in (1_000_000, 10_000_000, 50_000_000):
             reading(folder, events // scale)
     over = [what for what, *_, holds in ROWS if holds is False]

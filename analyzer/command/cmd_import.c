@@ -8,23 +8,30 @@
 #include "analyzer/base/output.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/import/import.h"
 #include "analyzer/import/siblings.h"
 
 struct settings {
-    const char *output;
+    const char *output, *from, *to;
 };
 
 static const struct option_row options[] = {
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
      "write to FILE; the default is the file's name with .db at its end, in the working directory"},
+    {"from", 0, OPTION_TEXT, offsetof(struct settings, from), "SECONDS", NULL, 0, 0,
+     "of a PyTorch snapshot: leave out what happened before; what was live then is kept. Seconds since its first "
+     "event"},
+    {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
+     "of a PyTorch snapshot: leave out what happened later"},
     {0},
 };
 
 static const struct command_example examples[] = {
     {"gpuspy import snapshot.pickle", "write snapshot.db"},
     {"gpuspy import snapshot.pickle.gz -o first.db", "the same under another name"},
+    {"gpuspy import --from 2 --to 2.5 snapshot.pickle -o part.db", "half a second of it"},
     {"gpuspy import rank0.pt.trace.json.gz", "write rank0.db"},
     {"gpuspy report snapshot.pickle", "read it without keeping a database"},
     {"gpuspy diff before.pickle after.pickle", "what grew between two snapshots, by line"},
@@ -101,7 +108,7 @@ static bool name_siblings(const char *temporary, const char *to)
 }
 
 /* Complete under its name, or not there. */
-static int convert(const char *path, const char *to)
+static int convert(const char *path, const char *to, const struct import_part *part)
 {
     char error[768] = "";
     enum import_format format = import_format_of(path);
@@ -127,7 +134,7 @@ static int convert(const char *path, const char *to)
         return EXIT_INPUT;
     }
     unlink(temporary); /* its name is free again for a database */
-    bool ok = import_file(path, format, temporary, show, NULL, error, sizeof error);
+    bool ok = import_file_part(path, format, temporary, part, show, NULL, error, sizeof error);
     progress_clear();
     if (!ok) {
         complain("import: cannot convert '%s': %s", path, error);
@@ -140,6 +147,23 @@ static int convert(const char *path, const char *to)
     output_beside_remove(temporary);
     if (ok) complain("wrote %s; next: gpuspy report %s", to, to);
     return ok ? EXIT_YES : EXIT_INPUT;
+}
+
+/* Exit code; *part NULL: all of it. */
+static int choose(const struct settings *set, struct import_part *range, const struct import_part **part)
+{
+    const char *const words[] = {"from", "to"}, *const texts[] = {set->from, set->to};
+    int64_t *const times[] = {&range->from_ns, &range->to_ns};
+    *range = (struct import_part){0, INT64_MAX};
+    *part = set->from || set->to ? range : NULL;
+    for (size_t i = 0; i < 2; i++) {
+        if (!texts[i] || units_parse_seconds(texts[i], times[i])) continue;
+        complain("import: --%s takes seconds since the first event, such as 12.5, not '%s'", words[i], texts[i]);
+        return EXIT_USAGE;
+    }
+    if (range->from_ns < range->to_ns) return EXIT_YES;
+    complain("import: --from %s is not before --to %s", set->from, set->to);
+    return EXIT_USAGE;
 }
 
 int command_import(const struct command *self, int argc, char **argv)
@@ -155,10 +179,14 @@ int command_import(const struct command *self, int argc, char **argv)
         complain("import: --output takes one file at a time");
         return EXIT_USAGE;
     }
+    struct import_part range;
+    const struct import_part *part;
+    code = choose(&set, &range, &part);
+    if (code) return code;
     if (!input_check_paths("import", argv, (size_t)operands)) return EXIT_INPUT;
     for (int i = 0; i < operands; i++) {
         char *usual = set.output ? NULL : usual_name(argv[i]);
-        int own = set.output || usual ? convert(argv[i], set.output ? set.output : usual) : EXIT_INPUT;
+        int own = set.output || usual ? convert(argv[i], set.output ? set.output : usual, part) : EXIT_INPUT;
         code = own ? own : code;
         free(usual);
     }

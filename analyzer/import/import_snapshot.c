@@ -448,10 +448,20 @@ static void remark_totals(struct importer *s)
                            (unsigned long long)most, s->from.segments.n, text);
 }
 
+/* A ring of one entry, which is PyTorch's default, often holds the end of a free alone, or the snapshot itself. */
+static bool has_history(const struct importer *s)
+{
+    for (size_t i = s->first; i < s->end; i++) {
+        const uint8_t action = s->from.events[i].action;
+        if (action != IMPORT_COMPLETED && action != IMPORT_SNAPSHOT) return true;
+    }
+    return false;
+}
+
 static void write_about(struct importer *s)
 {
     static const char name[] = "PYTORCH_CUDA_ALLOC_CONF";
-    const bool history = s->from.events_n > 0;
+    const bool history = has_history(s);
     if (s->from.settings)
         import_feed_setting(s->feed, "", ""); /* they are known: those that are not there are not set */
     if (s->from.settings && *s->from.settings) import_feed_setting(s->feed, name, s->from.settings);

@@ -110,8 +110,11 @@ def foreign(work):
     """Small recordings of other tools."""
     block = {"address": 1 << 40, "size": MIB, "state": "active_allocated", "frames": []}
     segment = {"address": 1 << 40, "total_size": MIB, "device": 0, "blocks": [block]}
+    pinned = {**segment, "address": 3 << 40, "device": -1, "blocks": [{**block, "address": 3 << 40}]}
     for name in "snapshot before after".split():
-        (work / f"{name}.pickle").write_bytes(pickle.dumps({"segments": [segment], "device_traces": []}))
+        trace = [{"action": action, "addr": (2 << 40) + k * MIB, "size": MIB, "time_us": 250_000 * k, "frames": []}
+                 for k in range(20) for action in ("alloc", "free_requested", "free_completed")] if name == "snapshot" else []
+        (work / f"{name}.pickle").write_bytes(pickle.dumps({"segments": [segment], "device_traces": [trace], "host_segments": [pinned]}))
     (work / "snapshot.pickle.gz").write_bytes(gzip.compress((work / "snapshot.pickle").read_bytes()))
     memory = {"Device Type": 1, "Device Id": 0, "Addr": 1 << 40, "Bytes": MIB, "Total Allocated": MIB, "Total Reserved": MIB}
     events = [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": memory}]
