@@ -57,7 +57,8 @@ static void drop_small(struct result_oom_verdict *v)
     }
     for (size_t i = 0; i < v->measures_n; i++) {
         const struct result_measure *m = &v->measures[i];
-        if (m->first || (m->replayed && m->fits) || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
+        const bool setting = m->replayed && m->fits && m->effort == OOM_EFFORT_SETTING;
+        if (m->first || setting || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
             v->measures[kept++] = *m;
         }
     }
