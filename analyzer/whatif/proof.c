@@ -211,7 +211,8 @@ static void add_base(struct beside *b, int64_t ns, int64_t bytes)
 {
     struct whatif_device *d = device_at(b);
     if (bytes < 0 || (d->bases_n && d->bases[d->bases_n - 1].bytes == bytes)) return;
-    *ARENA_PUSH(d->bases, d->bases_n, d->bases_cap) = (struct whatif_moment){d->bases_n ? ns : 0, bytes};
+    const int64_t since = d->bases_n ? ns : 0;
+    *ARENA_PUSH(d->bases, d->bases_n, d->bases_cap) = (struct whatif_moment){since, bytes};
 }
 
 /* What NVML said by then that this process holds. It is asked beside the program: an allocation that is not recorded
@@ -392,6 +393,12 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     finish_calls(b);
 }
 
+/* What NVML said after the last event: all there is of a short run. */
+static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
+{
+    read_samples(self, process, end_ns);
+}
+
 /* --- the proof -------------------------------------------------------------------------------------------- */
 
 static void conclude(struct whatif *w)
@@ -416,8 +423,12 @@ static void conclude(struct whatif *w)
 bool whatif_prove(struct whatif *w, char *error, size_t error_size)
 {
     struct proof p = {.w = w};
-    const struct run_observer observer = {
-        .self = &p, .alloc = proof_on_alloc, .free = proof_on_free, .oom = proof_on_oom, .sample = proof_on_sample};
+    const struct run_observer observer = {.self = &p,
+                                          .alloc = proof_on_alloc,
+                                          .free = proof_on_free,
+                                          .oom = proof_on_oom,
+                                          .sample = proof_on_sample,
+                                          .process_end = proof_on_process_end};
     size_t devices;
     const struct run_device *list = run_devices(w->run, &devices);
     for (size_t i = 0; i < devices; i++) {
