@@ -129,4 +129,6 @@ def answers(file):
 def test_a_snapshot_and_a_recording_of_one_run_give_the_same_answers(record, name, size):
     snapshot = "snapshot.pickle"
     done = record(PROGRAMS, name, "", snapshot, SIMCUDA_CONTEXT=CONTEXT, SIMCUDA_MEMORY=size, SIMCUDA_CLOCK="virtual")
-    assert answers(done.folder / snapshot) == answers(done.database)
+    ours = answers(done.database)
+    assert answers(done.folder / snapshot) == ours
+    assert ours["exact"] and (size > 1 << 30 or name == "variable_batches" or not ours["fits"])
