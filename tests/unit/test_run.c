@@ -80,9 +80,9 @@ static void test_other_databases(void **state)
     assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
     syn_sql(&s, "PRAGMA application_id = %d; PRAGMA user_version = 99; BEGIN", GS_APPLICATION_ID);
     syn_done(&s);
-    refuse(s.path, "made by a newer gpuspy (schema 99, this one reads 2)");
+    refuse(s.path, "made by a newer gpuspy (schema 99, this one reads 3)");
     assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
-    syn_sql(&s, "PRAGMA user_version = 2; DROP TABLE copy_row; CREATE VIEW copy_row AS SELECT 1; BEGIN");
+    syn_sql(&s, "PRAGMA user_version = 3; DROP TABLE copy_row; CREATE VIEW copy_row AS SELECT 1; BEGIN");
     syn_done(&s);
     refuse(s.path, "tables of a recording are missing");
     syn_end(&s);
