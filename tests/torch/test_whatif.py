@@ -8,7 +8,6 @@ import pytest
 from conftest import BUILD
 
 SCRIPT = Path(__file__).resolve().parent / "whatif.py"
-SEGMENT = 20 << 20
 SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
             "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
             "expandable_segments:True,roundup_power2_divisions:8"]
@@ -36,10 +35,6 @@ def test_a_what_if_is_what_a_run_under_these_settings_is(once, settings, limit):
     assert theirs["recorded"]["peak_reserved_bytes"] == int(re.findall(r"^\d+$", real.stdout, re.M)[-1])
     assert theirs["recorded"]["fits"] == (real.code == 0)
     ours = asked(first.database, "--limit", limit, *(["--set", settings] if settings else []))["whatif"][0]
-    assert figures(ours)[:1] == figures(theirs["recorded"])[:1], (ours, theirs)
-    if ours["exact"]:
-        assert ours["peak_reserved_bytes"] == theirs["recorded"]["peak_reserved_bytes"], (ours, theirs)
-        if "expandable" not in settings:
-            assert figures(ours) == figures(theirs["recorded"])
-    else:
-        assert abs(ours["peak_reserved_bytes"] - theirs["recorded"]["peak_reserved_bytes"]) <= SEGMENT
+    assert ours["exact"], ours
+    assert ours["peak_reserved_bytes"] == theirs["recorded"]["peak_reserved_bytes"], (ours, theirs)
+    assert figures(ours) == figures(theirs["recorded"]), (ours, theirs)
