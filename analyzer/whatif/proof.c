@@ -272,6 +272,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->allocated = arena_add_capped(b->allocated, life->bytes);
     count_peak(b);
     if (w->imported && life->alloc_ns == 0) {
+        if (life->free_ns == 0) return; /* freed before, and waiting for other streams: placed as cached memory */
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
             (struct whatif_piece){life->address, stream_of(life), life->bytes, true};
         return;
@@ -326,9 +327,10 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
     struct beside *b = NULL;
     if (life->layer == GS_LAYER_TENSOR) {
         b = beside_of(p, series->process, life->device);
+        b->allocated = arena_add_capped(b->allocated, -life->bytes);
+        if (p->w->imported && life->free_ns == 0) return;
         (void)allocator_of(b);
         b->events++;
-        b->allocated = arena_add_capped(b->allocated, -life->bytes);
         settle(b, false);
         const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, life->address);

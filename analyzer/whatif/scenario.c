@@ -223,11 +223,12 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
         }
         return;
     }
+    const int64_t spare = t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
     if (oom->fatal) {
         o->request_fits = true;
-        o->spare_bytes = t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
-        if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, o->spare_bytes};
+        o->spare_bytes = spare;
     }
+    if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, spare};
     whatif_release(t->lane.allocator, block); /* the program took the way of the failure */
 }
 
