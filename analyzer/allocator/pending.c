@@ -2,6 +2,7 @@
 #include "analyzer/run/run_internal.h"
 
 #include <stdio.h>
+#include "schema/store.h"
 
 /* How far below the call that is known to be the allocator's free the event may have been recorded. */
 enum { NEAR = 4 };
@@ -42,10 +43,11 @@ void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn ea
     sqlite3_stmt *st = run_database_prepare(db, sql);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         const int64_t kind = sqlite3_column_int64(st, 0), done = run_column_int(st, 5);
+        uint32_t extra;
         struct run_pending p = {.process = process,
                                 .device = (int)(kind >> 5 & 127) - 1,
                                 .address = (uint64_t)sqlite3_column_int64(st, 1),
-                                .bytes = sqlite3_column_int64(st, 2),
+                                .bytes = gs_bytes_unpack(kind, sqlite3_column_int64(st, 2), &extra),
                                 .stream = (uint64_t)sqlite3_column_int64(st, 3),
                                 .free_ns = sqlite3_column_int64(st, 4),
                                 .done_ns = done == RUN_UNKNOWN ? RUN_NEVER : done,

@@ -142,7 +142,9 @@ static void write_event(void *self, const struct export_trace_event *event)
     } else {
         address(s, "addr", event->address);
     }
-    put_int(s, "size", event->bytes);
+    const bool block = event->action == EXPORT_TRACE_ALLOC || event->action == EXPORT_TRACE_FREE_REQUESTED ||
+                       event->action == EXPORT_TRACE_FREE_COMPLETED;
+    put_int(s, "size", block ? event->requested : event->bytes);
     address(s, "stream", event->stream);
     put_int(s, "time_us", arena_add_capped(s->start_us, event->time_ns / 1000));
     frames(s, event->stack);
@@ -217,7 +219,7 @@ static void write_block(struct snapshot *s, uint64_t at, int64_t bytes, const st
     export_pickle_dict(&s->p);
     address(s, "address", at);
     put_int(s, "size", bytes);
-    put_int(s, "requested_size", bytes);
+    put_int(s, "requested_size", b ? b->requested : bytes);
     word(s, "state", !b ? "inactive" : b->pending ? "active_pending_free" : "active_allocated");
     frames(s, b ? b->stack : RUN_NONE);
     if (b && s->e->categories) {
@@ -256,7 +258,7 @@ static void write_segment(struct snapshot *s, int device, const struct export_tr
     put_int(s, "total_size", g->bytes);
     put_int(s, "allocated_size", g->block_bytes);
     put_int(s, "active_size", g->block_bytes + g->pending_bytes);
-    put_int(s, "requested_size", g->block_bytes + g->pending_bytes);
+    put_int(s, "requested_size", g->requested_bytes);
     address(s, "stream", g->stream);
     word(s, "segment_type", g->small ? "small" : "large");
     export_pickle_key(&s->p, "segment_pool_id");

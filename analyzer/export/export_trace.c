@@ -222,6 +222,7 @@ static void whole_alloc(struct tracer *t, const struct export_trace_block *b, in
                                    .free_ns = b->free_ns,
                                    .time_ns = time_ns,
                                    .bytes = b->bytes,
+                                   .requested = b->requested,
                                    .address = b->address,
                                    .stream = b->stream};
     emit(t, &e);
@@ -235,6 +236,7 @@ static void block_free(struct tracer *t, const struct export_trace_block *b, int
                                    .stack = b->free_stack != RUN_NONE ? b->free_stack : b->stack,
                                    .time_ns = time_ns,
                                    .bytes = b->bytes,
+                                   .requested = b->requested,
                                    .address = b->address,
                                    .stream = b->stream};
     emit(t, &e);
@@ -295,6 +297,7 @@ static void tensor_free(struct tracer *t, const struct export_trace_block *b, in
                                          .stack = b->free_stack != RUN_NONE ? b->free_stack : b->stack,
                                          .time_ns = time_ns,
                                          .bytes = b->bytes,
+                                         .requested = b->requested,
                                          .address = b->address,
                                          .stream = b->stream});
     *ARENA_PUSH(t->waiting, t->waiting_n, t->waiting_cap) = (struct waiting){*b, p->done_ns};
@@ -317,6 +320,7 @@ static void complete(struct tracer *t)
                                        .stack = b.stack,
                                        .time_ns = done,
                                        .bytes = b.bytes,
+                                       .requested = b.requested,
                                        .address = b.address,
                                        .stream = b.stream};
         emit(t, &e);
@@ -390,10 +394,12 @@ static bool in_device(const struct run_lifetime *life)
 static struct export_trace_block block_of(const struct tracer *t, const struct run_lifetime *life)
 {
     bool tensor = life->layer == GS_LAYER_TENSOR, unknown = tensor && life->stream == UINT64_MAX;
+    const int64_t requested = run_requested(life);
     return (struct export_trace_block){.address = life->address,
                                        .stream = unknown ? 0 : life->stream,
                                        .private = tensor && life->space == GS_SPACE_POOL,
                                        .bytes = life->bytes,
+                                       .requested = requested == RUN_UNKNOWN ? life->bytes : requested,
                                        .alloc_ns = life->alloc_ns,
                                        .free_ns = life->free_ns,
                                        .stack = life->stack,
@@ -415,6 +421,7 @@ static void block_alloc(struct tracer *t, const struct export_trace_block *b, in
                                          .free_ns = b->free_ns,
                                          .time_ns = time_ns,
                                          .bytes = b->bytes,
+                                         .requested = b->requested,
                                          .address = b->address,
                                          .stream = b->stream});
 }
@@ -609,6 +616,7 @@ static void share_out(struct export_trace_state *s)
             }
             from = b.address + (uint64_t)b.bytes;
             *(b.pending ? &g->pending_bytes : &g->block_bytes) += b.bytes;
+            g->requested_bytes += b.requested;
             s->blocks[kept++] = b;
         }
         g->n = kept - g->first;

@@ -27,6 +27,7 @@ struct export_trace_event {
     uint32_t free_stack; /* ALLOC: of the call that will free it */
     bool kept;           /* ALLOC: to the end of the run, but for its tear-down */
     int64_t time_ns, bytes;
+    int64_t requested;   /* of a block: what the program requested; bytes if that is unknown */
     int64_t free_ns;     /* ALLOC: when it will be freed, RUN_NEVER */
     int64_t device_free; /* OOM */
     uint64_t address, stream;
@@ -34,7 +35,8 @@ struct export_trace_event {
 
 struct export_trace_block {
     uint64_t address, stream;
-    int64_t bytes, alloc_ns, free_ns; /* RUN_NEVER */
+    int64_t bytes, requested;  /* requested: bytes if it is unknown */
+    int64_t alloc_ns, free_ns; /* RUN_NEVER */
     uint32_t stack, free_stack;
     bool kept;
     bool private; /* in a pool of a CUDA graph */
@@ -43,6 +45,7 @@ struct export_trace_block {
 struct export_trace_segment {
     uint64_t address, stream;
     int64_t bytes, block_bytes, pending_bytes; /* pending: not among the blocks' */
+    int64_t requested_bytes;                   /* of all its blocks */
     uint32_t stack;
     bool mapped;     /* it can grow: mapped, not allocated */
     bool small;      /* of the pool for blocks up to 1 MiB */

@@ -45,13 +45,9 @@ def test_a_what_if_is_what_a_run_under_these_settings_is(once, settings, limit):
     assert theirs["recorded"]["peak_reserved_bytes"] == int(re.findall(r"^\d+$", real.stdout, re.M)[-1])
     assert theirs["recorded"]["fits"] == (real.code == 0)
     ours = asked(first.database, "--limit", limit, *(["--set", settings] if settings else []))["whatif"][0]
-    assert figures(ours)[:1] == figures(theirs["recorded"])[:1], (ours, theirs)
-    if ours["exact"]:
-        assert ours["peak_reserved_bytes"] == theirs["recorded"]["peak_reserved_bytes"], (ours, theirs)
-        if "expandable" not in settings:
-            assert figures(ours) == figures(theirs["recorded"])
-    else:
-        assert abs(ours["peak_reserved_bytes"] - theirs["recorded"]["peak_reserved_bytes"]) <= SEGMENT
+    assert ours["exact"], ours
+    assert ours["peak_reserved_bytes"] == theirs["recorded"]["peak_reserved_bytes"], (ours, theirs)
+    assert figures(ours) == figures(theirs["recorded"]), (ours, theirs)
 
 
 # Of programs: a threshold without a fraction does nothing.
