@@ -79,9 +79,8 @@ void view_text_leaks(const struct draw_text *v)
 
     if (!shown || (view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].fatal && !v->native))
         return; /* what was live when memory ran out is shown, and then the program died */
-    if (r->leaks_at_end)
-        draw_heading(v, TERMINAL_BOLD, "Never freed",
-                     ": of a model that lives to the end that is no fault; what grows is");
+    if (r->leaks_at_end || r->imported)
+        draw_heading(v, TERMINAL_BOLD, view_end_words(r), "%s", view_end_explanation(r));
     else
         draw_title(v, TERMINAL_BOLD, view_end_words(r));
     for (size_t i = 0; i < shown; i++) {

@@ -259,6 +259,11 @@ static void no_oom(const struct draw_text *v)
         return;
     }
     draw_device(v, place, sizeof place, p->process, p->device, p->layer);
+    if (v->report->no_history) {
+        draw_heading(v, TERMINAL_YELLOW, none, "; %s live %s %s", draw_bytes(peak, p->bytes),
+                     p->device >= 0 ? "on" : "in", place);
+        return;
+    }
     if (total > 0)
         draw_heading(v, colour, none, "; peak %s of %s (%s) on %s, at %s", draw_bytes(peak, p->bytes),
                      draw_bytes(size, total), units_format_share(share, (double)p->bytes / (double)total), place,

@@ -198,7 +198,7 @@ def test_what_real_gpus_gave(tmp_path, file):
     marks = db.execute("SELECT sum(life_ns) FROM mark m JOIN mark_name n ON n.id = m.name WHERE n.name = 'ProfilerStep'").fetchone()[0]
     assert marks == sum(span.values())
     assert db.execute("SELECT count(*) FROM meta WHERE key = 'undefined_numbers'").fetchone()[0] == 0
-    assert "lacks" not in report_of(file)["run"]
+    assert set(report_of(file)["run"]["lacks"]) == {"segments", "pinned"}
 
 
 @pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[-40:-8])
@@ -258,7 +258,7 @@ def test_a_trace_is_read(tmp_path, name):
     assert measured_memory(db) == expected_memory(trace.document())
     assert measured_calls(db) == expected_calls(trace.document())
     report = report_of(file)
-    assert "lacks" not in report["run"]
+    assert set(report["run"]["lacks"]) == {"segments", "pinned"}
     assert [(d["index"], d["name"], d["total_bytes"]) for d in report["devices"]] == [(0, "Test GPU", 16 << 30)]
     tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
     assert {(s["site"]["file"], s["site"]["line"], s["site"]["function"]) for s in tensors["by_line"]} == {("train.py", 10, "main")}
@@ -454,7 +454,7 @@ def test_cpu_tensors(tmp_path):
     trace.memory(30, 4096, 700, device=-1, reserved=0)
     file = trace.write(tmp_path / "t.json")
     assert measured_memory(imported(file, tmp_path))[-1]["end"] == 700
-    assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies"}
+    assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies", "segments", "pinned"}
 
 
 def test_a_trace_without_memory_says_so(tmp_path):
@@ -463,9 +463,9 @@ def test_a_trace_without_memory_says_so(tmp_path):
     trace.slice("cuda_runtime", "cudaDeviceSynchronize", 20, 5)
     file = trace.write(tmp_path / "t.json")
     lacks = imported(file, tmp_path).execute("SELECT value FROM meta WHERE key = 'import.lacks'").fetchone()[0]
-    assert lacks.split() == ["memory"]
+    assert lacks.split() == ["segments", "pinned", "memory"]
     text = gpuspy("report", file)
-    assert "memory is unknown without profile_memory=True" in " ".join((text.stdout + text.stderr).split())
+    assert "memory is unknown: a torch.profiler trace without profile_memory=True does not record it" in " ".join((text.stdout + text.stderr).split())
 
 
 def test_the_list_of_the_old_profiler(tmp_path):
@@ -473,9 +473,9 @@ def test_the_list_of_the_old_profiler(tmp_path):
               {"name": "aten::empty", "ph": "X", "ts": 813, "dur": 22, "tid": 1, "pid": "CPU functions", "args": {}}]
     (tmp_path / "t.json").write_text(json.dumps(events))
     done = gpuspy("report", "t.json", cwd=tmp_path)
-    assert "it has operators only" in " ".join((done.stdout + done.stderr).split())
+    assert "it has operators and no calls to CUDA" in " ".join((done.stdout + done.stderr).split())
     lacks = imported(tmp_path / "t.json", tmp_path).execute("SELECT value FROM meta WHERE key = 'import.lacks'").fetchone()[0]
-    assert lacks.split() == ["waits", "copies", "memory"]
+    assert lacks.split() == ["waits", "copies", "segments", "pinned", "memory"]
 
 
 def test_a_memory_timeline(tmp_path):
