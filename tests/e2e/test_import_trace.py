@@ -673,3 +673,59 @@ def test_a_trace_recorded_here(tmp_path):
         document = {"traceEvents": document}
     assert measured_memory(db) == expected_memory(document)
     assert "torch.profiler trace" in gpuspy("report", tmp_path / "real.json").stdout
+
+
+@pytest.mark.parametrize("name, head, tool", [
+    ("t.pt.trace.json.zst", b"\x28\xb5\x2f\xfd", "zstd -d"), ("t.json.xz", b"\xfd7zXZ\0", "xz -dk"),
+    ("t.json.bz2", b"BZh91AY", "bzip2 -dk"), ("t.zip", b"PK\x03\x04", "unzip")])
+def test_other_packers_are_refused_with_what_to_do(tmp_path, name, head, tool):
+    (tmp_path / name).write_bytes(head + bytes(99))
+    for command in "report", "import":
+        error = gpuspy(command, name, cwd=tmp_path, code=3).stderr
+        assert len(error.splitlines()) == 1 and name in error and tool in error
+
+
+def test_what_a_trace_cannot_show_passes_no_limit(tmp_path):
+    file = usual_trace().write(tmp_path / "t.json")
+    done = gpuspy("check", "--max-pinned=1GiB", "--max-retries=9", "--max-fragmentation=90%", "--max-leak=1TiB", file, code=1)
+    assert done.stdout.count("UNKNOWN") == 4, done.stdout
+    assert "Never freed" not in gpuspy("report", file).stdout
+    assert "Live at the end of the recording" in gpuspy("leaks", file).stdout
+
+
+def newer(event, **more):
+    return {"ph": "X", "cat": "cpu_op", "name": "aten::empty", "pid": 7, "tid": 7, "dur": "2.5", "args": {}, **event, **more}
+
+
+def test_a_newer_layout(tmp_path):
+    """2023 to 2026: times from baseTimeNanoseconds, numbers as strings, Ev Idx, flows, driver calls, GPU annotations,
+    NaN, several GPUs and ranks"""
+    base = 1_750_000_000_000_000_000
+    copies = []
+    for i, device in enumerate((0, 3)):
+        copies += [newer({"cat": "cuda_driver", "name": "cuMemcpyHtoDAsync_v2", "ts": 10.125 + 50 * i, "args": {"correlation": str(i + 1)}}),
+                   newer({"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "ts": 12.0 + 50 * i, "pid": device, "tid": 7,
+                          "args": {"correlation": str(i + 1), "bytes": str(4096 << i), "device": str(device), "stream": "7",
+                                   "memory bandwidth (GB/s)": float("nan")}}),
+                   {"ph": "s", "id": i + 1, "pid": 7, "tid": 7, "ts": 10 + 50 * i, "cat": "ac2g", "name": "ac2g"},
+                   {"ph": "f", "id": i + 1, "pid": device, "tid": 7, "ts": 12 + 50 * i, "cat": "ac2g", "name": "ac2g", "bp": "e"}]
+    step = newer({"cat": "user_annotation", "name": "ProfilerStep#4", "ts": 5, "dur": 90, "args": {"Ev Idx": 3}})
+    on_gpu = newer(step, cat="gpu_user_annotation", pid=0, ts=11)
+    wait = newer({"cat": "cuda_driver", "name": "cuStreamSynchronize", "ts": "70.5", "dur": "8.25"})
+    memory = [newer({"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": ts, "s": "t"},
+                    args={"Device Type": "1", "Device Id": "3", "Bytes": str(size), "Addr": "139870000000000", "Ev Idx": 5,
+                          "Total Allocated": str(total), "Total Reserved": "8192"})
+              for ts, size, total in ((80, 1024, 5120), (85, -1024, 4096))]
+    document = {"schemaVersion": 1, "trace_id": "x", "displayTimeUnit": "ms", "baseTimeNanoseconds": base,
+                "distributedInfo": {"backend": "nccl", "rank": "5", "world_size": 8, "pg_count": 1, "nccl_version": "2.27.3"},
+                "deviceProperties": [GPU, {**GPU, "id": 3, "name": "Other GPU"}], "traceName": "t.json",
+                "traceEvents": [*copies, step, on_gpu, wait, *memory]}
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    db = imported(tmp_path / "t.json", tmp_path)
+    assert db.execute("SELECT device, direction, bytes FROM copies ORDER BY 1").fetchall() == [(0, "h2d", 4096), (3, "h2d", 8192)]
+    assert db.execute("SELECT kind, blocked_ns FROM syncs").fetchall() == [("stream", 8250)]
+    assert db.execute("SELECT device, bytes, free_ns - alloc_ns FROM allocation").fetchall() == [(3, 1024, 5000)]
+    rank, start = db.execute("SELECT rank, start_real_ns FROM process").fetchone()
+    assert rank == 5 and abs(start - base) < 10_000
+    assert db.execute("SELECT count(*) FROM mark").fetchone()[0] == 1
+    assert "4.00 KiB of tensors were allocated before the trace began" in " ".join(gpuspy("report", tmp_path / "t.json").stdout.split())
