@@ -15,7 +15,8 @@ static const struct {
     const char *name, *columns[COLUMNS];
 } tables[TABLES] = {
     {"StringIds", {"id", "value"}},
-    {"CUPTI_ACTIVITY_KIND_RUNTIME", {"start", "end", "globalTid", "correlationId", "nameId", "callchainId", "returnValue"}},
+    {"CUPTI_ACTIVITY_KIND_RUNTIME",
+     {"start", "end", "globalTid", "correlationId", "nameId", "callchainId", "returnValue"}},
     {"CUPTI_ACTIVITY_KIND_MEMCPY",
      {"start", "globalPid", "correlationId", "deviceId", "streamId", "bytes", "copyKind", "srcKind", "dstKind"}},
     {"CUPTI_ACTIVITY_KIND_MEMSET", {"start", "globalPid", "correlationId", "deviceId", "streamId", "bytes"}},
@@ -82,7 +83,8 @@ static void fill(struct fuzz_bytes *b, sqlite3 *db, size_t table)
     size_t made = (size_t)snprintf(create, sizeof create, "CREATE TABLE %s(", tables[table].name), n = 0;
     for (size_t i = 0; i < COLUMNS && tables[table].columns[i]; i++) {
         if (absent >= 224 && i == absent % 8u) continue;
-        made += (size_t)snprintf(create + made, sizeof create - made, "%s\"%s\"", n ? "," : "", tables[table].columns[i]);
+        made +=
+            (size_t)snprintf(create + made, sizeof create - made, "%s\"%s\"", n ? "," : "", tables[table].columns[i]);
         kept[n++] = tables[table].columns[i];
     }
     snprintf(create + made, sizeof create - made, ")");
