@@ -95,7 +95,8 @@ static void explain_none(struct checking *c, struct check_result *r)
 
 static void measure_oom(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_FAILURES) || emit_untold(c, RUN_TOLD_MEMORY)) return;
+    if (emit_untold(c, RUN_TOLD_FAILURES) || emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_HISTORY))
+        return;
     double fatal = 0;
     for (size_t i = 0; i < c->report->ooms_n; i++) {
         fatal += c->report->ooms[i].fatal;
@@ -187,7 +188,7 @@ static void measure_tensor_peak(struct checking *c)
 
 static void measure_pinned(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
+    if (emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_PINNED)) return;
     const struct result_peak *p = peak_of(c->report, RUN_SERIES_PINNED, -1);
     emit(c, -1, p ? (double)p->bytes : 0, NULL);
 }
@@ -350,7 +351,7 @@ static void measure_grown(struct checking *c, bool per_step)
 
 static void measure_growth(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
+    if (emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_HISTORY)) return;
     measure_grown(c, true);
 }
 
@@ -393,7 +394,7 @@ static double never_freed(const struct result_report *r)
  * program without Python frees what it took, as every leak checker expects. */
 static void measure_leaks(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
+    if (emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_HISTORY)) return;
     const struct result_report *r = c->report;
     bool grows = false;
     for (size_t i = 0; i < r->growth_n; i++) {
@@ -409,9 +410,10 @@ static void measure_leaks(struct checking *c)
 
 static void measure_leak(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
+    if (emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_HISTORY)) return;
     const struct result_report *r = c->report;
     const char *why = r->leaks_at_end ? NULL
+                      : r->imported   ? "the program may free it after the end of the recording"
                       : c->process->complete
                           ? "the program ran out of memory: what the failure left behind is no leak"
                           : "the program did not end in order: what it would have freed is not known";
@@ -607,7 +609,9 @@ static void explain_h2d(struct checking *c, struct check_result *r)
 
 static void measure_retries(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_TENSORS)) return;
+    if (emit_untold(c, RUN_TOLD_TENSORS) || emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_SEGMENTS) ||
+        emit_untold(c, RUN_TOLD_HISTORY))
+        return;
     emit(c, -1, (double)c->report->retries_total, NULL);
 }
 
@@ -666,7 +670,8 @@ static int64_t in_holes(struct checking *c, const struct result_fragmentation *f
 
 static void measure_fragmentation(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_TENSORS)) return;
+    if (emit_untold(c, RUN_TOLD_TENSORS) || emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_SEGMENTS))
+        return;
     const struct result_report *r = c->report;
     bool any = false;
     for (size_t i = 0; i < r->fragmentation_n; i++) {

@@ -50,7 +50,7 @@ static double pinned(const struct asked *q)
 
 static double tensors_at_end(const struct asked *q)
 {
-    return most_of(q, RUN_SERIES_TENSOR, true);
+    return q->report->no_history ? NAN : most_of(q, RUN_SERIES_TENSOR, true);
 }
 
 static bool part(const struct asked *q)
@@ -60,7 +60,7 @@ static bool part(const struct asked *q)
 
 static double duration(const struct asked *q)
 {
-    return part(q) ? NAN : q->report->duration_s;
+    return part(q) || q->report->no_times ? NAN : q->report->duration_s;
 }
 
 static const struct step_list *steps_of(const struct asked *q)
@@ -136,7 +136,7 @@ static double growth_per_step(const struct asked *q)
 
 static double growth(const struct asked *q)
 {
-    double sum = q->report->no_memory ? NAN : 0;
+    double sum = q->report->no_memory || q->report->no_history ? NAN : 0;
     for (size_t i = 0; i < q->report->growth_n; i++) {
         const struct result_growth *g = &q->report->growth[i];
         sum += meant(q, g->process, g->device) ? (double)g->bytes : 0;
@@ -155,7 +155,7 @@ static double retries(const struct asked *q)
 
 static double failures(const struct asked *q)
 {
-    double n = q->report->no_memory ? NAN : 0;
+    double n = q->report->no_memory || q->report->no_history ? NAN : 0;
     for (size_t i = 0; i < q->report->ooms_n; i++) {
         n += meant(q, q->report->ooms[i].process, q->report->ooms[i].device);
     }

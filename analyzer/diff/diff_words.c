@@ -22,7 +22,7 @@ static const char *amount(struct diff_owner *o, int64_t weight)
 }
 
 /* "The peak of tensors", "The peaks of 8 ranks together" */
-static const char *subject(struct diff_owner *o)
+static const char *subject(struct diff_owner *o, bool once)
 {
     static const char *const subjects[PROFILE_KINDS_N] = {
         [PROFILE_PEAK] = "The peak",
@@ -34,6 +34,7 @@ static const char *subject(struct diff_owner *o)
         [PROFILE_COPIES] = "What was copied",
     };
     struct diff *d = &o->diff;
+    if (d->wish.what == PROFILE_PEAK && once) return "Live memory";
     const char *of = d->layer && d->wish.what == PROFILE_PEAK ? arena_printf(&o->arena, " of %s", d->layer) : "";
     if (d->units_n > 1 && d->wish.what == PROFILE_PEAK) {
         return arena_printf(&o->arena, "The sum of %zu peaks%s", d->units_n, of);
@@ -128,7 +129,7 @@ static const char *verdict(struct diff_owner *o, const struct diff_side side[2])
     const struct diff *d = &o->diff;
     const char *why = unknown(d, side);
     if (why) return arena_printf(&o->arena, "Memory is unknown: %s", why);
-    const char *of = subject(o);
+    const char *of = subject(o, side[0].report->no_history && side[1].report->no_history);
     int64_t before = d->total.weight[DIFF_BEFORE], after = d->total.weight[DIFF_AFTER], change = after - before;
     int64_t larger = before > after ? before : after;
     if (!d->total.count[DIFF_BEFORE] && !d->total.count[DIFF_AFTER]) {

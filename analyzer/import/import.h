@@ -17,7 +17,8 @@ enum import_format {
 /* By its content, gzip's packing looked through. NONE also of what cannot be read. */
 enum import_format import_format_of(const char *path);
 
-/* What to do with a file that gpuspy cannot read, but a tool can convert: by its name. NULL: nothing is known. */
+/* What to do with a file that gpuspy cannot read, but a tool can convert: by its name or its first bytes. NULL: nothing
+ * is known. */
 const char *import_hint(const char *path);
 
 /* Writes `to`, which must not exist, and beside it a database for each other process of the recording (siblings.h).

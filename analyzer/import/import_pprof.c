@@ -49,7 +49,7 @@ struct profile {
     int count_at, bytes_at; /* which of a sample's values; -1: none */
     uint64_t time_ns;
     struct import_feed *feed;
-    uint64_t next_address, rows, unplaced_bytes, left_out;
+    uint64_t next_address, rows, unplaced_bytes, unsized, left_out;
     bool used[DEVICES];
     int only; /* the device of executables, which name none; -1: the CPU */
 };
@@ -300,6 +300,10 @@ static void note_device(struct profile *p, const struct sample *s)
 static void write_sample(struct profile *p, const struct sample *s)
 {
     if (s->bytes == 0) return;
+    if (s->executable && s->bytes == -(s->count > 0 ? s->count : 1)) { /* XLA does not know the size: -1 each */
+        p->unsized += (uint64_t)-s->bytes;
+        return;
+    }
     if (s->bytes < 0 || s->bytes > most_bytes || s->count < 0) {
         p->left_out++;
         return;
@@ -328,10 +332,12 @@ static void write_notes(struct profile *p)
     uint32_t notes = 0;
     int devices = 0;
     for (int i = 0; i < DEVICES; i++) devices += p->used[i];
-    import_feed_note(p->feed, "lacks", "waits copies history times");
-    import_feed_note(p->feed, "tells",
-                     "it has the arrays and executables that were live at one moment, with their call "
-                     "stacks, and no addresses, times, frees, waits or copies");
+    import_feed_note(p->feed, "lacks", "waits copies history times segments pinned");
+    import_feed_note(p->feed, "lacks.history",
+                     "a JAX device memory profile records one moment, without times and frees");
+    import_feed_note(p->feed, "has",
+                     "the arrays and executables that were live at one moment, with their call stacks, and no "
+                     "addresses, times, frees, waits or copies");
     if (p->unplaced_bytes) {
         units_format_bytes(bytes, p->unplaced_bytes);
         if (devices) {
@@ -344,6 +350,10 @@ static void write_notes(struct profile *p)
                                "counted as CPU memory",
                                bytes);
         }
+    }
+    if (p->unsized) {
+        import_feed_remark(p->feed, ++notes, "the size of %s is unknown: no figure here counts them",
+                           units_format_plural(count, p->unsized, "executable", NULL));
     }
     if (p->left_out) {
         import_feed_remark(p->feed, ++notes, "left out %s with impossible values",

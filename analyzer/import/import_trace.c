@@ -312,20 +312,21 @@ static void write_notes(struct writing *w)
     struct import_trace *t = w->t;
     bool calls = t->calls || t->gpu_n, gpu_memory = false;
     for (size_t i = 0; i < t->memory_n && !gpu_memory; i++) gpu_memory = t->memory[i].device >= 0;
-    const char *memory = t->memory_n ? "" : " memory";
-    import_feed_note(w->feed, "lacks", "%s%s", calls ? "" : "waits copies", memory);
-    import_feed_note(w->feed, "tells", "%s",
-                     t->timeline           ? "it has the sizes of PyTorch's tensors over time, and no waits or copies"
-                     : gpu_memory && calls ? "it has PyTorch's tensors, waits and copies while it was recorded, and no "
-                                             "allocations by CUDA"
-                     : gpu_memory          ? "it has PyTorch's tensors while it was recorded, and no waits or copies"
-                     : t->memory_n && calls
-                         ? "it has CPU tensors, waits and copies while it was recorded, and no GPU memory"
-                     : t->memory_n ? "it has CPU tensors while it was recorded, and no calls to CUDA"
-                     : calls       ? "it has waits and copies while it was recorded; memory is unknown without "
-                                     "profile_memory=True"
-                                   : "it has operators only: memory is unknown without profile_memory=True, and it "
-                                     "has no calls to CUDA");
+    import_feed_note(w->feed, "lacks", "%ssegments pinned%s", calls ? "" : "waits copies ",
+                     t->memory_n ? "" : " memory");
+    if (!t->memory_n) {
+        import_feed_note(w->feed, "lacks.memory",
+                         "a torch.profiler trace without profile_memory=True does not record it");
+    }
+    import_feed_note(w->feed, "has", "%s",
+                     t->timeline            ? "the sizes of PyTorch's tensors over time, and no waits or copies"
+                     : gpu_memory && calls  ? "PyTorch's tensors, waits and copies while it was recorded, and no "
+                                              "allocations by CUDA"
+                     : gpu_memory           ? "PyTorch's tensors while it was recorded, and no waits or copies"
+                     : t->memory_n && calls ? "CPU tensors, waits and copies while it was recorded, and no GPU memory"
+                     : t->memory_n          ? "CPU tensors while it was recorded, and no calls to CUDA"
+                     : calls                ? "waits and copies while it was recorded"
+                                            : "operators and no calls to CUDA");
     note_levels(w);
     note_limits(w);
 }

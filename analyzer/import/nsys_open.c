@@ -17,6 +17,7 @@ enum {
     APPLICATION_ID = 68,
     TEXT_MAX = 64 << 20, /* bytes of one column */
     OPS_EACH = 1000,     /* between two looks at what was spent */
+    LOOKS_EACH = 64,     /* between two reports of progress */
     OPS_FIRST = 100000,  /* thousands of steps for any file, */
     OPS_PER_BYTE = 60,   /* and steps for each byte of it: real exports take at most 3 */
     RATIO_MAX = 250,     /* of packed to unpacked; databases come to 3 to 20 */
@@ -120,11 +121,21 @@ sqlite3_stmt *import_nsys_prepare(struct import_nsys *s, const char *sql, char *
     return st;
 }
 
+/* Of the export, as far as its rows are staged. */
+static uint64_t bytes_read(struct import_nsys *s)
+{
+    int pages = 0, most = 0;
+    sqlite3_db_status(s->db, SQLITE_DBSTATUS_CACHE_MISS, &pages, &most, 0);
+    const uint64_t bytes = (uint64_t)pages * s->page;
+    return bytes < (uint64_t)s->size ? bytes : (uint64_t)s->size;
+}
+
 /* Pages that are used several times over can make a small file an endless table. */
 static int on_ops(void *self)
 {
     struct import_nsys *s = self;
-    return ++s->spent > s->budget;
+    if (++s->spent % LOOKS_EACH == 0 && s->progress) s->progress(s->self, bytes_read(s));
+    return s->spent > s->budget;
 }
 
 static void restrict_database(sqlite3 *db)
@@ -163,6 +174,16 @@ static bool attach(sqlite3 *db, const char *path)
     sqlite3_finalize(st);
     free(uri);
     return ok && sqlite3_exec(db, "PRAGMA x.cell_size_check = ON", NULL, NULL, NULL) == SQLITE_OK;
+}
+
+static uint32_t page_size(sqlite3 *db)
+{
+    sqlite3_stmt *st = NULL;
+    bool ok =
+        sqlite3_prepare_v2(db, "PRAGMA x.page_size", -1, &st, NULL) == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW;
+    const int bytes = ok ? sqlite3_column_int(st, 0) : 0;
+    sqlite3_finalize(st);
+    return bytes > 0 ? (uint32_t)bytes : 0;
 }
 
 static bool has_tables(sqlite3 *db)
@@ -215,6 +236,7 @@ bool import_nsys_open(struct import_nsys *s, const char *path, const char *to, c
     restrict_database(s->db);
     sqlite3_progress_handler(s->db, OPS_EACH, on_ops, s);
     if (!attach(s->db, file)) return import_nsys_bad(s, error, error_size);
+    s->page = page_size(s->db);
     if (s->unpacked) unlink(s->unpacked); /* SQLite has it open: nothing is left however this ends */
     if (has_tables(s->db)) return true;
     if ((sqlite3_errcode(s->db) & 0xff) > SQLITE_OK && (sqlite3_errcode(s->db) & 0xff) < SQLITE_ROW) {

@@ -29,6 +29,7 @@ struct import_nsys {
     uint64_t damaged;      /* rows of it that make no sense */
     int64_t size;          /* bytes of the export */
     int64_t budget, spent; /* steps of SQLite's machine, in thousands */
+    uint32_t page;         /* its bytes */
     char *unpacked;        /* a file of ours, NULL none */
     void (*progress)(void *self, uint64_t bytes);
     void *self;

@@ -305,7 +305,9 @@ static bool read_rank(struct reading *r, enum import_json_token token)
     while ((token = import_json_next(r->j)) == IMPORT_JSON_KEY) {
         bool rank = strcmp(import_json_text(r->j), "rank") == 0;
         token = import_json_next(r->j);
-        int64_t value = token == IMPORT_JSON_NUMBER ? import_json_integer(import_json_text(r->j)) : -1;
+        int64_t value = token == IMPORT_JSON_NUMBER || token == IMPORT_JSON_STRING
+                            ? import_json_integer(import_json_text(r->j))
+                            : -1;
         if (rank && value >= 0 && value < 1 << 24) r->t->rank = value;
         if (!import_json_skip(r->j, token)) return false;
     }

@@ -19,6 +19,7 @@ static json_t *run_json(const struct result_report *r)
     set_count(o, "lost_events", r->lost_events);
     set_real(o, "lost_first_s", r->lost_first_s);
     set_bool(o, "complete", r->complete);
+    if (r->imported) set_bool(o, "imported", true);
     set_count(o, "events", r->events);
     for (size_t i = 0; i < r->notes_n; i++) {
         json_array_append_new(notes, json_string(r->notes[i]));

@@ -565,6 +565,10 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
     site_helpers(run, &b.b.helpers);
     bool ok = calls ? add_calls(&b, error, error_size) : add_memory(&b, error, error_size);
     finish(p);
+    if (wish->what == PROFILE_PEAK && run_untold(run, RUN_TOLD_HISTORY)) {
+        p->title = "live"; /* at the only moment that is known */
+        for (size_t i = 0; i < p->moments_n; i++) p->moments[i] = RUN_UNKNOWN;
+    }
     if (report.uses != wish->uses) {
         category_uses_free(report.uses);
     }

@@ -68,6 +68,7 @@ void question_leaks_build(struct site_builder *b)
     struct result_leak *work = NULL;
     size_t n = 0, cap = 0, processes_n;
     const struct run_process *processes = run_processes(b->run, &processes_n);
+    if (run_untold(b->run, RUN_TOLD_HISTORY)) return; /* what is live is the peak, too */
     bool *skip = arena_realloc(NULL, run_series_count(b->run), sizeof *skip);
     for (size_t i = 0; i < run_series_count(b->run); i++) {
         const struct run_series *s = run_series(b->run, (uint32_t)i);
@@ -93,7 +94,7 @@ void question_leaks_build(struct site_builder *b)
         report->leaks[i].stack = site_trace(b, (uint32_t)report->leaks[i].stack.n);
     }
     list_lines(b, work, n);
-    report->leaks_at_end = !report->lacks_n; /* where another tool's recording ends, the program does not */
+    report->leaks_at_end = !run_is_imported(b->run); /* where another tool's recording ends, the program does not */
     for (size_t i = 0; i < processes_n; i++) {
         report->leaks_at_end = report->leaks_at_end && processes[i].complete;
     }

@@ -418,6 +418,7 @@ static void note_lacks(const struct run *run, struct result_report *r)
     for (size_t i = 0; i < RUN_TOLD_N; i++) {
         if (run_untold(run, (enum run_told)i)) r->lacks[r->lacks_n++] = words[i];
     }
+    r->imported = run_is_imported(run);
     r->no_history = run_untold(run, RUN_TOLD_HISTORY);
     r->no_times = run_untold(run, RUN_TOLD_TIMES);
     r->no_memory = run_untold(run, RUN_TOLD_MEMORY);

@@ -679,7 +679,8 @@ struct result_report {
     size_t sync_lines_n, sync_lines_total;
     double sync_blocked_s, sync_share; /* all of them */
     bool simulated;                    /* a GPU is: times on it mean nothing */
-    bool no_history;                   /* an imported recording tells what is live, not what came before */
+    bool imported;                     /* made by another tool: what the program did afterwards is unknown */
+    const char *no_history;            /* why only one moment is known, NULL: more is */
     bool no_times;                     /* nor when: one event follows another by 1 us */
     const char *no_memory;             /* why memory is unknown, NULL: it is known */
     bool failed_unknown;               /* allocations failed, of which no more is known */

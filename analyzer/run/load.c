@@ -396,6 +396,11 @@ static bool add_setting(struct load *l, sqlite3_stmt *st)
     return run->settings_n < SMALL_TABLE_MAX;
 }
 
+static const char *article_of(const char *format)
+{
+    return strchr("AEIOUN", *format) ? "an" : "a";
+}
+
 /* What is missing, and why: as its importer says (import.lacks.WORD), or because the tool does not record it. */
 static void note_lacks(struct load *l, const char *format, const char *lacks)
 {
@@ -406,7 +411,7 @@ static void note_lacks(struct load *l, const char *format, const char *lacks)
     };
     char usual[128];
     sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
-    snprintf(usual, sizeof usual, "a %.80s does not tell", format);
+    snprintf(usual, sizeof usual, "%s %.80s does not record it", article_of(format), format);
     for (size_t i = 0; st && i < RUN_TOLD_N; i++) {
         if (!lacks || !strstr(lacks, words[i])) continue;
         sqlite3_bind_text(st, 1, words[i], -1, SQLITE_STATIC);
@@ -417,14 +422,12 @@ static void note_lacks(struct load *l, const char *format, const char *lacks)
     sqlite3_finalize(st);
 }
 
-static void note_import(struct run *run, const char *format, const char *tells, const char *has)
+static void note_import(struct run *run, const char *format, const char *has)
 {
     if (run->untold[RUN_TOLD_FAILURES]) run_add_note(run, "%s", run->untold[RUN_TOLD_FAILURES]);
     if (run->processes_n > 1) return; /* of a recording of several processes, the first one's note is enough */
     if (has) {
-        run_add_note(run, "this is %s %s; it has %s", strchr("AEIOUN", *format) ? "an" : "a", format, has);
-    } else if (tells) {
-        run_add_note(run, "a %s, not a recording of gpuspy's: %s", format, tells);
+        run_add_note(run, "this is %s %s; it has %s", article_of(format), format, has);
     } else {
         run_add_note(
             run, "a %s, not a recording of gpuspy's: it tells what PyTorch's allocator did, and no %s", format,
@@ -442,8 +445,9 @@ static bool add_import(struct load *l, sqlite3_stmt *st)
     const char *format = run_column_text(run, st, 0);
     int64_t unmatched = run_column_int(st, 2), unblocked = run_column_int(st, 3);
     if (!format) return true;
+    run->imported = true;
     note_lacks(l, format, run_column_text(run, st, 1));
-    note_import(run, format, run_column_text(run, st, 4), run_column_text(run, st, 5));
+    note_import(run, format, run_column_text(run, st, 4));
     run->unblocked += unblocked > 0 ? (uint64_t)unblocked : 0;
     if (unmatched > 0) {
         run_add_note(run, "%lld of its events fit neither one another nor what is live at the end; they were left out",
@@ -481,7 +485,7 @@ static const struct {
      "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
      "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), "
      "max(CASE key WHEN 'import.unblocked' THEN value + 0 END), "
-     "max(CASE key WHEN 'import.tells' THEN value END), max(CASE key WHEN 'import.has' THEN value END) "
+     "max(CASE key WHEN 'import.has' THEN value END) "
      "FROM meta WHERE key LIKE 'import.%'"},
     {add_remark, false, false, "meta", "SELECT value FROM meta WHERE key LIKE 'import.remark.%' ORDER BY key LIMIT 32"},
     {add_setting, false, false, "meta",

@@ -395,14 +395,16 @@ static inline int64_t run_requested(const struct run_lifetime *life)
 }
 
 /* What the tool that made a recording may not tell: RUN_TOLD(symbol, word in meta). */
-#define RUN_TOLD_KINDS(RUN_TOLD) \
-    RUN_TOLD(WAITS, "waits")     \
-    RUN_TOLD(COPIES, "copies")   \
-    RUN_TOLD(HISTORY, "history") \
-    RUN_TOLD(TIMES, "times")     \
-    RUN_TOLD(MEMORY, "memory")   \
-    RUN_TOLD(TENSORS, "tensors") \
-    RUN_TOLD(FAILURES, "failures")
+#define RUN_TOLD_KINDS(RUN_TOLD)   \
+    RUN_TOLD(WAITS, "waits")       \
+    RUN_TOLD(COPIES, "copies")     \
+    RUN_TOLD(HISTORY, "history")   \
+    RUN_TOLD(TIMES, "times")       \
+    RUN_TOLD(MEMORY, "memory")     \
+    RUN_TOLD(TENSORS, "tensors")   \
+    RUN_TOLD(FAILURES, "failures") \
+    RUN_TOLD(SEGMENTS, "segments") \
+    RUN_TOLD(PINNED, "pinned")
 enum run_told {
 #define RUN_TOLD(symbol, word) RUN_TOLD_##symbol,
     RUN_TOLD_KINDS(RUN_TOLD)
@@ -411,6 +413,8 @@ enum run_told {
 };
 /* NULL where it is told; else why not: "a PyTorch snapshot does not tell". */
 const char *run_untold(const struct run *run, enum run_told what);
+/* Made by another tool: what the program did afterwards is unknown. */
+bool run_is_imported(const struct run *run);
 
 /* Called in order of time within a process, processes one after another; a free comes before an
  * allocation of the same time. Each may be NULL. */

@@ -116,6 +116,7 @@ struct run {
     struct run_replay *replay; /* while one runs */
     bool replayed;             /* one was begun */
     const char *untold[RUN_TOLD_N];
+    bool imported;
     uint64_t unblocked; /* copies of an import of which it is unknown how long the host was in them */
 };
 

@@ -36,6 +36,11 @@ LIST(run_threads, run_thread, threads)
 LIST(run_mappers, run_mapper, mappers)
 LIST(run_contexts, run_context, contexts)
 
+bool run_is_imported(const struct run *run)
+{
+    return run->imported;
+}
+
 const char *run_untold(const struct run *run, enum run_told what)
 {
     return run->untold[what];

@@ -153,8 +153,13 @@ static void nothing_live(const struct draw_text *t)
 
 void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *rows)
 {
-    char bytes[UNITS_TEXT], count[UNITS_TEXT], line[256];
+    char bytes[UNITS_TEXT], count[UNITS_TEXT], line[512];
 
+    if (t->report->no_history) {
+        text_put(line, sizeof line, "Which memory leaks is unknown: %s", t->report->no_history);
+        draw_wrap(t, 0, "", line);
+        return;
+    }
     if (!rows->n) {
         nothing_live(t);
         view_text_growth(t);

@@ -97,18 +97,22 @@ static void totals(const struct draw_text *t, const struct view_stats *x)
     for (int i = 0; i < RUN_SERIES_LAYERS; i++)
         if (view_stats_has_layer(x, i)) table.head[n++] = short_layer(i);
     table.head[n] = "";
-    draw_title(t, TERMINAL_BOLD, "Allocations");
-    total_row(x, &table, "allocations", figure_allocations);
-    total_row(x, &table, "frees", figure_frees);
-    total_row(x, &table, "not freed", figure_kept);
-    total_row(x, &table, "a second", figure_rate);
-    if (x->steps) total_row(x, &table, "a step", figure_step);
+    draw_title(t, TERMINAL_BOLD, t->report->no_history ? "Live" : "Allocations");
+    total_row(x, &table, t->report->no_history ? "blocks" : "allocations", figure_allocations);
+    if (!t->report->no_history) {
+        total_row(x, &table, "frees", figure_frees);
+        total_row(x, &table, "not freed", figure_kept);
+        if (!t->report->no_times) total_row(x, &table, "a second", figure_rate);
+        if (x->steps) total_row(x, &table, "a step", figure_step);
+    }
     total_row(x, &table, "bytes in all", figure_allocated);
-    total_row(x, &table, "most at once", figure_peak);
-    total_row(x, &table, "at the end", figure_end);
+    if (!t->report->no_history) {
+        total_row(x, &table, "most at once", figure_peak);
+        total_row(x, &table, "at the end", figure_end);
+    }
     total_row(x, &table, "mean size", figure_mean);
     total_row(x, &table, "largest", figure_largest);
-    total_row(x, &table, "mean lifetime", figure_life);
+    if (!t->report->no_times && !t->report->no_history) total_row(x, &table, "mean lifetime", figure_life);
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
@@ -273,7 +277,7 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
     totals(t, x);
     spaces(t, x);
     sizes(t, x);
-    lives(t, x);
+    if (!t->report->no_times && !t->report->no_history) lives(t, x);
     if (has_categories(x->categories)) list(t, x, x->categories, "All allocations", "category");
     profile_tally_sort(x->lines, TALLY_BY_OWN);
     list(t, x, x->lines, "Most bytes", "line");

@@ -78,12 +78,10 @@ void view_text_leaks(const struct draw_text *v)
     size_t n = v->native ? r->leaks_n : r->leak_lines_n, shown = n < v->top ? n : v->top;
 
     if (!shown || (view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].fatal && !v->native))
-        return; /* what was live when memory ran out is shown, and then the program died */
-    if (r->leaks_at_end)
-        draw_heading(v, TERMINAL_BOLD, "Never freed",
-                     ": of a model that lives to the end that is no fault; what grows is");
-    else if (r->no_history)
-        return; /* it is what the lists of live memory show */
+        return;                /* what was live when memory ran out is shown, and then the program died */
+    if (r->no_history) return; /* it is what the lists of live memory show */
+    if (r->leaks_at_end || r->imported)
+        draw_heading(v, TERMINAL_BOLD, view_end_words(r), "%s", view_end_explanation(r));
     else
         draw_title(v, TERMINAL_BOLD, view_end_words(r));
     for (size_t i = 0; i < shown; i++) {

@@ -39,6 +39,12 @@ static double end_of(const struct result_report *r, uint32_t process)
     return process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
 }
 
+/* Of a recording of one moment, that moment needs no name. */
+static const char *at_peak(const struct draw_text *v)
+{
+    return v->report->no_history ? "" : " at the peak";
+}
+
 /* ---------------------------------------------------------------- by line */
 
 static void add_live(const struct draw_text *v, struct text_table *t, const struct result_peak *p, int64_t bytes,
@@ -56,26 +62,15 @@ static void add_live(const struct draw_text *v, struct text_table *t, const stru
         free(below);
 }
 
-/* Without a history nobody knows whether what is live is the most that ever was. */
-static const char *live_title(const struct draw_text *v, const char *what, char *out, size_t size)
-{
-    static const char peak[] = " at the peak";
-    const char *at = v->report->no_history ? strstr(what, peak) : NULL;
-    if (!at) return what;
-    snprintf(out, size, "%.*s%s", (int)(at - what), what, at + strlen(peak));
-    return out;
-}
-
 static void by_line(const struct draw_text *v, const struct result_peak *p, const char *what, size_t most)
 {
-    char title[96];
     struct text_table t = {SITES(v), .head = {"bytes", "share", "count", "line"}};
     size_t n = v->native ? p->by_stack_n : p->by_line_n;
     size_t total = v->native ? p->by_stack_total : p->by_line_total;
     size_t shown = n < most ? n : most;
 
     if (!shown) return;
-    draw_styled(v, TERMINAL_BOLD, live_title(v, what, title, sizeof title));
+    draw_styled(v, TERMINAL_BOLD, what);
     for (size_t i = 0; i < shown; i++) {
         if (v->native)
             add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
@@ -191,8 +186,8 @@ static void parts(const struct draw_text *v, uint32_t process, int device)
         outside(&t, m);
         part(&t, m->free_bytes, m->total_bytes, m->about ? "free, about" : "free");
     }
-    fprintf(v->out, "  %sOf the GPU's %s at the peak%s\n", terminal_style(&v->term, TERMINAL_BOLD),
-            draw_bytes(total, m->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
+    fprintf(v->out, "  %sOf the GPU's %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            draw_bytes(total, m->total_bytes), at_peak(v), terminal_style(&v->term, TERMINAL_PLAIN));
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
@@ -237,9 +232,8 @@ static void categories(const struct draw_text *v, const struct result_peak *p)
     if (bytes[RESULT_CATEGORY_UNKNOWN] == p->bytes || !p->by_category.shares_n) return;
     for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++)
         if (i != RESULT_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100) category(v, &t, p, (enum result_category)i);
-    char title[96];
-    fprintf(v->out, "  %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
-            live_title(v, "In tensors at the peak", title, sizeof title), terminal_style(&v->term, TERMINAL_PLAIN));
+    fprintf(v->out, "  %sIn tensors%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), at_peak(v),
+            terminal_style(&v->term, TERMINAL_PLAIN));
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
@@ -288,6 +282,13 @@ static void legend(const struct draw_text *v)
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
+static const char *live_by_line(const struct draw_text *v, const char *what)
+{
+    static char line[64];
+    snprintf(line, sizeof line, "Live%s, by line%s", at_peak(v), what);
+    return line;
+}
+
 static void device(const struct draw_text *v, const struct result_peak *p)
 {
     const struct result_report *r = v->report;
@@ -316,9 +317,9 @@ static void device(const struct draw_text *v, const struct result_peak *p)
         view_text_preallocations(v, p->process, p->device);
     if (t || d) view_text_allocator(v, p->process, p->device);
     if ((t || d) && !(oom && oom->waterfall_n)) categories(v, t ? t : d);
-    if (t) by_line(v, t, "Live at the peak, by line: tensors", v->top);
+    if (t) by_line(v, t, live_by_line(v, ": tensors"), v->top);
     if (d)
-        by_line(v, d, t ? "Live at the peak, by line: taken from CUDA" : "Live at the peak, by line",
+        by_line(v, d, live_by_line(v, t ? ": taken from CUDA" : ""),
                 t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
 }
 
@@ -336,7 +337,7 @@ static void host(const struct draw_text *v, const struct result_peak *p)
     if (p->bytes >= WORTH_A_CHART && !v->report->no_history)
         view_chart(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT, v->out);
     categories(v, p);
-    by_line(v, p, "Live at the peak, by line", v->top);
+    by_line(v, p, live_by_line(v, ""), v->top);
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -351,7 +352,8 @@ static bool leads(const struct result_report *r, const struct result_peak *p)
 /* The first `shown` of them. */
 static void overview(const struct draw_text *v, const struct result_peak *const *lead, size_t n, size_t shown)
 {
-    struct text_table t = {.head = {"", "peak", "at", "tensors"}, .left = {true}};
+    const bool once = v->report->no_history;
+    struct text_table t = {.head = {"", once ? "live" : "peak", once ? "" : "at", "tensors"}, .left = {true}};
     bool any = false;
 
     for (size_t i = 0; i < n; i++)
@@ -364,10 +366,10 @@ static void overview(const struct draw_text *v, const struct result_peak *const 
         in_tensors = peak_of(v->report, p->process, p->device, RUN_SERIES_TENSOR);
         if (in_tensors && in_tensors != p) draw_bytes(tensors, in_tensors->bytes);
         const char *cells[] = {draw_device(v, place, sizeof place, p->process, p->device, p->layer),
-                               draw_bytes(bytes, p->bytes), units_format_seconds(at, p->time_s), tensors};
+                               draw_bytes(bytes, p->bytes), once ? "" : units_format_seconds(at, p->time_s), tensors};
         text_table_add(&t, cells, NULL);
     }
-    draw_title(v, TERMINAL_BOLD, shown < n ? "Peaks, the highest first" : "Peaks");
+    draw_title(v, TERMINAL_BOLD, once ? "Live on each GPU" : shown < n ? "Peaks, the highest first" : "Peaks");
     text_table_print(&t, &v->term, INDENT, v->out);
     draw_more(v, n, shown);
 }

@@ -39,6 +39,8 @@ void view_text_preallocations(const struct draw_text *v, uint32_t process, int d
 /* "Never freed", "Live when the program died": what the list of the end is called (view_ending.c). */
 const char *view_end_words(const struct result_report *report);
 /* The same with what it means. */
+/* What follows those words in a sentence. */
+const char *view_end_explanation(const struct result_report *report);
 const char *view_end_sentence(const struct result_report *report, char *out, size_t size);
 
 #endif

@@ -109,18 +109,21 @@
         const place = peak.device >= 0 ? " on " + where(peak) : " of host memory";
         const grows = page.report.growth[0], failed = page.report.run.processes.find(p => p.failure);
         const only = page.report.run.processes.length === 1 && page.report.run.processes[0];
+        const once = (page.report.run.lacks || []).includes("history");
         const unseen = only && !failed && !only.complete && !only.recording;
         return {
             tags: [
                 unseen ? make("span", {class: "tag warn"}, "Killed, crashed or left by _exit") : null,
                 failed ? make("span", {class: "tag bad"}, (failed.exception ? String : page.capital)(page.clean(failed.failure))) : null,
-                (page.report.run.lacks || []).includes("history")
+                once
                     ? make("span", {class: "tag warn"}, "Not known whether memory ran out")
                     : make("span", {class: "tag " + (failed || unseen ? "warn" : "good")}, "No out of memory"),
                 grows ? make("span", {class: "tag warn"}, "memory grows") : null
             ],
-            title: page.whole("Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s)),
-            more: tensor && tensor !== peak ? ["Tensors peaked at " + page.bytes(tensor.bytes) + " at " +
+            title: page.whole(once ? page.bytes(peak.bytes) + of + " live" + place
+                                   : "Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s)),
+            more: tensor && tensor !== peak && once ? ["Tensors: " + page.bytes(tensor.bytes) + ", in " + page.plural(tensor.count, "block") + "."]
+                                   : tensor && tensor !== peak ? ["Tensors peaked at " + page.bytes(tensor.bytes) + " at " +
                 page.seconds(tensor.time_s) + ", in " + page.plural(tensor.count, "block") + "."]
                                             : [],
         };
@@ -151,15 +154,15 @@
             if (value)
                 list.push(make("div", wide ? {class: "wide"} : null, make("dt", null, name), make("dd", null, value)));
         };
-        const {tensor, device} = heaviest();
+        const {tensor, device} = heaviest(), once = (run.lacks || []).includes("history");
         const names = Array.from(
             new Set(devices.map(d => (d.name || "GPU") + (d.total_bytes ? ", " + page.bytes(d.total_bytes) : ""))));
         if (devices.some(d => d.name || d.total_bytes))
             add(devices.length > 1 ? "GPUs" : "GPU",
                 (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
-        if (tensor) add("Peak in tensors", page.bytes(tensor.bytes));
-        if (device) add("Peak taken from CUDA", page.bytes(device.bytes));
-        add("Ran for", page.seconds(run.duration_s));
+        if (tensor) add(once ? "Live in tensors" : "Peak in tensors", page.bytes(tensor.bytes));
+        if (device) add(once ? "Taken from CUDA" : "Peak taken from CUDA", page.bytes(device.bytes));
+        if (!(run.lacks || []).includes("times")) add("Ran for", page.seconds(run.duration_s));
         if (first.start_s)
             add("Recorded", new Date(first.start_s * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC");
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));

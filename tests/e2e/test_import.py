@@ -289,11 +289,11 @@ def test_what_a_snapshot_does_not_tell_stays_unknown(tmp_path):
     assert "unknown time, " in text.stdout and "no copies and no times" in text.stderr + text.stdout
     for name in "bare.pickle", "list.pickle":
         assert "Not known whether memory ran out" in gpuspy("report", tmp_path / name).stdout
-        assert "is unknown: a PyTorch snapshot does not tell" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
+        assert "is unknown: a PyTorch snapshot does not record it" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
     assert "is unknown" in gpuspy("tree", "--what", "waits", file, code=1).stderr
     assert "is unknown" in gpuspy("tree", "--what", "copies", file, code=1).stderr
     for gate in "--max-syncs-per-step=1", "--max-blocked-share=1%", "--max-copies-per-step=1", "--max-h2d-per-step=1B":
-        assert "cannot tell: a PyTorch snapshot does not tell" in " ".join(gpuspy("check", gate, file, code=1).stdout.split())
+        assert "cannot tell: a PyTorch snapshot does not record it" in " ".join(gpuspy("check", gate, file, code=1).stdout.split())
 
 
 VIEWS = [("report",), ("report", "--html", "out.html"), ("tree",), ("timeline",), ("leaks",), ("stats",), ("table",), ("flame",),
@@ -501,7 +501,7 @@ def test_without_a_history_nothing_is_claimed_of_it(tmp_path):
     text = gpuspy("report", file).stdout
     assert "live in" in text and "peak unknown" in text
     assert "at the peak" not in text and "Never freed" not in text and "over the run" not in text
-    assert "whether the program freed it later is unknown" in " ".join(gpuspy("leaks", file).stdout.split())
+    assert "Which memory leaks is unknown" in " ".join(gpuspy("leaks", file).stdout.split())
 
 
 @pytest.mark.parametrize("action", ["free_completed", "snapshot"])

@@ -175,7 +175,7 @@ def test_real_profiles(tmp_path, file):
             want[(*([("[executable]", None, None)] if kind == "executable" else []), *frames)] += size
     assert got == want
     report = json.loads(gpuspy("report", "--json", file).stdout)
-    assert report["run"]["lacks"] == ["waits", "copies", "history", "times"] and not report.get("steps")
+    assert report["run"]["lacks"] == ["waits", "copies", "history", "times", "segments", "pinned"] and not report.get("steps")
     assert report["memory"][0]["tensor_peak_bytes"] == sum(s[1] for s in samples)
 
 
@@ -229,17 +229,65 @@ def test_every_reading_command_takes_the_file_itself(tmp_path, view):
     profile.write(tmp_path / "p.prof")
     (tmp_path / "temporary").mkdir()
     query = ["SELECT count(*) FROM allocations"] if view == ("sql",) else []
-    code = 1 if view[0] == "check" else 0  # what CUDA gave is unknown
+    code = 1 if view[0] in ("check", "timeline") else 0  # what CUDA gave is unknown, and the course
     gpuspy(*view, "p.prof", *query, cwd=tmp_path, code=code, TMPDIR=str(tmp_path / "temporary"))
     assert not list((tmp_path / "temporary").iterdir())
+
+
+MOMENT = "a JAX device memory profile records one moment, without times and frees"
 
 
 def test_what_a_profile_lacks_is_unknown(tmp_path):
     profile = Profile()
     profile.sample(1, 4096, [HERE])
     file = profile.write(tmp_path / "p.prof")
-    for what in "waits", "copies", "oom":
-        assert "a JAX device memory profile does not tell" in gpuspy("tree", "--what", what, file, code=1).stderr
+    for what in "waits", "copies":
+        assert "a JAX device memory profile does not record it" in gpuspy("tree", "--what", what, file, code=1).stderr
+    assert MOMENT in gpuspy("tree", "--what", "oom", file, code=1).stderr
+
+
+def words(*command, code=0):
+    done = gpuspy(*command, code=code)
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def test_no_view_claims_a_peak_a_time_or_a_leak(tmp_path):
+    profile = Profile()
+    profile.sample(3, 12288, [HERE])
+    file = profile.write(tmp_path / "p.prof")
+    report = words("report", file)
+    assert "Not known whether memory ran out; 12.00 KiB live on GPU 0" in report
+    for view in report, words("tree", file), words("stats", file), words("leaks", file):
+        for claim in "at the peak", "peak 1", "at 0 s", "Never freed", "at the end", "ifetime", "frees 0", "a second":
+            assert claim not in view, (claim, view)
+    assert f"Which memory leaks is unknown: {MOMENT}" in words("leaks", file)
+    assert f"memory over time is unknown: {MOMENT}" in words("timeline", file, code=1)
+    gates = "no-oom", "no-leaks", "max-leak=1GiB", "max-growth=1GiB/step"
+    assert words("check", *(f"--{gate}" for gate in gates), file, code=1).count(f"cannot tell: {MOMENT}") == len(gates)
+    unseen = words("check", "--max-pinned=1GiB", "--max-retries=1", "--max-fragmentation=10%", file, code=1)
+    assert unseen.count("UNKNOWN") == 3
+    assert json.loads(gpuspy("report", "--json", file).stdout)["leaks"] == []
+    assert json.loads(gpuspy("tree", "--json", file).stdout)["moments_s"] == [None]
+
+
+def test_two_profiles_are_compared_without_a_peak_or_an_end(tmp_path):
+    for name, size in ("a.prof", 4096), ("b.prof", 8192):
+        profile = Profile()
+        profile.sample(1, size, [HERE])
+        profile.write(tmp_path / name)
+    text = words("diff", tmp_path / "a.prof", tmp_path / "b.prof")
+    assert "Live memory grew by 4.00 KiB" in text
+    for claim in "out of memory", "at the end", "duration":
+        assert claim not in text, (claim, text)
+
+
+def test_executables_of_unknown_size(tmp_path):
+    profile = Profile()
+    profile.sample(1, 4096, [HERE])
+    profile.sample(2, (1 << 64) - 2, [HERE], kind="executable", device=None)
+    file = profile.write(tmp_path / "p.prof")
+    assert "the size of 2 executables is unknown" in words("report", file)
+    assert imported(file, tmp_path).execute("SELECT sum(bytes) FROM allocation").fetchall() == [(4096,)]
 
 
 def test_two_profiles_side_by_side(tmp_path):

@@ -198,7 +198,7 @@ def test_what_real_gpus_gave(tmp_path, file):
     marks = db.execute("SELECT sum(life_ns) FROM mark m JOIN mark_name n ON n.id = m.name WHERE n.name = 'ProfilerStep'").fetchone()[0]
     assert marks == sum(span.values())
     assert db.execute("SELECT count(*) FROM meta WHERE key = 'undefined_numbers'").fetchone()[0] == 0
-    assert "lacks" not in report_of(file)["run"]
+    assert set(report_of(file)["run"]["lacks"]) == {"segments", "pinned"}
 
 
 @pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[-40:-8])
@@ -258,7 +258,7 @@ def test_a_trace_is_read(tmp_path, name):
     assert measured_memory(db) == expected_memory(trace.document())
     assert measured_calls(db) == expected_calls(trace.document())
     report = report_of(file)
-    assert "lacks" not in report["run"]
+    assert set(report["run"]["lacks"]) == {"segments", "pinned"}
     assert [(d["index"], d["name"], d["total_bytes"]) for d in report["devices"]] == [(0, "Test GPU", 16 << 30)]
     tensors = next(p for p in report["peak"] if p["layer"] == "tensor")
     assert {(s["site"]["file"], s["site"]["line"], s["site"]["function"]) for s in tensors["by_line"]} == {("train.py", 10, "main")}
@@ -454,7 +454,7 @@ def test_cpu_tensors(tmp_path):
     trace.memory(30, 4096, 700, device=-1, reserved=0)
     file = trace.write(tmp_path / "t.json")
     assert measured_memory(imported(file, tmp_path))[-1]["end"] == 700
-    assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies"}
+    assert set(report_of(file)["run"]["lacks"]) == {"waits", "copies", "segments", "pinned"}
 
 
 def test_a_trace_without_memory_says_so(tmp_path):
@@ -463,9 +463,9 @@ def test_a_trace_without_memory_says_so(tmp_path):
     trace.slice("cuda_runtime", "cudaDeviceSynchronize", 20, 5)
     file = trace.write(tmp_path / "t.json")
     lacks = imported(file, tmp_path).execute("SELECT value FROM meta WHERE key = 'import.lacks'").fetchone()[0]
-    assert lacks.split() == ["memory"]
+    assert lacks.split() == ["segments", "pinned", "memory"]
     text = gpuspy("report", file)
-    assert "memory is unknown without profile_memory=True" in " ".join((text.stdout + text.stderr).split())
+    assert "memory is unknown: a torch.profiler trace without profile_memory=True does not record it" in " ".join((text.stdout + text.stderr).split())
 
 
 def test_the_list_of_the_old_profiler(tmp_path):
@@ -473,9 +473,9 @@ def test_the_list_of_the_old_profiler(tmp_path):
               {"name": "aten::empty", "ph": "X", "ts": 813, "dur": 22, "tid": 1, "pid": "CPU functions", "args": {}}]
     (tmp_path / "t.json").write_text(json.dumps(events))
     done = gpuspy("report", "t.json", cwd=tmp_path)
-    assert "it has operators only" in " ".join((done.stdout + done.stderr).split())
+    assert "it has operators and no calls to CUDA" in " ".join((done.stdout + done.stderr).split())
     lacks = imported(tmp_path / "t.json", tmp_path).execute("SELECT value FROM meta WHERE key = 'import.lacks'").fetchone()[0]
-    assert lacks.split() == ["waits", "copies", "memory"]
+    assert lacks.split() == ["waits", "copies", "segments", "pinned", "memory"]
 
 
 def test_a_memory_timeline(tmp_path):
@@ -673,3 +673,59 @@ def test_a_trace_recorded_here(tmp_path):
         document = {"traceEvents": document}
     assert measured_memory(db) == expected_memory(document)
     assert "torch.profiler trace" in gpuspy("report", tmp_path / "real.json").stdout
+
+
+@pytest.mark.parametrize("name, head, tool", [
+    ("t.pt.trace.json.zst", b"\x28\xb5\x2f\xfd", "zstd -d"), ("t.json.xz", b"\xfd7zXZ\0", "xz -dk"),
+    ("t.json.bz2", b"BZh91AY", "bzip2 -dk"), ("t.zip", b"PK\x03\x04", "unzip")])
+def test_other_packers_are_refused_with_what_to_do(tmp_path, name, head, tool):
+    (tmp_path / name).write_bytes(head + bytes(99))
+    for command in "report", "import":
+        error = gpuspy(command, name, cwd=tmp_path, code=3).stderr
+        assert len(error.splitlines()) == 1 and name in error and tool in error
+
+
+def test_what_a_trace_cannot_show_passes_no_limit(tmp_path):
+    file = usual_trace().write(tmp_path / "t.json")
+    done = gpuspy("check", "--max-pinned=1GiB", "--max-retries=9", "--max-fragmentation=90%", "--max-leak=1TiB", file, code=1)
+    assert done.stdout.count("UNKNOWN") == 4, done.stdout
+    assert "Never freed" not in gpuspy("report", file).stdout
+    assert "Live at the end of the recording" in gpuspy("leaks", file).stdout
+
+
+def newer(event, **more):
+    return {"ph": "X", "cat": "cpu_op", "name": "aten::empty", "pid": 7, "tid": 7, "dur": "2.5", "args": {}, **event, **more}
+
+
+def test_a_newer_layout(tmp_path):
+    """2023 to 2026: times from baseTimeNanoseconds, numbers as strings, Ev Idx, flows, driver calls, GPU annotations,
+    NaN, several GPUs and ranks"""
+    base = 1_750_000_000_000_000_000
+    copies = []
+    for i, device in enumerate((0, 3)):
+        copies += [newer({"cat": "cuda_driver", "name": "cuMemcpyHtoDAsync_v2", "ts": 10.125 + 50 * i, "args": {"correlation": str(i + 1)}}),
+                   newer({"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "ts": 12.0 + 50 * i, "pid": device, "tid": 7,
+                          "args": {"correlation": str(i + 1), "bytes": str(4096 << i), "device": str(device), "stream": "7",
+                                   "memory bandwidth (GB/s)": float("nan")}}),
+                   {"ph": "s", "id": i + 1, "pid": 7, "tid": 7, "ts": 10 + 50 * i, "cat": "ac2g", "name": "ac2g"},
+                   {"ph": "f", "id": i + 1, "pid": device, "tid": 7, "ts": 12 + 50 * i, "cat": "ac2g", "name": "ac2g", "bp": "e"}]
+    step = newer({"cat": "user_annotation", "name": "ProfilerStep#4", "ts": 5, "dur": 90, "args": {"Ev Idx": 3}})
+    on_gpu = newer(step, cat="gpu_user_annotation", pid=0, ts=11)
+    wait = newer({"cat": "cuda_driver", "name": "cuStreamSynchronize", "ts": "70.5", "dur": "8.25"})
+    memory = [newer({"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": ts, "s": "t"},
+                    args={"Device Type": "1", "Device Id": "3", "Bytes": str(size), "Addr": "139870000000000", "Ev Idx": 5,
+                          "Total Allocated": str(total), "Total Reserved": "8192"})
+              for ts, size, total in ((80, 1024, 5120), (85, -1024, 4096))]
+    document = {"schemaVersion": 1, "trace_id": "x", "displayTimeUnit": "ms", "baseTimeNanoseconds": base,
+                "distributedInfo": {"backend": "nccl", "rank": "5", "world_size": 8, "pg_count": 1, "nccl_version": "2.27.3"},
+                "deviceProperties": [GPU, {**GPU, "id": 3, "name": "Other GPU"}], "traceName": "t.json",
+                "traceEvents": [*copies, step, on_gpu, wait, *memory]}
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    db = imported(tmp_path / "t.json", tmp_path)
+    assert db.execute("SELECT device, direction, bytes FROM copies ORDER BY 1").fetchall() == [(0, "h2d", 4096), (3, "h2d", 8192)]
+    assert db.execute("SELECT kind, blocked_ns FROM syncs").fetchall() == [("stream", 8250)]
+    assert db.execute("SELECT device, bytes, free_ns - alloc_ns FROM allocation").fetchall() == [(3, 1024, 5000)]
+    rank, start = db.execute("SELECT rank, start_real_ns FROM process").fetchone()
+    assert rank == 5 and abs(start - base) < 10_000
+    assert db.execute("SELECT count(*) FROM mark").fetchone()[0] == 1
+    assert "4.00 KiB of tensors were allocated before the trace began" in " ".join(gpuspy("report", tmp_path / "t.json").stdout.split())
