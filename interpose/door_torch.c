@@ -12,6 +12,7 @@
 #include "interpose/device.h"
 #include "interpose/graph.h"
 #include "interpose/recorder.h"
+#include "interpose/requested.h"
 #include "interpose/resolve.h"
 #include "interpose/session.h"
 
@@ -55,9 +56,11 @@ static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allo
     if (cpu && !gs_session_torch_cpu()) return; /* a profiler wanted it, not gpuspy's user */
     struct gs_thread *t = gs_enter(GS_API_TORCH_USAGE, caller);
     uint64_t stream = cpu ? 0 : GS_STREAM_UNKNOWN;
+    uint32_t extra = GS_EXTRA_UNKNOWN;
     uint8_t flags = 0;
     if (t && !cpu && bytes > 0) {
         gs_allocator_seen(caller);
+        if (has_totals) extra = gs_requested_extra(caller, device_index(device), bytes, allocated, reserved);
         stream = gs_torch_stream(device_index(device));
         if (stream != GS_STREAM_UNKNOWN && gs_captured(stream)) flags = GS_FLAG_CAPTURED;
     } else if (!cpu && bytes < 0) {
@@ -65,7 +68,8 @@ static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allo
     }
     if (t) t->marked.count = 0;
     gs_record_tensor(t, (uint64_t)(uintptr_t)pointer, bytes, (uint64_t)allocated, (uint64_t)reserved, has_totals,
-                     cpu ? GS_LAYER_HOST : GS_LAYER_TENSOR, cpu ? GS_DEVICE_NONE : device_index(device), stream, flags);
+                     cpu ? GS_LAYER_HOST : GS_LAYER_TENSOR, cpu ? GS_DEVICE_NONE : device_index(device), stream, extra,
+                     flags);
     gs_leave(t);
 }
 

@@ -326,7 +326,7 @@ void gs_record_pending(struct gs_thread *t, uint64_t address)
 }
 
 void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved,
-                      bool has_totals, uint8_t layer, int device, uint64_t stream, uint8_t flags)
+                      bool has_totals, uint8_t layer, int device, uint64_t stream, uint32_t extra, uint8_t flags)
 {
     if (!t) return;
     int saved = errno;
@@ -342,11 +342,11 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
         r->bytes = bytes;
         r->total_allocated = allocated;
         r->total_reserved = reserved;
+        r->extra = extra;
         r->api = t->call.api;
-        r->device = (int16_t)on;
-        r->layer = layer;
+        r->device = (int8_t)on;
+        r->layer = layer & 3;
         r->has_totals = has_totals;
-        r->pad = 0;
         end(t, r);
     }
     errno = saved;

@@ -80,9 +80,9 @@ void gs_record_free(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_
 void gs_record_free_failed(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_t space);
 /* A free, reset or destruction that kept the host waiting, with the stack of the free. */
 void gs_record_implicit_sync(struct gs_thread *t);
-/* `stream` and `flags` (GS_FLAG_CAPTURED) of an allocation. */
+/* `stream`, `extra` and `flags` (GS_FLAG_CAPTURED) of an allocation. */
 void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved,
-                      bool has_totals, uint8_t layer, int device, uint64_t stream, uint8_t flags);
+                      bool has_totals, uint8_t layer, int device, uint64_t stream, uint32_t extra, uint8_t flags);
 /* An event of PyTorch's allocator: recorded, passed. And what a free of its waits for, if anything. */
 void gs_record_event(struct gs_thread *t, uint64_t event);
 void gs_record_event_done(struct gs_thread *t, uint64_t event);

@@ -220,6 +220,7 @@ struct gs_rec_free {
 };
 
 #define GS_STREAM_UNKNOWN UINT64_MAX
+#define GS_EXTRA_UNKNOWN UINT32_MAX
 struct gs_rec_tensor {
     struct gs_rec rec;
     uint64_t address;
@@ -227,12 +228,12 @@ struct gs_rec_tensor {
     uint64_t total_allocated; /* what PyTorch says its total is after this event */
     uint64_t total_reserved;
     uint64_t stream; /* of an allocation: the CUDA stream that the block belongs to; GS_STREAM_UNKNOWN */
+    uint32_t extra;  /* of an allocation: by how much the block is larger than the request; GS_EXTRA_UNKNOWN */
     uint16_t api;
-    int16_t device; /* index; -1 for the CPU (and layer HOST) */
-    uint8_t layer;  /* TENSOR for CUDA, HOST for CPU tensors */
-    uint8_t has_totals;
-    uint16_t pad;
+    int8_t device;                     /* index; -1 for the CPU (and layer HOST) */
+    uint8_t layer : 4, has_totals : 4; /* layer: TENSOR for CUDA, HOST for CPU tensors */
 };
+_Static_assert(sizeof(struct gs_rec_tensor) == 64, "a cache line");
 
 struct gs_rec_copy {
     struct gs_rec rec;

@@ -95,13 +95,15 @@ CREATE TABLE allocation_row (
     id INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
     address INTEGER NOT NULL,   -- of physical memory (space vmm, or imported): its handle
-    bytes INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,     -- below 0: of a tensor whose request is known, see the view
     alloc_ns INTEGER NOT NULL,
     life_ns INTEGER,            -- NULL: never freed while recorded
     stream INTEGER,             -- 0 default or none; of a tensor -1: unknown
     alloc_stack_id INTEGER,
     free_stack_id INTEGER
 );
+-- bytes of a tensor whose request is known: minus (request + units of 512 bytes by which its block is larger than the
+-- request rounded up to 512, times 2^40), so that in most rows the request costs nothing.
 CREATE VIEW allocation AS
 SELECT id, 1 AS process_id,                 -- a database holds one process
        ((kind >> 5) & 127) - 1 AS device,
@@ -109,8 +111,13 @@ SELECT id, 1 AS process_id,                 -- a database holds one process
        (kind >> 2) & 7 AS space,            -- space; shared: another owner counts it, no total here does;
                                             -- of a tensor pool: in a private pool of a CUDA graph
        (kind >> 12) & 2047 AS api,          -- api
-       address, bytes, alloc_ns, alloc_ns + life_ns AS free_ns, stream, alloc_stack_id, free_stack_id,
-       (kind >> 23) + 2 AS alloc_thread_id, kind, life_ns
+       address,
+       CASE WHEN bytes < 0 AND kind & 3 = 1 THEN ((-bytes & 1099511627775) + 511 & ~511) + (-bytes >> 40) * 512
+            ELSE bytes END AS bytes,
+       alloc_ns, alloc_ns + life_ns AS free_ns, stream, alloc_stack_id, free_stack_id,
+       (kind >> 23) + 2 AS alloc_thread_id, kind, life_ns,
+       CASE WHEN bytes < 0 AND kind & 3 = 1 THEN -bytes & 1099511627775 END AS requested_bytes -- of a tensor, what
+                                            -- the program requested; bytes is its block. NULL unknown
 FROM allocation_row;
 
 -- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + (thread_id-2)·2^24.
@@ -354,7 +361,7 @@ CREATE TABLE recovery_mark (    -- ranges that are open, by what their end will 
 
 CREATE VIEW allocations AS
 SELECT a.id, a.process_id, a.device, l.word AS layer, s.word AS space, p.name AS api, a.address, a.bytes,
-       a.alloc_ns, a.free_ns, a.stream, a.alloc_stack_id, a.free_stack_id, a.alloc_thread_id
+       a.alloc_ns, a.free_ns, a.stream, a.alloc_stack_id, a.free_stack_id, a.alloc_thread_id, a.requested_bytes
 FROM allocation a LEFT JOIN layer l ON l.id = a.layer LEFT JOIN space s ON s.id = a.space
      LEFT JOIN api p ON p.id = a.api;
 

@@ -8,7 +8,7 @@
 #include "schema/event.h"
 #include "schema/spool.h"
 
-#define GS_SCHEMA_VERSION 2
+#define GS_SCHEMA_VERSION 3
 #define GS_APPLICATION_ID 0x67707379 /* "gpsy": tells a gpuspy database from another SQLite file */
 #define GS_DEVICES_MAX 64
 
@@ -17,6 +17,27 @@
 #define GS_ALLOCATION_KIND(layer, space, device, api, thread) \
     (((int64_t)(thread)-2) * (1 << 23) +                      \
      (((layer)&3) | ((space)&7) << 2 | (((device) + 1) & 127) << 5 | ((api)&2047) << 12))
+/* allocation_row.bytes, likewise: of a block whose request is known, both. Block and request are one where `extra` is
+ * GS_EXTRA_UNKNOWN, and of blocks that PyTorch's allocator does not make: of other sizes than units of 512 bytes. */
+enum { GS_BLOCK_UNIT = 512, GS_REQUEST_BITS = 40 };
+static inline int64_t gs_bytes_pack(uint64_t bytes, uint32_t extra)
+{
+    const uint64_t requested = bytes - extra, more = extra / GS_BLOCK_UNIT;
+    if (extra == GS_EXTRA_UNKNOWN || extra >= bytes || bytes % GS_BLOCK_UNIT || requested >> GS_REQUEST_BITS)
+        return bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes;
+    return -(int64_t)(requested | more << GS_REQUEST_BITS);
+}
+/* *extra: GS_EXTRA_UNKNOWN. Other negative numbers than pack gives stay negative, or give some size. */
+static inline int64_t gs_bytes_unpack(int64_t kind, int64_t packed, uint32_t *extra)
+{
+    *extra = GS_EXTRA_UNKNOWN;
+    if (packed >= 0 || (kind & 3) != GS_LAYER_TENSOR) return packed;
+    const uint64_t n = 0 - (uint64_t)packed, requested = n & (((uint64_t)1 << GS_REQUEST_BITS) - 1);
+    const uint64_t rounded = (requested + GS_BLOCK_UNIT - 1) / GS_BLOCK_UNIT * GS_BLOCK_UNIT;
+    const uint64_t bytes = rounded + (n >> GS_REQUEST_BITS) * GS_BLOCK_UNIT;
+    if (bytes - requested < GS_EXTRA_UNKNOWN) *extra = (uint32_t)(bytes - requested);
+    return (int64_t)bytes;
+}
 #define GS_COPY_KIND(direction, host_memory, async, device, api, thread) \
     (((int64_t)(thread)-2) * (1 << 24) +                                 \
      (((direction)&7) | ((host_memory)&3) << 3 | ((async)&1) << 5 | (((device) + 1) & 127) << 6 | ((api)&2047) << 13))

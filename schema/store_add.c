@@ -26,14 +26,14 @@ static int note_owner(struct gs_store *s, const struct gs_live *live)
 
 /* begin->id is given here. */
 static int begin_lifetime(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
-                          uint64_t stream, uint16_t api)
+                          uint64_t stream, uint32_t extra, uint16_t api)
 {
     struct gs_live *old = gs_live_find(&s->live, begin->layer, begin->address);
     if (old) { /* its free was not seen: it ended by now at the latest */
         s->counts[GS_COUNT_IMPLIED_FREES]++;
         if (gs_store_end_lifetime(s, old, begin->alloc_ns, 0)) return -1;
     }
-    if (gs_store_begin_row(s, thread, rec, begin, stream, api) || note_owner(s, begin)) return -1;
+    if (gs_store_begin_row(s, thread, rec, begin, stream, extra, api) || note_owner(s, begin)) return -1;
     if (!gs_live_add(&s->live, begin)) return gs_store_no_memory(s);
     gs_store_track(s, begin, 1);
     return gs_store_recover_ooms(s, thread, begin);
@@ -54,7 +54,7 @@ static int add_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_al
         .context = rec->context,
         .home = rec->device,
     };
-    return begin_lifetime(s, thread, &rec->rec, &live, rec->stream, rec->api);
+    return begin_lifetime(s, thread, &rec->rec, &live, rec->stream, GS_EXTRA_UNKNOWN, rec->api);
 }
 
 static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, uint8_t layer, uint64_t address,
@@ -179,7 +179,8 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
                                                          : GS_SPACE_DEVICE,
             .home = rec->device,
         };
-        rc = begin_lifetime(s, thread, &rec->rec, &live, rec->stream, rec->api);
+        const uint32_t extra = layer == GS_LAYER_TENSOR ? rec->extra : GS_EXTRA_UNKNOWN;
+        rc = begin_lifetime(s, thread, &rec->rec, &live, rec->stream, extra, rec->api);
     } else if (rec->address && rec->bytes < 0) {
         uint64_t bytes = 0 - (uint64_t)rec->bytes;
         rc = free_address(s, thread, &rec->rec, layer, rec->address, bytes);

@@ -93,7 +93,7 @@ int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t tim
 }
 
 int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
-                       uint64_t stream, uint16_t api)
+                       uint64_t stream, uint32_t extra, uint16_t api)
 {
     struct gs_row_allocation *row = GS_ARRAY_ADD(&s->allocations);
     if (!row) return gs_store_no_memory(s);
@@ -102,7 +102,7 @@ int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec 
     *row = (struct gs_row_allocation){
         .kind = GS_ALLOCATION_KIND(begin->layer, begin->space, device, api, gs_store_thread_row(s, thread)),
         .address = (int64_t)begin->address,
-        .bytes = (int64_t)begin->bytes,
+        .bytes = gs_bytes_pack(begin->bytes, extra),
         .alloc_ns = (int64_t)begin->alloc_ns,
         .life_ns = GS_OPEN,
         .stream = (int64_t)stream,

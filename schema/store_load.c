@@ -91,10 +91,11 @@ static int load_definitions(struct gs_store *s)
 static bool read_live(sqlite3_stmt *row, struct gs_live *live)
 {
     int64_t kind = sqlite3_column_int64(row, 1);
+    uint32_t extra;
     *live = (struct gs_live){
         .id = (uint64_t)sqlite3_column_int64(row, 0),
         .address = (uint64_t)sqlite3_column_int64(row, 2),
-        .bytes = (uint64_t)sqlite3_column_int64(row, 3),
+        .bytes = (uint64_t)gs_bytes_unpack(kind, sqlite3_column_int64(row, 3), &extra),
         .alloc_ns = (uint64_t)sqlite3_column_int64(row, 4),
         .device = (int16_t)((kind >> 5 & 127) - 1),
         .layer = kind & 3,

@@ -384,9 +384,9 @@ uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot);
 struct gs_check *gs_store_check(struct gs_store *s, uint8_t layer, int device);
 void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign);       /* totals, ranges */
 void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign); /* totals only */
-/* A row of `allocation` for a lifetime that begins; gives begin->id. */
+/* A row of `allocation` for a lifetime that begins; gives begin->id. `extra` as in gs_rec_tensor. */
 int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, struct gs_live *begin,
-                       uint64_t stream, uint16_t api);
+                       uint64_t stream, uint32_t extra, uint16_t api);
 /* Its end, or (life_ns GS_OPEN) that it did not end. */
 int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t free_stack);
 /* `live` is an entry of the map, gone afterwards. */

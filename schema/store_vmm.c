@@ -223,7 +223,7 @@ static int add_object(struct gs_store *s, uint32_t thread, const struct gs_rec_v
         .space = space,
         .home = rec->device,
     };
-    if (gs_store_begin_row(s, thread, &rec->rec, &live, 0, rec->api)) return -1;
+    if (gs_store_begin_row(s, thread, &rec->rec, &live, 0, GS_EXTRA_UNKNOWN, rec->api)) return -1;
     struct object *o = *out = new_object(s, &live, true);
     if (!o) return -1;
     o->refs = refs;

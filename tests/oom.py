@@ -6,6 +6,7 @@
     # device: 1           on which it fails            # torch: no       runs without PyTorch
     # advice: a|b         some advice must have one    # not: c          and none may have this
     # says: a|b            what the verdict must say
+    # step: 1            the step in which it fails
     # outcome: unknown    whether it was handled: retried, handled, ended_run, unknown
 A line may be `folder/file.py:17`; without a file it is the scenario's own. Of several, each would do.
 """
@@ -28,7 +29,7 @@ class Scenario:
         self.torch = path.suffix == ".py" and said.get("torch") != "no"
         self.device = int(said.get("device", 0))
         self.advice, self.never, self.outcome = said.get("advice"), said.get("not"), said.get("outcome")
-        self.says = said.get("says")
+        self.says, self.step = said.get("says"), said.get("step")
         self.environment = {"SIMCUDA_MEMORY": said.get("gpu", "4GiB"), "SIMCUDA_DEVICES": said.get("devices", "1"),
                             "SIMCUDA_CLOCK": "real"}
         if "conf" in said:
@@ -56,6 +57,8 @@ class Scenario:
             wrong.append(f"{at[0]}:{at[1]} ({blame.get('role')}) instead of {sorted(self.lines)}: {oom['verdict']}")
         if oom["fatal"] != self.fatal or oom["device"] != self.device:
             wrong.append(f"fatal {oom['fatal']} on device {oom['device']}")
+        if self.step and oom["step"] != int(self.step):
+            wrong.append(f"step {oom['step']} instead of {self.step}")
         if self.says and not re.search(self.says, oom["verdict"]):
             wrong.append(f"nothing of {self.says} in: {oom['verdict']}")
         advice = " | ".join(oom["advice"])

@@ -196,7 +196,7 @@ static void segments_on_alloc(void *self, const struct run_lifetime *life, const
 {
     struct allocator_replay *a = self;
     if (life->layer == GS_LAYER_TENSOR) {
-        if (life->device >= 0 && life->device < 128 && series->live_bytes > a->peak[life->device].bytes) {
+        if (life->device >= 0 && series->live_bytes > a->peak[life->device].bytes) {
             a->peak[life->device] = (struct allocator_peak_now){series->live_bytes, life->alloc_ns};
         }
         if (a->untold_n) {

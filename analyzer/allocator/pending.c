@@ -50,8 +50,11 @@ void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn ea
                                 .free_ns = sqlite3_column_int64(st, 4),
                                 .done_ns = done == RUN_UNKNOWN ? RUN_NEVER : done,
                                 .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
-                                .known = belongs(run, run_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
-                                                 run_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
+                                /* PyTorch's own snapshots state it; in recordings it is inferred */
+                                .known = run_untold(run, RUN_TOLD_WAITS)
+                                             ? RUN_YES
+                                             : belongs(run, run_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
+                                                       run_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
         if (p.known != RUN_NO && p.bytes > 0 && p.bytes <= RUN_BYTES_MAX) {
             each(self, &p);
         }

@@ -236,7 +236,7 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
     if (!p->to || s->layer != p->layer || s->device != p->device) {
         return;
     }
-    bool untold = life->device >= 0 && life->device < 128 && !w->torch_device[life->device];
+    bool untold = life->device >= 0 && !w->torch_device[life->device];
     struct category_block block = {
         .stack = life->stack,
         .free_stack = free_stack,

@@ -137,7 +137,8 @@ static void pass_runs(struct category_uses *u, enum category_role role, uint32_t
         u->last == CATEGORY_ROLE_FORWARD || u->last == CATEGORY_ROLE_BACKWARD || u->last == CATEGORY_ROLE_STEP;
     c->turn_ns = turned ? ns : c->turn_ns;
     c->backward_ns = role != CATEGORY_ROLE_FORWARD && c->backward_ns == RUN_NEVER ? ns : c->backward_ns;
-    if ((turned || !between) && c->begins_n < BEGINS) {
+    const bool begins = role != CATEGORY_ROLE_STEP || !c->begins_n; /* clip_grad_norm_ lies before the optimizer */
+    if (begins && (turned || !between) && c->begins_n < BEGINS) {
         *ARENA_PUSH(c->begins, c->begins_n, c->begins_cap) = ns;
     }
     for (size_t i = 0; i < u->waiting_n; i++) { /* a failure counts, too */
@@ -182,7 +183,8 @@ static void uses_on_oom(void *self, const struct run_oom *oom, size_t index)
     struct category_uses *u = self;
     (void)index;
     enum category_role role = role_of(u, oom->stack);
-    bool next = role == CATEGORY_ROLE_COPY && u->now->backward_ns != RUN_NEVER;
+    bool next = (role == CATEGORY_ROLE_COPY && u->now->backward_ns != RUN_NEVER) ||
+                (role == CATEGORY_ROLE_SETUP && u->now->begins_n); /* of another model */
     if (role == CATEGORY_ROLE_FORWARD || role == CATEGORY_ROLE_BACKWARD || role == CATEGORY_ROLE_STEP) {
         pass_runs(u, role, oom->stack, oom->time_ns);
         u->last = role;
@@ -397,5 +399,5 @@ bool category_uses_is_first_step(const struct category_uses *u, uint32_t process
     const struct course *c = u && process < u->list_n ? u->list[process] : NULL;
     size_t passes = c ? begun(c, time_ns) : 0;
     bool backward = passes && c->backward_ns <= time_ns;
-    return (passes == 1 || (backward && passes == begun(c, c->backward_ns))) && !(backward && c->next_ns == time_ns);
+    return (passes == 1 || (backward && passes == begun(c, c->backward_ns))) && c->next_ns != time_ns;
 }

@@ -7,7 +7,7 @@
 enum { SMALL_SEGMENT = 2 << 20, GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of it */
 
 /* Memory taken from CUDA, of which it is not known before a block lies in it whether it is PyTorch's:
- * `told` from then on. */
+ * `told` from then on. In a snapshot's history all of it is. */
 struct piece {
     uint64_t address, stream;
     int64_t bytes, time_ns;
@@ -36,8 +36,10 @@ struct tracer {
     const struct export_trace_request *wish;
     struct export_trace_state *state;
     int64_t last_alloc_ns;
-    bool here, done;      /* in the wished process; past the moment */
-    struct piece *pieces; /* in order of address */
+    bool here, done;                   /* in the wished process; past the moment */
+    bool imported;                     /* a snapshot of PyTorch's: what was there at time 0 is no event */
+    struct export_trace_event mapping; /* held back: what is mapped or unmapped piece by piece is one call */
+    struct piece *pieces;              /* in order of address */
     size_t pieces_n, pieces_cap;
     struct change *changes; /* in order of time */
     size_t changes_n, changes_cap, change;
@@ -59,9 +61,27 @@ const char *export_trace_word(enum export_trace_action action)
     return words[action];
 }
 
+static void emit_held(struct tracer *t)
+{
+    if (t->mapping.bytes) t->wish->each(t->wish->self, &t->mapping);
+    t->mapping.bytes = 0;
+}
+
 static void emit(struct tracer *t, const struct export_trace_event *e)
 {
-    t->wish->each(t->wish->self, e);
+    struct export_trace_event *held = &t->mapping;
+    if (t->imported && e->time_ns == 0) return;
+    if (held->bytes && e->action == held->action && e->time_ns == held->time_ns &&
+        e->address == held->address + (uint64_t)held->bytes) {
+        held->bytes = arena_add_capped(held->bytes, e->bytes);
+        return;
+    }
+    emit_held(t);
+    if (e->action == EXPORT_TRACE_SEGMENT_MAP || e->action == EXPORT_TRACE_SEGMENT_UNMAP) {
+        *held = *e;
+    } else {
+        t->wish->each(t->wish->self, e);
+    }
 }
 
 /* --- pieces ------------------------------------------------------------------------------------ */
@@ -93,7 +113,17 @@ static void piece_add(struct tracer *t, struct piece piece)
     size_t at = pieces_up_to(t, piece.address);
     ARENA_PUSH(t->pieces, t->pieces_n, t->pieces_cap);
     memmove(&t->pieces[at + 1], &t->pieces[at], (t->pieces_n - 1 - at) * sizeof piece);
+    piece.told = t->imported;
     t->pieces[at] = piece;
+    if (piece.told) {
+        emit(t, &(struct export_trace_event){.action =
+                                                 piece.mapped ? EXPORT_TRACE_SEGMENT_MAP : EXPORT_TRACE_SEGMENT_ALLOC,
+                                             .stack = piece.stack,
+                                             .time_ns = piece.time_ns,
+                                             .bytes = piece.bytes,
+                                             .address = piece.address,
+                                             .stream = piece.stream});
+    }
 }
 
 static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_t time_ns, uint32_t stack)
@@ -131,6 +161,7 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
     while (at < t->pieces_n && t->pieces[at].address < end) {
         struct piece *p = &t->pieces[at++];
         if (p->told) {
+            if (t->imported) piece_take(p, b);
             continue;
         }
         struct export_trace_event e = {.action = p->mapped ? EXPORT_TRACE_SEGMENT_MAP : EXPORT_TRACE_SEGMENT_ALLOC,
@@ -421,10 +452,12 @@ static void trace_on_alloc(void *self, const struct run_lifetime *life, const st
         block_alloc(t, &b, life->alloc_ns);
     } else if (in_device(life) && !t->wish->tensors) {
         whole_alloc(t, &b, life->alloc_ns);
-    } else if (in_device(life) && life->bytes && life->bytes % GRAIN == 0) {
-        piece_add(t,
-                  (struct piece){
-                      .address = life->address, .bytes = life->bytes, .time_ns = life->alloc_ns, .stack = life->stack});
+    } else if (in_device(life) && life->bytes && (life->bytes % GRAIN == 0 || t->imported)) {
+        piece_add(t, (struct piece){.address = life->address,
+                                    .bytes = life->bytes,
+                                    .time_ns = life->alloc_ns,
+                                    .stack = life->stack,
+                                    .stream = life->stream == UINT64_MAX ? 0 : life->stream});
     }
 }
 
@@ -587,6 +620,7 @@ static void share_out(struct export_trace_state *s)
 static void keep_state(struct tracer *t)
 {
     struct export_trace_state *s = t->state;
+    emit_held(t);
     if (!s) {
         return;
     }
@@ -632,6 +666,7 @@ bool export_trace_device(struct run *run, const struct export_trace_request *wis
     if (state) {
         *state = (struct export_trace_state){0};
     }
+    t.imported = run_untold(run, RUN_TOLD_WAITS) && !run_untold(run, RUN_TOLD_TENSORS);
     t.next_done_ns = RUN_NEVER;
     list_changes(&t);
     list_pendings(&t);

@@ -199,6 +199,12 @@ uint32_t import_feed_stack(struct import_feed *f, const struct import_frame *fra
 
 /* --- events ------------------------------------------------------------------------------------ */
 
+static uint32_t extra_of(const struct import_event *e)
+{
+    const bool known = e->requested > 0 && e->requested <= e->bytes && e->bytes - e->requested < GS_EXTRA_UNKNOWN;
+    return known ? (uint32_t)(e->bytes - e->requested) : GS_EXTRA_UNKNOWN;
+}
+
 void import_feed_tensor(struct import_feed *f, const struct import_event *e, bool freed)
 {
     struct gs_rec_tensor r = {.rec = REC(GS_REC_TENSOR, e->stack, e->time_ns),
@@ -207,10 +213,32 @@ void import_feed_tensor(struct import_feed *f, const struct import_event *e, boo
                               .total_allocated = (uint64_t)e->allocated,
                               .total_reserved = (uint64_t)e->reserved,
                               .stream = e->stream,
+                              .extra = extra_of(e),
                               .api = API_TENSOR,
-                              .device = (int16_t)e->device,
+                              .device = (int8_t)e->device,
                               .layer = e->device < 0 ? GS_LAYER_HOST : GS_LAYER_TENSOR,
                               .has_totals = !e->no_totals};
+    r.rec.flags = e->private_pool ? GS_FLAG_CAPTURED : 0;
+    r.rec.size = sizeof r;
+    f->last_ns = e->time_ns;
+    add(f, &r.rec);
+}
+
+/* The event that it waits for is unknown: its address stands for it. */
+void import_feed_pending(struct import_feed *f, const struct import_event *e)
+{
+    union {
+        struct gs_rec_pending r;
+        char bytes[sizeof(struct gs_rec_pending) + sizeof(uint64_t)];
+    } pending = {.r = {.rec = REC(GS_REC_PENDING, 0, e->time_ns), .address = e->address, .count = 1}};
+    memcpy(pending.r.events, &e->address, sizeof e->address);
+    pending.r.rec.size = sizeof pending;
+    add(f, &pending.r.rec);
+}
+
+void import_feed_pending_end(struct import_feed *f, const struct import_event *e)
+{
+    struct gs_rec_event_done r = {.rec = REC(GS_REC_EVENT_DONE, 0, e->time_ns), .event = e->address};
     r.rec.size = sizeof r;
     f->last_ns = e->time_ns;
     add(f, &r.rec);
@@ -253,6 +281,7 @@ void import_feed_segment(struct import_feed *f, const struct import_event *e, bo
         struct gs_rec_alloc r = {.rec = REC(GS_REC_ALLOC, e->stack, e->time_ns),
                                  .address = e->address,
                                  .bytes = (uint64_t)e->bytes,
+                                 .stream = e->stream,
                                  .api = e->api ? e->api : API_MALLOC,
                                  .device = (int16_t)e->device,
                                  .layer = GS_LAYER_DEVICE,

@@ -49,14 +49,19 @@ struct import_event {
     uint8_t space; /* enum gs_space; 0: device memory */
     uint64_t address, stream;
     int64_t bytes;
+    int64_t requested;           /* of a tensor: at most bytes; 0 unknown */
     int64_t allocated, reserved; /* of the device, after the event, where PyTorch's allocator knows them */
     bool no_totals;              /* it does not know them */
+    bool private_pool;           /* of a tensor: in a pool of a CUDA graph or MemPool */
     bool async;                  /* of a copy or fill: the call may return before it is done */
     uint8_t host_memory;         /* of a copy: 1 + enum gs_host_memory; 0: worked out from live pinned memory */
 };
 
 /* Memory that PyTorch's allocator handed out, and got back; of device -1, a CPU tensor. */
 void import_feed_tensor(struct import_feed *f, const struct import_event *e, bool freed);
+/* Before its tensor is freed: other streams still use the memory, and nobody gets it before import_feed_pending_end. */
+void import_feed_pending(struct import_feed *f, const struct import_event *e);
+void import_feed_pending_end(struct import_feed *f, const struct import_event *e);
 /* Memory that it asked the driver for, and gave back; `page` > 0: mapped in pages of so many bytes. */
 void import_feed_segment(struct import_feed *f, const struct import_event *e, bool freed, int64_t page);
 /* A copy that the host was `blocked_ns` in, UINT64_MAX if that is unknown: its row then has 0, and a note counts it.

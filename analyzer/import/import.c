@@ -1,6 +1,7 @@
 #include "analyzer/import/import.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -63,5 +64,15 @@ bool import_file(const char *path, enum import_format format, const char *to,
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (formats[i].format == format) return formats[i].import(path, to, progress, self, error, error_size);
     }
+    return false;
+}
+
+bool import_file_part(const char *path, enum import_format format, const char *to, const struct import_part *part,
+                      void (*progress)(void *self, uint64_t bytes), void *self, char *error, size_t error_size)
+{
+    if (!part) return import_file(path, format, to, progress, self, error, error_size);
+    if (format == IMPORT_FORMAT_SNAPSHOT)
+        return import_snapshot_part(path, to, part, progress, self, error, error_size);
+    snprintf(error, error_size, "a range of time can be chosen of PyTorch snapshots only");
     return false;
 }

@@ -25,6 +25,14 @@ const char *import_hint(const char *path);
 bool import_file(const char *path, enum import_format format, const char *to,
                  void (*progress)(void *self, uint64_t bytes), void *self, char *error, size_t error_size);
 
+/* Of a history: what happened from one time to another, since its first event; both included. */
+struct import_part {
+    int64_t from_ns, to_ns;
+};
+/* The same for a part. False for other formats than PyTorch snapshots, too. */
+bool import_file_part(const char *path, enum import_format format, const char *to, const struct import_part *part,
+                      void (*progress)(void *self, uint64_t bytes), void *self, char *error, size_t error_size);
+
 /* In `meta` of the database: its word, NULL of one that gpuspy recorded. */
 #define IMPORT_META "import."
 

@@ -1,7 +1,6 @@
-/* A snapshot holds what PyTorch's allocator has at the end (segments, and the blocks in them), and a history of events
- * by device, which may be a ring that begins in the middle of the run or be missing. What was there before its first
- * event follows from the end, backwards: what is there at the end, less what the events allocated, and what they freed.
- * Fields and actions: torch/csrc/cuda/memory_snapshot.cpp, c10/cuda/CUDACachingAllocator.cpp.
+/* A snapshot holds what PyTorch's allocator has at the end, and a history of events by device, which may be a ring that
+ * begins in the middle of the run or be missing. What was there before its first event follows from the end, backwards:
+ * what is there at the end, less what the events allocated, and what they freed.
  *
  * Events give the size that was asked for. A block that is there at the end has its own size; of others it is the
  * asked one in steps of 512 bytes, which is what the allocator rounds to where nothing else is set. */
@@ -12,61 +11,36 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/import/feed.h"
-#include "analyzer/import/unpickle.h"
+#include "analyzer/import/snapshot_read.h"
+#include "schema/event.h"
 
-enum { DEVICES = 64, ROUND = 512, BEFORE_NS = 1000 }; /* BEFORE_NS: from what was there before to the first event */
+enum { ROUND = 512, BEFORE_NS = 1000, OPEN_NOTES = 64 }; /* BEFORE_NS: from what was there before to the first event */
 static const int64_t small_page = 2 << 20, large_page = 20 << 20; /* of expandable segments */
 
-enum action { ALLOC, FREE, COMPLETED, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM, OTHER };
-static const char *const actions[] = {
-    [ALLOC] = "alloc",
-    [FREE] = "free_requested",
-    [COMPLETED] = "free_completed",
-    [SEGMENT_ALLOC] = "segment_alloc",
-    [SEGMENT_FREE] = "segment_free",
-    [SEGMENT_MAP] = "segment_map",
-    [SEGMENT_UNMAP] = "segment_unmap",
-    [OOM] = "oom",
-};
-
-struct event {
-    const struct import_value *frames;
-    int64_t time_us; /* INT64_MIN unknown */
-    uint64_t address, stream;
-    int64_t bytes, free_bytes;
-    uint8_t action, device;
-};
-
-struct held { /* at some moment; bytes 0: no longer */
-    uint64_t address, stream;
-    int64_t bytes;
-    const struct import_value *frames;
-    uint8_t device;
-    bool mapped; /* a page of an expandable segment */
-};
-
 struct set {
-    struct held *list;
-    size_t n, cap;
-    struct map index; /* address → in list */
+    struct import_snapshot_pieces pieces;
+    struct map index; /* address → in the list */
 };
 
 struct totals {
     int64_t allocated, reserved;
 };
 
-struct snapshot {
+struct importer {
+    struct import_snapshot from;
     struct import_feed *feed;
-    const struct import_value *root, *segments;
-    struct event *events; /* in order of time */
-    size_t events_n, events_cap;
-    struct set blocks, held; /* of tensors; of segments and pages */
-    struct totals now[DEVICES];
-    struct map stacks; /* list of frames, by address → stack */
-    bool timed;
+    struct set blocks, pending, held;      /* of tensors; freed, but in use; segments and pages */
+    struct import_snapshot_pieces private; /* segments of private pools at the end, by address */
+    size_t next[IMPORT_DEVICES + 1];       /* undo: the device's event after this one */
+    struct totals now[IMPORT_DEVICES + 1];
+    struct map stacks; /* items of a list of frames, by address → stack */
     int64_t start_us;
-    uint64_t unmatched;   /* events that fit neither the end nor one another */
-    int64_t said, summed; /* allocated bytes: as segments say, and as their blocks add up to */
+    size_t first, end; /* the events that are written */
+    size_t next_note;
+    uint64_t open_notes[OPEN_NOTES]; /* their ids and names */
+    const struct import_snapshot_note *open[OPEN_NOTES];
+    uint64_t notes_n, unmatched; /* unmatched: events that fit neither the end nor one another */
+    uint32_t remarks_n;
 };
 
 bool import_is_snapshot(const unsigned char *head, size_t n)
@@ -78,26 +52,28 @@ bool import_is_snapshot(const unsigned char *head, size_t n)
 
 /* --- what is held ------------------------------------------------------------------------------ */
 
-static void hold(struct set *set, const struct held *h)
+static void hold(struct set *set, const struct import_snapshot_piece *h)
 {
     uint32_t *at = map_at(&set->index, h->address);
     if (*at == MAP_NEW) {
-        *at = (uint32_t)set->n;
-        *ARENA_PUSH(set->list, set->n, set->cap) = *h;
+        *at = (uint32_t)set->pieces.n;
+        *ARENA_PUSH(set->pieces.list, set->pieces.n, set->pieces.cap) = *h;
     } else {
-        set->list[*at] = *h;
+        set->pieces.list[*at] = *h;
     }
 }
 
-static struct held *find(struct set *set, uint64_t address)
+static struct import_snapshot_piece *find(struct set *set, uint64_t address, uint8_t device)
 {
-    uint32_t at = map_get(&set->index, address);
-    return at == MAP_NEW || !set->list[at].bytes ? NULL : &set->list[at];
+    const uint32_t at = map_get(&set->index, address);
+    struct import_snapshot_piece *p = at == MAP_NEW ? NULL : &set->pieces.list[at];
+    return p && p->bytes && p->device == device ? p : NULL;
 }
 
-static int64_t rounded(int64_t bytes)
+static int64_t rounded(const struct import_snapshot_event *e)
 {
-    return bytes < ROUND ? ROUND : (bytes + ROUND - 1) / ROUND * ROUND;
+    if (e->device == IMPORT_HOST) return e->bytes;
+    return e->bytes < ROUND ? ROUND : (e->bytes + ROUND - 1) / ROUND * ROUND;
 }
 
 static int64_t page_of(int64_t bytes)
@@ -105,12 +81,12 @@ static int64_t page_of(int64_t bytes)
     return bytes % large_page ? small_page : large_page;
 }
 
-static void hold_pages(struct snapshot *s, struct held h, bool begin)
+static void hold_pages(struct importer *s, struct import_snapshot_piece h, bool begin)
 {
     int64_t page = page_of(h.bytes), left = h.bytes;
     h.mapped = true;
     for (; left > 0; left -= page, h.address += (uint64_t)page) {
-        struct held *old = find(&s->held, h.address);
+        struct import_snapshot_piece *old = find(&s->held, h.address, h.device);
         h.bytes = left < page ? left : page;
         if (begin) {
             hold(&s->held, &h);
@@ -120,166 +96,121 @@ static void hold_pages(struct snapshot *s, struct held h, bool begin)
     }
 }
 
-static bool fits_device(int64_t device)
+static int by_address(const void *a, const void *b)
 {
-    return device >= 0 && device < DEVICES;
+    const struct import_snapshot_piece *x = a, *y = b;
+    return (x->address > y->address) - (x->address < y->address);
 }
 
-/* A segment's own size of what its blocks hold, in `history` before 2.1. */
-static const struct import_value *frames_of_block(const struct import_value *block)
+static void hold_end(struct importer *s)
 {
-    const struct import_value *history = import_member(block, "history"), *frames = import_member(block, "frames");
-    return import_count(frames)    ? frames
-           : import_count(history) ? import_member(import_item(history, 0), "frames")
-                                   : frames;
-}
-
-static void add_blocks(struct snapshot *s, const struct import_value *segment, const struct held *at)
-{
-    const struct import_value *blocks = import_member(segment, "blocks");
-    uint64_t address = at->address;
-    int64_t active = 0;
-    for (size_t i = 0; i < import_count(blocks); i++) {
-        const struct import_value *block = import_item(blocks, i);
-        const char *state = import_text(import_member(block, "state"));
-        int64_t bytes = import_integer(import_member(block, "size"), 0);
-        address = (uint64_t)import_integer(import_member(block, "address"), (int64_t)address);
-        if (bytes <= 0 || bytes > at->bytes) continue;
-        if (state && strcmp(state, "active_allocated") == 0) {
-            hold(&s->blocks, &(struct held){.address = address,
-                                            .bytes = bytes,
-                                            .stream = at->stream,
-                                            .device = at->device,
-                                            .frames = frames_of_block(block)});
-            active += bytes;
-        }
-        address += (uint64_t)bytes;
-    }
-    s->summed += active;
-    s->said += import_integer(import_member(segment, "allocated_size"), active);
-}
-
-static void read_segments(struct snapshot *s)
-{
-    for (size_t i = 0; i < import_count(s->segments); i++) {
-        const struct import_value *segment = import_item(s->segments, i);
-        int64_t device = import_integer(import_member(segment, "device"), 0);
-        struct held h = {.address = (uint64_t)import_integer(import_member(segment, "address"), 0),
-                         .bytes = import_integer(import_member(segment, "total_size"), 0),
-                         .stream = (uint64_t)import_integer(import_member(segment, "stream"), 0),
-                         .frames = import_member(segment, "frames")};
-        if (!fits_device(device) || h.bytes <= 0 || h.bytes > (int64_t)1 << 48) continue;
-        h.device = (uint8_t)device;
-        if (import_integer(import_member(segment, "is_expandable"), 0)) {
-            hold_pages(s, h, true);
+    for (size_t i = 0; i < s->from.segments.n; i++) {
+        const struct import_snapshot_piece *p = &s->from.segments.list[i];
+        if (p->mapped) {
+            hold_pages(s, *p, true);
         } else {
-            hold(&s->held, &h);
+            hold(&s->held, p);
         }
-        add_blocks(s, segment, &h);
+        if (p->pool == IMPORT_POOL_PRIVATE) *ARENA_PUSH(s->private.list, s->private.n, s->private.cap) = *p;
     }
-}
-
-/* --- the history ------------------------------------------------------------------------------- */
-
-static enum action action_of(const char *word)
-{
-    for (size_t i = 0; word && i < OTHER; i++) {
-        if (strcmp(word, actions[i]) == 0) return (enum action)i;
+    for (size_t i = 0; i < s->from.blocks.n; i++) {
+        const struct import_snapshot_piece *p = &s->from.blocks.list[i];
+        hold(p->pending ? &s->pending : &s->blocks, p);
     }
-    return OTHER;
+    if (s->private.n > 1) qsort(s->private.list, s->private.n, sizeof *s->private.list, by_address);
 }
 
-static void read_event(struct snapshot *s, const struct import_value *v, uint8_t device)
+/* As the event says, or as its segment does if that is there at the end. */
+static uint8_t pool_of(const struct importer *s, const struct import_snapshot_event *e)
 {
-    enum action action = action_of(import_text(import_member(v, "action")));
-    if (action == OTHER || action == COMPLETED) return;
-    const struct import_value *address = import_member(v, "addr");
-    struct event e = {
-        .action = (uint8_t)action,
-        .device = device,
-        .address = (uint64_t)import_integer(address ? address : import_member(v, "device_free"), 0),
-        .bytes = import_integer(import_member(v, "size"), 0),
-        .stream = (uint64_t)import_integer(import_member(v, "stream"), 0),
-        .time_us = import_integer(import_member(v, "time_us"), INT64_MIN),
-        .frames = import_member(v, "frames"),
-    };
-    e.free_bytes = action == OOM ? import_integer(import_member(v, "device_free"), (int64_t)e.address) : 0;
-    if (e.bytes < 0 || e.bytes > (int64_t)1 << 48) return;
-    s->timed = s->timed && e.time_us != INT64_MIN;
-    *ARENA_PUSH(s->events, s->events_n, s->events_cap) = e;
-}
-
-struct cursor {
-    size_t at, end;
-};
-
-/* Each device's events are in order; a clock that was set back does not turn them round. */
-static void merge_devices(struct snapshot *s, struct cursor *devices, size_t n)
-{
-    struct event *merged = arena_realloc(NULL, s->events_n, sizeof *merged);
-    for (size_t i = 0; i < s->events_n; i++) {
-        struct cursor *first = NULL;
-        for (size_t d = 0; d < n; d++) {
-            struct cursor *c = &devices[d];
-            if (c->at < c->end && (!first || s->events[c->at].time_us < s->events[first->at].time_us)) first = c;
+    size_t low = 0, high = s->private.n;
+    if (e->pool != IMPORT_POOL_UNKNOWN) return e->pool;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const struct import_snapshot_piece *p = &s->private.list[middle];
+        if (e->address < p->address) {
+            high = middle;
+        } else if (e->address - p->address < (uint64_t)p->bytes) {
+            return IMPORT_POOL_PRIVATE;
+        } else {
+            low = middle + 1;
         }
-        merged[i] = s->events[first->at++];
     }
-    free(s->events);
-    s->events = merged;
-    s->events_cap = s->events_n;
+    return IMPORT_POOL_UNKNOWN;
 }
 
-static void read_events(struct snapshot *s)
+/* --- back to the beginning ----------------------------------------------------------------------- */
+
+static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
 {
-    const struct import_value *traces = import_member(s->root, "device_traces");
-    struct cursor devices[DEVICES];
-    size_t n = import_count(traces) < DEVICES ? import_count(traces) : DEVICES;
-    s->timed = true;
-    for (size_t d = 0; d < n; d++) {
-        const struct import_value *trace = import_item(traces, d);
-        devices[d].at = s->events_n;
-        for (size_t i = 0; i < import_count(trace); i++) read_event(s, import_item(trace, i), (uint8_t)d);
-        devices[d].end = s->events_n;
+    struct import_snapshot_piece *there = find(&s->blocks, e->address, e->device);
+    if (there) {
+        e->bytes = there->bytes;
+        e->pool = there->pool;
+        there->bytes = 0;
+    } else {
+        s->unmatched++;
+        e->bytes = 0;
     }
-    if (s->timed && n > 1) merge_devices(s, devices, n);
-    s->start_us = s->timed && s->events_n ? s->events[0].time_us : 0;
 }
 
-/* From the end to the beginning: the sets become what was there before the first event, and events of blocks that are
- * there at the end get the block's size. */
-static void undo(struct snapshot *s, struct event *e)
+static void undo_free(struct importer *s, struct import_snapshot_event *e, struct import_snapshot_piece h)
 {
-    struct held h = {.address = e->address, .bytes = e->bytes, .stream = e->stream, .device = e->device};
-    struct held *there = NULL;
-    switch ((enum action)e->action) {
-    case ALLOC:
-        there = find(&s->blocks, e->address);
-        if (there && there->device == e->device) {
-            e->bytes = there->bytes;
+    struct import_snapshot_piece *waits = find(&s->pending, e->address, e->device);
+    const size_t next = s->next[e->device]; /* of what is freed at once, the completion */
+    struct import_snapshot_event *after = next < s->end ? &s->from.events[next] : NULL;
+    e->bytes = h.bytes = waits ? waits->bytes : rounded(e);
+    e->later = waits && !(after && after->action == IMPORT_COMPLETED && after->address == e->address);
+    if (waits && !e->later) after->bytes = 0;
+    if (waits) waits->bytes = 0;
+    hold(&s->blocks, &h);
+}
+
+/* The sets become what was there before the event, and events of blocks that are there at the end get the block's
+ * size. */
+static void undo(struct importer *s, size_t i)
+{
+    struct import_snapshot_event *e = &s->from.events[i];
+    struct import_snapshot_piece h = {.address = e->address,
+                                      .bytes = e->bytes,
+                                      .requested = e->requested,
+                                      .stream = e->stream,
+                                      .device = e->device,
+                                      .pool = pool_of(s, e)};
+    struct import_snapshot_piece *there = NULL;
+    switch ((enum import_action)e->action) {
+    case IMPORT_ALLOC: undo_alloc(s, e); break;
+    case IMPORT_FREE: undo_free(s, e, h); break;
+    case IMPORT_COMPLETED:
+        e->bytes = h.bytes = rounded(e);
+        hold(&s->pending, &h);
+        break;
+    case IMPORT_TAKE:
+        there = find(&s->held, e->address, e->device);
+        if (there) {
             there->bytes = 0;
         } else {
             s->unmatched++;
             e->bytes = 0;
         }
         break;
-    case FREE:
-        e->bytes = h.bytes = rounded(e->bytes);
-        hold(&s->blocks, &h);
-        break;
-    case SEGMENT_ALLOC:
-        there = find(&s->held, e->address);
-        if (there && there->device == e->device) {
-            there->bytes = 0;
-        } else {
-            s->unmatched++;
-            e->bytes = 0;
-        }
-        break;
-    case SEGMENT_FREE: hold(&s->held, &h); break;
-    case SEGMENT_MAP: hold_pages(s, h, false); break;
-    case SEGMENT_UNMAP: hold_pages(s, h, true); break;
+    case IMPORT_GIVE_BACK: hold(&s->held, &h); break;
+    case IMPORT_MAP: hold_pages(s, h, false); break;
+    case IMPORT_UNMAP: hold_pages(s, h, true); break;
     default: break;
+    }
+    s->next[e->device] = i;
+}
+
+/* A ring that begins between a free and its completion: nearly always they are one call. */
+static void forget_cut_frees(struct importer *s)
+{
+    for (size_t d = 0; d <= IMPORT_DEVICES; d++) {
+        if (s->next[d] >= s->end || s->from.events[s->next[d]].action != IMPORT_COMPLETED) continue;
+        struct import_snapshot_event *e = &s->from.events[s->next[d]];
+        struct import_snapshot_piece *waits = find(&s->pending, e->address, e->device);
+        if (waits) waits->bytes = 0;
+        e->bytes = 0;
     }
 }
 
@@ -292,15 +223,15 @@ static bool is_python(const char *file)
                  (n > 4 && (strcmp(file + n - 4, ".pyx") == 0 || strcmp(file + n - 4, ".pyc") == 0)));
 }
 
-static uint32_t stack_of(struct snapshot *s, const struct import_value *frames)
+static uint32_t stack_of(struct importer *s, const struct import_list *frames)
 {
     struct import_frame list[IMPORT_DEPTH];
-    size_t n = import_count(frames), kept = 0;
-    if (!n) return 0;
-    uint32_t *stack = map_at(&s->stacks, (uintptr_t)frames->list);
+    size_t kept = 0;
+    if (!frames || !frames->n) return 0;
+    uint32_t *stack = map_at(&s->stacks, (uintptr_t)frames->items);
     if (*stack != MAP_NEW) return *stack;
-    for (size_t i = 0; i < n && kept < IMPORT_DEPTH; i++) {
-        const struct import_value *frame = import_item(frames, i);
+    for (size_t i = 0; i < frames->n && kept < IMPORT_DEPTH; i++) {
+        const struct import_value *frame = &frames->items[i];
         const char *file = import_text(import_member(frame, "filename"));
         int64_t line = import_integer(import_member(frame, "line"), 0);
         list[kept++] = (struct import_frame){.file = file && strcmp(file, "??") != 0 ? file : NULL,
@@ -312,150 +243,306 @@ static uint32_t stack_of(struct snapshot *s, const struct import_value *frames)
     return *stack;
 }
 
-static void write_tensor(struct snapshot *s, struct import_event *e, bool freed)
+static int device_of(uint8_t device)
 {
-    struct totals *now = &s->now[e->device];
+    return device == IMPORT_HOST ? -1 : device;
+}
+
+static void write_tensor(struct importer *s, struct import_event *e, uint8_t device, bool freed)
+{
+    struct totals *now = &s->now[device];
     if (e->bytes <= 0) return;
     now->allocated += freed ? -e->bytes : e->bytes;
     e->allocated = now->allocated;
     e->reserved = now->reserved;
+    e->no_totals = device == IMPORT_HOST;
     import_feed_tensor(s->feed, e, freed);
 }
 
-static void write_segment(struct snapshot *s, struct import_event *e, bool freed, int64_t page)
+static void write_segment(struct importer *s, struct import_event *e, uint8_t device, bool freed, int64_t page)
 {
     if (e->bytes <= 0) return;
-    s->now[e->device].reserved += freed ? -e->bytes : e->bytes;
+    s->now[device].reserved += freed ? -e->bytes : e->bytes;
+    if (device == IMPORT_HOST) {
+        e->space = GS_SPACE_PINNED;
+        e->api = import_feed_api(s->feed, freed ? "cudaFreeHost" : "cudaHostAlloc");
+    }
     import_feed_segment(s->feed, e, freed, page);
 }
 
-static void write_held(struct snapshot *s, const struct set *set, bool tensors)
+static struct import_event event_of(struct importer *s, const struct import_snapshot_piece *h)
 {
-    for (size_t i = 0; i < set->n; i++) {
-        const struct held *h = &set->list[i];
-        if (!h->bytes) continue;
-        struct import_event e = {.device = h->device,
+    return (struct import_event){.device = device_of(h->device),
                                  .address = h->address,
                                  .bytes = h->bytes,
+                                 .requested = h->requested,
                                  .stream = h->stream,
+                                 .private_pool = h->pool == IMPORT_POOL_PRIVATE,
                                  .stack = stack_of(s, h->frames)};
-        if (tensors) {
-            write_tensor(s, &e, false);
-        } else {
-            write_segment(s, &e, false, h->mapped ? h->bytes : 0);
-        }
-    }
 }
 
-static int64_t time_of(const struct snapshot *s, size_t i, int64_t last)
+static int by_place(const void *a, const void *b)
 {
-    int64_t us = s->timed ? s->events[i].time_us - s->start_us : (int64_t)i;
+    const struct import_snapshot_piece *const *x = a, *const *y = b;
+    return by_address(*x, *y);
+}
+
+/* Those there are, by address. To be freed. */
+static const struct import_snapshot_piece **sorted(const struct set *set, size_t *n)
+{
+    const struct import_snapshot_piece **list = arena_realloc(NULL, set->pieces.n, sizeof *list);
+    *n = 0;
+    for (size_t i = 0; i < set->pieces.n; i++) {
+        if (set->pieces.list[i].bytes) list[(*n)++] = &set->pieces.list[i];
+    }
+    if (*n > 1) qsort(list, *n, sizeof *list, by_place);
+    return list;
+}
+
+static void write_pending(struct importer *s, const struct import_snapshot_piece *h)
+{
+    struct import_event e = event_of(s, h);
+    write_tensor(s, &e, h->device, false);
+    import_feed_pending(s->feed, &e);
+    write_tensor(s, &e, h->device, true);
+}
+
+/* What was there before the first event: each segment before its blocks. What was already freed comes and goes before
+ * that. */
+static void write_held(struct importer *s)
+{
+    size_t segments_n, blocks_n, pending_n, at = 0;
+    const struct import_snapshot_piece **segments = sorted(&s->held, &segments_n),
+                                       **blocks = sorted(&s->blocks, &blocks_n),
+                                       **pending = sorted(&s->pending, &pending_n);
+    for (size_t i = 0; i < pending_n; i++) write_pending(s, pending[i]);
+    for (size_t i = 0; i <= segments_n; i++) {
+        const struct import_snapshot_piece *next = i < segments_n ? segments[i] : NULL;
+        for (; at < blocks_n && (!next || blocks[at]->address < next->address); at++) {
+            struct import_event e = event_of(s, blocks[at]);
+            write_tensor(s, &e, blocks[at]->device, false);
+        }
+        if (!next) break;
+        struct import_event e = event_of(s, next);
+        write_segment(s, &e, next->device, false, next->mapped ? next->bytes : 0);
+    }
+    free(segments);
+    free(blocks);
+    free(pending);
+}
+
+/* Each event has a time of its own, so that rows keep the order of events. */
+static int64_t time_of(int64_t us, int64_t last)
+{
     us = us < 0 ? 0 : us > INT64_MAX / 2000 ? INT64_MAX / 2000 : us;
     int64_t ns = us * 1000 + BEFORE_NS;
-    return ns > last ? ns : last;
+    return ns > last ? ns : last + 1;
 }
 
-static void write_event(struct snapshot *s, const struct event *from, int64_t ns)
+static void write_free(struct importer *s, struct import_event *e, const struct import_snapshot_event *from)
 {
+    if (from->later) import_feed_pending(s->feed, e);
+    write_tensor(s, e, from->device, true);
+}
+
+static void write_event(struct importer *s, const struct import_snapshot_event *from, int64_t ns)
+{
+    const bool freed = from->action == IMPORT_GIVE_BACK || from->action == IMPORT_UNMAP;
     struct import_event e = {.time_ns = ns,
-                             .device = from->device,
+                             .device = device_of(from->device),
                              .stack = stack_of(s, from->frames),
                              .address = from->address,
                              .stream = from->stream,
                              .bytes = from->bytes,
+                             .requested = from->requested,
+                             .private_pool = from->pool == IMPORT_POOL_PRIVATE,
                              .allocated = s->now[from->device].allocated,
                              .reserved = s->now[from->device].reserved};
-    switch ((enum action)from->action) {
-    case ALLOC:
-    case FREE: write_tensor(s, &e, from->action == FREE); break;
-    case SEGMENT_ALLOC:
-    case SEGMENT_FREE: write_segment(s, &e, from->action == SEGMENT_FREE, 0); break;
-    case SEGMENT_MAP:
-    case SEGMENT_UNMAP: write_segment(s, &e, from->action == SEGMENT_UNMAP, page_of(e.bytes)); break;
-    case OOM: import_feed_failure(s->feed, &e, from->free_bytes); break;
+    switch ((enum import_action)from->action) {
+    case IMPORT_ALLOC: write_tensor(s, &e, from->device, false); break;
+    case IMPORT_FREE: write_free(s, &e, from); break;
+    case IMPORT_COMPLETED:
+        if (e.bytes) import_feed_pending_end(s->feed, &e);
+        break;
+    case IMPORT_TAKE:
+    case IMPORT_GIVE_BACK: write_segment(s, &e, from->device, freed, 0); break;
+    case IMPORT_MAP:
+    case IMPORT_UNMAP: write_segment(s, &e, from->device, freed, page_of(e.bytes)); break;
+    case IMPORT_OOM:
+        if (from->device != IMPORT_HOST) import_feed_failure(s->feed, &e, (int64_t)from->address);
+        break;
+    case IMPORT_SNAPSHOT: import_feed_moment(s->feed, ns, NULL, "snapshot"); break;
     default: break;
     }
 }
 
-static void write_settings(struct snapshot *s)
+/* --- what the program marked ---------------------------------------------------------------------- */
+
+static bool is_same(const struct import_snapshot_note *a, const struct import_snapshot_note *b)
+{
+    return a->name == b->name && a->device == b->device;
+}
+
+static void write_note(struct importer *s, const struct import_snapshot_note *note, int64_t ns)
+{
+    size_t i = 0;
+    while (i < OPEN_NOTES && !(note->ends ? s->open[i] && is_same(s->open[i], note) : !s->open[i])) i++;
+    if (i == OPEN_NOTES) return; /* the end of one that began before the file */
+    if (!note->ends) s->open_notes[i] = ++s->notes_n;
+    import_feed_range(s->feed, ns, s->open_notes[i], note->ends, NULL, note->name);
+    s->open[i] = note->ends ? NULL : note;
+}
+
+/* Those up to a time, as offsets to which of the program's events are written. */
+static int64_t write_notes(struct importer *s, int64_t until_us, int64_t last)
+{
+    for (; s->next_note < s->from.notes_n; s->next_note++) {
+        const struct import_snapshot_note *note = &s->from.notes[s->next_note];
+        if (note->time_us > until_us) break;
+        last = time_of(note->time_us - s->start_us, last);
+        write_note(s, note, last);
+    }
+    return last;
+}
+
+/* Of ranges that ended before the first event nothing is kept. */
+static void skip_notes(struct importer *s)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->from.notes_n; i++) {
+        struct import_snapshot_note *note = &s->from.notes[i];
+        size_t k = kept;
+        if (note->ends && note->time_us < s->start_us) {
+            const size_t least = kept > OPEN_NOTES ? kept - OPEN_NOTES : 0;
+            while (k > least && !is_same(&s->from.notes[k - 1], note)) k--;
+            if (k == least) continue;
+            memmove(&s->from.notes[k - 1], &s->from.notes[k], (kept - k) * sizeof *note);
+            kept--;
+        } else {
+            s->from.notes[kept++] = *note;
+        }
+    }
+    s->from.notes_n = kept;
+}
+
+/* --- beside the events ------------------------------------------------------------------------------ */
+
+static void remark_totals(struct importer *s)
+{
+    static const char *const words[] = {
+#define WORD(symbol, word) word,
+        IMPORT_TOTALS(WORD)};
+    char text[512];
+    size_t n = 0;
+    uint64_t most = 0;
+    for (size_t i = 0; i < IMPORT_TOTALS_N; i++) {
+        const struct import_snapshot_total *t = &s->from.totals[i];
+        if (!t->segments) continue;
+        most = t->segments > most ? t->segments : most;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %lld bytes stated, %lld computed", n ? "; " : "",
+                              words[i], (long long)t->stated, (long long)t->computed);
+    }
+    if (n)
+        import_feed_remark(s->feed, ++s->remarks_n,
+                           "%llu of %zu segments state other totals than their blocks add up to: %s",
+                           (unsigned long long)most, s->from.segments.n, text);
+}
+
+static void write_about(struct importer *s)
 {
     static const char name[] = "PYTORCH_CUDA_ALLOC_CONF";
-    const char *value = import_text(import_member(import_member(s->root, "allocator_settings"), name));
-    if (value && *value) import_feed_setting(s->feed, name, value);
-}
-
-static void write_notes(struct snapshot *s, bool history)
-{
+    const bool history = s->from.events_n > 0;
+    if (s->from.settings)
+        import_feed_setting(s->feed, "", ""); /* they are known: those that are not there are not set */
+    if (s->from.settings && *s->from.settings) import_feed_setting(s->feed, name, s->from.settings);
     import_feed_note(s->feed, "lacks", "waits copies%s%s", history ? "" : " history",
-                     history && s->timed ? "" : " times");
+                     history && s->from.timed ? "" : " times");
     if (s->unmatched) import_feed_note(s->feed, "unmatched", "%llu", (unsigned long long)s->unmatched);
-    if (s->said != s->summed) {
-        import_feed_note(s->feed, "said", "%lld", (long long)s->said);
-        import_feed_note(s->feed, "summed", "%lld", (long long)s->summed);
-    }
+    if (s->from.refused) import_feed_damaged(s->feed, s->from.refused);
+    remark_totals(s);
 }
 
-static void write_all(struct snapshot *s)
+/* --- the whole ------------------------------------------------------------------------------------- */
+
+/* The events of a stretch of time: what there was when it began follows from the end as if it were the beginning. */
+static bool choose_part(struct importer *s, const struct import_part *part, char *error, size_t error_size)
 {
+    const struct import_snapshot *from = &s->from;
+    s->end = from->events_n;
+    s->start_us = from->timed && from->events_n ? from->events[0].time_us : 0;
+    if (!part) return true;
+    if (!from->timed || !from->events_n) {
+        snprintf(error, error_size, "its events have no times, so that no range of time can be chosen");
+        return false;
+    }
+    while (s->first < s->end && from->events[s->first].time_us - s->start_us < part->from_ns / 1000) s->first++;
+    while (s->end > s->first && from->events[s->end - 1].time_us - s->start_us > part->to_ns / 1000) s->end--;
+    if (s->first == s->end) {
+        snprintf(error, error_size, "none of its events lies in that range; they take %.6f s",
+                 (double)(from->events[from->events_n - 1].time_us - s->start_us) / 1e6);
+        return false;
+    }
+    s->start_us = from->events[s->first].time_us;
+    return true;
+}
+
+static void write_all(struct importer *s)
+{
+    const struct import_snapshot *from = &s->from;
     int64_t ns = 0;
-    for (size_t i = s->events_n; i-- > 0;) undo(s, &s->events[i]);
-    write_settings(s);
-    write_held(s, &s->held, false);
-    write_held(s, &s->blocks, true);
-    for (size_t i = 0; i < s->events_n; i++) {
-        ns = time_of(s, i, ns);
-        write_event(s, &s->events[i], ns);
+    hold_end(s);
+    for (size_t d = 0; d <= IMPORT_DEVICES; d++) s->next[d] = SIZE_MAX;
+    for (size_t i = from->events_n; i-- > s->first;) undo(s, i);
+    forget_cut_frees(s);
+    write_about(s);
+    write_held(s);
+    if (from->timed) skip_notes(s);
+    for (size_t i = s->first; i < s->end; i++) {
+        const struct import_snapshot_event *e = &from->events[i];
+        if (from->timed) ns = write_notes(s, e->time_us - 1, ns);
+        ns = time_of(from->timed ? e->time_us - s->start_us : (int64_t)(i - s->first), ns);
+        write_event(s, e, ns);
     }
-    write_notes(s, s->events_n > 0);
+    if (from->timed && s->end == from->events_n && s->end) write_notes(s, INT64_MAX, ns);
 }
 
-static void release(struct snapshot *s)
+static void release(struct importer *s)
 {
-    free(s->events);
-    free(s->blocks.list);
-    free(s->held.list);
-    map_free(&s->blocks.index);
-    map_free(&s->held.index);
+    struct set *sets[] = {&s->blocks, &s->pending, &s->held};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        free(sets[i]->pieces.list);
+        map_free(&sets[i]->index);
+    }
+    free(s->private.list);
     map_free(&s->stacks);
+    import_snapshot_release(&s->from);
     free(s);
 }
 
-static bool are_segments(const struct import_value *list)
+bool import_snapshot_part(const char *path, const char *to, const struct import_part *part,
+                          void (*progress)(void *, uint64_t), void *self, char *error, size_t error_size)
 {
-    bool all = list && list->type == IMPORT_LIST;
-    for (size_t i = 0; all && i < import_count(list); i++) {
-        all = import_member(import_item(list, i), "total_size");
+    const char *slash = strrchr(path, '/');
+    struct importer *s = arena_realloc(NULL, 1, sizeof *s);
+    memset(s, 0, sizeof *s);
+    bool ok = import_snapshot_read(&s->from, path, progress, self, error, error_size) &&
+              choose_part(s, part, error, error_size);
+    if (ok) {
+        struct import_source source = {.format = "PyTorch snapshot", .file = slash ? slash + 1 : path};
+        if (s->start_us > 1) source.start_real_ns = (uint64_t)s->start_us * 1000 - BEFORE_NS;
+        s->feed = import_feed_start(to, &source, error, error_size);
+        ok = s->feed != NULL;
     }
-    return all;
+    if (ok) {
+        write_all(s);
+        ok = import_feed_end(s->feed, error, error_size);
+    }
+    release(s);
+    return ok;
 }
 
 bool import_snapshot(const char *path, const char *to, void (*progress)(void *, uint64_t), void *self, char *error,
                      size_t error_size)
 {
-    const char *slash = strrchr(path, '/');
-    struct import_pickle *p = import_unpickle(path, progress, self, error, error_size);
-    if (!p) return false;
-    struct snapshot *s = arena_realloc(NULL, 1, sizeof *s);
-    memset(s, 0, sizeof *s);
-    s->root = import_unpickled(p);
-    s->segments = s->root->type == IMPORT_LIST ? s->root : import_member(s->root, "segments");
-    bool ok = are_segments(s->segments);
-    if (!ok) {
-        snprintf(error, error_size, "it is a pickle, but no snapshot of torch.cuda.memory: it has no list of segments");
-    } else {
-        read_segments(s);
-        read_events(s);
-        struct import_source source = {.format = "PyTorch snapshot",
-                                       .file = slash ? slash + 1 : path,
-                                       .start_real_ns = s->start_us > 0 ? (uint64_t)s->start_us * 1000 : 0};
-        s->feed = import_feed_start(to, &source, error, error_size);
-        ok = s->feed != NULL;
-        if (ok) {
-            write_all(s);
-            ok = import_feed_end(s->feed, error, error_size);
-        }
-    }
-    release(s);
-    import_unpickle_free(p);
-    return ok;
+    return import_snapshot_part(path, to, NULL, progress, self, error, error_size);
 }

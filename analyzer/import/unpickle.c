@@ -1,5 +1,5 @@
-/* A stack machine, as in CPython's pickletools, which also names the opcodes. Values are 16 bytes; a list that many
- * hold is one, so that a text or a stack that a pickle names a million times is there once. */
+/* A stack machine, as in CPython's pickletools, which also names the opcodes. A file repeats much: equal short texts
+ * and equal lists of dicts (call stacks) are kept once, and dicts that the caller takes are not kept at all. */
 #include "analyzer/import/unpickle.h"
 
 #include <errno.h>
@@ -11,14 +11,23 @@
 #include <zlib.h>
 #include "analyzer/base/arena.h"
 
-enum { BUFFER = 1 << 18, LONGEST_TEXT = 1 << 28, LONGEST_LINE = 1 << 16, PROGRESS_EACH = 1 << 22 };
+enum { BUFFER = 1 << 18, LONGEST_TEXT = 1 << 28, LONGEST_LINE = 1 << 16, PROGRESS_EACH = 1 << 22, SHARED_TEXT = 255 };
 
 struct import_pickle {
-    struct arena arena; /* texts and heads of lists */
-    struct import_list **lists;
+    struct arena arena;         /* texts, heads of lists, and items of those that never grew */
+    struct import_list **lists; /* those that grew */
     size_t lists_n, lists_cap;
     struct import_value root;
 };
+
+struct text {
+    uint32_t length;
+    char bytes[];
+};
+
+/* A value in 8 bytes: a pointer whose lowest bits say to what. 0: not set. */
+typedef uintptr_t memo_entry;
+enum { MEMO_TEXT = 1, MEMO_LIST, MEMO_DICT, MEMO_VALUE, MEMO_BITS = 7 };
 
 struct reader {
     struct import_pickle *p;
@@ -26,14 +35,18 @@ struct reader {
     unsigned char buffer[BUFFER];
     size_t at, end;
     uint64_t before; /* bytes read before the buffer */
-    struct import_value *stack, *memo;
+    struct import_value *stack;
+    memo_entry *memo;
     size_t stack_n, stack_cap, memo_n, memo_cap;
+    struct map text_index, list_index; /* hash → index in texts, shared */
+    const struct text **texts;
+    struct import_list *shared; /* items of lists */
+    size_t texts_n, texts_cap, shared_n, shared_cap;
     char *long_text; /* one that does not lie in the buffer */
     size_t long_cap;
     size_t *marks;
     size_t marks_n, marks_cap;
-    import_progress_fn progress;
-    void *self;
+    struct import_reading reading;
     uint64_t next_progress;
     char *error;
     size_t error_size;
@@ -64,8 +77,8 @@ static void fill(struct reader *r)
         fail(r, "it ends in the middle%s", code == Z_OK || !*why ? "" : ": its packed data are cut");
     }
     r->end = (size_t)got;
-    if (r->progress && r->before >= r->next_progress) {
-        r->progress(r->self, (uint64_t)gzoffset(r->file));
+    if (r->reading.progress && r->before >= r->next_progress) {
+        r->reading.progress(r->reading.self, (uint64_t)gzoffset(r->file));
         r->next_progress = r->before + PROGRESS_EACH;
     }
 }
@@ -88,9 +101,15 @@ static void take(struct reader *r, void *to, size_t n)
     }
 }
 
-static uint64_t take_little(struct reader *r, unsigned bytes)
+static inline uint64_t take_little(struct reader *r, unsigned bytes)
 {
     uint64_t value = 0;
+    if (r->end - r->at >= sizeof value) { /* in one piece */
+        const unsigned char *at = r->buffer + r->at;
+        r->at += bytes;
+        for (unsigned i = 0; i < bytes; i++) value |= (uint64_t)at[i] << 8 * i;
+        return value;
+    }
     for (unsigned i = 0; i < bytes; i++) value |= (uint64_t)take_byte(r) << 8 * i;
     return value;
 }
@@ -140,37 +159,92 @@ static struct import_value integer(int64_t value)
 static struct import_value new_list(struct reader *r, enum import_type type)
 {
     struct import_list *list = arena_alloc(&r->p->arena, sizeof *list);
-    *list = (struct import_list){0};
-    *ARENA_PUSH(r->p->lists, r->p->lists_n, r->p->lists_cap) = list;
     return (struct import_value){.type = (uint8_t)type, .list = list};
 }
 
-/* Most lists never grow again: room for just what comes, and by half more after that. */
-static void append(struct import_list *list, const struct import_value *items, size_t n)
+static bool are_equal(const struct import_value *a, const struct import_value *b, size_t n)
 {
-    if (list->n + n > list->cap) {
-        size_t half = list->cap + list->cap / 2;
-        list->cap = list->n + n > half ? list->n + n : half;
-        list->items = arena_realloc(list->items, list->cap, sizeof *list->items);
+    for (size_t i = 0; i < n; i++) {
+        if (a[i].type != b[i].type || a[i].list != b[i].list) return false;
     }
-    if (n) memcpy(list->items + list->n, items, n * sizeof *items);
+    return true;
+}
+
+static struct import_value *own_items(struct reader *r, const struct import_value *items, size_t n)
+{
+    struct import_value *own = arena_alloc(&r->p->arena, n * sizeof *own);
+    return memcpy(own, items, n * sizeof *own);
+}
+
+/* Of a list that holds the same dicts as one before it, the items of that one: a program runs through the same lines
+ * again and again. */
+static struct import_value *shared_items(struct reader *r, const struct import_value *items, size_t n)
+{
+    uint64_t hash = n;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].type != IMPORT_DICT) return own_items(r, items, n);
+        hash = (hash ^ (uintptr_t)items[i].list >> 3) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 29;
+    }
+    uint32_t *at = map_at(&r->list_index, hash);
+    if (*at != MAP_NEW) {
+        const struct import_list *other = &r->shared[*at];
+        return other->n == n && are_equal(other->items, items, n) ? other->items : own_items(r, items, n);
+    }
+    *at = (uint32_t)r->shared_n;
+    struct import_value *own = own_items(r, items, n);
+    *ARENA_PUSH(r->shared, r->shared_n, r->shared_cap) = (struct import_list){.items = own, .n = n};
+    return own;
+}
+
+/* Most lists never grow again; one that does gets room for half more. */
+static void append(struct reader *r, struct import_value to, const struct import_value *items, size_t n)
+{
+    struct import_list *list = to.list;
+    if (!n) return;
+    if (!list->n && !list->cap) {
+        list->items = to.type == IMPORT_LIST ? shared_items(r, items, n) : own_items(r, items, n);
+        list->n = n;
+        return;
+    }
+    if (!list->n) fail(r, "a dict grows after it was complete");
+    if (list->n + n > list->cap) {
+        const struct import_value *before = list->items;
+        size_t half = list->n + list->n / 2, cap = list->n + n > half ? list->n + n : half;
+        if (!list->cap) *ARENA_PUSH(r->p->lists, r->p->lists_n, r->p->lists_cap) = list;
+        list->items = arena_realloc(list->cap ? list->items : NULL, cap, sizeof *list->items);
+        if (!list->cap) memcpy(list->items, before, list->n * sizeof *before);
+        list->cap = cap;
+    }
+    memcpy(list->items + list->n, items, n * sizeof *items);
     list->n += n;
 }
 
-static void append_from(struct reader *r, size_t from, enum import_type type)
+/* All of a dict's items are there: does the caller take it? */
+static bool is_taken(struct reader *r, struct import_list *dict, const struct import_value *pairs, size_t n)
+{
+    if (!r->reading.take || !n || n > 2 * IMPORT_TAKEN_KEYS || dict->n || dict->cap) return false;
+    dict->cap = r->reading.take(r->reading.taker, pairs, n / 2);
+    return dict->cap != 0;
+}
+
+static void append_from(struct reader *r, size_t from, enum import_type type, bool whole)
 {
     if (from == 0 || from <= (r->marks_n ? r->marks[r->marks_n - 1] : 0) || r->stack[from - 1].type != type)
         fail(r, "items follow what is no %s", type == IMPORT_DICT ? "dict" : "list");
-    if (type == IMPORT_DICT && (r->stack_n - from) % 2) fail(r, "a key has no value");
-    if (r->stack_n > from) append(r->stack[from - 1].list, r->stack + from, r->stack_n - from);
+    struct import_value to = r->stack[from - 1];
+    const size_t n = r->stack_n - from;
+    if (type == IMPORT_DICT && n % 2) fail(r, "a key has no value");
+    if (!(whole && type == IMPORT_DICT && is_taken(r, to.list, r->stack + from, n))) append(r, to, r->stack + from, n);
     r->stack_n = from;
 }
 
 static void collect(struct reader *r, size_t from, enum import_type type)
 {
     struct import_value list = new_list(r, type);
-    if (type == IMPORT_DICT && (r->stack_n - from) % 2) fail(r, "a key has no value");
-    if (r->stack_n > from) append(list.list, r->stack + from, r->stack_n - from);
+    const size_t n = r->stack_n - from;
+    if (type == IMPORT_DICT && n % 2) fail(r, "a key has no value");
+    if (!(type == IMPORT_DICT && is_taken(r, list.list, r->stack + from, n))) append(r, list, r->stack + from, n);
     r->stack_n = from;
     push(r, list);
 }
@@ -184,29 +258,59 @@ static void push_last(struct reader *r, size_t n)
 
 /* --- values ------------------------------------------------------------------------------------ */
 
+static uint64_t hash_bytes(const char *bytes, size_t n)
+{
+    uint64_t hash = n, part;
+    for (; n >= sizeof part; bytes += sizeof part, n -= sizeof part) {
+        memcpy(&part, bytes, sizeof part);
+        hash = map_hash(hash ^ part);
+    }
+    part = 0;
+    memcpy(&part, bytes, n);
+    return map_hash(hash ^ part);
+}
+
+static const struct text *new_text(struct reader *r, const char *bytes, size_t n)
+{
+    struct text *text = arena_alloc(&r->p->arena, sizeof *text + n + 1);
+    text->length = (uint32_t)n;
+    memcpy(text->bytes, bytes, n);
+    return text;
+}
+
+static void push_bytes(struct reader *r, const char *bytes, size_t n)
+{
+    const struct text *text = NULL;
+    if (n <= SHARED_TEXT) {
+        uint32_t *at = map_at(&r->text_index, hash_bytes(bytes, n));
+        if (*at == MAP_NEW) {
+            *at = (uint32_t)r->texts_n;
+            *ARENA_PUSH(r->texts, r->texts_n, r->texts_cap) = text = new_text(r, bytes, n);
+        } else if (r->texts[*at]->length == n && memcmp(r->texts[*at]->bytes, bytes, n) == 0) {
+            text = r->texts[*at];
+        }
+    }
+    if (!text) text = new_text(r, bytes, n);
+    push(r, (struct import_value){.type = IMPORT_TEXT, .length = (uint32_t)n, .text = text->bytes});
+}
+
 static void push_text(struct reader *r, uint64_t n)
 {
     if (n > LONGEST_TEXT) fail(r, "a text of %llu bytes is too long", (unsigned long long)n);
-    char *text = NULL;
     if (n <= r->end - r->at) {
-        text = arena_alloc(&r->p->arena, n + 1);
-        memcpy(text, r->buffer + r->at, n);
+        const char *bytes = (const char *)r->buffer + r->at;
         r->at += n;
-    } else { /* only as much as there is, whatever the file says */
-        size_t have = 0;
-        while (have < n) {
-            size_t some = n - have < BUFFER ? (size_t)n - have : BUFFER;
-            unsigned char part[BUFFER];
-            take(r, part, some);
-            while (have + some > r->long_cap) r->long_text = arena_grow(r->long_text, r->long_cap, &r->long_cap, 1);
-            memcpy(r->long_text + have, part, some);
-            have += some;
-        }
-        text = arena_alloc(&r->p->arena, n + 1);
-        memcpy(text, r->long_text, n);
+        push_bytes(r, bytes, n);
+        return;
     }
-    text[n] = 0;
-    push(r, (struct import_value){.type = IMPORT_TEXT, .length = (uint32_t)n, .text = text});
+    size_t have = 0; /* only as much as there is, whatever the file says */
+    while (have < n) {
+        size_t some = n - have < BUFFER ? (size_t)n - have : BUFFER;
+        while (have + some > r->long_cap) r->long_text = arena_grow(r->long_text, r->long_cap, &r->long_cap, 1);
+        take(r, r->long_text + have, some);
+        have += some;
+    }
+    push_bytes(r, r->long_text, n);
 }
 
 static void push_line(struct reader *r, bool quoted)
@@ -218,10 +322,7 @@ static void push_line(struct reader *r, bool quoted)
         from = 1;
         n -= 2;
     }
-    char *text = arena_alloc(&r->p->arena, n + 1);
-    memcpy(text, line + from, n);
-    text[n] = 0;
-    push(r, (struct import_value){.type = IMPORT_TEXT, .length = (uint32_t)n, .text = text});
+    push_bytes(r, line + from, n);
 }
 
 static void push_number_line(struct reader *r, bool real)
@@ -267,19 +368,42 @@ static void push_double(struct reader *r)
     push(r, (struct import_value){.type = IMPORT_FLOAT, .number = value});
 }
 
+static memo_entry entry_of(struct reader *r, const struct import_value *v)
+{
+    struct import_value *copy;
+    switch ((enum import_type)v->type) {
+    case IMPORT_TEXT: return (memo_entry)(v->text - offsetof(struct text, bytes)) | MEMO_TEXT;
+    case IMPORT_LIST: return (memo_entry)v->list | MEMO_LIST;
+    case IMPORT_DICT: return (memo_entry)v->list | MEMO_DICT;
+    default:
+        copy = arena_alloc(&r->p->arena, sizeof *copy);
+        *copy = *v;
+        return (memo_entry)copy | MEMO_VALUE;
+    }
+}
+
 static void put_memo(struct reader *r, uint64_t at)
 {
     /* What no number before it leads to makes no sense, and would take memory. */
     if (at > r->memo_n + (1 << 20)) fail(r, "memo %llu is out of range", (unsigned long long)at);
-    struct import_value v = *top(r);
-    while (r->memo_n <= at) *ARENA_PUSH(r->memo, r->memo_n, r->memo_cap) = (struct import_value){.type = UINT8_MAX};
-    r->memo[at] = v;
+    memo_entry entry = entry_of(r, top(r));
+    while (r->memo_n <= at) *ARENA_PUSH(r->memo, r->memo_n, r->memo_cap) = 0;
+    r->memo[at] = entry;
 }
 
 static void get_memo(struct reader *r, uint64_t at)
 {
-    if (at >= r->memo_n || r->memo[at].type == UINT8_MAX) fail(r, "memo %llu is not set", (unsigned long long)at);
-    push(r, r->memo[at]);
+    if (at >= r->memo_n || !r->memo[at]) fail(r, "memo %llu is not set", (unsigned long long)at);
+    const memo_entry entry = r->memo[at], pointer = entry & ~(memo_entry)MEMO_BITS;
+    const struct text *text = (const struct text *)pointer;
+    switch (entry & MEMO_BITS) {
+    case MEMO_TEXT:
+        push(r, (struct import_value){.type = IMPORT_TEXT, .length = text->length, .text = text->bytes});
+        break;
+    case MEMO_LIST: push(r, (struct import_value){.type = IMPORT_LIST, .list = (struct import_list *)pointer}); break;
+    case MEMO_DICT: push(r, (struct import_value){.type = IMPORT_DICT, .list = (struct import_list *)pointer}); break;
+    default: push(r, *(const struct import_value *)pointer); break;
+    }
 }
 
 static uint64_t take_memo_line(struct reader *r)
@@ -362,15 +486,15 @@ static bool step(struct reader *r, unsigned code)
     case 0x87: push_last(r, 3); break;
     case 'a':
         top(r);
-        append_from(r, r->stack_n - 1, IMPORT_LIST);
+        append_from(r, r->stack_n - 1, IMPORT_LIST, false);
         break;
     case 'e':
-    case 0x90: append_from(r, pop_mark(r), IMPORT_LIST); break; /* and ADDITEMS */
+    case 0x90: append_from(r, pop_mark(r), IMPORT_LIST, true); break; /* and ADDITEMS */
     case 's':
         if (r->stack_n < 3) fail(r, "a value is missing");
-        append_from(r, r->stack_n - 2, IMPORT_DICT);
+        append_from(r, r->stack_n - 2, IMPORT_DICT, false);
         break;
-    case 'u': append_from(r, pop_mark(r), IMPORT_DICT); break;
+    case 'u': append_from(r, pop_mark(r), IMPORT_DICT, true); break;
     case 'p': put_memo(r, take_memo_line(r)); break;
     case 'q': put_memo(r, take_little(r, 1)); break;
     case 'r': put_memo(r, take_little(r, 4)); break;
@@ -391,15 +515,14 @@ static bool read_all(struct reader *r)
     return true;
 }
 
-struct import_pickle *import_unpickle(const char *path, import_progress_fn progress, void *self, char *error,
+struct import_pickle *import_unpickle(const char *path, const struct import_reading *reading, char *error,
                                       size_t error_size)
 {
     struct reader *r = arena_realloc(NULL, 1, sizeof *r);
     memset(r, 0, sizeof *r);
     r->p = arena_realloc(NULL, 1, sizeof *r->p);
     *r->p = (struct import_pickle){0};
-    r->progress = progress;
-    r->self = self;
+    r->reading = *reading;
     r->error = error;
     r->error_size = error_size;
     r->file = gzopen(path, "rbe");
@@ -416,6 +539,10 @@ struct import_pickle *import_unpickle(const char *path, import_progress_fn progr
     free(r->memo);
     free(r->marks);
     free(r->long_text);
+    map_free(&r->text_index);
+    map_free(&r->list_index);
+    free(r->texts);
+    free(r->shared);
     free(r);
     if (!ok) {
         import_unpickle_free(p);
@@ -464,6 +591,11 @@ const struct import_value *import_item(const struct import_value *list, size_t i
 int64_t import_integer(const struct import_value *v, int64_t otherwise)
 {
     return v && (v->type == IMPORT_INT || v->type == IMPORT_BOOL) ? v->integer : otherwise;
+}
+
+size_t import_taken(const struct import_value *dict)
+{
+    return dict && dict->type == IMPORT_DICT && !dict->list->n ? dict->list->cap : 0;
 }
 
 const char *import_text(const struct import_value *v)

@@ -32,16 +32,29 @@ struct import_value {
 };
 
 struct import_list {
-    struct import_value *items;
-    size_t n, cap;
+    struct import_value *items; /* equal lists of dicts share theirs */
+    size_t n;
+    size_t cap; /* 0: the items belong to the pickle; of a dict that was taken, what the taker made of it */
 };
 
 /* Called with bytes read, now and then. */
 typedef void (*import_progress_fn)(void *self, uint64_t bytes);
 
+/* Called with each dict of at most IMPORT_TAKEN_KEYS keys as soon as it is complete: keys and values in turn. What is
+ * inside it stays. Not 0: the dict is no longer needed, and import_taken returns this number. */
+enum { IMPORT_TAKEN_KEYS = 32 };
+typedef size_t (*import_take_fn)(void *taker, const struct import_value *pairs, size_t n);
+
+struct import_reading {
+    import_progress_fn progress; /* NULL: none */
+    void *self;
+    import_take_fn take; /* NULL: nothing is taken */
+    void *taker;
+};
+
 struct import_pickle; /* owns all values */
 /* Reads a file, also one that gzip packed. NULL and a line in `error`, which says what is wrong and at which byte. */
-struct import_pickle *import_unpickle(const char *path, import_progress_fn progress, void *self, char *error,
+struct import_pickle *import_unpickle(const char *path, const struct import_reading *reading, char *error,
                                       size_t error_size);
 void import_unpickle_free(struct import_pickle *p);
 const struct import_value *import_unpickled(const struct import_pickle *p);
@@ -53,7 +66,9 @@ size_t import_count(const struct import_value *list);
 const struct import_value *import_item(const struct import_value *list, size_t i);
 /* `otherwise` of what is no number. */
 int64_t import_integer(const struct import_value *v, int64_t otherwise);
-/* NULL of what is no text. */
+/* What import_take_fn returned for a dict; 0: it was not taken. */
+size_t import_taken(const struct import_value *dict);
+/* NULL of what is no text. Equal texts of at most 255 bytes are the same pointer. */
 const char *import_text(const struct import_value *v);
 
 #endif

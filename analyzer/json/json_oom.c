@@ -53,6 +53,9 @@ static json_t *measure_json(const struct result_measure *m)
     set(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
     set_text(o, "certainty", result_certainty_word(m->certainty));
     set_text(o, "refuted_by", m->refuted_by);
+    set_text(o, "basis", m->replayed ? "replayed" : m->frees_bytes == RUN_UNKNOWN ? NULL : "formula");
+    set_text(o, "replayed", m->replayed);
+    set_bytes(o, "spare_bytes", m->replayed && m->fits ? m->spare_bytes : RUN_UNKNOWN);
     return o;
 }
 

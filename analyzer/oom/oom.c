@@ -8,6 +8,7 @@
 #include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_history.h"
+#include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_retries.h"
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 
 static const int64_t group_ns = 10000000000; /* rows further apart are different failures */
-enum { CAPTURES = 64 };                      /* groups for which what was live is kept, fatal ones first */
+enum { CAPTURES = 64, LAYOUTS = 4 };         /* groups for which what was live is kept, and where: fatal ones first */
 
 struct group {
     size_t first, last; /* rows; other threads' rows may lie between */
@@ -42,6 +43,7 @@ struct capture {
     struct oom_live *live;
     size_t live_n, live_cap;
     struct allocator_heap_map map;
+    const struct oom_layout *layout; /* of the last failures */
     struct result_by_owner *by_owner;
     size_t by_owner_n;
     struct oom_taken *taken;
@@ -183,8 +185,8 @@ static uint32_t find_series(const struct run *run, uint32_t process, int device,
     return RUN_NONE;
 }
 
-struct span { /* of the live blocks of a location: the first and the last allocation, the smallest and the largest */
-    int64_t first_ns, last_ns, least, most;
+struct span { /* of the live blocks of a location: the first and the last allocation, the sizes of all but the last */
+    int64_t first_ns, last_ns, newest_ns, newest, least, most;
     double ranks;
 };
 
@@ -223,8 +225,14 @@ static void gather(void *self, const struct run_lifetime *life)
     span->first_ns = span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
     span->ranks += life->location < r->history_n ? oom_history_rank(&r->history[life->location], life->alloc_ns) : 0;
-    span->least = !span->most || life->bytes < span->least ? life->bytes : span->least;
-    span->most = life->bytes > span->most ? life->bytes : span->most;
+    const bool newest = life->alloc_ns >= span->newest_ns; /* it may be of a pass that is not over */
+    const int64_t older = newest ? span->newest : life->bytes;
+    if (newest) {
+        span->newest_ns = life->alloc_ns;
+        span->newest = life->bytes;
+    }
+    span->least = older && (!span->most || older < span->least) ? older : span->least;
+    span->most = older > span->most ? older : span->most;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_SHARED;
     if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE)) {
         return;
@@ -459,6 +467,7 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
     capture_lines(o, c);
     capture_passes(o, c, oom);
     capture_map(o, c, oom);
+    c->layout = c - o->captures < LAYOUTS ? oom_layout_take(o->b, oom) : NULL;
     begin_after(o, c);
 }
 
@@ -559,6 +568,7 @@ static struct oom_facts facts_of(struct oom_failures *o, const struct group *g, 
         f.largest_stack = c->largest_stack;
         f.preallocated = question_preallocated(o->b->report, row->process, row->device);
         f.map = c->map;
+        f.layout = c->layout;
         f.taken = c->taken;
         f.taken_n = c->taken_n;
         f.tensor_reserved = f.tensor_reserved == RUN_UNKNOWN ? c->reserved : f.tensor_reserved;

@@ -34,6 +34,7 @@ struct oom_earlier {
     uint64_t count;      /* blocks */
     int64_t model_bytes; /* of it, by building or moving modules */
     bool repeated;       /* a call path that builds or moves a module holds blocks of several trials */
+    int64_t from_ns;     /* when the first trial began */
     int64_t since_ns;    /* when the current trial began */
     uint32_t stack;      /* of the largest earlier block of a module; RUN_NONE none */
     int64_t largest;
@@ -41,9 +42,10 @@ struct oom_earlier {
 /* What earlier passes that ran out of memory still hold (oom_failed.c). */
 struct oom_failed_pass {
     int64_t bytes, largest;
-    uint64_t count;   /* blocks */
-    int64_t first_ns; /* the earliest of those failures */
-    uint32_t stack;   /* of the largest block; RUN_NONE none */
+    uint64_t count;         /* blocks */
+    int64_t from_ns, to_ns; /* those passes began and failed */
+    int64_t first_ns;       /* the earliest of those failures */
+    uint32_t stack;         /* of the largest block; RUN_NONE none */
 };
 /* Does an autograd graph hold what grows inside passes? See oom_graph.c. */
 enum oom_graph_evidence { OOM_GRAPH_NONE, OOM_GRAPH_UNKNOWN, OOM_GRAPH_INFERRED };
@@ -64,7 +66,9 @@ struct oom_facts {
     double turnover;                           /* share of the bytes ever allocated in the layer that were freed */
     int64_t growing, growing_in_pass;          /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;
-    uint32_t growing_stack; /* the heaviest of them */
+    uint32_t growing_stack;         /* the heaviest of them */
+    const uint32_t *growing_stacks; /* all of them, ascending */
+    size_t growing_stacks_n;
     int64_t growing_heaviest;
     uint64_t growing_count;  /* live allocations there */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes, seen to remain while others were freed */
@@ -95,7 +99,8 @@ struct oom_facts {
     uint32_t holder_stack;                           /* what held most */
     int64_t holder;
     struct allocator_heap_map map;
-    const struct oom_taken *taken; /* of the device's layer */
+    const struct oom_layout *layout; /* oom_layout.h; NULL unknown */
+    const struct oom_taken *taken;   /* of the device's layer */
     size_t taken_n;
     enum result_oom_outcome outcome;
     struct oom_after after; /* where `looked` */
@@ -108,7 +113,7 @@ struct oom_live { /* what one location held at that moment */
     uint64_t times;                          /* its allocations, freed or not */
     int64_t first_ns, last_ns;               /* of its live blocks: the first and the last allocation */
     double first_rank, last_rank, mean_rank; /* likewise, as shares of the location's allocations that came before */
-    int64_t least, most;                     /* bytes of its smallest and its largest live block */
+    int64_t least, most;                     /* bytes of its smallest and its largest live block but the newest */
     bool freed_in_backward;                  /* a backward pass freed earlier blocks of it */
 };
 /* oom_growth.c: the heaviest holder; what grows, and what it ends in. */

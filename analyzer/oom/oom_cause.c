@@ -69,8 +69,11 @@ static bool is_leak(const facts *f)
         return false; /* as much has gone as has come: a replacement */
     }
     int64_t missing = run_is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
+    if (f->growing < missing) {
+        return false; /* the request would fail without it, too */
+    }
     return (double)f->growing >= leak_share * (double)f->live ||
-           (f->growing >= missing && run_is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
+           (run_is_known(f->total) && (double)f->growing >= leak_least * (double)f->total &&
             is_known_demand(f, f->growing));
 }
 
@@ -91,11 +94,15 @@ static bool is_cache_fragmentation(const facts *f)
     if (f->layer != RUN_SERIES_TENSOR || holes <= 0) {
         return false;
     }
+    if (f->pending && f->growing >= f->live / 2) {
+        return false; /* more passes would fill the holes, too */
+    }
     bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
     bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
+    bool outgrown = run_is_known(f->earlier) && f->live - f->earlier > holes; /* the holes would be filled, too */
     bool small = (double)holes >= hole_least * (double)f->tensor_reserved && holes / HOLES_FOR >= f->requested;
     return (many && (holes >= f->requested || (pieces && arena_add_capped(holes, room) >= f->requested))) ||
-           (small && pieces) || (arena_add_capped(holes, room) >= f->requested && is_known_demand(f, 0));
+           (small && pieces && !outgrown) || (arena_add_capped(holes, room) >= f->requested && is_known_demand(f, 0));
 }
 
 static bool is_preallocation(const facts *f)

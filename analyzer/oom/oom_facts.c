@@ -67,6 +67,16 @@ int64_t oom_needed_bytes(const struct oom_facts *f)
     return need > 0 ? need : f->requested > 0 ? f->requested : 1;
 }
 
+/* What a promise rests on. */
+static const char *basis_text(struct site_builder *b, const struct result_measure *m)
+{
+    if (!m->replayed) return "a formula, not replayed";
+    if (!m->fits) return arena_printf(b->arena, "replayed %s: this request still fails", m->replayed);
+    if (!run_is_known(m->spare_bytes)) return arena_printf(b->arena, "replayed %s: this request fits", m->replayed);
+    return arena_printf(b->arena, "replayed %s: this request fits with %s to spare", m->replayed,
+                        site_bytes_text(b, (double)m->spare_bytes));
+}
+
 void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struct result_measure m)
 {
     if (!v->measures) {
@@ -85,12 +95,13 @@ void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struc
         case OOM_MEASURE_AT_MOST: m.enough = covers ? -1 : 0; break;
         default: m.enough = covers; break;
         }
-        m.text = arena_printf(b->arena, "%s: frees %s %s%s (%s)", m.text, most ? "up to" : "about",
+        m.enough = !m.replayed ? m.enough : !m.fits ? 0 : most ? -1 : 1;
+        m.text = arena_printf(b->arena, "%s: frees %s %s%s (%s; %s)", m.text, most ? "up to" : "about",
                               site_bytes_text(b, (double)m.frees_bytes),
                               m.enough > 0    ? ", enough for this request"
                               : m.enough == 0 ? ", not enough alone"
                                               : "",
-                              result_certainty_word(m.certainty));
+                              result_certainty_word(m.certainty), basis_text(b, &m));
     } else {
         m.enough = -1;
     }

@@ -3,6 +3,7 @@
  * A program that handles "out of memory" tries again with less. Until its except block ends, and for as long as it
  * keeps the exception, the traceback keeps the frames of the failed pass and with them its tensors. */
 #include "analyzer/oom/oom_failed.h"
+#include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/base/units.h"
 
@@ -24,6 +25,8 @@ static void take(void *self, const struct run_lifetime *life)
             w->failed.bytes = arena_add_capped(w->failed.bytes, life->bytes);
             w->failed.count++;
             w->failed.first_ns = at->to_ns < w->failed.first_ns ? at->to_ns : w->failed.first_ns;
+            w->failed.from_ns = at->from_ns < w->failed.from_ns ? at->from_ns : w->failed.from_ns;
+            w->failed.to_ns = at->to_ns > w->failed.to_ns ? at->to_ns : w->failed.to_ns;
             if (life->bytes > w->failed.largest) {
                 w->failed.largest = life->bytes;
                 w->failed.stack = life->stack;
@@ -35,8 +38,10 @@ static void take(void *self, const struct run_lifetime *life)
 
 struct oom_failed_pass oom_failed_held(const struct run *run, const struct oom_window *list, int device)
 {
-    struct windows w = {
-        .run = run, .list = list, .device = device, .failed = {.first_ns = RUN_NEVER, .stack = RUN_NONE}};
+    struct windows w = {.run = run,
+                        .list = list,
+                        .device = device,
+                        .failed = {.first_ns = RUN_NEVER, .from_ns = RUN_NEVER, .stack = RUN_NONE}};
     if (list) {
         run_each_live(run, take, &w);
     }
@@ -65,15 +70,16 @@ void oom_explain_failed(struct oom_words *w)
         "foremost from %s; a traceback keeps the tensors of its frames",
         when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count, p->count == 1 ? "" : "s",
         oom_place_text(w, p->stack));
-    oom_add_measure(
-        w->b, w->v,
-        (struct result_measure){
-            .text = "try again after the except block has ended, not inside it, and do not store the exception (or "
-                    "del it, or traceback.clear_frames(e.__traceback__))",
-            .frees_bytes = p->bytes,
-            .enough = -1,
-            .effort = OOM_EFFORT_LINE,
-            .first = true,
-            .certainty = RESULT_CERTAINTY_INFERRED,
-            .refuted_by = "if the program keeps what that pass made on purpose"});
+    struct result_measure m = {
+        .text = "try again after the except block has ended, not inside it, and do not store the exception (or "
+                "del it, or traceback.clear_frames(e.__traceback__))",
+        .frees_bytes = p->bytes,
+        .enough = -1,
+        .effort = OOM_EFFORT_LINE,
+        .first = true,
+        .certainty = RESULT_CERTAINTY_INFERRED,
+        .refuted_by = "if the program keeps what that pass made on purpose"};
+    const struct oom_drop drop = {.from_ns = p->from_ns + 1, .before_ns = p->to_ns + 1, .in_pass = true};
+    oom_layout_decide(w->b, w->f, &drop, "without the pass that failed", &m);
+    oom_add_measure(w->b, w->v, m);
 }

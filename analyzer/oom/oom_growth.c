@@ -114,6 +114,14 @@ static bool is_kept(const struct site_builder *b, const struct oom_live *l, cons
            (remain_of_steps(b, l, f) || remain_among_freed(l, f));
 }
 
+/* Made anew by concatenation many times, as the keys and values of a few layers are. */
+static bool is_appended(const struct site_builder *b, const struct oom_live *l)
+{
+    enum { AGAIN = 8 };
+    return l->times >= l->count * AGAIN &&
+           run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
+}
+
 /* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
  * growth.c asks for are a buffer that is appended to, whose earlier selves are gone. */
 static bool counts(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
@@ -121,8 +129,9 @@ static bool counts(const struct site_builder *b, const struct oom_live *l, const
     enum { TIMES = 8, APPENDED = 4 };
     const struct step_list *steps = step_list_of(b, f->row->process);
     bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
-    return l->location < b->growing_n && b->growing[l->location] &&
-           (sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) && !one_script_pass(b, l, f, sure);
+    if (l->location >= b->growing_n || !b->growing[l->location]) return false;
+    return is_appended(b, l) || ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
+                                 !one_script_pass(b, l, f, sure));
 }
 
 /* The heaviest entry of what grows. */
@@ -162,11 +171,18 @@ static void add_path(struct line *line, const struct oom_live *l, uint32_t stack
     }
 }
 
+static int order_stacks(const void *x, const void *y)
+{
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return a < b ? -1 : a > b;
+}
+
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
 {
     struct map index = {0}; /* site → line */
     struct line *lines = NULL;
     size_t lines_n = 0, lines_cap = 0;
+    uint32_t *stacks = arena_alloc(b->arena, n * sizeof *stacks);
     f->growing_first_ns = RUN_NEVER;
     for (size_t i = 0; i < n; i++) {
         const struct oom_live *l = &live[i];
@@ -179,6 +195,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         if (!kept && !counts(b, l, f)) {
             continue;
         }
+        stacks[f->growing_stacks_n++] = stack;
         f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
         uint32_t *at = map_at(&index, site_index(b, stack));
         if (*at == MAP_NEW) {
@@ -203,6 +220,8 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             f->growing_varies = lines[i].varies;
         }
     }
+    if (f->growing_stacks_n) qsort(stacks, f->growing_stacks_n, sizeof *stacks, order_stacks);
+    f->growing_stacks = stacks;
     f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the present pass' blocks do */
     f->growing_sites = (unsigned)lines_n;
     free(lines);

@@ -10,6 +10,7 @@
  *   ZeRO's first stage keeps 1/n of the optimizer's state on each of n ranks (Rajbhandari et al.
  * 2020); segments that grow give back the pages of a hole (heap_map.c).
  */
+#include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_replay.h"
 #include "analyzer/oom/oom_words.h"
 
@@ -56,7 +57,7 @@ static void drop_small(struct result_oom_verdict *v)
     }
     for (size_t i = 0; i < v->measures_n; i++) {
         const struct result_measure *m = &v->measures[i];
-        if (m->first || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
+        if (m->first || (m->replayed && m->fits) || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
             v->measures[kept++] = *m;
         }
     }
@@ -123,6 +124,8 @@ struct sight {
     const struct oom_replays *replays;
     enum result_certainty certainty; /* of the measure that is added now */
     const char *refuted_by;
+    struct result_measure measure; /* what a replay says of it */
+    const struct oom_holder *copy; /* the kind of copies that is_copy finds */
 };
 
 static bool part_of(const char *text, const char *part)
@@ -353,15 +356,58 @@ static int8_t guess(const struct sight *s, int8_t enough)
 
 static void add(struct sight *s, enum oom_effort effort, int64_t frees, int8_t enough, const char *text)
 {
+    struct result_measure m = s->measure;
+    s->measure = (struct result_measure){0};
     if (frees >= s->least) {
-        oom_add_measure(s->b, s->v,
-                        (struct result_measure){.text = text,
-                                                .frees_bytes = frees,
-                                                .enough = guess(s, enough),
-                                                .effort = (uint8_t)effort,
-                                                .certainty = s->certainty,
-                                                .refuted_by = s->refuted_by});
+        m.text = text;
+        m.frees_bytes = frees;
+        m.enough = guess(s, enough);
+        m.effort = (uint8_t)effort;
+        m.certainty = s->certainty;
+        m.refuted_by = s->refuted_by;
+        oom_add_measure(s->b, s->v, m);
     }
+}
+
+static int order_stacks(const void *x, const void *y)
+{
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return a < b ? -1 : a > b;
+}
+
+/* The call paths whose live blocks are all of a kind; 0: some share theirs with others. */
+static size_t stacks_of(const struct sight *s, bool (*is)(const struct sight *, const struct result_category_line *),
+                        uint32_t *stacks)
+{
+    const struct result_by_category *by = &s->v->by_category;
+    struct map kind = {0}; /* stack → 0 no, 1 yes */
+    size_t n = 0;
+    bool shared = false;
+    for (size_t i = 0; i < by->lines_n; i++) {
+        const uint32_t yes = is(s, &by->lines[i]);
+        uint32_t *at = map_at(&kind, by->lines[i].stack);
+        if (*at == MAP_NEW && yes) stacks[n++] = by->lines[i].stack;
+        shared = shared || (*at != MAP_NEW && *at != yes);
+        *at = yes;
+    }
+    map_free(&kind);
+    qsort(stacks, n, sizeof *stacks, order_stacks);
+    return shared ? 0 : n;
+}
+
+/* What frees the live blocks of a kind, `frees` bytes. False: the request fails without them, too. */
+static bool add_drop(struct sight *s, enum oom_effort effort,
+                     bool (*is)(const struct sight *, const struct result_category_line *), const char *name,
+                     int64_t frees, const char *text)
+{
+    uint32_t *stacks = arena_alloc(s->b->arena, (s->v->by_category.lines_n + 1) * sizeof *stacks);
+    const struct oom_drop drop = {
+        .stacks = stacks, .stacks_n = stacks_of(s, is, stacks), .before_ns = s->f->row->time_ns + 1};
+    struct result_measure m = {.frees_bytes = frees};
+    if (drop.stacks_n) oom_layout_decide(s->b, s->f, &drop, name, &m);
+    s->measure = m;
+    add(s, effort, m.frees_bytes, 0, text);
+    return !m.replayed || m.fits;
 }
 
 /* What was added since comes before all else. */
@@ -400,12 +446,14 @@ static void add_replayed(struct sight *s, enum oom_replay_setting setting, const
     s->refuted_by = oom_replay_unsure(s->replays) ? "if a size differs from what the replay takes: some are known up "
                                                     "to 1 MiB only"
                                                   : NULL;
-    add(s, OOM_EFFORT_SETTING, frees > s->need ? frees : s->need, OOM_MEASURE_FITS,
-        TEXT(s, "%s%s%s%s%s: replayed, this request fits%s%s%s", s->set.text ? "add " : "set ",
-             s->set.text ? oom_replay_conf(setting) : variable, s->set.text ? " to " : "=",
-             s->set.text ? variable : oom_replay_conf(setting),
-             s->set.expandable == RUN_UNSURE ? ", unless it is on already" : "", known ? " with " : "",
-             known ? SIZE(s, r->spare_bytes) : "", known ? " to spare" : ""));
+    s->measure = (struct result_measure){
+        .replayed = TEXT(s, "with %s", oom_replay_conf(setting)), .fits = true, .spare_bytes = r->spare_bytes};
+    /* the pass that does not fit goes on to ask for more */
+    const bool leads = s->v->cause != RESULT_CAUSE_CAPACITY;
+    add(s, leads ? OOM_EFFORT_SETTING : OOM_EFFORT_TRAINING, frees > s->need ? frees : s->need, OOM_MEASURE_FITS,
+        TEXT(s, "%s%s%s%s%s", s->set.text ? "add " : "set ", s->set.text ? oom_replay_conf(setting) : variable,
+             s->set.text ? " to " : "=", s->set.text ? variable : oom_replay_conf(setting),
+             s->set.expandable == RUN_UNSURE ? ", unless it is on already" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION) {
         lead(s, before);
     }
@@ -413,8 +461,8 @@ static void add_replayed(struct sight *s, enum oom_replay_setting setting, const
 
 static bool has_settings(const struct sight *s)
 {
-    return s->f->layer == RUN_SERIES_TENSOR && s->set.expandable != RUN_YES && s->set.backend != RUN_BACKEND_ASYNC &&
-           s->set.backend != RUN_BACKEND_NONE;
+    return (s->v->fatal || s->v->cause == RESULT_CAUSE_FRAGMENTATION) && s->f->layer == RUN_SERIES_TENSOR &&
+           s->set.expandable != RUN_YES && s->set.backend != RUN_BACKEND_ASYNC && s->set.backend != RUN_BACKEND_NONE;
 }
 
 /* Where growing segments do not help. */
@@ -464,10 +512,8 @@ static void expandable(struct sight *s)
         most   ? OOM_MEASURE_AT_MOST
         : fits ? OOM_MEASURE_FITS
                : OOM_MEASURE_FITS_NOT,
-        TEXT(s,
-             s->set.text ? "add expandable_segments:True to %s%s (a formula, not replayed)"
-                         : "set %s=expandable_segments:True%s (a formula, not replayed)",
-             variable, s->set.expandable == RUN_UNSURE ? ", unless it is on already" : ""));
+        TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s", variable,
+             s->set.expandable == RUN_UNSURE ? ", unless it is on already" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) {
         lead(s, before);
     }
@@ -480,7 +526,9 @@ static void batch(struct sight *s)
     bool halves = s->phase == FORWARD || s->phase == BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
     add(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
-        TEXT(s, "halve the batch%s", s->trains && !s->evaluates ? " and accumulate gradients over two" : ""));
+        TEXT(s, "halve the batch%s",
+             s->trains && !s->evaluates ? " and accumulate gradients over two"
+                                        : ", or the length or resolution of its samples"));
 }
 
 static void checkpoint(struct sight *s)
@@ -562,15 +610,21 @@ static void zero(struct sight *s)
              (long long)ranks, SIZE(s, o->bytes)));
 }
 
+static bool is_gradient(const struct sight *s, const struct result_category_line *l)
+{
+    return l->category == RESULT_CATEGORY_GRADIENTS &&
+           !passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
+}
+
 static void gradients(struct sight *s)
 {
     const struct held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
     if (s->phase == FORWARD) {
-        add(s, OOM_EFFORT_LINE, g->bytes, 0,
-            TEXT(s,
-                 "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
-                 "%s of gradients, unless you accumulate them",
-                 SIZE(s, g->bytes)));
+        (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", g->bytes,
+                       TEXT(s,
+                            "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
+                            "%s of gradients, unless you accumulate them",
+                            SIZE(s, g->bytes)));
     }
     bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
     if (copies) {
@@ -589,12 +643,31 @@ static void foreach (struct sight *s)
     }
 }
 
+/* The program calls itself a training. */
+static bool in_training_file(const struct sight *s)
+{
+    const struct run *run = s->b->run;
+    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
+        const struct run_frame *f;
+        uint32_t stack = s->v->by_category.lines[i].stack;
+        for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+            const char *name = f->kind == GS_FRAME_PYTHON && f->file ? strrchr(f->file, '/') : NULL;
+            if (part_of(name, "train") && !part_of(f->file, "/site-packages/")) return true;
+        }
+    }
+    return false;
+}
+
 static void no_grad(struct sight *s)
 {
     /* one line alone may be collecting its results, and so may those of a leak */
     bool sure = s->repeating > 1 && s->v->cause != RESULT_CAUSE_LEAK;
     if (oom_keeps_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
         return;
+    }
+    if (!s->evaluates && in_training_file(s)) {
+        s->certainty = RESULT_CERTAINTY_GUESSED;
+        s->refuted_by = NULL;
     }
     size_t before = s->v->measures_n;
     add(s, OOM_EFFORT_LINE, s->kept, 0,
@@ -648,6 +721,12 @@ static void chunked_loss(struct sight *s)
     lead(s, before);
 }
 
+/* Of the heaviest kind of copies. */
+static bool is_copy(const struct sight *s, const struct result_category_line *l)
+{
+    return l->category == RESULT_CATEGORY_UNKNOWN && oom_copy_of(s->b->run, l->stack) == s->copy;
+}
+
 /* A checkpoint or a copy that is still there: the heaviest kind of them. */
 static void copies(struct sight *s)
 {
@@ -664,18 +743,18 @@ static void copies(struct sight *s)
         }
     }
     for (size_t i = 0; most && i < by->lines_n; i++) {
-        bool same =
-            by->lines[i].category == RESULT_CATEGORY_UNKNOWN && oom_copy_of(s->b->run, by->lines[i].stack) == most;
-        held.bytes = arena_add_capped(held.bytes, same ? by->lines[i].bytes : 0);
+        s->copy = most;
+        held.bytes = arena_add_capped(held.bytes, is_copy(s, &by->lines[i]) ? by->lines[i].bytes : 0);
     }
     if (!most || held.bytes < s->f->live / 20) {
         return;
     }
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     size_t before = s->v->measures_n;
-    add(s, OOM_EFFORT_LINE, held.bytes, 0,
-        TEXT(s, "%s, %s: %s", oom_place_text(&words, held.heaviest), most->what, most->advice));
-    lead(s, before);
+    const char *place = oom_place_text(&words, held.heaviest);
+    const bool fits = add_drop(s, OOM_EFFORT_LINE, is_copy, TEXT(s, "without what %s copied", place), held.bytes,
+                               TEXT(s, "%s, %s: %s", place, most->what, most->advice));
+    if (fits) lead(s, before);
 }
 
 static void key_value_cache(struct sight *s)
@@ -687,6 +766,24 @@ static void key_value_cache(struct sight *s)
              SIZE(s, s->cache.bytes)));
 }
 
+/* The request, had the GPU so much more free. */
+static void decide_free(struct sight *s, int64_t more, const char *name)
+{
+    const int64_t free_bytes = run_is_known(s->f->free) ? s->f->free : 0;
+    const struct oom_replayed r = oom_layout_replay(s->b, s->f, NULL, arena_add_capped(free_bytes, more));
+    if (r.known) s->measure = (struct result_measure){.replayed = name, .fits = r.fits, .spare_bytes = r.spare_bytes};
+}
+
+/* GPUSPY_LIMIT's cap, as much as the request needs. */
+static void limit(struct sight *s)
+{
+    if (!s->v->capped || !run_is_known(s->f->total)) return;
+    decide_free(s, s->need, TEXT(s, "with a cap of %s", SIZE(s, arena_add_capped(s->f->total, s->need))));
+    if (s->measure.replayed && !s->measure.fits) return;
+    add(s, OOM_EFFORT_SETTING, s->need, 0,
+        TEXT(s, "raise GPUSPY_LIMIT, %s here, by at least %s, or drop it", SIZE(s, s->f->total), SIZE(s, s->need)));
+}
+
 /* Not where they are the cause: that says it. */
 static void others(struct sight *s)
 {
@@ -694,6 +791,7 @@ static void others(struct sight *s)
     if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !said || !run_is_known(said->other_bytes) || !said->other_pid) {
         return;
     }
+    decide_free(s, said->other_bytes, TEXT(s, "without process %u", said->other_pid));
     add(s, OOM_EFFORT_SETTING, said->other_bytes, 0,
         TEXT(s, "end process %u%s%s%s, or choose another GPU", said->other_pid, said->other_name ? " (" : "",
              said->other_name ? said->other_name : "", said->other_name ? ")" : ""));
@@ -730,6 +828,7 @@ static const struct {
     {SPACE, copies, INFERRED, "if the program still reads it"},
     {SPACE, key_value_cache, INFERRED, "if the cache has a fixed length"},
     {SPACE | OF(PREALLOCATION), others, RECORDED, NULL},
+    {SPACE | OF(LEAK) | OF(OVERSIZED_REQUEST), limit, RECORDED, NULL},
 #undef GUESSED
 #undef INFERRED
 #undef RECORDED

@@ -24,7 +24,8 @@ const char *oom_replay_conf(enum oom_replay_setting setting)
 
 static bool is_candidate(const struct result_oom_verdict *v)
 {
-    return v->fatal && v->facts->row->layer == GS_LAYER_TENSOR &&
+    return (v->fatal || (v->handled && v->cause == RESULT_CAUSE_FRAGMENTATION)) &&
+           v->facts->row->layer == GS_LAYER_TENSOR &&
            (v->cause == RESULT_CAUSE_CAPACITY || v->cause == RESULT_CAUSE_FRAGMENTATION ||
             v->cause == RESULT_CAUSE_OTHER_PROCESS || v->cause == RESULT_CAUSE_OUTSIDE_ALLOCATOR);
 }

@@ -3,6 +3,7 @@
  * passes, and its earlier blocks are still there. Modules that are built one after another before any training (teacher
  * and student, two networks of a GAN, a pipeline's models) belong to one trial. */
 #include "analyzer/oom/oom_trials.h"
+#include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 
 #include "analyzer/base/units.h"
@@ -73,6 +74,7 @@ static void take(void *self, const struct run_lifetime *life)
         uint32_t *first = map_at(&h->models, life->location);
         h->held[trial - 1].bytes = arena_add_capped(h->held[trial - 1].bytes, life->bytes);
         h->held[trial - 1].count++;
+        h->held[trial - 1].stack = life->stack;
         if (*first == MAP_NEW) {
             *first = (uint32_t)trial;
         }
@@ -97,6 +99,27 @@ static bool same_model(const struct oom_trial *a, const struct oom_trial *b)
     return a->count >= LEAST && a->count == b->count && a->bytes == b->bytes;
 }
 
+/* The notebook cell that a stack is in. */
+static const struct run_frame *cell_of(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *f, *cell = NULL;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        const bool is = f->kind == GS_FRAME_PYTHON && f->file &&
+                        (strncmp(f->file, "<ipython-input-", 15) == 0 || strstr(f->file, "/ipykernel_") ||
+                         strncmp(f->file, "<cell", 5) == 0);
+        if (is) cell = f;
+    }
+    return cell;
+}
+
+/* The same line of a cell that was run again, under the name that a notebook gives it then: models of other sizes. */
+static bool same_cell(const struct run *run, const struct oom_trial *a, const struct oom_trial *b)
+{
+    const struct run_frame *x = a->count && b->count ? cell_of(run, a->stack) : NULL,
+                           *y = x ? cell_of(run, b->stack) : NULL;
+    return x && y && x->line == y->line && strcmp(x->file, y->file) != 0;
+}
+
 struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, int device)
 {
     struct oom_held h = {.trials = t, .run = run, .device = device, .earlier = {.stack = RUN_NONE}};
@@ -108,8 +131,10 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
     run_each_live(run, take, &h);
     for (size_t i = 0; i + 1 < t->n; i++) {
         h.earlier.trials += h.held[i].count > 0;
-        h.earlier.repeated = h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]);
+        h.earlier.repeated =
+            h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]) || same_cell(run, &h.held[i], &h.held[i + 1]);
     }
+    h.earlier.from_ns = t->start_ns[0];
     h.earlier.since_ns = t->start_ns[t->n - 1];
     free(h.held);
     map_free(&h.models);
@@ -142,18 +167,19 @@ void oom_explain_trials(struct oom_words *w)
                          e->trials, oom_place_text(w, e->stack),
                          e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "",
                          SIZE(w, e->bytes), SIZE(w, w->f->live), since);
-    oom_add_measure(
-        w->b, w->v,
-        (struct result_measure){
-            .text = TEXT(w,
-                         "%s: release the earlier models before the next trial: del model and optimizer, keep "
-                         "numbers or model.cpu().state_dict() as the result (the line that keeps them is not "
-                         "recorded: a list of results, a notebook's output, a kept exception)",
-                         line),
-            .frees_bytes = e->bytes,
-            .enough = -1,
-            .effort = OOM_EFFORT_LINE,
-            .first = true,
-            .certainty = RESULT_CERTAINTY_INFERRED,
-            .refuted_by = "if the current trial uses them"});
+    struct result_measure m = {
+        .text = TEXT(w,
+                     "%s: release the earlier models before the next trial: del model and optimizer, keep "
+                     "numbers or model.cpu().state_dict() as the result (the line that keeps them is not "
+                     "recorded: a list of results, a notebook's output, a kept exception)",
+                     line),
+        .frees_bytes = e->bytes,
+        .enough = -1,
+        .effort = OOM_EFFORT_LINE,
+        .first = true,
+        .certainty = RESULT_CERTAINTY_INFERRED,
+        .refuted_by = "if the current trial uses them"};
+    const struct oom_drop drop = {.from_ns = e->from_ns, .before_ns = e->since_ns};
+    oom_layout_decide(w->b, w->f, &drop, "without the earlier trials", &m);
+    oom_add_measure(w->b, w->v, m);
 }

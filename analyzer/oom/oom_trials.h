@@ -25,6 +25,7 @@ struct oom_held {
     int device;
     struct oom_trial {
         uint64_t count;
+        uint32_t stack; /* of one of them */
         int64_t bytes;
     } * held;          /* by trial: live blocks of its modules */
     struct map models; /* call path of a module's block → its first trial that holds one, plus 1; again: repeated */

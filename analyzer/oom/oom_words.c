@@ -1,4 +1,5 @@
 /* Sentences about an OOM's cause, with the numbers they rest on, and advice. */
+#include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
 
 #include <stdlib.h>
@@ -10,8 +11,8 @@ typedef struct oom_facts facts;
 #define TEXT(w, ...) arena_printf((w)->b->arena, __VA_ARGS__)
 #define SIZE(w, n) site_bytes_text((w)->b, (double)(n))
 
-/* `frees`: RUN_UNKNOWN where it has no amount. */
-static void advise(struct oom_words *w, int effort, int64_t frees, const char *text)
+static void advise_replayed(struct oom_words *w, int effort, int64_t frees, const char *name,
+                            const struct oom_replayed *r, const char *text)
 {
     oom_add_measure(w->b, w->v,
                     (struct result_measure){.text = text,
@@ -19,8 +20,24 @@ static void advise(struct oom_words *w, int effort, int64_t frees, const char *t
                                             .enough = -1,
                                             .effort = (uint8_t)effort,
                                             .first = true,
+                                            .replayed = r->known ? name : NULL,
+                                            .fits = r->fits,
+                                            .spare_bytes = r->spare_bytes,
                                             .certainty = frees == RUN_UNKNOWN ? RESULT_CERTAINTY_GUESSED
                                                                               : RESULT_CERTAINTY_INFERRED});
+}
+
+/* `frees`: RUN_UNKNOWN where it has no amount. */
+static void advise(struct oom_words *w, int effort, int64_t frees, const char *text)
+{
+    advise_replayed(w, effort, frees, NULL, &(struct oom_replayed){0}, text);
+}
+
+/* The request, had others not so much of the GPU. */
+static struct oom_replayed replay_without_others(const struct oom_words *w)
+{
+    const int64_t free_bytes = run_is_known(w->f->free) ? w->f->free : 0;
+    return oom_layout_replay(w->b, w->f, NULL, arena_add_capped(free_bytes, oom_other_bytes(w->f)));
 }
 
 void oom_explain_pinned(struct oom_words *w)
@@ -67,12 +84,16 @@ void oom_explain_cap(struct oom_words *w)
     w->v->verdict =
         TEXT(w, "a limit on PyTorch: it refused by itself although %s of the GPU were free", SIZE(w, w->f->free));
     struct run_torch_settings set = run_torch_settings(w->b->run, w->f->row->process);
-    advise(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
-           TEXT(w, "raise or drop torch.cuda.set_per_process_memory_fraction%s%s",
-                set.max_split_bytes ? ", or max_split_size_mb in " : "",
-                !set.max_split_bytes ? ""
-                : set.variable       ? set.variable
-                                     : "PYTORCH_CUDA_ALLOC_CONF"));
+    const struct oom_replayed r = oom_layout_replay(w->b, w->f, NULL, w->f->free);
+    if (r.known && !r.fits) {
+        return;
+    }
+    advise_replayed(w, OOM_EFFORT_SETTING, w->f->free, "without the limit", &r,
+                    TEXT(w, "raise or drop torch.cuda.set_per_process_memory_fraction%s%s",
+                         set.max_split_bytes ? ", or max_split_size_mb in " : "",
+                         !set.max_split_bytes ? ""
+                         : set.variable       ? set.variable
+                                              : "PYTORCH_CUDA_ALLOC_CONF"));
 }
 
 /* Is that process another of this run's, on the same machine? */
@@ -95,9 +116,10 @@ static void say_other_rank(struct oom_words *w, const struct run_process *other)
                          "another process of this run is on the same GPU: %s (process %u) and others hold "
                          "%s of it; this one %s",
                          name, other->pid, SIZE(w, oom_other_bytes(w->f)), SIZE(w, w->f->device_live));
-    advise(w, OOM_EFFORT_LINE, oom_other_bytes(w->f),
-           "a GPU for each: call torch.cuda.set_device(local_rank) before the first CUDA call, or give each "
-           "process its own CUDA_VISIBLE_DEVICES");
+    const struct oom_replayed alone = replay_without_others(w);
+    advise_replayed(w, OOM_EFFORT_LINE, oom_other_bytes(w->f), "without other processes", &alone,
+                    "a GPU for each: call torch.cuda.set_device(local_rank) before the first CUDA call, or give each "
+                    "process its own CUDA_VISIBLE_DEVICES");
 }
 
 void oom_explain_other_process(struct oom_words *w)
@@ -108,23 +130,24 @@ void oom_explain_other_process(struct oom_words *w)
         say_other_rank(w, rank);
         return;
     }
+    const struct oom_replayed alone = replay_without_others(w);
     const char *theirs = SIZE(w, oom_other_bytes(w->f)), *ours = SIZE(w, w->f->device_live);
     if (said && run_is_known(said->other_bytes) && said->other_pid) {
         w->v->verdict = TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
                              said->other_pid, said->other_name ? " (" : "", said->other_name ? said->other_name : "",
                              said->other_name ? ")" : "", ours);
-        advise(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f),
-               TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES", said->other_pid,
-                    said->other_name ? " (" : "", said->other_name ? said->other_name : "",
-                    said->other_name ? ")" : ""));
+        advise_replayed(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f), "without other processes", &alone,
+                        TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES",
+                             said->other_pid, said->other_name ? " (" : "", said->other_name ? said->other_name : "",
+                             said->other_name ? ")" : ""));
     } else {
         w->v->verdict = TEXT(w,
                              "another process, as it seems: %s of the GPU are in use beside what this one took "
                              "and a context; this one holds %s",
                              theirs, ours);
-        advise(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f),
-               "find it with nvidia-smi and end it, or choose another GPU with "
-               "CUDA_VISIBLE_DEVICES");
+        advise_replayed(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f), "without other processes", &alone,
+                        "find it with nvidia-smi and end it, or choose another GPU with "
+                        "CUDA_VISIBLE_DEVICES");
     }
     advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
            "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
@@ -265,6 +288,30 @@ static const char *say_beside(struct oom_words *w, const char *from)
     return text;
 }
 
+/* Of what is live the line that holds most of it, else the largest lines; "" unknown. */
+static const char *say_lines(struct oom_words *w)
+{
+    enum { LINES = 3, SMALL = 10 };
+    const struct result_oom_verdict *v = w->v;
+    const int64_t live = w->f->live;
+    size_t n = 0;
+    while (n < v->live_lines_n && n < LINES && v->live_lines[n].site.known && v->live_lines[n].bytes >= live / SMALL)
+        n++;
+    if (n && v->live_lines[0].bytes > live / 2) {
+        return TEXT(w, ", most of it (%s) from %s", SIZE(w, v->live_lines[0].bytes),
+                    site_text_with_caller(w->b, &v->live_lines[0].site));
+    }
+    const char *text = n ? TEXT(w, ", the largest part%s of it from", n > 1 ? "s" : "") : "";
+    for (size_t i = 0; i < n; i++) {
+        text = TEXT(w, "%s%s %s (%s)", text,
+                    i == 0       ? ""
+                    : i + 1 == n ? " and"
+                                 : ",",
+                    site_text_with_caller(w->b, &v->live_lines[i].site), SIZE(w, v->live_lines[i].bytes));
+    }
+    return text;
+}
+
 /* Each sentence says no more than the numbers do: that what is live does not fit where it would not on a
  * GPU of which it had all but a context. */
 void oom_explain_capacity(struct oom_words *w)
@@ -283,9 +330,7 @@ void oom_explain_capacity(struct oom_words *w)
     }
     int64_t needs = arena_add_capped(arena_add_capped(f->live, asked_of_device(f)), oom_context_bytes(f));
     bool too_much = run_is_known(f->total) && needs > f->total;
-    const char *how = f->holder > f->live / 2 ? "most of it" : "the largest part of it";
-    const char *from =
-        f->holder <= 0 ? "" : TEXT(w, ", %s (%s) from %s", how, SIZE(w, f->holder), oom_place_text(w, f->holder_stack));
+    const char *from = say_lines(w);
     const char *rest = !too_much && f->looked && w->v->waterfall_n ? say_beside(w, from) : NULL;
     if (rest) {
         w->v->verdict = rest;

@@ -1,5 +1,7 @@
 /* Sentences about memory that grew until it failed: a leak, an autograd graph, or passes that wait for backward(). */
+#include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/step/step.h"
 
 typedef struct oom_facts facts;
 
@@ -58,6 +60,36 @@ static const char *line_of(struct oom_words *w)
     return site_short_text(w->b, &w->v->growing);
 }
 
+/* When the step in progress began, or the latest of the times that something was kept. */
+static int64_t latest_began(struct oom_words *w)
+{
+    const facts *f = w->f;
+    const struct oom_rhythm r = oom_rhythm(f);
+    const struct step_list *steps = step_list_of(w->b, f->row->process);
+    if (r.steps && steps) return step_start_ns(steps, step_count_done(steps, f->row->time_ns));
+    return f->row->time_ns - (f->row->time_ns - f->growing_first_ns) / (int64_t)(r.times ? r.times : 1);
+}
+
+/* What frees all that grew before the step in progress. */
+static void measure_drop(struct oom_words *w, const struct result_site *line, int enough,
+                         enum result_certainty certainty, const char *refuted_by, const char *text)
+{
+    const facts *f = w->f;
+    const struct oom_drop drop = {
+        .stacks = f->growing_stacks, .stacks_n = f->growing_stacks_n, .before_ns = latest_began(w)};
+    struct result_measure m = {.text = text,
+                               .frees_bytes = earlier_steps(f),
+                               .enough = (int8_t)enough,
+                               .effort = OOM_EFFORT_LINE,
+                               .first = true,
+                               .certainty = certainty,
+                               .refuted_by = refuted_by};
+    const unsigned others = f->graph == OOM_GRAPH_NONE && f->growing_sites > 1 ? f->growing_sites - 1 : 0;
+    const char *more = others ? TEXT(w, " and %u more line%s", others, others > 1 ? "s" : "") : "";
+    oom_layout_decide(w->b, f, &drop, TEXT(w, "without %s%s", site_short_text(w->b, line), more), &m);
+    oom_add_measure(w->b, w->v, m);
+}
+
 static const char *share_text(struct oom_words *w, int64_t bytes)
 {
     return TEXT(w, "%s of the %s live (%.0f %%)", SIZE(w, bytes), SIZE(w, w->f->live),
@@ -78,12 +110,12 @@ static void say_graph(struct oom_words *w)
                                         : "the inputs of these passes stay alive with what the modules made");
     w->v->refuted_by = "if a later backward pass reads them";
     if (f->evaluates) {
-        measure(
-            w, earlier_steps(f), -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow",
+        measure_drop(
+            w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow",
             TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed", line_of(w)));
     }
-    measure(
-        w, earlier_steps(f), -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
+    measure_drop(
+        w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
         TEXT(w, "%s: store .item(), or .detach() if backward() does not need it, instead of the tensor", line_of(w)));
 }
 
@@ -97,12 +129,13 @@ static void say_outputs(struct oom_words *w)
                          "backward pass freed any of it",
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), share_text(w, f->growing));
-    measure(w, earlier_steps(f), -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-            TEXT(w,
-                 "%s: the line that keeps what the modules return is not recorded; drop the reference after each step, "
-                 "or store a copy "
-                 "on the host (.detach().cpu())",
-                 line_of(w)));
+    measure_drop(
+        w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+        TEXT(w,
+             "%s: the line that keeps what the modules return is not recorded; drop the reference after each step, "
+             "or store a copy "
+             "on the host (.detach().cpu())",
+             line_of(w)));
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
                 "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is there already");
@@ -126,18 +159,24 @@ static void say_holder(struct oom_words *w, const struct oom_holder *holder)
     const facts *f = w->f;
     w->v->verdict =
         TEXT(w, "%s, at %s: %s", holder->what, oom_place_text(w, f->growing_stack), share_text(w, f->growing));
-    measure(w, (int64_t)(holder->share * (double)f->growing), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
-            "if something else keeps it as well", holder->advice);
+    if (holder->share >= 1) {
+        measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
+                     "if something else keeps it as well", holder->advice);
+    } else {
+        measure(w, (int64_t)(holder->share * (double)f->growing), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
+                "if something else keeps it as well", holder->advice);
+    }
 }
 
 /* Objects that refer to each other are freed by the collector alone. Whether these do is not recorded. */
 static void say_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
-        measure(w, earlier_steps(w->f), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                "gc.collect() after each step, or no gc.disable(): Python's garbage collector was off at the failure "
-                "(recorded), and "
-                "objects in reference cycles are then never freed");
+        measure_drop(
+            w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+            "gc.collect() after each step, or no gc.disable(): Python's garbage collector was off at the failure "
+            "(recorded), and "
+            "objects in reference cycles are then never freed");
     }
 }
 
@@ -161,6 +200,7 @@ void oom_explain_leak(struct oom_words *w)
     }
     if (holder) {
         say_holder(w, holder);
+        say_collector(w);
         return;
     }
     if (f->graph == OOM_GRAPH_INFERRED) {
@@ -184,10 +224,10 @@ void oom_explain_leak(struct oom_words *w)
                              "length or shape (lru_cache, a dict): %s in %llu blocks",
                              oom_place_text(w, f->growing_stack), share_text(w, f->growing_heaviest),
                              (unsigned long long)f->growing_count);
-        measure(w, f->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                TEXT(w,
-                     "%s: bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it",
-                     line_of(w)));
+        measure_drop(
+            w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+            TEXT(w, "%s: bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it",
+                 line_of(w)));
         return;
     }
     const char *others = f->growing_sites > 1 ? TEXT(w, "; with %u more line%s: %s", f->growing_sites - 1,
@@ -196,8 +236,8 @@ void oom_explain_leak(struct oom_words *w)
     w->v->verdict =
         TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s", oom_place_text(w, f->growing_stack),
              rhythm_text(w), share_text(w, f->growing_heaviest), others);
-    measure(
-        w, earlier_steps(f), -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+    measure_drop(
+        w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
         TEXT(w,
              "%s: the line that keeps them is not recorded; drop the reference after each step, or store .item() or "
              ".detach().cpu() instead",
@@ -215,12 +255,13 @@ void oom_explain_pending(struct oom_words *w)
              f->backward_ns == RUN_UNKNOWN ? "no backward() so far" : "no backward() since these passes began",
              (unsigned long long)r.times, SIZE(w, r.each), share_text(w, f->growing));
     w->v->refuted_by = "if no backward() is to follow";
-    measure(w, earlier_steps(f), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
-            "if the passes are not added up in one loss",
-            TEXT(w,
-                 "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
-                 "pass's activations",
-                 line));
-    measure(w, earlier_steps(f), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-            "if no backward() is to follow: torch.no_grad() around the forward passes, or store .item()");
+    measure_drop(
+        w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
+        "if the passes are not added up in one loss",
+        TEXT(w,
+             "%s: call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
+             "pass's activations",
+             line));
+    measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                 "if no backward() is to follow: torch.no_grad() around the forward passes, or store .item()");
 }

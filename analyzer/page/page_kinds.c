@@ -157,7 +157,7 @@ static uint32_t kinds_of(struct page_kinds *k, const struct run_lifetime *life, 
     }
     struct memo *m = &k->memos[life->location];
     if (m->fate != fate) {
-        bool untold = life->device >= 0 && life->device < DEVICES && !k->torch_device[life->device];
+        bool untold = life->device >= 0 && !k->torch_device[life->device];
         unsigned what = life->layer != GS_LAYER_DEVICE ? 0 : series->layer == RUN_SERIES_DEVICE && untold ? 1 : 2;
         *m = (struct memo){fate, categories_of_block(k, what, life->stack, free_stack, fate, use)};
     }

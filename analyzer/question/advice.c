@@ -248,8 +248,8 @@ static void of_retries(struct advices *a)
 static bool is_wasted(const struct advices *a, const struct result_fragmentation *f)
 {
     enum { WORTH = 256 << 20 };
-    return f->utilisation < 0.9 && f->free_bytes != RUN_UNKNOWN && f->free_bytes >= WORTH &&
-           run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
+    return !a->b->report->no_history && f->utilisation < 0.9 && f->free_bytes != RUN_UNKNOWN &&
+           f->free_bytes >= WORTH && run_torch_settings(a->b->run, f->process).expandable != RUN_YES;
 }
 
 /* Peaks of reserved bytes as recorded and with segments that grow, of the process and device that reserved most; false:

@@ -16,9 +16,9 @@
  *     pause before, nor for a quarter of its time: what has reached its size has levelled off,
  *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps
  *     more, by at least 4 allocations that stayed, or by one that is appended to.
- * Loading weights looks the same while it lasts; locations below the functions in `loading`, or where a
- * module of torch.nn is made, are left out, unless they come by at each step. So does what one forward pass makes until
- * memory runs out: a model's inside counts only if the model was called three times.
+ * Loading weights looks the same while it lasts; locations below the functions in `loading`, in an optimizer's step, or
+ * where a module of torch.nn is made, are left out, unless they come by at each step. So does what one forward pass
+ * makes until memory runs out: a model's inside counts only if the model was called three times.
  */
 #include "analyzer/question/question.h"
 
@@ -197,8 +197,9 @@ static bool is_loading(const struct run *run, uint32_t stack)
             continue;
         }
         const char *dot = strrchr(frame->function, '.'), *name = dot ? dot + 1 : frame->function;
-        if (strcmp(name, "__init__") == 0 && frame->file && strstr(frame->file, "torch/nn/modules/")) {
-            return true;
+        if (frame->file && ((strcmp(name, "__init__") == 0 && strstr(frame->file, "torch/nn/modules/")) ||
+                            strstr(frame->file, "torch/optim/optimizer.py"))) {
+            return true; /* the optimizer's first step makes its state, also that of the program's own optimizer */
         }
         for (size_t i = 0; i < sizeof loading / sizeof *loading; i++) {
             if (strcmp(name, loading[i]) == 0) {
@@ -341,7 +342,9 @@ static uint64_t steps_of(const struct step_list *steps, const struct site_growth
 static bool at_each_step(const struct step_list *steps, const struct site_growth *s, const struct span *span,
                          const struct samples *a, double fit)
 {
-    return steps && steps->source == STEP_SOURCE_OPTIMIZER && a->longest_pause <= 2 && fit >= even_fit &&
+    /* or every so many, as evenly */
+    const bool even = a->longest_pause <= 2 || (a->rises >= MANY_STEPS && a->rises * a->longest_pause <= 2 * a->n);
+    return steps && steps->source == STEP_SOURCE_OPTIMIZER && even && fit >= even_fit &&
            steps_of(steps, s, span) >= MANY_STEPS;
 }
 

@@ -93,7 +93,7 @@ void question_leaks_build(struct site_builder *b)
         report->leaks[i].stack = site_trace(b, (uint32_t)report->leaks[i].stack.n);
     }
     list_lines(b, work, n);
-    report->leaks_at_end = true;
+    report->leaks_at_end = !report->lacks_n; /* where another tool's recording ends, the program does not */
     for (size_t i = 0; i < processes_n; i++) {
         report->leaks_at_end = report->leaks_at_end && processes[i].complete;
     }

@@ -340,6 +340,9 @@ struct result_measure {
                                         told */
     uint8_t effort;                  /* 1 a setting … 4 another way to train */
     bool first;                      /* what the cause itself asks for */
+    const char *replayed;            /* "with expandable_segments:True": the request replayed so; NULL: a formula */
+    bool fits;                       /* … succeeds, and leaves so many bytes of the GPU */
+    int64_t spare_bytes;             /* RUN_UNKNOWN */
     enum result_certainty certainty; /* of the amount */
     const char *refuted_by;          /* "if …"; NULL: none known */
 };

@@ -440,19 +440,14 @@ static bool add_import(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
     const char *format = run_column_text(run, st, 0);
-    int64_t unmatched = run_column_int(st, 2), said = run_column_int(st, 3), summed = run_column_int(st, 4),
-            unblocked = run_column_int(st, 5);
+    int64_t unmatched = run_column_int(st, 2), unblocked = run_column_int(st, 3);
     if (!format) return true;
     note_lacks(l, format, run_column_text(run, st, 1));
-    note_import(run, format, run_column_text(run, st, 6), run_column_text(run, st, 7));
+    note_import(run, format, run_column_text(run, st, 4), run_column_text(run, st, 5));
     run->unblocked += unblocked > 0 ? (uint64_t)unblocked : 0;
     if (unmatched > 0) {
         run_add_note(run, "%lld of its events fit neither one another nor what is live at the end; they were left out",
                      (long long)unmatched);
-    }
-    if (said != summed) {
-        run_add_note(run, "its segments say that %lld bytes are allocated, their blocks add up to %lld",
-                     (long long)said, (long long)summed);
     }
     return true;
 }
@@ -484,8 +479,7 @@ static const struct {
      "'exception', 'exception_place', 'python_gc')"},
     {add_import, false, false, "meta",
      "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
-     "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), max(CASE key WHEN 'import.said' THEN value + 0 END), "
-     "max(CASE key WHEN 'import.summed' THEN value + 0 END), "
+     "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), "
      "max(CASE key WHEN 'import.unblocked' THEN value + 0 END), "
      "max(CASE key WHEN 'import.tells' THEN value END), max(CASE key WHEN 'import.has' THEN value END) "
      "FROM meta WHERE key LIKE 'import.%'"},

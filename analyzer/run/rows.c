@@ -14,6 +14,7 @@
 #include <string.h>
 #include "analyzer/base/relay.h"
 #include "analyzer/run/pages.h"
+#include "schema/store.h"
 
 enum { BATCH = 2048 };
 
@@ -81,15 +82,15 @@ static void add_row(void *reader, const struct run_page_row *page_row)
         .stack = run_ids_get(&r->db->stacks, v[ALLOC_STACK]),
         .thread = (uint32_t)((kind >> 23) + 2),
         .api = kind >> 12 & 2047,
-        .device = (int16_t)((kind >> 5 & 127) - 1),
+        .device = (int8_t)((kind >> 5 & 127) - 1),
         .layer = kind & 3,
         .space = kind >> 2 & 7,
-        .bytes = v[BYTES],
         .alloc_ns = v[ALLOC_NS],
         .free_ns = RUN_NEVER,
         .address = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[ADDRESS] : 0,
         .stream = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[STREAM] : 0,
     };
+    row->life.bytes = gs_bytes_unpack(kind, v[BYTES], &row->life.extra);
     row->free_stack = r->what == RUN_ROWS_WHOLE ? run_ids_get(&r->db->stacks, v[FREE_STACK]) : RUN_NONE;
     row->backwards = false;
     if (!(page_row->nulls >> LIFE_NS & 1)) {

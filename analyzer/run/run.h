@@ -379,14 +379,20 @@ struct run_lifetime {
     uint32_t stack; /* of the allocation, RUN_NONE */
     uint32_t thread;
     uint16_t api;
-    int16_t device;
-    uint8_t layer, space;
-    int64_t bytes; /* never negative */
+    int8_t device;
+    uint8_t layer : 4, space : 4;
+    uint32_t extra; /* of a tensor: bytes of its block beyond the request; GS_EXTRA_UNKNOWN */
+    int64_t bytes;  /* never negative */
     int64_t alloc_ns;
     int64_t free_ns; /* RUN_NEVER */
     uint64_t address, stream;
 };
 _Static_assert(sizeof(struct run_lifetime) == 64, "a cache line");
+/* What the program asked PyTorch's allocator for; RUN_UNKNOWN. */
+static inline int64_t run_requested(const struct run_lifetime *life)
+{
+    return life->extra != GS_EXTRA_UNKNOWN && life->extra < life->bytes ? life->bytes - life->extra : RUN_UNKNOWN;
+}
 
 /* What the tool that made a recording may not tell: RUN_TOLD(symbol, word in meta). */
 #define RUN_TOLD_KINDS(RUN_TOLD) \

@@ -136,12 +136,24 @@ static bool is_helper(const struct run_frame *frame, const struct map *helpers)
     return helpers && frame->function && site_is_helper(helpers, frame->function, frame->file);
 }
 
+/* PyTorch's snapshots contain the frames that wrote their stacks down. */
+static bool is_snapshot_taker(const struct run_frame *frame)
+{
+    static const char *const names[] = {
+        "torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather",
+        "c10::cuda::CUDACachingAllocator::"};
+    for (size_t i = 0; !frame->module && frame->function && i < sizeof names / sizeof *names; i++) {
+        if (strncmp(frame->function, names[i], strlen(names[i])) == 0) return true;
+    }
+    return false;
+}
+
 static void find_frames(struct run *run, uint32_t stack, const struct map *helpers, struct found *f)
 {
     const struct run_frame *frame;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE) {
-            int rank = site_module_rank(frame->module);
+            int rank = is_snapshot_taker(frame) ? 2 : site_module_rank(frame->module);
             f->native[rank] = f->native[rank] == RUN_NONE ? stack : f->native[rank];
         } else if (f->user != RUN_NONE) {
             if (!site_is_library_file(frame->file) && !is_generated(frame) && !is_command_line(frame)) {
@@ -194,7 +206,8 @@ static uint32_t in_torch(struct run *run, uint32_t stack, const char *prefix, co
     const struct run_frame *frame;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
-        if (slash && strncmp(slash, "/libtorch", 9) == 0) {
+        const bool imported = !frame->module && frame->function && frame->kind == GS_FRAME_NATIVE;
+        if (imported || (slash && strncmp(slash, "/libtorch", 9) == 0)) {
             frame = run_frame_named(run, stack);
             if (run_frame_calling(frame, prefix, part)) {
                 return stack;

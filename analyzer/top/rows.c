@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "schema/store.h"
 
 enum { BLOCK = 256, DENSE = 6 };
 
@@ -106,7 +107,8 @@ static void end(struct top_model *m, uint32_t place, int64_t bytes, int64_t time
 static bool read_allocation(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
-    const int64_t bytes = bounded(sqlite3_column_int64(st, 2));
+    uint32_t extra;
+    const int64_t bytes = bounded(gs_bytes_unpack(kind, sqlite3_column_int64(st, 2), &extra));
     const int64_t time = bounded(sqlite3_column_int64(st, 3));
     int device = device_of((kind >> 5 & 127) - 1);
     enum top_layer layer = layer_of(kind & 3, kind >> 2 & 7, device);

@@ -2,7 +2,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
 
-enum ending { ENDING_NOT_YET, ENDING_DIED, ENDING_AFTER_OOM, ENDING_ORDERLY };
+enum ending { ENDING_NOT_YET, ENDING_OF_FILE, ENDING_DIED, ENDING_AFTER_OOM, ENDING_ORDERLY };
 
 /* What the list is depends on how the programs ended. */
 static enum ending ending_of(const struct result_report *r)
@@ -14,7 +14,11 @@ static enum ending ending_of(const struct result_report *r)
         died = died || (!r->processes[i].complete && !r->processes[i].recording);
     }
     for (size_t i = 0; i < r->ooms_n; i++) oom = oom || r->ooms[i].fatal;
-    return recording ? ENDING_NOT_YET : died ? ENDING_DIED : oom ? ENDING_AFTER_OOM : ENDING_ORDERLY;
+    return recording    ? ENDING_NOT_YET
+           : r->lacks_n ? ENDING_OF_FILE
+           : died       ? ENDING_DIED
+           : oom        ? ENDING_AFTER_OOM
+                        : ENDING_ORDERLY;
 }
 
 /* The page has the same words: endWords in analyzer/web/page_live.js. */
@@ -22,6 +26,8 @@ static const struct {
     const char *title, *more;
 } endings[] = {
     [ENDING_NOT_YET] = {"Live now", ": the program is still recording, and what it holds is no leak yet"},
+    [ENDING_OF_FILE] = {"Live at the end of the recording",
+                        ": whether the program freed it later is unknown; what grows is a leak"},
     [ENDING_DIED] = {"Live when the program died",
                      ": it had no chance to free it, so that by itself it is no leak; what grows is"},
     [ENDING_AFTER_OOM] = {"Live when the program ended",

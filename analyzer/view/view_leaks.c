@@ -145,9 +145,10 @@ static void nothing_live(const struct draw_text *t)
         return;
     }
     draw_wrap(t, 0, "",
-              grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
-                     "grew while the program ran:"
-                   : "Nothing is still live at exit: everything that was allocated was freed");
+              t->report->lacks_n ? "Nothing is live at the end of the recording"
+              : grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
+                       "grew while the program ran:"
+                     : "Nothing is still live at exit: everything that was allocated was freed");
 }
 
 void view_leaks(const struct draw_text *t, struct run *run, const struct view_leaks *rows)

@@ -82,6 +82,8 @@ void view_text_leaks(const struct draw_text *v)
     if (r->leaks_at_end)
         draw_heading(v, TERMINAL_BOLD, "Never freed",
                      ": of a model that lives to the end that is no fault; what grows is");
+    else if (r->no_history)
+        return; /* it is what the lists of live memory show */
     else
         draw_title(v, TERMINAL_BOLD, view_end_words(r));
     for (size_t i = 0; i < shown; i++) {

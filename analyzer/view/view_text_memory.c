@@ -56,15 +56,26 @@ static void add_live(const struct draw_text *v, struct text_table *t, const stru
         free(below);
 }
 
+/* Without a history nobody knows whether what is live is the most that ever was. */
+static const char *live_title(const struct draw_text *v, const char *what, char *out, size_t size)
+{
+    static const char peak[] = " at the peak";
+    const char *at = v->report->no_history ? strstr(what, peak) : NULL;
+    if (!at) return what;
+    snprintf(out, size, "%.*s%s", (int)(at - what), what, at + strlen(peak));
+    return out;
+}
+
 static void by_line(const struct draw_text *v, const struct result_peak *p, const char *what, size_t most)
 {
+    char title[96];
     struct text_table t = {SITES(v), .head = {"bytes", "share", "count", "line"}};
     size_t n = v->native ? p->by_stack_n : p->by_line_n;
     size_t total = v->native ? p->by_stack_total : p->by_line_total;
     size_t shown = n < most ? n : most;
 
     if (!shown) return;
-    draw_styled(v, TERMINAL_BOLD, what);
+    draw_styled(v, TERMINAL_BOLD, live_title(v, what, title, sizeof title));
     for (size_t i = 0; i < shown; i++) {
         if (v->native)
             add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
@@ -226,8 +237,9 @@ static void categories(const struct draw_text *v, const struct result_peak *p)
     if (bytes[RESULT_CATEGORY_UNKNOWN] == p->bytes || !p->by_category.shares_n) return;
     for (unsigned i = 0; i < RESULT_CATEGORIES_N; i++)
         if (i != RESULT_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100) category(v, &t, p, (enum result_category)i);
-    fprintf(v->out, "  %sIn tensors at the peak%s\n", terminal_style(&v->term, TERMINAL_BOLD),
-            terminal_style(&v->term, TERMINAL_PLAIN));
+    char title[96];
+    fprintf(v->out, "  %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
+            live_title(v, "In tensors at the peak", title, sizeof title), terminal_style(&v->term, TERMINAL_PLAIN));
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
@@ -238,11 +250,15 @@ static void peak_line(const struct draw_text *v, const struct result_peak *p, co
     char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT], sum[UNITS_TEXT],
         line[256];
 
-    snprintf(line, sizeof line, "peak %s at %s, in %s block%s; over the run %s in %s block%s; %s%s",
-             draw_bytes(bytes, p->bytes), units_format_seconds(at, p->time_s), units_format_count(count, p->count),
-             p->count == 1 ? "" : "s", draw_bytes(sum, p->allocated_bytes), units_format_count(all, p->allocations),
-             p->allocations == 1 ? "" : "s", p->end_bytes ? draw_bytes(end, p->end_bytes) : "",
-             p->end_bytes ? " live at the end" : "all freed by the end");
+    if (v->report->no_history)
+        snprintf(line, sizeof line, "%s live in %s block%s; peak unknown", draw_bytes(bytes, p->bytes),
+                 units_format_count(count, p->count), p->count == 1 ? "" : "s");
+    else
+        snprintf(line, sizeof line, "peak %s at %s, in %s block%s; over the run %s in %s block%s; %s%s",
+                 draw_bytes(bytes, p->bytes), units_format_seconds(at, p->time_s), units_format_count(count, p->count),
+                 p->count == 1 ? "" : "s", draw_bytes(sum, p->allocated_bytes), units_format_count(all, p->allocations),
+                 p->allocations == 1 ? "" : "s", p->end_bytes ? draw_bytes(end, p->end_bytes) : "",
+                 p->end_bytes ? " live at the end" : "all freed by the end");
     draw_wrap(v, INDENT, what, line);
 }
 
@@ -292,8 +308,8 @@ static void device(const struct draw_text *v, const struct result_peak *p)
         front = back;
         back = NULL;
     }
-    view_chart(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
-    if (back) legend(v);
+    if (!r->no_history) view_chart(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
+    if (back && !r->no_history) legend(v);
     const struct result_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
     if (!oom) parts(v, p->process, p->device);
     if (!oom || oom->cause != RESULT_CAUSE_PREALLOCATION) /* it is said there */
@@ -317,7 +333,7 @@ static void host(const struct draw_text *v, const struct result_peak *p)
     place[0] = (char)toupper((unsigned char)place[0]);
     draw_title(v, TERMINAL_BOLD, place);
     peak_line(v, p, p->layer == RUN_SERIES_PINNED ? "pinned   " : "tensors  ");
-    if (p->bytes >= WORTH_A_CHART)
+    if (p->bytes >= WORTH_A_CHART && !v->report->no_history)
         view_chart(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT, v->out);
     categories(v, p);
     by_line(v, p, "Live at the peak, by line", v->top);

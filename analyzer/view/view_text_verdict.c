@@ -259,7 +259,10 @@ static void no_oom(const struct draw_text *v)
         return;
     }
     draw_device(v, place, sizeof place, p->process, p->device, p->layer);
-    if (total > 0)
+    if (v->report->no_history)
+        draw_heading(v, colour, none, "; %s live %s %s", draw_bytes(peak, p->bytes), p->device >= 0 ? "on" : "of",
+                     place);
+    else if (total > 0)
         draw_heading(v, colour, none, "; peak %s of %s (%s) on %s, at %s", draw_bytes(peak, p->bytes),
                      draw_bytes(size, total), units_format_share(share, (double)p->bytes / (double)total), place,
                      units_format_seconds(at, p->time_s));

@@ -28,6 +28,7 @@
     live.endWords = function () {
         const processes = page.report.run.processes, first = page.report.leaks[0];
         return first && first.at_orderly_end                            ? "Never freed"
+            : page.report.run.lacks                                     ? "Live at the end of the recording"
             : processes.some(p => p.recording)                          ? "Live now"
             : processes.some(p => !p.complete)                          ? "Live when the program died"
                                                                         : "Live when the program ended";
@@ -85,7 +86,8 @@
         end: function (series, place) {
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
             live.about = live.endWords() +
-                ": of a model that lives to the end that is no fault; what grows is.";
+                (page.report.run.lacks ? ": whether the program freed it later is unknown."
+                                       : ": of a model that lives to the end that is no fault; what grows is.");
             live.title = live.endWords().toLowerCase();
             const listed = leaks.map(l => {
                 const label = page.siteText(l.site);

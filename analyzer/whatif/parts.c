@@ -8,16 +8,10 @@
 
 static void read_settings(struct whatif *w, struct whatif_device *d)
 {
-    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
-    char error[256];
-    d->rules = whatif_default_rules;
-    d->rules.device_bytes = d->total == INT64_MAX ? (int64_t)80 << 30 : d->total;
-    for (size_t i = 0; i < 2; i++) {
-        const char *conf = run_setting_value(w->run, d->process, names[i]);
-        if (!conf || whatif_rules_parse(&d->rules, conf, error, sizeof error)) continue;
-        w->proof.reason = arena_printf(&w->arena, "the recorded %s is not replayed: %s", names[i], error);
+    char error[320];
+    if (!whatif_rules_recorded(&d->rules, w->run, d->process, d->total, error, sizeof error)) {
+        w->proof.reason = arena_printf(&w->arena, "%s", error);
     }
-    if (run_torch_settings(w->run, d->process).expandable == RUN_YES) d->rules.expandable = true;
 }
 
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device)

@@ -45,6 +45,13 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device);
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);
 
+/* What a recorded allocation asks for: the request where it is known, else its block; with the rules' roundings. */
+static inline int64_t whatif_asked(const struct whatif_rules *rules, const struct run_lifetime *life)
+{
+    const int64_t requested = run_requested(life);
+    return whatif_rounded(rules, requested == RUN_UNKNOWN ? life->bytes : requested);
+}
+
 /* A tensor that was freed while another stream could use it: when the allocator learned that it no longer does;
  * RUN_UNKNOWN: an ordinary free. `next` runs over w->pending. */
 int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life);

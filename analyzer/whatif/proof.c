@@ -211,7 +211,8 @@ static void add_base(struct beside *b, int64_t ns, int64_t bytes)
 {
     struct whatif_device *d = device_at(b);
     if (bytes < 0 || (d->bases_n && d->bases[d->bases_n - 1].bytes == bytes)) return;
-    *ARENA_PUSH(d->bases, d->bases_n, d->bases_cap) = (struct whatif_moment){d->bases_n ? ns : 0, bytes};
+    const int64_t since = d->bases_n ? ns : 0;
+    *ARENA_PUSH(d->bases, d->bases_n, d->bases_cap) = (struct whatif_moment){since, bytes};
 }
 
 /* What NVML said by then that this process holds. It is asked beside the program: an allocation that is not recorded
@@ -271,6 +272,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->allocated = arena_add_capped(b->allocated, life->bytes);
     count_peak(b);
     if (w->imported && life->alloc_ns == 0) {
+        if (life->free_ns == 0) return; /* freed before, and waiting for other streams: placed as cached memory */
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
             (struct whatif_piece){life->address, stream_of(life), life->bytes, true};
         return;
@@ -282,7 +284,9 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->last_stream = stream_of(life);
     whatif_release_due(&b->dues, a, life->alloc_ns);
     settle(b, true);
-    if (!whatif_lane_allocate(&b->lane, life->address, life->bytes, b->last_stream, life->space == GS_SPACE_POOL)) {
+    const bool known = run_requested(life) != RUN_UNKNOWN;
+    const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
+    if (!whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, life->space == GS_SPACE_POOL)) {
         part(b, "the replay finds no memory for a request that got some");
     } else {
         const uint32_t block = map_get(&b->lane.block_of, life->address);
@@ -293,7 +297,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         if (!w->imported && whatif_block_bytes(a, block) != life->bytes)
             part(b, "the replay gives a block another size");
         const bool whole = whatif_totals(a)->unsplit > unsplit;
-        if (whole && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
+        if (whole && !known && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
     }
     d->recorded.retries += whatif_totals(a)->retries - retries;
     finish_calls(b);
@@ -323,9 +327,10 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
     struct beside *b = NULL;
     if (life->layer == GS_LAYER_TENSOR) {
         b = beside_of(p, series->process, life->device);
+        b->allocated = arena_add_capped(b->allocated, -life->bytes);
+        if (p->w->imported && life->free_ns == 0) return;
         (void)allocator_of(b);
         b->events++;
-        b->allocated = arena_add_capped(b->allocated, -life->bytes);
         settle(b, false);
         const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, life->address);
@@ -392,6 +397,12 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     finish_calls(b);
 }
 
+/* What NVML said after the last event: all there is of a short run. */
+static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
+{
+    read_samples(self, process, end_ns);
+}
+
 /* --- the proof -------------------------------------------------------------------------------------------- */
 
 static void conclude(struct whatif *w)
@@ -416,8 +427,12 @@ static void conclude(struct whatif *w)
 bool whatif_prove(struct whatif *w, char *error, size_t error_size)
 {
     struct proof p = {.w = w};
-    const struct run_observer observer = {
-        .self = &p, .alloc = proof_on_alloc, .free = proof_on_free, .oom = proof_on_oom, .sample = proof_on_sample};
+    const struct run_observer observer = {.self = &p,
+                                          .alloc = proof_on_alloc,
+                                          .free = proof_on_free,
+                                          .oom = proof_on_oom,
+                                          .sample = proof_on_sample,
+                                          .process_end = proof_on_process_end};
     size_t devices;
     const struct run_device *list = run_devices(w->run, &devices);
     for (size_t i = 0; i < devices; i++) {

@@ -175,3 +175,21 @@ bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *erro
     }
     return true;
 }
+
+bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, int64_t device_bytes,
+                           char *error, size_t error_size)
+{
+    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    char why[256];
+    bool all = true;
+    *rules = whatif_default_rules;
+    rules->device_bytes = device_bytes > 0 && device_bytes != INT64_MAX ? device_bytes : (int64_t)80 << 30;
+    for (size_t i = 0; i < 2; i++) {
+        const char *conf = run_setting_value(run, process, names[i]);
+        if (!conf || whatif_rules_parse(rules, conf, why, sizeof why)) continue;
+        snprintf(error, error_size, "the recorded %s is not replayed: %s", names[i], why);
+        all = false;
+    }
+    if (run_torch_settings(run, process).expandable == RUN_YES) rules->expandable = true;
+    return all;
+}

@@ -2,11 +2,16 @@
 #ifndef GPUSPY_WHATIF_RULES_H
 #define GPUSPY_WHATIF_RULES_H
 
+#include "analyzer/run/run.h"
 #include "analyzer/whatif/caching.h"
 
 /* Applies "key:value,key:value" to `rules`, later ones over earlier ones. False and a line in `error` if PyTorch would
  * refuse it or if it chooses an allocator that gpuspy does not replay. Keys that change no device memory
  * (pinned_use_cuda_host_register, …) are accepted. rules->device_bytes must be set. */
 bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *error, size_t error_size);
+/* The rules that a recorded process ran under. False: a line in `error` names the setting that is not replayed, and
+ * `rules` has the others. */
+bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, int64_t device_bytes,
+                           char *error, size_t error_size);
 
 #endif

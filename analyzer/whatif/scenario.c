@@ -147,7 +147,7 @@ static void allocate(struct play *p, struct track *t, const struct run_lifetime 
     if (p->w->imported && life->alloc_ns == 0) return; /* it is placed */
     t->last_stream = stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
-    const int64_t bytes = whatif_rounded(&t->rules, life->bytes);
+    const int64_t bytes = whatif_asked(&t->rules, life);
     if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, life->space == GS_SPACE_POOL)) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,
@@ -223,11 +223,12 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
         }
         return;
     }
+    const int64_t spare = t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
     if (oom->fatal) {
         o->request_fits = true;
-        o->spare_bytes = t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
-        if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, o->spare_bytes};
+        o->spare_bytes = spare;
     }
+    if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, spare};
     whatif_release(t->lane.allocator, block); /* the program took the way of the failure */
 }
 

@@ -50,7 +50,7 @@ class Database:
             query = f"SELECT id, life_ns FROM allocation_row WHERE life_ns IS NOT NULL AND id IN ({','.join('?' * len(some))})"
             for i, life in self.db.execute(query, some):
                 self.rows[i][4] = self.rows[i][3] + life
-        for row in self.db.execute("SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM allocation_row "
+        for row in self.db.execute("SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM allocation "
                                    "WHERE id > ? ORDER BY id", (self.last,)):
             i, kind, size, start, life, stack = row
             self.last = i

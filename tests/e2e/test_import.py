@@ -179,7 +179,8 @@ def measured(db):
         for prefix, layer in layers.items():
             rows = db.execute("SELECT alloc_ns, free_ns, bytes FROM allocation WHERE layer = ? AND device = ?", (layer, device)).fetchall()
             changes = sorted([(at, 1, n) for at, _, n in rows] + [(to, 0, -n) for _, to, n in rows if to is not None])
-            now = most = before = sum(n for at, _, n in rows if at == 0)
+            # what was freed before and waits for another stream ends at once
+            now = most = before = sum(n for at, to, n in rows if at == 0 and to != 0)
             for at, _, n in changes:
                 if at > 0:
                     now += n

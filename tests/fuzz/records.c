@@ -137,9 +137,10 @@ static size_t memory_event(struct fuzz_bytes *b, struct gs_rec *rec)
         r->total_allocated = fuzz_hostile(b);
         r->total_reserved = fuzz_hostile(b);
         r->api = api(b);
-        r->device = device(b);
+        r->device = (int8_t)device(b);
+        r->extra = fuzz_u8(b) & 1 ? (uint32_t)fuzz_hostile(b) : fuzz_u8(b);
         r->layer = r->device < 0 ? GS_LAYER_HOST : GS_LAYER_TENSOR;
-        if (fuzz_u8(b) > 240) r->layer = fuzz_u8(b);
+        if (fuzz_u8(b) > 240) r->layer = fuzz_u8(b) & 15;
         r->has_totals = fuzz_u8(b) & 1;
         return sizeof *r;
     }

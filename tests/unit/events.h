@@ -226,19 +226,26 @@ static inline void ev_free_failed(struct gs_writer *w, uint64_t time, uint64_t a
     EV_PUT(w, r);
 }
 
-static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t address, int64_t bytes, uint64_t total,
-                             uint64_t reserved, int device, uint32_t stack)
+static inline void ev_request(struct gs_writer *w, uint64_t time, uint64_t address, int64_t bytes, uint64_t total,
+                              uint64_t reserved, int device, uint32_t stack, uint32_t extra)
 {
     struct gs_rec_tensor r = {.rec = EV_REC(GS_REC_TENSOR, stack, time),
                               .address = address,
                               .bytes = bytes,
                               .total_allocated = total,
                               .total_reserved = reserved,
+                              .extra = extra,
                               .api = 9,
-                              .device = (int16_t)device,
+                              .device = (int8_t)device,
                               .layer = device < 0 ? GS_LAYER_HOST : GS_LAYER_TENSOR,
                               .has_totals = 1};
     EV_PUT(w, r);
+}
+
+static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t address, int64_t bytes, uint64_t total,
+                             uint64_t reserved, int device, uint32_t stack)
+{
+    ev_request(w, time, address, bytes, total, reserved, device, stack, GS_EXTRA_UNKNOWN);
 }
 
 /* A free that waits for `count` events, from `event` on; its ev_tensor comes next. */

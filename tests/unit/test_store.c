@@ -101,6 +101,48 @@ static void lifetimes(void **state)
                    "implied_frees 1\nunknown_frees 1\n");
 }
 
+static void requests(void **state)
+{
+    static const struct {
+        int64_t bytes;
+        uint32_t extra;
+        int64_t requested; /* -1: unknown */
+    } cases[] = {
+        {512, 511, 1},
+        {512, 0, 512},
+        {512, GS_EXTRA_UNKNOWN, -1},
+        {3 << 20, (1 << 20) - 1, (2 << 20) + 1},
+        {1 << 20, 512, (1 << 20) - 512},
+        {1 << 20, 513, (1 << 20) - 513},
+        {5ll << 30, 3u << 30, 2ll << 30},
+        {1000, 10, -1}, /* nothing of the caching allocator's */
+        {512, 512, -1},
+        {2ll << 40, 5, -1},
+    };
+    struct bench b;
+    int64_t total = 0;
+    begin(&b);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        total += cases[i].bytes;
+        ev_request(&b.w, 10 + i, (i + 1) << 44, cases[i].bytes, (uint64_t)total, 0, 0, 0, cases[i].extra);
+        if (i % 2) commit(&b);
+    }
+    end(&b);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sql[128], expected[64], known[32];
+        snprintf(known, sizeof known, cases[i].requested < 0 ? "-" : "%lld", (long long)cases[i].requested);
+        snprintf(sql, sizeof sql, "SELECT bytes,requested_bytes FROM allocations WHERE id=%zu", i + 1);
+        snprintf(expected, sizeof expected, "%lld %s\n", (long long)cases[i].bytes, known);
+        db_assert_text(db, sql, expected);
+
+        uint32_t extra;
+        snprintf(sql, sizeof sql, "SELECT bytes FROM allocation_row WHERE id=%zu", i + 1);
+        assert_int_equal(gs_bytes_unpack(GS_LAYER_TENSOR, db_number(db, sql), &extra), cases[i].bytes);
+        assert_int_equal(extra == GS_EXTRA_UNKNOWN ? -1 : cases[i].bytes - extra, cases[i].requested);
+    }
+    assert_int_equal(db_number(db, "SELECT mismatches FROM tensor_check"), 0);
+}
+
 static void failed_frees(void **state)
 {
     struct bench b;
@@ -533,10 +575,19 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lifetimes), cmocka_unit_test(failed_frees),   cmocka_unit_test(copies),
-        cmocka_unit_test(ooms),      cmocka_unit_test(tensor_totals),  cmocka_unit_test(stacks),
-        cmocka_unit_test(the_rest),  cmocka_unit_test(ranges),         cmocka_unit_test(summary),
-        cmocka_unit_test(creation),  cmocka_unit_test(size_and_speed), cmocka_unit_test(interruptions_leave_no_trace),
+        cmocka_unit_test(lifetimes),
+        cmocka_unit_test(requests),
+        cmocka_unit_test(failed_frees),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(ooms),
+        cmocka_unit_test(tensor_totals),
+        cmocka_unit_test(stacks),
+        cmocka_unit_test(the_rest),
+        cmocka_unit_test(ranges),
+        cmocka_unit_test(summary),
+        cmocka_unit_test(creation),
+        cmocka_unit_test(size_and_speed),
+        cmocka_unit_test(interruptions_leave_no_trace),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

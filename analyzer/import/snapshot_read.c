@@ -1,0 +1,356 @@
+/* Fields and actions: torch/csrc/cuda/Module.cpp and memory_snapshot.cpp, c10/cuda/CUDACachingAllocator.cpp. An event
+ * becomes 48 bytes as soon as its dict is complete, so that a history of millions fits. */
+#include "analyzer/import/snapshot_read.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+
+static const int64_t largest = (int64_t)1 << 48;
+
+/* --- events -------------------------------------------------------------------------------------- */
+
+#define FIELDS(X)                 \
+    X(ACTION, "action")           \
+    X(ADDRESS, "addr")            \
+    X(DEVICE_FREE, "device_free") \
+    X(SIZE, "size") X(STREAM, "stream") X(TIME, "time_us") X(FRAMES, "frames") X(POOL_ID, "pool_id")
+#define ENUM_FIELD(symbol, word) FIELD_##symbol,
+enum field { FIELDS(ENUM_FIELD) FIELD_OTHER };
+
+/* The keys of the dict before: events have the same ones, and equal keys are one pointer. */
+struct import_snapshot_shape {
+    const char *keys[IMPORT_TAKEN_KEYS];
+    uint8_t fields[IMPORT_TAKEN_KEYS]; /* enum field */
+    size_t n;
+};
+
+static enum field field_of(const char *key)
+{
+    static const char *const words[] = {
+#define WORD(symbol, word) word,
+        FIELDS(WORD)};
+    for (size_t i = 0; i < FIELD_OTHER; i++) {
+        if (strcmp(key, words[i]) == 0) return (enum field)i;
+    }
+    return FIELD_OTHER;
+}
+
+static bool learn_shape(struct import_snapshot_shape *shape, const struct import_value *pairs, size_t n)
+{
+    bool event = false;
+    shape->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *key = import_text(&pairs[2 * i]);
+        shape->keys[i] = key;
+        shape->fields[i] = (uint8_t)(key ? field_of(key) : FIELD_OTHER);
+        event = event || shape->fields[i] == FIELD_ACTION;
+    }
+    if (event) shape->n = n;
+    return event;
+}
+
+static bool has_shape(const struct import_snapshot_shape *shape, const struct import_value *pairs, size_t n)
+{
+    if (n != shape->n) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (pairs[2 * i].type != IMPORT_TEXT || pairs[2 * i].text != shape->keys[i]) return false;
+    }
+    return true;
+}
+
+static enum import_action action_of(const char *word)
+{
+    static const char *const words[] = {IMPORT_ACTIONS(WORD)};
+    for (size_t i = 0; word && i < IMPORT_OTHER; i++) {
+        if (strcmp(word, words[i]) == 0) return (enum import_action)i;
+    }
+    return IMPORT_OTHER;
+}
+
+/* (0, 0) is the default pool; others are of CUDA graphs and MemPool. */
+static enum import_pool pool_of(const struct import_value *id)
+{
+    if (import_count(id) != 2) return IMPORT_POOL_UNKNOWN;
+    return import_integer(import_item(id, 0), 0) || import_integer(import_item(id, 1), 0) ? IMPORT_POOL_PRIVATE
+                                                                                          : IMPORT_POOL_DEFAULT;
+}
+
+/* False: the dict is no event. */
+static bool read_event(struct import_snapshot_shape *shape, const struct import_value *pairs, size_t n,
+                       struct import_snapshot_event *e)
+{
+    const struct import_value *fields[FIELD_OTHER + 1] = {0};
+    if (!has_shape(shape, pairs, n) && !learn_shape(shape, pairs, n)) return false;
+    for (size_t i = 0; i < n; i++) fields[shape->fields[i]] = &pairs[2 * i + 1];
+    const struct import_value *frames = fields[FIELD_FRAMES];
+    const struct import_value *address = fields[FIELD_ADDRESS] ? fields[FIELD_ADDRESS] : fields[FIELD_DEVICE_FREE];
+    *e = (struct import_snapshot_event){
+        .action = (uint8_t)action_of(import_text(fields[FIELD_ACTION])),
+        .address = (uint64_t)import_integer(address, 0),
+        .bytes = import_integer(fields[FIELD_SIZE], 0),
+        .stream = (uint64_t)import_integer(fields[FIELD_STREAM], 0),
+        .time_us = import_integer(fields[FIELD_TIME], INT64_MIN),
+        .frames = import_count(frames) ? frames->list : NULL,
+        .pool = (uint8_t)pool_of(fields[FIELD_POOL_ID]),
+    };
+    e->requested = e->bytes;
+    if (e->action == IMPORT_OOM) e->address = (uint64_t)import_integer(fields[FIELD_DEVICE_FREE], (int64_t)e->address);
+    return true;
+}
+
+/* While the pickle is read: each event's dict is not needed any more. */
+static size_t take_event(void *taker, const struct import_value *pairs, size_t n)
+{
+    struct import_snapshot *s = taker;
+    struct import_snapshot_event e;
+    if (n < 2 || !read_event(s->shape, pairs, n, &e)) return 0;
+    *ARENA_PUSH(s->events, s->events_n, s->events_cap) = e;
+    return s->events_n;
+}
+
+struct placing { /* moves events to their device's place in the history */
+    struct import_snapshot *s;
+    size_t n, taken_n;
+};
+
+static void place_event(struct placing *p, const struct import_value *item, uint8_t device)
+{
+    struct import_snapshot *s = p->s;
+    const size_t taken = import_taken(item);
+    struct import_snapshot_event e;
+    bool ok = item->type == IMPORT_DICT;
+    if (taken) {
+        ok = taken - 1 >= p->n; /* not a second time */
+        e = s->events[taken - 1];
+    } else {
+        ok = ok && p->n >= p->taken_n && read_event(s->shape, item->list->items, item->list->n / 2, &e);
+    }
+    if (ok && e.action == IMPORT_OTHER) return;
+    if (!ok || e.bytes < 0 || e.bytes > largest) {
+        s->refused++;
+        return;
+    }
+    e.device = device;
+    s->timed = s->timed && e.time_us != INT64_MIN;
+    s->events_n = p->n;
+    *ARENA_PUSH(s->events, s->events_n, s->events_cap) = e;
+    p->n = s->events_n;
+}
+
+struct cursor {
+    size_t at, end;
+};
+
+static void place_trace(struct placing *p, const struct import_value *trace, size_t device, struct cursor *c)
+{
+    c->at = p->n;
+    for (size_t i = 0; i < import_count(trace); i++) place_event(p, import_item(trace, i), (uint8_t)device);
+    c->end = p->n;
+}
+
+/* Each device's events are in order; a clock that was set back does not turn them round. */
+static void merge_devices(struct import_snapshot *s, struct cursor *devices, size_t n)
+{
+    struct import_snapshot_event *merged = arena_realloc(NULL, s->events_n, sizeof *merged);
+    for (size_t i = 0; i < s->events_n; i++) {
+        struct cursor *first = NULL;
+        for (size_t d = 0; d < n; d++) {
+            struct cursor *c = &devices[d];
+            if (c->at < c->end && (!first || s->events[c->at].time_us < s->events[first->at].time_us)) first = c;
+        }
+        merged[i] = s->events[first->at++];
+    }
+    free(s->events);
+    s->events = merged;
+    s->events_cap = s->events_n;
+}
+
+/* A list of events, or one of them for each device. */
+static size_t first_taken(const struct import_value *traces)
+{
+    for (size_t i = 0; i < import_count(traces); i++) {
+        const struct import_value *trace = import_item(traces, i);
+        const size_t taken = trace->type == IMPORT_LIST ? first_taken(trace) : import_taken(trace);
+        if (taken) return taken;
+    }
+    return SIZE_MAX;
+}
+
+static void place_host(struct placing *p, const struct import_value *traces, struct cursor *c)
+{
+    const bool nested = import_count(traces) && import_item(traces, 0)->type == IMPORT_LIST;
+    place_trace(p, nested ? import_item(traces, 0) : traces, IMPORT_HOST, c);
+}
+
+static void place_events(struct import_snapshot *s, const struct import_value *root)
+{
+    const struct import_value *traces = import_member(root, "device_traces"),
+                              *host = import_member(root, "host_traces");
+    struct placing p = {.s = s, .taken_n = s->events_n};
+    struct cursor devices[IMPORT_DEVICES + 1] = {0};
+    size_t n = import_count(traces) < IMPORT_DEVICES ? import_count(traces) : IMPORT_DEVICES, filled = 0;
+    const bool host_first = first_taken(host) < first_taken(traces);
+    s->timed = true;
+    if (host_first) place_host(&p, host, &devices[IMPORT_HOST]);
+    for (size_t d = 0; d < n; d++) place_trace(&p, import_item(traces, d), d, &devices[d]);
+    if (!host_first) place_host(&p, host, &devices[IMPORT_HOST]);
+    s->events_n = p.n;
+    for (size_t d = 0; d <= IMPORT_DEVICES; d++) filled += devices[d].at < devices[d].end;
+    if (s->timed && filled > 1) merge_devices(s, devices, IMPORT_DEVICES + 1);
+}
+
+/* --- the end ---------------------------------------------------------------------------------------- */
+
+/* Before 2.1 a block has a `history` in place of frames and of what was requested. */
+static const struct import_list *frames_of(const struct import_value *v)
+{
+    const struct import_value *history = import_member(v, "history"), *frames = import_member(v, "frames");
+    if (!import_count(frames) && import_count(history)) frames = import_member(import_item(history, 0), "frames");
+    return import_count(frames) ? frames->list : NULL;
+}
+
+static int64_t requested_of(const struct import_value *block)
+{
+    const struct import_value *history = import_member(block, "history");
+    const struct import_value *last = import_count(history) ? import_item(history, 0) : NULL;
+    return import_integer(import_member(block, "requested_size"), import_integer(import_member(last, "real_size"), 0));
+}
+
+static void compare(struct import_snapshot *s, const struct import_value *segment, const char *key,
+                    enum import_total total, int64_t computed)
+{
+    struct import_snapshot_total *t = &s->totals[total];
+    const int64_t stated = import_integer(import_member(segment, key), computed);
+    t->stated = arena_add_capped(t->stated, stated);
+    t->computed = arena_add_capped(t->computed, computed);
+    t->segments += stated != computed;
+}
+
+static void read_blocks(struct import_snapshot *s, const struct import_value *segment,
+                        const struct import_snapshot_piece *within)
+{
+    const struct import_value *blocks = import_member(segment, "blocks");
+    struct import_snapshot_piece b = *within;
+    int64_t allocated = 0, active = 0, requested = 0, total = 0;
+    bool sizes = true;
+    for (size_t i = 0; i < import_count(blocks); i++) {
+        const struct import_value *block = import_item(blocks, i);
+        const char *state = import_text(import_member(block, "state"));
+        b.bytes = import_integer(import_member(block, "size"), 0);
+        b.address = (uint64_t)import_integer(import_member(block, "address"), (int64_t)b.address);
+        b.frames = frames_of(block);
+        b.requested = requested_of(block);
+        if (b.bytes <= 0 || b.bytes > within->bytes) {
+            s->refused++;
+            continue;
+        }
+        const bool live = state && strcmp(state, "active_allocated") == 0;
+        b.pending = state && !live && strncmp(state, "active", strlen("active")) == 0;
+        total += b.bytes;
+        allocated += live ? b.bytes : 0;
+        if (live || b.pending) {
+            const int64_t asked = import_integer(import_member(block, "requested_size"), -1);
+            active += b.bytes;
+            requested = arena_add_capped(requested, asked);
+            sizes = sizes && asked >= 0;
+            *ARENA_PUSH(s->blocks.list, s->blocks.n, s->blocks.cap) = b;
+        }
+        b.address += (uint64_t)b.bytes;
+    }
+    if (!blocks) return; /* nothing to compare with */
+    compare(s, segment, "allocated_size", IMPORT_TOTAL_ALLOCATED, allocated);
+    compare(s, segment, "active_size", IMPORT_TOTAL_ACTIVE, active);
+    compare(s, segment, "total_size", IMPORT_TOTAL_RESERVED, total);
+    if (sizes) compare(s, segment, "requested_size", IMPORT_TOTAL_REQUESTED, requested);
+}
+
+static void read_segments(struct import_snapshot *s, const struct import_value *segments, bool host)
+{
+    for (size_t i = 0; i < import_count(segments); i++) {
+        const struct import_value *segment = import_item(segments, i);
+        const int64_t device = host ? IMPORT_HOST : import_integer(import_member(segment, "device"), 0);
+        struct import_snapshot_piece piece = {.address = (uint64_t)import_integer(import_member(segment, "address"), 0),
+                                              .bytes = import_integer(import_member(segment, "total_size"), 0),
+                                              .stream = (uint64_t)import_integer(import_member(segment, "stream"), 0),
+                                              .frames = frames_of(segment),
+                                              .pool = (uint8_t)pool_of(import_member(segment, "segment_pool_id")),
+                                              .mapped =
+                                                  import_integer(import_member(segment, "is_expandable"), 0) != 0};
+        if (device < 0 || device > (host ? IMPORT_HOST : IMPORT_DEVICES - 1) || piece.bytes <= 0 ||
+            piece.bytes > largest) {
+            s->refused++;
+            continue;
+        }
+        piece.device = (uint8_t)device;
+        s->segments_n += !host;
+        *ARENA_PUSH(s->segments.list, s->segments.n, s->segments.cap) = piece;
+        read_blocks(s, segment, &piece);
+    }
+}
+
+/* --- what the program marked -------------------------------------------------------------------------- */
+
+static int earlier(const void *a, const void *b)
+{
+    const struct import_snapshot_note *x = a, *y = b;
+    return (x->time_us > y->time_us) - (x->time_us < y->time_us);
+}
+
+static void read_notes(struct import_snapshot *s, const struct import_value *notes)
+{
+    for (size_t i = 0; i < import_count(notes); i++) {
+        const struct import_value *v = import_item(notes, i);
+        const char *stage = import_text(import_member(v, "stage"));
+        struct import_snapshot_note n = {.time_us = import_integer(import_member(v, "time_us"), INT64_MIN),
+                                         .name = import_text(import_member(v, "name")),
+                                         .device = (int)import_integer(import_member(v, "device"), -1)};
+        n.ends = stage && strcmp(stage, "END") == 0;
+        if (n.name && n.time_us > 0 && stage) *ARENA_PUSH(s->notes, s->notes_n, s->notes_cap) = n;
+    }
+    if (s->notes_n > 1) qsort(s->notes, s->notes_n, sizeof *s->notes, earlier);
+}
+
+/* --- the whole ------------------------------------------------------------------------------------------ */
+
+static bool are_segments(const struct import_value *list)
+{
+    bool all = list && list->type == IMPORT_LIST;
+    for (size_t i = 0; all && i < import_count(list); i++) {
+        all = import_member(import_item(list, i), "total_size");
+    }
+    return all;
+}
+
+bool import_snapshot_read(struct import_snapshot *s, const char *path, import_progress_fn progress, void *self,
+                          char *error, size_t error_size)
+{
+    const struct import_reading reading = {progress, self, take_event, s};
+    *s = (struct import_snapshot){.shape = arena_realloc(NULL, 1, sizeof *s->shape)};
+    s->shape->n = 0;
+    s->pickle = import_unpickle(path, &reading, error, error_size);
+    if (!s->pickle) return false;
+    const struct import_value *root = import_unpickled(s->pickle);
+    const struct import_value *segments = root->type == IMPORT_LIST ? root : import_member(root, "segments");
+    if (!are_segments(segments)) {
+        snprintf(error, error_size, "it is a pickle, but no snapshot of torch.cuda.memory: it has no list of segments");
+        return false;
+    }
+    s->settings = import_text(import_member(import_member(root, "allocator_settings"), "PYTORCH_CUDA_ALLOC_CONF"));
+    read_segments(s, segments, false);
+    read_segments(s, import_member(root, "host_segments"), true);
+    read_notes(s, import_member(root, "external_annotations"));
+    place_events(s, root);
+    return true;
+}
+
+void import_snapshot_release(struct import_snapshot *s)
+{
+    free(s->shape);
+    free(s->events);
+    free(s->segments.list);
+    free(s->blocks.list);
+    free(s->notes);
+    import_unpickle_free(s->pickle);
+}

@@ -1,0 +1,170 @@
+#include "analyzer/oom/oom_layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/oom/oom_words.h"
+#include "analyzer/whatif/lane.h"
+#include "analyzer/whatif/rules.h"
+#include "analyzer/whatif/whatif.h"
+
+enum { PIECES_MOST = 1 << 19 };
+
+struct piece { /* of a segment: itself, then its blocks */
+    struct whatif_piece at;
+    uint32_t stack;
+    bool pool; /* of a graph: nobody else gets it */
+    int64_t alloc_ns;
+};
+
+struct oom_layout {
+    struct whatif_rules rules;
+    uint64_t stream; /* of the latest block */
+    struct piece *pieces;
+    size_t n;
+};
+
+/* --- taking it --------------------------------------------------------------------------------------- */
+
+struct taking {
+    const struct run_oom *row;
+    struct piece *list;
+    size_t n, cap;
+    bool grows;
+    int64_t latest_ns;
+    uint64_t stream;
+};
+
+static void take(void *self, const struct run_lifetime *life)
+{
+    struct taking *t = self;
+    const bool block = life->layer == GS_LAYER_TENSOR;
+    if (life->device != t->row->device || t->n >= PIECES_MOST) return;
+    t->grows = t->grows || (!block && life->space == GS_SPACE_VMM);
+    if (!block && (life->layer != GS_LAYER_DEVICE || life->space != GS_SPACE_DEVICE)) return;
+    const uint64_t stream = life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+    if (block && life->alloc_ns >= t->latest_ns) {
+        t->latest_ns = life->alloc_ns;
+        t->stream = stream;
+    }
+    *ARENA_PUSH(t->list, t->n, t->cap) = (struct piece){{life->address, stream, life->bytes, block},
+                                                        life->stack,
+                                                        block && life->space == GS_SPACE_POOL,
+                                                        life->alloc_ns};
+}
+
+static int order_by_address(const void *x, const void *y)
+{
+    const struct piece *a = x, *b = y;
+    if (a->at.address != b->at.address) return a->at.address < b->at.address ? -1 : 1;
+    return a->at.block - b->at.block;
+}
+
+/* What others allocated of CUDA has no blocks; a graph's segment serves nobody else. */
+static size_t keep_segments(struct piece *list, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0, next; i < n; i = next) {
+        const uint64_t end = list[i].at.address + (uint64_t)list[i].at.bytes;
+        bool pool = false;
+        for (next = i + 1; next < n && list[next].at.block && list[next].at.address < end; next++) {
+            pool = pool || list[next].pool;
+        }
+        if (list[i].at.block || pool || next == i + 1) continue;
+        memmove(&list[kept], &list[i], (next - i) * sizeof *list);
+        kept += next - i;
+    }
+    return kept;
+}
+
+const struct oom_layout *oom_layout_take(struct site_builder *b, const struct run_oom *row)
+{
+    struct taking t = {.row = row};
+    struct oom_layout *layout = NULL;
+    struct whatif_rules rules;
+    char error[256];
+    if (row->layer != GS_LAYER_TENSOR || row->device < 0) return NULL;
+    run_each_live(b->run, take, &t);
+    const bool replays = whatif_rules_recorded(&rules, b->run, row->process, row->total_bytes, error, sizeof error);
+    if (replays && !t.grows && !rules.expandable && t.n < PIECES_MOST) {
+        if (t.n) qsort(t.list, t.n, sizeof *t.list, order_by_address);
+        const size_t kept = keep_segments(t.list, t.n);
+        if (kept) {
+            layout = arena_alloc(b->arena, sizeof *layout);
+            *layout = (struct oom_layout){rules, t.stream, arena_alloc(b->arena, kept * sizeof *t.list), kept};
+            memcpy(layout->pieces, t.list, kept * sizeof *t.list);
+        }
+    }
+    free(t.list);
+    return layout;
+}
+
+/* --- the request once more ------------------------------------------------------------------------------ */
+
+static int order_by_stack(const void *x, const void *y)
+{
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return a < b ? -1 : a > b;
+}
+
+static bool is_dropped(const struct site_builder *b, const struct oom_drop *drop, const struct piece *p)
+{
+    bool is = p->at.block && p->alloc_ns >= drop->from_ns && p->alloc_ns < drop->before_ns;
+    if (is && drop->stacks_n) is = bsearch(&p->stack, drop->stacks, drop->stacks_n, sizeof p->stack, order_by_stack);
+    return is && (!drop->in_pass || (p->stack != RUN_NONE && oom_is_in_pass(b->run, p->stack)));
+}
+
+static int64_t drop_blocks(struct whatif_lane *lane, const struct site_builder *b, const struct oom_layout *layout,
+                           const struct oom_drop *drop)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < layout->n; i++) {
+        const struct piece *p = &layout->pieces[i];
+        if (!is_dropped(b, drop, p)) continue;
+        const uint32_t block = whatif_lane_take(lane, p->at.address);
+        if (block == WHATIF_NO_BLOCK) continue;
+        whatif_release(lane->allocator, block);
+        bytes = arena_add_capped(bytes, p->at.bytes);
+    }
+    return bytes;
+}
+
+struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct oom_facts *f,
+                                      const struct oom_drop *drop, int64_t free_bytes)
+{
+    const struct oom_layout *layout = f->layout;
+    struct oom_replayed r = {0};
+    if (!layout || !run_is_known(free_bytes) || f->requested <= 0) return r;
+    struct whatif_piece *pieces = arena_realloc(NULL, layout->n, sizeof *pieces);
+    int64_t capacity = free_bytes;
+    for (size_t i = 0; i < layout->n; i++) {
+        pieces[i] = layout->pieces[i].at;
+        if (pieces[i].block) pieces[i].bytes = whatif_rounded(&layout->rules, pieces[i].bytes);
+        if (!pieces[i].block) capacity = arena_add_capped(capacity, pieces[i].bytes);
+    }
+    struct whatif_lane lane;
+    whatif_lane_start(&lane, &layout->rules, false, capacity);
+    whatif_lane_place(&lane, pieces, layout->n);
+    r.frees_bytes = drop ? drop_blocks(&lane, b, layout, drop) : 0;
+    const int64_t bytes = whatif_rounded(&layout->rules, f->requested);
+    r.known = !drop || r.frees_bytes > 0;
+    r.fits = whatif_allocate(lane.allocator, bytes, layout->stream, 0) != WHATIF_NO_BLOCK;
+    int64_t largest;
+    r.spare_bytes = arena_add_capped(lane.capacity - lane.other, whatif_cached(lane.allocator, &largest));
+    whatif_lane_free(&lane);
+    free(pieces);
+    return r;
+}
+
+void oom_layout_decide(const struct site_builder *b, const struct oom_facts *f, const struct oom_drop *drop,
+                       const char *name, struct result_measure *m)
+{
+    /* PyTorch kept to a limit of its own: nobody knows how near it was */
+    const bool capped = !f->device_failed && run_is_known(f->free) && f->free >= f->requested;
+    const struct oom_replayed r = oom_layout_replay(b, f, drop, capped ? 0 : f->free);
+    if (!r.known) return;
+    m->replayed = name;
+    m->fits = r.fits;
+    m->spare_bytes = r.spare_bytes;
+    m->frees_bytes = r.frees_bytes;
+    m->first = m->first && r.fits;
+}

@@ -1,0 +1,34 @@
+/* Where PyTorch's blocks were when a request failed, and whether it would have got memory without some of them: its
+ * allocator's own rules (whatif/lane.h) on the recorded segments and blocks. No replay of the run is needed. */
+#ifndef GPUSPY_OOM_LAYOUT_H
+#define GPUSPY_OOM_LAYOUT_H
+
+#include "analyzer/oom/oom.h"
+
+/* At this moment of the run's replay; lives as long as the builder. NULL: PyTorch had no block there, or its segments
+ * grow (expandable_segments). */
+const struct oom_layout *oom_layout_take(struct site_builder *b, const struct run_oom *row);
+
+struct oom_drop {               /* blocks that would be gone */
+    const uint32_t *stacks;     /* allocated on one of these, ascending */
+    size_t stacks_n;            /* 0: on any */
+    int64_t from_ns, before_ns; /* allocated in [from, before) */
+    bool in_pass;               /* only in forward or backward passes */
+};
+
+struct oom_replayed {
+    bool known, fits;
+    int64_t frees_bytes; /* by the blocks that are gone */
+    int64_t spare_bytes; /* after the request: free on the GPU, or cached by PyTorch */
+};
+/* The request of `f` once more, with `free` bytes left on the GPU, and without the blocks of `drop` (NULL: with all).
+ */
+struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct oom_facts *f,
+                                      const struct oom_drop *drop, int64_t free_bytes);
+
+/* A measure that such a replay decides: its text, what it frees, and whether that is enough. `name`: "without
+ * train.py:42". Leaves it a formula where the layout is unknown or the drop names no block. */
+void oom_layout_decide(const struct site_builder *b, const struct oom_facts *f, const struct oom_drop *drop,
+                       const char *name, struct result_measure *m);
+
+#endif
