@@ -87,7 +87,10 @@ static void after_in_parent(void)
 static void after_in_child(void)
 {
     const int saved = errno;
-    const bool usable = locked && at_rest && quiet;
+    const char *busy = !locked    ? "another thread was starting the recording"
+                       : !at_rest ? "gpuspy was writing the recording"
+                       : !quiet   ? "another thread was reading the list of loaded libraries"
+                                  : NULL;
     if (!gs_session_wanted()) return;
     gs_elf_forked();
     gs_stack_forked();
@@ -99,10 +102,10 @@ static void after_in_child(void)
     gs_limit_forget();
     depth = 0;
     locked = at_rest = false;
-    if (usable)
-        gs_session_forked();
+    if (busy)
+        gs_session_forked_at_work(busy);
     else
-        gs_session_forked_at_work();
+        gs_session_forked();
     gs_shield_end(&copying);
     errno = saved;
 }

@@ -36,9 +36,10 @@ static struct {
     pid_t pid;
     struct gs_run_path path;
     pthread_key_t thread_key;
-    bool has_key; /* the program may have used all keys up: threads then end unseen */
-    bool wiped;   /* gs_session_page tells a child that nobody prepared */
-    bool started; /* start has been at it: once per process image */
+    bool has_key;             /* the program may have used all keys up: threads then end unseen */
+    bool wiped;               /* gs_session_page tells a child that nobody prepared */
+    bool started;             /* start has been at it: once per process image */
+    const char *forked_while; /* what was going on, in a child that the fork handlers could not prepare; else NULL */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
@@ -291,7 +292,8 @@ static void lose_late(void)
     errno = saved;
 }
 
-/* A child that was made behind libc's back (a bare clone, _Fork) has the memory of a process whose
+/* A child that was made behind libc's back (a bare clone, _Fork), or forked while a thread of ours did not come to
+ * rest, has the memory of a process whose
  * other threads were anywhere, perhaps in SQLite or in malloc. To start anew in it might hang it. */
 static void leave_unprepared_child(void)
 {
@@ -303,7 +305,11 @@ static void leave_unprepared_child(void)
         pthread_mutex_unlock(&session.lock);
         return;
     }
-    gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded", (long)getpid());
+    if (session.forked_while) {
+        gs_deactivate("not recording process %ld: it was forked while %s", (long)getpid(), session.forked_while);
+    } else {
+        gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded", (long)getpid());
+    }
 }
 
 bool gs_session_begin(void)
@@ -385,8 +391,9 @@ void gs_session_forked(void)
     atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
 }
 
-void gs_session_forked_at_work(void)
+void gs_session_forked_at_work(const char *what)
 {
+    session.forked_while = what;
     atomic_store(&gs_session_live, 0);
     atomic_store(&gs_session_page.here, false); /* see leave_unprepared_child */
     session.wiped = true;

@@ -32,8 +32,9 @@ bool gs_session_lock(int ms);
 void gs_session_unlock(void);
 /* In the child: nothing is recorded yet. */
 void gs_session_forked(void);
-/* In a child that was forked while SQLite was at work: nothing will be. */
-void gs_session_forked_at_work(void);
+/* In a child that was forked before a thread of ours came to rest: nothing will be. `what` that thread did, a constant.
+ */
+void gs_session_forked_at_work(const char *what);
 
 /* The library is loaded. */
 void gs_session_load(void);
