@@ -24,8 +24,8 @@ static const char *const lines[] = {
     "sql|--json|@|SELECT *, bytes(bytes), site(alloc_stack_id), stack_text(alloc_stack_id) FROM allocations LIMIT 30",
     "sql|--csv|@|SELECT *, seconds(start_ns), site(stack_id) FROM copies LIMIT 30; SELECT * FROM mappings LIMIT 9",
     "sql|--json|@|SELECT *, seconds(blocked_ns), stack_text(stack_id) FROM syncs LIMIT 30",
-    "sql|@|SELECT *, bytes(requested_bytes) FROM ooms LIMIT 30; SELECT * FROM marks LIMIT 30; SELECT * FROM calls "
-    "LIMIT 9",
+    ("sql|@|SELECT *, bytes(requested_bytes) FROM ooms LIMIT 30; SELECT * FROM marks LIMIT 30; SELECT * FROM calls "
+     "LIMIT 9"),
     "sql|--json|@|SELECT * FROM frames LIMIT 30",
     "sql|@|SELECT * FROM process; SELECT * FROM device; SELECT * FROM sample",
     "top|--once|@",
