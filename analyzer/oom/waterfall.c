@@ -311,7 +311,7 @@ static void cached(struct site_builder *b, const struct result_oom_verdict *v, s
         line_text(&lines, "freed, but another stream may still use it (record_stream)", pending, 0);
     }
     if (private) {
-        line_text(&lines, "in pools of CUDA graphs, for these alone", private, 0);
+        line_text(&lines, "in private pools (CUDA graphs, torch.cuda.MemPool), only for these", private, 0);
     }
     if (m->segments && m->free_bytes > 0 && rest > 0) {
         line_text(&lines,

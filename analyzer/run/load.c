@@ -426,15 +426,15 @@ static void note_import(struct run *run, const char *format, const char *has)
 {
     if (run->untold[RUN_TOLD_FAILURES]) run_add_note(run, "%s", run->untold[RUN_TOLD_FAILURES]);
     if (run->processes_n > 1) return; /* of a recording of several processes, the first one's note is enough */
-    if (has) {
-        run_add_note(run, "this is %s %s; it has %s", article_of(format), format, has);
-    } else {
-        run_add_note(
-            run, "a %s, not a recording of gpuspy's: it tells what PyTorch's allocator did, and no %s", format,
-            run->untold[RUN_TOLD_HISTORY] ? "history: what is live is known, not when it came, nor what came before"
-            : run->untold[RUN_TOLD_TIMES] ? "waits, no copies and no times: its events follow one another here by 1 us"
-                                          : "waits and no copies");
+    if (!has) {
+        has = run->untold[RUN_TOLD_HISTORY]
+                  ? "what is live and who allocated it, and not when, nor what was live before"
+              : run->untold[RUN_TOLD_TIMES]
+                  ? "what PyTorch's allocator did, and no waits, no copies and no times: its events follow one another "
+                    "here by 1 us"
+                  : "what PyTorch's allocator did, and no waits and no copies";
     }
+    run_add_note(run, "this is %s %s; it has %s", article_of(format), format, has);
     if (run->untold[RUN_TOLD_MEMORY]) run_add_note(run, "memory is unknown: %s", run->untold[RUN_TOLD_MEMORY]);
 }
 

@@ -64,10 +64,10 @@ static void private_pools(const struct draw_text *v, const struct allocator_stat
     }
     if (!reserved) return;
     snprintf(line, sizeof line,
-             "%s reserved in private pools, %s of it in tensors; nothing else can use the rest as long "
-             "as the graphs are there",
+             "%s reserved in private pools, %s of it in tensors; only their CUDA graphs or torch.cuda.MemPool can "
+             "use the rest",
              draw_bytes(held, reserved), draw_bytes(used, allocated));
-    draw_wrap(v, INDENT, "CUDA graphs ", line);
+    draw_wrap(v, INDENT, "pools       ", line);
 }
 
 void view_text_allocator(const struct draw_text *v, uint32_t process, int device)
