@@ -21,7 +21,7 @@ struct settings {
 
 #define KEYS                                                                                    \
     "expandable_segments|max_split_size_mb|max_non_split_rounding_mb|roundup_power2_divisions|" \
-    "garbage_collection_threshold|per_process_memory_fraction"
+    "garbage_collection_threshold|per_process_memory_fraction|large_segment_size_mb"
 static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
      "a setting of PYTORCH_CUDA_ALLOC_CONF over the recorded ones, such as expandable_segments:True"},

@@ -7,13 +7,15 @@
 #include "analyzer/whatif/block_set.h"
 
 #define MIB ((int64_t)1 << 20)
-/* kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge */
+/* kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kRoundLarge */
 static const int64_t least_block = 512, small_request = MIB, small_segment = 2 * MIB, large_request = 10 * MIB,
-                     large_segment = 20 * MIB, large_step = 2 * MIB;
+                     large_step = 2 * MIB;
 static const int64_t most_reserved = INT64_MAX / 4; /* no sum overflows, whatever a file says */
 
-const struct whatif_rules whatif_default_rules = {
-    .max_split_bytes = INT64_MAX, .max_round_bytes = 20 * MIB, .allowed_bytes = INT64_MAX};
+const struct whatif_rules whatif_default_rules = {.large_bytes = 20 * MIB, /* kLargeBuffer */
+                                                  .max_split_bytes = INT64_MAX,
+                                                  .max_round_bytes = 20 * MIB,
+                                                  .allowed_bytes = INT64_MAX};
 
 struct pool {
     struct whatif_set free, unmapped;
@@ -108,10 +110,10 @@ int64_t whatif_rounded(const struct whatif_rules *rules, int64_t bytes)
 }
 
 /* [get_allocation_size] */
-static int64_t segment_bytes(int64_t bytes)
+static int64_t segment_bytes(const struct whatif_rules *rules, int64_t bytes)
 {
     return bytes <= small_request  ? small_segment
-           : bytes < large_request ? large_segment
+           : bytes < large_request ? rules->large_bytes
                                    : (bytes + large_step - 1) / large_step * large_step;
 }
 
@@ -372,7 +374,8 @@ static bool has_room(const struct whatif_allocator *a, uint32_t at, int64_t byte
 static uint32_t add_area(struct whatif_allocator *a, const struct request *r, uint64_t address, int64_t bytes)
 {
     const bool small = pool_of(a, r->pool)->small;
-    *ARENA_PUSH(a->areas, a->areas_n, a->areas_cap) = (struct area){address, small ? small_segment : large_segment};
+    *ARENA_PUSH(a->areas, a->areas_n, a->areas_cap) =
+        (struct area){address, small ? small_segment : a->rules.large_bytes};
     uint32_t at = add_block(a, (struct whatif_block){.address = address,
                                                      .stream = r->stream,
                                                      .bytes = bytes,
@@ -395,7 +398,7 @@ static uint32_t find_area(struct whatif_allocator *a, const struct request *r)
         uint32_t before = a->blocks[at].prev, from = is_available(a, before) ? before : at;
         if (has_room(a, from, r->bytes)) return from;
     }
-    const int64_t page = pool->small ? small_segment : large_segment;
+    const int64_t page = pool->small ? small_segment : a->rules.large_bytes;
     const int64_t memory = a->rules.device_bytes + a->rules.device_bytes / 8;
     int64_t bytes = (memory + page - 1) / page * page;
     if (bytes < r->bytes) return WHATIF_NONE;
@@ -458,7 +461,7 @@ static uint32_t find_free(struct whatif_allocator *a, const struct request *r)
 /* [alloc_block] */
 static uint32_t take_segment(struct whatif_allocator *a, const struct request *r)
 {
-    const int64_t bytes = segment_bytes(r->bytes);
+    const int64_t bytes = segment_bytes(&a->rules, r->bytes);
     uint64_t address = 0;
     if (bytes > a->rules.allowed_bytes - a->totals.reserved || bytes > most_reserved - a->totals.reserved) {
         return WHATIF_NONE;

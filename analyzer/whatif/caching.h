@@ -12,6 +12,8 @@
 
 struct whatif_rules {
     bool expandable;
+    int64_t large_bytes;     /* large_segment_size_mb: segments for requests from 1 to 10 MiB, and pages of large
+                                expandable segments */
     int64_t max_split_bytes; /* max_split_size_mb; INT64_MAX: no limit */
     int64_t max_round_bytes; /* max_non_split_rounding_mb: how much larger an unsplit block may be */
     double gc_threshold;     /* 0: never */

@@ -37,12 +37,12 @@ static bool set_expandable(const struct parser *p, const char *key, const char *
     return true;
 }
 
-/* Of max_split_size_mb and max_non_split_rounding_mb. */
+/* Of max_split_size_mb and max_non_split_rounding_mb: above 20 up to PyTorch 2.6, and from 20 in 2.11. */
 static bool set_mebibytes(const struct parser *p, const char *value, const char *key, int64_t *to)
 {
     double n;
-    if (!number_of(value, &n) || n <= 20 || n > 1e9 || n != floor(n)) {
-        return fail(p, key, value, "a whole number of MiB above 20");
+    if (!number_of(value, &n) || n < 20 || n > 1e9 || n != floor(n)) {
+        return fail(p, key, value, "a whole number of MiB, at least 20");
     }
     *to = (int64_t)n * MIB;
     return true;
@@ -56,6 +56,18 @@ static bool set_max_split(const struct parser *p, const char *key, const char *v
 static bool set_max_round(const struct parser *p, const char *key, const char *value)
 {
     return set_mebibytes(p, value, key, &p->rules->max_round_bytes);
+}
+
+/* PyTorch 2.11, pull request 172056. Unless max_non_split_rounding_mb is set, it is the same. */
+static bool set_large_segment(const struct parser *p, const char *key, const char *value)
+{
+    double n;
+    if (!number_of(value, &n) || n <= 10 || n > 1e6 || n != floor(n)) {
+        return fail(p, key, value, "a whole number of MiB above 10");
+    }
+    if (p->rules->max_round_bytes == p->rules->large_bytes) p->rules->max_round_bytes = (int64_t)n * MIB;
+    p->rules->large_bytes = (int64_t)n * MIB;
+    return true;
 }
 
 static bool set_threshold(const struct parser *p, const char *key, const char *value)
@@ -79,7 +91,8 @@ static bool is_divisor(double n)
     return n >= 1 && n <= 1 << 20 && n == floor(n) && ((uint32_t)n & ((uint32_t)n - 1)) == 0;
 }
 
-/* "8", or "[256:1,512:2,1024:4,>:8]": by size in MiB, the last for all that is larger. */
+/* "8", or "[256:1,512:2,1024:4,>:8]": by size in MiB, the last for all that is larger. 0 and 1: not rounded. PyTorch
+ * 2.6 gives the last also to the size before it; this is 2.11. */
 static bool set_divisions(const struct parser *p, const char *key, const char *value)
 {
     static const char accepted[] = "a power of two, or a list such as [256:1,512:2,>:8]";
@@ -98,13 +111,16 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
         const size_t length = strcspn(at, ",]");
         snprintf(entry, sizeof entry, "%.*s", (int)length, at);
         char *colon = strchr(entry, ':');
-        if (!colon || !number_of(colon + 1, &parts) || !is_divisor(parts)) return fail(p, key, value, accepted);
+        if (!colon || !number_of(colon + 1, &parts) || (parts != 0 && !is_divisor(parts))) {
+            return fail(p, key, value, accepted);
+        }
         *colon = 0;
         const bool rest = strcmp(entry, ">") == 0;
         if (!rest && (!number_of(entry, &size) || !is_divisor(size))) return fail(p, key, value, accepted);
         size_t index = rest ? last + 1 : (size_t)log2(size);
-        for (size_t i = first ? 0 : index; i < n && (i <= index || rest); i++) divisions[i] = (uint32_t)parts;
-        first = false;
+        if (!rest && index >= n) index = n - 1;
+        for (size_t i = first && !rest ? 0 : index; i < n && (i <= index || rest); i++) divisions[i] = (uint32_t)parts;
+        first &= rest;
         last = index;
         at += length + (at[length] == ',');
     }
@@ -128,6 +144,7 @@ static const struct {
     bool (*set)(const struct parser *p, const char *key, const char *value);
 } keys[] = {
     {"expandable_segments", set_expandable},
+    {"large_segment_size_mb", set_large_segment},
     {"max_split_size_mb", set_max_split},
     {"max_non_split_rounding_mb", set_max_round},
     {"garbage_collection_threshold", set_threshold},
@@ -143,7 +160,25 @@ static const struct {
     {"pinned_reserve_segment_size_mb", ignore},
     {"graph_capture_record_stream_reuse", ignore},
     {"throw_on_cudamalloc_oom", ignore},
+    {"pinned_free_catch_all", ignore},
 };
+
+/* What PyTorch refuses of settings together. */
+static bool check_rules(const struct whatif_rules *rules, char *error, size_t error_size)
+{
+    if (rules->max_split_bytes < rules->large_bytes) {
+        snprintf(error, error_size, "max_split_size_mb: %lld is less than large_segment_size_mb, %lld",
+                 (long long)(rules->max_split_bytes / MIB), (long long)(rules->large_bytes / MIB));
+        return false;
+    }
+    if (rules->expandable && rules->large_bytes % (2 * MIB)) {
+        snprintf(error, error_size,
+                 "large_segment_size_mb: %lld is odd; expandable segments have pages of a multiple of 2 MiB",
+                 (long long)(rules->large_bytes / MIB));
+        return false;
+    }
+    return true;
+}
 
 bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *error, size_t error_size)
 {
@@ -173,7 +208,7 @@ bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *erro
         }
         if (!keys[i].set(&p, name, value)) return false;
     }
-    return true;
+    return check_rules(rules, error, error_size);
 }
 
 bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, int64_t device_bytes,

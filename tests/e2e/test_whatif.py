@@ -62,7 +62,7 @@ def test_a_history_that_the_allocator_cannot_have_made_is_inexact(tmp_path):
 
 def test_words_that_make_no_sense_are_refused(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run().snapshot())
-    for words, part in [(("--set", "max_split_size_mb:4"), "above 20"), (("--set", "expandable_segments:maybe"), "True or False"),
+    for words, part in [(("--set", "max_split_size_mb:4"), "at least 20"), (("--set", "expandable_segments:maybe"), "True or False"),
                         (("--set", "no_such_thing:1"), "no_such_thing"), (("--set", "expandable_segments"), "key:value"),
                         (("--set", "backend:cudaMallocAsync"), "native"), (("--limit", "quantum-gpu"), "quantum-gpu"),
                         (("--without", "train.py"), "train.py:42")]:

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <cmocka.h>
 
 #include "analyzer/whatif/caching.h"
@@ -151,9 +152,50 @@ static void test_rounding(void **state)
     assert_int_equal(whatif_rounded(&by_size, 2100 * MIB), 2304 * MIB);
 }
 
+/* Measured with PyTorch 2.11, torch.cuda.memory_allocated(): in KiB. */
+static void test_divisions_by_size(void **state)
+{
+    static const struct {
+        const char *conf;
+        int64_t request, block;
+    } cases[] = {
+        {"[1:2,4:8,>:4]", 4198, 4608}, {"[1:2,4:8,>:4]", 8294, 10240}, {"[1:2,4:8,>:4]", 1126, 1536},
+        {"[>:4]", 1126, 1126},         {"[>:4]", 2150, 2560},          {"[4:2,1:8]", 1126, 1152},
+        {"[4:2,1:8]", 2150, 3072},     {"[4:0,8:8]", 4198, 4198},      {"[4:0,8:8]", 8294, 9216},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char conf[64];
+        snprintf(conf, sizeof conf, "roundup_power2_divisions:%s", cases[i].conf);
+        const struct whatif_rules rules = rules_of(conf);
+        assert_int_equal(whatif_rounded(&rules, cases[i].request << 10), cases[i].block << 10);
+    }
+}
+
+static int64_t reserved_for(const char *conf, int64_t bytes)
+{
+    const struct whatif_rules rules = rules_of(conf);
+    struct whatif_lane lane;
+    whatif_lane_start(&lane, &rules, false, INT64_MAX);
+    (void)whatif_allocate(lane.allocator, bytes, 0, 0);
+    const int64_t reserved = whatif_totals(lane.allocator)->reserved;
+    whatif_lane_free(&lane);
+    return reserved;
+}
+
+/* Measured with PyTorch 2.11, torch.cuda.memory_reserved(). */
+static void test_large_segment_size(void **state)
+{
+    (void)state;
+    assert_int_equal(reserved_for("large_segment_size_mb:12", 2 * MIB), 12 * MIB);
+    assert_int_equal(reserved_for("large_segment_size_mb:12", 11 * MIB), 12 * MIB);
+    assert_int_equal(reserved_for("large_segment_size_mb:40,expandable_segments:True", 2 * MIB), 40 * MIB);
+    assert_int_equal(reserved_for("large_segment_size_mb:40,expandable_segments:True", 50 * MIB), 80 * MIB);
+}
+
 static void test_refused_settings(void **state)
 {
-    static const char *const confs[] = {"max_split_size_mb:20",
+    static const char *const confs[] = {"max_split_size_mb:19",
                                         "max_split_size_mb:1e400",
                                         "garbage_collection_threshold:1",
                                         "per_process_memory_fraction:0",
@@ -162,7 +204,11 @@ static void test_refused_settings(void **state)
                                         "roundup_power2_divisions:[",
                                         "expandable_segments",
                                         "a:b",
-                                        ":"};
+                                        ":",
+                                        "large_segment_size_mb:10",
+                                        "large_segment_size_mb:40,max_split_size_mb:30",
+                                        "max_split_size_mb:30,large_segment_size_mb:40",
+                                        "expandable_segments:True,large_segment_size_mb:11"};
     (void)state;
     for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) {
         char error[256] = "";
@@ -176,10 +222,9 @@ static void test_refused_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks_lie_apart),
-        cmocka_unit_test(test_pending_memory_is_nobodys),
-        cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_refused_settings),
+        cmocka_unit_test(test_blocks_lie_apart),   cmocka_unit_test(test_pending_memory_is_nobodys),
+        cmocka_unit_test(test_rounding),           cmocka_unit_test(test_divisions_by_size),
+        cmocka_unit_test(test_large_segment_size), cmocka_unit_test(test_refused_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
