@@ -15,7 +15,8 @@ static const char *const settings[] = {
     "roundup_power2_divisions:[1:2,4:8,>:4]",
     "per_process_memory_fraction:0.5,garbage_collection_threshold:0.3",
     "expandable_segments:True,per_process_memory_fraction:0.4,roundup_power2_divisions:4",
-    "max_split_size_mb:33,max_non_split_rounding_mb:22,per_process_memory_fraction:0.9,garbage_collection_threshold:0.1",
+    "max_split_size_mb:33,max_non_split_rounding_mb:22,per_process_memory_fraction:0.9,garbage_collection_threshold:0."
+    "1",
 };
 
 static void apply(struct whatif_rules *rules, struct fuzz_bytes *b)
@@ -70,9 +71,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const uint8_t how = fuzz_u8(&b);
         if (n < LIVE && how < 150) {
             const int64_t asked = how < 20 ? (int64_t)fuzz_hostile(&b) : (int64_t)fuzz_number(&b, 2) << (how % 12);
-            const uint32_t block = whatif_allocate(lane.allocator, whatif_rounded(&rules, asked), how & 1, how >> 1 & 1);
+            const uint32_t block =
+                whatif_allocate(lane.allocator, whatif_rounded(&rules, asked), how & 1, how >> 1 & 1);
             if (block == WHATIF_NO_BLOCK) continue;
-            FUZZ_CHECK(whatif_block_bytes(lane.allocator, block) >= (asked < 1 ? 1 : asked), "%lld bytes", (long long)asked);
+            FUZZ_CHECK(whatif_block_bytes(lane.allocator, block) >= (asked < 1 ? 1 : asked), "%lld bytes",
+                       (long long)asked);
             live[n++] = (struct live){block, whatif_block_bytes(lane.allocator, block)};
         } else if (n && how < 240) {
             const size_t at = fuzz_u8(&b) % n;
@@ -106,5 +109,7 @@ void fuzz_seeds(fuzz_put put)
         bytes[1] = (uint8_t)i;
         put(bytes, 20 + i * 9);
     }
-    put("\xdc\xff\x40" "expandable_segments:True,max_split_size_mb:21,roundup_power2_divisions:[1:2,>:4]", 84);
+    put("\xdc\xff\x40"
+        "expandable_segments:True,max_split_size_mb:21,roundup_power2_divisions:[1:2,>:4]",
+        84);
 }
