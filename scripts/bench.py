@@ -213,6 +213,26 @@ def spent(command):
     return time.perf_counter() - start, usage.ru_maxrss / 1024
 
 
+def whatif_speed(folder, tensors):
+    """Tensors of many sizes with 500 live on average, made up: the replay of their requests and frees. The command
+    replays them three times: for the steps, under the recorded settings and under others."""
+    print("\nA what-if of a long training")
+    database = folder / "tensors.db"
+    recorded([BENCH / "bench_call", "cuda", 20, 10_000], database)
+    with sqlite3.connect(database) as db:
+        db.execute("""WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT ?),
+                             one AS (SELECT * FROM allocation_row ORDER BY id DESC LIMIT 1)
+                      INSERT INTO allocation_row (id, kind, address, bytes, alloc_ns, life_ns, stream, alloc_stack_id, free_stack_id)
+                      SELECT one.id + 1 + i, one.kind & ~3 | 1, (1 << 44) + (i % 4096 << 26), 512 * (1 + i * 7919 % 4000),
+                             one.alloc_ns + 1000000 + i * 1000, 500 + i * 31 % 1000 * 1000, 0, one.alloc_stack_id, one.free_stack_id
+                      FROM n, one""", (tensors,))
+    db.close()
+    seconds, memory = min(spent([TOOL, "whatif", "--json", "--set", "max_split_size_mb:256", database]) for _ in range(3))
+    speed = 2 * tensors / seconds / 1e6
+    row(f"gpuspy whatif of {2 * tensors:,} tensor events", f"{speed:.1f}", "M events/s", "≥ 3", speed >= 3)
+    row("its memory", f"{memory:.0f}", "MiB")
+
+
 def reading(folder, events):
     """A run of 256 call paths with 4,096 blocks live, read by every kind of view, beside heaptrack_print on a capture
     of as many events."""
@@ -380,6 +400,7 @@ def main():
         tail_of_calls(10_000_000 // scale, 1 if options.quick else 3)
         target_memory(folder, 3_000_000 // scale)
         report_speed(folder, 3_000_000 // scale)
+        whatif_speed(folder, 2_000_000 // scale)
         watching(folder, 5 if options.quick else 20)
         importing(folder, 1_000_000 // scale)
         for events in (1_000_000, 10_000_000, 50_000_000):

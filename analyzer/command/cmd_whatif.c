@@ -13,7 +13,7 @@ enum { SCENARIOS = 128, SIZES = 64 };
 
 struct settings {
     struct viewing_settings view;
-    struct option_list set;
+    struct option_list set, scale;
     const char *limit, *without;
     int flush_every;
     bool search;
@@ -22,6 +22,7 @@ struct settings {
 #define KEYS                                                                                    \
     "expandable_segments|max_split_size_mb|max_non_split_rounding_mb|roundup_power2_divisions|" \
     "garbage_collection_threshold|per_process_memory_fraction|large_segment_size_mb"
+#define CATEGORIES "parameters|gradients|optimizer_state|activations|inputs|temporaries|workspaces|unknown"
 static const struct option_row options[] = {
     {"set", 's', OPTION_LIST, offsetof(struct settings, set), "KEY:VALUE", KEYS, 0, 0,
      "a setting of PYTORCH_CUDA_ALLOC_CONF over the recorded ones, such as expandable_segments:True"},
@@ -29,6 +30,8 @@ static const struct option_row options[] = {
      "a GPU with less memory: a size, or a GPU's name ('gpuspy estimate --gpu all' lists them)"},
     {"without", 0, OPTION_TEXT, offsetof(struct settings, without), "FILE:LINE", NULL, 0, 0,
      "tensors allocated from this line are freed at the end of their step at the latest"},
+    {"scale", 0, OPTION_LIST, offsetof(struct settings, scale), "CATEGORY=FACTOR", CATEGORIES, 0, 0,
+     "tensors of a category have another size, such as activations=0.5"},
     {"empty-cache-every", 0, OPTION_NUMBER, offsetof(struct settings, flush_every), "N", NULL, 1, 1000000,
      "call torch.cuda.empty_cache() every N steps"},
     {"search", 0, OPTION_FLAG, offsetof(struct settings, search), NULL, NULL, 0, 0,
@@ -41,6 +44,7 @@ static const struct command_example examples[] = {
     {"gpuspy whatif --set expandable_segments:True run.db", "would it have fit with that setting?"},
     {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
     {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors died with their step"},
+    {"gpuspy whatif --scale activations=0.5 --limit 24GiB run.db", "and with half of the batch?"},
     {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"},
     {0},
 };
@@ -99,6 +103,29 @@ static bool parse_limit(const struct settings *s, int64_t *bytes)
     return gpu != NULL;
 }
 
+/* "activations=0.5,gradients=2"; `scale` by result_category. */
+static bool parse_scale(const struct option_list *list, double *scale)
+{
+    for (int c = 0; c < RESULT_CATEGORIES_N; c++) scale[c] = 1;
+    for (size_t i = 0; i < list->n; i++) {
+        char text[64], *end = text, *equals;
+        int c = 0;
+        snprintf(text, sizeof text, "%.*s", list->item[i].length, list->item[i].text);
+        equals = strchr(text, '=');
+        if (equals) *equals = 0;
+        while (c < RESULT_CATEGORIES_N && strcmp(result_category_word((enum result_category)c), text) != 0) c++;
+        const double factor = equals ? strtod(equals + 1, &end) : 0;
+        if (!equals || c == RESULT_CATEGORIES_N || end == equals + 1 || *end || !(factor >= 0 && factor <= 1000)) {
+            complain("whatif: --scale: '%.*s' is not CATEGORY=FACTOR with one of " CATEGORIES
+                     " and a factor from 0 to 1000, such as activations=0.5",
+                     list->item[i].length, list->item[i].text);
+            return false;
+        }
+        scale[c] = factor;
+    }
+    return true;
+}
+
 static int by_size(const void *x, const void *y)
 {
     const struct estimate_gpu *const *a = x, *const *b = y;
@@ -135,7 +162,8 @@ static int better(const void *x, const void *y)
 struct question {
     struct whatif_scenario list[SCENARIOS];
     size_t n;
-    char *conf, *name;
+    char *conf, *scaled, *name;
+    double scale[RESULT_CATEGORIES_N];
 };
 
 static bool search(struct whatif *w, struct question *q, char *error, size_t error_size)
@@ -161,13 +189,15 @@ static bool search(struct whatif *w, struct question *q, char *error, size_t err
     return true;
 }
 
-static char *name_of(const struct settings *s, const char *conf)
+static char *name_of(const struct settings *s, const char *conf, const char *scaled)
 {
-    char *name = arena_realloc(NULL, strlen(conf) + 256 + (s->without ? strlen(s->without) : 0), 1), *at = name;
+    char *name = arena_realloc(NULL, strlen(conf) + strlen(scaled) + 256 + (s->without ? strlen(s->without) : 0), 1),
+         *at = name;
     *name = 0;
     if (*conf) at += sprintf(at, "%s ", conf);
     if (s->limit) at += sprintf(at, "on %.64s ", s->limit);
     if (s->without) at += sprintf(at, "without %s ", s->without);
+    if (*scaled) at += sprintf(at, "with %s ", scaled);
     if (s->flush_every) at += sprintf(at, "empty_cache every %d ", s->flush_every);
     if (at > name) at[-1] = 0;
     return name;
@@ -183,7 +213,8 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
     int code = EXIT_YES;
     if (!w) return viewing_failed(v, error);
     q->conf = joined(&s->set);
-    q->name = name_of(s, q->conf);
+    q->scaled = joined(&s->scale);
+    q->name = name_of(s, q->conf, q->scaled);
     bool ok;
     if (s->search || !*q->name) {
         ok = search(w, q, error, sizeof error);
@@ -192,6 +223,7 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
                                                    .conf = *q->conf ? q->conf : NULL,
                                                    .limit = limit,
                                                    .without = s->without,
+                                                   .scale = s->scale.n ? q->scale : NULL,
                                                    .flush_every = (uint64_t)s->flush_every};
         ok = whatif_run(w, q->list, 1, error, sizeof error);
     }
@@ -225,7 +257,7 @@ int command_whatif(const struct command *self, int argc, char **argv)
     memset(q, 0, sizeof *q);
     int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
 
-    if (!done && !parse_limit(&s, &limit)) {
+    if (!done && (!parse_limit(&s, &limit) || !parse_scale(&s.scale, q->scale))) {
         code = EXIT_USAGE;
     } else if (!done) {
         v.options.questions = REPORT_ASK(STEPS);
@@ -235,6 +267,7 @@ int command_whatif(const struct command *self, int argc, char **argv)
     }
     viewing_close(&v);
     free(q->conf);
+    free(q->scaled);
     free(q->name);
     free(q);
     return code;

@@ -144,6 +144,13 @@ static json_t *settings_json(const struct whatif_scenario *s)
     if (s->limit) set_bytes(o, "limit_bytes", s->limit);
     if (s->without) set_text(o, "without", s->without);
     if (s->flush_every) set_count(o, "empty_cache_every", s->flush_every);
+    if (s->scale) {
+        json_t *scale = json_object();
+        for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
+            if (s->scale[c] != 1) set_real(scale, result_category_word((enum result_category)c), s->scale[c]);
+        }
+        set(o, "scale", scale);
+    }
     return o;
 }
 
@@ -158,7 +165,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
         json_t *x = json_object();
         set_text(x, "name", s->name);
         set(x, "settings", settings_json(s));
-        set_bool(x, "exact", p->exact && !p->unsure_sizes && !s->error);
+        set_bool(x, "exact", p->exact && !p->unsure_sizes && !s->error && !s->scale);
         set_text(x, "error", s->error);
         if (!s->error) {
             outcome_json(x, w, &s->outcome);

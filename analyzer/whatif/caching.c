@@ -99,6 +99,7 @@ int64_t whatif_cached(const struct whatif_allocator *a, int64_t *largest)
 int64_t whatif_rounded(const struct whatif_rules *rules, int64_t bytes)
 {
     if (bytes < least_block) return least_block;
+    if (bytes > most_reserved) return most_reserved; /* a request that always fails */
     int power = 63 - __builtin_clzll((uint64_t)bytes), index = power < 20 ? 0 : power > 35 ? 15 : power - 20;
     int64_t divisions = rules->divisions[index];
     if (divisions > 1 && bytes > least_block * divisions) {

@@ -1,5 +1,6 @@
 #include "analyzer/whatif/parts.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include "analyzer/run/settings.h"
 #include "analyzer/whatif/rules.h"
@@ -50,6 +51,31 @@ const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process
         if (w->steps[i]->process == process) return w->steps[i];
     }
     return NULL;
+}
+
+/* --- categories -------------------------------------------------------------------------------------- */
+
+bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
+{
+    if (w->categorizer) return true;
+    w->uses = category_uses_read(w->run, error, error_size);
+    if (!w->uses) return false;
+    w->categorizer = category_finder_new(w->run);
+    return true;
+}
+
+int64_t whatif_scaled(const struct whatif *w, const struct whatif_rules *rules, const struct run_lifetime *life,
+                      uint32_t process, const double *scale)
+{
+    size_t n;
+    const bool kept = life->free_ns > run_processes(w->run, &n)[process].last_alloc_ns;
+    const unsigned use = category_uses_of(w->uses, process, life->stack, life->alloc_ns, life->free_ns);
+    const unsigned rule = category_rule_of(w->categorizer, true, life->stack, run_free_stack(w->run, life), kept, use);
+    const double factor = scale[category_of_rule(rule)];
+    if (factor == 1) return whatif_asked(rules, life);
+    const int64_t requested = run_requested(life);
+    const double bytes = ceil((double)(requested == RUN_UNKNOWN ? life->bytes : requested) * factor);
+    return whatif_rounded(rules, bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18);
 }
 
 /* --- frees that wait for another stream ------------------------------------------------------------------ */

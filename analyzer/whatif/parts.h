@@ -2,6 +2,8 @@
 #ifndef GPUSPY_WHATIF_PARTS_H
 #define GPUSPY_WHATIF_PARTS_H
 
+#include "analyzer/category/category.h"
+#include "analyzer/category/category_use.h"
 #include "analyzer/whatif/lane.h"
 #include "analyzer/whatif/whatif.h"
 
@@ -36,6 +38,8 @@ struct whatif {
     size_t owners_n;
     struct run_pending *pending; /* of all processes, by process, in order of free_ns */
     size_t pending_n, pending_cap;
+    struct category_finder *categorizer; /* NULL until a scenario scales a category */
+    struct category_uses *uses;
     struct whatif_proof proof;
 };
 
@@ -55,6 +59,12 @@ static inline int64_t whatif_asked(const struct whatif_rules *rules, const struc
 /* A tensor that was freed while another stream could use it: when the allocator learned that it no longer does;
  * RUN_UNKNOWN: an ordinary free. `next` runs over w->pending. */
 int64_t whatif_pending_until(const struct whatif *w, size_t *next, const struct run_lifetime *life);
+
+/* The categories of tensors are read in a replay of their own. */
+bool whatif_read_categories(struct whatif *w, char *error, size_t error_size);
+/* What an allocation asks for, with the sizes of the categories scaled. */
+int64_t whatif_scaled(const struct whatif *w, const struct whatif_rules *rules, const struct run_lifetime *life,
+                      uint32_t process, const double *scale);
 
 struct whatif_due {
     int64_t ns;

@@ -147,7 +147,8 @@ static void allocate(struct play *p, struct track *t, const struct run_lifetime 
     if (p->w->imported && life->alloc_ns == 0) return; /* it is placed */
     t->last_stream = stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
-    const int64_t bytes = whatif_asked(&t->rules, life);
+    const double *scale = p->scenario->scale;
+    const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);
     if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, life->space == GS_SPACE_POOL)) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,
@@ -305,12 +306,14 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
     struct play *plays = arena_realloc(NULL, n + 1, sizeof *plays);
     struct run_observer *observers = arena_realloc(NULL, n + 1, sizeof *observers);
     size_t observers_n = 0;
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
     for (size_t i = 0; i < n; i++) {
         if (!prepare(&plays[i], w, &scenarios[i])) continue;
         observers[observers_n++] =
             (struct run_observer){.self = &plays[i], .alloc = play_on_alloc, .free = play_on_free, .oom = play_on_oom};
     }
-    const bool ok = !observers_n || run_replay(w->run, observers, observers_n, error, error_size);
+    ok = ok && (!observers_n || run_replay(w->run, observers, observers_n, error, error_size));
     for (size_t i = 0; i < n; i++) {
         if (ok && !scenarios[i].error) conclude(&plays[i]);
         release(&plays[i]);

@@ -43,6 +43,8 @@ void whatif_free(struct whatif *w)
         free(w->devices[i].flushes);
         free(w->devices[i].pieces);
     }
+    if (w->categorizer) category_finder_free(w->categorizer);
+    category_uses_free(w->uses);
     free(w->devices);
     free(w->pending);
     arena_free(&w->arena);

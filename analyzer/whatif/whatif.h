@@ -9,6 +9,7 @@
 #ifndef GPUSPY_WHATIF_H
 #define GPUSPY_WHATIF_H
 
+#include "analyzer/result/result.h"
 #include "analyzer/run/run.h"
 #include "analyzer/step/step.h"
 #include "analyzer/whatif/caching.h"
@@ -45,6 +46,7 @@ struct whatif_scenario {
     int64_t limit;        /* bytes of each device; 0: as recorded */
     const char *without;  /* "train.py:42": its tensors die at the end of their step; NULL */
     uint64_t flush_every; /* steps; 0 never */
+    const double *scale;  /* by result_category: what the sizes of its tensors are multiplied by; NULL */
     struct whatif_outcome outcome;
     struct whatif_request *requests; /* by index of run_ooms, cleared by the caller; NULL: not asked for */
     const char *error;               /* why it cannot be replayed; NULL */

@@ -65,7 +65,9 @@ def test_words_that_make_no_sense_are_refused(tmp_path):
     for words, part in [(("--set", "max_split_size_mb:4"), "at least 20"), (("--set", "expandable_segments:maybe"), "True or False"),
                         (("--set", "no_such_thing:1"), "no_such_thing"), (("--set", "expandable_segments"), "key:value"),
                         (("--set", "backend:cudaMallocAsync"), "native"), (("--limit", "quantum-gpu"), "quantum-gpu"),
-                        (("--without", "train.py"), "train.py:42")]:
+                        (("--without", "train.py"), "train.py:42"), (("--scale", "activations"), "CATEGORY=FACTOR"),
+                        (("--scale", "tensors=2"), "optimizer_state"), (("--scale", "inputs=-1"), "from 0 to 1000"),
+                        (("--scale", "inputs=nan"), "from 0 to 1000")]:
         done = gpuspy("whatif", *words, file, code=2)
         assert part in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout, done.stderr
 
@@ -112,3 +114,14 @@ def test_advice_that_the_replay_refutes_is_not_given(tmp_path):
     """Pages of one stream serve no other: segments that grow save nothing here"""
     texts, report = fragmentation_advice(write(tmp_path / "s.pickle", wasteful_run(0, 7)))
     assert report["fragmentation"][0]["utilisation"] < 0.6 and not texts
+
+
+def test_a_category_has_another_size(tmp_path):
+    file = write(tmp_path / "s.pickle", wasteful_run(0, 0))
+    words = ["parameters", "gradients", "optimizer_state", "activations", "inputs", "temporaries", "workspaces", "unknown"]
+    scale = ",".join(f"{word}=0.5" for word in words)
+    same, half, pages = (asked(file, *more)["whatif"][0] for more in (
+        ["--scale", "activations=1"], ["--scale", scale], ["--scale", scale, "--set", "expandable_segments:True"]))
+    assert (same["peak_allocated_bytes"], half["peak_allocated_bytes"]) == (640 * MIB, 336 * MIB)  # 21 whole segments of 16 MiB
+    assert half["settings"]["scale"] == {word: 0.5 for word in words} and not half["exact"]
+    assert half["peak_reserved_bytes"] > pages["peak_reserved_bytes"] == 320 * MIB

@@ -22,8 +22,8 @@ CONFIG = tempfile.TemporaryDirectory()
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
 # Scripts of one process that many tests run, and folders of such scripts: in forks of a Python that has imported PyTorch.
-FORKED = {HERE / "backward.py", HERE / "checks.py", HERE / "estimate_measure.py", HERE / "gpt.py", HERE / "innocent.py", HERE / "ooms.py",
-          HERE / "promises", HERE / "steps.py", HERE / "whatif_programs.py", ROOT / "fixtures" / "oom", ROOT / "fixtures" / "python" / "train_kinds.py",
+FORKED = {HERE / "allocations.py", HERE / "backward.py", HERE / "checks.py", HERE / "estimate_measure.py", HERE / "gpt.py",
+          HERE / "innocent.py", HERE / "ooms.py", HERE / "promises", HERE / "steps.py", ROOT / "fixtures" / "oom", ROOT / "fixtures" / "python" / "train_kinds.py",
           ROOT / "fixtures" / "python" / "train_uses.py"}
 STARTED = {ROOT / "fixtures" / "oom" / name for name in ("other_rank.py", "worker_spawn.py")}  # several processes
 prepared = PreparedPythons()

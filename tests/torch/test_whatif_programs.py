@@ -1,0 +1,80 @@
+"""What-ifs of programs recorded under default settings against runs recorded under those settings, and against what-ifs
+of the snapshot that PyTorch itself took of the same run. WHATIF_ALL=1 runs every setting on every size for each."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import BUILD, HERE
+
+SCRIPT = HERE / "allocations.py"
+PROGRAMS = re.findall(r"^def (\w+)\(\):", SCRIPT.read_text(), re.M)
+SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_size_mb:64,roundup_power2_divisions:8",
+            "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
+            "expandable_segments:True,roundup_power2_divisions:8"]
+MIB, LARGE, CONTEXT, SEGMENT = 1 << 20, 8 << 30, 100 << 20, 20 << 20
+# A recording does not have the private pool of a block: the replay then says that it is inexact.
+PRIVATE = ("graphs", "pools")
+CASES = [(setting, (row + column) % 3, program) for row, setting in enumerate(SETTINGS) for column, program in enumerate(PROGRAMS)
+         if os.environ.get("WHATIF_ALL") or column % len(SETTINGS) == row]
+if os.environ.get("WHATIF_ALL"):
+    CASES = [(setting, size, program) for setting, _, program in CASES for size in range(3)]
+
+
+def asked(file, *words):
+    done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", *words, file], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def run_of(once, program, setting="", size=LARGE):
+    return once(f"allocations {program} {setting} {size}", SCRIPT, program, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=size,
+                PYTORCH_CUDA_ALLOC_CONF=setting)
+
+
+def size_of(recorded, which):
+    """Ample; less than the program reserves; less than it allocates."""
+    allocated, reserved = recorded["peak_allocated_bytes"], recorded["peak_reserved_bytes"]
+    return (LARGE, (CONTEXT + (allocated + reserved) // 2) >> 21 << 21, (CONTEXT + allocated * 9 // 10) >> 21 << 21)[which]
+
+
+def failed_at(answer):
+    return answer["oom"] and (answer["oom"]["site"]["line"], answer["oom"]["requested_bytes"])
+
+
+@pytest.mark.parametrize("setting, which, program", CASES)
+def test_a_what_if_is_what_happens(once, setting, which, program):
+    first = run_of(once, program)
+    assert first.code == 0, first.stderr[-2000:]
+    recorded = asked(first.database, "--limit", "8GiB")["recorded"]
+    size = size_of(recorded, which)
+    real = asked(run_of(once, program, setting, size).database, "--limit", "8GiB")["recorded"]
+    answer = asked(first.database, "--limit", f"{size // MIB}MiB", *(["--set", setting] if setting else []))
+    ours = answer["whatif"][0]
+    if program in PRIVATE:
+        assert not answer["replay"]["exact"] and not ours["exact"] and answer["replay"]["reason"]
+        return
+    assert answer["replay"]["exact"], answer["replay"]
+    assert (ours["fits"], failed_at(ours)) == (real["fits"], failed_at(real)), (ours, real)
+    if ours["exact"]:
+        assert ours["peak_reserved_bytes"] == real["peak_reserved_bytes"], (ours, real)
+    assert abs(ours["peak_reserved_bytes"] - real["peak_reserved_bytes"]) <= SEGMENT
+
+
+@pytest.mark.parametrize("program", ["varying", "streams", "emptying", "mixed", "large", "evaluation"])
+def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, program):
+    snapshot = tmp_path_factory.getbasetemp() / f"{program}.pickle"
+    run = once(f"snapshot {program}", SCRIPT, program, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=LARGE, SNAPSHOT=snapshot)
+    assert run.code == 0, run.stderr[-2000:]
+    small = size_of(asked(run.database, "--limit", "8GiB")["recorded"], 2)
+    for words in *(["--set", setting] for setting in SETTINGS[1:]), ["--limit"]:
+        # A snapshot does not have the context.
+        limits = [f"{small // MIB}MiB"], [f"{(small - CONTEXT) // MIB}MiB"]
+        ours, theirs = (asked(file, *words, *(limit if words == ["--limit"] else []))
+                        for file, limit in zip((run.database, snapshot), limits))
+        assert ours["replay"]["exact"] and theirs["replay"]["exact"], (ours["replay"], theirs["replay"])
+        figures = [[x["whatif"][0][key] for key in ("fits", "peak_reserved_bytes", "segments", "retries")] for x in (ours, theirs)]
+        assert figures[0] == figures[1], words
+        failures = [failed_at(x["whatif"][0]) for x in (ours, theirs)]
+        assert not failures[0] or failures[0][0] == failures[1][0], failures
