@@ -243,7 +243,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     struct whatif_device *d = device_at(b);
     const bool page = life->space == GS_SPACE_VMM;
     b->reserved = arena_add_capped(b->reserved, freed ? -life->bytes : life->bytes);
-    count_peak(b);
+    if (!page) count_peak(b); /* pages count with the tensor: those of a request that fails go back at once */
     if (!freed && w->imported && life->alloc_ns == 0) {
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
             (struct whatif_piece){life->address, life->stream, life->bytes, false};
