@@ -76,8 +76,10 @@ static void claim(struct import_trace *t)
         if (r->kind != IMPORT_TRACE_COPY && r->kind != IMPORT_TRACE_FILL && !graph) continue;
         uint32_t correlation = r->a;
         r->a = r->kind == IMPORT_TRACE_FILL ? 0 : take_chain(t, &chains, chain_key(correlation, IMPORT_TRACE_COPY));
-        if (r->kind == IMPORT_TRACE_COPY) continue;
-        r->a = join(t, r->a, take_chain(t, &chains, chain_key(correlation, IMPORT_TRACE_FILL)));
+        if (r->kind != IMPORT_TRACE_COPY) {
+            r->a = join(t, r->a, take_chain(t, &chains, chain_key(correlation, IMPORT_TRACE_FILL)));
+        }
+        if (r->a && r->b && t->gpu[r->a - 1].bytes < 0) t->gpu[r->a - 1].bytes = t->sizes[r->b - 1];
     }
     map_free(&chains);
     for (size_t i = 0; i < t->gpu_n; i++) {
@@ -161,6 +163,8 @@ static void write_gpu(struct writing *w, struct import_event *e, uint32_t first,
 {
     for (uint32_t i = first; i; i = w->t->gpu[i - 1].next, blocked_ns = 0) {
         const struct import_trace_gpu *g = &w->t->gpu[i - 1];
+        w->sizeless += g->bytes < 0;
+        if (g->bytes < 0) continue;
         e->device = g->device;
         e->stream = g->stream;
         e->bytes = g->bytes;
@@ -367,7 +371,14 @@ static void write_all(struct writing *w)
     import_trace_levels_find(&w->levels, t);
     write_devices(w);
     write_before(w);
-    for (size_t i = 0; i < t->records_n; i++) write_record(w, &t->records[i]);
+    int64_t end_ns = INT64_MIN;
+    for (size_t i = 0; i < t->records_n; i++) {
+        const struct import_trace_record *r = &t->records[i];
+        const int64_t end = r->duration_ns > 0 ? arena_add_capped(r->at_ns, r->duration_ns) : r->at_ns;
+        end_ns = end > end_ns ? end : end_ns;
+        write_record(w, r);
+    }
+    import_feed_until(w->feed, time_of(w, end_ns));
     write_notes(w);
     for (size_t i = 0; i < t->threads_n; i++) import_lane_free(&w->lanes[i]);
     import_trace_levels_free(&w->levels);

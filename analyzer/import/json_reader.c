@@ -268,7 +268,11 @@ static enum import_json_token read_value(struct import_json *j, int c)
 
 static int skip_space(struct import_json *j)
 {
+    static const unsigned char mark[] = {0xef, 0xbb, 0xbf}; /* of UTF-8 */
     for (;;) {
+        if (!j->before && !j->at && j->end >= sizeof mark && memcmp(j->buffer, mark, sizeof mark) == 0) {
+            j->at = sizeof mark;
+        }
         while (j->at < j->end && strchr(" \t\r\n", j->buffer[j->at]) && j->buffer[j->at]) j->at++;
         if (j->at < j->end) return j->buffer[j->at];
         if (!fill(j)) return -1;

@@ -85,6 +85,7 @@ static int64_t *integer_of(struct import_event_args *args, const char *key)
         {"stream", &args->stream},
         {"Python id", &args->python_id},
         {"Python parent id", &args->python_parent},
+        {"size", &args->size},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (*key == *known[i].key && strcmp(key, known[i].key) == 0) return known[i].value;
@@ -144,7 +145,7 @@ bool import_trace_event_read(struct import_json *j, struct import_trace_event *e
     e->at_ns = IMPORT_UNKNOWN;
     e->duration_ns = 0;
     e->args = (struct import_event_args){
-        IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN,
+        IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN,
         IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN, IMPORT_UNKNOWN,
     };
     while ((token = import_json_next(j)) == IMPORT_JSON_KEY) {

@@ -21,6 +21,7 @@ enum import_category {
 struct import_event_args {
     int64_t device_type, device, address, bytes, allocated, reserved;
     int64_t correlation, stream, python_id, python_parent;
+    int64_t size; /* of a call of HIP: what it copies or fills */
 };
 
 struct import_trace_event {

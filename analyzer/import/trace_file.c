@@ -130,6 +130,9 @@ static void keep_call(struct import_trace *t, const struct import_trace_event *e
         struct import_trace_record *r = keep(t, e, known[i].kind);
         r->sync = known[i].sync;
         r->a = e->args.correlation == IMPORT_UNKNOWN ? 0 : (uint32_t)e->args.correlation;
+        if (e->args.size < 0 || e->args.size > most_bytes) return;
+        *ARENA_PUSH(t->sizes, t->sizes_n, t->sizes_cap) = e->args.size;
+        r->b = (uint32_t)t->sizes_n;
         return;
     }
 }
@@ -162,13 +165,14 @@ static void read_copy_name(const char *name, struct import_trace_gpu *g)
 static void keep_gpu(struct import_trace *t, const struct import_trace_event *e, bool copies)
 {
     const struct import_event_args *a = &e->args;
-    bool sane = a->bytes >= 0 && a->bytes <= most_bytes && note_device(t, a->device);
+    bool unsized = a->bytes == IMPORT_UNKNOWN;
+    bool sane = (unsized || (a->bytes >= 0 && a->bytes <= most_bytes)) && note_device(t, a->device);
     if (!sane) {
         t->left_out++;
         return;
     }
     struct import_trace_gpu g = {.at_ns = e->at_ns,
-                                 .bytes = a->bytes,
+                                 .bytes = unsized ? -1 : a->bytes,
                                  .stream = a->stream > 0 ? (uint64_t)a->stream : 0,
                                  .correlation = (uint32_t)a->correlation,
                                  .device = (int16_t)a->device,
@@ -369,6 +373,7 @@ void import_trace_free(struct import_trace *t)
     free(t->records);
     free(t->memory);
     free(t->gpu);
+    free(t->sizes);
     free(t->threads);
     free(t);
 }

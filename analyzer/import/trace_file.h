@@ -24,7 +24,7 @@ struct import_trace_record {
     int64_t at_ns, duration_ns; /* duration -1: a moment */
     uint32_t name, thread;
     uint32_t a;      /* MEMORY, OOM: which; OP: its "Call stack"; PYTHON: its id; calls: their correlation; RANGE: id */
-    uint32_t b;      /* PYTHON: the caller's id */
+    uint32_t b;      /* PYTHON: the caller's id; calls: 1 + which of `sizes`, 0 unknown */
     uint32_t number; /* in the file */
     uint8_t kind, sync;
 };
@@ -38,7 +38,7 @@ struct import_trace_memory {
 };
 
 struct import_trace_gpu { /* a copy or fill, as the GPU did it */
-    int64_t at_ns, bytes;
+    int64_t at_ns, bytes; /* -1: only its call may know */
     uint64_t stream;
     uint32_t correlation, next; /* 1 + the next of the same call */
     int16_t device;
@@ -66,6 +66,8 @@ struct import_trace {
     struct import_trace_memory *memory;
     struct import_trace_gpu *gpu;
     struct import_trace_thread *threads;
+    int64_t *sizes; /* of what calls copy or fill, where they know */
+    size_t sizes_n, sizes_cap;
     size_t records_n, records_cap, memory_n, memory_cap, gpu_n, gpu_cap, threads_n, threads_cap;
     struct map thread_index, process_index;
     uint32_t processes_n;
