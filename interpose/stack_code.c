@@ -45,8 +45,9 @@ uint64_t gs_code_identity(const void *code)
     const uint64_t held = word_of(code);
     for (;;) {
         int free = -1;
+        uint64_t seen[SLOTS];
         for (uint32_t i = 0; i < SLOTS; i++) {
-            const uint64_t word = atomic_load_explicit(&sets[set][i], memory_order_acquire);
+            const uint64_t word = seen[i] = atomic_load_explicit(&sets[set][i], memory_order_acquire);
             if ((word & ~PAST) == held) return (uint64_t)(set * SLOTS + i) << PAST_BITS | (word & PAST);
             if (free < 0 && !(word & ~PAST)) free = (int)i;
         }
@@ -55,8 +56,8 @@ uint64_t gs_code_identity(const void *code)
             atomic_compare_exchange_strong(&sets[set][free], &empty, empty | held);
             continue;
         }
-        for (uint32_t i = 0; i < SLOTS; i++) /* all of them are forgotten, as if they had died */
-            leave_slot(&sets[set][i], atomic_load(&sets[set][i]));
+        /* All of them are forgotten, as if they had died; not what another thread put there meanwhile. */
+        for (uint32_t i = 0; i < SLOTS; i++) leave_slot(&sets[set][i], seen[i]);
     }
 }
 

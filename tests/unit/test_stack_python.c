@@ -394,7 +394,8 @@ static char owned[4][64][16] __attribute__((aligned(16)));
 static void *live_and_die(void *arg)
 {
     char(*code)[16] = arg;
-    uint64_t last[64] = {0};
+    uint64_t last[64];
+    memset(last, 0xff, sizeof last); /* no identity: 0 is one */
     for (int round = 0; round < 300; round++) {
         for (int i = 0; i < 64; i++) {
             uint64_t n = gs_code_identity(code[i]);
