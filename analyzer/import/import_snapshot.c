@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/units.h"
 #include "analyzer/import/feed.h"
 #include "analyzer/import/snapshot_read.h"
 #include "schema/event.h"
@@ -488,8 +489,9 @@ static bool choose_part(struct importer *s, const struct import_part *part, char
     while (s->first < s->end && from->events[s->first].time_us - s->start_us < part->from_ns / 1000) s->first++;
     while (s->end > s->first && from->events[s->end - 1].time_us - s->start_us > part->to_ns / 1000) s->end--;
     if (s->first == s->end) {
-        snprintf(error, error_size, "none of its events lies in that range; they take %.6f s",
-                 (double)(from->events[from->events_n - 1].time_us - s->start_us) / 1e6);
+        char length[UNITS_TEXT];
+        units_format_seconds(length, (double)(from->events[from->events_n - 1].time_us - s->start_us) / 1e6);
+        snprintf(error, error_size, "none of its events lies in that range; they take %s", length);
         return false;
     }
     s->start_us = from->events[s->first].time_us;
