@@ -26,9 +26,9 @@ static int around(struct dl_phdr_info *info, size_t size, void *address)
 
 void gs_allocator_seen(const void *caller)
 {
-    static atomic_flag looked = ATOMIC_FLAG_INIT;
+    static atomic_flag searched = ATOMIC_FLAG_INIT;
     if (atomic_load_explicit(&gs_allocator_lo, memory_order_relaxed)) return;
-    if (!atomic_flag_test_and_set(&looked)) gs_elf_each(around, (void *)(uintptr_t)caller);
+    if (!atomic_flag_test_and_set(&searched)) gs_elf_each(around, (void *)(uintptr_t)caller);
 }
 
 /* --- streams --------------------------------------------------------------------------------- */

@@ -21,14 +21,14 @@ int gs_dlopen_filter(const char *file, int mode);
 __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread"))) int
 gs_dlopen_filter(const char *file, int mode)
 {
-    static _Atomic bool said;
+    static _Atomic bool printed;
     if (!gs_dlopen_at) gs_real_find();
-    if (!(mode & RTLD_DEEPBIND) || !gs_session_wanted() || gs_config()->keep_deepbind) return mode;
-    if (!gs_config()->quiet && !atomic_exchange(&said, true)) {
+    if (!(mode & RTLD_DEEPBIND) || !gs_session_is_enabled() || gs_config()->keep_deepbind) return mode;
+    if (!gs_config()->quiet && !atomic_exchange(&printed, true)) {
         const int saved = errno;
-        gs_say("%s is opened without RTLD_DEEPBIND, which would hide what it does "
-               "(GPUSPY_DEEPBIND=keep leaves it)",
-               file ? file : "the program");
+        gs_print_line("%s is opened without RTLD_DEEPBIND, which would hide what it does "
+                      "(GPUSPY_DEEPBIND=keep leaves it)",
+                      file ? file : "the program");
         errno = saved;
     }
     return mode & ~RTLD_DEEPBIND;

@@ -101,7 +101,7 @@ gs_dlsym_filter(void *handle, const char *name, const char *version)
     if (handle == RTLD_NEXT || !name) return (struct gs_dl_answer){NULL, handle};
     /* nearly every look-up ends here, those of a sanitizer that is just starting up among them */
     if (name[0] != 'c' || name[1] != 'u') return (struct gs_dl_answer){NULL, handle};
-    if (!gs_api_known(name) || !gs_session_wanted()) return (struct gs_dl_answer){NULL, handle};
+    if (!gs_api_known(name) || !gs_session_is_enabled()) return (struct gs_dl_answer){NULL, handle};
     return answer_cuda(name, handle, version);
 }
 

@@ -98,14 +98,14 @@ static const void *create_domain(struct gs_mark_text name)
 {
     struct string *new = NULL;
     for (uint32_t i = 1; i < OTHERS; i++) {
-        struct string *there = atomic_load(&domains[i]);
-        if (!there && !new) new = keep(name, i);
-        if (!there && !new) break;
-        if (!there) {
+        struct string *known = atomic_load(&domains[i]);
+        if (!known && !new) new = keep(name, i);
+        if (!known && !new) break;
+        if (!known) {
             new->number = i;
-            if (atomic_compare_exchange_strong(&domains[i], &there, new)) return new;
+            if (atomic_compare_exchange_strong(&domains[i], &known, new)) return new;
         }
-        if (gs_mark_same(text_of(there), name)) return there;
+        if (gs_mark_same(text_of(known), name)) return known;
     }
     return &domains[OTHERS];
 }
@@ -307,7 +307,7 @@ int InitializeInjectionNvtx2(nvtx_abi_lookup lookup)
 {
     int saved = errno;
     const struct nvtx_abi_callbacks *callbacks = NULL;
-    if (lookup && gs_session_wanted() && preloaded_self() && reserve_memory())
+    if (lookup && gs_session_is_enabled() && preloaded_self() && reserve_memory())
         callbacks = lookup(NVTX_ABI_TABLE_CALLBACKS);
     bool done = callbacks && callbacks->struct_size >= sizeof *callbacks &&
                 fill(callbacks, NVTX_ABI_MODULE_CORE, core, sizeof core / sizeof *core) &&
@@ -327,6 +327,6 @@ void gs_nvtx_announce(void)
 {
     char path[PATH_MAX];
     const struct link_map *self = preloaded_self();
-    if (self && *self->l_name && gs_session_wanted() && !getenv(VARIABLE) && realpath(self->l_name, path))
+    if (self && *self->l_name && gs_session_is_enabled() && !getenv(VARIABLE) && realpath(self->l_name, path))
         setenv(VARIABLE, path, 0);
 }

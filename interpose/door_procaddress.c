@@ -52,7 +52,7 @@ static void *wrapper_of(gs_wrapper_table wrappers, const char *base, void *found
 
 void gs_hand_out(gs_wrapper_table wrappers, const char *asked, void **pointer)
 {
-    if (!asked || !pointer || !*pointer || !gs_session_wanted()) return;
+    if (!asked || !pointer || !*pointer || !gs_session_is_enabled()) return;
     const int saved = errno;
     bool known = false;
     void *const wrapper = wrapper_of(wrappers, asked, *pointer, &known);

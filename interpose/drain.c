@@ -178,7 +178,7 @@ static unsigned own_threads(void)
 }
 
 /* Returns the signal that ended the program's last thread (0: none) if all of them have ended, else -1. Locked. */
-static int drain_until_told(void)
+static int drain_until_stopped(void)
 {
     unsigned ms = WAIT_MIN_MS;
     int signal;
@@ -200,7 +200,7 @@ static void *run(void *unused)
     prctl(PR_SET_NAME, "gpuspy-drain");
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* on Linux: of this thread only */
     pthread_mutex_lock(&drain.lock);
-    const int ended_by = drain_until_told();
+    const int ended_by = drain_until_stopped();
     if (!drain.failed) finish();
     atomic_store(&drain.spool->drain_alive, 0);
     gs_before_finish();

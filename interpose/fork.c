@@ -38,7 +38,7 @@ static INSIDE struct gs_shield copying; /* from the last handler before the fork
 void gs_fork_rest(int ms)
 {
     const int saved = errno;
-    if (!depth++ && gs_session_wanted()) {
+    if (!depth++ && gs_session_is_enabled()) {
         struct gs_shield shield;
         gs_shield_begin(&shield);
         if (gs_session_lock(ms)) gs_session_unlock(); /* a session that is being started has started */
@@ -52,7 +52,7 @@ void gs_fork_rest(int ms)
 void gs_fork_go_on(void)
 {
     const int saved = errno;
-    if (depth && !--depth && gs_session_wanted()) {
+    if (depth && !--depth && gs_session_is_enabled()) {
         if (at_rest) gs_drain_unlock();
         at_rest = false;
         gs_nvml_unlock();
@@ -66,7 +66,7 @@ void gs_fork_go_on(void)
  * wait for a lock that another handler holds. */
 static void before(void)
 {
-    if (!gs_session_wanted()) return;
+    if (!gs_session_is_enabled()) return;
     gs_fork_rest(REST_IN_HANDLER_MS);
     gs_shield_begin(&copying);
     locked = gs_session_lock(REST_IN_HANDLER_MS);
@@ -76,7 +76,7 @@ static void before(void)
 /* These two are the first to run. */
 static void after_in_parent(void)
 {
-    if (!gs_session_wanted()) return;
+    if (!gs_session_is_enabled()) return;
     gs_elf_go_on();
     if (locked) gs_session_unlock();
     locked = false;
@@ -91,7 +91,7 @@ static void after_in_child(void)
                        : !at_rest ? "gpuspy was writing the recording"
                        : !quiet   ? "another thread was reading the list of loaded libraries"
                                   : NULL;
-    if (!gs_session_wanted()) return;
+    if (!gs_session_is_enabled()) return;
     gs_elf_forked();
     gs_stack_forked();
     gs_drain_forget(at_rest);

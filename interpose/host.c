@@ -17,7 +17,7 @@ void gs_host_load(void)
     malloc_replaced = gs_real_dlsym(RTLD_DEFAULT, "malloc") != gs_libc_function("malloc");
 }
 
-void gs_host_look(void)
+void gs_host_inspect(void)
 {
     if (gs_find_in("_memray", "PyInit__memray")) malloc_traced = true;
 }

@@ -9,7 +9,7 @@
 void gs_host_load(void);
 
 /* The same before a session starts, for libraries that were loaded later. Call it without a lock. */
-void gs_host_look(void);
+void gs_host_inspect(void);
 /* Whether malloc is the C library's. Others (heaptrack's, memray's) may write to their files in any thread that
  * allocates, so every thread must have the program's descriptors. */
 bool gs_host_malloc_is_libcs(void);

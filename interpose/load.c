@@ -21,7 +21,7 @@ static void __attribute__((constructor)) load(void)
     gs_stderr_load();
     gs_config();
     /* Before there is a thread: one that forks while another starts the session is to wait for it. */
-    if (gs_session_wanted()) {
+    if (gs_session_is_enabled()) {
         gs_inherit(gs_config());
         gs_session_load();
         gs_fork_load();

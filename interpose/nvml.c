@@ -340,7 +340,7 @@ static void sample(void)
 
 /* --- the thread ------------------------------------------------------------------------------- */
 
-static bool wanted(uint64_t now)
+static bool is_sample_due(uint64_t now)
 {
     if (!gs_device_located()) return false;
     const bool due = atomic_load(&nvml.due);
@@ -374,7 +374,7 @@ static void *run(void *unused)
         wait_for_work();
         over = atomic_load(&nvml.over);
         pthread_mutex_lock(&nvml.lock);
-        if (wanted(gs_now())) sample();
+        if (is_sample_due(gs_now())) sample();
         pthread_mutex_unlock(&nvml.lock);
     }
     atomic_store(&nvml.stage, ENDED);
@@ -422,7 +422,7 @@ static void stop(void)
     if (atomic_load(&nvml.stage) > STARTED) { /* else it waits for the loader's lock, perhaps ours */
         sem_post(&nvml.wake);
         if (!reaches(ENDED, PATIENCE_MS))
-            gs_say("NVML has not answered for 1 s; the recording ends without its last sample");
+            gs_print_line("NVML has not answered for 1 s; the recording ends without its last sample");
     }
     errno = saved;
 }

@@ -97,14 +97,14 @@ static void describe(char *out, size_t size, PyObject *exception)
     PyObject *type = py.type(exception);
     copy_text(module, sizeof module, type, "__module__");
     copy_text(name, sizeof name, type, "__qualname__");
-    PyObject *said = type && plain(exception, type) ? py.text(exception) : NULL;
-    const char *utf8 = said ? py.utf8(said) : NULL;
+    PyObject *message = type && plain(exception, type) ? py.text(exception) : NULL;
+    const char *utf8 = message ? py.utf8(message) : NULL;
     if (!utf8) py.clear();
     if (utf8) {
         utf8 += strspn(utf8, " \t\r\n");
         snprintf(text, sizeof text, "%.*s", (int)strcspn(utf8, "\r\n"), utf8);
     }
-    let_go(said);
+    let_go(message);
     let_go(type);
     const bool own = !strcmp(module, "builtins") || !strcmp(module, "__main__");
     snprintf(line, sizeof line, "%s%s%s%s%s", own ? "" : module, own || !*module ? "" : ".", name, *text ? ": " : "",
@@ -159,7 +159,7 @@ static int on_event(const char *event, PyObject *arguments, void *self)
     return 0;
 }
 
-static int look(struct dl_phdr_info *info, size_t size, void *data)
+static int find_python(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size, (void)data;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -172,7 +172,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *data)
 
 void gs_python_failure_load(void)
 {
-    gs_elf_each(look, NULL);
+    gs_elf_each(find_python, NULL);
     for (size_t i = 0; i + 1 < sizeof names / sizeof *names; i++) {
         void *at;
         memcpy(&at, names[i].slot, sizeof at);

@@ -81,8 +81,8 @@ static bool is_more(const struct stats *s, const struct more_stats *m)
 /* Bytes that could be read. */
 static size_t copy_from(uintptr_t address, void *to, size_t bytes)
 {
-    const struct iovec here = {to, bytes}, there = {(void *)address, bytes};
-    const long got = syscall(SYS_process_vm_readv, (long)getpid(), &here, 1ul, &there, 1ul, 0ul);
+    const struct iovec local = {to, bytes}, remote = {(void *)address, bytes};
+    const long got = syscall(SYS_process_vm_readv, (long)getpid(), &local, 1ul, &remote, 1ul, 0ul);
     return got > 0 ? (size_t)got : 0;
 }
 

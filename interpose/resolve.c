@@ -260,7 +260,7 @@ static void keep_first(struct match *to, struct match m)
 
 /* Objects that the program started with are in the global scope, in the order of the list. A
  * later object's flags do not show whether it is, so it counts by its version or its name only. */
-static int look_in(struct dl_phdr_info *info, size_t size, void *data)
+static int find_in_object(struct dl_phdr_info *info, size_t size, void *data)
 {
     struct search *s = data;
     const bool startup = s->index++ < startup_objects;
@@ -285,7 +285,7 @@ static struct search search(const char *name, const char *file, enum gs_version 
 {
     struct search s = {.name = name, .version = version, .file = file};
     gs_resolve_load();
-    gs_elf_each(look_in, &s);
+    gs_elf_each(find_in_object, &s);
     return s;
 }
 

@@ -8,9 +8,9 @@
 #include "interpose/watcher.h"
 #include "interpose/shield.h"
 
-static _Atomic bool said_failure;
+static _Atomic bool printed_failure;
 
-static void say(const char *format, va_list arguments)
+static void print_line(const char *format, va_list arguments)
 {
     char line[2048] = "gpuspy: "; /* the thread that has something to say may have a small stack */
     size_t len = strlen(line);
@@ -24,12 +24,12 @@ static void say(const char *format, va_list arguments)
         gs_write_line(line, len);
 }
 
-void gs_say(const char *format, ...)
+void gs_print_line(const char *format, ...)
 {
     va_list arguments;
     int saved = errno;
     va_start(arguments, format);
-    say(format, arguments);
+    print_line(format, arguments);
     va_end(arguments);
     errno = saved;
 }
@@ -39,16 +39,16 @@ void gs_deactivate(const char *format, ...)
     int saved = errno;
     atomic_store(&gs_session_state, GS_SESSION_OVER); /* in this order: see go_live in session.c */
     atomic_store(&gs_session_live, 0);
-    if (!atomic_exchange(&said_failure, true)) {
+    if (!atomic_exchange(&printed_failure, true)) {
         va_list arguments;
         va_start(arguments, format);
-        say(format, arguments);
+        print_line(format, arguments);
         va_end(arguments);
     }
     errno = saved;
 }
 
-void gs_say_forget(void)
+void gs_print_forget(void)
 {
-    atomic_store(&said_failure, false);
+    atomic_store(&printed_failure, false);
 }

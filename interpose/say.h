@@ -3,12 +3,12 @@
 #define GPUSPY_SAY_H
 
 /* One line on stderr, unless the program has put something else in stderr's place. */
-void gs_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void gs_print_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Anything that goes wrong inside gpuspy ends here: one line on stderr (once per process), no
  * further recording, the application untouched. */
 void gs_deactivate(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* In a child that starts anew: its first failure is said again. */
-void gs_say_forget(void);
+void gs_print_forget(void);
 
 #endif

@@ -179,9 +179,9 @@ static bool open_files(struct gs_store **store)
     }
     *store = create_store(command, real_ns, error, sizeof error);
     if (*store && gs_session_spool()->private_error)
-        gs_say("no shared memory (shmget: %s): if this process is killed, up to %d ms before its end are not "
-               "recorded; allow shmget, or raise kernel.shmmni, shmall or shmmax",
-               strerror(gs_session_spool()->private_error), GS_SPOOL_COMMIT_MS);
+        gs_print_line("no shared memory (shmget: %s): if this process is killed, up to %d ms before its end are not "
+                      "recorded; allow shmget, or raise kernel.shmmni, shmall or shmmax",
+                      strerror(gs_session_spool()->private_error), GS_SPOOL_COMMIT_MS);
     if (*store) return true;
     gs_deactivate("not recording: %s", error);
     gs_spool_unlink(gs_session_spool(), session.path.spool);
@@ -268,11 +268,11 @@ static void go_live(void)
 
 static void start(void)
 {
-    if (!gs_session_wanted()) {
+    if (!gs_session_is_enabled()) {
         atomic_store(&gs_session_state, GS_SESSION_OVER);
         return;
     }
-    if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
+    if (gs_config()->complaint[0]) gs_print_line("%s", gs_config()->complaint);
     if (!host_allows(true)) return;
     prepare_once();
     if (open_and_drain_elsewhere()) go_live();
@@ -300,7 +300,7 @@ static void leave_unprepared_child(void)
     const bool recorded = atomic_exchange(&session.spooling, false) || session.started;
     atomic_store(&gs_session_page.here, true);
     atomic_store(&session.ended, false);
-    gs_say_forget();
+    gs_print_forget();
     if (!recorded && !pthread_mutex_trylock(&session.lock)) { /* it has nothing of another's yet */
         pthread_mutex_unlock(&session.lock);
         return;
@@ -318,7 +318,7 @@ bool gs_session_begin(void)
     if (state == GS_SESSION_NOT_YET) {
         /* Before the lock is taken: these read the list of loaded objects, under the loader's lock for it. */
         gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
-        gs_host_look();
+        gs_host_inspect();
         pthread_mutex_lock(&session.lock);
         const bool first = atomic_load(&gs_session_state) == GS_SESSION_NOT_YET;
         if (first) start();
@@ -346,7 +346,7 @@ void gs_session_missed(void)
         gs_spool_lost(gs_session_spool(), gs_now());
 }
 
-bool gs_session_wanted(void)
+bool gs_session_is_enabled(void)
 {
     return !gs_config()->disabled;
 }
@@ -387,7 +387,7 @@ void gs_session_forked(void)
     memset(gs_session_spool(), 0, sizeof *gs_session_spool());
     gs_thread_forked();
     pthread_mutex_init(&session.lock, NULL);
-    gs_say_forget();
+    gs_print_forget();
     atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
 }
 
@@ -428,5 +428,5 @@ void gs_session_end(void)
     gs_spool_unlink(gs_session_spool(), session.path.spool);
     session.ender = pthread_self();
     atomic_store(&session.ended, true);
-    if (state == GS_SESSION_LIVE && !gs_config()->quiet) gs_summary_say(&summary, &session.path, gs_config());
+    if (state == GS_SESSION_LIVE && !gs_config()->quiet) gs_summary_print(&summary, &session.path, gs_config());
 }

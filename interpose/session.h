@@ -10,7 +10,7 @@
 #include "schema/spool.h"
 
 /* Whether the user wants this process recorded at all. */
-bool gs_session_wanted(void);
+bool gs_session_is_enabled(void);
 bool gs_session_torch_cpu(void);
 
 /* Whether nothing is recorded any more. Where something was until a failure, the call is counted. */

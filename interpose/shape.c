@@ -169,14 +169,14 @@ static int type_of(const void *array)
 
 struct gs_route gs_route_3d(const struct cudaMemcpy3DParms *p)
 {
-    static const uint8_t said[] = {
+    static const uint8_t direction_of[] = {
         [cudaMemcpyHostToHost] = GS_DIR_H2H,
         [cudaMemcpyHostToDevice] = GS_DIR_H2D,
         [cudaMemcpyDeviceToHost] = GS_DIR_D2H,
         [cudaMemcpyDeviceToDevice] = GS_DIR_D2D,
     };
     struct gs_route r = RUNTIME_ROUTE(p);
-    if ((unsigned)p->kind < sizeof said) r.direction = said[p->kind];
+    if ((unsigned)p->kind < sizeof direction_of) r.direction = direction_of[p->kind];
     return r;
 }
 

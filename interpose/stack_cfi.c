@@ -207,14 +207,14 @@ struct run {
     struct gs_cfi_work *w;
     uintptr_t pc, at;
     uint32_t remembered;
-    bool is_common, there; /* at the place */
+    bool is_common, reached; /* at the place */
     struct gs_cfi_rule nowhere;
 };
 
 static void advance(struct run *r, uint64_t units)
 {
     r->at += units * r->e->code_unit;
-    r->there = r->at > r->pc;
+    r->reached = r->at > r->pc;
 }
 
 /* Where the rule for the register goes; rules for registers that are not followed go nowhere. */
@@ -360,7 +360,7 @@ static bool run_one(struct run *r, struct gs_bytes *b)
     case CFA_NEGATE_RA_STATE: return true;
     case CFA_SET_LOC:
         r->at = take_address(b, r->e->encoding, 0);
-        r->there = r->at > r->pc;
+        r->reached = r->at > r->pc;
         return true;
     case CFA_ADVANCE_LOC1: advance(r, gs_take(b, 1)); return true;
     case CFA_ADVANCE_LOC2: advance(r, gs_take(b, 2)); return true;
@@ -380,7 +380,7 @@ static bool run_one(struct run *r, struct gs_bytes *b)
 
 static bool run_all(struct run *r, struct gs_bytes b)
 {
-    while (b.at < b.end && !b.bad && !r->there)
+    while (b.at < b.end && !b.bad && !r->reached)
         if (!run_one(r, &b)) return false;
     return !b.bad;
 }

@@ -32,11 +32,11 @@ static bool is_page_readable(uintptr_t page)
 /* The first so many of at most BATCH pages. */
 static size_t copy_from(uintptr_t page, size_t pages)
 {
-    struct iovec there[BATCH];
+    struct iovec remote[BATCH];
     char bytes[BATCH];
     const struct iovec here = {bytes, pages};
-    for (size_t i = 0; i < pages; i++) there[i] = (struct iovec){(void *)(page + i * PAGE), 1};
-    const long got = syscall(SYS_process_vm_readv, (long)getpid(), &here, 1ul, there, pages, 0ul);
+    for (size_t i = 0; i < pages; i++) remote[i] = (struct iovec){(void *)(page + i * PAGE), 1};
+    const long got = syscall(SYS_process_vm_readv, (long)getpid(), &here, 1ul, remote, pages, 0ul);
     return got > 0 ? (size_t)got : 0;
 }
 
@@ -116,9 +116,9 @@ bool gs_memory_around(struct gs_memory *m, uintptr_t address, uintptr_t *lo, uin
     }
     if (address - m->other_lo >= m->other_hi - m->other_lo) {
         const uintptr_t page = page_of(address);
-        if (!page || page > UINTPTR_MAX - OTHER_PAGES * PAGE || !m->looks) return false;
-        const uint32_t looked = GS_MEMORY_LOOKS - m->looks--;
-        const size_t pages = gs_memory_pages(page, looked < 2 ? 2u << looked : OTHER_PAGES);
+        if (!page || page > UINTPTR_MAX - OTHER_PAGES * PAGE || !m->probes) return false;
+        const uint32_t probed = GS_MEMORY_PROBES - m->probes--;
+        const size_t pages = gs_memory_pages(page, probed < 2 ? 2u << probed : OTHER_PAGES);
         if (!pages) return false;
         if (m->other_hi != page) m->other_lo = page;
         m->other_hi = page + pages * PAGE;

@@ -16,17 +16,17 @@ struct gs_memory {
     uintptr_t lo, hi;             /* the thread's own stack, as deep as it was seen */
     uintptr_t gap;                /* a page below it that is not readable; 0 if none was met */
     uintptr_t other_lo, other_hi; /* found during this capture */
-    uint32_t looks;               /* how often this capture may still ask the kernel */
+    uint32_t probes;              /* how often this capture may still ask the kernel */
 };
 
-#define GS_MEMORY_LOOKS 48u
+#define GS_MEMORY_PROBES 48u
 
 void gs_memory_find_stack(struct gs_memory *m, uintptr_t sp);
 /* Begins a capture at the stack pointer `sp`. */
 static inline void gs_memory_begin(struct gs_memory *m, uintptr_t sp)
 {
     m->other_lo = m->other_hi = 0;
-    m->looks = GS_MEMORY_LOOKS;
+    m->probes = GS_MEMORY_PROBES;
     if (__builtin_expect(sp - m->lo >= m->hi - m->lo, 0)) gs_memory_find_stack(m, sp);
 }
 

@@ -137,13 +137,13 @@ static void find_program(void)
     if ((size_t)n > tail && !strcmp(program_path + n - tail, deleted)) program_path[(size_t)n - tail] = '\0';
 }
 
-static int look_at_startup(struct dl_phdr_info *info, size_t size, void *valgrind)
+static int list_startup_modules(struct dl_phdr_info *info, size_t size, void *valgrind)
 {
     if (!program) {
         program = info->dlpi_phdr;
         atomic_store(&unloads_seen, info->dlpi_subs);
     }
-    if (holds(info, (uintptr_t)&look_at_startup)) gs_stack_self = gs_elf_range(info);
+    if (holds(info, (uintptr_t)&list_startup_modules)) gs_stack_self = gs_elf_range(info);
     if (info->dlpi_name && strstr(info->dlpi_name, "/vgpreload_")) *(bool *)valgrind = true;
     return 0;
 }
@@ -155,7 +155,7 @@ void gs_modules_open(void)
     bool valgrind = false;
     if (atomic_load(&opened)) return;
     find_program();
-    gs_elf_each(look_at_startup, &valgrind);
+    gs_elf_each(list_startup_modules, &valgrind);
     gs_memory_open(valgrind);
     atomic_store(&opened, true);
 }

@@ -44,7 +44,7 @@ static void take(const struct dl_phdr_info *info, const char *name, void *to)
 
 /* Data may stand in an executable that was linked with copies of it, functions never do: the
  * functions say which module the interpreter is. */
-static int look_at_object(struct dl_phdr_info *info, size_t size, void *to)
+static int find_in_object(struct dl_phdr_info *info, size_t size, void *to)
 {
     struct search *s = to;
     unsigned index = s->index++;
@@ -84,7 +84,7 @@ static bool words_agree(void)
     const uint64_t *frame = thread + 9;
     const uint64_t *code = frame + (at->minor == 13 ? 6 : 8);
     const struct {
-        uint64_t said;
+        uint64_t recorded;
         int expected;
     } pairs[] = {
         {words[1] >> 16, 3 << 8 | at->minor},
@@ -102,7 +102,7 @@ static bool words_agree(void)
         {code[9], at->bytecode},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].said != (uint64_t)pairs[i].expected) return false;
+        if (pairs[i].recorded != (uint64_t)pairs[i].expected) return false;
     return true;
 }
 
@@ -116,11 +116,11 @@ static bool is_code_type(void)
 }
 
 /* Returns the state to go on with. */
-static enum state look(void)
+static enum state find_layout(void)
 {
     struct search s = {0};
     memset(&python, 0, sizeof python);
-    gs_elf_each(look_at_object, &s);
+    gs_elf_each(find_in_object, &s);
     if (!s.version || !python.code_type) return NOT_FOUND;
     const char *version = s.version();
     snprintf(python.version, sizeof python.version, "%.*s", (int)strcspn(version, " "), version);
@@ -213,7 +213,7 @@ static void find(unsigned now)
     }
     if (!atomic_compare_exchange_strong(&state, &now, LOOKING)) return;
     int saved = errno;
-    unsigned next = now == NOT_FOUND ? look() : now;
+    unsigned next = now == NOT_FOUND ? find_layout() : now;
     if (next == UNVERIFIED) next = verify();
     if (loads) atomic_store_explicit(&seen_loads, loads, memory_order_relaxed);
     atomic_store_explicit(&state, next, memory_order_release);

@@ -129,7 +129,7 @@ static inline size_t set_of(uintptr_t pc)
     return pc * 0x9e3779b97f4a7c15u >> (64 - SETS_SHIFT);
 }
 
-static inline uint64_t look_up(uintptr_t pc, uint64_t age)
+static inline uint64_t cached_rule(uintptr_t pc, uint64_t age)
 {
     const size_t set = set_of(pc);
     for (unsigned i = 0; i < WAYS; i++) {
@@ -262,7 +262,7 @@ static __attribute__((noinline)) union rule find_rule(struct gs_unwinder *u, con
 
 static inline union rule rule_of(struct gs_unwinder *u, const struct gs_frame *f, uint64_t age)
 {
-    union rule r = {look_up(f->ip - !f->interrupted, age)};
+    union rule r = {cached_rule(f->ip - !f->interrupted, age)};
     if (__builtin_expect(r.kind == UNKNOWN, 0) ||
         (__builtin_expect(r.kind == UNDESCRIBED, 0) &&
          r.loads != atomic_load_explicit(&gs_module_loads, memory_order_relaxed)))

@@ -82,7 +82,7 @@ static void add_peak(struct text *t, const struct gs_summary *s)
     }
 }
 
-void gs_summary_say(const struct gs_summary *s, const struct gs_run_path *path, const struct gs_config *config)
+void gs_summary_print(const struct gs_summary *s, const struct gs_run_path *path, const struct gs_config *config)
 {
     struct text t = {.used = 0};
     add_count(&t, s->events);
@@ -98,10 +98,10 @@ void gs_summary_say(const struct gs_summary *s, const struct gs_run_path *path, 
     add_path(&t, " · ", path->db, config);
     if (access(path->db, F_OK)) {
         add(&t, " (not there any more: it was moved)");
-        gs_say("%s", t.at);
+        gs_print_line("%s", t.at);
         return;
     }
     if (path->asked[0] && add_path(&t, " (", path->asked, config)) add(&t, " exists)");
     add_path(&t, " · next: gpuspy report ", path->first, config);
-    gs_say("%s", t.at);
+    gs_print_line("%s", t.at);
 }

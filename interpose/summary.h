@@ -7,6 +7,6 @@
 #include "schema/store.h"
 
 /* How much was recorded, where it is, and what to type next. */
-void gs_summary_say(const struct gs_summary *summary, const struct gs_run_path *path, const struct gs_config *config);
+void gs_summary_print(const struct gs_summary *summary, const struct gs_run_path *path, const struct gs_config *config);
 
 #endif

@@ -123,7 +123,7 @@ static void end_process(int number)
     exit(0);
 }
 
-struct look {
+struct tasks_seen {
     bool leader_gone;
     long others;   /* threads of the program beside the leader */
     int exit_code; /* the leader's, as waitpid has it */
@@ -140,21 +140,21 @@ static const char *field(const char *at, int from, int to)
 
 /* A leader that is gone has no executable any more. Nothing is opened for this, because it happens many times
  * beside a program that may be opening files. */
-static bool look_at_living_leader(struct look *l, unsigned own)
+static bool inspect_living_leader(struct tasks_seen *l, unsigned own)
 {
     struct stat tasks;
     char one;
     if (readlink("/proc/self/exe", &one, 1) < 0) return false;
     if (stat("/proc/self/task", &tasks) || tasks.st_nlink < 3) return false; /* a link for each thread, and two */
-    *l = (struct look){.others = (long)tasks.st_nlink - 3 - (long)own};
+    *l = (struct tasks_seen){.others = (long)tasks.st_nlink - 3 - (long)own};
     return true;
 }
 
 /* /proc/self/stat is the leader's: "pid (name) state …". Field 20 is the number of threads, 52 the exit code. */
-static bool look_at_leader(struct look *l, unsigned own)
+static bool inspect_leader(struct tasks_seen *l, unsigned own)
 {
     char text[1024];
-    if (look_at_living_leader(l, own)) return true;
+    if (inspect_living_leader(l, own)) return true;
     const int fd = gs_open_high("/proc/self/stat", O_RDONLY, 0);
     const ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0) close(fd);
@@ -180,10 +180,10 @@ static long counted_threads(unsigned own)
 
 bool gs_program_ended(unsigned own, int *signal)
 {
-    static struct look before; /* nothing seen yet: only the leader */
-    struct look now;
+    static struct tasks_seen before; /* nothing seen yet: only the leader */
+    struct tasks_seen now;
     const long counted = counted_threads(own);
-    if (!look_at_leader(&now, own)) { /* no /proc, in a chroot for example */
+    if (!inspect_leader(&now, own)) { /* no /proc, in a chroot for example */
         *signal = 0;
         return counted == 0;
     }

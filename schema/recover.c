@@ -64,7 +64,7 @@ static bool lock_file(int fd)
 
 enum { TAKEN, GONE, RECORDING, LOST, FAILED };
 
-static int look(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_size)
+static int find_process(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_size)
 {
     struct gs_spool_control c;
     int code = gs_spool_read_control(r->path, &c, error, error_size);
@@ -86,7 +86,7 @@ static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid,
 {
     struct timespec step = {0, 50 * 1000 * 1000};
     for (unsigned left = patience_s * 20 + 1; left > 0; left--) {
-        int found = look(r, pid, error, error_size);
+        int found = find_process(r, pid, error, error_size);
         if (found != TAKEN && found != LOST) return found;
         r->lock = open_high(r->path);
         struct stat st;

@@ -192,7 +192,7 @@ static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chu
     return true;
 }
 
-static void look(struct gs_reader *r, uint16_t index, uint64_t newest)
+static void inspect_part(struct gs_reader *r, uint16_t index, uint64_t newest)
 {
     struct chunk_view *v = &r->chunks[index];
     const struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
@@ -213,14 +213,14 @@ static void look(struct gs_reader *r, uint16_t index, uint64_t newest)
 /* Chunks taken while we look are left for the next poll: a thread may take one behind us and the
  * next one ahead of us, and its records would be read in the wrong order. With `newest` read first,
  * a chunk that we accept has predecessors that were published before we looked at anything. */
-static void look_at_all(struct gs_reader *r)
+static void inspect_parts(struct gs_reader *r)
 {
     uint64_t newest = r->final ? UINT64_MAX : atomic_load_explicit(&r->spool->header->next_seq, memory_order_acquire);
     for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++) {
         uint64_t bits = atomic_load_explicit(&r->spool->header->taken[word], memory_order_acquire);
         for (; bits; bits &= bits - 1) {
             uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
-            look(r, (uint16_t)index, newest);
+            inspect_part(r, (uint16_t)index, newest);
         }
     }
 }
@@ -354,7 +354,7 @@ uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
     r->final = final;
     r->now_ns = now_ns;
     r->limit = final ? UINT64_MAX : now_ns > GS_SLACK_NS ? now_ns - GS_SLACK_NS : 0;
-    look_at_all(r);
+    inspect_parts(r);
     r->heap_count = 0;
     for (uint32_t t = 1; t <= r->threads; t++) {
         struct cursor *c = &r->cursors[t];

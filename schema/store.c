@@ -272,9 +272,9 @@ static int write_text(struct gs_store *s, const char *key, const char *text)
 static int write_exit(struct gs_store *s)
 {
     char sql[128];
-    const bool told = s->exit_status && s->exit_status <= 256; /* not by a recorder: larger */
+    const bool known = s->exit_status && s->exit_status <= 256; /* not by a recorder: larger */
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('exit_status',%u)", s->exit_status - 1);
-    if (told && gs_store_sql(s, sql)) return -1;
+    if (known && gs_store_sql(s, sql)) return -1;
     if (s->exit_status == 1) /* what went on after it, and ended well, did not die of it */
         return 0;
     if (s->collector_off && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('python_gc',0)")) return -1;

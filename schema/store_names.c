@@ -35,9 +35,9 @@ uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot)
 /* Keeps a copy for the rows. Database text is UTF-8: what is not becomes U+FFFD. */
 int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struct gs_text *out)
 {
-    size_t wanted = s->text.count + length * 3;
-    if (wanted > UINT32_MAX) return gs_store_no_memory(s);
-    if (wanted > s->text.capacity && !gs_array_grow((void **)&s->text.at, &s->text.capacity, wanted, 1))
+    size_t needed = s->text.count + length * 3;
+    if (needed > UINT32_MAX) return gs_store_no_memory(s);
+    if (needed > s->text.capacity && !gs_array_grow((void **)&s->text.at, &s->text.capacity, needed, 1))
         return gs_store_no_memory(s);
     out->at = (uint32_t)s->text.count;
     const uint8_t *p = (const uint8_t *)text;

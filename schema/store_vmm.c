@@ -62,7 +62,7 @@ const struct gs_range *gs_vmm_find(const struct gs_store *s, uint64_t address)
 
 /* ---------------------------------------------------------------- objects */
 
-static struct object *look_up(struct gs_vmm *v, const struct gs_live_map *map, uint64_t key)
+static struct object *find_object(struct gs_vmm *v, const struct gs_live_map *map, uint64_t key)
 {
     const struct gs_live *found = gs_live_find(map, 0, key);
     return found ? &v->objects.at[found->id - 1] : NULL;
@@ -100,7 +100,7 @@ static struct object *new_object(struct gs_store *s, const struct gs_live *live,
     v->unused_object = v->unused_object ? o->next_unused : 0;
     slot = (uint32_t)(o - v->objects.at);
     *o = (struct object){.live = *live};
-    o->named = named && !look_up(v, &v->by_handle, live->address);
+    o->named = named && !find_object(v, &v->by_handle, live->address);
     if (!enter(&v->by_id, live->id, slot) || (o->named && !enter(&v->by_handle, live->address, slot))) {
         gs_store_no_memory(s);
         return NULL;
@@ -183,7 +183,7 @@ static int unmap(struct gs_store *s, const struct gs_range *found, uint64_t time
     gs_ranges_remove(&v->tree, at.start);
     m->next_unused = v->unused_mapped;
     v->unused_mapped = at.tag + 1;
-    struct object *o = look_up(v, &v->by_id, (uint64_t)was.object);
+    struct object *o = find_object(v, &v->by_id, (uint64_t)was.object);
     if (o) {
         o->maps--;
         if (end_if_unheld(s, o, time_ns, stack, undo)) return -1;
@@ -242,7 +242,7 @@ static int vacate(struct gs_store *s, struct object *o, uint64_t time_ns)
     const uint64_t id = o->live.id;
     s->counts[GS_COUNT_IMPLIED_FREES]++;
     o->refs = 0;
-    for (uint64_t from = 0; (o = look_up(v, &v->by_id, id)) && o->maps;) {
+    for (uint64_t from = 0; (o = find_object(v, &v->by_id, id)) && o->maps;) {
         const struct gs_range *at = gs_ranges_from(&v->tree, from);
         if (!at) break;
         from = at->start + at->bytes;
@@ -253,14 +253,14 @@ static int vacate(struct gs_store *s, struct object *o, uint64_t time_ns)
 
 static int create(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
-    struct object *o = look_up(s->vmm, &s->vmm->by_handle, rec->handle);
+    struct object *o = find_object(s->vmm, &s->vmm->by_handle, rec->handle);
     if (o && vacate(s, o, rec->rec.time_ns)) return -1;
     return add_object(s, thread, rec, GS_SPACE_VMM, 1, &o);
 }
 
 static int retain(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec)
 {
-    struct object *o = look_up(s->vmm, &s->vmm->by_handle, rec->handle);
+    struct object *o = find_object(s->vmm, &s->vmm->by_handle, rec->handle);
     if (!o) return add_object(s, thread, rec, GS_SPACE_SHARED, 1, &o);
     o->refs++;
     return note_object(s, o);
@@ -291,7 +291,7 @@ static int map(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec
     int64_t stale = unmap_range(s, rec->address, bytes, true, rec->rec.time_ns, 0, NULL);
     if (stale < 0) return -1;
     s->counts[GS_COUNT_IMPLIED_FREES] += (uint64_t)stale;
-    struct object *o = look_up(v, &v->by_handle, rec->handle);
+    struct object *o = find_object(v, &v->by_handle, rec->handle);
     if (!o && add_object(s, thread, rec, GS_SPACE_SHARED, 0, &o)) return -1;
     struct gs_row_mapping *row = GS_ARRAY_ADD(&s->mappings);
     if (!row || grow(s, o, (uint64_t)gs_whole(offset + bytes))) return gs_store_no_memory(s);
@@ -338,7 +338,7 @@ static int release_or_unmap(struct gs_store *s, uint32_t thread, const struct gs
         s->counts[GS_COUNT_UNKNOWN_FREES] += n == 0;
         return n < 0 ? -1 : 0;
     }
-    struct object *o = look_up(s->vmm, &s->vmm->by_handle, rec->handle);
+    struct object *o = find_object(s->vmm, &s->vmm->by_handle, rec->handle);
     if (!o || !o->refs) {
         s->counts[GS_COUNT_UNKNOWN_FREES]++;
         return 0;
@@ -351,7 +351,7 @@ static int release_or_unmap(struct gs_store *s, uint32_t thread, const struct gs
 /* The object that the thread's last call may have ended: as it was. */
 static struct object *revive(struct gs_store *s, const struct gs_undo *undo, uint64_t id)
 {
-    struct object *o = look_up(s->vmm, &s->vmm->by_id, id);
+    struct object *o = find_object(s->vmm, &s->vmm->by_id, id);
     for (size_t i = 0; !o && i < undo->ended.count; i++)
         if (undo->ended.at[i].id == id) {
             o = new_object(s, &undo->ended.at[i], true);
@@ -440,7 +440,7 @@ int gs_vmm_load_object(struct gs_store *s, const struct gs_live *live, uint32_t 
 int gs_vmm_load_mapping(struct gs_store *s, int64_t id, int64_t object, const struct gs_range *at)
 {
     if (!vmm(s)) return -1;
-    struct object *o = look_up(s->vmm, &s->vmm->by_id, (uint64_t)object);
+    struct object *o = find_object(s->vmm, &s->vmm->by_id, (uint64_t)object);
     if (!o) return 1;
     struct gs_range range = *at;
     range.space = o->live.space;

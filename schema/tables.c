@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool gs_array_grow(void **at, size_t *capacity, size_t wanted, size_t size)
+bool gs_array_grow(void **at, size_t *capacity, size_t needed, size_t size)
 {
     size_t n = *capacity ? *capacity : 16;
-    while (n < wanted) n *= 2;
+    while (n < needed) n *= 2;
     void *grown = realloc(*at, n * size);
     if (!grown) return false;
     *at = grown;

@@ -13,7 +13,7 @@
         type *at;               \
         size_t count, capacity; \
     }
-bool gs_array_grow(void **at, size_t *capacity, size_t wanted, size_t size);
+bool gs_array_grow(void **at, size_t *capacity, size_t needed, size_t size);
 /* A pointer to one more element (not cleared), or NULL. */
 #define GS_ARRAY_ADD(a)                                                                                              \
     ((a)->count < (a)->capacity || gs_array_grow((void **)&(a)->at, &(a)->capacity, (a)->count + 1, sizeof *(a)->at) \

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "analyzer/site/owner.h"
 
-enum { UNTOLD = 64 };
+enum { UNSEEN = 64 };
 static const int64_t small_block = 1 << 20; /* larger blocks lie in the pool of large ones */
 
 static const char *const moment_words[] = {
@@ -70,10 +70,10 @@ static void segment_add(struct allocator_replay *a, const struct run_lifetime *l
                                                  .location = life->location,
                                                  .device = life->device};
     *map_at(&a->of_address, life->address) = at;
-    if (a->untold_n == UNTOLD) {
-        memmove(a->untold, a->untold + 1, --a->untold_n * sizeof *a->untold);
+    if (a->unseen_n == UNSEEN) {
+        memmove(a->unseen, a->unseen + 1, --a->unseen_n * sizeof *a->unseen);
     }
-    a->untold[a->untold_n++] = at;
+    a->unseen[a->unseen_n++] = at;
 }
 
 /* Kept where it was live at the highest total so far, or at a failure: if the total rises later, it was
@@ -92,9 +92,9 @@ static void segment_gone(struct allocator_replay *a, const struct run_lifetime *
         *map_at(&a->kept, moment_key(s->address, s->alloc_ns)) = (uint32_t)a->kept_n;
         *ARENA_PUSH(a->kept_list, a->kept_n, a->kept_cap) = *s;
     }
-    for (size_t i = 0; i < a->untold_n; i++) {
-        if (a->untold[i] == at) {
-            a->untold[i] = a->untold[--a->untold_n];
+    for (size_t i = 0; i < a->unseen_n; i++) {
+        if (a->unseen[i] == at) {
+            a->unseen[i] = a->unseen[--a->unseen_n];
         }
     }
     s->address = 0;
@@ -108,7 +108,7 @@ struct allocator_affinity allocator_segment_affinity(const struct allocator_repl
     static const struct allocator_affinity nothing;
     uint32_t at = map_get(&a->kept, moment_key(address, alloc_ns));
     const struct allocator_segment *s = at == MAP_NEW ? NULL : &a->kept_list[at];
-    return s && s->address == address && s->alloc_ns == alloc_ns ? s->told : nothing;
+    return s && s->address == address && s->alloc_ns == alloc_ns ? s->affinity : nothing;
 }
 
 /* --- what a block tells -------------------------------------------------------------------------- */
@@ -131,11 +131,11 @@ static struct allocator_affinity affinity_of(const struct allocator_replay *a, c
 
 static void set_segment_affinity(struct allocator_replay *a, const struct run_lifetime *block)
 {
-    for (size_t i = 0; i < a->untold_n;) {
-        struct allocator_segment *s = &a->segments[a->untold[i]];
+    for (size_t i = 0; i < a->unseen_n;) {
+        struct allocator_segment *s = &a->segments[a->unseen[i]];
         if (block->address - s->address < (uint64_t)s->bytes) {
-            s->told = affinity_of(a, block);
-            a->untold[i] = a->untold[--a->untold_n];
+            s->affinity = affinity_of(a, block);
+            a->unseen[i] = a->unseen[--a->unseen_n];
         } else {
             i++;
         }
@@ -155,9 +155,9 @@ static inline bool mapping_waits(const struct allocator_replay *a, int64_t ns)
 /* Pieces wait for the block that they were mapped for; a large one is mapped in many. */
 static void mapped_until(struct allocator_replay *a, int64_t ns)
 {
-    for (; mapping_waits(a, ns) && a->untold_mappings_n < UNTOLD; a->mapping_next++) {
+    for (; mapping_waits(a, ns) && a->unseen_mappings_n < UNSEEN; a->mapping_next++) {
         if (allocator_maps(a->b, a->mappings[a->mapping_next].stack) != RUN_NO) {
-            a->untold_mappings[a->untold_mappings_n++] = a->mapping_next;
+            a->unseen_mappings[a->unseen_mappings_n++] = a->mapping_next;
         }
     }
 }
@@ -171,8 +171,8 @@ static void set_mapping_affinity(struct allocator_replay *a, const struct run_li
 {
     do {
         mapped_until(a, block->alloc_ns);
-        for (size_t i = 0; i < a->untold_mappings_n;) {
-            const size_t at = a->untold_mappings[i];
+        for (size_t i = 0; i < a->unseen_mappings_n;) {
+            const size_t at = a->unseen_mappings[i];
             const struct run_mapping *m = &a->mappings[at];
             const bool gone = m->unmap_ns <= block->alloc_ns;
             if (!gone && !overlap(m->address, m->bytes, block->address, block->bytes)) {
@@ -180,12 +180,12 @@ static void set_mapping_affinity(struct allocator_replay *a, const struct run_li
                 continue;
             }
             if (!gone) {
-                a->mapping_told[at] = affinity_of(a, block);
+                a->mapping_affinity[at] = affinity_of(a, block);
             }
-            a->untold_mappings[i] = a->untold_mappings[--a->untold_mappings_n];
+            a->unseen_mappings[i] = a->unseen_mappings[--a->unseen_mappings_n];
         }
-        if (a->untold_mappings_n == UNTOLD) {
-            a->untold_mappings_n = 0; /* no block ever came into them */
+        if (a->unseen_mappings_n == UNSEEN) {
+            a->unseen_mappings_n = 0; /* no block ever came into them */
         }
     } while (mapping_waits(a, block->alloc_ns));
 }
@@ -199,10 +199,10 @@ static void segments_on_alloc(void *self, const struct run_lifetime *life, const
         if (life->device >= 0 && series->live_bytes > a->peak[life->device].bytes) {
             a->peak[life->device] = (struct allocator_peak_now){series->live_bytes, life->alloc_ns};
         }
-        if (a->untold_n) {
+        if (a->unseen_n) {
             set_segment_affinity(a, life);
         }
-        if (a->untold_mappings_n || mapping_waits(a, life->alloc_ns)) {
+        if (a->unseen_mappings_n || mapping_waits(a, life->alloc_ns)) {
             set_mapping_affinity(a, life);
         }
         a->blocks_made++;
@@ -245,7 +245,7 @@ static void segments_on_process_start(void *self, uint32_t process)
     struct allocator_replay *a = self;
     a->process = process;
     a->streams_known = run_settings_are_known(a->b->run, process);
-    a->segments_n = a->spare_n = a->untold_n = a->untold_mappings_n = 0;
+    a->segments_n = a->spare_n = a->unseen_n = a->unseen_mappings_n = 0;
     map_free(&a->of_address);
     a->of_address = (struct map){0};
     a->mapping_next = 0;
@@ -282,8 +282,8 @@ void allocator_start(struct site_builder *b, struct run_observer *observer)
     memset(a, 0, sizeof *a);
     a->b = b;
     a->mappings = run_mappings(b->run, &a->mappings_n);
-    a->mapping_told = arena_realloc(NULL, a->mappings_n + 1, sizeof *a->mapping_told);
-    memset(a->mapping_told, 0, a->mappings_n * sizeof *a->mapping_told);
+    a->mapping_affinity = arena_realloc(NULL, a->mappings_n + 1, sizeof *a->mapping_affinity);
+    memset(a->mapping_affinity, 0, a->mappings_n * sizeof *a->mapping_affinity);
     a->flushes = allocator_flushes_new(a);
     b->allocators = a;
     *observer = (struct run_observer){.self = a,

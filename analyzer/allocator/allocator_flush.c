@@ -54,22 +54,23 @@ enum { TIMES = 1 << 16 };
 
 /* --- who gave it back -------------------------------------------------------------------------- */
 
-static bool python_says(const struct run_frame *f)
+static bool is_flush_python(const struct run_frame *f)
 {
     return f->function && f->file && strcmp(f->function, "empty_cache") == 0 && strstr(f->file, "torch");
 }
 
 /* C++ programs, and torch._C._cuda_emptyCache. */
-static bool native_says(struct allocator_flushes *f, uint32_t stack)
+static bool is_flush_native(struct allocator_flushes *f, uint32_t stack)
 {
     return run_frame_calling(run_frame_named(f->b->run, stack), NULL, "emptyCache");
 }
 
-static bool frames_say(struct allocator_flushes *f, uint32_t stack, bool python)
+static bool is_flush_stack(struct allocator_flushes *f, uint32_t stack, bool python)
 {
     const struct run_frame *frame;
     for (; (frame = run_stack_frame(f->b->run, stack)) != NULL; stack = run_stack_parent(f->b->run, stack)) {
-        if ((frame->kind == GS_FRAME_PYTHON) == python && (python ? python_says(frame) : native_says(f, stack))) {
+        if ((frame->kind == GS_FRAME_PYTHON) == python &&
+            (python ? is_flush_python(frame) : is_flush_native(f, stack))) {
             return true;
         }
     }
@@ -87,9 +88,9 @@ static bool by_name(struct allocator_flushes *f, uint32_t stack, bool symbols)
         return *named == 2;
     }
     /* Python's frames first: the names of native ones have to be looked up */
-    const bool says = frames_say(f, stack, true) || (symbols && frames_say(f, stack, false));
-    *named = says ? 2 : symbols ? 3 : 1;
-    return says;
+    const bool is_flush = is_flush_stack(f, stack, true) || (symbols && is_flush_stack(f, stack, false));
+    *named = is_flush ? 2 : symbols ? 3 : 1;
+    return is_flush;
 }
 
 static uint32_t python_of(const struct run *run, uint32_t stack)
@@ -322,7 +323,7 @@ static double per_step(const struct allocator_flushes *f, const struct line *l)
 static const char *remedy(struct allocator_flushes *f, const struct line *l)
 {
     const struct run_frame *library = l->flush.site.inner;
-    if (frames_say(f, l->stack, true) || run_stack_calls(f->b->run, l->stack, "THCPModule_emptyCache")) {
+    if (is_flush_stack(f, l->stack, true) || run_stack_calls(f->b->run, l->stack, "THCPModule_emptyCache")) {
         return library && library->function
                    ? arena_printf(f->b->arena,
                                   "%s, which calls torch.cuda.empty_cache(), does so in each step: call it less often",

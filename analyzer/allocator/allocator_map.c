@@ -10,7 +10,7 @@ enum { FAILURES = 8 }; /* of a process, fatal ones first */
 struct piece { /* a segment, or a piece of an expandable one */
     uint64_t address;
     int64_t bytes, active;
-    struct allocator_affinity told;
+    struct allocator_affinity affinity;
     bool expandable;
 };
 
@@ -18,7 +18,7 @@ struct block {
     uint64_t address;
     int64_t bytes;
     bool pending;
-    struct allocator_affinity told;
+    struct allocator_affinity affinity;
 };
 
 struct moment {
@@ -123,7 +123,7 @@ static struct block block_of(const struct allocator_replay *a, uint64_t address,
                              bool captured)
 {
     return (struct block){
-        .address = address, .bytes = bytes, .told = allocator_block_affinity(a, bytes, stream, captured)};
+        .address = address, .bytes = bytes, .affinity = allocator_block_affinity(a, bytes, stream, captured)};
 }
 
 void allocator_add_live(struct site_builder *b, size_t moment, const struct run_lifetime *life)
@@ -146,14 +146,14 @@ void allocator_add_live(struct site_builder *b, size_t moment, const struct run_
         if (own != RUN_NO) {
             struct block *block = ARENA_PUSH(m->pooled, m->pooled_n, m->pooled_cap);
             *block = block_of(a, life->address, life->bytes, life->stream, false);
-            block->told.pool = ALLOCATOR_POOL_UNKNOWN;
+            block->affinity.pool = ALLOCATOR_POOL_UNKNOWN;
         }
         return;
     }
-    const struct allocator_affinity told = allocator_segment_affinity(a, life->address, life->alloc_ns);
-    if (own == RUN_YES || (own == RUN_UNSURE && told.pool != ALLOCATOR_POOL_UNKNOWN)) {
+    const struct allocator_affinity affinity = allocator_segment_affinity(a, life->address, life->alloc_ns);
+    if (own == RUN_YES || (own == RUN_UNSURE && affinity.pool != ALLOCATOR_POOL_UNKNOWN)) {
         *ARENA_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
-            (struct piece){.address = life->address, .bytes = life->bytes, .told = told};
+            (struct piece){.address = life->address, .bytes = life->bytes, .affinity = affinity};
     }
 }
 
@@ -167,10 +167,10 @@ static void mapped(struct allocator_replay *a, struct moment *m)
             continue;
         }
         const enum run_known own = allocator_maps(a->b, x->stack);
-        const struct allocator_affinity told = a->mapping_told[i];
-        if (own == RUN_YES || (own == RUN_UNSURE && told.pool != ALLOCATOR_POOL_UNKNOWN)) {
+        const struct allocator_affinity affinity = a->mapping_affinity[i];
+        if (own == RUN_YES || (own == RUN_UNSURE && affinity.pool != ALLOCATOR_POOL_UNKNOWN)) {
             *ARENA_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
-                (struct piece){.address = x->address, .bytes = x->bytes, .told = told, .expandable = true};
+                (struct piece){.address = x->address, .bytes = x->bytes, .affinity = affinity, .expandable = true};
             m->state.expandable = RUN_YES;
         }
     }
@@ -222,23 +222,24 @@ static void once(struct moment *m)
 }
 
 static struct allocator_pool_share *held(struct allocator_pool_share **list, size_t *n, size_t *cap, bool by_stream,
-                                         const struct allocator_affinity *told)
+                                         const struct allocator_affinity *affinity)
 {
     static const struct allocator_affinity other; /* more streams than any program has are not told apart */
     if (by_stream && *n >= STREAMS) {
-        told = &other;
+        affinity = &other;
     }
     for (size_t i = 0; i < *n; i++) {
         struct allocator_pool_share *h = &(*list)[i];
-        if (by_stream ? h->stream_known == told->stream_known && (!told->stream_known || h->stream == told->stream)
-                      : h->pool == (enum allocator_pool_kind)told->pool) {
+        if (by_stream ? h->stream_known == affinity->stream_known &&
+                            (!affinity->stream_known || h->stream == affinity->stream)
+                      : h->pool == (enum allocator_pool_kind)affinity->pool) {
             return h;
         }
     }
     *list = arena_grow(*list, *n, cap, sizeof **list);
-    (*list)[*n] = (struct allocator_pool_share){.pool = (enum allocator_pool_kind)told->pool,
-                                                .stream = told->stream_known ? told->stream : 0,
-                                                .stream_known = told->stream_known};
+    (*list)[*n] = (struct allocator_pool_share){.pool = (enum allocator_pool_kind)affinity->pool,
+                                                .stream = affinity->stream_known ? affinity->stream : 0,
+                                                .stream_known = affinity->stream_known};
     return &(*list)[(*n)++];
 }
 
@@ -250,7 +251,7 @@ struct sums { /* by pool and by stream */
 static void count_piece(struct sums *s, const struct piece *p, bool begins)
 {
     for (int by = 0; by < 2; by++) {
-        struct allocator_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, &p->told);
+        struct allocator_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, &p->affinity);
         h->reserved = arena_add_capped(h->reserved, p->bytes);
         h->segments += begins;
     }
@@ -259,9 +260,10 @@ static void count_piece(struct sums *s, const struct piece *p, bool begins)
 /* A block in a segment that nothing was told of has only its own word. */
 static void count_block(struct sums *s, const struct block *b, const struct piece *in)
 {
-    const struct allocator_affinity *told = in && in->told.pool != ALLOCATOR_POOL_UNKNOWN ? &in->told : &b->told;
+    const struct allocator_affinity *affinity =
+        in && in->affinity.pool != ALLOCATOR_POOL_UNKNOWN ? &in->affinity : &b->affinity;
     for (int by = 0; by < 2; by++) {
-        struct allocator_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, told);
+        struct allocator_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, affinity);
         h->allocated = arena_add_capped(h->allocated, b->pending ? 0 : b->bytes);
         h->active = arena_add_capped(h->active, b->bytes);
         h->blocks++;
@@ -317,9 +319,9 @@ static void doubt_streams(struct moment *m)
         const uint64_t end = p->address + (uint64_t)p->bytes;
         for (; at < m->blocks_n && m->blocks[at].address < end; at++) {
             const struct block *b = &m->blocks[at];
-            if (b->address >= p->address && b->told.stream_known && p->told.stream_known &&
-                b->told.stream != p->told.stream) {
-                p->told.stream_known = false;
+            if (b->address >= p->address && b->affinity.stream_known && p->affinity.stream_known &&
+                b->affinity.stream != p->affinity.stream) {
+                p->affinity.stream_known = false;
             }
         }
     }
@@ -527,7 +529,7 @@ void allocator_free(struct site_builder *b)
     free(a->segments);
     free(a->spare);
     free(a->kept_list);
-    free(a->mapping_told);
+    free(a->mapping_affinity);
     map_free(&a->of_address);
     map_free(&a->kept);
     free(a);

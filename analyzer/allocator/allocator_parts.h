@@ -17,7 +17,7 @@ struct allocator_segment {
     int64_t bytes, alloc_ns;
     uint32_t location;
     int16_t device;
-    struct allocator_affinity told;
+    struct allocator_affinity affinity;
 };
 
 struct allocator_map_work; /* allocator_map.c */
@@ -35,13 +35,13 @@ struct allocator_replay {
     struct map kept; /* address and time → dead ones that are kept; of all processes */
     struct allocator_segment *kept_list;
     size_t kept_n, kept_cap;
-    uint32_t untold[64]; /* segments in which no block was seen yet */
-    size_t untold_n;
+    uint32_t unseen[64]; /* segments in which no block was seen yet */
+    size_t unseen_n;
     /* pieces of expandable segments: by row of run_mappings */
     const struct run_mapping *mappings;
     size_t mappings_n, mapping_next;
-    struct allocator_affinity *mapping_told;
-    size_t untold_mappings[64], untold_mappings_n;
+    struct allocator_affinity *mapping_affinity;
+    size_t unseen_mappings[64], unseen_mappings_n;
     /* for what is kept: the device's highest tensor total so far, and the last failure */
     struct allocator_peak_now {
         int64_t bytes, ns;

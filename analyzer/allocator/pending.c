@@ -53,7 +53,7 @@ void allocator_each_pending(struct run *run, uint32_t process, run_pending_fn ea
                                 .done_ns = done == RUN_UNKNOWN ? RUN_NEVER : done,
                                 .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
                                 /* PyTorch's own snapshots state it; in recordings it is inferred */
-                                .known = run_untold(run, RUN_TOLD_WAITS)
+                                .known = run_why_unknown(run, RUN_FACT_WAITS)
                                              ? RUN_YES
                                              : belongs(run, run_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
                                                        run_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};

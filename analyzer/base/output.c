@@ -129,14 +129,14 @@ bool output_open(struct output *o, const char *who, const char *path)
         o->file = stdout;
         return true;
     }
-    bool there = stat(path, &st) == 0;
-    if (there && S_ISDIR(st.st_mode)) {
+    bool exists = stat(path, &st) == 0;
+    if (exists && S_ISDIR(st.st_mode)) {
         return cannot(who, path, EISDIR);
     }
-    if (there && access(path, W_OK) != 0) {
+    if (exists && access(path, W_OK) != 0) {
         return cannot(who, path, errno);
     }
-    int fd = there && !S_ISREG(st.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(o, path);
+    int fd = exists && !S_ISREG(st.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(o, path);
     if (fd < 0) {
         return cannot(who, path, errno);
     }

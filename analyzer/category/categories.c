@@ -236,12 +236,12 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
     if (!p->to || s->layer != p->layer || s->device != p->device) {
         return;
     }
-    bool untold = life->device >= 0 && !w->torch_device[life->device];
+    bool not_torch = life->device >= 0 && !w->torch_device[life->device];
     struct category_block block = {
         .stack = life->stack,
         .free_stack = free_stack,
         .tensor = life->layer != GS_LAYER_DEVICE,
-        .direct = s->layer == RUN_SERIES_DEVICE && untold,
+        .direct = s->layer == RUN_SERIES_DEVICE && not_torch,
         .python = w->python,
         .kept = late,
         .use = category_uses_of(w->b->report->uses, s->process, life->stack, life->alloc_ns, life->free_ns)};
@@ -266,7 +266,7 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
 
 /* In which round it is told what it is: at once; of a pass that failed once the parameters are known;
  * or at last, what no rule covers. */
-enum round { TOLD, FAILED, KEPT, ROUNDS };
+enum round { KNOWN, FAILED, KEPT, ROUNDS };
 
 static enum round categorize(struct work *w, struct late *l, const struct category_alike *alike)
 {
@@ -281,7 +281,7 @@ static enum round categorize(struct work *w, struct late *l, const struct catego
         unsigned rule = category_alike_rule(alike, l->stack, l->bytes, l->alloc_ns);
         l->rule = rule == RUN_NONE ? l->rule : rule;
         if (rule != RUN_NONE) {
-            return TOLD;
+            return KNOWN;
         }
     }
     if (failed && category_activity(w->categorizer, l->stack) == w->failed_doing) {
@@ -289,7 +289,7 @@ static enum round categorize(struct work *w, struct late *l, const struct catego
         return FAILED;
     }
     enum result_category category = category_of_rule(l->rule);
-    return l->block.kept && (category == RESULT_CATEGORY_UNKNOWN || category == RESULT_CATEGORY_INPUTS) ? KEPT : TOLD;
+    return l->block.kept && (category == RESULT_CATEGORY_UNKNOWN || category == RESULT_CATEGORY_INPUTS) ? KEPT : KNOWN;
 }
 
 /* What was made in the pass that failed did not come to its end; but a gradient is as large as its
@@ -321,14 +321,14 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
         category_alike_request(alike, w->late[i].stack, w->late[i].bytes);
     }
     bool ok = category_alike_read(alike, w->b->run, process, w->end_ns, error, error_size);
-    for (enum round round = TOLD; round < ROUNDS; round++) {
+    for (enum round round = KNOWN; round < ROUNDS; round++) {
         for (size_t i = 0; i < w->late_n; i++) {
             struct late *l = &w->late[i];
-            l->round = round == TOLD ? categorize(w, l, alike) : l->round;
+            l->round = round == KNOWN ? categorize(w, l, alike) : l->round;
             if (l->round != round) {
                 continue;
             }
-            if (round != TOLD) {
+            if (round != KNOWN) {
                 categorize_again(w, l);
             }
             count(&w->places[l->place], l->stack, l->rule, l->bytes);

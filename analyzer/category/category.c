@@ -225,7 +225,7 @@ static struct facts stack_facts(struct category_finder *c, uint32_t stack)
         all.doing = all.doing == NOTHING ? one.doing : all.doing;
     }
     /* A snapshot has no stack of what was there before its history: that is no thread of its own. */
-    const bool unknown = start == RUN_NONE && run_untold(c->run, RUN_TOLD_WAITS);
+    const bool unknown = start == RUN_NONE && run_why_unknown(c->run, RUN_FACT_WAITS);
     all.doing = all.doing == NOTHING && !python && !unknown ? THREAD : all.doing;
     if (start < c->stacks_n) {
         c->stacks[start] = pack(all);

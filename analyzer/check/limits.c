@@ -56,8 +56,8 @@ static bool share_of(const char *text, double *out)
     return ok;
 }
 
-static void say(char why[LIMIT_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(char why[LIMIT_WHY], const char *format, ...)
+static void refuse(char why[LIMIT_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void refuse(char why[LIMIT_WHY], const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -85,7 +85,7 @@ static bool bytes_of(const char *text, double *out, char why[LIMIT_WHY])
     char reason[UNITS_WHY];
     uint64_t bytes;
     if (!units_parse_bytes(text, &bytes, reason)) {
-        say(why, "%s; give a size such as 10GiB", reason);
+        refuse(why, "%s; give a size such as 10GiB", reason);
         return false;
     }
     *out = (double)bytes;
@@ -102,7 +102,7 @@ static bool value_of(const struct check_gate *g, const char *text, struct check_
     }
     if (per_step) {
         if (!without_step(text, figure, sizeof figure)) {
-            say(why, "is no limit; give one such as %s", g->unit == UNIT_BYTES_STEP ? "1MiB/step" : "2");
+            refuse(why, "is no limit; give one such as %s", g->unit == UNIT_BYTES_STEP ? "1MiB/step" : "2");
             return false;
         }
         text = figure;
@@ -113,14 +113,14 @@ static bool value_of(const struct check_gate *g, const char *text, struct check_
     if (g->unit == UNIT_SHARE) {
         bool ok = share_of(text, &out->value) && out->value <= 1;
         if (!ok) {
-            say(why, "is no percentage; give one such as 5%%");
+            refuse(why, "is no percentage; give one such as 5%%");
         }
         return ok;
     }
     bool ok = plain_number(text, &out->value) && (g->unit != UNIT_COUNT || out->value == floor(out->value));
     if (!ok) {
-        say(why, g->unit == UNIT_COUNT ? "is no whole number; give one such as 0 or 3"
-                                       : "is no number; give one such as 2 or 0.5");
+        refuse(why, g->unit == UNIT_COUNT ? "is no whole number; give one such as 0 or 3"
+                                          : "is no number; give one such as 2 or 0.5");
     }
     return ok;
 }
@@ -141,10 +141,10 @@ static bool known_word(const char *key, const char *value, const char *words, ch
         return true;
     }
     if (options_nearest(value, words, near, sizeof near)) {
-        say(why, "asks for an unknown %s '%s'; did you mean '%s'?", key, value, near);
+        refuse(why, "asks for an unknown %s '%s'; did you mean '%s'?", key, value, near);
     } else {
         options_list(words, list, sizeof list);
-        say(why, "asks for an unknown %s '%s'; one of %s", key, value, list);
+        refuse(why, "asks for an unknown %s '%s'; one of %s", key, value, list);
     }
     return false;
 }
@@ -160,7 +160,7 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
             ok = false;
         }
         if (!ok) {
-            say(why, "has params=%s, which %s; give a number such as 7B, 350M or 1e9", value, reason);
+            refuse(why, "has params=%s, which %s; give a number such as 7B, 350M or 1e9", value, reason);
         }
         return ok;
     }
@@ -169,13 +169,13 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
         ok = units_parse_bytes(value, &bytes, reason);
         b->activations = (double)bytes;
         if (!ok) {
-            say(why, "has activations=%s, which %s; give a size such as 2GiB", value, reason);
+            refuse(why, "has activations=%s, which %s; give a size such as 2GiB", value, reason);
         }
         return ok;
     }
     ok = share_of(value, &b->tolerance) && b->tolerance <= 10;
     if (!ok) {
-        say(why, "has tolerance=%s, which is no percentage; give one such as 10%%", value);
+        refuse(why, "has tolerance=%s, which is no percentage; give one such as 10%%", value);
     }
     return ok;
 }
@@ -186,22 +186,22 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
     if (!options_is_word(key, budget_keys)) {
         options_list(budget_keys, list, sizeof list);
         if (options_nearest(key, budget_keys, near, sizeof near)) {
-            say(why, "has an unknown key '%s'; did you mean '%s'?", key, near);
+            refuse(why, "has an unknown key '%s'; did you mean '%s'?", key, near);
         } else {
-            say(why, "has an unknown key '%s'; one of %s", key, list);
+            refuse(why, "has an unknown key '%s'; one of %s", key, list);
         }
         return false;
     }
     if (strcmp(key, "master-weights") == 0) {
         if (value && strcmp(value, "true") != 0) {
-            say(why, "has master-weights=%s; write it without a value", value);
+            refuse(why, "has master-weights=%s; write it without a value", value);
             return false;
         }
         b->s.master_weights = true;
         return true;
     }
     if (!value || !*value) {
-        say(why, "has '%s' without a value; write %s=...", key, key);
+        refuse(why, "has '%s' without a value; write %s=...", key, key);
         return false;
     }
     if (strcmp(key, "model") == 0) {
@@ -246,7 +246,7 @@ static bool budget_floor_of_model(const struct budget_text *b, const struct esti
         for (int i = 0; i < 2; i++) {
             reason += strncmp(reason, before[i], strlen(before[i])) == 0 ? strlen(before[i]) : 0;
         }
-        say(why, "names no model: %s", reason);
+        refuse(why, "names no model: %s", reason);
         out->unreadable = exit_code == EXIT_INPUT;
     }
     model_free(&m);
@@ -259,22 +259,22 @@ static bool budget_settled(const struct budget_text *b, struct check_limit *out,
     const struct estimate_precision *p = estimate_precision(b->s.precision);
     const struct estimate_optimizer *o = estimate_any_optimizer(b->s.optimizer);
     if (!b->s.params && !b->s.model) {
-        say(why, "says of no model; add params=1e9 or model=NAME");
+        refuse(why, "says of no model; add params=1e9 or model=NAME");
         return false;
     }
     if (b->s.params && b->s.model) {
-        say(why, "has params and model; '%s' says how many parameters there are: give one of them", b->s.model);
+        refuse(why, "has params and model; '%s' says how many parameters there are: give one of them", b->s.model);
         return false;
     }
     if (b->s.params && estimate_shaped(o->name)) {
-        say(why,
-            "asks for the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not "
-            "params=",
-            o->name, estimate_shaped(o->name));
+        refuse(why,
+               "asks for the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not "
+               "params=",
+               o->name, estimate_shaped(o->name));
         return false;
     }
     if (b->s.master_weights && p->weights >= 4) {
-        say(why, "has master-weights with precision %s, where the weights are float32 already", p->name);
+        refuse(why, "has master-weights with precision %s, where the weights are float32 already", p->name);
         return false;
     }
     out->budget = (struct check_budget_limit){.tolerance = b->tolerance, .activations = b->activations};
@@ -291,7 +291,7 @@ static bool budget_of(const char *text, struct check_limit *out, char why[LIMIT_
     char copy[MOST], *rest = copy, *part;
     struct budget_text b = {.s = ESTIMATE_SETTINGS_DEFAULT, .tolerance = 0.1, .activations = NAN};
     if (strlen(text) >= sizeof copy) {
-        say(why, "is too long");
+        refuse(why, "is too long");
         return false;
     }
     strcpy(copy, text);
@@ -317,7 +317,7 @@ bool check_limit_parse(const struct check_gate *g, const char *text, struct chec
     }
     out->relative = *text == '+';
     if (out->relative && check_gate_is_flag(g)) {
-        say(why, "is no limit");
+        refuse(why, "is no limit");
         return false;
     }
     return value_of(g, text + out->relative, out, why);

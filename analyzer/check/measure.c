@@ -20,9 +20,9 @@ static void emit(struct checking *c, int device, double value, const char *why)
     c->read(c, &(struct check_result){.device = device, .value = value, .limit = NAN, .why = why});
 }
 
-static bool emit_untold(struct checking *c, enum run_told what)
+static bool emit_unknown_fact(struct checking *c, enum run_fact what)
 {
-    const char *why = run_untold(c->run, what);
+    const char *why = run_why_unknown(c->run, what);
     if (why) emit(c, -1, NAN, why);
     return why;
 }
@@ -95,7 +95,8 @@ static void explain_none(struct checking *c, struct check_result *r)
 
 static void measure_oom(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_FAILURES) || emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_HISTORY))
+    if (emit_unknown_fact(c, RUN_FACT_FAILURES) || emit_unknown_fact(c, RUN_FACT_MEMORY) ||
+        emit_unknown_fact(c, RUN_FACT_HISTORY))
         return;
     double fatal = 0;
     for (size_t i = 0; i < c->report->ooms_n; i++) {
@@ -153,7 +154,7 @@ static const char *parts(struct checking *c, int device)
 
 static void measure_peak(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY)) return;
+    if (emit_unknown_fact(c, RUN_FACT_MEMORY)) return;
     bool any = false, tensors = false;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
         const struct result_peak *p = &c->report->peaks[i];
@@ -171,7 +172,7 @@ static void measure_peak(struct checking *c)
 
 static void measure_tensor_peak(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_TENSORS)) return;
+    if (emit_unknown_fact(c, RUN_FACT_TENSORS)) return;
     bool any = false, memory = false;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
         const struct result_peak *p = &c->report->peaks[i];
@@ -188,7 +189,7 @@ static void measure_tensor_peak(struct checking *c)
 
 static void measure_pinned(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_PINNED)) return;
+    if (emit_unknown_fact(c, RUN_FACT_MEMORY) || emit_unknown_fact(c, RUN_FACT_PINNED)) return;
     const struct result_peak *p = peak_of(c->report, RUN_SERIES_PINNED, -1);
     emit(c, -1, p ? (double)p->bytes : 0, NULL);
 }
@@ -351,7 +352,7 @@ static void measure_grown(struct checking *c, bool per_step)
 
 static void measure_growth(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_HISTORY)) return;
+    if (emit_unknown_fact(c, RUN_FACT_MEMORY) || emit_unknown_fact(c, RUN_FACT_HISTORY)) return;
     measure_grown(c, true);
 }
 
@@ -394,7 +395,7 @@ static double never_freed(const struct result_report *r)
  * program without Python frees what it took, as every leak checker expects. */
 static void measure_leaks(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_HISTORY)) return;
+    if (emit_unknown_fact(c, RUN_FACT_MEMORY) || emit_unknown_fact(c, RUN_FACT_HISTORY)) return;
     const struct result_report *r = c->report;
     bool grows = false;
     for (size_t i = 0; i < r->growth_n; i++) {
@@ -410,7 +411,7 @@ static void measure_leaks(struct checking *c)
 
 static void measure_leak(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_HISTORY)) return;
+    if (emit_unknown_fact(c, RUN_FACT_MEMORY) || emit_unknown_fact(c, RUN_FACT_HISTORY)) return;
     const struct result_report *r = c->report;
     const char *why = r->leaks_at_end ? NULL
                       : r->imported   ? "the program may free it after the end of the recording"
@@ -466,7 +467,7 @@ static void emit_rate(struct checking *c, const struct rate *r)
 
 static void measure_syncs(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_WAITS)) return;
+    if (emit_unknown_fact(c, RUN_FACT_WAITS)) return;
     struct rate r = {0};
     for (size_t i = 0; i < c->report->syncs_n; i++) {
         add_rate(&r, &c->report->syncs[i].pace);
@@ -477,7 +478,7 @@ static void measure_syncs(struct checking *c)
 static void measure_blocked(struct checking *c)
 {
     double sum = 0;
-    if (emit_untold(c, RUN_TOLD_WAITS)) return;
+    if (emit_unknown_fact(c, RUN_FACT_WAITS)) return;
     if (c->report->simulated) {
         emit(c, -1, NAN, "times on a simulated GPU mean nothing");
         return;
@@ -512,7 +513,7 @@ static bool with_host(const struct result_transfer *t)
 static void measure_copies(struct checking *c)
 {
     struct rate r = {0};
-    if (emit_untold(c, RUN_TOLD_COPIES)) return;
+    if (emit_unknown_fact(c, RUN_FACT_COPIES)) return;
     for (size_t i = 0; i < c->report->transfers_n; i++) {
         if (with_host(&c->report->transfers[i])) {
             add_rate(&r, &c->report->transfers[i].pace);
@@ -583,7 +584,7 @@ static double usual_steps(const struct copied *k)
 static void measure_h2d(struct checking *c)
 {
     struct copied k;
-    if (emit_untold(c, RUN_TOLD_COPIES)) return;
+    if (emit_unknown_fact(c, RUN_FACT_COPIES)) return;
     if (!collect_copies(c, &k)) {
         emit(c, -1, NAN, "the copies could not be read");
     } else if (!k.steps) {
@@ -609,8 +610,8 @@ static void explain_h2d(struct checking *c, struct check_result *r)
 
 static void measure_retries(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_TENSORS) || emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_SEGMENTS) ||
-        emit_untold(c, RUN_TOLD_HISTORY))
+    if (emit_unknown_fact(c, RUN_FACT_TENSORS) || emit_unknown_fact(c, RUN_FACT_MEMORY) ||
+        emit_unknown_fact(c, RUN_FACT_SEGMENTS) || emit_unknown_fact(c, RUN_FACT_HISTORY))
         return;
     emit(c, -1, (double)c->report->retries_total, NULL);
 }
@@ -670,7 +671,8 @@ static int64_t in_holes(struct checking *c, const struct result_fragmentation *f
 
 static void measure_fragmentation(struct checking *c)
 {
-    if (emit_untold(c, RUN_TOLD_TENSORS) || emit_untold(c, RUN_TOLD_MEMORY) || emit_untold(c, RUN_TOLD_SEGMENTS))
+    if (emit_unknown_fact(c, RUN_FACT_TENSORS) || emit_unknown_fact(c, RUN_FACT_MEMORY) ||
+        emit_unknown_fact(c, RUN_FACT_SEGMENTS))
         return;
     const struct result_report *r = c->report;
     bool any = false;
@@ -704,13 +706,13 @@ static void one_budget(struct checking *c, const char *what, double value, doubl
         return;
     }
     double limit = estimate * (1 + l->budget.tolerance);
-    const char *said = arena_printf(c->arena, "%s estimated", units_format_bytes(text, rounded(estimate)));
-    c->read(c,
-            &(struct check_result){.device = -1,
-                                   .what = what,
-                                   .value = value,
-                                   .limit = limit,
-                                   .why = value > limit && why ? arena_printf(c->arena, "%s; %s", said, why) : said});
+    const char *estimate_text = arena_printf(c->arena, "%s estimated", units_format_bytes(text, rounded(estimate)));
+    c->read(c, &(struct check_result){.device = -1,
+                                      .what = what,
+                                      .value = value,
+                                      .limit = limit,
+                                      .why = value > limit && why ? arena_printf(c->arena, "%s; %s", estimate_text, why)
+                                                                  : estimate_text});
 }
 
 static void measure_budget(struct checking *c)
@@ -719,7 +721,7 @@ static void measure_budget(struct checking *c)
     const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, c->paths, -1);
     double most = 0, estimate = 0;
     bool tensors = b->present && b->measured_layer == RUN_SERIES_TENSOR && b->measured_bytes != RUN_UNKNOWN;
-    if (l && emit_untold(c, RUN_TOLD_TENSORS)) return;
+    if (l && emit_unknown_fact(c, RUN_FACT_TENSORS)) return;
     if (!l || (!tensors && allocations_of(c->report) == 0)) {
         return; /* a helper without GPU memory */
     }

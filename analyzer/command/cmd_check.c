@@ -120,10 +120,10 @@ static int from_file(const struct settings *s, struct check_limits *l)
     const char *path = s->config ? s->config : FOUND;
     char error[1024];
     size_t size;
-    FILE *there = s->config || s->no_config ? NULL : fopen(path, "re");
+    FILE *opened = s->config || s->no_config ? NULL : fopen(path, "re");
 
-    if (there)
-        fclose(there);
+    if (opened)
+        fclose(opened);
     else if (!s->config)
         return EXIT_YES;
     char *text = contents(path, &size);
@@ -179,9 +179,9 @@ static bool write_junit(const struct settings *s, struct check *c)
 
 static bool on_github(void)
 {
-    const char *said = getenv("GITHUB_ACTIONS");
+    const char *actions = getenv("GITHUB_ACTIONS");
 
-    return said && strcmp(said, "true") == 0;
+    return actions && strcmp(actions, "true") == 0;
 }
 
 /* The steps of a job add to one file. */

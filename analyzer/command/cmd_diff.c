@@ -211,9 +211,9 @@ static int compare(const struct settings *s, const struct diff_request *wish, ch
     int code = EXIT_INPUT;
     if (open_side(&side[0], paths[0], &options_) && open_side(&side[1], paths[1], &options_)) {
         char error[1024] = "";
-        bool there = chosen_exists(s, side);
-        struct diff *d = there ? diff_build(side, wish, error, sizeof error) : NULL;
-        if (!there) {
+        bool exists = chosen_exists(s, side);
+        struct diff *d = exists ? diff_build(side, wish, error, sizeof error) : NULL;
+        if (!exists) {
             code = EXIT_NO;
         } else if (d) {
             code = print(s, d, side, (const char *const *)paths);

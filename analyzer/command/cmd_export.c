@@ -197,10 +197,10 @@ static int moment(const struct settings *s, char **paths, const struct format *f
 static int done_run(const struct export_run *e, const char *path, bool standard)
 {
     if (e->nothing) {
-        complain("export: %s", e->said);
+        complain("export: %s", e->note);
         return EXIT_NO;
     }
-    if (*e->said) complain("export: %s", e->said);
+    if (*e->note) complain("export: %s", e->note);
     if (!standard) complain("export: wrote %s", path);
     return EXIT_YES;
 }
@@ -226,19 +226,19 @@ static int write_folder(struct export_run *e, const struct format *f, const char
 {
     char error[1024] = "";
     struct stat st;
-    bool one = e->tables && !strchr(e->tables, ','), there = stat(path, &st) == 0;
+    bool one = e->tables && !strchr(e->tables, ','), exists = stat(path, &st) == 0;
 
-    if (one && (strcmp(path, "-") == 0 || (there ? !S_ISDIR(st.st_mode) : strchr(path, '.') != NULL)))
+    if (one && (strcmp(path, "-") == 0 || (exists ? !S_ISDIR(st.st_mode) : strchr(path, '.') != NULL)))
         return write_file(e, f, path);
     if (strcmp(path, "-") == 0) {
         complain("export: %s is several files; give a folder with -o, or one table with --tables", f->word);
         return EXIT_USAGE;
     }
-    if (!there && mkdir(path, 0777) != 0) {
+    if (!exists && mkdir(path, 0777) != 0) {
         complain("export: cannot make the folder '%s': %s", path, strerror(errno));
         return EXIT_INPUT;
     }
-    if (there && !S_ISDIR(st.st_mode)) {
+    if (exists && !S_ISDIR(st.st_mode)) {
         complain("export: '%s' is no folder; %s needs one, or one table with --tables", path, f->word);
         return EXIT_INPUT;
     }

@@ -69,7 +69,7 @@ static bool blank(const char *text)
     return text[strspn(text, " \t\r\n;")] == 0;
 }
 
-static int say_error(struct sql_session *s, const char *message)
+static int print_error(struct sql_session *s, const char *message)
 {
     if (s->refused) {
         complain("sql: %s is refused: a recording is only read here; change a copy of it with sqlite3", s->refused);
@@ -103,7 +103,7 @@ static int query(struct sql_session *s, const struct sql_printer *p, const char 
         sqlite3_finalize(st);
         fflush(p->out);
         if (!ok) {
-            return say_error(s, message);
+            return print_error(s, message);
         }
         if (tail == text) {
             break;
@@ -156,7 +156,7 @@ static const char prompt_help[] = "End a query with a semicolon. Tables and view
                                   "  .quit             or Ctrl-D\n"
                                   "functions: bytes(n)  seconds(ns)  site(stack_id)  stack_text(stack_id)\n";
 
-static void say_columns(struct sql_session *s, const struct sql_printer *p, const char *name)
+static void print_columns(struct sql_session *s, const struct sql_printer *p, const char *name)
 {
     char *sql = sqlite3_mprintf("SELECT name, type FROM pragma_table_xinfo(%Q)", name);
     query(s, p, sql);
@@ -176,7 +176,7 @@ static bool dot_command(struct sql_session *s, struct sql_printer *p, char *line
               "UNION SELECT name, 'table' FROM main.sqlite_master WHERE type = 'table' AND name NOT IN "
               "(SELECT name FROM sqlite_temp_master) AND name NOT LIKE 'recovery_%') ORDER BY name");
     } else if (strcmp(word, ".schema") == 0 && next) {
-        say_columns(s, p, next);
+        print_columns(s, p, next);
     } else if (strcmp(word, ".mode") == 0 && next && options_is_word(next, "table|json|csv")) {
         p->format = next[0] == 'j' ? SQL_JSON : next[0] == 'c' ? SQL_CSV : SQL_TABLE;
     } else {

@@ -189,13 +189,13 @@ static void print_lacks(const struct symbolize *s)
 {
     struct terminal term = terminal_of(stdout);
     char name[512], line[1024], hint[512] = "", before[512] = "";
-    bool said = false;
+    bool printed = false;
 
     for (size_t i = 0; i < s->modules_n; i++) {
         const struct symbolize_module *m = &s->modules[i];
         if (!m->lack) continue;
-        if (!said) printf("\nWithout all names and lines:\n");
-        said = true;
+        if (!printed) printf("\nWithout all names and lines:\n");
+        printed = true;
         if (!export_package_debug_hint(m->path, hint, sizeof hint)) hint[0] = 0;
         if (*before && strcmp(hint, before) != 0)
             printf("    %s\n", terminal_clean(line, sizeof line, before, term.utf8));

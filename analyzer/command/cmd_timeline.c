@@ -75,14 +75,14 @@ static int show(struct viewing *v, const struct settings *s, const struct profil
         view_timeline_json(o, v->run, &v->head, c);
         return viewing_json(v, o);
     }
-    const char *untold = run_untold(v->run, RUN_TOLD_MEMORY), *once = run_untold(v->run, RUN_TOLD_HISTORY);
+    const char *why = run_why_unknown(v->run, RUN_FACT_MEMORY), *once = run_why_unknown(v->run, RUN_FACT_HISTORY);
     if (once) {
         complain("%s: memory over time is unknown: %s", v->who, once);
         return EXIT_NO;
     }
     if (!c->n) {
-        if (untold)
-            complain("%s: memory is unknown: %s", v->who, untold);
+        if (why)
+            complain("%s: memory is unknown: %s", v->who, why);
         else
             complain("%s: no memory was allocated in this run", v->who);
         return EXIT_NO;

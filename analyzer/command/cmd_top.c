@@ -99,7 +99,7 @@ static void add_run(struct top_model *m, const struct top_found *found, size_t n
     }
 }
 
-static void say_found(const struct top_found *found, size_t n)
+static void print_found(const struct top_found *found, size_t n)
 {
     char here[1024], clean[1024];
     for (size_t i = 0; i < n; i++) {
@@ -121,7 +121,7 @@ static int find_only(struct top_model *m)
         add_run(m, found, n, found[0].run_id);
     } else if (n) {
         complain("top: several programs are being recorded; which one? give its process or its file:");
-        say_found(found, n);
+        print_found(found, n);
     } else {
         complain("top: nothing is being recorded here; start with: gpuspy run -- COMMAND, or give a recording");
     }
@@ -142,10 +142,10 @@ static int find_pid(struct top_model *m, uint32_t pid)
     }
     if (m->sources_n == 0) {
         snprintf(proc, sizeof proc, "/proc/%u", pid);
-        bool there = stat(proc, &st) == 0;
-        complain(there ? "top: process %u is not being recorded, nor is one that it started; a program is recorded "
-                         "from its start on: gpuspy run -- COMMAND"
-                       : "top: there is no process %u; without an operand gpuspy top finds those that record",
+        bool exists = stat(proc, &st) == 0;
+        complain(exists ? "top: process %u is not being recorded, nor is one that it started; a program is recorded "
+                          "from its start on: gpuspy run -- COMMAND"
+                        : "top: there is no process %u; without an operand gpuspy top finds those that record",
                  pid);
     }
     top_found_free(found, n);
@@ -304,7 +304,7 @@ static void wait_until(int64_t when)
 }
 
 /* Prints, once or every interval. */
-static int print_looks(struct top_view *v, const struct settings *s)
+static int print_reads(struct top_view *v, const struct settings *s)
 {
     struct top_model *m = v->tables->model;
     int left = s->count ? s->count : s->interval && !s->once ? -1 : 1;
@@ -528,7 +528,7 @@ static int run(struct top_view *v, const struct settings *s)
     if (code != EXIT_YES) {
         return code;
     }
-    return screen && top_screen_open() ? watch(v, s) : print_looks(v, s);
+    return screen && top_screen_open() ? watch(v, s) : print_reads(v, s);
 }
 
 int command_top(const struct command *self, int argc, char **argv)

@@ -107,7 +107,7 @@ static const struct run_device *device_of(const struct result_report *r, int dev
 
 /* One line a device: the largest peak of any process there. PyTorch's CPU tensors and pinned memory
  * come only where no device was used. */
-static void say_peaks(const struct result_report *r)
+static void print_peaks(const struct result_report *r)
 {
     bool any_device = false;
     char bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT];
@@ -137,7 +137,7 @@ static void say_peaks(const struct result_report *r)
                      units_format_seconds(at, r->peaks[i].time_s));
 }
 
-static void say_oom(const struct result_oom_verdict *o)
+static void print_oom(const struct result_oom_verdict *o)
 {
     char asked[UNITS_TEXT], left[UNITS_TEXT] = "?";
 
@@ -170,7 +170,7 @@ static void store_end(const struct command_recorded *r, const char *path)
 }
 
 /* Not where a fatal OOM says it. */
-static void say_failure(const struct command_recorded *run, const struct result_report *r)
+static void print_failure(const struct command_recorded *run, const struct result_report *r)
 {
     char how[RUN_FAILURE_TEXT];
 
@@ -183,21 +183,21 @@ static void say_failure(const struct command_recorded *run, const struct result_
         }
 }
 
-static void say_summary(const struct command_recorded *run, const struct result_report *r, const char *path)
+static void print_summary(const struct command_recorded *run, const struct result_report *r, const char *path)
 {
     char count[UNITS_TEXT], shown[PATH_MAX];
 
     if (r->lost_events)
         complain("%s LOST: every figure below is incomplete",
                  units_format_plural(count, r->lost_events, "event was", "events were"));
-    say_failure(run, r);
-    for (size_t i = 0; i < r->ooms_n && i < 1; i++) say_oom(&r->ooms[i]);
-    say_peaks(r);
+    print_failure(run, r);
+    for (size_t i = 0; i < r->ooms_n && i < 1; i++) print_oom(&r->ooms[i]);
+    print_peaks(r);
     complain("%s of %zu process%s in %s", units_format_plural(count, r->events, "event", NULL), r->processes_n,
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
 }
 
-static void say_run(const struct command_recorded *r, const struct list *l)
+static void print_run(const struct command_recorded *r, const struct list *l)
 {
     char error[1024], shown[PATH_MAX];
     struct run_options options = {.top = 1, .alone = true};
@@ -207,7 +207,7 @@ static void say_run(const struct command_recorded *r, const struct list *l)
     if (!report)
         complain("%s", error);
     else if (!r->quiet)
-        say_summary(r, report, l->path[0]);
+        print_summary(r, report, l->path[0]);
     if (!r->quiet && *text_path_here(shown, sizeof shown, l->path[0]))
         fprintf(stderr, "gpuspy: next: gpuspy report %s\n", shown);
     if (report) report_free(report);
@@ -230,7 +230,7 @@ void command_print_recorded(const struct command_recorded *r)
         store_end(r, l.path[i]);
     }
     if (l.n)
-        say_run(r, &l);
+        print_run(r, &l);
     else
         command_print_unrecorded(r->program, r->status, r->torch_cpu);
     for (size_t i = 0; i < l.n; i++) free(l.path[i]);

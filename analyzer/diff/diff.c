@@ -256,12 +256,12 @@ static void add_entry(struct work *w, int side, const struct profile_entry *e)
     } else {
         const struct diff_place *p = diff_place_of(&w->sites[side], e->stack);
         row = row_at(w, key_of(w, side, p));
-        if (!w->rows[row].there[side]) {
+        if (!w->rows[row].present[side]) {
             w->rows[row].site[side] = p->site;
         }
         w->rows[row].how = how_of(w, side, p);
     }
-    w->rows[row].there[side] = true;
+    w->rows[row].present[side] = true;
     add_to(&w->rows[row].sum, side, e->weight, e->count);
     int64_t *by = &(*SITE_REACH(w->by_category, row, w->by_category_cap))[e->category][side];
     *by = arena_add_capped(*by, e->weight);
@@ -289,7 +289,7 @@ static void add_owner(struct work *w, int side, const struct result_peak *p, con
     uint32_t *at = map_at(&w->unit_of, unit_key(side, p->process, p->device));
     uint32_t row = row_at(w, text_key(by->kind, by->owner)), unit = *at;
     w->rows[row].name = by->owner;
-    w->rows[row].there[side] = true;
+    w->rows[row].present[side] = true;
     w->rows[row].how = DIFF_MATCH_SAME;
     if (!w->rows[row].site[side].known) {
         w->rows[row].site[side] = by->site;
@@ -334,7 +334,7 @@ static int64_t magnitude(int64_t x)
 /* Of two places of a row the one that stands first, whichever side it is of. */
 static const struct result_site *place_of(const struct diff_row *r)
 {
-    int first = !r->there[0] || (r->there[1] && site_compare(&r->site[1], &r->site[0]) < 0);
+    int first = !r->present[0] || (r->present[1] && site_compare(&r->site[1], &r->site[0]) < 0);
     return &r->site[first];
 }
 
@@ -361,7 +361,7 @@ static void characterise(struct work *w)
     for (size_t i = 0; i < w->rows_n; i++) {
         struct diff_row *r = &w->rows[i];
         int64_t most = -1, held = -1;
-        r->how = r->there[0] && r->there[1] ? r->how : DIFF_MATCH_NONE;
+        r->how = r->present[0] && r->present[1] ? r->how : DIFF_MATCH_NONE;
         const struct result_site *a = &r->site[0], *b = &r->site[1];
         bool line = w->wish->by == DIFF_LINE, file = w->wish->by == DIFF_FILE;
         r->inferred = r->how != DIFF_MATCH_NONE && a->known && b->known && !a->exit &&

@@ -43,7 +43,7 @@ struct diff_sum {
 
 struct diff_row {
     struct diff_sum sum;
-    bool there[2];
+    bool present[2];
     enum diff_match_how how;       /* how its two places were paired; NONE: one side alone has it */
     bool inferred;                 /* it is not the same file, function and line by name */
     struct result_site site[2];    /* of line, function, file; known: false where no stack was recorded */

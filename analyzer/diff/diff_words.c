@@ -52,7 +52,7 @@ static const char *base(const char *path)
 static const char *row_text(struct diff_owner *o, const struct diff_row *r)
 {
     char site[1024];
-    const struct result_site *s = &r->site[r->there[DIFF_AFTER]];
+    const struct result_site *s = &r->site[r->present[DIFF_AFTER]];
     switch (o->diff.wish.by) {
     case DIFF_CATEGORY:
         return r->category == RESULT_CATEGORY_UNKNOWN ? "what has no category" : result_category_text(r->category);

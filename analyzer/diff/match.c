@@ -270,17 +270,17 @@ static void pair_identical(struct matcher *x, const struct group *f, const struc
 {
     for (size_t i = 0; i < f->n && f->n <= GROUP && g->n <= GROUP; i++) {
         uint32_t s = f->sites[i], t = DIFF_MATCH_ALONE;
-        size_t here = 0, there = 0;
+        size_t here = 0, present = 0;
         if (x->m->of_a[s] != DIFF_MATCH_ALONE) {
             continue;
         }
         for (size_t j = 0; j < g->n; j++) {
             if (x->m->of_b[g->sites[j]] == DIFF_MATCH_ALONE && identical(&x->a[s], &x->b[g->sites[j]])) {
                 t = g->sites[j];
-                there++;
+                present++;
             }
         }
-        for (size_t k = 0; k < f->n && there == 1; k++) {
+        for (size_t k = 0; k < f->n && present == 1; k++) {
             here += x->m->of_a[f->sites[k]] == DIFF_MATCH_ALONE && identical(&x->a[f->sites[k]], &x->b[t]);
         }
         if (here == 1) {
@@ -370,8 +370,8 @@ static double functions_alike(const struct matcher *x, const struct group *f, co
     if (f->n * g->n > GROUP) {
         return 0;
     }
-    double there = likest(x->a, f, x->b, g), back = likest(x->b, g, x->a, f);
-    return (there + back) / (double)(f->n + g->n);
+    double present = likest(x->a, f, x->b, g), back = likest(x->b, g, x->a, f);
+    return (present + back) / (double)(f->n + g->n);
 }
 
 /* Functions without a partner that may be the same: of one name in another file, or of another name in the

@@ -197,7 +197,7 @@ static const struct {
     {304, "the operating system refused it", "see the permissions of /dev/nvidia*, and dmesg"},
 };
 
-static void say_refusal(struct doctor *d, long code)
+static void add_refusal(struct doctor *d, long code)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *text = "it refuses", *fix = "see dmesg and nvidia-smi";
 
@@ -218,7 +218,7 @@ static void say_refusal(struct doctor *d, long code)
                        "the driver cannot be used: %s (cuInit: %ld)", text, code);
 }
 
-static void say_devices(struct doctor *d, const char *text)
+static void add_devices(struct doctor *d, const char *text)
 {
     char line[256], size[UNITS_TEXT], *end;
     int i = 0;
@@ -356,8 +356,8 @@ void doctor_driver(struct doctor *d)
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "driver", NULL, "the driver works, for CUDA up to %d.%d (%s)",
                            d->cuda / 1000, d->cuda % 1000 / 10, text);
     else if (allowed)
-        say_refusal(d, init);
-    say_devices(d, c->out);
+        add_refusal(d, init);
+    add_devices(d, c->out);
     free(c);
     if (init == 0) check_nvml(d);
 }

@@ -11,7 +11,7 @@ enum { TIMEOUT_MS = 30000, DEEP_MS = 180000 };
 
 /* Prints one line of JSON. find_spec does not import what it finds; torch/version.py is a few
  * assignments. */
-static const char look[] =
+static const char probe_script[] =
     "import sys, json, os, sysconfig, importlib.util, importlib.metadata as m\n"
     "o = {'version': sys.version.split()[0], 'major': sys.version_info[0], 'minor': sys.version_info[1],\n"
     "     'implementation': sys.implementation.name, 'executable': sys.executable,\n"
@@ -247,7 +247,7 @@ void doctor_python(struct doctor *d)
                                "there is no python in PATH; programs in C and C++ are recorded all the same");
         return;
     }
-    json_t *o = run_python(d, look, TIMEOUT_MS, c);
+    json_t *o = run_python(d, probe_script, TIMEOUT_MS, c);
     if (!json_is_object(o)) {
         char line[256];
         snprintf(line, sizeof line, "%.*s", (int)strcspn(c->err, "\n"), c->err);

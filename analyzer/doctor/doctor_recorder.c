@@ -181,8 +181,8 @@ static void check_loads(struct doctor *d)
         launch_child_set(&c, "GPUSPY_DISABLE", "1");
         launch_child_set(&c, "LD_AUDIT", NULL);
         bool ended = launch_child_run(&c);
-        const char *said = strstr(c.err, "ERROR: ld.so");
-        const char *why = said ? said : strstr(c.err, d->library);
+        const char *loader_error = strstr(c.err, "ERROR: ld.so");
+        const char *why = loader_error ? loader_error : strstr(c.err, d->library);
         if (c.started && (!ended || why)) {
             why = why ? why : c.timed_out ? "it did not end" : "it failed";
             snprintf(line, sizeof line, "%.*s", (int)strcspn(why, "\n"), why);

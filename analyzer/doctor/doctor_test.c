@@ -88,7 +88,7 @@ static void remove_folder(const char *folder)
 /* ---------------------------------------------------------------- the test */
 
 /* What the recorder said: a setting that it could not use, a reason why it records nothing. */
-static void say_lines(struct doctor *d, char *text)
+static void add_lines(struct doctor *d, char *text)
 {
     char *save = NULL;
 
@@ -103,7 +103,7 @@ static void judge(struct doctor *d, struct launch_child *c, const char *db, bool
     struct seen s = {0};
     char error[1024] = "";
 
-    say_lines(d, c->err);
+    add_lines(d, c->err);
     if (c->timed_out)
         doctor_add_finding(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
                            "a program that allocates 1 MiB on %s did not end", where);

@@ -12,18 +12,18 @@ struct walk {
     double grads;                       /* gradients of parameters made in this pass */
     double all;                         /* what they will be at the end */
     enum { EARLY, BETWEEN, LATE } when; /* first half of backward; last layer and what comes after it */
-    bool there;                         /* gradients of an earlier pass are there: a new one is added and gone */
+    bool accumulates;                   /* gradients of an earlier pass are there: a new one is added and gone */
     bool copies; /* autocast makes 16-bit copies of weights: where they are gathered, they are gathered so */
     double first_peak, second_peak;
 };
 
 static void see(struct walk *w, double more, double new_grads)
 {
-    double at = w->live + more + (w->there ? new_grads : w->grads + new_grads);
+    double at = w->live + more + (w->accumulates ? new_grads : w->grads + new_grads);
 
     /* in between, layers are alike: what they lose and what they gain is larger at one of both ends */
     if (w->when == LATE)
-        w->second_peak = fmax(w->second_peak, at - (w->there ? 0 : w->all));
+        w->second_peak = fmax(w->second_peak, at - (w->accumulates ? 0 : w->all));
     else if (w->when == EARLY)
         w->first_peak = fmax(w->first_peak, at);
 }
@@ -140,7 +140,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     const struct model_shape *m = &p->model->shape;
     struct estimate_act_sizes z = estimate_act_sizes_of(p, variant), e = estimate_act_encoder_sizes(p, &z);
     struct estimate_act_tape dense, moe, last;
-    struct walk w = {.there = gradients_stay_elsewhere(p), .copies = z.amp && !estimate_shard_gathers(p)};
+    struct walk w = {.accumulates = gradients_stay_elsewhere(p), .copies = z.amp && !estimate_shard_gathers(p)};
     double stream = z.stream * z.tokens * (double)m->hidden, encoder_stream = e.stream * e.tokens * (double)m->hidden;
     bool sound = m->family == MODEL_WHISPER;
     double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
@@ -195,7 +195,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
         const struct estimate_act_tape *t = i >= m->layers - sparse ? &moe : &dense;
         w.when = i == 0 ? LATE : i < m->layers / 2 && !sound ? BETWEEN : EARLY;
         if (sound && i + 1 == m->layers - sparse) { /* the decoder's embedding was reached; its gradient goes on */
-            see(&w, twice * ((w.copies ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
+            see(&w, twice * ((w.copies ? 0 : 1) + (w.accumulates ? 1 : 0)), embedding * z.gradient);
             w.live -= stream;
             apart = 0;
         }
@@ -213,7 +213,7 @@ void estimate_act_pass(const struct plan *p, enum estimate_act_variant variant, 
     if (sound) /* its convolutions: of the longer one two gradients */
         see(&w, 2 * 2 * e.compute * e.tokens * (double)m->hidden, 0);
     else
-        see(&w, twice * ((w.copies ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
+        see(&w, twice * ((w.copies ? 0 : 1) + (w.accumulates ? 1 : 0)), embedding * z.gradient);
     out->at_loss = out->at_loss && at_loss >= w.first_peak;
     out->first = fmax(at_loss, w.first_peak) - kept - casts;
     out->after_loss = fmax(0, at_loss - w.first_peak);

@@ -59,7 +59,7 @@ static void attention(struct keeping *k, bool cross)
     double q = out, kv = (double)(m->kv_heads * m->head_dim);
     bool qv = k->p->target == PLAN_TARGET_QV, bias = m->qkv_bias, sound = m->family == MODEL_WHISPER;
     double keys = sound && cross ? (double)m->sound : k->z->keys,
-           heard = sound && cross && k->z->seq > 0 ? keys / k->z->seq : 1;
+           encoder_tokens = sound && cross && k->z->seq > 0 ? keys / k->z->seq : 1;
 
     if (m->kv_rank) {
         double latent = (double)m->kv_rank, each = (double)(m->nope_dim + m->rope_dim);
@@ -73,8 +73,8 @@ static void attention(struct keeping *k, bool cross)
         linear(k, ACT_ATTENTION, width, q + 2 * kv, bias, true, false);
     } else {
         linear(k, ACT_ATTENTION, width, q, bias, true, false);
-        linear(k, ACT_ATTENTION, width, heard * kv, bias && !sound, !qv, false); /* Whisper's keys have none */
-        linear(k, ACT_ATTENTION, width, heard * kv, bias, true, false);
+        linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias && !sound, !qv, false); /* Whisper's keys have none */
+        linear(k, ACT_ATTENTION, width, encoder_tokens * kv, bias, true, false);
     }
     if (k->p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(k->p, k->z))
         k->out->group[ACT_SCORES] += c * heads * keys;

@@ -151,7 +151,7 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
 /* What would help where it does not surely fit. */
 static bool help(struct estimate_answer *a)
 {
-    static struct estimate_result there;
+    static struct estimate_result other_result;
     struct plan on = a->plan;
 
     for (size_t i = a->targets_n; i-- > 0;)
@@ -162,8 +162,8 @@ static bool help(struct estimate_answer *a)
     }
     on.gpu = a->targets[a->helped].gpu;
     on.memory = a->targets[a->helped].memory;
-    if (!estimate_make(&on, &there)) return false;
-    estimate_find_changes(&on, &there, &a->changes);
+    if (!estimate_make(&on, &other_result)) return false;
+    estimate_find_changes(&on, &other_result, &a->changes);
     return true;
 }
 

@@ -467,7 +467,7 @@ static const char *runs_text(size_t runs, char out[32])
     return out;
 }
 
-static void say(const struct plan *p, struct estimate_result *r, const struct estimate_calibrated *kept)
+static void explain_calibration(const struct plan *p, struct estimate_result *r, const struct estimate_calibrated *kept)
 {
     const struct estimate_calibrated context = estimate_calibration_context(p->calibration, p->gpu),
                                      workspace = estimate_calibration_workspace(p->calibration, p->gpu),
@@ -510,7 +510,7 @@ void estimate_calibrate(const struct plan *p, struct estimate_result *r)
         line->why = "scaled by what your own recordings measured (gpuspy calibrate --show)";
     }
     kept.runs = any ? kept.runs : 0;
-    say(p, r, &kept);
+    explain_calibration(p, r, &kept);
 }
 
 bool estimate_calibration_load_own(const char *command, const struct estimate_calibration **c, int *exit_code)

@@ -30,7 +30,7 @@ enum group {
     COMPILED = 262144,
 };
 
-#define SAY(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
+#define SET_TEXT(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
 #define APPLY(name) static bool name(const struct estimate_move *move, struct plan *p, struct estimate_move_words *w)
 
 static bool transformer(const struct plan *p)
@@ -63,13 +63,13 @@ APPLY(fused_step)
     while (*name && strcmp(*name, p->optimizer->name) != 0) name++;
     p->step = *name ? PLAN_STEP_FUSED : PLAN_STEP_LOOP;
     if (*name) {
-        SAY(what, "fused optimizer step: fused=True in the optimizer");
-        SAY(option, "--step fused");
-        SAY(cost, "nothing: one kernel, which is faster");
+        SET_TEXT(what, "fused optimizer step: fused=True in the optimizer");
+        SET_TEXT(option, "--step fused");
+        SET_TEXT(cost, "nothing: one kernel, which is faster");
     } else {
-        SAY(what, "optimizer step parameter by parameter: foreach=False in the optimizer");
-        SAY(option, "--step loop");
-        SAY(cost, "several small kernels for each parameter, once a step");
+        SET_TEXT(what, "optimizer step parameter by parameter: foreach=False in the optimizer");
+        SET_TEXT(option, "--step loop");
+        SET_TEXT(cost, "several small kernels for each parameter, once a step");
     }
     return true;
 }
@@ -78,9 +78,9 @@ APPLY(bucket_view)
 {
     if (p->sharding != PLAN_SHARDING_DDP || plan_dp(p) < 2 || p->bucket_view) return false;
     p->bucket_view = true;
-    SAY(what, "gradients inside DDP's buckets: gradient_as_bucket_view=True");
-    SAY(option, "--bucket-view");
-    SAY(cost, "nothing: one copy less; gradients must not be detached in place");
+    SET_TEXT(what, "gradients inside DDP's buckets: gradient_as_bucket_view=True");
+    SET_TEXT(option, "--bucket-view");
+    SET_TEXT(cost, "nothing: one copy less; gradients must not be detached in place");
     return true;
 }
 
@@ -88,9 +88,9 @@ APPLY(flash)
 {
     if (p->attention != PLAN_ATTENTION_EAGER || !transformer(p)) return false;
     p->attention = PLAN_ATTENTION_FLASH;
-    SAY(what, "attention without the matrix of scores: attn_implementation=\"sdpa\" or \"flash_attention_2\"");
-    SAY(option, "--attention flash");
-    SAY(cost, "nothing: it is faster; attention weights cannot be returned");
+    SET_TEXT(what, "attention without the matrix of scores: attn_implementation=\"sdpa\" or \"flash_attention_2\"");
+    SET_TEXT(option, "--attention flash");
+    SET_TEXT(cost, "nothing: it is faster; attention weights cannot be returned");
     return true;
 }
 
@@ -98,9 +98,9 @@ APPLY(chunked_loss)
 {
     if (p->chunked_loss || !decoder(p) || !p->batch) return false;
     p->chunked_loss = true;
-    SAY(what, "logits and loss in pieces: Liger's fused linear cross-entropy, or cut-cross-entropy");
-    SAY(option, "--chunked-loss");
-    SAY(cost, "one more package; the model returns no logits; about as fast");
+    SET_TEXT(what, "logits and loss in pieces: Liger's fused linear cross-entropy, or cut-cross-entropy");
+    SET_TEXT(option, "--chunked-loss");
+    SET_TEXT(cost, "one more package; the model returns no logits; about as fast");
     return true;
 }
 
@@ -108,9 +108,9 @@ APPLY(compiled)
 {
     if (p->fused_layers || !transformer(p) || !p->batch) return false;
     p->fused_layers = true;
-    SAY(what, "compiled layers: torch.compile(model), or Transformer Engine's and Liger's kernels");
-    SAY(option, "--fused-layers");
-    SAY(cost, "nothing once it is compiled, which takes minutes; it is faster");
+    SET_TEXT(what, "compiled layers: torch.compile(model), or Transformer Engine's and Liger's kernels");
+    SET_TEXT(option, "--fused-layers");
+    SET_TEXT(cost, "nothing once it is compiled, which takes minutes; it is faster");
     return true;
 }
 
@@ -118,9 +118,9 @@ APPLY(sequence_parallel)
 {
     if (p->tp < 2 || p->sequence_parallel) return false;
     p->sequence_parallel = true;
-    SAY(what, "sequence parallel: norms and dropouts divided among the tensor-parallel GPUs");
-    SAY(option, "--sequence-parallel");
-    SAY(cost, "layers' inputs are gathered once more, while backward computes");
+    SET_TEXT(what, "sequence parallel: norms and dropouts divided among the tensor-parallel GPUs");
+    SET_TEXT(option, "--sequence-parallel");
+    SET_TEXT(cost, "layers' inputs are gathered once more, while backward computes");
     return true;
 }
 
@@ -140,10 +140,10 @@ APPLY(checkpoint_selective)
     if (p->checkpoint != PLAN_CHECKPOINT_NONE || p->attention != PLAN_ATTENTION_EAGER || !transformer(p) || !p->batch)
         return false;
     p->checkpoint = PLAN_CHECKPOINT_SELECTIVE;
-    SAY(what, "selective checkpointing: attention's core is computed again (Megatron-LM: "
-              "--recompute-activations)");
-    SAY(option, "--checkpointing selective");
-    SAY(cost, "%.1f %% more compute", 100 * core_share(p));
+    SET_TEXT(what, "selective checkpointing: attention's core is computed again (Megatron-LM: "
+                   "--recompute-activations)");
+    SET_TEXT(option, "--checkpointing selective");
+    SET_TEXT(cost, "%.1f %% more compute", 100 * core_share(p));
     return true;
 }
 
@@ -158,11 +158,13 @@ APPLY(checkpoint_operations)
     p->checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
     double share = all > 0 ? estimate_act_recomputed(p) / all : 1;
     if (share > 0.2) return false;
-    SAY(what,
+    SET_TEXT(
+        what,
         "checkpointing but for chosen operations: torch.utils.checkpoint with create_selective_checkpoint_contexts, "
         "torchtitan's policy");
-    SAY(option, "--checkpointing selective-op");
-    SAY(cost, share < 0.005 ? "what lies between products is computed again" : "%.0f %% more compute", 100 * share);
+    SET_TEXT(option, "--checkpointing selective-op");
+    SET_TEXT(cost, share < 0.005 ? "what lies between products is computed again" : "%.0f %% more compute",
+             100 * share);
     return true;
 }
 
@@ -170,9 +172,9 @@ APPLY(checkpoint_full)
 {
     if (p->checkpoint == PLAN_CHECKPOINT_FULL || !transformer(p) || !p->batch) return false;
     p->checkpoint = PLAN_CHECKPOINT_FULL;
-    SAY(what, "gradient checkpointing: model.gradient_checkpointing_enable()");
-    SAY(option, "--checkpointing full");
-    SAY(cost, "forward is computed twice: about a third more compute");
+    SET_TEXT(what, "gradient checkpointing: model.gradient_checkpointing_enable()");
+    SET_TEXT(option, "--checkpointing full");
+    SET_TEXT(cost, "forward is computed twice: about a third more compute");
     return true;
 }
 
@@ -183,10 +185,10 @@ APPLY(micro_batch)
     if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8)) return false;
     p->batch /= by;
     p->accumulation *= by;
-    SAY(what, "micro-batches of %ju, %ju of them before a step: gradient_accumulation_steps=%ju", (uintmax_t)p->batch,
-        (uintmax_t)p->accumulation, (uintmax_t)p->accumulation);
-    SAY(option, "--batch %ju --accumulation %ju", (uintmax_t)p->batch, (uintmax_t)p->accumulation);
-    SAY(cost, "the same gradients (not with batch normalisation); small batches keep a GPU less busy");
+    SET_TEXT(what, "micro-batches of %ju, %ju of them before a step: gradient_accumulation_steps=%ju",
+             (uintmax_t)p->batch, (uintmax_t)p->accumulation, (uintmax_t)p->accumulation);
+    SET_TEXT(option, "--batch %ju --accumulation %ju", (uintmax_t)p->batch, (uintmax_t)p->accumulation);
+    SET_TEXT(cost, "the same gradients (not with batch normalisation); small batches keep a GPU less busy");
     return true;
 }
 
@@ -221,12 +223,12 @@ APPLY(shard)
 
     if (plan_dp(p) < 2 || p->sharding >= (enum plan_sharding)move->n) return false;
     p->sharding = (enum plan_sharding)move->n;
-    SAY(what, "%s: %s", whats[move->n], sharder(p, p->sharding));
-    SAY(option, "--sharding %s", options[move->n]);
+    SET_TEXT(what, "%s: %s", whats[move->n], sharder(p, p->sharding));
+    SET_TEXT(option, "--sharding %s", options[move->n]);
     if (p->sharding == PLAN_SHARDING_ZERO3)
-        SAY(cost, "parameters are gathered for each layer: half as much again on the wires as with DDP");
+        SET_TEXT(cost, "parameters are gathered for each layer: half as much again on the wires as with DDP");
     else
-        SAY(cost, "as much on the wires as DDP");
+        SET_TEXT(cost, "as much on the wires as DDP");
     return true;
 }
 
@@ -237,10 +239,10 @@ APPLY(more_gpus)
     if (to > 65536) return false;
     p->gpus = to;
     p->sharding = PLAN_SHARDING_ZERO3;
-    SAY(what, "%ju GPUs, everything divided among them: %s", (uintmax_t)to, sharder(p, p->sharding));
-    SAY(option, "--gpus %ju --sharding zero3", (uintmax_t)to);
-    SAY(cost, "%ju GPUs instead of %ju; a step takes %u times the batch, or each GPU less of it", (uintmax_t)to,
-        (uintmax_t)(to / move->n), move->n);
+    SET_TEXT(what, "%ju GPUs, everything divided among them: %s", (uintmax_t)to, sharder(p, p->sharding));
+    SET_TEXT(option, "--gpus %ju --sharding zero3", (uintmax_t)to);
+    SET_TEXT(cost, "%ju GPUs instead of %ju; a step takes %u times the batch, or each GPU less of it", (uintmax_t)to,
+             (uintmax_t)(to / move->n), move->n);
     return true;
 }
 
@@ -251,11 +253,12 @@ APPLY(tensor_parallel)
     if (!transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8)) return false;
     p->tp = tp;
     p->gpus *= move->n;
-    SAY(what, "each layer divided among %ju GPUs (%s)", (uintmax_t)tp,
-        p->inference ? "vLLM: --tensor-parallel-size" : "tensor parallel, Megatron-LM or torch's parallelize_module");
-    SAY(option, "--gpus %ju --tp %ju", (uintmax_t)p->gpus, (uintmax_t)tp);
-    SAY(cost, "%ju GPUs instead of %ju, all-reduces in every layer: NVLink", (uintmax_t)p->gpus,
-        (uintmax_t)(p->gpus / move->n));
+    SET_TEXT(what, "each layer divided among %ju GPUs (%s)", (uintmax_t)tp,
+             p->inference ? "vLLM: --tensor-parallel-size"
+                          : "tensor parallel, Megatron-LM or torch's parallelize_module");
+    SET_TEXT(option, "--gpus %ju --tp %ju", (uintmax_t)p->gpus, (uintmax_t)tp);
+    SET_TEXT(cost, "%ju GPUs instead of %ju, all-reduces in every layer: NVLink", (uintmax_t)p->gpus,
+             (uintmax_t)(p->gpus / move->n));
     return true;
 }
 
@@ -269,10 +272,10 @@ APPLY(autocast)
     if (!amp || p->precision->weights != 4 || p->precision->cast_copy || p->adapter != PLAN_ADAPTER_NONE) return false;
     p->precision = amp;
     p->precision_given = true;
-    SAY(what, "mixed precision: torch.autocast(\"cuda\", dtype=torch.%s",
-        half ? "float16), with a GradScaler" : "bfloat16)");
-    SAY(option, "--precision %s", amp->name);
-    SAY(cost, "activations are rounded to 16 bits, weights stay float32; much faster on tensor cores");
+    SET_TEXT(what, "mixed precision: torch.autocast(\"cuda\", dtype=torch.%s",
+             half ? "float16), with a GradScaler" : "bfloat16)");
+    SET_TEXT(option, "--precision %s", amp->name);
+    SET_TEXT(cost, "activations are rounded to 16 bits, weights stay float32; much faster on tensor cores");
     return true;
 }
 
@@ -282,14 +285,14 @@ APPLY(all_16_bit)
 
     if (!bf16 || (p->precision->weights < 4 && !p->master_weights)) return false;
     if (p->precision->weights < 4)
-        SAY(what, "no float32 master weights: 16-bit weights and states only");
+        SET_TEXT(what, "no float32 master weights: 16-bit weights and states only");
     else
-        SAY(what, "everything in bfloat16: model.to(torch.bfloat16)");
-    SAY(option, p->precision->weights < 4 ? "without --master-weights" : "--precision bf16");
+        SET_TEXT(what, "everything in bfloat16: model.to(torch.bfloat16)");
+    SET_TEXT(option, p->precision->weights < 4 ? "without --master-weights" : "--precision bf16");
     if (p->precision->weights >= 4) p->precision = bf16;
     p->precision_given = true;
     p->master_weights = false;
-    SAY(cost, "small updates are rounded away; stochastic rounding or Kahan summation helps");
+    SET_TEXT(cost, "small updates are rounded away; stochastic rounding or Kahan summation helps");
     return true;
 }
 
@@ -302,9 +305,9 @@ APPLY(optimizer_8bit)
     o = estimate_optimizer(name);
     if (!o) return false;
     p->optimizer = o;
-    SAY(what, "optimizer states in 8 bits: bitsandbytes' or torchao's %s", name);
-    SAY(option, "--optimizer %s", name);
-    SAY(cost, "another package; its paper measures the same quality as with 32 bits");
+    SET_TEXT(what, "optimizer states in 8 bits: bitsandbytes' or torchao's %s", name);
+    SET_TEXT(option, "--optimizer %s", name);
+    SET_TEXT(cost, "another package; its paper measures the same quality as with 32 bits");
     return true;
 }
 
@@ -312,9 +315,9 @@ APPLY(average_on_host)
 {
     if (!p->ema) return false;
     p->ema = false;
-    SAY(what, "the moving average of the weights in the host's memory");
-    SAY(option, "without --ema");
-    SAY(cost, "the weights are copied to the host each time it is updated");
+    SET_TEXT(what, "the moving average of the weights in the host's memory");
+    SET_TEXT(option, "without --ema");
+    SET_TEXT(cost, "the weights are copied to the host each time it is updated");
     return true;
 }
 
@@ -337,14 +340,14 @@ APPLY(offload)
         return false;
     p->offload = (enum plan_offload)move->n;
     if (unsharded || all) p->sharding = needs;
-    SAY(what, "%s", whats[all][pipelined]);
-    SAY(option, "%s--offload %s",
-        all          ? "--sharding zero3 "
-        : !unsharded ? ""
-        : pipelined  ? "--sharding zero1 "
-                     : "--sharding zero2 ",
-        all ? "all" : "optimizer");
-    SAY(cost, "gradients go to the host, which steps, and weights come back, each step");
+    SET_TEXT(what, "%s", whats[all][pipelined]);
+    SET_TEXT(option, "%s--offload %s",
+             all          ? "--sharding zero3 "
+             : !unsharded ? ""
+             : pipelined  ? "--sharding zero1 "
+                          : "--sharding zero2 ",
+             all ? "all" : "optimizer");
+    SET_TEXT(cost, "gradients go to the host, which steps, and weights come back, each step");
     return true;
 }
 
@@ -357,18 +360,19 @@ APPLY(tensor_parallel_within)
         plan_dp(p) < move->n || (!p->inference && p->gpu && p->gpu->reach < (int)tp))
         return false;
     p->tp = tp;
-    SAY(option, "--tp %ju", (uintmax_t)tp);
+    SET_TEXT(option, "--tp %ju", (uintmax_t)tp);
     if (p->inference) {
-        SAY(what, "each layer divided among %ju of the %ju GPUs (vLLM: --tensor-parallel-size)", (uintmax_t)tp,
-            (uintmax_t)p->gpus);
-        SAY(cost, "all-reduces in every layer, %ju cop%s of the model to serve from, %ju now", (uintmax_t)plan_dp(p),
-            plan_dp(p) == 1 ? "y" : "ies", (uintmax_t)plan_dp(p) * move->n);
+        SET_TEXT(what, "each layer divided among %ju of the %ju GPUs (vLLM: --tensor-parallel-size)", (uintmax_t)tp,
+                 (uintmax_t)p->gpus);
+        SET_TEXT(cost, "all-reduces in every layer, %ju cop%s of the model to serve from, %ju now",
+                 (uintmax_t)plan_dp(p), plan_dp(p) == 1 ? "y" : "ies", (uintmax_t)plan_dp(p) * move->n);
         return true;
     }
-    SAY(what,
+    SET_TEXT(
+        what,
         "each layer divided among %ju of the %ju GPUs (tensor parallel, Megatron-LM or torch's parallelize_module)",
         (uintmax_t)tp, (uintmax_t)p->gpus);
-    SAY(cost, "all-reduces in every layer, 1/%u of the batch a step: NVLink", move->n);
+    SET_TEXT(cost, "all-reduces in every layer, 1/%u of the batch a step: NVLink", move->n);
     return true;
 }
 
@@ -381,10 +385,10 @@ APPLY(lora)
     if (p->adapter != PLAN_ADAPTER_NONE || !transformer(p)) return false;
     p->adapter = PLAN_ADAPTER_LORA;
     p->master_weights = false; /* the adapters are float32 */
-    SAY(what, "LoRA of rank %ju beside frozen weights: peft's LoraConfig(r=%ju, target_modules=\"all-linear\")",
-        (uintmax_t)p->rank, (uintmax_t)p->rank);
-    SAY(option, "--adapter lora%s", master ? " without --master-weights" : "");
-    SAY(cost, "only the adapters learn: for fine-tuning, not for training from scratch");
+    SET_TEXT(what, "LoRA of rank %ju beside frozen weights: peft's LoraConfig(r=%ju, target_modules=\"all-linear\")",
+             (uintmax_t)p->rank, (uintmax_t)p->rank);
+    SET_TEXT(option, "--adapter lora%s", master ? " without --master-weights" : "");
+    SET_TEXT(cost, "only the adapters learn: for fine-tuning, not for training from scratch");
     return true;
 }
 
@@ -392,13 +396,13 @@ APPLY(qlora)
 {
     if (p->adapter == PLAN_ADAPTER_DORA || p->weights || !transformer(p)) return false;
     p->weights = estimate_quantisation_find("nf4-double");
-    SAY(what,
-        "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
-        p->adapter == PLAN_ADAPTER_NONE ? ", LoRA beside them" : "");
-    SAY(option, "%s--weights nf4-double%s", p->adapter == PLAN_ADAPTER_NONE ? "--adapter lora " : "",
-        p->master_weights ? " without --master-weights" : "");
+    SET_TEXT(what,
+             "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
+             p->adapter == PLAN_ADAPTER_NONE ? ", LoRA beside them" : "");
+    SET_TEXT(option, "%s--weights nf4-double%s", p->adapter == PLAN_ADAPTER_NONE ? "--adapter lora " : "",
+             p->master_weights ? " without --master-weights" : "");
     p->master_weights = false;
-    SAY(cost, "only the adapters learn, weights are unpacked for each use; the paper measures 16-bit quality");
+    SET_TEXT(cost, "only the adapters learn, weights are unpacked for each use; the paper measures 16-bit quality");
     p->adapter = PLAN_ADAPTER_LORA;
     return true;
 }
@@ -409,10 +413,10 @@ APPLY(shorter)
         p->model->shape.family == MODEL_VIT)
         return false;
     p->seq /= move->n;
-    SAY(what, p->inference ? "contexts of %ju tokens (vLLM: --max-model-len)" : "sequences of %ju tokens",
-        (uintmax_t)p->seq);
-    SAY(option, "--seq %ju", (uintmax_t)p->seq);
-    SAY(cost, p->inference ? "longer requests are refused or cut" : "nothing farther apart is learnt");
+    SET_TEXT(what, p->inference ? "contexts of %ju tokens (vLLM: --max-model-len)" : "sequences of %ju tokens",
+             (uintmax_t)p->seq);
+    SET_TEXT(option, "--seq %ju", (uintmax_t)p->seq);
+    SET_TEXT(cost, p->inference ? "longer requests are refused or cut" : "nothing farther apart is learnt");
     return true;
 }
 
@@ -427,16 +431,16 @@ APPLY(weights)
     if (!q || p->model->shape.family == MODEL_CONV || (p->weights && p->weights->bits <= q->bits + 1)) return false;
     p->weights = q;
     if (eight)
-        SAY(what, "weights in 8 bits (%s)", word);
+        SET_TEXT(what, "weights in 8 bits (%s)", word);
     else
-        SAY(what, "weights in 4 bits: AWQ or GPTQ (bitsandbytes nf4 and GGUF are about as small)");
-    SAY(option, "--weights %s", word);
+        SET_TEXT(what, "weights in 4 bits: AWQ or GPTQ (bitsandbytes nf4 and GGUF are about as small)");
+    SET_TEXT(option, "--weights %s", word);
     if (!eight)
-        SAY(cost, "close to 8 bits in quality when tuned; faster for few sequences, slower for many");
+        SET_TEXT(cost, "close to 8 bits in quality when tuned; faster for few sequences, slower for many");
     else if (strcmp(word, "fp8") == 0)
-        SAY(cost, "no loss measured over the Llama-3.1 family; faster");
+        SET_TEXT(cost, "no loss measured over the Llama-3.1 family; faster");
     else
-        SAY(cost, "1 to 3 %% of accuracy when tuned");
+        SET_TEXT(cost, "1 to 3 %% of accuracy when tuned");
     return true;
 }
 
@@ -444,9 +448,9 @@ APPLY(cache_fp8)
 {
     if ((p->cache && p->cache->bits <= 8) || !decoder(p) || !p->batch || !p->seq) return false;
     p->cache = estimate_quantisation_find("fp8");
-    SAY(what, "KV cache in 8 bits (vLLM: --kv-cache-dtype fp8)");
-    SAY(option, "--kv-cache fp8");
-    SAY(cost, "coarser keys and values; calibrated scales help");
+    SET_TEXT(what, "KV cache in 8 bits (vLLM: --kv-cache-dtype fp8)");
+    SET_TEXT(option, "--kv-cache fp8");
+    SET_TEXT(cost, "coarser keys and values; calibrated scales help");
     return true;
 }
 
@@ -456,13 +460,13 @@ APPLY(fewer_at_once)
 
     if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8)) return false;
     p->batch /= by;
-    SAY(what, decoder(p) ? "%ju sequence%s at once (vLLM: --max-num-seqs)" : "%ju input%s at once", (uintmax_t)p->batch,
-        p->batch == 1 ? "" : "s");
-    SAY(option, "--batch %ju", (uintmax_t)p->batch);
+    SET_TEXT(what, decoder(p) ? "%ju sequence%s at once (vLLM: --max-num-seqs)" : "%ju input%s at once",
+             (uintmax_t)p->batch, p->batch == 1 ? "" : "s");
+    SET_TEXT(option, "--batch %ju", (uintmax_t)p->batch);
     if (!decoder(p))
-        SAY(cost, "others wait; small batches keep a GPU less busy");
+        SET_TEXT(cost, "others wait; small batches keep a GPU less busy");
     else
-        SAY(cost, "others wait: while it is the memory that limits, 1/%ju of the tokens a second", (uintmax_t)by);
+        SET_TEXT(cost, "others wait: while it is the memory that limits, 1/%ju of the tokens a second", (uintmax_t)by);
     return true;
 }
 
@@ -470,9 +474,9 @@ APPLY(in_pieces)
 {
     if (p->cache_block || !decoder(p) || !p->batch || !p->seq) return false;
     p->cache_block = 16;
-    SAY(what, "a server that reads prompts in pieces and keeps the cache in blocks (vLLM, SGLang)");
-    SAY(option, "--cache-block 16");
-    SAY(cost, "another program instead of model.generate(); it is faster");
+    SET_TEXT(what, "a server that reads prompts in pieces and keeps the cache in blocks (vLLM, SGLang)");
+    SET_TEXT(option, "--cache-block 16");
+    SET_TEXT(cost, "another program instead of model.generate(); it is faster");
     return true;
 }
 

@@ -161,8 +161,8 @@ static struct estimate_interval largest(const struct plan *p, const struct estim
         struct estimate_interval sum = {0};
         for (size_t i = 0; i < r->lines_n; i++) {
             const struct estimate_line *l = &r->lines[i];
-            unsigned there = l->phases & phases_of(p);
-            if (!l->host && (there & 1u << phase) && (all || (there != phases_of(p) && l->part != ESTIMATE_BUCKETS)))
+            unsigned active = l->phases & phases_of(p);
+            if (!l->host && (active & 1u << phase) && (all || (active != phases_of(p) && l->part != ESTIMATE_BUCKETS)))
                 sum = estimate_interval_add(sum, l->bytes);
         }
         most = sum.likely > most.likely ? sum : most;

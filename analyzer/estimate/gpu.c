@@ -80,7 +80,7 @@ const char estimate_gpu_words[] =
 #define GPU(key, ...) key "|"
 #define OTHER_GPU(key, ...) key "|"
 #define ALIAS(name, key) name "|"
-static const char said[] =
+static const char accepted[] =
 #include "analyzer/estimate/gpus.def"
     "";
 #undef GPU
@@ -158,7 +158,7 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
         complain("%s: --%s: '%s' is a size, not a GPU's name; did you mean --memory %s?", command, option, name, name);
         return NULL;
     }
-    if (options_nearest(small, said, near, sizeof near))
+    if (options_nearest(small, accepted, near, sizeof near))
         complain("%s: --%s: '%s' is not known; did you mean '%s'? 'gpuspy estimate --gpus' lists them", command, option,
                  name, near);
     else

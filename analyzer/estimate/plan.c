@@ -7,7 +7,7 @@
 enum { WHY = 256 };
 typedef bool check(const struct plan *p, char why[WHY]);
 
-#define SAY(...) (snprintf(why, WHY, __VA_ARGS__), true)
+#define REJECT(...) (snprintf(why, WHY, __VA_ARGS__), true)
 
 static bool zeroes(const struct plan *p, char why[WHY])
 {
@@ -23,7 +23,7 @@ static bool zeroes(const struct plan *p, char why[WHY])
                   {"accumulation", p->accumulation}};
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (!counts[i].n) return SAY("--%s: at least 1", counts[i].option);
+        if (!counts[i].n) return REJECT("--%s: at least 1", counts[i].option);
     return false;
 }
 
@@ -32,10 +32,10 @@ static bool world(const struct plan *p, char why[WHY])
     unsigned __int128 divided = (unsigned __int128)p->tp * p->pp * p->cp;
 
     if (divided > p->gpus || p->gpus % (uint64_t)divided)
-        return SAY("--gpus: %ju GPUs cannot be divided into groups of tp %ju x pp %ju x cp %ju", (uintmax_t)p->gpus,
-                   (uintmax_t)p->tp, (uintmax_t)p->pp, (uintmax_t)p->cp);
+        return REJECT("--gpus: %ju GPUs cannot be divided into groups of tp %ju x pp %ju x cp %ju", (uintmax_t)p->gpus,
+                      (uintmax_t)p->tp, (uintmax_t)p->pp, (uintmax_t)p->cp);
     if (p->gpus_per_node && p->tp > p->gpus_per_node && p->tp % p->gpus_per_node)
-        return SAY("--tp: %ju GPUs are not whole nodes of %ju", (uintmax_t)p->tp, (uintmax_t)p->gpus_per_node);
+        return REJECT("--tp: %ju GPUs are not whole nodes of %ju", (uintmax_t)p->tp, (uintmax_t)p->gpus_per_node);
     return false;
 }
 
@@ -46,19 +46,21 @@ static bool tensor_parallel(const struct plan *p, char why[WHY])
     uint64_t few, many;
 
     if (p->tp == 1)
-        return p->sequence_parallel && SAY("--sequence-parallel: divides norms among tensor-parallel GPUs; give --tp");
-    if (s->family == MODEL_CONV) return SAY("--tp: convolutional networks are not divided by tensors; use --sharding");
+        return p->sequence_parallel &&
+               REJECT("--sequence-parallel: divides norms among tensor-parallel GPUs; give --tp");
+    if (s->family == MODEL_CONV)
+        return REJECT("--tp: convolutional networks are not divided by tensors; use --sharding");
     if (s->heads && s->heads % p->tp)
-        return SAY("--tp: %ju GPUs do not divide %ju attention heads", (uintmax_t)p->tp, (uintmax_t)s->heads);
+        return REJECT("--tp: %ju GPUs do not divide %ju attention heads", (uintmax_t)p->tp, (uintmax_t)s->heads);
     few = p->tp < s->kv_heads ? p->tp : s->kv_heads;
     many = p->tp < s->kv_heads ? s->kv_heads : p->tp;
     if (few && !s->kv_rank && many % few)
-        return SAY("--tp: %ju GPUs and %ju heads of keys and values: one does not divide the other", (uintmax_t)p->tp,
-                   (uintmax_t)s->kv_heads);
+        return REJECT("--tp: %ju GPUs and %ju heads of keys and values: one does not divide the other",
+                      (uintmax_t)p->tp, (uintmax_t)s->kv_heads);
     if (s->ffn && s->ffn % p->tp)
-        return SAY("--tp: %ju GPUs do not divide an MLP of %ju", (uintmax_t)p->tp, (uintmax_t)s->ffn);
+        return REJECT("--tp: %ju GPUs do not divide an MLP of %ju", (uintmax_t)p->tp, (uintmax_t)s->ffn);
     if (s->experts && s->expert_ffn % p->tp)
-        return SAY("--tp: %ju GPUs do not divide experts of %ju", (uintmax_t)p->tp, (uintmax_t)s->expert_ffn);
+        return REJECT("--tp: %ju GPUs do not divide experts of %ju", (uintmax_t)p->tp, (uintmax_t)s->expert_ffn);
     return false;
 }
 
@@ -67,13 +69,13 @@ static bool pipeline(const struct plan *p, char why[WHY])
     uint64_t layers = p->model->shape.layers;
 
     if (p->interleave > 1 && p->pp == 1)
-        return SAY("--interleave: gives each pipeline stage several chunks of layers; give --pp");
+        return REJECT("--interleave: gives each pipeline stage several chunks of layers; give --pp");
     if (p->pp == 1) return false;
     if (layers && p->pp > layers)
-        return SAY("--pp: %ju stages are more than the %ju layers", (uintmax_t)p->pp, (uintmax_t)layers);
+        return REJECT("--pp: %ju stages are more than the %ju layers", (uintmax_t)p->pp, (uintmax_t)layers);
     if (layers && p->interleave > 1 && layers % ((unsigned __int128)p->pp * p->interleave))
-        return SAY("--interleave: %ju layers cannot be divided into %ju stages of %ju chunks", (uintmax_t)layers,
-                   (uintmax_t)p->pp, (uintmax_t)p->interleave);
+        return REJECT("--interleave: %ju layers cannot be divided into %ju stages of %ju chunks", (uintmax_t)layers,
+                      (uintmax_t)p->pp, (uintmax_t)p->interleave);
     return false;
 }
 
@@ -85,12 +87,12 @@ static bool own_kinds(const struct plan *p, char why[WHY])
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
     if (family != MODEL_WHISPER && family != MODEL_MAMBA) return false;
-    if (option) return SAY("--%s: how a %s is divided is not known; use --sharding", option, name);
+    if (option) return REJECT("--%s: how a %s is divided is not known; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
         (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family == MODEL_MAMBA))
-        return SAY("--checkpointing: what a %s keeps then is not known; give full", name);
+        return REJECT("--checkpointing: what a %s keeps then is not known; give full", name);
     if (p->fused_layers && family == MODEL_MAMBA)
-        return SAY("--fused-layers: mamba_ssm's kernels, which are the default, are fused already");
+        return REJECT("--fused-layers: mamba_ssm's kernels, which are the default, are fused already");
     return false;
 }
 
@@ -99,11 +101,11 @@ static bool experts(const struct plan *p, char why[WHY])
     uint64_t n = p->model->shape.experts, group = plan_dp(p) * p->cp;
 
     if (p->ep == 1) return false;
-    if (!n) return SAY("--ep: the model has no experts");
-    if (n % p->ep) return SAY("--ep: %ju GPUs do not divide %ju experts", (uintmax_t)p->ep, (uintmax_t)n);
+    if (!n) return REJECT("--ep: the model has no experts");
+    if (n % p->ep) return REJECT("--ep: %ju GPUs do not divide %ju experts", (uintmax_t)p->ep, (uintmax_t)n);
     if (group % p->ep) /* in inference the GPUs are those of attention's data parallelism too */
-        return SAY("--ep: %ju does not divide the %ju data-parallel GPUs (--gpus / tp / pp)", (uintmax_t)p->ep,
-                   (uintmax_t)group);
+        return REJECT("--ep: %ju does not divide the %ju data-parallel GPUs (--gpus / tp / pp)", (uintmax_t)p->ep,
+                      (uintmax_t)group);
     return false;
 }
 
@@ -113,21 +115,21 @@ static bool positions(const struct plan *p, char why[WHY])
     uint64_t most = plan_positions(&p->model->shape);
 
     if (most && p->seq > most)
-        return SAY("--seq: %ju tokens are more than the model can place: it has learned %ju positions",
-                   (uintmax_t)p->seq, (uintmax_t)most);
+        return REJECT("--seq: %ju tokens are more than the model can place: it has learned %ju positions",
+                      (uintmax_t)p->seq, (uintmax_t)most);
     if (most && p->cp > most)
-        return SAY("--cp: %ju GPUs are more than the %ju positions that the model has learned", (uintmax_t)p->cp,
-                   (uintmax_t)most);
+        return REJECT("--cp: %ju GPUs are more than the %ju positions that the model has learned", (uintmax_t)p->cp,
+                      (uintmax_t)most);
     return false;
 }
 
 static bool context_parallel(const struct plan *p, char why[WHY])
 {
     if (p->cp > 1 && p->seq && p->seq % p->cp)
-        return SAY("--cp: %ju GPUs do not divide sequences of %ju tokens", (uintmax_t)p->cp, (uintmax_t)p->seq);
+        return REJECT("--cp: %ju GPUs do not divide sequences of %ju tokens", (uintmax_t)p->cp, (uintmax_t)p->seq);
     if (p->sequence_parallel && p->seq && p->seq % ((unsigned __int128)p->tp * p->cp))
-        return SAY("--sequence-parallel: %ju GPUs do not divide sequences of %ju tokens", (uintmax_t)(p->tp * p->cp),
-                   (uintmax_t)p->seq);
+        return REJECT("--sequence-parallel: %ju GPUs do not divide sequences of %ju tokens", (uintmax_t)(p->tp * p->cp),
+                      (uintmax_t)p->seq);
     return false;
 }
 
@@ -135,9 +137,9 @@ static bool offloads(const struct plan *p, char why[WHY])
 {
     if (p->inference || p->offload == PLAN_OFFLOAD_NONE) return false;
     if (p->offload == PLAN_OFFLOAD_ALL && p->sharding != PLAN_SHARDING_ZERO3)
-        return SAY("--offload: parameters can only live in the host's memory with --sharding zero3");
+        return REJECT("--offload: parameters can only live in the host's memory with --sharding zero3");
     if (p->sharding == PLAN_SHARDING_DDP)
-        return SAY("--offload: optimizer states go to the host with --sharding zero1, zero2 or zero3");
+        return REJECT("--offload: optimizer states go to the host with --sharding zero1, zero2 or zero3");
     return false;
 }
 
@@ -153,11 +155,11 @@ static bool has_matrices(const struct model *m)
 static bool adapters(const struct plan *p, char why[WHY])
 {
     if (p->adapter != PLAN_ADAPTER_NONE && !has_matrices(p->model))
-        return SAY("--adapter: which matrices the model has is not known; give --model, or --layers, --hidden …");
+        return REJECT("--adapter: which matrices the model has is not known; give --model, or --layers, --hidden …");
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)
-        return SAY("--ema: a moving average of all weights beside adapters of frozen ones; leave out one");
+        return REJECT("--ema: a moving average of all weights beside adapters of frozen ones; leave out one");
     if (!p->inference && p->weights && p->adapter == PLAN_ADAPTER_NONE)
-        return SAY("--weights: how frozen weights are stored; give --precision instead, or add --adapter lora");
+        return REJECT("--weights: how frozen weights are stored; give --precision instead, or add --adapter lora");
     return false;
 }
 
@@ -165,17 +167,18 @@ static bool formats(const struct plan *p, char why[WHY])
 {
     if (p->inference) return false;
     if (p->master_weights && p->precision->weights >= 4)
-        return SAY("--master-weights: with --precision %s the weights are float32 already; use it with bf16, fp16 or "
-                   "fp8",
-                   p->precision->name);
+        return REJECT(
+            "--master-weights: with --precision %s the weights are float32 already; use it with bf16, fp16 or "
+            "fp8",
+            p->precision->name);
     if (p->master_weights && p->adapter != PLAN_ADAPTER_NONE)
-        return SAY("--master-weights: adapters are float32 already");
+        return REJECT("--master-weights: adapters are float32 already");
     if (p->optimizer->shaped)
         for (size_t i = 0; i < p->model->tensors_n; i++)
             if (p->model->tensors[i].dims == 0)
-                return SAY("--optimizer: the states of '%s' depend on the shapes of the matrices (%s); a number of "
-                           "parameters is not enough",
-                           p->optimizer->name, p->optimizer->shaped);
+                return REJECT("--optimizer: the states of '%s' depend on the shapes of the matrices (%s); a number of "
+                              "parameters is not enough",
+                              p->optimizer->name, p->optimizer->shaped);
     return false;
 }
 
@@ -200,9 +203,9 @@ static bool serving(const struct plan *p, char why[WHY])
 
     for (size_t i = 0; p->inference && i < sizeof training / sizeof *training; i++)
         if (training[i].given)
-            return SAY("--%s: is about training, and --inference is not%s", training[i].option, training[i].instead);
+            return REJECT("--%s: is about training, and --inference is not%s", training[i].option, training[i].instead);
     if (!p->inference && (p->cache || p->cache_block))
-        return SAY("--%s: training has no KV cache; add --inference", p->cache ? "kv-cache" : "cache-block");
+        return REJECT("--%s: training has no KV cache; add --inference", p->cache ? "kv-cache" : "cache-block");
     return false;
 }
 

@@ -31,7 +31,7 @@ struct export
     struct export_progress {
         bool shown; /* stderr is a terminal */
         uint64_t done, total, next;
-        int64_t said_ns;
+        int64_t noted_ns;
     } progress;
 };
 
@@ -47,7 +47,7 @@ struct export_run {
     FILE *out;              /* where the format writes one file */
     const char *folder;     /* where it writes several */
     bool nothing;           /* by the format: there is nothing to write; `said` is why */
-    char said[1024];        /* by the format: what people should know of what it wrote, "" nothing */
+    char note[1024];        /* by the format: what people should know of what it wrote, "" nothing */
 };
 
 /* False and a line in `error` where a database could not be read; write errors stay in out. */

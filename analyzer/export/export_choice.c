@@ -79,7 +79,7 @@ static void list_processes(const struct run_process *all, size_t n, char *out, s
 /* RUN_NONE after a line on stderr. */
 static uint32_t choose_process(const struct export_request *w, const struct overview *o)
 {
-    size_t n, wanted = 0;
+    size_t n, candidates = 0;
     char list[1024];
     const struct run_process *all = run_processes(o->run, &n);
     uint32_t first = RUN_NONE;
@@ -88,21 +88,21 @@ static uint32_t choose_process(const struct export_request *w, const struct over
     for (uint32_t i = 0; i < n; i++) {
         bool used = false;
         if ((w->pid >= 0 && all[i].pid != (uint32_t)w->pid) || (w->rank >= 0 && all[i].rank != w->rank)) continue;
-        wanted++;
+        candidates++;
         for (int d = 0; d < EXPORT_DEVICES; d++)
             used = used || (o->devices[i][d].used && (w->device < 0 || w->device == d));
         if (used && (first == RUN_NONE || (all[i].rank != RUN_UNKNOWN && all[i].rank < all[first].rank)))
             first = i; /* the lowest rank */
     }
-    if (!wanted)
+    if (!candidates)
         complain("export: there is no such process in this run; its processes are %s", list);
     else if (first == RUN_NONE && w->device >= 0)
         complain("export: GPU %d holds no memory in this recording", w->device);
-    else if (first == RUN_NONE && run_untold(o->run, RUN_TOLD_MEMORY))
-        complain("export: memory is unknown: %s", run_untold(o->run, RUN_TOLD_MEMORY));
+    else if (first == RUN_NONE && run_why_unknown(o->run, RUN_FACT_MEMORY))
+        complain("export: memory is unknown: %s", run_why_unknown(o->run, RUN_FACT_MEMORY));
     else if (first == RUN_NONE)
         complain("export: no GPU memory was allocated in this recording");
-    else if (wanted > 1)
+    else if (candidates > 1)
         complain("export: this is process %u of %s; --process or --rank chooses another", all[first].pid, list);
     return first;
 }
@@ -137,7 +137,7 @@ static int peak_device(const struct export *e)
     return best;
 }
 
-static void say_moment(const struct export *e, const char *what, int device)
+static void note_moment(const struct export *e, const char *what, int device)
 {
     char bytes[UNITS_TEXT] = "", at[UNITS_TEXT];
     const struct export_device *d = device >= 0 ? &e->devices[device] : NULL;
@@ -158,23 +158,23 @@ static int choose_moment(const struct export_request *w, struct export *e)
     char ended[UNITS_TEXT];
     size_t n;
     int64_t end = run_processes(e->run, &n)[e->process].end_ns;
-    bool oom_wanted = w->at && strcmp(w->at, "oom") == 0;
+    bool asks_oom = w->at && strcmp(w->at, "oom") == 0;
     const struct run_oom *oom = last_oom(e, true);
 
-    if (oom_wanted && !oom) oom = last_oom(e, false);
+    if (asks_oom && !oom) oom = last_oom(e, false);
     if (w->at && strcmp(w->at, "end") == 0) {
         e->moment_ns = end;
-        say_moment(e, "the end", -1);
-    } else if (oom_wanted && !oom) {
+        note_moment(e, "the end", -1);
+    } else if (asks_oom && !oom) {
         complain("export: memory did not run out in this process; --at peak shows the peak");
         return EXIT_NO;
-    } else if (oom && (oom_wanted || !w->at)) {
+    } else if (oom && (asks_oom || !w->at)) {
         e->moment_ns = oom->time_ns;
-        say_moment(e, "the out of memory", oom->device);
+        note_moment(e, "the out of memory", oom->device);
     } else if (!w->at || strcmp(w->at, "peak") == 0) {
         int device = peak_device(e);
         e->moment_ns = e->devices[device].peak_ns[e->devices[device].tensors];
-        say_moment(e, "the peak", device);
+        note_moment(e, "the peak", device);
     } else {
         units_parse_seconds(w->at, &e->moment_ns);
         if (e->moment_ns > end)
@@ -195,7 +195,7 @@ static struct run *open_run(const char *const *paths, size_t n, bool alone, stru
 }
 
 /* What is missing or damaged. */
-static void say_notes(const struct run *run)
+static void print_notes(const struct run *run)
 {
     size_t n;
     char count[UNITS_TEXT];
@@ -239,7 +239,7 @@ int export_choose(const struct export_request *w, const char *path, struct symbo
     e->process = process;
     if (process == RUN_NONE) return EXIT_NO;
     if (!e->run) return EXIT_INPUT;
-    say_notes(e->run);
+    print_notes(e->run);
     return choose_moment(w, e);
 }
 
@@ -286,7 +286,7 @@ int export_choose_run(const struct export_request *w, char **paths, size_t n, st
     e->run = open_run((const char *const *)paths, n, false, symbols);
     if (!e->run) return EXIT_INPUT;
     if (w->pid >= 0 || w->rank >= 0) code = keep_process(w, symbols, e);
-    if (code == EXIT_YES) say_notes(e->run);
+    if (code == EXIT_YES) print_notes(e->run);
     return code;
 }
 

@@ -200,18 +200,18 @@ static bool write_report(struct export_chrome *c, char *error, size_t error_size
     return true;
 }
 
-static void say(struct export_chrome *c)
+static void write_note(struct export_chrome *c)
 {
     size_t at = 0;
-    char took[UNITS_TEXT], *said = c->e->said;
-    const size_t size = sizeof c->e->said;
-    at += (size_t)(c->bucketed ? snprintf(said, size,
+    char took[UNITS_TEXT], *note = c->e->note;
+    const size_t size = sizeof c->e->note;
+    at += (size_t)(c->bucketed ? snprintf(note, size,
                                           "memory over time in %zu parts of each process's time, of "
                                           "each its highest, its lowest and its last point",
                                           c->buckets)
-                               : snprintf(said, size, "memory after each allocation and free"));
+                               : snprintf(note, size, "memory after each allocation and free"));
     if (c->slices_left) {
-        at += (size_t)snprintf(said + at, size - at,
+        at += (size_t)snprintf(note + at, size - at,
                                "; of %llu waits and copies the longest %llu are there, %llu others took "
                                "%s together",
                                (unsigned long long)(c->slices + c->slices_left), (unsigned long long)c->slices,
@@ -219,7 +219,7 @@ static void say(struct export_chrome *c)
                                units_format_seconds(took, (double)c->slices_left_ns / 1e9));
     }
     if (c->marks_left) {
-        snprintf(said + at, size - at, "; of %llu NVTX ranges the longest %llu are there",
+        snprintf(note + at, size - at, "; of %llu NVTX ranges the longest %llu are there",
                  (unsigned long long)(c->marks + c->marks_left), (unsigned long long)c->marks);
     }
 }
@@ -235,11 +235,11 @@ bool export_chrome(struct export_run *e, char *error, size_t error_size)
     bool ok = write_report(&c, error, error_size) && export_chrome_memory(&c, error, error_size) &&
               export_chrome_calls(&c, error, error_size);
     write_ooms(&c);
-    say(&c);
+    write_note(&c);
     fprintf(e->out, "\n],\"otherData\":{\"exporter\":\"gpuspy %s\",\"recording\":", GPUSPY_VERSION);
     json_out_text(e->out, e->name);
     fputs(",\"resolution\":", e->out);
-    json_out_text(e->out, e->said);
+    json_out_text(e->out, e->note);
     fputs("}}\n", e->out);
     free(c.offset_ns);
     free(c.pid);

@@ -51,7 +51,7 @@ bool export_folded(struct export_run *e, char *error, size_t error_size)
             fprintf(e->out, "%.*s %lld\n", (int)path.ends[n->depth], path.text, (long long)n->self);
         }
     }
-    snprintf(e->said, sizeof e->said,
+    snprintf(e->note, sizeof e->note,
              p->n ? "%s, in %s; such as: flamegraph.pl --countname=%s --title='%s' FILE > flame.svg" : "nothing was %s",
              p->title, p->unit, p->unit, p->title);
     e->nothing = p->n == 0;

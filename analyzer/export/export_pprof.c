@@ -422,7 +422,7 @@ bool export_pprof(struct export_run *e, char *error, size_t error_size)
         }
         ok = write_profile(&p, live, what);
         e->nothing = live->n == 0;
-        snprintf(e->said, sizeof e->said, e->nothing ? "nothing was %s" : "%s; such as: go tool pprof -http=: FILE",
+        snprintf(e->note, sizeof e->note, e->nothing ? "nothing was %s" : "%s; such as: go tool pprof -http=: FILE",
                  live->title);
         if (!ok) {
             snprintf(error, error_size, "cannot compress the profile");

@@ -11,12 +11,12 @@ void export_progress_show(struct export *e)
     p->next = p->done + (1 << 16);
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t ns = now.tv_sec * 1000000000LL + now.tv_nsec;
-    if (ns - p->said_ns < 500000000) return;
-    p->said_ns = ns;
+    if (ns - p->noted_ns < 500000000) return;
+    p->noted_ns = ns;
     fprintf(stderr, "\rgpuspy: export: %llu events\033[K", (unsigned long long)p->done);
 }
 
 void export_progress_end(const struct export_progress *p)
 {
-    if (p->shown && p->said_ns) fputs("\r\033[K", stderr);
+    if (p->shown && p->noted_ns) fputs("\r\033[K", stderr);
 }

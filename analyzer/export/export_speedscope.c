@@ -190,9 +190,9 @@ bool export_speedscope(struct export_run *e, char *error, size_t error_size)
     }
     if (ok && s.n) {
         write_all(&s);
-        snprintf(e->said, sizeof e->said, "%zu profiles, to be dropped on speedscope.app", s.n);
+        snprintf(e->note, sizeof e->note, "%zu profiles, to be dropped on speedscope.app", s.n);
     } else if (ok) {
-        snprintf(e->said, sizeof e->said, "there is nothing of that in this recording");
+        snprintf(e->note, sizeof e->note, "there is nothing of that in this recording");
         e->nothing = true;
     }
     for (size_t i = 0; i < s.n; i++) {

@@ -12,7 +12,7 @@ struct piece {
     uint64_t address, stream;
     int64_t bytes, time_ns;
     uint32_t stack;
-    bool told, mapped, private;
+    bool written, mapped, private;
 };
 
 struct change { /* of a mapping */
@@ -113,9 +113,9 @@ static void piece_add(struct tracer *t, struct piece piece)
     size_t at = pieces_up_to(t, piece.address);
     ARENA_PUSH(t->pieces, t->pieces_n, t->pieces_cap);
     memmove(&t->pieces[at + 1], &t->pieces[at], (t->pieces_n - 1 - at) * sizeof piece);
-    piece.told = t->imported;
+    piece.written = t->imported;
     t->pieces[at] = piece;
-    if (piece.told) {
+    if (piece.written) {
         emit(t, &(struct export_trace_event){.action =
                                                  piece.mapped ? EXPORT_TRACE_SEGMENT_MAP : EXPORT_TRACE_SEGMENT_ALLOC,
                                              .stack = piece.stack,
@@ -135,7 +135,7 @@ static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_
     struct piece p = t->pieces[n - 1];
     memmove(&t->pieces[n - 1], &t->pieces[n], (t->pieces_n - n) * sizeof p);
     t->pieces_n--;
-    if (p.told) {
+    if (p.written) {
         emit(t, &(struct export_trace_event){.action = mapped ? EXPORT_TRACE_SEGMENT_UNMAP : EXPORT_TRACE_SEGMENT_FREE,
                                              .stack = stack != RUN_NONE ? stack : p.stack,
                                              .time_ns = time_ns,
@@ -147,7 +147,7 @@ static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_
 
 static void piece_take(struct piece *p, const struct export_trace_block *b)
 {
-    p->told = true;
+    p->written = true;
     p->stream = b->stream;
     p->private = b->private;
 }
@@ -160,7 +160,7 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
     size_t at = pieces_up_to(t, b->address) - 1;
     while (at < t->pieces_n && t->pieces[at].address < end) {
         struct piece *p = &t->pieces[at++];
-        if (p->told) {
+        if (p->written) {
             if (t->imported) piece_take(p, b);
             continue;
         }
@@ -173,7 +173,8 @@ static void emit_pieces(struct tracer *t, const struct export_trace_block *b)
         piece_take(p, b);
         for (; at < t->pieces_n && p->mapped; at++) {
             struct piece *next = &t->pieces[at];
-            if (next->told || !next->mapped || next->address >= end || next->address != e.address + (uint64_t)e.bytes) {
+            if (next->written || !next->mapped || next->address >= end ||
+                next->address != e.address + (uint64_t)e.bytes) {
                 break;
             }
             piece_take(next, b);
@@ -570,7 +571,7 @@ static void gather_pieces(struct tracer *t)
     for (size_t i = 0; i < t->pieces_n; i++) {
         const struct piece *p = &t->pieces[i];
         struct export_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
-        if (!p->told) {
+        if (!p->written) {
             continue;
         }
         if (last && p->mapped && last->mapped && last->stream == p->stream && last->private == p->private &&
@@ -674,7 +675,7 @@ bool export_trace_device(struct run *run, const struct export_trace_request *wis
     if (state) {
         *state = (struct export_trace_state){0};
     }
-    t.imported = run_untold(run, RUN_TOLD_WAITS) && !run_untold(run, RUN_TOLD_TENSORS);
+    t.imported = run_why_unknown(run, RUN_FACT_WAITS) && !run_why_unknown(run, RUN_FACT_TENSORS);
     t.next_done_ns = RUN_NEVER;
     list_changes(&t);
     list_pendings(&t);

@@ -144,11 +144,11 @@ static uint8_t pool_of(const struct importer *s, const struct import_snapshot_ev
 
 static void undo_alloc(struct importer *s, struct import_snapshot_event *e)
 {
-    struct import_snapshot_piece *there = find(&s->blocks, e->address, e->device);
-    if (there) {
-        e->bytes = there->bytes;
-        e->pool = there->pool;
-        there->bytes = 0;
+    struct import_snapshot_piece *earlier = find(&s->blocks, e->address, e->device);
+    if (earlier) {
+        e->bytes = earlier->bytes;
+        e->pool = earlier->pool;
+        earlier->bytes = 0;
     } else {
         s->unmatched++;
         e->bytes = 0;
@@ -178,7 +178,7 @@ static void undo(struct importer *s, size_t i)
                                       .stream = e->stream,
                                       .device = e->device,
                                       .pool = pool_of(s, e)};
-    struct import_snapshot_piece *there = NULL;
+    struct import_snapshot_piece *earlier = NULL;
     switch ((enum import_action)e->action) {
     case IMPORT_ALLOC: undo_alloc(s, e); break;
     case IMPORT_FREE: undo_free(s, e, h); break;
@@ -187,9 +187,9 @@ static void undo(struct importer *s, size_t i)
         hold(&s->pending, &h);
         break;
     case IMPORT_TAKE:
-        there = find(&s->held, e->address, e->device);
-        if (there) {
-            there->bytes = 0;
+        earlier = find(&s->held, e->address, e->device);
+        if (earlier) {
+            earlier->bytes = 0;
         } else {
             s->unmatched++;
             e->bytes = 0;

@@ -254,7 +254,7 @@ static void write_devices(struct writing *w)
 
 /* --- notes ------------------------------------------------------------------------------------- */
 
-#define SAY(w, ...) import_feed_remark((w)->feed, ++(w)->notes, __VA_ARGS__)
+#define REMARK(w, ...) import_feed_remark((w)->feed, ++(w)->notes, __VA_ARGS__)
 
 static void note_levels(struct writing *w)
 {
@@ -264,19 +264,19 @@ static void note_levels(struct writing *w)
         if (!l->missing) continue; /* else the store compares the totals */
         units_format_bytes(bytes, (uint64_t)l->missing);
         if (l->device < 0) {
-            SAY(w,
-                "%s of CPU tensors were allocated before the trace began and not freed in it: no figure here "
-                "counts them",
-                bytes);
+            REMARK(w,
+                   "%s of CPU tensors were allocated before the trace began and not freed in it: no figure here "
+                   "counts them",
+                   bytes);
         } else {
-            SAY(w,
-                "GPU %d: %s of tensors were allocated before the trace began and not freed in it: no figure here "
-                "counts them",
-                l->device, bytes);
+            REMARK(w,
+                   "GPU %d: %s of tensors were allocated before the trace began and not freed in it: no figure here "
+                   "counts them",
+                   l->device, bytes);
         }
         if (!l->mismatches) continue;
-        SAY(w, "after %s PyTorch's total is not what the events before add up to: some are missing",
-            units_format_plural(bytes, l->mismatches, "event", NULL));
+        REMARK(w, "after %s PyTorch's total is not what the events before add up to: some are missing",
+               units_format_plural(bytes, l->mismatches, "event", NULL));
     }
 }
 
@@ -285,30 +285,34 @@ static void note_limits(struct writing *w)
     struct import_trace *t = w->t;
     char count[UNITS_TEXT];
     if (t->cut[0]) {
-        SAY(w, "the trace is incomplete: %s; gpuspy read the %s before that", t->cut,
-            units_format_plural(count, t->events, "event", NULL));
+        REMARK(w, "the trace is incomplete: %s; gpuspy read the %s before that", t->cut,
+               units_format_plural(count, t->events, "event", NULL));
     }
     if (w->levels.unplaced && !t->timeline) {
-        SAY(w, "the trace has no addresses: a free is taken to free the youngest live tensor of its size, and what was "
+        REMARK(w,
+               "the trace has no addresses: a free is taken to free the youngest live tensor of its size, and what was "
                "allocated before the trace is unknown unless the trace frees it");
     } else if (w->levels.unplaced) {
-        SAY(w,
+        REMARK(
+            w,
             "a memory timeline has no addresses, lines or GPU number: a free is taken to free the youngest live "
             "tensor of its size, and the GPU is called 0; for lines, open the trace that export_chrome_trace writes");
     }
     if (t->lines && t->memory_n)
-        SAY(w, "torch.profiler names a Python function by its first line, not by the line that runs");
+        REMARK(w, "torch.profiler names a Python function by its first line, not by the line that runs");
     if (w->sizeless) {
-        SAY(w, "left out %s that copied or filled memory: the trace has no size",
-            units_format_plural(count, w->sizeless, "call", NULL));
+        REMARK(w, "left out %s that copied or filled memory: the trace has no size",
+               units_format_plural(count, w->sizeless, "call", NULL));
     }
     if (t->malformed) {
-        SAY(w, "left out %s with invalid JSON", units_format_plural(count, t->malformed, "event", NULL));
+        REMARK(w, "left out %s with invalid JSON", units_format_plural(count, t->malformed, "event", NULL));
     }
     if (t->left_out) {
-        SAY(w, "left out %s with an impossible size or device", units_format_plural(count, t->left_out, "event", NULL));
+        REMARK(w, "left out %s with an impossible size or device",
+               units_format_plural(count, t->left_out, "event", NULL));
     }
-    if (t->processes_n > 1) SAY(w, "the trace holds %u processes: each thread's name shows which one", t->processes_n);
+    if (t->processes_n > 1)
+        REMARK(w, "the trace holds %u processes: each thread's name shows which one", t->processes_n);
 }
 
 static void write_notes(struct writing *w)

@@ -319,7 +319,7 @@ static bool stage_memory(struct staging *g)
  * which they themselves are. */
 static bool find_first_chain(struct staging *g)
 {
-    enum { LOOK_AT = 1000 };
+    enum { SAMPLED_ROWS = 1000 };
     int64_t found[2] = {0, 0};
     for (int first = 0; first < 2; first++) {
         sqlite3_stmt *st = NULL;
@@ -329,7 +329,7 @@ static bool find_first_chain(struct staging *g)
             "SELECT count(*) FROM (SELECT * FROM call WHERE chain > 0 LIMIT %d) k JOIN api a ON a.id = k.api WHERE "
             "EXISTS (SELECT 1 FROM chain c JOIN text s ON s.id = c.symbol WHERE c.id = k.chain - 1 + %d AND "
             "s.value = a.name)",
-            LOOK_AT, first);
+            SAMPLED_ROWS, first);
         bool ok = sqlite3_prepare_v2(g->s->db, sql, -1, &st, NULL) == SQLITE_OK && sqlite3_step(st) == SQLITE_ROW;
         found[first] = ok ? sqlite3_column_int64(st, 0) : 0;
         sqlite3_finalize(st);

@@ -31,7 +31,7 @@ static json_t *sum_json(const struct diff *d, const struct diff_sum *s)
 
 static const char *status(const struct diff_row *r)
 {
-    return !r->there[DIFF_BEFORE] ? "new" : !r->there[DIFF_AFTER] ? "gone" : "both";
+    return !r->present[DIFF_BEFORE] ? "new" : !r->present[DIFF_AFTER] ? "gone" : "both";
 }
 
 static json_t *row_json(const struct diff *d, const struct diff_row *r)
@@ -43,8 +43,8 @@ static json_t *row_json(const struct diff *d, const struct diff_row *r)
     set_bool(o, "inferred", r->inferred);
     set_text(o, "category", owner ? NULL : result_category_word(r->category));
     set_text(o, "owner", owner ? r->name : NULL);
-    set(o, "site_before", !category && r->there[0] ? draw_json_site(&r->site[0]) : NULL);
-    set(o, "site_after", !category && r->there[1] ? draw_json_site(&r->site[1]) : NULL);
+    set(o, "site_before", !category && r->present[0] ? draw_json_site(&r->site[0]) : NULL);
+    set(o, "site_after", !category && r->present[1] ? draw_json_site(&r->site[1]) : NULL);
     set_count(o, "changed_in", r->units);
     return o;
 }

@@ -56,7 +56,7 @@ json_t *json_preallocations(const struct result_report *r)
         set_text(o, "layer", result_series_word(p->within ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE));
         set_bytes(o, "bytes", p->bytes);
         set_real(o, "share", p->share);
-        set_text(o, "text", p->said);
+        set_text(o, "text", p->sentence);
         set_text(o, "advice", p->advice);
         set(o, "site", draw_json_site(&p->site));
         json_array_append_new(list, o);

@@ -579,7 +579,7 @@ int json_report(const struct result_report *report, FILE *out)
     return json_report_some(report, NULL, 0, out);
 }
 
-int json_report_some(const struct result_report *report, bool (*wanted)(uint64_t, const char *), uint64_t only,
+int json_report_some(const struct result_report *report, bool (*is_chosen)(uint64_t, const char *), uint64_t only,
                      FILE *out)
 {
     json_t *o = json_report_build(report), *value;
@@ -587,7 +587,7 @@ int json_report_some(const struct result_report *report, bool (*wanted)(uint64_t
     void *next;
     json_object_foreach_safe(o, next, key, value)
     {
-        if (wanted && strcmp(key, "schema") != 0 && !wanted(only, key)) {
+        if (is_chosen && strcmp(key, "schema") != 0 && !is_chosen(only, key)) {
             json_object_del(o, key);
         }
     }

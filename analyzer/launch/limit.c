@@ -32,7 +32,7 @@ static bool size_of(const char *part, bool names, uint64_t *bytes)
 
 bool launch_limit_value(const char *text, bool names, char *out, size_t size, char *wrong, size_t wrong_size)
 {
-    bool said[DEVICES + 1] = {false};
+    bool given[DEVICES + 1] = {false};
     char part[128];
     size_t at = 0;
 
@@ -43,11 +43,11 @@ bool launch_limit_value(const char *text, bool names, char *out, size_t size, ch
         uint64_t bytes;
         text_put(part, sizeof part, "%.*s", len < sizeof part ? (int)len : (int)sizeof part - 1, p);
         const int device = device_of(&what);
-        if (device < -1 || said[device + 1] || len >= sizeof part || !size_of(what, names, &bytes)) {
+        if (device < -1 || given[device + 1] || len >= sizeof part || !size_of(what, names, &bytes)) {
             text_put(wrong, wrong_size, "%s", part);
             return false;
         }
-        said[device + 1] = true;
+        given[device + 1] = true;
         char entry[64];
         const int n = device < 0 ? snprintf(entry, sizeof entry, "%s%" PRIu64 "B", at ? "," : "", bytes)
                                  : snprintf(entry, sizeof entry, "%s%d:%" PRIu64 "B", at ? "," : "", device, bytes);

@@ -189,7 +189,7 @@ static void keep(struct model_gguf_metadata *d, const char *key, const struct va
     if (strcmp(key, "split.count") == 0) d->split_count = v->number;
     for (size_t i = 0; i < GGUF_KEYS_N && dot - key < 64; i++) {
         if (strcmp(dot + 1, keys[i]) == 0) {
-            d->keys[i].there = true;
+            d->keys[i].present = true;
             d->keys[i].number = v->number;
             d->keys[i].varies = v->varies;
             snprintf(d->keys[i].prefix, sizeof d->keys[i].prefix, "%.*s", (int)(dot - key), key);
@@ -283,9 +283,10 @@ static bool tensors(struct reader *r, uint64_t n, const struct model_gguf_metada
     if (n > (r->f.size - r->at) / 24) return cut_off(r);
     for (uint64_t i = 0; i < n; i++)
         if (!tensor(r, s, a, &at, &end)) return false;
-    uint64_t data = (r->at + a - 1) / a * a, there = data < r->f.size ? r->f.size - data : 0;
-    return end <= there || model_file_reject(&r->f, "is cut off: its tensors have %ju bytes, the file has %ju of them",
-                                             (uintmax_t)end, (uintmax_t)there);
+    uint64_t data = (r->at + a - 1) / a * a, present = data < r->f.size ? r->f.size - data : 0;
+    return end <= present ||
+           model_file_reject(&r->f, "is cut off: its tensors have %ju bytes, the file has %ju of them", (uintmax_t)end,
+                             (uintmax_t)present);
 }
 
 /* ---------------------------------------------------------------- files */

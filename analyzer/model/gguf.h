@@ -38,7 +38,7 @@ enum model_gguf_key {
 struct model_gguf_metadata {
     char architecture[64];
     struct {
-        bool there, varies; /* an array whose numbers differ: `number` is the largest */
+        bool present, varies; /* an array whose numbers differ: `number` is the largest */
         uint64_t number;
         char prefix[64]; /* before the key: must be the architecture's name */
     } keys[GGUF_KEYS_N];

@@ -38,7 +38,7 @@ static uint64_t uint_of(struct telling *t, enum model_gguf_key key, uint64_t abs
     };
     char clean[64];
 
-    if (!t->d->keys[key].there || strcmp(t->d->keys[key].prefix, t->d->architecture) != 0) return absent;
+    if (!t->d->keys[key].present || strcmp(t->d->keys[key].prefix, t->d->architecture) != 0) return absent;
     if (t->d->keys[key].number <= 1000000000) return t->d->keys[key].number;
     if (!t->failed)
         model_file_reject(t->f, "%s.%s is no number from 0 to 1e9",

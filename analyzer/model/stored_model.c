@@ -403,7 +403,7 @@ static void guess_shape(const struct model_stored *s, struct model_shape *shape)
     }
 }
 
-static void say_what_is_counted(struct model *m, uint64_t packed, uint64_t unknown)
+static void note_what_is_counted(struct model *m, uint64_t packed, uint64_t unknown)
 {
     if (*m->note) return;
     if (unknown)
@@ -505,6 +505,6 @@ bool model_build_stored(const struct model_stored *s, const struct model_file *f
         m->shape = *hints->shape;
     else
         guess_shape(s, &m->shape);
-    say_what_is_counted(m, sorting.packed, sorting.unknown);
+    note_what_is_counted(m, sorting.packed, sorting.unknown);
     return true;
 }

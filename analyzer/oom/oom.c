@@ -57,7 +57,7 @@ struct capture {
 
 struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
     uint32_t times;
-    bool looked, in_pass, lazy;
+    bool examined, in_pass, lazy;
     bool enters; /* data comes to the device there */
     int64_t last_ns;
 };
@@ -402,8 +402,8 @@ static void capture_lines(struct oom_failures *o, struct capture *c)
     find_inputs(o);
     for (size_t i = 0; i < o->come_cap && i < run_stack_count(o->b->run); i++) {
         struct come *line = &o->come[i];
-        if (line->times && !line->looked) {
-            line->looked = true;
+        if (line->times && !line->examined) {
+            line->examined = true;
             line->in_pass = oom_is_in_pass(o->b->run, (uint32_t)i);
             line->lazy = line->in_pass && oom_is_lazy(o->b->run, (uint32_t)i);
         }
@@ -553,13 +553,13 @@ static struct oom_facts facts_of(struct oom_failures *o, const struct group *g, 
                           .tensor_reserved = row->tensor_reserved,
                           .outside = RUN_UNKNOWN,
                           .outside_first = first_outside(o->b, row->process, row->device),
-                          .said = question_sample_near(o->b, row->process, row->device, row->time_ns),
+                          .nvml = question_sample_near(o->b, row->process, row->device, row->time_ns),
                           .earlier = RUN_UNKNOWN,
                           .growing_stack = RUN_NONE,
                           .largest_stack = RUN_NONE,
                           .holder_stack = RUN_NONE};
     if (c) {
-        f.looked = true;
+        f.examined = true;
         f.layer = c->layer;
         f.live = c->live_bytes;
         f.device_live = c->device_live;
@@ -789,7 +789,7 @@ void oom_finish(struct oom_failures *o)
     free(o);
 }
 
-static void say_capped(struct site_builder *b, struct result_oom_verdict *v)
+static void explain_cap(struct site_builder *b, struct result_oom_verdict *v)
 {
     if (v->capped && v->verdict && v->total_bytes != RUN_UNKNOWN)
         v->verdict = arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU", v->verdict,
@@ -802,7 +802,7 @@ void oom_explain_all(struct site_builder *b)
         b->report->ooms[i].step = oom_step_of(b, &b->report->ooms[i]);
         oom_waterfall_build(b, &b->report->ooms[i]);
         oom_find_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
-        say_capped(b, &b->report->ooms[i]);
+        explain_cap(b, &b->report->ooms[i]);
     }
     oom_add_advice(b);
 }

@@ -53,7 +53,7 @@ struct oom_facts {
     const struct run_oom *row; /* the one to report */
     unsigned failures;
     bool fatal, device_failed; /* a CUDA call was among the failures */
-    bool looked;               /* what was live then is known: so it is of the last failures */
+    bool examined;             /* what was live then is known: so it is of the last failures */
     uint32_t stack;
     int64_t requested, free, total; /* RUN_UNKNOWN */
     int64_t device_requested;       /* of CUDA: a whole segment; 0 it was not asked */
@@ -62,7 +62,7 @@ struct oom_facts {
     int64_t tensor_allocated, tensor_reserved; /* RUN_UNKNOWN */
     int64_t outside, outside_first;            /* RUN_UNKNOWN */
     int64_t graphs;                            /* held by the device for graphs */
-    const struct run_device_sample *said;      /* by NVML, about then; NULL nothing */
+    const struct run_device_sample *nvml;      /* by NVML, about then; NULL nothing */
     double turnover;                           /* share of the bytes ever allocated in the layer that were freed */
     int64_t growing, growing_in_pass;          /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;

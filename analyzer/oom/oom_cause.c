@@ -31,8 +31,8 @@ static bool is_oversized(const facts *f)
         return false;
     }
     int64_t room = f->total - oom_context_bytes(f);
-    return f->requested > room ||
-           (f->looked && (double)f->requested >= oversized_share * (double)room && f->requested / 2 >= f->device_live);
+    return f->requested > room || (f->examined && (double)f->requested >= oversized_share * (double)room &&
+                                   f->requested / 2 >= f->device_live);
 }
 
 /* The driver had enough and refused: no range of it was large enough, or something forbids it. What
@@ -131,12 +131,12 @@ static const struct {
     enum result_cause cause;
     enum result_certainty certainty;
     bool (*holds)(const facts *f);
-    void (*say)(struct oom_words *w);
+    void (*explain)(struct oom_words *w);
     const char *refuted_by;
 } causes[] = {
-#define RECORDED(cause, holds, say) {RESULT_CAUSE_##cause, RESULT_CERTAINTY_RECORDED, holds, say, NULL},
-#define INFERRED(cause, holds, say, refuted_by) \
-    {RESULT_CAUSE_##cause, RESULT_CERTAINTY_INFERRED, holds, say, refuted_by},
+#define RECORDED(cause, holds, explain) {RESULT_CAUSE_##cause, RESULT_CERTAINTY_RECORDED, holds, explain, NULL},
+#define INFERRED(cause, holds, explain, refuted_by) \
+    {RESULT_CAUSE_##cause, RESULT_CERTAINTY_INFERRED, holds, explain, refuted_by},
     /* clang-format off */
     RECORDED(PINNED_HOST, is_pinned, oom_explain_pinned)
     RECORDED(OVERSIZED_REQUEST, is_oversized, oom_explain_oversized)
@@ -186,17 +186,17 @@ static void evidence_text(struct oom_words *w, const char *key, const char *what
 }
 
 /* What NVML said, about then. */
-static void collect_nvml(struct oom_words *w, const struct run_device_sample *said)
+static void collect_nvml(struct oom_words *w, const struct run_device_sample *nvml)
 {
-    evidence_bytes(w, "other_bytes", "held by other processes, says NVML", said->other_bytes);
-    if (said->other_pid) {
-        evidence(w, "other_pid", "the largest of them", said->other_pid);
+    evidence_bytes(w, "other_bytes", "held by other processes, says NVML", nvml->other_bytes);
+    if (nvml->other_pid) {
+        evidence(w, "other_pid", "the largest of them", nvml->other_pid);
     }
-    if (said->other_name) {
-        evidence_text(w, "other_name", "which is", said->other_name);
+    if (nvml->other_name) {
+        evidence_text(w, "other_name", "which is", nvml->other_name);
     }
-    evidence_bytes(w, "own_bytes", "held by this process, says NVML", said->own_bytes);
-    evidence(w, "said_s", "when it said so", site_seconds(said->time_ns));
+    evidence_bytes(w, "own_bytes", "held by this process, says NVML", nvml->own_bytes);
+    evidence(w, "said_s", "when it said so", site_seconds(nvml->time_ns));
 }
 
 static void collect_after(struct oom_words *w, const struct oom_after *a)
@@ -256,8 +256,8 @@ static void collect(struct oom_words *w)
     if (f->graphs) {
         evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
     }
-    if (f->said) {
-        collect_nvml(w, f->said);
+    if (f->nvml) {
+        collect_nvml(w, f->nvml);
     }
     evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
     evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen", f->outside_first);
@@ -272,7 +272,7 @@ static void collect(struct oom_words *w)
         evidence_text(w, "direct_owner", "by", direct->owner);
         evidence_text(w, "direct_site", "at", site_text_with_caller(w->b, &direct->site));
     }
-    if (f->looked && f->outcome != RESULT_OUTCOME_RETRIED) {
+    if (f->examined && f->outcome != RESULT_OUTCOME_RETRIED) {
         collect_after(w, &f->after);
     }
     if (f->largest > 0) {
@@ -339,7 +339,7 @@ void oom_find_cause(struct site_builder *b, const struct oom_facts *f, struct re
             v->certainty = causes[i].certainty;
             v->refuted_by = causes[i].refuted_by;
             blame(&w);
-            causes[i].say(&w);
+            causes[i].explain(&w);
             return;
         }
     }

@@ -17,8 +17,8 @@ int64_t oom_context_bytes(const struct oom_facts *f)
 
 int64_t oom_other_bytes(const struct oom_facts *f)
 {
-    if (f->said && run_is_known(f->said->other_bytes)) {
-        return f->said->other_bytes;
+    if (f->nvml && run_is_known(f->nvml->other_bytes)) {
+        return f->nvml->other_bytes;
     }
     return run_is_known(f->outside) && f->outside > oom_context_bytes(f) ? f->outside - oom_context_bytes(f) : 0;
 }

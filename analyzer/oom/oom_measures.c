@@ -788,14 +788,14 @@ static void limit(struct sight *s)
 /* Not where they are the cause: that says it. */
 static void others(struct sight *s)
 {
-    const struct run_device_sample *said = s->f->said;
-    if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !said || !run_is_known(said->other_bytes) || !said->other_pid) {
+    const struct run_device_sample *nvml = s->f->nvml;
+    if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !nvml || !run_is_known(nvml->other_bytes) || !nvml->other_pid) {
         return;
     }
-    decide_free(s, said->other_bytes, TEXT(s, "without process %u", said->other_pid));
-    add(s, OOM_EFFORT_SETTING, said->other_bytes, 0,
-        TEXT(s, "end process %u%s%s%s, or choose another GPU", said->other_pid, said->other_name ? " (" : "",
-             said->other_name ? said->other_name : "", said->other_name ? ")" : ""));
+    decide_free(s, nvml->other_bytes, TEXT(s, "without process %u", nvml->other_pid));
+    add(s, OOM_EFFORT_SETTING, nvml->other_bytes, 0,
+        TEXT(s, "end process %u%s%s%s, or choose another GPU", nvml->other_pid, nvml->other_name ? " (" : "",
+             nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : ""));
 }
 
 #define OF(cause) (1u << RESULT_CAUSE_##cause)

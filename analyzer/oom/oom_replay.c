@@ -47,17 +47,17 @@ static bool replay(struct oom_replays *r, struct whatif *w)
 struct oom_replays *oom_replay_start(struct site_builder *b)
 {
     char error[256];
-    size_t wanted = 0;
+    size_t needed = 0;
     for (size_t i = 0; i < b->report->ooms_n; i++) {
         const struct result_oom_verdict *v = &b->report->ooms[i];
         const size_t of = v->cause == RESULT_CAUSE_FRAGMENTATION ? OOM_REPLAY_SETTINGS : OOM_REPLAY_EXPANDABLE + 1;
-        if (is_candidate(v) && of > wanted) wanted = of;
+        if (is_candidate(v) && of > needed) needed = of;
     }
-    if (!wanted) return NULL;
+    if (!needed) return NULL;
     struct whatif *w = whatif_start(b->run, b->report->steps, b->report->steps_n, error, sizeof error);
     if (!w) return NULL;
     struct oom_replays *r = arena_realloc(NULL, 1, sizeof *r);
-    *r = (struct oom_replays){.scenarios_n = wanted};
+    *r = (struct oom_replays){.scenarios_n = needed};
     r->rows = run_ooms(b->run, &r->rows_n);
     const bool ok = replay(r, w);
     for (size_t i = 0; i < r->scenarios_n; i++) {

@@ -109,7 +109,7 @@ static const struct run_process *rank_of(struct oom_words *w, uint32_t pid)
     return NULL;
 }
 
-static void say_other_rank(struct oom_words *w, const struct run_process *other)
+static void explain_other_rank(struct oom_words *w, const struct run_process *other)
 {
     const char *name = run_is_known(other->rank) ? TEXT(w, "rank %lld", (long long)other->rank) : "another";
     w->v->verdict = TEXT(w,
@@ -124,22 +124,22 @@ static void say_other_rank(struct oom_words *w, const struct run_process *other)
 
 void oom_explain_other_process(struct oom_words *w)
 {
-    const struct run_device_sample *said = w->f->said;
-    const struct run_process *rank = said && said->other_pid ? rank_of(w, said->other_pid) : NULL;
+    const struct run_device_sample *nvml = w->f->nvml;
+    const struct run_process *rank = nvml && nvml->other_pid ? rank_of(w, nvml->other_pid) : NULL;
     if (rank) {
-        say_other_rank(w, rank);
+        explain_other_rank(w, rank);
         return;
     }
     const struct oom_replayed alone = replay_without_others(w);
     const char *theirs = SIZE(w, oom_other_bytes(w->f)), *ours = SIZE(w, w->f->device_live);
-    if (said && run_is_known(said->other_bytes) && said->other_pid) {
+    if (nvml && run_is_known(nvml->other_bytes) && nvml->other_pid) {
         w->v->verdict = TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
-                             said->other_pid, said->other_name ? " (" : "", said->other_name ? said->other_name : "",
-                             said->other_name ? ")" : "", ours);
+                             nvml->other_pid, nvml->other_name ? " (" : "", nvml->other_name ? nvml->other_name : "",
+                             nvml->other_name ? ")" : "", ours);
         advise_replayed(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f), "without other processes", &alone,
                         TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES",
-                             said->other_pid, said->other_name ? " (" : "", said->other_name ? said->other_name : "",
-                             said->other_name ? ")" : ""));
+                             nvml->other_pid, nvml->other_name ? " (" : "", nvml->other_name ? nvml->other_name : "",
+                             nvml->other_name ? ")" : ""));
     } else {
         w->v->verdict = TEXT(w,
                              "another process, as it seems: %s of the GPU are in use beside what this one took "
@@ -188,7 +188,7 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
 
 void oom_explain_preallocation(struct oom_words *w)
 {
-    w->v->verdict = w->f->preallocated->said;
+    w->v->verdict = w->f->preallocated->sentence;
     if (w->f->preallocated->advice) {
         advise(w, OOM_EFFORT_SETTING, w->f->preallocated->bytes, w->f->preallocated->advice);
     }
@@ -255,7 +255,7 @@ static int compare_held_parts(const void *a, const void *b)
 
 /* What is live would fit by itself, but not beside the rest: as many of the other parts, the largest first,
  * as it takes for the sum to be more than the device. NULL: nothing tells. */
-static const char *say_beside(struct oom_words *w, const char *from)
+static const char *explain_beside(struct oom_words *w, const char *from)
 {
     const facts *f = w->f;
     const struct result_held_part *parts[RESULT_HELD_N];
@@ -289,7 +289,7 @@ static const char *say_beside(struct oom_words *w, const char *from)
 }
 
 /* Of what is live the line that holds most of it, else the largest lines; "" unknown. */
-static const char *say_lines(struct oom_words *w)
+static const char *explain_lines(struct oom_words *w)
 {
     enum { LINES = 3, SMALL = 10 };
     const struct result_oom_verdict *v = w->v;
@@ -330,8 +330,8 @@ void oom_explain_capacity(struct oom_words *w)
     }
     int64_t needs = arena_add_capped(arena_add_capped(f->live, asked_of_device(f)), oom_context_bytes(f));
     bool too_much = run_is_known(f->total) && needs > f->total;
-    const char *from = say_lines(w);
-    const char *rest = !too_much && f->looked && w->v->waterfall_n ? say_beside(w, from) : NULL;
+    const char *from = explain_lines(w);
+    const char *rest = !too_much && f->examined && w->v->waterfall_n ? explain_beside(w, from) : NULL;
     if (rest) {
         w->v->verdict = rest;
     } else if (f->live > 0) {
@@ -341,8 +341,8 @@ void oom_explain_capacity(struct oom_words *w)
     } else { /* of many failures only the last are looked into, or nothing was recorded there */
         w->v->verdict = "it did not fit; what was live then is not known";
     }
-    bool told = f->said && run_is_known(f->said->other_bytes); /* whose it is */
-    if (!told && run_is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {
+    bool others_known = f->nvml && run_is_known(f->nvml->other_bytes); /* whose it is */
+    if (!others_known && run_is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {
         advise(
             w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
             TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi", SIZE(w, f->outside)));

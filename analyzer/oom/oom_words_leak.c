@@ -97,7 +97,7 @@ static const char *share_text(struct oom_words *w, int64_t bytes)
 }
 
 /* The graph of each pass is kept by its newest tensor. */
-static void say_graph(struct oom_words *w)
+static void explain_graph(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->growing = f->growth->newest;
@@ -120,7 +120,7 @@ static void say_graph(struct oom_words *w)
 }
 
 /* Several modules' outputs stay, and nothing shows that a graph keeps them. */
-static void say_outputs(struct oom_words *w)
+static void explain_outputs(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->verdict = TEXT(w,
@@ -143,7 +143,7 @@ static void say_outputs(struct oom_words *w)
 }
 
 /* Made anew each time, larger than before, by concatenation. */
-static void say_replaced(struct oom_words *w)
+static void explain_replaced(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->verdict = TEXT(
@@ -154,7 +154,7 @@ static void say_replaced(struct oom_words *w)
             TEXT(w, "%s: bound its length (a window, a maximum); half as long", line_of(w)));
 }
 
-static void say_holder(struct oom_words *w, const struct oom_holder *holder)
+static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
 {
     const facts *f = w->f;
     w->v->verdict =
@@ -169,7 +169,7 @@ static void say_holder(struct oom_words *w, const struct oom_holder *holder)
 }
 
 /* Objects that refer to each other are freed by the collector alone. Whether these do is not recorded. */
-static void say_collector(struct oom_words *w)
+static void explain_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
         measure_drop(
@@ -199,22 +199,22 @@ void oom_explain_leak(struct oom_words *w)
         w->v->refuted_by = "if all of it is needed at once: hardly anything was freed, so no step was seen to end";
     }
     if (holder) {
-        say_holder(w, holder);
-        say_collector(w);
+        explain_holder(w, holder);
+        explain_collector(w);
         return;
     }
     if (f->graph == OOM_GRAPH_INFERRED) {
-        say_graph(w);
-        say_collector(w);
+        explain_graph(w);
+        explain_collector(w);
         return;
     }
-    say_collector(w);
+    explain_collector(w);
     if (f->replaced) {
-        say_replaced(w);
+        explain_replaced(w);
         return;
     }
     if (f->graph == OOM_GRAPH_UNKNOWN) {
-        say_outputs(w);
+        explain_outputs(w);
         return;
     }
     if (is_memoised(f)) {

@@ -27,9 +27,9 @@ static int64_t or_zero(int64_t value)
 }
 
 /* As much of `wanted` as is left. */
-static int64_t take(int64_t *left, int64_t wanted)
+static int64_t take(int64_t *left, int64_t at_most)
 {
-    int64_t taken = wanted < 0 ? 0 : wanted < *left ? wanted : *left;
+    int64_t taken = at_most < 0 ? 0 : at_most < *left ? at_most : *left;
     *left -= taken;
     return taken;
 }
@@ -51,25 +51,25 @@ static void own_parts(const struct oom_waterfall_facts *f, int64_t own, int64_t 
 static void other_parts(const struct oom_waterfall_facts *f, int64_t left, int64_t *parts)
 {
     parts[RESULT_HELD_IDLE] = take(&left, or_zero(f->idle));
-    if (!run_is_known(f->said_others)) {
+    if (!run_is_known(f->nvml_others)) {
         parts[RESULT_HELD_FIRST] = take(&left, or_zero(f->first));
         parts[RESULT_HELD_UNACCOUNTED] = left;
         return;
     }
-    parts[RESULT_HELD_OTHERS] = take(&left, f->said_others);
-    if (!run_is_known(f->said_own)) {
+    parts[RESULT_HELD_OTHERS] = take(&left, f->nvml_others);
+    if (!run_is_known(f->nvml_own)) {
         parts[RESULT_HELD_FIRST] = take(&left, or_zero(f->first) - parts[RESULT_HELD_OTHERS]);
         parts[RESULT_HELD_UNACCOUNTED] = left;
         return;
     }
     int64_t nobodys = 0;
-    if (run_is_known(f->said_total) && run_is_known(f->said_free) && f->said_total >= f->said_free) {
-        int64_t used = f->said_total - f->said_free;
-        int64_t kept = f->said_total > f->total ? f->said_total - f->total : 0;
-        nobodys = used - arena_add_capped(arena_add_capped(or_zero(f->said_own), or_zero(f->said_others)), kept);
+    if (run_is_known(f->nvml_total) && run_is_known(f->nvml_free) && f->nvml_total >= f->nvml_free) {
+        int64_t used = f->nvml_total - f->nvml_free;
+        int64_t kept = f->nvml_total > f->total ? f->nvml_total - f->total : 0;
+        nobodys = used - arena_add_capped(arena_add_capped(or_zero(f->nvml_own), or_zero(f->nvml_others)), kept);
     }
     nobodys = take(&left, nobodys);
-    parts[RESULT_HELD_CONTEXT] = take(&left, f->said_own);
+    parts[RESULT_HELD_CONTEXT] = take(&left, f->nvml_own);
     parts[RESULT_HELD_UNACCOUNTED] = nobodys + left;
 }
 
@@ -156,10 +156,10 @@ static struct oom_waterfall_facts facts_of(struct site_builder *b, const struct 
                                     .reserved = v->live_layer == RUN_SERIES_TENSOR ? f->tensor_reserved : RUN_UNKNOWN,
                                     .graphs = f->graphs,
                                     .first = f->outside_first,
-                                    .said_total = f->said ? f->said->total_bytes : RUN_UNKNOWN,
-                                    .said_free = f->said ? f->said->free_bytes : RUN_UNKNOWN,
-                                    .said_own = f->said ? f->said->own_bytes : RUN_UNKNOWN,
-                                    .said_others = f->said ? f->said->other_bytes : RUN_UNKNOWN};
+                                    .nvml_total = f->nvml ? f->nvml->total_bytes : RUN_UNKNOWN,
+                                    .nvml_free = f->nvml ? f->nvml->free_bytes : RUN_UNKNOWN,
+                                    .nvml_own = f->nvml ? f->nvml->own_bytes : RUN_UNKNOWN,
+                                    .nvml_others = f->nvml ? f->nvml->other_bytes : RUN_UNKNOWN};
     for (size_t i = 0; i < f->taken_n; i++) {
         const struct oom_taken *t = &f->taken[i];
         w.managed = arena_add_capped(w.managed, t->space == GS_SPACE_MANAGED ? t->bytes : 0);
@@ -393,7 +393,7 @@ static const char *process_name(struct site_builder *b, const struct run_process
 /* This run's own by what they recorded; of the rest NVML names the foremost. */
 static void others(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
-    const struct run_device_sample *said = v->facts->said;
+    const struct run_device_sample *nvml = v->facts->nvml;
     size_t n;
     const struct run_process *p = run_processes(b->run, &n), *own = &p[v->process];
     struct lines lines = {.b = b};
@@ -408,7 +408,7 @@ static void others(struct site_builder *b, const struct result_oom_verdict *v, s
         if (bytes > 0) {
             line_text(&lines, process_name(b, &p[i]), bytes, 0);
             lines.list[lines.n - 1].pid = p[i].pid;
-            foremost_named = foremost_named || (said && said->other_pid == p[i].pid);
+            foremost_named = foremost_named || (nvml && nvml->other_pid == p[i].pid);
         }
     }
     if (lines.sum > part->bytes) { /* they use another device, which goes by the same word */
@@ -416,12 +416,12 @@ static void others(struct site_builder *b, const struct result_oom_verdict *v, s
         lines.sum = 0;
         foremost_named = false;
     }
-    if (said && said->other_pid && !foremost_named) {
-        const char *who = arena_printf(b->arena, "process %u%s%s%s", said->other_pid, said->other_name ? " (" : "",
-                                       said->other_name ? said->other_name : "", said->other_name ? ")" : "");
+    if (nvml && nvml->other_pid && !foremost_named) {
+        const char *who = arena_printf(b->arena, "process %u%s%s%s", nvml->other_pid, nvml->other_name ? " (" : "",
+                                       nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : "");
         part->text = arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ", who);
         line_text(&lines, who, RUN_UNKNOWN, 0);
-        lines.list[lines.n - 1].pid = said->other_pid;
+        lines.list[lines.n - 1].pid = nvml->other_pid;
     }
     lines_close(&lines, part);
 }

@@ -15,7 +15,7 @@ struct oom_waterfall_facts {
     int64_t idle;     /* held by those pools and in no allocation */
     int64_t graphs;   /* for graphs */
     int64_t first;    /* in use, and not by recorded allocations, when the device was first seen */
-    int64_t said_total, said_free, said_own, said_others; /* by NVML, about then */
+    int64_t nvml_total, nvml_free, nvml_own, nvml_others; /* by NVML, about then */
 };
 
 /* Fills `parts`, none negative; they sum to the total. False: what is known does not go together,

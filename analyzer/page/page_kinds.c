@@ -25,8 +25,8 @@ struct page_kinds {
     const struct step_list *steps; /* of the process, NULL none */
     int64_t end_ns;
     bool torch_device[DEVICES];
-    struct map told[3]; /* by what it is: the call that made it, its fate → kinds */
-    uint8_t *fates;     /* by stack that frees, NO_FATE not asked; of RUN_NONE the last */
+    struct map kind_of[3]; /* by what it is: the call that made it, its fate → kinds */
+    uint8_t *fates;        /* by stack that frees, NO_FATE not asked; of RUN_NONE the last */
     size_t stacks;
     struct map outlived; /* of the process: series and stack → category */
     struct memo *memos;
@@ -51,7 +51,7 @@ void page_kinds_free(struct page_kinds *k)
     if (k) {
         category_finder_free(k->categorizer);
         for (size_t i = 0; i < 3; i++) {
-            map_free(&k->told[i]);
+            map_free(&k->kind_of[i]);
         }
         map_free(&k->outlived);
         free(k->memos);
@@ -112,7 +112,7 @@ enum { FREED, AGED, KEPT, BITS = 8 };
 static uint32_t categories_of_block(struct page_kinds *k, unsigned what, uint32_t stack, uint32_t free_stack,
                                     unsigned fate, unsigned use)
 {
-    uint32_t *at = map_at(&k->told[what], (uint64_t)stack << 32 | fate);
+    uint32_t *at = map_at(&k->kind_of[what], (uint64_t)stack << 32 | fate);
     if (*at == MAP_NEW) {
         struct category_block block = {.stack = stack,
                                        .free_stack = free_stack,
@@ -157,8 +157,8 @@ static uint32_t kinds_of(struct page_kinds *k, const struct run_lifetime *life, 
     }
     struct memo *m = &k->memos[life->location];
     if (m->fate != fate) {
-        bool untold = life->device >= 0 && !k->torch_device[life->device];
-        unsigned what = life->layer != GS_LAYER_DEVICE ? 0 : series->layer == RUN_SERIES_DEVICE && untold ? 1 : 2;
+        bool not_torch = life->device >= 0 && !k->torch_device[life->device];
+        unsigned what = life->layer != GS_LAYER_DEVICE ? 0 : series->layer == RUN_SERIES_DEVICE && not_torch ? 1 : 2;
         *m = (struct memo){fate, categories_of_block(k, what, life->stack, free_stack, fate, use)};
     }
     return m->kinds;
@@ -170,9 +170,9 @@ enum result_category page_kind(struct page_kinds *k, const struct run_lifetime *
     uint32_t kinds = kinds_of(k, life, series, free_stack);
     unsigned which = FREED;
     if (life->free_ns > k->end_ns) {
-        uint32_t told = map_get(&k->outlived, outlived_key(series->layer, series->device, life->stack));
-        if (told != MAP_NEW) {
-            return (enum result_category)told;
+        uint32_t kind_of = map_get(&k->outlived, outlived_key(series->layer, series->device, life->stack));
+        if (kind_of != MAP_NEW) {
+            return (enum result_category)kind_of;
         }
         which = KEPT;
     } else if ((kinds >> AGED * BITS & 255) != (kinds >> FREED * BITS & 255) && k->steps &&

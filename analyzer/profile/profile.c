@@ -8,7 +8,7 @@
 #include "analyzer/category/categories.h"
 
 struct level { /* by series */
-    bool wanted;
+    bool chosen;
     int64_t moment_ns; /* RUN_UNKNOWN none */
     int64_t bytes;     /* live then, as the replay has it */
 };
@@ -315,7 +315,7 @@ static void find_ooms(struct build *b)
 
 static bool has_moment(const struct build *b, uint32_t series)
 {
-    return series < b->levels_cap && b->levels[series].wanted && b->levels[series].bytes > 0;
+    return series < b->levels_cap && b->levels[series].chosen && b->levels[series].bytes > 0;
 }
 
 /* Few: a process has a handful of series. */
@@ -407,7 +407,7 @@ static bool add_moments(struct build *b, char *error, size_t error_size)
     b->moments = arena_realloc(NULL, series, sizeof *b->moments);
     b->series_at = arena_realloc(NULL, series, sizeof *b->series_at);
     for (uint32_t i = 0; i < series; i++) {
-        SITE_REACH(b->levels, i, b->levels_cap)->wanted = series_is_chosen(b, run_series(b->run, i));
+        SITE_REACH(b->levels, i, b->levels_cap)->chosen = series_is_chosen(b, run_series(b->run, i));
     }
     for (uint32_t i = 0; ok && i < b->p->moments_n; i++) {
         list_moments(b, i);
@@ -565,7 +565,7 @@ struct profile *profile_build(struct run *run, const struct profile_request *wis
     site_helpers(run, &b.b.helpers);
     bool ok = calls ? add_calls(&b, error, error_size) : add_memory(&b, error, error_size);
     finish(p);
-    if (wish->what == PROFILE_PEAK && run_untold(run, RUN_TOLD_HISTORY)) {
+    if (wish->what == PROFILE_PEAK && run_why_unknown(run, RUN_FACT_HISTORY)) {
         p->title = "live"; /* at the only moment that is known */
         for (size_t i = 0; i < p->moments_n; i++) p->moments[i] = RUN_UNKNOWN;
     }

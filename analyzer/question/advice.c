@@ -62,9 +62,9 @@ static bool same_line(const struct result_site *a, const struct result_site *b)
 static bool is_covered_by_oom(const struct result_report *r, const struct result_growth *g)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
-        const struct result_site *said = &r->ooms[i].growing;
+        const struct result_site *blamed = &r->ooms[i].growing;
         if (r->ooms[i].cause == RESULT_CAUSE_LEAK &&
-            (same_line(said, &g->stack.site) || (g->graph && same_line(said, &g->newest)))) {
+            (same_line(blamed, &g->stack.site) || (g->graph && same_line(blamed, &g->newest)))) {
             return true;
         }
     }

@@ -232,7 +232,7 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
     struct question_budget_facts f = {.b = g->b, .budget = budget, .process = peak->process};
     const struct most *most = most_of(g, peak);
     budget->pass_most_bytes = most ? most->pass_most : RUN_UNKNOWN;
-    bool told = false;
+    bool recognised = false;
     for (int c = 0; c < RESULT_CATEGORIES_N; c++) {
         int64_t bytes = budget->by_category.bytes[c];
         all[c] = (struct result_budget_row){.category = (enum result_category)c,
@@ -245,10 +245,10 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
         all[c].inside = question_plan_level_of(&all[c].expected, (double)bytes);
         f.of[c] = &all[c];
         f.later[c] = most && most->most_ns[c] > peak->time_ns;
-        told = told || (c != RESULT_CATEGORY_UNKNOWN && all[c].peak_bytes > 0) ||
-               (c < RESULT_CATEGORY_ACTIVATIONS && all[c].most_bytes > 0);
+        recognised = recognised || (c != RESULT_CATEGORY_UNKNOWN && all[c].peak_bytes > 0) ||
+                     (c < RESULT_CATEGORY_ACTIVATIONS && all[c].most_bytes > 0);
     }
-    if (!told) { /* nothing was recognised: then nothing is known to be missing either */
+    if (!recognised) { /* nothing was recognised: then nothing is known to be missing either */
         return;
     }
     plan_rows(g->b, budget, peak, most, all);

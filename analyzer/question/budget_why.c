@@ -11,9 +11,9 @@
 typedef const char *rule_fn(const struct question_budget_facts *f, const struct result_budget_row *row);
 
 /* Blocks are rounded up, and small models have many small ones. */
-static bool near(double x, double wanted)
+static bool near(double x, double estimated)
 {
-    return fabs(x - wanted) <= 0.02 * wanted;
+    return fabs(x - estimated) <= 0.02 * estimated;
 }
 
 static double most_of_row(const struct result_budget_row *row)
@@ -160,8 +160,8 @@ static const char *none_recognised(const struct question_budget_facts *f, const 
 static const char *element(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     static const struct {
-        double wanted, measured;
-        const char *says;
+        double estimated, measured;
+        const char *reason;
     } known[] = {
         {4, 2, "2 bytes a parameter, not 4: 16-bit weights, or half as many parameters"},
         {2, 4, "4 bytes a parameter, not 2: float32 weights, or twice as many parameters"},
@@ -173,8 +173,8 @@ static const char *element(const struct question_budget_facts *f, const struct r
     };
     double n = f->budget->estimate.params;
     for (size_t i = 0; n > 0 && i < sizeof known / sizeof *known; i++) {
-        if (near(row->estimate_bytes / n, known[i].wanted) && near(most_of_row(row) / n, known[i].measured)) {
-            return known[i].says;
+        if (near(row->estimate_bytes / n, known[i].estimated) && near(most_of_row(row) / n, known[i].measured)) {
+            return known[i].reason;
         }
     }
     return NULL;
@@ -260,7 +260,7 @@ static const char *states_beside(const struct question_budget_facts *f, const st
 {
     static const struct {
         double times;
-        const char *says;
+        const char *reason;
     } known[] = {
         {0.508, "half of the gradients' bytes: two states of 8 bit for float32 parameters, or one of 16"},
         {1, "as large as the gradients: one state a parameter, such as a momentum"},
@@ -274,7 +274,7 @@ static const char *states_beside(const struct question_budget_facts *f, const st
     double times = beside(f, row->category, gradients ? RESULT_CATEGORY_GRADIENTS : RESULT_CATEGORY_PARAMETERS);
     for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++) {
         if (near(times, known[i].times)) {
-            return known[i].says;
+            return known[i].reason;
         }
     }
     return times > 0 ? TEXT(f, "not explained: %.3g times the %s' bytes", times, gradients ? "gradients" : "parameters")
@@ -328,9 +328,9 @@ const char *question_budget_reason(const struct question_budget_facts *f, enum r
 {
     const struct result_budget_row *row = f->of[category];
     for (size_t i = 0; i < RULES && rules[category][i]; i++) {
-        const char *says = rules[category][i](f, row);
-        if (says) {
-            return *says ? says : NULL;
+        const char *reason = rules[category][i](f, row);
+        if (reason) {
+            return *reason ? reason : NULL;
         }
     }
     return NULL;

@@ -68,7 +68,7 @@ void question_leaks_build(struct site_builder *b)
     struct result_leak *work = NULL;
     size_t n = 0, cap = 0, processes_n;
     const struct run_process *processes = run_processes(b->run, &processes_n);
-    if (run_untold(b->run, RUN_TOLD_HISTORY)) return; /* what is live is the peak, too */
+    if (run_why_unknown(b->run, RUN_FACT_HISTORY)) return; /* what is live is the peak, too */
     bool *skip = arena_realloc(NULL, run_series_count(b->run), sizeof *skip);
     for (size_t i = 0; i < run_series_count(b->run); i++) {
         const struct run_series *s = run_series(b->run, (uint32_t)i);

@@ -16,7 +16,7 @@ struct nvml {                   /* what NVML said of it, with what was live by r
 };
 
 struct card { /* a device of the process now replayed */
-    bool used, told;
+    bool used, given;
     int64_t live, tensor, reserved; /* now; reserved RUN_UNKNOWN until PyTorch says it */
     int64_t tensor_peak, reserved_peak;
     int64_t peak_live, peak_tensor, peak_reserved, peak_ns; /* at the device-level peak */
@@ -46,8 +46,8 @@ struct question_memory {
     size_t fragmentation_n, fragmentation_cap;
 };
 
-static const struct nvml untold = {RUN_UNKNOWN, RUN_UNKNOWN, RUN_UNKNOWN};
-static const struct reply unsaid = {.outside = RUN_UNKNOWN, .ns = RUN_UNKNOWN};
+static const struct nvml no_nvml = {RUN_UNKNOWN, RUN_UNKNOWN, RUN_UNKNOWN};
+static const struct reply no_reply = {.outside = RUN_UNKNOWN, .ns = RUN_UNKNOWN};
 
 static struct card *card(struct question_memory *m, int device)
 {
@@ -63,12 +63,12 @@ static struct card *card(struct question_memory *m, int device)
                            .total = RUN_UNKNOWN,
                            .least_free = RUN_UNKNOWN,
                            .outside_first = RUN_UNKNOWN,
-                           .nvml_last = untold,
-                           .nvml_before = untold,
-                           .nvml_after = untold,
-                           .last = unsaid,
-                           .before = unsaid,
-                           .after = unsaid};
+                           .nvml_last = no_nvml,
+                           .nvml_before = no_nvml,
+                           .nvml_after = no_nvml,
+                           .last = no_reply,
+                           .before = no_reply,
+                           .after = no_reply};
     }
     return c;
 }
@@ -166,9 +166,9 @@ static inline void memory_on_event(struct question_memory *m, const struct run_s
         c->peak_reserved = c->reserved;
         c->peak_ns = alloc_ns;
         c->before = c->last;
-        c->after = unsaid;
+        c->after = no_reply;
         c->nvml_before = c->nvml_last;
-        c->nvml_after = untold;
+        c->nvml_after = no_nvml;
         c->moved = false;
     }
 }
@@ -274,7 +274,7 @@ static void describe(struct question_memory *m, uint32_t process, int device, co
     if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest) {
         outside = (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
     }
-    struct nvml told = nearest_nvml(c);
+    struct nvml given = nearest_nvml(c);
     *ARENA_PUSH(m->list, m->n, m->cap) = (struct result_device_memory){
         .process = process,
         .device = device,
@@ -286,8 +286,8 @@ static void describe(struct question_memory *m, uint32_t process, int device, co
         .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
         .graph_bytes = graphs,
         .outside_bytes = outside.outside,
-        .context_bytes = told.context,
-        .other_bytes = told.other,
+        .context_bytes = given.context,
+        .other_bytes = given.other,
         .about = !outside.at_peak,
         .free_bytes = difference(rest, outside.outside),
         .outside_first_bytes = c->outside_first,

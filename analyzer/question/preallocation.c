@@ -225,22 +225,22 @@ static const struct ahead *ahead_row(const struct question_preallocations *p, co
     return NULL;
 }
 
-static void say_ahead(struct question_preallocations *p, const struct holder *h, const struct ahead *row)
+static void describe_preallocation(struct question_preallocations *p, const struct holder *h, const struct ahead *row)
 {
     struct result_preallocation *f = found(p, h->process, h->device, h->largest, h->largest_stack);
     const char *set = share_set(p->b, h->process, row->share);
     f->owner = row->owner;
     f->in_advance = true;
-    f->said = arena_printf(p->b->arena,
-                           "%s took %.0f %% of GPU %d in advance, %s in one piece (%s%s): how much of it "
-                           "is used, or that it ran out inside, is not seen",
-                           row->owner, 100 * f->share, h->device, site_bytes_text(p->b, (double)f->bytes),
-                           set ? "as it was told by " : "", set ? set : row->how);
+    f->sentence = arena_printf(p->b->arena,
+                               "%s took %.0f %% of GPU %d in advance, %s in one piece (%s%s): how much of it "
+                               "is used, or that it ran out inside, is not seen",
+                               row->owner, 100 * f->share, h->device, site_bytes_text(p->b, (double)f->bytes),
+                               set ? "as it was told by " : "", set ? set : row->how);
     f->advice = set ? arena_printf(p->b->arena, "lower %.*s, or: %s", (int)strcspn(set, "="), set, row->advice)
                     : arena_printf(p->b->arena, "%s; %s", row->advice, row->less);
 }
 
-static void say_keeps(struct question_preallocations *p, const struct holder *h)
+static void describe_cache(struct question_preallocations *p, const struct holder *h)
 {
     const char *owner = site_owner_word(p->b, h->owner);
     for (size_t i = 0; i < COUNT(keeps_rows); i++) {
@@ -249,8 +249,9 @@ static void say_keeps(struct question_preallocations *p, const struct holder *h)
             goes_through(p->b, h->largest_stack, row->through)) {
             struct result_preallocation *f = found(p, h->process, h->device, h->highest, h->largest_stack);
             f->owner = row->owner;
-            f->said = arena_printf(p->b->arena, "%s held up to %s of GPU %d (%s): how much of it is used is not seen",
-                                   row->owner, site_bytes_text(p->b, (double)h->highest), h->device, row->how);
+            f->sentence =
+                arena_printf(p->b->arena, "%s held up to %s of GPU %d (%s): how much of it is used is not seen",
+                             row->owner, site_bytes_text(p->b, (double)h->highest), h->device, row->how);
             f->advice = share_set(p->b, h->process, row->limit) ? NULL : row->advice;
             return;
         }
@@ -270,7 +271,7 @@ static bool made_within(const struct result_trace *t, const struct within *row)
 }
 
 /* Tensors that are a pool: only where they matter, and so among the heaviest stacks. */
-static void say_within(struct question_preallocations *p, const struct result_peak *peak)
+static void describe_pool(struct question_preallocations *p, const struct result_peak *peak)
 {
     for (size_t r = 0; r < COUNT(within_rows); r++) {
         const struct within *row = &within_rows[r];
@@ -289,10 +290,11 @@ static void say_within(struct question_preallocations *p, const struct result_pe
         struct result_preallocation *f = found(p, peak->process, peak->device, bytes, stack);
         f->owner = row->word;
         f->in_advance = f->within = true;
-        f->said = arena_printf(p->b->arena,
-                               "%s took %.0f %% of GPU %d in advance, %s in tensors (%s): how much of it is "
-                               "used is not seen",
-                               row->word, 100 * f->share, peak->device, site_bytes_text(p->b, (double)bytes), row->how);
+        f->sentence =
+            arena_printf(p->b->arena,
+                         "%s took %.0f %% of GPU %d in advance, %s in tensors (%s): how much of it is "
+                         "used is not seen",
+                         row->word, 100 * f->share, peak->device, site_bytes_text(p->b, (double)bytes), row->how);
         f->advice = row->advice;
     }
 }
@@ -315,14 +317,14 @@ void question_preallocations_finish(struct question_preallocations *p)
         double share = total > 0 ? (double)h->largest / (double)total : 0;
         const struct ahead *row = ahead_row(p, h, share);
         if (row) {
-            say_ahead(p, h, row);
+            describe_preallocation(p, h, row);
         } else if (total > 0 && (double)h->highest >= keeps_least * (double)total) {
-            say_keeps(p, h);
+            describe_cache(p, h);
         }
     }
     for (size_t i = 0; i < r->peaks_n; i++) {
         if (r->peaks[i].layer == RUN_SERIES_TENSOR) {
-            say_within(p, &r->peaks[i]);
+            describe_pool(p, &r->peaks[i]);
         }
     }
     if (p->found_n > 1) {

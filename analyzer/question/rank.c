@@ -212,7 +212,7 @@ struct stray {
     const char *gpu;
     int64_t bytes;
     uint32_t stack;
-    bool told;
+    bool reported;
 };
 
 static uint32_t first_stack(const struct question_ranks *r, uint32_t process, int device)
@@ -306,21 +306,21 @@ static const char *holds(struct site_builder *b, int64_t bytes, int64_t contexts
 }
 
 /* Ranks that strayed from one line to one GPU are one finding. */
-static void say_strays(struct question_ranks *r, struct stray *list, size_t n)
+static void report_strays(struct question_ranks *r, struct stray *list, size_t n)
 {
     const struct result_report *report = r->b->report;
     bool *marked = arena_realloc(NULL, report->ranks_n, sizeof *marked);
     for (size_t i = 0; i < n; i++) {
         int64_t bytes = 0, contexts = 0;
         size_t ranks = 0;
-        if (list[i].told) {
+        if (list[i].reported) {
             continue;
         }
         memset(marked, 0, report->ranks_n * sizeof *marked);
         uint32_t site = site_index(r->b, list[i].stack);
         for (size_t j = i; j < n; j++) {
             if (strcmp(list[j].gpu, list[i].gpu) == 0 && site_index(r->b, list[j].stack) == site) {
-                list[j].told = true;
+                list[j].reported = true;
                 marked[list[j].rank - report->ranks] = true;
                 bytes = arena_add_capped(bytes, list[j].bytes);
                 contexts = arena_add_capped(contexts, context_bytes(r, list[j].rank->process, list[j].device));
@@ -347,23 +347,23 @@ static void say_strays(struct question_ranks *r, struct stray *list, size_t n)
 
 /* Two or more ranks that work on one GPU. That there are others is not known; that each has a number of its
  * own on this host is. */
-static void say_shared(struct question_ranks *r)
+static void report_shared(struct question_ranks *r)
 {
     const struct result_report *report = r->b->report;
     size_t n = report->ranks_n;
-    bool *told = arena_realloc(NULL, n, sizeof *told), *marked = arena_realloc(NULL, n, sizeof *marked);
-    memset(told, 0, n * sizeof *told);
+    bool *reported = arena_realloc(NULL, n, sizeof *reported), *marked = arena_realloc(NULL, n, sizeof *marked);
+    memset(reported, 0, n * sizeof *reported);
     for (size_t i = 0; i < n; i++) {
         const struct result_rank *first = &report->ranks[i];
         size_t ranks = 1;
         int64_t bytes = first->device_peak_bytes;
         memset(marked, 0, n * sizeof *marked);
         marked[i] = true;
-        for (size_t j = i + 1; j < n && !told[i]; j++) {
+        for (size_t j = i + 1; j < n && !reported[i]; j++) {
             const struct result_rank *other = &report->ranks[j];
             if (other->rank >= 0 && first->rank >= 0 && !first->child && !other->child && beside(r, first, other) &&
                 strcmp(first->gpu, other->gpu) == 0) {
-                marked[j] = told[j] = true;
+                marked[j] = reported[j] = true;
                 bytes = arena_add_capped(bytes, other->device_peak_bytes);
                 ranks++;
             }
@@ -380,7 +380,7 @@ static void say_shared(struct question_ranks *r)
         f->advice = "if this host has a GPU for each, call torch.cuda.set_device(local_rank) before anything else "
                     "touches CUDA";
     }
-    free(told);
+    free(reported);
     free(marked);
 }
 
@@ -415,7 +415,7 @@ static int by_weight(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-static void say_imbalance(struct question_ranks *r)
+static void report_imbalance(struct question_ranks *r)
 {
     const struct result_report *report = r->b->report;
     size_t n = 0;
@@ -467,10 +467,10 @@ void question_ranks_finish(struct question_ranks *r)
     if (report->ranks_n) {
         question_rank_skew(r, r->b);
         struct stray *strays = arena_realloc(NULL, RANKS, sizeof *strays);
-        say_strays(r, strays, list_strays(r, strays));
+        report_strays(r, strays, list_strays(r, strays));
         free(strays);
-        say_shared(r);
-        say_imbalance(r);
+        report_shared(r);
+        report_imbalance(r);
     }
     report->rank_findings = arena_alloc(r->b->arena, r->found_n * sizeof *r->found);
     report->rank_findings_n = r->found_n;

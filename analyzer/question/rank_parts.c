@@ -18,12 +18,12 @@ const char *question_rank_label(const struct site_builder *b, const struct resul
 const char *question_rank_labels(const struct site_builder *b, const struct result_rank *list, const bool *marked,
                                  size_t n)
 {
-    size_t all = 0, said = 0;
+    size_t all = 0, named = 0;
     const char *text = "", *last = NULL;
     for (size_t i = 0; i < n; i++) {
         all += marked[i];
     }
-    for (size_t i = 0; i < n && (said < NAMED || all == NAMED + 1); i++) {
+    for (size_t i = 0; i < n && (named < NAMED || all == NAMED + 1); i++) {
         if (!marked[i]) {
             continue;
         }
@@ -31,10 +31,10 @@ const char *question_rank_labels(const struct site_builder *b, const struct resu
             text = arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
         }
         last = question_rank_label(b, &list[i]);
-        said++;
+        named++;
     }
-    if (all > said) {
-        return arena_printf(b->arena, "%s, %s and %zu more", text, last, all - said);
+    if (all > named) {
+        return arena_printf(b->arena, "%s, %s and %zu more", text, last, all - named);
     }
     return *text ? arena_printf(b->arena, "%s and %s", text, last) : last;
 }

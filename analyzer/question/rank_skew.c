@@ -49,7 +49,7 @@ static void mark_again(struct site_builder *b)
     }
 }
 
-static void say_again(struct question_ranks *r, struct site_builder *b)
+static void report_restart(struct question_ranks *r, struct site_builder *b)
 {
     struct result_report *report = b->report;
     size_t n = 0, at_once = 0, first = SIZE_MAX;
@@ -83,7 +83,7 @@ static void say_again(struct question_ranks *r, struct site_builder *b)
  */
 
 /* How many ranks the job had, as its processes were told; else one more than the highest. */
-static size_t world_of(const struct site_builder *b, bool *told)
+static size_t world_of(const struct site_builder *b, bool *declared)
 {
     static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
     const struct result_report *report = b->report;
@@ -96,46 +96,46 @@ static size_t world_of(const struct site_builder *b, bool *told)
             world = own > world ? own : world;
         }
     }
-    *told = world > highest;
-    world = *told ? world : highest + 1;
+    *declared = world > highest;
+    world = *declared ? world : highest + 1;
     return world > 0 && world <= RANKS ? (size_t)world : 0;
 }
 
-static void say_missing(struct question_ranks *r, struct site_builder *b)
+static void report_missing(struct question_ranks *r, struct site_builder *b)
 {
     const struct result_report *report = b->report;
-    bool told;
-    size_t world = world_of(b, &told), missing = 0, here = 0;
-    bool *there = arena_realloc(NULL, world, sizeof *there);
-    memset(there, 0, world * sizeof *there);
+    bool declared;
+    size_t world = world_of(b, &declared), missing = 0, here = 0;
+    bool *present = arena_realloc(NULL, world, sizeof *present);
+    memset(present, 0, world * sizeof *present);
     for (size_t i = 0; i < report->processes_n; i++) {
         int64_t rank = report->processes[i].rank;
         if (rank >= 0 && (uint64_t)rank < world) {
-            here += !there[rank];
-            there[rank] = true;
+            here += !present[rank];
+            present[rank] = true;
         }
     }
     missing = world - here;
     if (missing && here) {
         const char *list = "";
-        size_t said = 0;
-        for (size_t i = 0; i < world && said < NAMED; i++) {
-            if (!there[i]) {
-                list = arena_printf(b->arena, "%s%s%zu", list, said ? ", " : "", i);
-                said++;
+        size_t named = 0;
+        for (size_t i = 0; i < world && named < NAMED; i++) {
+            if (!present[i]) {
+                list = arena_printf(b->arena, "%s%s%zu", list, named ? ", " : "", i);
+                named++;
             }
         }
-        if (missing > said) {
-            list = arena_printf(b->arena, "%s and %zu more", list, missing - said);
+        if (missing > named) {
+            list = arena_printf(b->arena, "%s and %zu more", list, missing - named);
         }
         struct result_rank_finding *f =
             question_rank_add_finding(r, RESULT_RANK_MISSING, &report->ranks[0], report->ranks[0].device, 0, RUN_NONE);
         f->ranks = missing;
         f->text = arena_printf(b->arena, "of %zu ranks%s %zu %s here; missing: %s", world,
-                               told ? " (WORLD_SIZE)" : " at least", here, here == 1 ? "is" : "are", list);
+                               declared ? " (WORLD_SIZE)" : " at least", here, here == 1 ? "is" : "are", list);
         f->advice = "copy the other hosts' recordings beside these; a process that never used CUDA has none";
     }
-    free(there);
+    free(present);
 }
 
 /* --- spread ----------------------------------------------------------------------------------------
@@ -266,8 +266,8 @@ static const char *share_text(struct site_builder *b, double share)
     return arena_printf(b->arena, "%s", units_format_share(text, share));
 }
 
-static void say_straggler(struct question_ranks *r, struct site_builder *b, const struct result_rank *const *all,
-                          size_t n)
+static void report_straggler(struct question_ranks *r, struct site_builder *b, const struct result_rank *const *all,
+                             size_t n)
 {
     struct waiting *list = arena_realloc(NULL, n, sizeof *list);
     double collective = 0;
@@ -279,14 +279,14 @@ static void say_straggler(struct question_ranks *r, struct site_builder *b, cons
     qsort(list, n, sizeof *list, by_share);
     size_t late = of_one_host(b, list, n);
     double own = list[late - 1].share, others = list[late].share, most = list[n - 1].share;
-    bool said = others - own >= apart && own <= fewer * others && waits_alike(list, n) && all_overlap(b, list, n);
-    if (!said && late > 1) { /* not the host: that one of its ranks */
+    bool named = others - own >= apart && own <= fewer * others && waits_alike(list, n) && all_overlap(b, list, n);
+    if (!named && late > 1) { /* not the host: that one of its ranks */
         late = 1;
         own = list[0].share;
         others = list[1].share;
-        said = others - own >= apart && own <= fewer * others && waits_alike(list, n) && all_overlap(b, list, n);
+        named = others - own >= apart && own <= fewer * others && waits_alike(list, n) && all_overlap(b, list, n);
     }
-    if (said) {
+    if (named) {
         const struct result_rank *k = list[0].rank;
         const char *host = process_of(b, k)->host;
         const char *who =
@@ -315,13 +315,13 @@ void question_rank_skew(struct question_ranks *r, struct site_builder *b)
     size_t n;
     report->processes = run_processes(b->run, &report->processes_n);
     mark_again(b);
-    say_missing(r, b);
-    say_again(r, b);
+    report_missing(r, b);
+    report_restart(r, b);
     count_hosts(report);
     const struct result_rank **list = question_rank_last(report, &n);
     spread(report, list, n);
     if (n > 1 && !report->simulated) {
-        say_straggler(r, b, list, n);
+        report_straggler(r, b, list, n);
     }
     free(list);
 }

@@ -204,11 +204,11 @@ static struct asked ask(struct site_builder *b)
 {
     struct asked a = {.b = b};
     uint64_t seen = 0;
-    uint64_t wanted = b->options->questions && !run_endless_loop(b->run)
-                          ? b->options->questions | REPORT_ASK(WATCH) | REPORT_ASK(PEAKS) | REPORT_ASK(STEPS)
-                          : ~(uint64_t)0;
+    uint64_t selected = b->options->questions && !run_endless_loop(b->run)
+                            ? b->options->questions | REPORT_ASK(WATCH) | REPORT_ASK(PEAKS) | REPORT_ASK(STEPS)
+                            : ~(uint64_t)0;
     for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++) {
-        if (wanted & (uint64_t)1 << i) {
+        if (selected & (uint64_t)1 << i) {
             order_question(&a, i, &seen);
         }
     }
@@ -411,18 +411,18 @@ static void count_events(struct site_builder *b)
 static void note_lacks(const struct run *run, struct result_report *r)
 {
     static const char *const words[] = {
-#define RUN_TOLD(symbol, word) word,
-        RUN_TOLD_KINDS(RUN_TOLD)
-#undef RUN_TOLD
+#define RUN_FACT(symbol, word) word,
+        RUN_FACTS(RUN_FACT)
+#undef RUN_FACT
     };
-    for (size_t i = 0; i < RUN_TOLD_N; i++) {
-        if (run_untold(run, (enum run_told)i)) r->lacks[r->lacks_n++] = words[i];
+    for (size_t i = 0; i < RUN_FACT_N; i++) {
+        if (run_why_unknown(run, (enum run_fact)i)) r->lacks[r->lacks_n++] = words[i];
     }
     r->imported = run_is_imported(run);
-    r->no_history = run_untold(run, RUN_TOLD_HISTORY);
-    r->no_times = run_untold(run, RUN_TOLD_TIMES);
-    r->no_memory = run_untold(run, RUN_TOLD_MEMORY);
-    r->failed_unknown = run_untold(run, RUN_TOLD_FAILURES);
+    r->no_history = run_why_unknown(run, RUN_FACT_HISTORY);
+    r->no_times = run_why_unknown(run, RUN_FACT_TIMES);
+    r->no_memory = run_why_unknown(run, RUN_FACT_MEMORY);
+    r->failed_unknown = run_why_unknown(run, RUN_FACT_FAILURES);
 }
 
 struct result_report *report_build(struct run *run, const struct run_options *options, char *error, size_t error_size)

@@ -259,13 +259,13 @@ struct result_rank_finding {
 struct result_preallocation {
     uint32_t process;
     int device;
-    const char *owner;  /* "JAX" */
-    bool in_advance;    /* in one piece, before it was needed; else a pool that grew */
-    bool within;        /* of PyTorch's tensors, and so in the tensor level */
-    int64_t bytes;      /* the piece; of a pool the most that it held */
-    double share;       /* of the device, NAN unknown */
-    const char *said;   /* one sentence */
-    const char *advice; /* what to change if the memory is wanted elsewhere; NULL: it is bounded already */
+    const char *owner;    /* "JAX" */
+    bool in_advance;      /* in one piece, before it was needed; else a pool that grew */
+    bool within;          /* of PyTorch's tensors, and so in the tensor level */
+    int64_t bytes;        /* the piece; of a pool the most that it held */
+    double share;         /* of the device, NAN unknown */
+    const char *sentence; /* one sentence */
+    const char *advice;   /* what to change if the memory is wanted elsewhere; NULL: it is bounded already */
     struct result_site site;
 };
 
@@ -684,7 +684,7 @@ struct result_report {
     bool no_times;                     /* nor when: one event follows another by 1 us */
     const char *no_memory;             /* why memory is unknown, NULL: it is known */
     bool failed_unknown;               /* allocations failed, of which no more is known */
-    const char *lacks[RUN_TOLD_N];     /* words of what an imported recording does not tell */
+    const char *lacks[RUN_FACT_N];     /* words of what an imported recording does not tell */
     size_t lacks_n;
     const char *loop; /* of a dry run: the loop that waits for values, as a sentence; NULL none */
     struct result_transfer *transfers;

@@ -405,18 +405,18 @@ static const char *article_of(const char *format)
 static void note_lacks(struct load *l, const char *format, const char *lacks)
 {
     static const char *const words[] = {
-#define RUN_TOLD(symbol, word) word,
-        RUN_TOLD_KINDS(RUN_TOLD)
-#undef RUN_TOLD
+#define RUN_FACT(symbol, word) word,
+        RUN_FACTS(RUN_FACT)
+#undef RUN_FACT
     };
     char usual[128];
     sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
     snprintf(usual, sizeof usual, "%s %.80s does not record it", article_of(format), format);
-    for (size_t i = 0; st && i < RUN_TOLD_N; i++) {
+    for (size_t i = 0; st && i < RUN_FACT_N; i++) {
         if (!lacks || !strstr(lacks, words[i])) continue;
         sqlite3_bind_text(st, 1, words[i], -1, SQLITE_STATIC);
         const char *why = sqlite3_step(st) == SQLITE_ROW ? run_column_text(l->run, st, 0) : NULL;
-        l->run->untold[i] = why ? why : run_intern(l->run, usual, sizeof usual);
+        l->run->why_unknown[i] = why ? why : run_intern(l->run, usual, sizeof usual);
         sqlite3_reset(st);
     }
     sqlite3_finalize(st);
@@ -424,18 +424,19 @@ static void note_lacks(struct load *l, const char *format, const char *lacks)
 
 static void note_import(struct run *run, const char *format, const char *has)
 {
-    if (run->untold[RUN_TOLD_FAILURES]) run_add_note(run, "%s", run->untold[RUN_TOLD_FAILURES]);
+    if (run->why_unknown[RUN_FACT_FAILURES]) run_add_note(run, "%s", run->why_unknown[RUN_FACT_FAILURES]);
     if (run->processes_n > 1) return; /* of a recording of several processes, the first one's note is enough */
     if (!has) {
-        has = run->untold[RUN_TOLD_HISTORY]
+        has = run->why_unknown[RUN_FACT_HISTORY]
                   ? "what is live and who allocated it, and not when, nor what was live before"
-              : run->untold[RUN_TOLD_TIMES]
+              : run->why_unknown[RUN_FACT_TIMES]
                   ? "what PyTorch's allocator did, and no waits, no copies and no times: its events follow one another "
                     "here by 1 us"
                   : "what PyTorch's allocator did, and no waits and no copies";
     }
     run_add_note(run, "this is %s %s; it has %s", article_of(format), format, has);
-    if (run->untold[RUN_TOLD_MEMORY]) run_add_note(run, "memory is unknown: %s", run->untold[RUN_TOLD_MEMORY]);
+    if (run->why_unknown[RUN_FACT_MEMORY])
+        run_add_note(run, "memory is unknown: %s", run->why_unknown[RUN_FACT_MEMORY]);
 }
 
 /* What an importer wrote beside the rows. */

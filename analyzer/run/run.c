@@ -63,15 +63,15 @@ static int order_paths(const void *a, const void *b)
 }
 
 /* Files of `folder` that `wanted` accepts; a spool stands for a database that may not exist yet. */
-static bool list_folder(const char *folder, bool (*wanted)(const char *name, const char *stem), const char *stem,
-                        struct paths *found)
+static bool list_folder(const char *folder, bool (*is_wanted_file)(const char *name, const char *stem),
+                        const char *stem, struct paths *found)
 {
     DIR *dir = opendir(*folder ? folder : ".");
     if (!dir) {
         return false;
     }
     for (struct dirent *e; (e = readdir(dir)) && found->n < FILES_MAX;) {
-        if (wanted(e->d_name, stem)) {
+        if (is_wanted_file(e->d_name, stem)) {
             char *path = arena_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
             sprintf(path, "%s%s%s", folder, *folder && !has_suffix(folder, "/") ? "/" : "", e->d_name);
             *ARENA_PUSH(found->list, found->n, found->cap) = path;
@@ -195,7 +195,7 @@ static bool open_path(struct run *run, const char *path, bool alone, char *error
 }
 
 /* A program without build id that was made anew after all this is not what ran. */
-static void say_when(const struct run *run)
+static void note_when(const struct run *run)
 {
     const struct run_symbol_more *more = run->options.symbol_more;
     int64_t last = 0;
@@ -231,7 +231,7 @@ struct run *run_open(const char *const *paths, size_t n, const struct run_option
         }
     }
     run_load_finish(run);
-    say_when(run);
+    note_when(run);
     if (run_endless_loop(run)) {
         run_add_note(run, "%s", run_endless_loop(run));
     }

@@ -395,24 +395,24 @@ static inline int64_t run_requested(const struct run_lifetime *life)
 }
 
 /* What the tool that made a recording may not tell: RUN_TOLD(symbol, word in meta). */
-#define RUN_TOLD_KINDS(RUN_TOLD)   \
-    RUN_TOLD(WAITS, "waits")       \
-    RUN_TOLD(COPIES, "copies")     \
-    RUN_TOLD(HISTORY, "history")   \
-    RUN_TOLD(TIMES, "times")       \
-    RUN_TOLD(MEMORY, "memory")     \
-    RUN_TOLD(TENSORS, "tensors")   \
-    RUN_TOLD(FAILURES, "failures") \
-    RUN_TOLD(SEGMENTS, "segments") \
-    RUN_TOLD(PINNED, "pinned")
-enum run_told {
-#define RUN_TOLD(symbol, word) RUN_TOLD_##symbol,
-    RUN_TOLD_KINDS(RUN_TOLD)
-#undef RUN_TOLD
-        RUN_TOLD_N
+#define RUN_FACTS(RUN_FACT)        \
+    RUN_FACT(WAITS, "waits")       \
+    RUN_FACT(COPIES, "copies")     \
+    RUN_FACT(HISTORY, "history")   \
+    RUN_FACT(TIMES, "times")       \
+    RUN_FACT(MEMORY, "memory")     \
+    RUN_FACT(TENSORS, "tensors")   \
+    RUN_FACT(FAILURES, "failures") \
+    RUN_FACT(SEGMENTS, "segments") \
+    RUN_FACT(PINNED, "pinned")
+enum run_fact {
+#define RUN_FACT(symbol, word) RUN_FACT_##symbol,
+    RUN_FACTS(RUN_FACT)
+#undef RUN_FACT
+        RUN_FACT_N
 };
-/* NULL where it is told; else why not: "a PyTorch snapshot does not tell". */
-const char *run_untold(const struct run *run, enum run_told what);
+/* Why a fact is unknown, such as "a PyTorch snapshot does not record it"; NULL: it is known. */
+const char *run_why_unknown(const struct run *run, enum run_fact what);
 /* Made by another tool: what the program did afterwards is unknown. */
 bool run_is_imported(const struct run *run);
 

@@ -115,7 +115,7 @@ struct run {
     size_t last_location_n;
     struct run_replay *replay; /* while one runs */
     bool replayed;             /* one was begun */
-    const char *untold[RUN_TOLD_N];
+    const char *why_unknown[RUN_FACT_N];
     bool imported;
     uint64_t unblocked; /* copies of an import of which it is unknown how long the host was in them */
 };

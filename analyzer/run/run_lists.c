@@ -41,9 +41,9 @@ bool run_is_imported(const struct run *run)
     return run->imported;
 }
 
-const char *run_untold(const struct run *run, enum run_told what)
+const char *run_why_unknown(const struct run *run, enum run_fact what)
 {
-    return run->untold[what];
+    return run->why_unknown[what];
 }
 
 bool run_device_is_simulated(const char *name)

@@ -184,15 +184,15 @@ static uint32_t module_owner(struct site_builder *b, uint32_t *stack, uint32_t *
     const struct row *row = file_row(f);
     bool asks = !row || (row->role == OWNS && row->kind == RESULT_OWNER_FRAMEWORK);
     bool own = false; /* a frame that is not CUDA's runtime, linked in */
-    uint32_t said = 0;
+    uint32_t owner_id = 0;
     for (; f && f->kind == GS_FRAME_NATIVE && f->module == module; f = run_stack_frame(b->run, *stack)) {
-        const struct row *by = asks && !said ? function_row(run_frame_named(b->run, *stack)) : NULL;
+        const struct row *by = asks && !owner_id ? function_row(run_frame_named(b->run, *stack)) : NULL;
         own = own || !by || by->role != PASSES;
-        said = by && by->role == OWNS ? row_owner(b, by, module) : said;
+        owner_id = by && by->role == OWNS ? row_owner(b, by, module) : owner_id;
         *stack = run_stack_parent(b->run, *stack);
     }
-    if (said || (row && row->role == PASSES) || !module || !own) {
-        return said;
+    if (owner_id || (row && row->role == PASSES) || !module || !own) {
+        return owner_id;
     }
     if (row && row->role == BINDS) {
         *binding = *binding ? *binding : row_owner(b, row, module);

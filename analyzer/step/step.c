@@ -293,7 +293,7 @@ static struct step_list *choose(struct step_finder *f, uint32_t process)
                                                STEP_SOURCE_BACKWARD,  STEP_SOURCE_PERIOD,    STEP_SOURCE_PERIOD,
                                                STEP_SOURCE_PERIOD};
     struct step_list *steps = NULL;
-    if (run_untold(f->b->run, RUN_TOLD_HISTORY)) return NULL; /* what is live at one moment has no order */
+    if (run_why_unknown(f->b->run, RUN_FACT_HISTORY)) return NULL; /* what is live at one moment has no order */
     for (size_t i = 0; i < sizeof sources / sizeof *sources && !steps; i++) {
         struct step_moments m = ask(f, process, i);
         if (m.count >= LEAST && m.n) {

@@ -25,10 +25,10 @@ static uint32_t anchor_of(const struct step_place_tree *t, const uint32_t *group
     for (size_t i = 0; i < n; i++) {
         const struct step_place *p = &t->places[group[i]], *a = &t->places[anchor == RUN_NONE ? 0 : anchor];
         double span = (double)(p->last_ns - p->first_ns), whole = (double)(last - first);
-        bool there = span >= (p->visits == most ? 0.5 : 0.8) * whole;
+        bool spans = span >= (p->visits == most ? 0.5 : 0.8) * whole;
         bool better =
             anchor == RUN_NONE || p->visits < a->visits || (p->visits == a->visits && p->first_ns > a->first_ns);
-        if (p->visits * RARER >= most && there && better) {
+        if (p->visits * RARER >= most && spans && better) {
             anchor = group[i];
         }
     }

@@ -95,8 +95,8 @@ struct top_held top_held_of(const struct top_model *m, uint32_t source, const st
     const int64_t rest =
         top_min(top_max(d->total_bytes - d->free_bytes - then, 0), top_max(d->total_bytes - h.device, 0));
     h.used = top_min(h.device + rest, d->total_bytes);
-    h.told_apart = d->other_bytes != RUN_UNKNOWN;
-    h.others = h.told_apart ? top_min(d->other_bytes, rest) : 0;
+    h.by_nvml = d->other_bytes != RUN_UNKNOWN;
+    h.others = h.by_nvml ? top_min(d->other_bytes, rest) : 0;
     h.context = rest - h.others;
     return h;
 }

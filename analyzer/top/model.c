@@ -169,7 +169,7 @@ static void read_progress(struct top_source *s, struct progress *p)
 static void set_clock(struct top_source *s, const struct top_spool *spool)
 {
     s->waiting_bytes = spool->waiting_bytes;
-    s->start_mono_ns = spool->there ? spool->start_mono_ns : s->start_mono_ns;
+    s->start_mono_ns = spool->exists ? spool->start_mono_ns : s->start_mono_ns;
     s->age_ns = 0;
     s->now_ns = s->clock_ns = s->end_ns;
     if (s->state != TOP_RECORDING) {
@@ -213,7 +213,10 @@ static bool read_rows(struct top_model *m, uint32_t source, bool final, int64_t 
 
 static enum top_state state_of(const struct top_source *s, const struct top_spool *spool)
 {
-    return s->finished ? s->state : spool->there && spool->owned ? TOP_RECORDING : spool->there ? TOP_KILLED : TOP_TORN;
+    return s->finished                     ? s->state
+           : spool->exists && spool->owned ? TOP_RECORDING
+           : spool->exists                 ? TOP_KILLED
+                                           : TOP_TORN;
 }
 
 static void update_source(struct top_model *m, uint32_t source, int64_t budget_ns)

@@ -183,8 +183,8 @@ void top_rows_forget(struct top_model *m, uint32_t source);
 
 /* spool_look.c: the spool beside a database, read without touching it. */
 struct top_spool {
-    bool there, owned; /* owned: its process lives and records into it */
-    bool foreign;      /* another gpuspy's: it tells us nothing */
+    bool exists, owned; /* owned: its process lives and records into it */
+    bool foreign;       /* another gpuspy's: it tells us nothing */
     uint32_t pid;
     int64_t start_mono_ns;
     int64_t waiting_bytes; /* beyond `progress` */

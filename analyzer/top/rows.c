@@ -616,11 +616,11 @@ static void remember_before(struct top_model *m, uint32_t source)
 /* A recorder that says what is live says nothing of what it never had: zero. */
 static void fill_known(struct top_model *m, uint32_t source)
 {
-    bool said = false;
+    bool is_known = false;
     for (size_t i = 0; i < m->series_n; i++) {
-        said = said || (m->series[i].source == source && m->series[i].known != RUN_UNKNOWN);
+        is_known = is_known || (m->series[i].source == source && m->series[i].known != RUN_UNKNOWN);
     }
-    for (size_t i = 0; said && i < m->series_n; i++) {
+    for (size_t i = 0; is_known && i < m->series_n; i++) {
         struct top_series *s = &m->series[i];
         if (s->source == source && s->known == RUN_UNKNOWN && s->layer != TOP_SHARED) {
             s->known = 0;

@@ -78,7 +78,7 @@ void top_spool_read(const char *database, const struct gs_progress *progress, ui
     const int code = gs_spool_read_control(path, &c, error, sizeof error);
     out->foreign =
         code == EINVAL && memcmp(c.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC) == 0 && c.version != GS_SPOOL_VERSION;
-    out->there = !code || out->foreign;
+    out->exists = !code || out->foreign;
     out->owned = out->foreign;
     if (code) {
         return;
@@ -87,6 +87,6 @@ void top_spool_read(const char *database, const struct gs_progress *progress, ui
     out->pid = c.pid;
     out->start_mono_ns = (int64_t)c.start_mono_ns;
     out->owned = state == GS_SPOOL_RECORDING || state == GS_SPOOL_ELSEWHERE;
-    out->there = state != GS_SPOOL_LOST;
+    out->exists = state != GS_SPOOL_LOST;
     out->waiting_bytes = waiting_bytes(path, progress, threads);
 }

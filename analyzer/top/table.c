@@ -144,14 +144,14 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
 {
     struct top_model *m = t->model;
     const bool function = c->table == TOP_FUNCTIONS;
-    uint8_t *wanted = arena_realloc(NULL, m->series_n + 1, 1);
+    uint8_t *is_chosen = arena_realloc(NULL, m->series_n + 1, 1);
     for (size_t i = 0; i < m->series_n; i++) {
-        wanted[i] = chosen(m, c, &m->series[i]);
+        is_chosen[i] = chosen(m, c, &m->series[i]);
     }
     struct top_groups *g = &t->groups[function][c->native];
     for (size_t i = 0; i < m->places_n; i++) {
         const struct top_place *p = &m->places[i];
-        if (!wanted[p->series] || (p->count == 0 && p->last_ns == RUN_UNKNOWN)) {
+        if (!is_chosen[p->series] || (p->count == 0 && p->last_ns == RUN_UNKNOWN)) {
             continue;
         }
         uint32_t group = group_of(t, p->stack, function, c->native);
@@ -164,7 +164,7 @@ static void fill_places(struct top_tables *t, const struct top_choice *c)
         add_place(&t->rows[group], p, s->now_ns, s->state == TOP_RECORDING);
         t->total = arena_add_capped(t->total, p->bytes);
     }
-    free(wanted);
+    free(is_chosen);
 }
 
 static void fill_calls(struct top_tables *t, const struct top_choice *c)

@@ -35,7 +35,7 @@ struct top_held {
     int64_t total, used;             /* RUN_UNKNOWN */
     int64_t tensors, cached, device; /* device: live CUDA allocations, tensors' and cache among them */
     int64_t context, others;         /* of this process beside its allocations; of other processes */
-    bool told_apart;                 /* others is NVML's */
+    bool by_nvml;                    /* others is NVML's */
 };
 struct top_held top_held_of(const struct top_model *m, uint32_t source, const struct top_device *d);
 

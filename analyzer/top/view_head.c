@@ -115,7 +115,7 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     int64_t direct = h.device - top_max(h.tensors + h.cached, 0);
     amount(l, h.tensors || h.cached ? "other allocations" : "allocations", direct);
     if (h.used != RUN_UNKNOWN) {
-        amount(l, h.told_apart ? "context and rounding" : "context, rounding, other processes", h.context);
+        amount(l, h.by_nvml ? "context and rounding" : "context, rounding, other processes", h.context);
         amount(l, d->other_name && *d->other_name ? d->other_name : "other processes", h.others);
     }
     const struct top_series *series = top_series_find(m, source, d->device, layer);
@@ -188,12 +188,12 @@ static void failure_line(struct top_line *l, const struct top_source *s)
 void top_source_block(struct top_line *l, uint32_t source, bool brief)
 {
     struct top_source *s = &l->v->tables->model->sources[source];
-    char said[TOP_LINE];
+    char state_text[TOP_LINE];
     process_line(l, source);
-    top_state_text(s, said, sizeof said);
-    if (*said) {
+    top_state_text(s, state_text, sizeof state_text);
+    if (*state_text) {
         top_put(l, TERMINAL_YELLOW, "  ");
-        top_words(l, 2, TERMINAL_YELLOW, said);
+        top_words(l, 2, TERMINAL_YELLOW, state_text);
     }
     for (size_t i = 0; i < s->devices_n; i++) {
         int chosen = l->v->choice.device;

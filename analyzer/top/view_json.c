@@ -43,7 +43,7 @@ static json_t *device_json(const struct top_model *m, uint32_t source, const str
     set_bytes(o, "tensor_bytes", h.tensors);
     set_bytes(o, "reserved_bytes", d->reserved_bytes);
     set_bytes(o, "cached_bytes", d->reserved_bytes == RUN_UNKNOWN ? RUN_UNKNOWN : h.cached);
-    set_bytes(o, "other_processes_bytes", h.told_apart ? h.others : RUN_UNKNOWN);
+    set_bytes(o, "other_processes_bytes", h.by_nvml ? h.others : RUN_UNKNOWN);
     set(o, "utilisation_percent", d->utilisation < 0 ? NULL : json_integer(d->utilisation));
     return o;
 }
@@ -83,15 +83,15 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
 {
     struct top_model *m = t->model;
     struct top_source *s = &m->sources[source];
-    char said[2048];
+    char state_text[2048];
     double copies, copied, syncs, blocked;
     json_t *o = json_object(), *devices = json_array(), *series = json_array(), *failures = json_array();
-    top_state_text(s, said, sizeof said);
+    top_state_text(s, state_text, sizeof state_text);
     top_rates(m, m->copies, m->copies_n, source, &copies, &copied);
     top_rates(m, m->syncs, m->syncs_n, source, &syncs, &blocked);
     set_text(o, "database", s->db.path);
     set_text(o, "state", top_state_word(s->state));
-    set_text(o, "said", *said ? said : NULL);
+    set_text(o, "said", *state_text ? state_text : NULL);
     set_count(o, "pid", s->pid);
     set(o, "rank", s->rank == RUN_UNKNOWN ? NULL : json_integer(s->rank));
     set_text(o, "host", s->host);

@@ -56,12 +56,12 @@ static struct run *open_run(const char *who, const char *const *paths, size_t n,
 }
 
 /* Opens again those files alone that hold the chosen processes: a file is a process. */
-static struct run *open_chosen(const char *who, struct run *run, const struct view_choice *c, size_t wanted,
+static struct run *open_chosen(const char *who, struct run *run, const struct view_choice *c, size_t chosen_n,
                                struct run_options *options)
 {
     size_t n, at = 0;
     const struct run_process *all = run_processes(run, &n);
-    char **paths = arena_realloc(NULL, wanted, sizeof *paths);
+    char **paths = arena_realloc(NULL, chosen_n, sizeof *paths);
 
     for (size_t i = 0; i < n; i++)
         if (chosen(c, &all[i])) paths[at++] = strdup(all[i].path);
@@ -79,15 +79,15 @@ struct run *view_choice_open(const char *who, const char *const *paths, size_t n
     options->by_device = c->device >= 0;
     options->device = c->device;
     struct run *run = open_run(who, paths, n, options);
-    size_t processes = 0, wanted = 0;
+    size_t processes = 0, chosen_n = 0;
     const struct run_process *all = run ? run_processes(run, &processes) : NULL;
 
     *code = run ? EXIT_YES : EXIT_INPUT;
-    for (size_t i = 0; i < processes; i++) wanted += chosen(c, &all[i]);
-    if (run && !wanted) {
+    for (size_t i = 0; i < processes; i++) chosen_n += chosen(c, &all[i]);
+    if (run && !chosen_n) {
         *code = no_such_process(who, all, processes);
-    } else if (wanted < processes) {
-        run = open_chosen(who, run, c, wanted, options);
+    } else if (chosen_n < processes) {
+        run = open_chosen(who, run, c, chosen_n, options);
         *code = run ? EXIT_YES : EXIT_INPUT;
     }
     if (*code == EXIT_YES && c->device >= 0) *code = find_device(who, run, c->device);

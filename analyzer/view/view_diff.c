@@ -203,10 +203,10 @@ static const char *file_name(const char *path)
 static void line_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
 {
     char place[LINE], function[LINE], old[LINE] = "", before[LINE] = "", tail[32] = "";
-    const struct result_site *s = &r->site[r->there[DIFF_AFTER]], *b = &r->site[DIFF_BEFORE];
-    where(v, r->there[DIFF_AFTER], s, place, sizeof place);
+    const struct result_site *s = &r->site[r->present[DIFF_AFTER]], *b = &r->site[DIFF_BEFORE];
+    where(v, r->present[DIFF_AFTER], s, place, sizeof place);
     function_text(v, s, function, sizeof function);
-    if (r->there[0] && r->there[1]) {
+    if (r->present[0] && r->present[1]) {
         function_text(v, b, old, sizeof old);
         if (strcmp(file_name(b->file), file_name(s->file)) != 0) {
             struct result_site short_site = *b;
@@ -226,7 +226,7 @@ static void line_text(const struct view_diff *v, const struct diff_row *r, char 
 
 static void row_text(const struct view_diff *v, const struct diff_row *r, char *out, size_t size)
 {
-    const struct result_site *s = &r->site[r->there[DIFF_AFTER]];
+    const struct result_site *s = &r->site[r->present[DIFF_AFTER]];
     char old[LINE];
     if (v->diff->wish.by == DIFF_CATEGORY) {
         text_put(out, size, "%s", result_category_text(r->category));
@@ -239,11 +239,11 @@ static void row_text(const struct view_diff *v, const struct diff_row *r, char *
     } else if (v->diff->wish.by == DIFF_LINE) {
         line_text(v, r, out, size);
     } else if (v->diff->wish.by == DIFF_FILE) {
-        path_text(v, r->there[DIFF_AFTER], out, size, s->file);
+        path_text(v, r->present[DIFF_AFTER], out, size, s->file);
     } else {
         char path[LINE / 2];
         function_text(v, s, old, sizeof old);
-        path_text(v, r->there[DIFF_AFTER], path, sizeof path, s->file);
+        path_text(v, r->present[DIFF_AFTER], path, sizeof path, s->file);
         text_put(out, size, "%s  %s", *old ? old : "?", path);
     }
 }
@@ -336,10 +336,10 @@ static void view_rows(const struct view_diff *v)
     for (size_t i = 0; i < d->rows_n; i++) {
         const struct diff_row *r = &d->rows[i];
         struct line *l = sum_line(v, &g, &r->sum);
-        if (!r->there[0]) {
+        if (!r->present[0]) {
             text_put(l->cell[1], LINE, "new");
         }
-        if (!r->there[1]) {
+        if (!r->present[1]) {
             text_put(l->cell[2], LINE, "gone");
         }
         if (with) {

@@ -18,7 +18,7 @@ struct head {
     size_t at;
 };
 
-__attribute__((format(printf, 2, 3))) static void say(struct head *h, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_part(struct head *h, const char *format, ...)
 {
     va_list arguments;
 
@@ -28,42 +28,43 @@ __attribute__((format(printf, 2, 3))) static void say(struct head *h, const char
     va_end(arguments);
 }
 
-static void say_training(struct head *h, const struct plan *p)
+static void add_training(struct head *h, const struct plan *p)
 {
     char count[UNITS_TEXT];
 
-    say(h, "%s", p->optimizer->name);
-    if (p->step != PLAN_STEP_FOREACH) say(h, "%s step", steps[p->step]);
-    say(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
+    add_part(h, "%s", p->optimizer->name);
+    if (p->step != PLAN_STEP_FOREACH) add_part(h, "%s step", steps[p->step]);
+    add_part(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
     if (p->adapter != PLAN_ADAPTER_NONE)
-        say(h, "%s of rank %s on %s", adapters[p->adapter], units_format_count(count, p->rank),
-            p->weights ? p->weights->word : "frozen weights");
-    if (p->checkpoint != PLAN_CHECKPOINT_NONE) say(h, "%s checkpointing", checkpoints[p->checkpoint]);
-    if (p->fused_layers) say(h, "fused layers");
-    if (p->chunked_loss) say(h, "loss in chunks");
-    if (p->ema) say(h, "EMA");
-    if (p->accumulation > 1) say(h, "%ju micro-batches a step", (uintmax_t)p->accumulation);
+        add_part(h, "%s of rank %s on %s", adapters[p->adapter], units_format_count(count, p->rank),
+                 p->weights ? p->weights->word : "frozen weights");
+    if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
+    if (p->fused_layers) add_part(h, "fused layers");
+    if (p->chunked_loss) add_part(h, "loss in chunks");
+    if (p->ema) add_part(h, "EMA");
+    if (p->accumulation > 1) add_part(h, "%ju micro-batches a step", (uintmax_t)p->accumulation);
 }
 
-static void say_serving(struct head *h, const struct plan *p)
+static void add_serving(struct head *h, const struct plan *p)
 {
-    say(h, "served");
-    if (p->weights || p->precision_given) say(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
+    add_part(h, "served");
+    if (p->weights || p->precision_given)
+        add_part(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
     if (p->model->shape.vocab && (p->cache || p->cache_block))
-        say(h, "KV cache as %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", in blocks" : "");
+        add_part(h, "KV cache as %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", in blocks" : "");
 }
 
-static void say_gpus(struct head *h, const struct plan *p)
+static void add_gpus(struct head *h, const struct plan *p)
 {
-    if (p->gpus > 1) say(h, "%ju GPUs", (uintmax_t)p->gpus);
-    if (p->tp > 1) say(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequences" : "");
-    if (p->pp > 1) say(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
-    if (p->cp > 1) say(h, "cp %ju", (uintmax_t)p->cp);
-    if (p->ep > 1) say(h, "ep %ju", (uintmax_t)p->ep);
-    if (plan_dp(p) > 1 && !p->inference) say(h, "%s", shardings[p->sharding]);
+    if (p->gpus > 1) add_part(h, "%ju GPUs", (uintmax_t)p->gpus);
+    if (p->tp > 1) add_part(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequences" : "");
+    if (p->pp > 1) add_part(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
+    if (p->cp > 1) add_part(h, "cp %ju", (uintmax_t)p->cp);
+    if (p->ep > 1) add_part(h, "ep %ju", (uintmax_t)p->ep);
+    if (plan_dp(p) > 1 && !p->inference) add_part(h, "%s", shardings[p->sharding]);
     if (p->offload != PLAN_OFFLOAD_NONE)
-        say(h, p->offload == PLAN_OFFLOAD_ALL ? "parameters and states in host memory"
-                                              : "optimizer states in host memory");
+        add_part(h, p->offload == PLAN_OFFLOAD_ALL ? "parameters and states in host memory"
+                                                   : "optimizer states in host memory");
 }
 
 void view_estimate_head(const struct view_estimate *v)
@@ -77,18 +78,18 @@ void view_estimate_head(const struct view_estimate *v)
         at = fprintf(v->out, "%s%s%s: ", terminal_style(&v->term, TERMINAL_BOLD),
                      terminal_clean(name, sizeof name, p->model->name, v->term.utf8),
                      terminal_style(&v->term, TERMINAL_PLAIN));
-    say(&h, "%s parameters", units_format_count(count, p->model->params));
-    p->inference ? say_serving(&h, p) : say_training(&h, p);
-    say_gpus(&h, p);
+    add_part(&h, "%s parameters", units_format_count(count, p->model->params));
+    p->inference ? add_serving(&h, p) : add_training(&h, p);
+    add_gpus(&h, p);
     if (p->batch && p->seq)
-        say(&h, "batch %ju %s %ju tokens%s", (uintmax_t)p->batch, v->term.utf8 ? "×" : "x", (uintmax_t)p->seq,
-            v->a->assumed.batch && v->a->assumed.seq ? " (assumed)"
-            : v->a->assumed.batch                    ? " (batch assumed)"
-            : v->a->assumed.seq                      ? " (length assumed)"
-                                                     : "");
+        add_part(&h, "batch %ju %s %ju tokens%s", (uintmax_t)p->batch, v->term.utf8 ? "×" : "x", (uintmax_t)p->seq,
+                 v->a->assumed.batch && v->a->assumed.seq ? " (assumed)"
+                 : v->a->assumed.batch                    ? " (batch assumed)"
+                 : v->a->assumed.seq                      ? " (length assumed)"
+                                                          : "");
     else if (p->batch)
-        say(&h, "batch %ju%s", (uintmax_t)p->batch, v->a->assumed.batch ? " (assumed)" : "");
-    if (p->batch && p->model->shape.heads) say(&h, "%s attention", attentions[p->attention]);
+        add_part(&h, "batch %ju%s", (uintmax_t)p->batch, v->a->assumed.batch ? " (assumed)" : "");
+    if (p->batch && p->model->shape.heads) add_part(&h, "%s attention", attentions[p->attention]);
     at = at ? terminal_columns(name) + 2 : 0;
     view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
 }

@@ -122,9 +122,9 @@ static void print_rows(const struct draw_text *t, struct run *run, const struct 
     for (size_t i = 0; i < shown; i++) {
         const struct view_leak_row *r = &rows->list[i];
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
-        bool untold = r->category == RESULT_CATEGORY_UNKNOWN;
+        bool uncategorized = r->category == RESULT_CATEGORY_UNKNOWN;
         const char *cells[] = {draw_bytes(bytes, r->bytes), units_format_count(count, r->count),
-                               draw_layer_word(r->layer), untold ? "" : result_category_text(r->category),
+                               draw_layer_word(r->layer), uncategorized ? "" : result_category_text(r->category),
                                r->growing ? "grows" : ""};
         struct text_table_row *row = text_table_add(&table, cells, &r->site);
         if (row && t->native) row->below = calls_of(t, run, r->stack);

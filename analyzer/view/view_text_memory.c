@@ -104,16 +104,16 @@ static bool taken_by(const struct draw_text *v, struct text_table *t, const stru
 {
     size_t others = 0, shown = 0;
     int64_t sum = 0, rest = bytes;
-    bool told = false;
+    bool attributed = false;
 
     for (size_t i = 0; p && i < p->by_owner_n; i++) {
         const struct result_by_owner *o = &p->by_owner[i];
         if (o->kind == RESULT_OWNER_TORCH) continue;
         sum += o->bytes;
         others++;
-        told = told || (o->kind != RESULT_OWNER_UNKNOWN && o->kind != RESULT_OWNER_USER);
+        attributed = attributed || (o->kind != RESULT_OWNER_UNKNOWN && o->kind != RESULT_OWNER_USER);
     }
-    if (!others || sum != bytes || !(told || others < p->by_owner_n || others > 1)) return false;
+    if (!others || sum != bytes || !(attributed || others < p->by_owner_n || others > 1)) return false;
     for (size_t i = 0; i < p->by_owner_n && (shown < OWNER_ROWS || others <= OWNER_ROWS + 1); i++) {
         const struct result_by_owner *o = &p->by_owner[i];
         char name[128], line[192];

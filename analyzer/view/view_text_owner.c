@@ -13,7 +13,7 @@ void view_text_preallocations(const struct draw_text *v, uint32_t process, int d
         const struct result_preallocation *p = &r->preallocations[i];
         char line[512];
         if (p->process != process || p->device != device) continue;
-        terminal_clean(line, sizeof line, p->said, v->term.utf8);
+        terminal_clean(line, sizeof line, p->sentence, v->term.utf8);
         draw_wrap(v, INDENT, "", line);
     }
 }

@@ -19,7 +19,7 @@ const struct result_oom_verdict *view_oom_at_peak(const struct draw_text *v, con
     return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
 }
 
-static bool peak_says_it(const struct draw_text *v, const struct result_oom_verdict *o)
+static bool is_peak_same(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     for (size_t i = 0; i < v->report->peaks_n; i++)
         if (view_oom_at_peak(v, &v->report->peaks[i]) == o) return true;
@@ -31,7 +31,7 @@ static void live(const struct draw_text *v, const struct result_oom_verdict *o)
     struct text_table t = {SITES(v), .head = {"bytes", "count", "line"}};
     size_t shown = o->live_lines_n < v->top ? o->live_lines_n : v->top;
 
-    if (!shown || peak_says_it(v, o)) return;
+    if (!shown || is_peak_same(v, o)) return;
     fprintf(v->out, "  %sLive at that moment%s (%s)\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN), draw_layer_word(o->live_layer));
     for (size_t i = 0; i < shown; i++) {
@@ -79,7 +79,7 @@ static int64_t less(int64_t a, int64_t b)
 /* "in tensors (parameters 1.2 GiB, activations 800.0 MiB, …)": the three largest. */
 static const char *in_tensors(const struct result_oom_verdict *o, char *out, size_t size)
 {
-    bool told[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_UNKNOWN] = true};
+    bool printed[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_UNKNOWN] = true};
     const int64_t *bytes = o->by_category.bytes;
     size_t at = (size_t)snprintf(out, size, "in tensors");
 
@@ -87,9 +87,9 @@ static const char *in_tensors(const struct result_oom_verdict *o, char *out, siz
         int largest = -1;
         char text[UNITS_TEXT];
         for (int i = 0; i < RESULT_CATEGORIES_N; i++)
-            if (!told[i] && bytes[i] > 0 && (largest < 0 || bytes[i] > bytes[largest])) largest = i;
+            if (!printed[i] && bytes[i] > 0 && (largest < 0 || bytes[i] > bytes[largest])) largest = i;
         if (largest < 0) break;
-        told[largest] = true;
+        printed[largest] = true;
         at += (size_t)snprintf(out + at, size - at, "%s%s %s", n ? ", " : " (",
                                result_category_text((enum result_category)largest), draw_bytes(text, bytes[largest]));
     }

@@ -139,16 +139,17 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
     size_t ooms;
 
     run_ooms(v->run, &ooms);
-    if (w->what != PROFILE_WAITS && w->what != PROFILE_COPIES && !ooms && run_untold(v->run, RUN_TOLD_MEMORY))
-        complain("%s: memory is unknown: %s", v->who, run_untold(v->run, RUN_TOLD_MEMORY));
-    else if (w->what == PROFILE_OOM && !ooms && !run_untold(v->run, RUN_TOLD_HISTORY))
+    if (w->what != PROFILE_WAITS && w->what != PROFILE_COPIES && !ooms && run_why_unknown(v->run, RUN_FACT_MEMORY))
+        complain("%s: memory is unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_MEMORY));
+    else if (w->what == PROFILE_OOM && !ooms && !run_why_unknown(v->run, RUN_FACT_HISTORY))
         complain("%s: memory did not run out in this run; --what peak shows its peak", v->who);
-    else if (w->what == PROFILE_WAITS && run_untold(v->run, RUN_TOLD_WAITS))
-        complain("%s: whether anything waited for the GPU is unknown: %s", v->who, run_untold(v->run, RUN_TOLD_WAITS));
-    else if (w->what == PROFILE_COPIES && run_untold(v->run, RUN_TOLD_COPIES))
-        complain("%s: what was copied is unknown: %s", v->who, run_untold(v->run, RUN_TOLD_COPIES));
-    else if (w->what == PROFILE_OOM && run_untold(v->run, RUN_TOLD_HISTORY) && !ooms)
-        complain("%s: whether memory ran out is unknown: %s", v->who, run_untold(v->run, RUN_TOLD_HISTORY));
+    else if (w->what == PROFILE_WAITS && run_why_unknown(v->run, RUN_FACT_WAITS))
+        complain("%s: whether anything waited for the GPU is unknown: %s", v->who,
+                 run_why_unknown(v->run, RUN_FACT_WAITS));
+    else if (w->what == PROFILE_COPIES && run_why_unknown(v->run, RUN_FACT_COPIES))
+        complain("%s: what was copied is unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_COPIES));
+    else if (w->what == PROFILE_OOM && run_why_unknown(v->run, RUN_FACT_HISTORY) && !ooms)
+        complain("%s: whether memory ran out is unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_HISTORY));
     else if (w->what == PROFILE_WAITS)
         complain("%s: no call of this run waited for the GPU", v->who);
     else if (w->what == PROFILE_COPIES)

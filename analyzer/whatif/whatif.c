@@ -21,7 +21,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
     *w = (struct whatif){.run = run,
                          .steps = steps,
                          .steps_n = steps_n,
-                         .imported = run_untold(run, RUN_TOLD_WAITS) != NULL,
+                         .imported = run_why_unknown(run, RUN_FACT_WAITS) != NULL,
                          .owners_n = run_stack_count(run)};
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);

@@ -162,6 +162,19 @@ FORMATTER = shutil.which("clang-format")
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists() or not FORMATTER or " 14." not in output(FORMATTER, "--version"), reason="no clang-format 14")
+def identifiers(file):
+    """The words of a C source, without comments and strings"""
+    code = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', " ", (ROOT / file).read_text(), flags=re.S)
+    return set(re.findall(r"[A-Za-z_]\w*", code))
+
+
+def test_no_name_says_too_little():
+    """Names that mean another thing in every file cannot be found again."""
+    vague = {"said", "told", "untold", "unsaid", "hear", "heard", "heavier", "look", "looked", "looks", "say", "says", "there", "wanted"}
+    files = output("git", "ls-files", "analyzer/*.[ch]", "interpose/*.[ch]", "schema/*.[ch]").split()
+    assert {f: names for f in files if (names := identifiers(f) & vague)} == {}
+
+
 def test_the_sources_are_formatted():
     files = re.findall(r"'(.*?)'", re.search(r"^FORMATTED = .*", (ROOT / "Makefile").read_text(), re.M)[0])
     files = output("git", "ls-files", *files).split()

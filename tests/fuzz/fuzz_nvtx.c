@@ -12,7 +12,7 @@ static struct gs_writer writer;
 static bool session;
 static uint64_t now, recorded;
 
-bool gs_session_wanted(void)
+bool gs_session_is_enabled(void)
 {
     return true;
 }

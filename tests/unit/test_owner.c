@@ -335,8 +335,8 @@ static void test_in_advance(void **state)
             assert_string_equal(p->owner, table[i].owner);
             assert_int_equal(p->in_advance, table[i].in_advance);
             assert_int_equal(p->site.line, 9);
-            if (!strstr(p->said, table[i].has)) {
-                fail_msg("case %zu: %s", i, p->said);
+            if (!strstr(p->sentence, table[i].has)) {
+                fail_msg("case %zu: %s", i, p->sentence);
             }
         }
         syn_close(r);
@@ -392,7 +392,7 @@ static void test_within_tensors(void **state)
     assert_string_equal(p->owner, "vLLM");
     assert_int_equal(p->bytes, 4 * SYN_GIB);
     assert_true(p->within && p->in_advance);
-    assert_non_null(strstr(p->said, "vLLM took 40 % of GPU 0 in advance"));
+    assert_non_null(strstr(p->sentence, "vLLM took 40 % of GPU 0 in advance"));
     syn_close(r);
     syn_end(&s);
 }

@@ -44,8 +44,8 @@ static void test_any_facts_sum_to_the_total(void **state)
         f.free = any(10) ? any(f.total + 1) : some(most);
         f.live = some(most), f.managed = some(most), f.tensors = some(most);
         f.reserved = some(most), f.pools = some(most), f.idle = some(most), f.graphs = some(most);
-        f.first = some(most), f.said_total = some(2 * most), f.said_free = some(most);
-        f.said_own = some(most), f.said_others = some(most);
+        f.first = some(most), f.nvml_total = some(2 * most), f.nvml_free = some(most);
+        f.nvml_own = some(most), f.nvml_others = some(most);
         int64_t parts[RESULT_HELD_N];
         if (oom_waterfall_parts(&f, parts)) {
             told++;
@@ -67,10 +67,10 @@ static void test_who_holds_what(void **state)
                                     .pools = 30,
                                     .graphs = 20,
                                     .first = 60,
-                                    .said_total = 1010,
-                                    .said_free = 60,
-                                    .said_own = 690,
-                                    .said_others = 240};
+                                    .nvml_total = 1010,
+                                    .nvml_free = 60,
+                                    .nvml_own = 690,
+                                    .nvml_others = 240};
     int64_t p[RESULT_HELD_N];
     assert_true(oom_waterfall_parts(&f, p));
     assert_int_equal(sum_of(p), 1000);
@@ -82,7 +82,7 @@ static void test_who_holds_what(void **state)
     assert_int_equal(p[RESULT_HELD_OTHERS], 240);
     assert_int_equal(p[RESULT_HELD_UNACCOUNTED], 10); /* 950 used, 690 + 240 of it owned, 10 the driver's */
     assert_int_equal(p[RESULT_HELD_CONTEXT], 80);     /* 330 in use beside ours, 250 of it told */
-    f.said_own = f.said_others = RUN_UNKNOWN;
+    f.nvml_own = f.nvml_others = RUN_UNKNOWN;
     assert_true(oom_waterfall_parts(&f, p));
     assert_int_equal(p[RESULT_HELD_FIRST], 60);
     assert_int_equal(p[RESULT_HELD_UNACCOUNTED], 270);
