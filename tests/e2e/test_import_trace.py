@@ -675,6 +675,34 @@ def test_a_trace_recorded_here(tmp_path):
     assert "torch.profiler trace" in gpuspy("report", tmp_path / "real.json").stdout
 
 
+def test_sizes_that_only_calls_know(tmp_path):
+    """HIP: the GPU's side has no bytes, its call has them as a text. One without either is counted."""
+    trace = Trace()
+    for i, (call, name, more) in enumerate((
+            ("hipMemcpyWithStream", "Memcpy HtoD (Host -> Device)", {"size": "2560", "kind": "1"}),
+            ("hipMemsetAsync", "Memset (Device)", {"size": str(5 << 32)}),
+            ("hipMemcpyAsync", "Memcpy DtoH (Device -> Host)", {}),
+            ("hipMemcpyAsync", "Memcpy DtoH (Device -> Host)", {"size": "-5"}))):
+        cat = "gpu_memset" if name.startswith("Memset") else "gpu_memcpy"
+        trace.slice("cuda_runtime", call, 10 + 50 * i, 30, correlation=i + 1, **more)
+        trace.slice(cat, name, 20 + 50 * i, 10, "stream 0", correlation=i + 1, device=2, stream=0)
+    file = trace.write(tmp_path / "t.json")
+    db = imported(file, tmp_path)
+    assert db.execute("SELECT bytes, direction, device, blocked_ns FROM copy").fetchall() == [(2560, 0, 2, 30000)]
+    assert db.execute("SELECT bytes, device, blocked_ns FROM memset").fetchall() == [(5 << 32, 2, 30000)]
+    text = " ".join(gpuspy("report", file).stdout.split())
+    assert "left out 2 calls that copied or filled memory: the trace has no size" in text
+    assert "impossible" not in text
+
+
+def test_a_byte_order_mark(tmp_path):
+    document = json.dumps(usual_trace().document())
+    for name, encoding in ("plain.json", "utf-8"), ("mark.json", "utf-8-sig"):
+        (tmp_path / name).write_text(document, encoding=encoding)
+    plain, mark = (report_of(tmp_path / name) for name in ("plain.json", "mark.json"))
+    assert mark["run"]["events"] == plain["run"]["events"] > 0 and mark["peak"] == plain["peak"]
+
+
 @pytest.mark.parametrize("name, head, tool", [
     ("t.pt.trace.json.zst", b"\x28\xb5\x2f\xfd", "zstd -d"), ("t.json.xz", b"\xfd7zXZ\0", "xz -dk"),
     ("t.json.bz2", b"BZh91AY", "bzip2 -dk"), ("t.zip", b"PK\x03\x04", "unzip")])
