@@ -322,6 +322,12 @@ static void write_notes(struct writing *w)
     for (size_t i = 0; i < t->memory_n && !gpu_memory; i++) gpu_memory = t->memory[i].device >= 0;
     import_feed_note(w->feed, "lacks", "%ssegments pinned%s", calls ? "" : "waits copies ",
                      t->memory_n ? "" : " memory");
+    if (!calls) {
+        const char *why = t->timeline ? "a PyTorch memory timeline does not record it"
+                                      : "this torch.profiler trace has no calls to CUDA";
+        import_feed_note(w->feed, "lacks.waits", "%s", why);
+        import_feed_note(w->feed, "lacks.copies", "%s", why);
+    }
     if (!t->memory_n) {
         import_feed_note(w->feed, "lacks.memory",
                          "a torch.profiler trace without profile_memory=True does not record it");

@@ -452,9 +452,9 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
     }
     free(p.list);
     conclude(w);
-    if (ok && !w->proof.blocks && !w->devices_n) {
-        snprintf(error, error_size, "no GPU memory was recorded");
-        return false;
+    if (ok && !w->proof.blocks) {
+        snprintf(error, error_size,
+                 "nothing can be replayed: no allocation of PyTorch's caching allocator was recorded");
     }
-    return ok;
+    return ok && w->proof.blocks;
 }

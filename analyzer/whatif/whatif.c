@@ -12,9 +12,26 @@ static void keep_pending(void *self, const struct run_pending *pending)
     *ARENA_PUSH(w->pending, w->pending_n, w->pending_cap) = *pending;
 }
 
+/* Why nothing can be replayed; NULL: something may be. */
+static const char *missing(const struct run *run)
+{
+    static const enum run_fact needed[] = {RUN_FACT_MEMORY, RUN_FACT_HISTORY, RUN_FACT_TENSORS, RUN_FACT_SEGMENTS};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        const char *why = run_why_unknown(run, needed[i]);
+        if (why) return why;
+    }
+    return NULL;
+}
+
 struct whatif *whatif_start(struct run *run, const struct step_list *const *steps, size_t steps_n, char *error,
                             size_t error_size)
 {
+    const char *why = missing(run);
+    if (why) {
+        snprintf(error, error_size, "nothing can be replayed: part of what PyTorch's allocator did is unknown (%s)",
+                 why);
+        return NULL;
+    }
     struct whatif *w = arena_realloc(NULL, 1, sizeof *w);
     size_t processes;
     (void)run_processes(run, &processes);

@@ -10,6 +10,7 @@ from test_import import MIB, REAL, Run, gpuspy, usual_run, write
 
 # Its layout at the first event is not what follows from its end.
 UNDONE_OTHERWISE = "61dcd14d"
+WITHOUT_HISTORY = "001e30bf", "bdf4fe2e"
 
 
 def asked(file, *words):
@@ -22,6 +23,9 @@ def asked(file, *words):
 @pytest.mark.skipif(not REAL, reason="no recordings of real GPUs here")
 @pytest.mark.parametrize("file", REAL, ids=lambda p: p.name[:8])
 def test_the_replay_gives_every_segment_and_address_of_a_real_gpu(file):
+    if file.name.startswith(WITHOUT_HISTORY):
+        assert "nothing can be replayed" in gpuspy("whatif", file, code=3).stderr
+        return
     replay = asked(file, "--set", "max_split_size_mb:512")["replay"]
     assert replay["segments_as_recorded"] == replay["segments"]
     if file.name.startswith(UNDONE_OTHERWISE):
@@ -29,7 +33,7 @@ def test_the_replay_gives_every_segment_and_address_of_a_real_gpu(file):
         assert replay["allocations_at_recorded_address"] > 0.8 * replay["allocations"]
     else:
         assert replay["allocations_at_recorded_address"] == replay["allocations"]
-        assert replay["parted_at_event"] is None and replay["exact"] == (replay["allocations"] > 0)
+        assert replay["parted_at_event"] is None and replay["exact"] and replay["allocations"]
 
 
 @pytest.mark.skipif(not REAL, reason="no recordings of real GPUs here")
@@ -125,3 +129,12 @@ def test_a_category_has_another_size(tmp_path):
     assert (same["peak_allocated_bytes"], half["peak_allocated_bytes"]) == (640 * MIB, 336 * MIB)  # 21 whole segments of 16 MiB
     assert half["settings"]["scale"] == {word: 0.5 for word in words} and not half["exact"]
     assert half["peak_reserved_bytes"] > pages["peak_reserved_bytes"] == 320 * MIB
+
+
+def test_what_cannot_be_replayed_is_not_answered(tmp_path):
+    """A snapshot without a history, and a recording without PyTorch: no figure, a line that says why"""
+    bare = usual_run().snapshot()
+    bare["device_traces"] = [[]]
+    for words in ((), ("--json",), ("--limit", "1GiB")):
+        done = gpuspy("whatif", *words, write(tmp_path / "bare.pickle", bare), code=3)
+        assert "nothing can be replayed" in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout
