@@ -46,7 +46,7 @@ struct export_run {
     const char *tables;     /* "sites,waits"; NULL all */
     FILE *out;              /* where the format writes one file */
     const char *folder;     /* where it writes several */
-    bool nothing;           /* by the format: there is nothing to write; `said` is why */
+    bool nothing;           /* by the format: there is nothing to write; `note` says why */
     char note[1024];        /* by the format: what people should know of what it wrote, "" nothing */
 };
 

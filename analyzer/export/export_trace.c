@@ -7,7 +7,7 @@
 enum { SMALL_SEGMENT = 2 << 20, GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of it */
 
 /* Memory taken from CUDA, of which it is not known before a block lies in it whether it is PyTorch's:
- * `told` from then on. In a snapshot's history all of it is. */
+ * `written` from then on. In a snapshot's history all of it is. */
 struct piece {
     uint64_t address, stream;
     int64_t bytes, time_ns;

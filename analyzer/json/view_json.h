@@ -7,7 +7,7 @@
 struct json_t;
 struct json_t *json_report_build(const struct result_report *report);
 int json_report(const struct result_report *report, FILE *out);
-/* Of its keys those that `wanted` says yes to, and "schema"; wanted NULL: all. */
+/* Of its keys those that `is_chosen` accepts, and "schema"; NULL: all. */
 int json_report_some(const struct result_report *report, bool (*is_chosen)(uint64_t only, const char *key),
                      uint64_t only, FILE *out);
 

@@ -11,15 +11,12 @@
  * 2020); segments that grow give back the pages of a hole (heap_map.c).
  */
 #include "analyzer/oom/oom_layout.h"
-#include "analyzer/oom/oom_replay.h"
-#include "analyzer/oom/oom_words.h"
+#include "analyzer/oom/oom_sight.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/run/settings.h"
 #include "analyzer/oom/waterfall.h"
-#include "analyzer/category/category.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
@@ -89,256 +86,6 @@ static void choose(struct site_builder *b, struct result_oom_verdict *v)
     }
 }
 
-/* --- what was seen
- * -------------------------------------------------------------------------------- */
-
-/* What lines of one category come to, and what their stacks say. */
-struct held {
-    int64_t bytes;
-    double blocks; /* how many alike blocks they amount to */
-    double squares;
-    uint32_t heaviest; /* stack */
-    int64_t most;
-};
-
-enum phase { ELSEWHERE, FORWARD, BACKWARD, STEP };
-
-struct sight {
-    struct site_builder *b;
-    struct result_oom_verdict *v;
-    const struct oom_facts *f;
-    struct run_torch_settings set;
-    int64_t need, least; /* least: what is below it does not matter */
-    enum phase phase;    /* of the request */
-    struct held of[RESULT_CATEGORIES_N];
-    struct held cache;   /* of keys and values: activations that stay on purpose */
-    struct held buckets; /* DistributedDataParallel's */
-    int64_t forward;     /* temporaries of forward passes: they, too, grow with the batch */
-    struct held foreach; /* temporaries of an optimizer that works on all parameters at once */
-    int64_t repeated;    /* activations of lines that have made several */
-    int64_t kept;        /* of them all but one a line: only a backward pass needs them */
-    unsigned repeating;  /* such lines */
-    bool evaluates;      /* a forward pass that no backward pass follows */
-    bool named;          /* … as the name of a function has it */
-    bool keeps;          /* … which keeps all the same what one would need */
-    bool checkpointed, autocast, trains;
-    const struct oom_replays *replays;
-    enum result_certainty certainty; /* of the measure that is added now */
-    const char *refuted_by;
-    struct result_measure measure; /* what a replay says of it */
-    const struct oom_holder *copy; /* the kind of copies that is_copy finds */
-};
-
-static bool part_of(const char *text, const char *part)
-{
-    return text && strstr(text, part);
-}
-
-/* Does a Python frame lie in a file, and a function, of which these are parts? NULL: any. */
-static bool passes(const struct run *run, uint32_t stack, const char *file, const char *function)
-{
-    const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (f->kind == GS_FRAME_PYTHON && (!file || part_of(f->file, file)) &&
-            (!function || part_of(f->function, function))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void hold(struct held *h, const struct result_category_line *l)
-{
-    h->bytes = arena_add_capped(h->bytes, l->bytes);
-    h->squares += l->count ? (double)l->bytes * (double)l->bytes / (double)l->count : 0;
-    h->blocks = h->squares > 0 ? (double)h->bytes * (double)h->bytes / h->squares : 0;
-    if (l->bytes > h->most) {
-        h->most = l->bytes;
-        h->heaviest = l->stack;
-    }
-}
-
-/* A cache of keys and values grows with each token and is no part of any backward pass. */
-static bool is_cache(const struct run *run, uint32_t stack)
-{
-    return passes(run, stack, "cache_utils", NULL) || passes(run, stack, NULL, "Cache.");
-}
-
-static void consider_line(struct sight *s, const struct result_category_line *l)
-{
-    struct run *run = s->b->run;
-    if (l->category == RESULT_CATEGORY_ACTIVATIONS) {
-        if (is_cache(run, l->stack)) {
-            hold(&s->cache, l);
-            return;
-        }
-        s->checkpointed = s->checkpointed || passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
-        s->autocast =
-            s->autocast || passes(run, l->stack, "/torch/amp/", NULL) || run_stack_calls(run, l->stack, "autocast");
-        if (l->count >= 3) {
-            s->repeated = arena_add_capped(s->repeated, l->bytes);
-            s->kept = arena_add_capped(s->kept, l->bytes - l->bytes / (int64_t)l->count);
-            s->repeating++;
-        }
-        if (category_outlives_steps(l->rule)) { /* the program holds it: no checkpoint frees it */
-            return;
-        }
-    } else if (l->category == RESULT_CATEGORY_GRADIENTS &&
-               passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
-        hold(&s->buckets, l);
-        return;
-    } else if (l->category == RESULT_CATEGORY_TEMPORARIES &&
-               passes(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
-        s->forward = arena_add_capped(s->forward, l->bytes);
-    } else if (l->category == RESULT_CATEGORY_TEMPORARIES && passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
-        hold(&s->foreach, l);
-    }
-    hold(&s->of[l->category], l);
-}
-
-/* What the request was made for: as a block that had come to stay. */
-static enum phase phase_of(struct category_finder *c, uint32_t stack)
-{
-    static const enum phase phases[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_ACTIVATIONS] = FORWARD,
-                                                           [RESULT_CATEGORY_GRADIENTS] = BACKWARD,
-                                                           [RESULT_CATEGORY_OPTIMIZER_STATE] = STEP};
-    struct category_block block = {
-        .stack = stack, .free_stack = RUN_NONE, .tensor = true, .python = true, .kept = true};
-    enum phase phase = phases[category_of_rule(category_rule(c, &block))];
-    if (phase == ELSEWHERE && category_is_backward(c, stack)) {
-        phase = BACKWARD;
-    }
-    return phase;
-}
-
-/* Did any backward pass or optimizer ever allocate? */
-static bool trains(const struct run *run)
-{
-    for (uint32_t i = 0; i < run_stack_count(run); i++) {
-        const struct run_frame *f = run_stack_frame(run, i);
-        if (f->kind == GS_FRAME_PYTHON &&
-            (part_of(f->file, "/torch/optim/") || part_of(f->file, "/torch/autograd/__init__.py") ||
-             part_of(f->file, "/torch/autograd/graph.py") || part_of(f->file, "/torch/utils/checkpoint.py"))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool named(const struct run *run, uint32_t stack, const char *const *names, size_t n)
-{
-    bool found = false;
-    for (size_t i = 0; i < n; i++) {
-        found = found || passes(run, stack, NULL, names[i]);
-    }
-    return found;
-}
-
-/* The line that called the outermost module: of the program's own loop. NULL: in no module. */
-static const struct run_frame *model_caller(const struct run *run, uint32_t stack)
-{
-    const struct run_frame *f, *caller = NULL;
-    bool module = false;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
-        if (f->kind == GS_FRAME_PYTHON) {
-            bool call = part_of(f->file, "/torch/nn/modules/module.py");
-            caller = module && !call ? f : caller;
-            module = call;
-        }
-    }
-    return caller;
-}
-
-/* Is one of these frames in the stack of a location below `end` of that process? */
-static bool seen_before(const struct run *run, uint32_t process, const struct map *frames, size_t end)
-{
-    for (size_t i = 0; i < end; i++) {
-        const struct run_location *at = run_location(run, (uint32_t)i);
-        if (run_series(run, at->series)->process != process) {
-            continue;
-        }
-        const struct run_frame *f;
-        for (uint32_t stack = at->stack; (f = run_stack_frame(run, stack)) != NULL;
-             stack = run_stack_parent(run, stack)) {
-            if (map_get(frames, (uintptr_t)f) != MAP_NEW) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* Training's forward passes came before the backward passes that followed them, so the lines that
- * call the model there were seen before the last new path of backward or of the optimizer. Where
- * the line that called it now was not, and steps have gone by, nothing has ever followed it. */
-static bool never_followed(const struct sight *s)
-{
-    enum { STEPS_LEAST = 3 };
-    const struct run *run = s->b->run;
-    const struct step_list *steps = step_list_of(s->b, s->v->process);
-    if (!steps || steps->source == STEP_SOURCE_PERIOD || step_count_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
-        return false;
-    }
-    struct map callers = {0};
-    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct result_category_line *l = &s->v->by_category.lines[i];
-        const struct run_frame *caller =
-            l->category == RESULT_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
-        if (caller) {
-            *map_at(&callers, (uintptr_t)caller) = 0;
-        }
-    }
-    size_t end = run_location_count(run);
-    for (; end > 0; end--) {
-        const struct run_location *at = run_location(run, (uint32_t)(end - 1));
-        if (run_series(run, at->series)->process == s->v->process &&
-            (passes(run, at->stack, "/torch/autograd/", NULL) || passes(run, at->stack, "/torch/optim/", NULL))) {
-            break;
-        }
-    }
-    bool never = callers.n && end && !seen_before(run, s->v->process, &callers, end);
-    map_free(&callers);
-    return never;
-}
-
-static void judge_pass(struct sight *s)
-{
-    static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
-    static const char *const training[] = {"train", "fit"};
-    const struct run *run = s->b->run;
-    uint32_t stack = s->f->stack;
-    s->named = named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
-    s->evaluates =
-        s->phase != BACKWARD && s->phase != STEP && s->trains &&
-        (never_followed(s) || (s->named && !named(run, stack, training, sizeof training / sizeof *training)));
-    s->trains = s->trains || (!s->named && named(run, stack, training, sizeof training / sizeof *training));
-    /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
-     * are still there, tell that it is not */
-    s->keeps = s->phase == FORWARD && !passes(run, stack, "/torch/utils/_contextlib.py", NULL) && s->repeating &&
-               s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
-}
-
-static struct sight sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
-                             bool training)
-{
-    const struct oom_facts *f = v->facts;
-    struct sight s = {.b = b, .v = v, .f = f, .need = oom_needed_bytes(f)};
-    s.set = run_torch_settings(b->run, v->process);
-    /* a little is worth saying where it is enough */
-    s.least = run_is_known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
-    s.least = s.least < s.need ? s.least : s.need;
-    s.least = s.least < 1 ? 1 : s.least;
-    s.phase = f->stack == RUN_NONE ? ELSEWHERE : phase_of(c, f->stack);
-    for (size_t i = 0; i < v->by_category.lines_n; i++) {
-        consider_line(&s, &v->by_category.lines[i]);
-    }
-    s.checkpointed =
-        s.checkpointed || (f->stack != RUN_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
-    s.trains = training;
-    judge_pass(&s);
-    return s;
-}
-
 /* --- the measures: each adds what applies
  * --------------------------------------------------------- */
 
@@ -346,7 +93,7 @@ static struct sight sight_of(struct site_builder *b, struct result_oom_verdict *
 #define SIZE(s, n) site_bytes_text((s)->b, (double)(n))
 
 /* A guess is never said to be enough: its amount is the most that it can be. */
-static int8_t guess(const struct sight *s, int8_t enough)
+static int8_t guess(const struct oom_sight *s, int8_t enough)
 {
     if (s->certainty != RESULT_CERTAINTY_GUESSED) {
         return enough;
@@ -355,7 +102,7 @@ static int8_t guess(const struct sight *s, int8_t enough)
                                                                                 : OOM_MEASURE_AT_MOST;
 }
 
-static void add(struct sight *s, enum oom_effort effort, int64_t frees, int8_t enough, const char *text)
+static void add(struct oom_sight *s, enum oom_effort effort, int64_t frees, int8_t enough, const char *text)
 {
     struct result_measure m = s->measure;
     s->measure = (struct result_measure){0};
@@ -377,8 +124,8 @@ static int order_stacks(const void *x, const void *y)
 }
 
 /* The call paths whose live blocks are all of a kind; 0: some share theirs with others. */
-static size_t stacks_of(const struct sight *s, bool (*is)(const struct sight *, const struct result_category_line *),
-                        uint32_t *stacks)
+static size_t stacks_of(const struct oom_sight *s,
+                        bool (*is)(const struct oom_sight *, const struct result_category_line *), uint32_t *stacks)
 {
     const struct result_by_category *by = &s->v->by_category;
     struct map kind = {0}; /* stack → 0 no, 1 yes */
@@ -397,8 +144,8 @@ static size_t stacks_of(const struct sight *s, bool (*is)(const struct sight *, 
 }
 
 /* What frees the live blocks of a kind, `frees` bytes. False: the request fails without them, too. */
-static bool add_drop(struct sight *s, enum oom_effort effort,
-                     bool (*is)(const struct sight *, const struct result_category_line *), const char *name,
+static bool add_drop(struct oom_sight *s, enum oom_effort effort,
+                     bool (*is)(const struct oom_sight *, const struct result_category_line *), const char *name,
                      int64_t frees, const char *text)
 {
     uint32_t *stacks = arena_alloc(s->b->arena, (s->v->by_category.lines_n + 1) * sizeof *stacks);
@@ -412,7 +159,7 @@ static bool add_drop(struct sight *s, enum oom_effort effort,
 }
 
 /* What was added since comes before all else. */
-static void lead(struct sight *s, size_t before)
+static void lead(struct oom_sight *s, size_t before)
 {
     if (s->v->measures_n > before) {
         struct result_measure m = s->v->measures[before];
@@ -427,13 +174,13 @@ static int64_t share(double of, int64_t bytes)
     return of > 0 ? (int64_t)(of * (double)bytes) : 0;
 }
 
-static int64_t activations(const struct sight *s)
+static int64_t activations(const struct oom_sight *s)
 {
     return s->of[RESULT_CATEGORY_ACTIVATIONS].bytes;
 }
 
 /* A setting with which the replay serves the request. */
-static void add_replayed(struct sight *s, enum oom_replay_setting setting, const struct whatif_request *r)
+static void add_replayed(struct oom_sight *s, enum oom_replay_setting setting, const struct whatif_request *r)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
     int64_t asked = oom_segment_bytes(s->f->requested, setting == OOM_REPLAY_EXPANDABLE);
@@ -460,14 +207,14 @@ static void add_replayed(struct sight *s, enum oom_replay_setting setting, const
     }
 }
 
-static bool has_settings(const struct sight *s)
+static bool has_settings(const struct oom_sight *s)
 {
     return (s->v->fatal || s->v->cause == RESULT_CAUSE_FRAGMENTATION) && s->f->layer == RUN_SERIES_TENSOR &&
            s->set.expandable != RUN_YES && s->set.backend != RUN_BACKEND_ASYNC && s->set.backend != RUN_BACKEND_NONE;
 }
 
 /* Where growing segments do not help. */
-static void other_settings(struct sight *s)
+static void other_settings(struct oom_sight *s)
 {
     const struct whatif_request *grown = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE), *best = NULL;
     enum oom_replay_setting of = OOM_REPLAY_EXPANDABLE;
@@ -483,7 +230,7 @@ static void other_settings(struct sight *s)
     }
 }
 
-static void expandable(struct sight *s)
+static void expandable(struct oom_sight *s)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
     const struct whatif_request *replayed = oom_replay_of(s->replays, s->v, OOM_REPLAY_EXPANDABLE);
@@ -521,10 +268,10 @@ static void expandable(struct sight *s)
 }
 
 /* What is asked for in forward or backward halves with the batch. */
-static void batch(struct sight *s)
+static void batch(struct oom_sight *s)
 {
     int64_t grows = arena_add_capped(arena_add_capped(activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
-    bool halves = s->phase == FORWARD || s->phase == BACKWARD;
+    bool halves = s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
     add(s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
         TEXT(s, "halve the batch%s",
@@ -532,9 +279,9 @@ static void batch(struct sight *s)
                                         : ", or the length or resolution of its samples"));
 }
 
-static void checkpoint(struct sight *s)
+static void checkpoint(struct oom_sight *s)
 {
-    const struct held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
+    const struct oom_held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
     if (s->checkpointed || !s->trains || s->evaluates) {
         return;
     }
@@ -546,30 +293,31 @@ static void checkpoint(struct sight *s)
              SIZE(s, a->bytes)));
 }
 
-static void precision(struct sight *s)
+static void precision(struct oom_sight *s)
 {
-    if (s->autocast || s->phase == STEP || !s->trains || s->evaluates) {
+    if (s->autocast || s->phase == OOM_STEP || !s->trains || s->evaluates) {
         return;
     }
     add(s, OOM_EFFORT_TRAINING, activations(s) / 2, OOM_MEASURE_AT_MOST,
         "if the forward pass runs in fp32: torch.autocast to bf16 halves activations");
 }
 
-static void eight_bit(struct sight *s)
+static void eight_bit(struct oom_sight *s)
 {
     static const double saved = 1 - (1 + 4.0 / 256) / 4;
-    const struct held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
+    const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
     const struct run *run = s->b->run;
-    if (!o->bytes || passes(run, o->heaviest, "bitsandbytes", NULL) || passes(run, o->heaviest, "torchao", NULL) ||
-        passes(run, o->heaviest, "dafactor", NULL) || passes(run, o->heaviest, "deepspeed", NULL)) {
+    if (!o->bytes || oom_stack_passes(run, o->heaviest, "bitsandbytes", NULL) ||
+        oom_stack_passes(run, o->heaviest, "torchao", NULL) || oom_stack_passes(run, o->heaviest, "dafactor", NULL) ||
+        oom_stack_passes(run, o->heaviest, "deepspeed", NULL)) {
         return;
     }
     /* Adam's two states of each parameter, of which the first step had made a part */
     int64_t whole =
-        passes(run, o->heaviest, "/torch/optim/adam", NULL)
+        oom_stack_passes(run, o->heaviest, "/torch/optim/adam", NULL)
             ? arena_add_capped(s->of[RESULT_CATEGORY_PARAMETERS].bytes, s->of[RESULT_CATEGORY_PARAMETERS].bytes)
             : 0;
-    bool begun = s->phase == STEP && whole > arena_add_capped(o->bytes, o->bytes / 50);
+    bool begun = s->phase == OOM_STEP && whole > arena_add_capped(o->bytes, o->bytes / 50);
     int64_t room = arena_add_capped(o->bytes, run_is_known(s->f->free) ? s->f->free : 0);
     bool fits = share(1 - saved, whole) <= room;
     add(s, OOM_EFFORT_TRAINING, share(saved, o->bytes),
@@ -595,13 +343,13 @@ static int64_t ranks_of(const struct run *run)
     return (int64_t)ranks;
 }
 
-static void zero(struct sight *s)
+static void zero(struct oom_sight *s)
 {
-    const struct held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
+    const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
     const struct run *run = s->b->run;
     int64_t ranks = ranks_of(run);
-    if (ranks < 2 || !o->bytes || passes(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
-        passes(run, o->heaviest, "deepspeed", NULL) || passes(run, o->heaviest, "fsdp", NULL)) {
+    if (ranks < 2 || !o->bytes || oom_stack_passes(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
+        oom_stack_passes(run, o->heaviest, "deepspeed", NULL) || oom_stack_passes(run, o->heaviest, "fsdp", NULL)) {
         return;
     }
     add(s, OOM_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
@@ -611,16 +359,16 @@ static void zero(struct sight *s)
              (long long)ranks, SIZE(s, o->bytes)));
 }
 
-static bool is_gradient(const struct sight *s, const struct result_category_line *l)
+static bool is_gradient(const struct oom_sight *s, const struct result_category_line *l)
 {
     return l->category == RESULT_CATEGORY_GRADIENTS &&
-           !passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
+           !oom_stack_passes(s->b->run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper");
 }
 
-static void gradients(struct sight *s)
+static void gradients(struct oom_sight *s)
 {
-    const struct held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
-    if (s->phase == FORWARD) {
+    const struct oom_held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
+    if (s->phase == OOM_FORWARD) {
         (void)add_drop(s, OOM_EFFORT_LINE, is_gradient, "without these gradients", g->bytes,
                        TEXT(s,
                             "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
@@ -634,9 +382,9 @@ static void gradients(struct sight *s)
     }
 }
 
-static void foreach (struct sight *s)
+static void foreach (struct oom_sight *s)
 {
-    if (s->phase == STEP || s->foreach.bytes) {
+    if (s->phase == OOM_STEP || s->foreach.bytes) {
         add(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
             "foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
             "a "
@@ -645,7 +393,7 @@ static void foreach (struct sight *s)
 }
 
 /* The program calls itself a training. */
-static bool in_training_file(const struct sight *s)
+static bool in_training_file(const struct oom_sight *s)
 {
     const struct run *run = s->b->run;
     for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
@@ -653,13 +401,13 @@ static bool in_training_file(const struct sight *s)
         uint32_t stack = s->v->by_category.lines[i].stack;
         for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
             const char *name = f->kind == GS_FRAME_PYTHON && f->file ? strrchr(f->file, '/') : NULL;
-            if (part_of(name, "train") && !part_of(f->file, "/site-packages/")) return true;
+            if (oom_is_part_of(name, "train") && !oom_is_part_of(f->file, "/site-packages/")) return true;
         }
     }
     return false;
 }
 
-static void no_grad(struct sight *s)
+static void no_grad(struct oom_sight *s)
 {
     /* one line alone may be collecting its results, and so may those of a leak */
     bool sure = s->repeating > 1 && s->v->cause != RESULT_CAUSE_LEAK;
@@ -684,13 +432,13 @@ static void no_grad(struct sight *s)
 
 static bool in_loss(const struct run *run, uint32_t stack)
 {
-    return passes(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
-           passes(run, stack, "/transformers/loss/", NULL);
+    return oom_stack_passes(run, stack, "/torch/nn/functional.py", "cross_entropy") ||
+           oom_stack_passes(run, stack, "/transformers/loss/", NULL);
 }
 
 /* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces one is there
  * at a time. */
-static void chunked_loss(struct sight *s)
+static void chunked_loss(struct oom_sight *s)
 {
     enum { CHUNKS = 8 };
     const struct run *run = s->b->run;
@@ -723,16 +471,16 @@ static void chunked_loss(struct sight *s)
 }
 
 /* Of the heaviest kind of copies. */
-static bool is_copy(const struct sight *s, const struct result_category_line *l)
+static bool is_copy(const struct oom_sight *s, const struct result_category_line *l)
 {
     return l->category == RESULT_CATEGORY_UNKNOWN && oom_copy_of(s->b->run, l->stack) == s->copy;
 }
 
 /* A checkpoint or a copy that is still there: the heaviest kind of them. */
-static void copies(struct sight *s)
+static void copies(struct oom_sight *s)
 {
     const struct oom_holder *most = NULL;
-    struct held held = {.heaviest = RUN_NONE};
+    struct oom_held held = {.heaviest = RUN_NONE};
     const struct result_by_category *by = &s->v->by_category;
     for (size_t i = 0; i < by->lines_n; i++) {
         const struct oom_holder *of =
@@ -758,7 +506,7 @@ static void copies(struct sight *s)
     if (fits) lead(s, before);
 }
 
-static void key_value_cache(struct sight *s)
+static void key_value_cache(struct oom_sight *s)
 {
     add(s, OOM_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
         TEXT(s,
@@ -768,7 +516,7 @@ static void key_value_cache(struct sight *s)
 }
 
 /* The request, had the GPU so much more free. */
-static void decide_free(struct sight *s, int64_t more, const char *name)
+static void decide_free(struct oom_sight *s, int64_t more, const char *name)
 {
     const int64_t free_bytes = run_is_known(s->f->free) ? s->f->free : 0;
     const struct oom_replayed r = oom_layout_replay(s->b, s->f, NULL, arena_add_capped(free_bytes, more));
@@ -776,7 +524,7 @@ static void decide_free(struct sight *s, int64_t more, const char *name)
 }
 
 /* GPUSPY_LIMIT's cap, as much as the request needs. */
-static void limit(struct sight *s)
+static void limit(struct oom_sight *s)
 {
     if (!s->v->capped || !run_is_known(s->f->total)) return;
     decide_free(s, s->need, TEXT(s, "with a cap of %s", SIZE(s, arena_add_capped(s->f->total, s->need))));
@@ -786,7 +534,7 @@ static void limit(struct sight *s)
 }
 
 /* Not where they are the cause: that says it. */
-static void others(struct sight *s)
+static void others(struct oom_sight *s)
 {
     const struct run_device_sample *nvml = s->f->nvml;
     if (s->v->cause == RESULT_CAUSE_OTHER_PROCESS || !nvml || !run_is_known(nvml->other_bytes) || !nvml->other_pid) {
@@ -807,7 +555,7 @@ static void others(struct sight *s)
  * shape of the graph). `refuted_by` is what would show that it is wrong. */
 static const struct {
     uint32_t causes;
-    void (*add)(struct sight *s);
+    void (*add)(struct oom_sight *s);
     enum result_certainty certainty;
     const char *refuted_by;
 } measures[] = {
@@ -838,7 +586,7 @@ static const struct {
 static void advise(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c, bool training,
                    const struct oom_replays *replays)
 {
-    struct sight s = sight_of(b, v, c, training);
+    struct oom_sight s = oom_sight_of(b, v, c, training);
     s.replays = replays;
     bool served = (!v->fatal && !v->handled) || oom_found_batch(b, v); /* what would have been enough: it was */
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
@@ -873,7 +621,7 @@ void oom_add_advice(struct site_builder *b)
     struct result_report *r = b->report;
     struct category_finder *c = category_finder_new(b->run);
     struct oom_replays *replays = oom_replay_start(b);
-    bool training = r->ooms_n && trains(b->run);
+    bool training = r->ooms_n && oom_trains(b->run);
     for (size_t i = 0; i < r->ooms_n; i++) {
         advise(b, &r->ooms[i], c, training, replays);
     }

@@ -26,7 +26,7 @@ static int64_t or_zero(int64_t value)
     return run_is_known(value) && value > 0 ? value : 0;
 }
 
-/* As much of `wanted` as is left. */
+/* As much of `at_most` as is left. */
 static int64_t take(int64_t *left, int64_t at_most)
 {
     int64_t taken = at_most < 0 ? 0 : at_most < *left ? at_most : *left;

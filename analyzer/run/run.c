@@ -62,7 +62,7 @@ static int order_paths(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Files of `folder` that `wanted` accepts; a spool stands for a database that may not exist yet. */
+/* Files of `folder` that `is_wanted_file` accepts; a spool stands for a database that may not exist yet. */
 static bool list_folder(const char *folder, bool (*is_wanted_file)(const char *name, const char *stem),
                         const char *stem, struct paths *found)
 {

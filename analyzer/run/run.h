@@ -394,7 +394,7 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     return life->extra != GS_EXTRA_UNKNOWN && life->extra < life->bytes ? life->bytes - life->extra : RUN_UNKNOWN;
 }
 
-/* What the tool that made a recording may not tell: RUN_TOLD(symbol, word in meta). */
+/* What another tool may not have recorded: RUN_FACT(symbol, word in meta). */
 #define RUN_FACTS(RUN_FACT)        \
     RUN_FACT(WAITS, "waits")       \
     RUN_FACT(COPIES, "copies")     \

@@ -1,0 +1,216 @@
+#include "analyzer/oom/oom_sight.h"
+
+#include <string.h>
+
+bool oom_is_part_of(const char *text, const char *part)
+{
+    return text && strstr(text, part);
+}
+
+/* Does a Python frame lie in a file, and a function, of which these are parts? NULL: any. */
+bool oom_stack_passes(const struct run *run, uint32_t stack, const char *file, const char *function)
+{
+    const struct run_frame *f;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON && (!file || oom_is_part_of(f->file, file)) &&
+            (!function || oom_is_part_of(f->function, function))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void hold(struct oom_held *h, const struct result_category_line *l)
+{
+    h->bytes = arena_add_capped(h->bytes, l->bytes);
+    h->squares += l->count ? (double)l->bytes * (double)l->bytes / (double)l->count : 0;
+    h->blocks = h->squares > 0 ? (double)h->bytes * (double)h->bytes / h->squares : 0;
+    if (l->bytes > h->most) {
+        h->most = l->bytes;
+        h->heaviest = l->stack;
+    }
+}
+
+/* A cache of keys and values grows with each token and is no part of any backward pass. */
+static bool is_cache(const struct run *run, uint32_t stack)
+{
+    return oom_stack_passes(run, stack, "cache_utils", NULL) || oom_stack_passes(run, stack, NULL, "Cache.");
+}
+
+static void consider_line(struct oom_sight *s, const struct result_category_line *l)
+{
+    struct run *run = s->b->run;
+    if (l->category == RESULT_CATEGORY_ACTIVATIONS) {
+        if (is_cache(run, l->stack)) {
+            hold(&s->cache, l);
+            return;
+        }
+        s->checkpointed = s->checkpointed || oom_stack_passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
+        s->autocast = s->autocast || oom_stack_passes(run, l->stack, "/torch/amp/", NULL) ||
+                      run_stack_calls(run, l->stack, "autocast");
+        if (l->count >= 3) {
+            s->repeated = arena_add_capped(s->repeated, l->bytes);
+            s->kept = arena_add_capped(s->kept, l->bytes - l->bytes / (int64_t)l->count);
+            s->repeating++;
+        }
+        if (category_outlives_steps(l->rule)) { /* the program holds it: no checkpoint frees it */
+            return;
+        }
+    } else if (l->category == RESULT_CATEGORY_GRADIENTS &&
+               oom_stack_passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
+        hold(&s->buckets, l);
+        return;
+    } else if (l->category == RESULT_CATEGORY_TEMPORARIES &&
+               oom_stack_passes(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
+        s->forward = arena_add_capped(s->forward, l->bytes);
+    } else if (l->category == RESULT_CATEGORY_TEMPORARIES &&
+               oom_stack_passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
+        hold(&s->foreach, l);
+    }
+    hold(&s->of[l->category], l);
+}
+
+/* What the request was made for: as a block that had come to stay. */
+static enum oom_phase phase_of(struct category_finder *c, uint32_t stack)
+{
+    static const enum oom_phase phases[RESULT_CATEGORIES_N] = {[RESULT_CATEGORY_ACTIVATIONS] = OOM_FORWARD,
+                                                               [RESULT_CATEGORY_GRADIENTS] = OOM_BACKWARD,
+                                                               [RESULT_CATEGORY_OPTIMIZER_STATE] = OOM_STEP};
+    struct category_block block = {
+        .stack = stack, .free_stack = RUN_NONE, .tensor = true, .python = true, .kept = true};
+    enum oom_phase phase = phases[category_of_rule(category_rule(c, &block))];
+    if (phase == OOM_ELSEWHERE && category_is_backward(c, stack)) {
+        phase = OOM_BACKWARD;
+    }
+    return phase;
+}
+
+/* Did any backward pass or optimizer ever allocate? */
+bool oom_trains(const struct run *run)
+{
+    for (uint32_t i = 0; i < run_stack_count(run); i++) {
+        const struct run_frame *f = run_stack_frame(run, i);
+        if (f->kind == GS_FRAME_PYTHON &&
+            (oom_is_part_of(f->file, "/torch/optim/") || oom_is_part_of(f->file, "/torch/autograd/__init__.py") ||
+             oom_is_part_of(f->file, "/torch/autograd/graph.py") ||
+             oom_is_part_of(f->file, "/torch/utils/checkpoint.py"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_named(const struct run *run, uint32_t stack, const char *const *names, size_t n)
+{
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        found = found || oom_stack_passes(run, stack, NULL, names[i]);
+    }
+    return found;
+}
+
+/* The line that called the outermost module: of the program's own loop. NULL: in no module. */
+static const struct run_frame *model_caller(const struct run *run, uint32_t stack)
+{
+    const struct run_frame *f, *caller = NULL;
+    bool module = false;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON) {
+            bool call = oom_is_part_of(f->file, "/torch/nn/modules/module.py");
+            caller = module && !call ? f : caller;
+            module = call;
+        }
+    }
+    return caller;
+}
+
+/* Is one of these frames in the stack of a location below `end` of that process? */
+static bool seen_before(const struct run *run, uint32_t process, const struct map *frames, size_t end)
+{
+    for (size_t i = 0; i < end; i++) {
+        const struct run_location *at = run_location(run, (uint32_t)i);
+        if (run_series(run, at->series)->process != process) {
+            continue;
+        }
+        const struct run_frame *f;
+        for (uint32_t stack = at->stack; (f = run_stack_frame(run, stack)) != NULL;
+             stack = run_stack_parent(run, stack)) {
+            if (map_get(frames, (uintptr_t)f) != MAP_NEW) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Training's forward passes came before the backward passes that followed them, so the lines that
+ * call the model there were seen before the last new path of backward or of the optimizer. Where
+ * the line that called it now was not, and steps have gone by, nothing has ever followed it. */
+static bool never_followed(const struct oom_sight *s)
+{
+    enum { STEPS_LEAST = 3 };
+    const struct run *run = s->b->run;
+    const struct step_list *steps = step_list_of(s->b, s->v->process);
+    if (!steps || steps->source == STEP_SOURCE_PERIOD || step_count_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
+        return false;
+    }
+    struct map callers = {0};
+    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
+        const struct result_category_line *l = &s->v->by_category.lines[i];
+        const struct run_frame *caller =
+            l->category == RESULT_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
+        if (caller) {
+            *map_at(&callers, (uintptr_t)caller) = 0;
+        }
+    }
+    size_t end = run_location_count(run);
+    for (; end > 0; end--) {
+        const struct run_location *at = run_location(run, (uint32_t)(end - 1));
+        if (run_series(run, at->series)->process == s->v->process &&
+            (oom_stack_passes(run, at->stack, "/torch/autograd/", NULL) ||
+             oom_stack_passes(run, at->stack, "/torch/optim/", NULL))) {
+            break;
+        }
+    }
+    bool never = callers.n && end && !seen_before(run, s->v->process, &callers, end);
+    map_free(&callers);
+    return never;
+}
+
+static void judge_pass(struct oom_sight *s)
+{
+    static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
+    static const char *const training[] = {"train", "fit"};
+    const struct run *run = s->b->run;
+    uint32_t stack = s->f->stack;
+    s->named = is_named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
+    s->evaluates =
+        s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains &&
+        (never_followed(s) || (s->named && !is_named(run, stack, training, sizeof training / sizeof *training)));
+    s->trains = s->trains || (!s->named && is_named(run, stack, training, sizeof training / sizeof *training));
+    /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
+     * are still there, tell that it is not */
+    s->keeps = s->phase == OOM_FORWARD && !oom_stack_passes(run, stack, "/torch/utils/_contextlib.py", NULL) &&
+               s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
+}
+
+struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
+                              bool training)
+{
+    const struct oom_facts *f = v->facts;
+    struct oom_sight s = {.b = b, .v = v, .f = f, .need = oom_needed_bytes(f)};
+    s.set = run_torch_settings(b->run, v->process);
+    /* a little is worth saying where it is enough */
+    s.least = run_is_known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
+    s.least = s.least < s.need ? s.least : s.need;
+    s.least = s.least < 1 ? 1 : s.least;
+    s.phase = f->stack == RUN_NONE ? OOM_ELSEWHERE : phase_of(c, f->stack);
+    for (size_t i = 0; i < v->by_category.lines_n; i++) {
+        consider_line(&s, &v->by_category.lines[i]);
+    }
+    s.checkpointed = s.checkpointed ||
+                     (f->stack != RUN_NONE && oom_stack_passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
+    s.trains = training;
+    judge_pass(&s);
+    return s;
+}
