@@ -212,6 +212,10 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
     struct whatif *w = whatif_start(v->run, r->steps, r->steps_n, error, sizeof error);
     int code = EXIT_YES;
     if (!w) return viewing_failed(v, error);
+    if ((s->without || s->flush_every) && !r->steps_n) {
+        whatif_free(w);
+        return viewing_failed(v, "no steps were found in this run: --without and --empty-cache-every need them");
+    }
     q->conf = joined(&s->set);
     q->scaled = joined(&s->scale);
     q->name = name_of(s, q->conf, q->scaled);

@@ -138,3 +138,9 @@ def test_what_cannot_be_replayed_is_not_answered(tmp_path):
     for words in ((), ("--json",), ("--limit", "1GiB")):
         done = gpuspy("whatif", *words, write(tmp_path / "bare.pickle", bare), code=3)
         assert "nothing can be replayed" in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout
+
+
+def test_a_question_about_steps_of_a_run_without_any(tmp_path):
+    file = write(tmp_path / "s.pickle", wasteful_run(0, 0))
+    for words in (("--empty-cache-every", "5"), ("--without", "train.py:10")):
+        assert "no steps were found" in gpuspy("whatif", *words, file, code=3).stderr
