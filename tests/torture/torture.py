@@ -122,6 +122,10 @@ class Torture:
             if self.options.verbose:
                 print(f"ok   {title}: {written(items)} ({bare:.1f} s, recorded {recorded:.1f} s)", flush=True)
             return
+        if self.options.confirm and not any(self.tried(items)[0] for _ in range(self.options.confirm)):
+            print(f"ONCE {title}: {problems[0]}", flush=True)
+            print(f'     again: make torture SEED={self.options.seed} ONLY="{written(items)}"', flush=True)
+            return
         self.failures.append(title)
         print(f"FAIL {title} ({bare:.1f} s, recorded {recorded:.1f} s)", flush=True)
         for problem in problems[:8]:
@@ -159,6 +163,8 @@ def main():
     parser.add_argument("--times", type=int, default=1, help="with --only: so many times")
     parser.add_argument("--with", dest="word", default="", help="only cases with this word")
     parser.add_argument("--fixed", action="store_true", help="only the cases of cases.txt")
+    parser.add_argument("--confirm", type=int, default=0,
+                        help="a case fails only if it fails again in one of so many runs; else it is shown as ONCE")
     parser.add_argument("--no-minimise", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
