@@ -43,7 +43,7 @@ tests_of() {
         backward categories uses steps waits optimizers simulate_loops
         export limit"
     case $1 in
-    */newest-torch) echo tests/torch/test_simulate.py tests/torch/test_requested.py ;;
+    */newest-torch) printf '%s\n' tests/torch/test_{simulate,requested}.py ;;
     */torch-2.11.0) echo tests/torch ;;
     *)
         for file in $other; do echo "tests/torch/test_$file.py"; done
