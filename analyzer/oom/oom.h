@@ -71,6 +71,7 @@ struct oom_facts {
     size_t growing_stacks_n;
     int64_t growing_heaviest;
     uint64_t growing_count;  /* live allocations there */
+    uint64_t growing_times;  /* all of them, freed or not */
     int64_t growing_kept;    /* of `growing`: outputs of forward passes, seen to remain while others were freed */
     bool growing_varies;     /* its blocks differ in size */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */

@@ -153,7 +153,7 @@ struct line {
     int64_t first_ns;        /* of the heaviest call path's live blocks */
     int64_t begun_ns;        /* of all of its blocks */
     uint32_t stack;          /* likewise */
-    uint64_t count;          /* likewise */
+    uint64_t count, times;   /* likewise; times: with those that were freed */
     bool varies;             /* likewise: its blocks differ in size */
 };
 
@@ -167,6 +167,7 @@ static void add_path(struct line *line, const struct oom_live *l, uint32_t stack
         line->begun_ns = l->begun_ns;
         line->stack = stack;
         line->count = l->count;
+        line->times = l->times;
         line->varies = l->least < l->most / VARIES_SHARE;
     }
 }
@@ -217,6 +218,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
             f->heaviest_begun_ns = lines[i].begun_ns;
             f->growing_stack = lines[i].stack;
             f->growing_count = lines[i].count;
+            f->growing_times = lines[i].times;
             f->growing_varies = lines[i].varies;
         }
     }
@@ -243,8 +245,10 @@ static int64_t before_growth(const struct site_builder *b, struct oom_facts *f, 
     if (f->growing_kept >= f->growing / 2) {
         return 0;
     }
-    f->replaced = recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
-                  (f->growing_count < FEW && end - site_seconds(first) < all_s / 20);
+    /* Of what is made anew, earlier ones are gone: time alone says little on a busy machine. */
+    const bool gone = f->growing_times >= 2 * f->growing_count;
+    f->replaced = gone && (recent || site_seconds(first) - begun_s > (end - begun_s) / 2 ||
+                           (f->growing_count < FEW && end - site_seconds(first) < all_s / 20));
     if (f->replaced) {
         return 0;
     }
