@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "analyzer/report/report.h"
+#include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
@@ -197,12 +198,26 @@ static void print_summary(const struct command_recorded *run, const struct resul
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
 }
 
+static bool failed_allocations(const struct run *run)
+{
+    size_t n;
+    (void)run_ooms(run, &n);
+    return n > 0;
+}
+
 static void print_run(const struct command_recorded *r, const struct list *l)
 {
     char error[1024], shown[PATH_MAX];
-    struct run_options options = {.top = 1, .alone = true};
-    struct run *run = run_open((const char *const *)l->path, l->n, &options, error, sizeof error);
-    struct result_report *report = run ? report_build(run, &options, error, sizeof error) : NULL;
+    struct symbolizer *symbols = symbolizer_new();
+    struct run_options plain = {.top = 1, .alone = true},
+                       named = {.top = 1, .alone = true, SYMBOLIZER_OPTIONS(symbols)}, *options = &plain;
+    struct run *run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
+    if (run && failed_allocations(run)) { /* the verdict is the report's, which rests on native frames, too */
+        run_close(run);
+        options = &named;
+        run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
+    }
+    struct result_report *report = run ? report_build(run, options, error, sizeof error) : NULL;
 
     if (!report)
         complain("%s", error);
@@ -212,6 +227,7 @@ static void print_run(const struct command_recorded *r, const struct list *l)
         fprintf(stderr, "gpuspy: next: gpuspy report %s\n", shown);
     if (report) report_free(report);
     if (run) run_close(run);
+    symbolizer_free(symbols);
 }
 
 void command_print_recorded(const struct command_recorded *r)

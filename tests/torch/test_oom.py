@@ -1,4 +1,7 @@
 """Training scripts that run out of memory, each for a known reason at a known line (fixtures/oom)."""
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,3 +19,14 @@ def test_cause_and_line(record, name):
     s = SCENARIOS[name]
     done = record(s.path, **s.environment, OOM_LIBRARIES=BUILD / "oom")
     assert s.differs(done.report()) == [], done.stderr[-1500:]
+
+
+def test_the_summary_at_the_end_gives_the_reports_verdict(tmp_path):
+    """It names a leak's graph only by native frames, as the report does."""
+    database = tmp_path / "run.db"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
+    env.update(SCENARIOS["leak_validation_losses"].environment, SIMCUDA_UNKNOWN="zero", LD_LIBRARY_PATH=f"{BUILD}/sim:{BUILD}/sim/math")
+    done = subprocess.run([BUILD / "gpuspy", "run", "-o", database, "--", os.environ["TORCH_PYTHON"],
+                           SCENARIOS["leak_validation_losses"].path], env=env, capture_output=True, text=True)
+    report = json.loads(subprocess.run([BUILD / "gpuspy", "report", "--json", database], capture_output=True, text=True).stdout)
+    assert report["oom"][0]["cause"] == "leak" and report["oom"][0]["verdict"] in done.stderr
