@@ -21,6 +21,11 @@ static const char *below(const char *path, const char *folder)
     return path + n + 1;
 }
 
+bool text_is_below(const char *path, const char *folder)
+{
+    return below(path, folder) != NULL;
+}
+
 void text_put(char *out, size_t size, const char *format, ...)
 {
     va_list args;

@@ -8,6 +8,7 @@
 /* A path relative to our working directory where it lies below it, quoted for a shell where it needs
  * that: to be pasted into a command. */
 char *text_path_here(char *out, size_t size, const char *path);
+bool text_is_below(const char *path, const char *folder);
 /* A path for people: relative to `cwd` (of the run; NULL unknown) where it lies below it; without the
  * folders that all Python libraries have in common ("…/site-packages/torch/nn/x.py" → "torch/nn/x.py");
  * and at most `columns` wide, the folders in the middle replaced by an ellipsis. */

@@ -334,7 +334,7 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
     struct runner r = {.wish = wish,
                        .out = out,
                        .bases = &bases,
-                       .c = {.arena = &out->arena, .limits = wish->limits, .read = judge_reading}};
+                       .c = {.arena = &out->arena, .limits = wish->limits, .columns = wish->columns, .read = judge_reading}};
     r.c.self = &r;
     bool ok = true;
     if (wish->baseline) {

@@ -101,13 +101,12 @@ void check_limits_free(struct check_limits *l);
 
 /* ---------------------------------------------------------------- the answer */
 
-enum { CHECK_BRIEF = 54 };
 struct check_line {   /* where it comes from */
     const char *file; /* as recorded, NULL unknown */
     int line;
     const char *function; /* NULL unknown */
     const char *place;    /* "train.py:12  step": for people, relative to where the program ran */
-    const char *brief;    /* the same in at most CHECK_BRIEF columns: its lines are whole, folders are cut */
+    const char *brief;    /* the same in the request's columns; file and line of a place are whole all the same */
     double amount;        /* in the gate's unit, NAN: none */
     const char *note;     /* NULL none */
 };
@@ -150,6 +149,7 @@ struct check_request {
     bool allow_incomplete;
     bool per_device;      /* peaks of processes on one GPU are added up */
     const char *baseline; /* NULL none */
+    int columns;          /* that a line has for its place */
 };
 /* False: one line in `error`. *nothing: no limit concerns these recordings. */
 bool check_run(const struct check_request *wish, struct check *out, bool *nothing, char *error, size_t error_size);
@@ -162,6 +162,7 @@ char *check_sentence(struct check *c, const struct check_result *r);
 /* "GPU 0 of rank 1", "" */
 char *check_who_text(const struct check_result *r, char *out, size_t size);
 
+enum { CHECK_LINE_START = 24 }; /* the column at which check_view_text writes a line's place */
 void check_view_text(struct check *c, FILE *out, bool all);
 bool check_view_json(struct check *c, FILE *out);
 bool check_view_junit(struct check *c, FILE *out);
@@ -171,6 +172,7 @@ void check_view_summary(struct check *c, FILE *out); /* Markdown for GITHUB_STEP
 /* ---------------------------------------------------------------- for measure.c */
 
 struct checking { /* one process */
+    int columns; /* that a line has for its place */
     struct run *run;
     const struct result_report *report;
     const struct run_process *process;

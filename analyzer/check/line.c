@@ -19,7 +19,7 @@ void check_line_add(struct checking *c, struct check_result *r, size_t *cap, con
         .line = site->known ? site->line : 0,
         .function = text_of(c->arena, site->known ? site->function : NULL),
         .place = text_of(c->arena, draw_site(&v, place, sizeof place, site, COLUMNS)),
-        .brief = text_of(c->arena, draw_site(&v, brief, sizeof brief, site, CHECK_BRIEF)),
+        .brief = text_of(c->arena, draw_site(&v, brief, sizeof brief, site, c->columns)),
         .amount = amount,
         .note = text_of(c->arena, note), /* which may be the report's */
     };

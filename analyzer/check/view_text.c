@@ -121,7 +121,7 @@ static void wrapped(FILE *out, const struct terminal *t, int hang, const char *t
 
 static void one_line(const struct check_result *r, const struct check_line *l, const struct terminal *t, FILE *out)
 {
-    enum { INDENT = 4, AMOUNT = 18 };
+    enum { INDENT = 4, AMOUNT = CHECK_LINE_START - INDENT - 2 };
     char amount[GATE_VALUE] = "", place[CLEAN], note[CLEAN], line[2 * CLEAN];
     if (!isnan(l->amount)) {
         check_gate_value(&check_gates[r->gate], l->amount, amount);
@@ -139,8 +139,7 @@ static void one_line(const struct check_result *r, const struct check_line *l, c
     text_put(line, sizeof line, "%s%s%s", place, *note ? "  " : "", note);
     int room = t->width - INDENT - AMOUNT - 2;
     if (terminal_columns(line) > room) {
-        terminal_clean(place, sizeof place, l->brief, t->utf8);
-        text_elide(line, sizeof line, place, room, t->utf8);
+        terminal_clean(line, sizeof line, l->brief, t->utf8);
     }
     fprintf(out, "%*s%*s  %s\n", INDENT, "", AMOUNT, amount, line);
 }

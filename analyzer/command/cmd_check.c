@@ -247,7 +247,8 @@ int command_check(const struct command *self, int argc, char **argv)
                                  .alone = s.alone,
                                  .allow_incomplete = s.allow_incomplete || limits.allow_incomplete,
                                  .per_device = s.per && strcmp(s.per, "device") == 0,
-                                 .baseline = s.baseline};
+                                 .baseline = s.baseline,
+                                 .columns = terminal_of(stdout).width - CHECK_LINE_START};
     if (code == EXIT_YES && !input_check_paths("check", argv, (size_t)operands)) code = EXIT_INPUT;
     if (code == EXIT_YES) code = check(&s, &wish);
     check_limits_free(&limits);

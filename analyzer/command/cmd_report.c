@@ -30,7 +30,7 @@ struct settings {
     uint64_t only;
     struct view_choice choice;
     int top;
-    bool json, native, paths;
+    bool json, native, paths, full;
     const char *html;
 };
 
@@ -42,6 +42,8 @@ static const struct option_row options[] = {
      "output"},
     {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
      "print only these, separated by commas, such as oom,peak,sync; with --json only their keys"},
+    {"full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,
+     "print every section and longer lists; without it the report is one screen of 40 lines"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
      "show the N largest of each list; the default is 8, with --json 50"},
     CHOICE_OPTIONS(struct settings, choice),
@@ -101,6 +103,7 @@ static bool print(const struct settings *s, const struct result_report *report, 
                                   .only = s->only,
                                   .top = s->top ? (size_t)s->top : TOP_TEXT,
                                   .native = s->native,
+                                  .brief = !s->full && !s->only && !s->top && !s->native && !s->paths,
                                   .paths = s->paths,
                                   .database = database});
     return true;

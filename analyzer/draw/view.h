@@ -16,6 +16,7 @@ struct draw_text {
     uint64_t only;        /* 1 << VIEW_… (view_text.h): these sections; 0: all of them */
     size_t top;           /* rows of each list */
     bool native;          /* show native frames */
+    bool brief;           /* the report in one screen; without --full */
     bool paths;           /* show the call paths of each line */
     const char *database; /* as it was typed, for the commands at the end */
 };

@@ -94,15 +94,26 @@ void draw_heading(const struct draw_text *v, enum terminal_style style, const ch
     wrap(v, INDENT, at + (*text == ' '), text);
 }
 
-static const char *cwd_of(const struct draw_text *v)
+/* Where the recorded program is: paths below the folder that it ran in, or below that of its script, are shown
+ * relative to it. */
+static const char *folder_of(const struct draw_text *v, const char *file, char *folder, size_t size)
 {
-    return v->report->processes_n ? v->report->processes[0].cwd : NULL;
+    const struct run_process *p = v->report->processes_n ? &v->report->processes[0] : NULL;
+    const char *script = p && p->command ? strstr(p->command, ".py") : NULL, *start = script, *end = script;
+
+    if (!p || (p->cwd && text_is_below(file, p->cwd))) return p ? p->cwd : NULL;
+    while (start && start > p->command && start[-1] != ' ') start--;
+    while (end && end > start && *end != '/') end--;
+    if (!start || *start != '/' || end == start || (script[3] && script[3] != ' ')) return p->cwd;
+    text_put(folder, size, "%.*s", (int)(end - start), start);
+    return text_is_below(file, folder) ? folder : p->cwd;
 }
 
-/* "dir/file.py:34", or "libfoo.so+0x12ab" for a native place without lines. */
+/* "dir/file.py:34", or "libfoo.so+0x12ab" for a native place without lines; of a path that is longer than `columns`
+ * folders are left out, never part of the file's name or of its line. */
 static void place(const struct draw_text *v, char *out, size_t size, const struct result_site *s, int columns)
 {
-    char path[LINE_MAX_BYTES], tail[32] = "";
+    char path[LINE_MAX_BYTES], folder[LINE_MAX_BYTES], tail[32] = "";
     const char *file = s->file ? s->file : "?", *slash = strrchr(file, '/');
 
     if (s->exit) {
@@ -114,7 +125,8 @@ static void place(const struct draw_text *v, char *out, size_t size, const struc
     else if (s->kind == GS_FRAME_NATIVE && !s->function)
         snprintf(tail, sizeof tail, "+0x%llx", (unsigned long long)s->offset);
     if (s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash) file = slash + 1; /* a library is known by its name */
-    text_path(path, sizeof path, file, cwd_of(v), columns - (int)strlen(tail), v->term.utf8);
+    int room = columns - (int)strlen(tail), name = terminal_columns(slash ? slash + 1 : file);
+    text_path(path, sizeof path, file, folder_of(v, file, folder, sizeof folder), room > name ? room : name, v->term.utf8);
     text_put(out, size, "%s%s", path, tail);
 }
 
@@ -128,15 +140,22 @@ static struct result_site frame_as_site(const struct run_frame *f)
                                 .offset = f->offset};
 }
 
-/* "train.py:34  step" in at most `columns`. A place that fits is not cut for the function's sake.
- */
+/* "train.py:34": columns below which a place is not shortened. */
+static int least_columns(const struct draw_text *v, const struct result_site *s)
+{
+    char file[LINE_MAX_BYTES];
+
+    place(v, file, sizeof file, s, 1);
+    return terminal_columns(file);
+}
+
+/* "train.py:34  step" in at most `columns`: the function is shortened before the folders. */
 static void place_and_function(const struct draw_text *v, char *out, size_t size, const struct result_site *s,
                                int columns)
 {
     char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
 
-    place(v, where, sizeof where, s, WHOLE);
-    if (terminal_columns(where) > columns) place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
+    place(v, where, sizeof where, s, columns);
     int room = columns - terminal_columns(where) - 2;
     if (s->operation && room >= 6) {
         char whole[LINE_MAX_BYTES];
@@ -164,50 +183,35 @@ static void second(const struct draw_text *v, char *out, size_t size, const stru
     text_put(out, size, ":%d%s%s", s->line, *name ? "  " : "", name);
 }
 
-/* "train.py:34" */
-static int least_columns(const struct result_site *s)
-{
-    const char *slash = s->file ? strrchr(s->file, '/') : NULL;
-
-    return terminal_columns(slash ? slash + 1 : s->file ? s->file : "?") + snprintf(NULL, 0, ":%d", s->line);
-}
-
-/* Half of the room, or what both files' names need where that lets both stand uncut. */
-static int second_room(const struct result_site *first, const struct result_site *s, int room)
-{
-    int need = least_columns(s);
-
-    return need > room / 2 && need + least_columns(first) <= room ? need : room / 2;
-}
-
 /* The other place that tells a site from its likes. */
 static const struct run_frame *other_of(const struct result_site *s)
 {
     return s->helper ? s->via : s->inner ? s->inner : s->caller;
 }
 
-/* With who called it, or the helper or library that it called. Where not all fits, the functions go first, the
- * caller's before its own: the lines say more; then the folders. False: there is no room for two
- * places at all. */
+/* With who called it, or the helper or library that it called. Where not all fits, the other place is shortened first,
+ * to its file and line at the least; then the site's function, then its folders. A site's file and line are never cut.
+ * False: there is no room for the other place. */
 static bool site_and_caller(const struct draw_text *v, char *out, size_t size, const struct result_site *s, int columns)
 {
-    static const bool with[][2] = {{true, true}, {true, false}, {false, false}};
+    static const struct {
+        bool own_function, other_function, other_folders;
+    } step[] = {{true, true, true}, {true, false, true}, {true, false, false}, {false, false, false}};
     const char *arrow = s->helper || s->inner ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
     struct result_site other = frame_as_site(other_of(s));
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
-    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
-        (with[i][0] ? place_and_function : place)(v, own, sizeof own, s, WHOLE);
-        second(v, caller, sizeof caller, &other, s, WHOLE, with[i][1]);
+    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        (step[i].own_function ? place_and_function : place)(v, own, sizeof own, s, WHOLE);
+        second(v, caller, sizeof caller, &other, s, step[i].other_folders ? WHOLE : 1, step[i].other_function);
         if (terminal_columns(own) + terminal_columns(arrow) + terminal_columns(caller) <= columns) {
             text_put(out, size, "%s%s%s", own, arrow, caller);
             return true;
         }
     }
-    int room = columns - terminal_columns(arrow);
-    if (room < PLACES_LEAST) return false;
-    second(v, caller, sizeof caller, &other, s, second_room(s, &other, room), false);
-    place(v, own, sizeof own, s, room - terminal_columns(caller));
+    int room = columns - terminal_columns(arrow) - terminal_columns(caller);
+    if (room < least_columns(v, s)) return false;
+    place(v, own, sizeof own, s, room);
     text_put(out, size, "%s%s%s", own, arrow, caller);
     return true;
 }

@@ -306,31 +306,6 @@ static const struct profile_call_node *last_named(const struct view_branch *b)
     return named(b->end, tells, b) ? b->end : tells;
 }
 
-/* All of a chain, or its end, in at most `columns`. False: not even its last call fits. */
-static bool chain_label(const struct draw_text *v, const struct view_branch *b, bool file, char *out, size_t size,
-                        int columns)
-{
-    const char *arrow = v->term.utf8 ? " → " : " -> ", *more = v->term.utf8 ? "… → " : "... -> ";
-    char joined[2048], part[1024];
-
-    out[0] = 0;
-    for (const struct profile_call_node *n = last_named(b), *before; n; n = before) {
-        before = named_before(n, b);
-        frame_label(v, n->frame, NULL, file, part, sizeof part);
-        text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
-        int room = columns - (before ? terminal_columns(more) : 0);
-        if (terminal_columns(joined) > room) {
-            if (!*out) return false;
-            text_put(joined, sizeof joined, "%s%s", more, out);
-            text_put(out, size, "%s", joined);
-            return true;
-        }
-        text_put(out, size, "%s", joined);
-        if (!before) return true;
-    }
-    return true;
-}
-
 /* Of calls in one file the file is named once. */
 static bool whole_label(const struct draw_text *v, const struct view_branch *b, bool file, char *out, size_t size,
                         int columns)
@@ -349,44 +324,59 @@ static bool whole_label(const struct draw_text *v, const struct view_branch *b, 
     return true;
 }
 
-/* The telling call, and of its end as much as there is room for. False: they are the same. */
-static bool own_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
+/* "train.py:25 Model.forw…": the function is cut, never the place before it. A native call is named by its function,
+ * whose end says more. */
+static void cut_label(const struct draw_text *v, const struct run_frame *f, char *out, size_t size, int columns)
+{
+    const char *mark = v->term.utf8 ? "…" : "...";
+    char label[2048];
+
+    frame_label(v, f, NULL, true, label, sizeof label);
+    if (terminal_columns(label) <= columns) {
+        text_put(out, size, "%s", label);
+    } else if (f && f->kind == GS_FRAME_NATIVE && f->line <= 0) {
+        text_elide(out, size, label, columns, v->term.utf8);
+    } else {
+        size_t place = strcspn(label, " "), fits = terminal_fit(label, columns - terminal_columns(mark));
+        text_put(out, size, "%.*s%s", (int)(fits > place ? fits : place), label, fits > place + 1 ? mark : "");
+    }
+}
+
+/* The first call in the user's own code: it tells branches apart that end in the same helper. NULL: none. */
+static const struct profile_call_node *first_own(const struct view_branch *b)
+{
+    const struct profile_call_node *found = NULL;
+
+    for (const struct profile_call_node *n = last_named(b); n; n = named_before(n, b))
+        if (kind_of(n->frame) == BRANCH_OWN) found = n;
+    return found;
+}
+
+/* The branch's own call, and of its end as much as there is room for. */
+static void telling_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
 {
     enum { END_LEAST = 12 };
-    const struct profile_call_node *own = telling(b->first, b->end);
-    const struct profile_call_node *last = last_named(b);
+    const struct profile_call_node *own = first_own(b), *last = last_named(b);
+    const struct profile_call_node *tells = own ? own : telling(b->first, b->end);
     const char *arrow = v->term.utf8 ? " → " : " -> ";
-    char label[1024], end[1024], cut[1024] = "";
+    char label[1024], end[1024] = "", whole[1024];
 
-    if (own == last) return false;
-    frame_label(v, own->frame, NULL, true, label, sizeof label);
-    frame_label(v, last->frame, NULL, true, end, sizeof end);
+    cut_label(v, tells->frame, label, sizeof label, columns);
     int room = columns - terminal_columns(label) - terminal_columns(arrow);
-    if (room >= END_LEAST)
-        text_elide(cut, sizeof cut, end, room, v->term.utf8);
-    else
-        text_elide(label, sizeof label, strcpy(end, label), columns, v->term.utf8);
-    text_put(out, size, "%s%s%s", label, *cut ? arrow : "", cut);
-    return true;
+    if (tells != last && room >= END_LEAST) {
+        frame_label(v, last->frame, NULL, true, whole, sizeof whole);
+        text_elide(end, sizeof end, whole, room, v->term.utf8);
+    }
+    text_put(out, size, "%s%s%s", label, *end ? arrow : "", end);
 }
 
 char *view_branch_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
 {
     char label[2048];
 
-    if (whole_label(v, b, false, label, sizeof label, columns) ||
-        whole_label(v, b, true, label, sizeof label, columns) || own_label(v, b, label, sizeof label, columns) ||
-        chain_label(v, b, true, label, sizeof label, columns)) {
-        text_put(out, size, "%s", label);
-        return out;
-    }
-    frame_label(v, last_named(b)->frame, NULL, true, label, sizeof label);
-    if (last_named(b)->frame && last_named(b)->frame->kind == GS_FRAME_NATIVE)
-        return text_elide(out, size, label, columns, v->term.utf8); /* its end is its name */
-    const char *mark = v->term.utf8 ? "…" : "...";
-    bool fits = terminal_columns(label) <= columns;
-    text_put(out, size, "%.*s%s", (int)terminal_fit(label, fits ? columns : columns - terminal_columns(mark)), label,
-             fits ? "" : mark);
+    if (!whole_label(v, b, false, label, sizeof label, columns) && !whole_label(v, b, true, label, sizeof label, columns))
+        telling_label(v, b, label, sizeof label, columns);
+    text_put(out, size, "%s", label);
     return out;
 }
 

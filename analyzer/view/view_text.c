@@ -13,28 +13,32 @@
 #include "analyzer/view/view_text_parts.h"
 
 static const struct section {
+    const char *word;
     void (*print)(const struct draw_text *v);
     const char *json;
     uint64_t questions;
+    int brief;
 } sections[] = {
 #define ASK(question) REPORT_ASK(question)
 #define EVERYTHING 0
-#define SECTION(name, word, function, json, questions) [VIEW_##name] = {function, json, questions},
+#define SECTION(name, word, function, json, questions, brief) [VIEW_##name] = {word, function, json, questions, brief},
 #include "analyzer/view/sections.def"
 #undef SECTION
 #undef EVERYTHING
 #undef ASK
 };
 
+#define SECTIONS (sizeof sections / sizeof *sections)
+
 const char view_section_words[] =
-#define SECTION(name, word, function, json, questions) word "|"
+#define SECTION(name, word, function, json, questions, brief) word "|"
 #include "analyzer/view/sections.def"
 #undef SECTION
     ;
 
 bool view_section_key(uint64_t only, const char *key)
 {
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+    for (size_t i = 0; i < SECTIONS; i++)
         if (only >> i & 1 && options_is_word(key, sections[i].json)) return true;
     return false;
 }
@@ -42,7 +46,7 @@ bool view_section_key(uint64_t only, const char *key)
 uint64_t view_section_questions(uint64_t only)
 {
     uint64_t all = 0;
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+    for (size_t i = 0; i < SECTIONS; i++) {
         if (only >> i & 1 && !sections[i].questions) return 0;
         all |= only >> i & 1 ? sections[i].questions : 0;
     }
@@ -52,26 +56,93 @@ uint64_t view_section_questions(uint64_t only)
 static void print_sections(const struct draw_text *v)
 {
     view_text_warnings(v);
-    for (unsigned i = 0; i < sizeof sections / sizeof *sections; i++)
+    for (unsigned i = 0; i < SECTIONS; i++)
         if (view_shows(v, (enum view_section)i)) sections[i].print(v);
+    if (!v->only) view_text_next(v, "");
+}
+
+/* ---------------------------------------------------------------- without --full */
+
+#define BRIEF_LINES 40 /* a terminal's height */
+#define BRIEF_TOP 5    /* rows of each list */
+#define BRIEF_RANKS 10
+
+/* What a function prints, kept until it is known whether it fits. */
+struct printed {
+    char *text;
+    size_t size, lines;
+};
+
+static struct printed print_aside(const struct draw_text *v, void (*print)(const struct draw_text *v))
+{
+    struct printed p = {NULL, 0, 0};
+    struct draw_text aside = *v;
+
+    aside.out = open_memstream(&p.text, &p.size);
+    if (!aside.out) return p;
+    print(&aside);
+    fclose(aside.out);
+    for (const char *c = p.text; c && (c = strchr(c, '\n')); c++) p.lines++;
+    return p;
+}
+
+static void print_next(const struct draw_text *v)
+{
+    view_text_next(v, "");
+}
+
+/* The order on the screen: what to do comes right after what happened. */
+static unsigned brief_order(unsigned place)
+{
+    return place <= VIEW_OOM ? place : place == VIEW_OOM + 1 ? VIEW_ADVICE : place - 1;
+}
+
+/* The sections that fit into BRIEF_LINES by their rank; the others are named with the command that shows them. */
+static void print_brief(const struct draw_text *v)
+{
+    struct draw_text brief = *v;
+    struct printed warnings = print_aside(v, view_text_warnings), next, text[SECTIONS];
+    bool fits[SECTIONS] = {false};
+    char left_out[256] = "";
+    size_t lines = warnings.lines, n = 0;
+
+    next = print_aside(v, print_next);
+    lines += next.lines;
+    brief.top = BRIEF_TOP;
+    for (unsigned i = 0; i < SECTIONS; i++) text[i] = print_aside(&brief, sections[i].print);
+    for (int rank = 0; rank < BRIEF_RANKS; rank++)
+        for (unsigned i = 0; i < SECTIONS; i++) {
+            if (sections[i].brief != rank || (rank && lines + text[i].lines > BRIEF_LINES)) continue;
+            fits[i] = true;
+            lines += text[i].lines;
+        }
+    fwrite(warnings.text, 1, warnings.size, v->out);
+    for (unsigned place = 0; place < SECTIONS; place++) {
+        unsigned i = brief_order(place);
+        if (fits[i])
+            fwrite(text[i].text, 1, text[i].size, v->out);
+        else if (text[i].lines)
+            n += (size_t)snprintf(left_out + n, sizeof left_out - n, "%s%s", n ? ", " : "", sections[i].word);
+        free(text[i].text);
+    }
+    view_text_next(v, left_out);
+    free(warnings.text);
+    free(next.text);
 }
 
 /* A section begins with a blank line: the one that is printed first needs none. */
 void view_text(const struct draw_text *v)
 {
-    struct draw_text w = *v;
-    char *text = NULL;
-    size_t size = 0;
-
-    if (!v->only || !(w.out = open_memstream(&text, &size))) {
+    if (v->brief) {
+        print_brief(v);
+    } else if (!v->only) {
         print_sections(v);
-        return;
+    } else {
+        struct printed p = print_aside(v, print_sections);
+        size_t skip = p.size && p.text[0] == '\n';
+        fwrite(p.text + skip, 1, p.size - skip, v->out);
+        free(p.text);
     }
-    print_sections(&w);
-    fclose(w.out);
-    size_t skip = size && text[0] == '\n';
-    fwrite(text + skip, 1, size - skip, v->out);
-    free(text);
 }
 
 /* ---------------------------------------------------------------- head */
@@ -186,19 +257,25 @@ static void devices(const struct draw_text *v)
     }
     for (size_t i = 0; i < n; i++) {
         if (!run_device_is_simulated(d[i].name)) continue;
-        draw_wrap(v, 0, "",
-                  "A simulated GPU: no kernel ran. Memory is what the program asked for; values in it "
-                  "and times on it mean nothing.");
+        draw_wrap(v, 0, "", "Simulated GPU: no kernel ran. Sizes are those requested; values and times mean nothing.");
         break;
     }
 }
+
+#define NOTES_BRIEF 3
 
 void view_text_warnings(const struct draw_text *v)
 {
     if (v->report->lost_events) lost(v);
     if (!v->report->run || !run_endless_loop(v->report->run)) /* else it is the loop that ended it */
         killed(v);
-    for (size_t i = 0; i < v->report->notes_n; i++) warn(v, v->report->notes[i]);
+    size_t shown = v->brief && v->report->notes_n > NOTES_BRIEF ? NOTES_BRIEF : v->report->notes_n;
+    for (size_t i = 0; i < shown; i++) warn(v, v->report->notes[i]);
+    if (shown < v->report->notes_n) {
+        char line[64];
+        snprintf(line, sizeof line, "%zu more remarks: --full shows them", v->report->notes_n - shown);
+        warn(v, line);
+    }
 }
 
 void view_text_run(const struct draw_text *v)
@@ -226,78 +303,15 @@ void view_text_run(const struct draw_text *v)
 
 /* ---------------------------------------------------------------- the end */
 
-/* Commands to type, and what for where there is room. */
-struct commands {
-    char words[8][96]; /* between "gpuspy" and the recording */
-    const char *what[8];
-    size_t n;
-};
-
-static void add_command(struct commands *c, const char *words, const char *what)
-{
-    snprintf(c->words[c->n], sizeof c->words[0], "%s", words);
-    c->what[c->n++] = what;
-}
-
-static void print_commands(const struct draw_text *v, const struct commands *c)
-{
-    enum { GAP = 2 };
-    char path[4096];
-    int longest = 0;
-
-    text_path_here(path, sizeof path, v->database);
-    const int around = terminal_columns("  gpuspy  ") + terminal_columns(path);
-    for (size_t i = 0; i < c->n; i++) longest = (int)strlen(c->words[i]) > longest ? (int)strlen(c->words[i]) : longest;
-    for (size_t i = 0; i < c->n; i++) {
-        const int pad = longest - (int)strlen(c->words[i]) + GAP;
-        fprintf(v->out, "  gpuspy %s %s", c->words[i], path);
-        if (around + longest + GAP + terminal_columns(c->what[i]) <= v->term.width)
-            fprintf(v->out, "%*s%s%s%s", pad, "", terminal_style(&v->term, TERMINAL_DIM), c->what[i],
-                    terminal_style(&v->term, TERMINAL_PLAIN));
-        fputc('\n', v->out);
-    }
-}
-
-#define WAITS_WORTH 0.1 /* of the run's time; waiting for less is not worth a look of its own */
-
-/* What answers the questions that this report leaves: not what every run could be asked. */
-static void next_commands(const struct draw_text *v)
-{
-    const struct result_report *r = v->report;
-    struct commands c = {.n = 0};
-    char params[64], words[96];
-    bool fatal = false, memory = false, simulated = false;
-
-    for (size_t i = 0; i < r->ooms_n; i++) fatal = fatal || r->ooms[i].fatal;
-    for (size_t i = 0; i < r->peaks_n; i++) memory = memory || (r->peaks[i].device >= 0 && r->peaks[i].bytes > 0);
-    for (size_t i = 0; i < r->devices_n; i++) simulated = simulated || run_device_is_simulated(r->devices[i].name);
-    add_command(&c, "report --html out.html", "to look at and to send: what was live when");
-    if (memory && fatal)
-        add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
-    else if (memory)
-        add_command(&c, "tree",
-                    r->no_history ? "the calls that hold memory" : "the calls that held memory at the peak");
-    if (r->growth_n) add_command(&c, "leaks", "what was never freed, and what of it grows");
-    if (r->sync_share >= WAITS_WORTH && !simulated) /* whose times mean nothing */
-        add_command(&c, "tree --what waits", "the calls that waited for the GPU");
-    view_next_budget(v, params, sizeof params);
-    if (*params) {
-        snprintf(words, sizeof words, "report %s", params);
-        add_command(&c, words, "beside what such a model needs at least");
-    }
-    add_command(&c, "report --json", "for scripts");
-    draw_title(v, TERMINAL_BOLD, "Next");
-    print_commands(v, &c);
-}
-
 #define ADVICE_MOST 5 /* what matters less is not worth the reading */
+#define ADVICE_BRIEF 3
 
 void view_text_advice(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
     size_t shown = 0;
 
-    for (size_t i = 0; i < r->advice_n && shown < ADVICE_MOST; i++) {
+    for (size_t i = 0; i < r->advice_n && shown < (v->brief ? ADVICE_BRIEF : ADVICE_MOST); i++) {
         if (r->ooms_n && view_shows(v, VIEW_OOM) && strcmp(r->advice[i].topic, "oom") == 0)
             continue; /* it stands with the verdict */
         if (!shown++)
@@ -305,6 +319,4 @@ void view_text_advice(const struct draw_text *v)
                          ", most worthwhile first");
         draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
     }
-    if (v->only) return;
-    next_commands(v);
 }

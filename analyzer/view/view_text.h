@@ -8,7 +8,7 @@
 #include "analyzer/report/report.h"
 
 enum view_section {
-#define SECTION(name, word, function, json, questions) VIEW_##name,
+#define SECTION(name, word, function, json, questions, brief) VIEW_##name,
 #include "analyzer/view/sections.def"
 #undef SECTION
 };

@@ -302,7 +302,7 @@ static void device(const struct draw_text *v, const struct result_peak *p)
     if (t) peak_line(v, t, "tensors     ");
     if (d) {
         peak_line(v, d, "GPU memory  ");
-        kinds(v, d);
+        if (!v->brief) kinds(v, d);
     }
     if (shared) peak_line(v, shared, "of others   ");
     if (!front) {
@@ -312,6 +312,10 @@ static void device(const struct draw_text *v, const struct result_peak *p)
     if (!r->no_history) view_chart(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
     if (back && !r->no_history) legend(v);
     const struct result_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
+    if (v->brief) {
+        if (!oom || !oom->waterfall_n) by_line(v, t ? t : d, live_by_line(v, t ? ": tensors" : ""), v->top);
+        return;
+    }
     if (!oom) parts(v, p->process, p->device);
     if (!oom || oom->cause != RESULT_CAUSE_PREALLOCATION) /* it is said there */
         view_text_preallocations(v, p->process, p->device);
@@ -326,10 +330,20 @@ static void device(const struct draw_text *v, const struct result_peak *p)
 /* PyTorch pins four bytes to fetch a number: nobody wants to see their course. */
 #define WORTH_A_CHART (1 << 20)
 
+/* Beside the largest peak. */
+static bool is_negligible(const struct result_report *r, const struct result_peak *p)
+{
+    int64_t most = 0;
+
+    for (size_t i = 0; i < r->peaks_n; i++) most = r->peaks[i].bytes > most ? r->peaks[i].bytes : most;
+    return p->bytes < most / 1000;
+}
+
 static void host(const struct draw_text *v, const struct result_peak *p)
 {
     char place[96];
 
+    if (v->brief && is_negligible(v->report, p)) return;
     draw_device(v, place, sizeof place, p->process, p->device, p->layer);
     place[0] = (char)toupper((unsigned char)place[0]);
     draw_title(v, TERMINAL_BOLD, place);
@@ -408,6 +422,11 @@ void view_text_memory(const struct draw_text *v)
     if (n > PLACES_MAX) {
         if (n > PLACES_MANY) qsort(lead, n, sizeof *lead, by_bytes);
         overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
+        qsort(lead, n, sizeof *lead, by_bytes);
+        shown = 1;
+    }
+    if (v->brief && shown > 1) {
+        overview(v, lead, n, n);
         qsort(lead, n, sizeof *lead, by_bytes);
         shown = 1;
     }

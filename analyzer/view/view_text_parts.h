@@ -31,7 +31,9 @@ void view_text_retries(const struct draw_text *v);
 void view_text_budget(const struct draw_text *v);
 /* "--params 124.4M" for the next command; "" where the budget was shown. */
 void view_next_budget(const struct draw_text *v, char *out, size_t size);
-void view_text_advice(const struct draw_text *v); /* and the next command */
+void view_text_advice(const struct draw_text *v);
+/* Commands to type next; `left_out` names the sections that only --full shows, "" none. */
+void view_text_next(const struct draw_text *v, const char *left_out);
 
 /* What was taken in advance or is kept in a pool, a line each (view_text_owner.c). */
 void view_text_preallocations(const struct draw_text *v, uint32_t process, int device);

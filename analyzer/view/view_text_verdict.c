@@ -130,6 +130,8 @@ static void stack(const struct draw_text *v, const struct result_oom_verdict *o)
     free(trace);
 }
 
+#define ADVICE_BRIEF 2 /* the best first */
+
 static void one(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     char at[UNITS_TEXT], place[96], step[32] = "";
@@ -144,19 +146,20 @@ static void one(const struct draw_text *v, const struct result_oom_verdict *o)
                  o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     asked(v, o);
     if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", o->verdict);
+    for (size_t i = 0; i < o->advice_n && i < (v->brief ? ADVICE_BRIEF : o->advice_n); i++)
+        draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
     if (o->verdict) {
         char line[512];
         snprintf(line, sizeof line, "%s%s%s", result_certainty_word(o->certainty), o->refuted_by ? "; refuted " : "",
                  o->refuted_by ? o->refuted_by : "");
         draw_label(v, TERMINAL_BOLD, "Basis", line);
     }
-    if (o->outcome_why) draw_label(v, TERMINAL_BOLD, "After", o->outcome_why);
-    for (size_t i = 0; i < o->advice_n; i++) draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+    if (o->outcome_why && (!v->brief || !o->fatal)) draw_label(v, TERMINAL_BOLD, "After", o->outcome_why);
     if (o->waterfall_n)
         view_text_waterfall(v, o);
     else
         held(v, o);
-    stack(v, o);
+    if (!v->brief) stack(v, o);
     if (!o->waterfall_n) live(v, o);
 }
 

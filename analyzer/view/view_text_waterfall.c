@@ -6,6 +6,7 @@
 #include "analyzer/view/view_text_parts.h"
 
 #define LINES_MOST 3
+#define LINES_BRIEF 2
 #define BAR_NARROW 10
 #define BAR_WIDE 20
 #define WIDE 100 /* columns from which on the bar is wide */
@@ -57,10 +58,20 @@ static void part(const struct draw_text *v, struct text_table *t, const struct r
     const char *cells[] = {draw_bytes(bytes, p->bytes), units_format_share(share, p->share), drawn, p->text};
     text_table_add(t, cells, NULL);
     double whole = p->share > 0 ? (double)p->bytes / p->share : 0;
-    for (size_t i = 0; i < p->lines_n && i < LINES_MOST; i++) {
+    for (size_t i = 0; i < p->lines_n && i < (v->brief ? LINES_BRIEF : LINES_MOST); i++) {
         const char *none[] = {"", "", "", ""};
         if ((double)p->lines[i].bytes >= line_least * whole) text_table_add(t, none, &p->lines[i]);
     }
+}
+
+/* What is too small for a row each. */
+static void small_parts(struct text_table *t, int64_t bytes, int64_t total)
+{
+    char size[UNITS_TEXT], share[UNITS_TEXT];
+    const char *cells[] = {draw_bytes(size, bytes), units_format_share(share, (double)bytes / (double)total), "",
+                           "smaller parts, free memory among them"};
+
+    text_table_add(t, cells, NULL);
 }
 
 static int widest(const struct result_oom_verdict *o)
@@ -83,15 +94,19 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
     struct cell c = {v, widest(o)};
     struct text_table t = {.last = line_cell, .self = &c, .head = {"", "", "", ""}, .left = {false, false, true}};
     char total[UNITS_TEXT];
-    int64_t tensors = 0;
+    int64_t tensors = 0, small = 0;
 
     if (!o->waterfall_n) return;
     fprintf(v->out, "  %sOf the GPU's %s at that moment%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             draw_bytes(total, o->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
     for (size_t i = 0; i < o->waterfall_n; i++) {
-        part(v, &t, &o->waterfall[i]);
         tensors += o->waterfall[i].what == RESULT_HELD_TENSORS ? o->waterfall[i].bytes : 0;
+        if (v->brief && o->waterfall[i].share < line_least)
+            small += o->waterfall[i].bytes;
+        else
+            part(v, &t, &o->waterfall[i]);
     }
+    if (small) small_parts(&t, small, o->total_bytes);
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
     if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors) return;
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);

@@ -1,0 +1,98 @@
+"""Every view at every width, on a terminal and piped: a call site in the user's own code keeps its file and line."""
+import os
+import pty
+import re
+import select
+import subprocess
+
+import pytest
+from conftest import BUILD, SECONDS
+
+TRAIN = """
+import ctypes
+from helpers_of_the_project.allocation_helpers import allocate_buffer_for, read_back_to_host
+cuda = ctypes.CDLL("libcudart.so.13")
+kept = []
+
+def first_stage_of_the_training_loop(step):
+    kept.append(allocate_buffer_for(cuda, (3 + step % 3) << 20))
+
+def second_stage_of_the_training_loop(step):
+    kept.append(allocate_buffer_for(cuda, 5 << 20))
+
+def third_stage_of_the_training_loop(step):
+    read_back_to_host(cuda, kept[-1], 1 << 20)
+    cuda.cudaDeviceSynchronize()
+
+for step in range(40):
+    first_stage_of_the_training_loop(step)
+    second_stage_of_the_training_loop(step)
+    third_stage_of_the_training_loop(step)
+    read_back_to_host(cuda, allocate_buffer_for(cuda, 1 << 20), 1 << 16)
+"""
+HELPERS = """
+import ctypes
+
+def allocate_buffer_for(cuda, size):
+    pointer = ctypes.c_void_p()
+    cuda.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(size))
+    return pointer
+
+def read_back_to_host(cuda, pointer, size):
+    host = ctypes.create_string_buffer(size)
+    cuda.cudaMemcpy(host, pointer, ctypes.c_size_t(size), 2)
+"""
+VIEWS = [["report", "--full"], ["report"], ["leaks"], ["table"], ["tree"], ["tree", "--what", "waits"], ["stats"], ["timeline"],
+         ["check", "--max-peak", "1MiB", "--max-leak", "1KiB", "--max-copies-per-step", "1"]]
+WIDTHS = [60, 80, 100, 132, 200]
+PLACE = re.compile(r"[\w.]+\.py:\d+")
+
+
+@pytest.fixture(scope="module")
+def recorded(once):
+    def record(recording):
+        project = recording.folder / "a_folder_with_a_long_name" / "experiments" / "run_of_november"
+        (project / "helpers_of_the_project").mkdir(parents=True)
+        (project / "helpers_of_the_project" / "allocation_helpers.py").write_text(HELPERS)
+        script = project / "train_the_model_with_a_long_name.py"
+        script.write_text(TRAIN)
+        recording.run("python3", script)
+
+    return once("widths", record)
+
+
+def printed(recording, view, width, terminal):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))} | {"COLUMNS": str(width), "LC_ALL": "C.UTF-8"}
+    command = [str(BUILD / "gpuspy"), view[0], *view[1:], str(recording.database)]
+    if not terminal:
+        return subprocess.run(command, env=env | {"NO_COLOR": "1"}, text=True, stdout=subprocess.PIPE, timeout=SECONDS).stdout
+    main, other = pty.openpty()
+    with subprocess.Popen(command, env=env | {"PAGER": "cat", "TERM": "xterm-256color"}, stdout=other, stderr=other) as process:
+        os.close(other)
+        text = b""
+        while select.select([main], [], [], SECONDS)[0]:
+            try:
+                piece = os.read(main, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            text += piece
+        process.wait()
+    os.close(main)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b\x07]*(\x1b\\\\|\x07)", "", text.decode()).replace("\r\n", "\n")
+
+
+def first_places(text):
+    """The file and line that each row names first."""
+    return {found.group() for line in text.splitlines() if (found := PLACE.search(line))}
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
+@pytest.mark.parametrize("view", VIEWS, ids=" ".join)
+def test_no_width_cuts_a_place(recorded, view, terminal):
+    whole = first_places(printed(recorded, view, 300, terminal))
+    assert whole, printed(recorded, view, 300, terminal)
+    for width in WIDTHS:
+        text = printed(recorded, view, width, terminal)
+        assert whole <= first_places(text), f"{width} columns\n{text}"
