@@ -76,6 +76,8 @@ int main(int argc, char **argv)
         puts("gpuspy " GPUSPY_VERSION);
     else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         command_help_overview(commands, stdout);
+    else if (*name && access(name, F_OK) == 0) /* a recording: gpuspy run.db */
+        code = command_find(commands, "report")->run(command_find(commands, "report"), argc - 1, argv + 1);
     else if (*name)
         code = command_unknown(name);
     else {

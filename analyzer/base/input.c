@@ -1,12 +1,16 @@
 #include "analyzer/base/input.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
+#include "schema/store.h"
 
 bool input_check_paths(const char *who, char **paths, size_t n)
 {
@@ -18,6 +22,46 @@ bool input_check_paths(const char *who, char **paths, size_t n)
         return false;
     }
     return true;
+}
+
+/* SQLite's header states whose database it is (sqlite.org/fileformat2.html, 1.3). */
+bool input_is_recording(const char *path)
+{
+    enum { APPLICATION_ID = 68 };
+    unsigned char head[APPLICATION_ID + 4];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head);
+
+    if (fd >= 0) close(fd);
+    if (n != (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) return false;
+    const unsigned char *id = head + APPLICATION_ID;
+    return ((uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3]) == GS_APPLICATION_ID;
+}
+
+bool input_newest(const char *who, char out[INPUT_NAME])
+{
+    struct timespec newest = {0};
+    struct stat st;
+    bool found = false;
+    DIR *dir = opendir(".");
+
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        size_t length = strlen(e->d_name);
+        if (length <= 3 || length >= INPUT_NAME || strcmp(e->d_name + length - 3, ".db") != 0) continue;
+        if (stat(e->d_name, &st) != 0 || !S_ISREG(st.st_mode)) continue;
+        bool later = st.st_mtim.tv_sec != newest.tv_sec ? st.st_mtim.tv_sec > newest.tv_sec
+                                                        : st.st_mtim.tv_nsec > newest.tv_nsec;
+        if ((found && !later) || !input_is_recording(e->d_name)) continue;
+        found = true;
+        newest = st.st_mtim;
+        snprintf(out, INPUT_NAME, "%s", e->d_name);
+    }
+    if (dir) closedir(dir);
+    if (found)
+        complain("%s: reading %s, the newest recording in this folder", who, out);
+    else
+        complain("%s: no recording in this folder; give a file, such as: gpuspy %s run.db", who, who);
+    return found;
 }
 
 static bool sibling(const char *name, const char *stem, size_t length)

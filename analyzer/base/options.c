@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "analyzer/base/command.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
@@ -256,10 +257,18 @@ static bool take_time(const struct value *v)
 }
 
 static bool (*const take[])(const struct value *) = {
-    [OPTION_TEXT] = take_text,     [OPTION_FILE] = take_text,   [OPTION_CHOICE] = take_choice,
-    [OPTION_SET] = take_set,       [OPTION_LIST] = take_list,   [OPTION_BYTES] = take_bytes,
-    [OPTION_NUMBER] = take_number, [OPTION_COUNT] = take_count, [OPTION_COUNT_OR_ALONE] = take_count,
-    [OPTION_RATE] = take_rate,     [OPTION_TIME] = take_time,
+    [OPTION_TEXT] = take_text,
+    [OPTION_FILE] = take_text,
+    [OPTION_FILE_OR_ALONE] = take_text,
+    [OPTION_CHOICE] = take_choice,
+    [OPTION_SET] = take_set,
+    [OPTION_LIST] = take_list,
+    [OPTION_BYTES] = take_bytes,
+    [OPTION_NUMBER] = take_number,
+    [OPTION_COUNT] = take_count,
+    [OPTION_COUNT_OR_ALONE] = take_count,
+    [OPTION_RATE] = take_rate,
+    [OPTION_TIME] = take_time,
 };
 
 /* ---------------------------------------------------------------- the line */
@@ -305,6 +314,17 @@ static bool is_option(const struct command *c, const char *word)
     return !*name || strcmp(name, "help") == 0 || row_of(c, name, strcspn(name, "="), 0);
 }
 
+/* Is the next word the only operand that is left? It names something that exists and has not the ending of
+ * `row->argument` ("FILE.html"). */
+static bool is_last_operand(const struct line *l, const struct option_row *row)
+{
+    const char *word = l->argv[l->at + 1], *ending = strchr(row->argument, '.'), *dot = strrchr(word, '.');
+
+    for (int i = l->at + 2; i < l->argc; i++)
+        if (l->argv[i][0] != '-') return false;
+    return access(word, F_OK) == 0 && !(ending && dot && strcmp(dot, ending) == 0);
+}
+
 /* Stores a row's value; `text` is NULL where it has to be the next word. */
 static int store(struct line *l, const struct option_row *row, const char *text)
 {
@@ -320,6 +340,11 @@ static int store(struct line *l, const struct option_row *row, const char *text)
     }
     if (!v.text && row->kind == OPTION_COUNT_OR_ALONE && (l->at + 1 >= l->argc || l->argv[l->at + 1][0] == '-')) {
         memcpy(v.to, &(uint64_t){OPTION_ALONE}, sizeof(uint64_t));
+        return 0;
+    }
+    if (!v.text && row->kind == OPTION_FILE_OR_ALONE &&
+        (l->at + 1 >= l->argc || is_option(l->command, l->argv[l->at + 1]) || is_last_operand(l, row))) {
+        memcpy(v.to, &(const char *){OPTION_FILE_ALONE}, sizeof(const char *));
         return 0;
     }
     if (!v.text) {

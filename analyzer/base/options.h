@@ -13,6 +13,8 @@ enum option_kind {
     OPTION_FLAG,           /* bool, becomes true */
     OPTION_TEXT,           /* const char *, not empty */
     OPTION_FILE,           /* const char *, not empty; completed as a file name */
+    OPTION_FILE_OR_ALONE,  /* the same; without a value it is OPTION_FILE_ALONE: the next word is an option or the
+                              last operand, or there is none */
     OPTION_CHOICE,         /* const char *, one of `words` */
     OPTION_SET,            /* uint64_t, a bit for each of `words` (64 at most); words separated by commas, and
                               each time the option is given adds some */
@@ -24,13 +26,20 @@ enum option_kind {
     OPTION_BYTES,          /* uint64_t, units_parse_bytes; min..max */
     OPTION_RATE,           /* uint64_t, bytes a second, units_parse_rate; min..max */
     OPTION_TIME,           /* uint64_t, nanoseconds, units_parse_duration; min..max */
-    OPTION_HEADING,        /* no option: `help` is a heading over those that follow */
+    OPTION_HEADING, /* no option: `help` is a heading over those that follow; if min is 1, --help only names them:
+                       another command's help explains them */
 };
 
 #define OPTION_ALONE UINT64_MAX
+#define OPTION_FILE_ALONE ""
 #define OPTIONS_HEADING(text)                              \
     {                                                      \
         .name = "", .kind = OPTION_HEADING, .help = (text) \
+    }
+
+#define OPTIONS_NAMED(text)                                          \
+    {                                                                \
+        .name = "", .kind = OPTION_HEADING, .min = 1, .help = (text) \
     }
 
 enum { OPTION_LIST_MAX = 64 };
@@ -63,6 +72,12 @@ enum { OPTIONS_HELP = -1, OPTIONS_BAD = -2 };
  * where the command says so. OPTIONS_HELP after --help was printed on stdout, OPTIONS_BAD after a
  * line on stderr. Values point into argv. */
 int options_parse(const struct command *command, int argc, char **argv, void *settings);
+
+/* Does it take a value or none? */
+static inline bool options_is_optional(const struct option_row *row)
+{
+    return row->kind == OPTION_COUNT_OR_ALONE || row->kind == OPTION_FILE_OR_ALONE;
+}
 
 /* The word of `words` ("a|b|c") nearest to `text` if it is near enough to be a slip of the hand,
  * copied to out; false: none. */

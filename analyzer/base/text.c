@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "analyzer/base/term.h"
 #include "schema/shell_word.h"
+#include "schema/utf8.h"
 
 #define TEXT_MAX 4096
 
@@ -31,8 +32,13 @@ void text_put(char *out, size_t size, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    vsnprintf(out, size, format, args);
+    int n = vsnprintf(out, size, format, args);
     va_end(args);
+    if (n < 0 || (size_t)n < size || !size) return;
+    size_t end = size - 1, start = end; /* half a character at the end goes, too */
+    while (start > 0 && ((unsigned char)out[start - 1] & 0xc0) == 0x80) start--;
+    if (start > 0 && (unsigned char)out[start - 1] >= 0xc0) start--;
+    if (start < end && !gs_utf8_decode(out + start, end - start, NULL)) out[start] = 0;
 }
 
 char *text_path_here(char *out, size_t size, const char *path)

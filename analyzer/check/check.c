@@ -331,10 +331,11 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
 {
     struct bases bases = {0};
     *out = (struct check){.source = wish->paths[0]};
-    struct runner r = {.wish = wish,
-                       .out = out,
-                       .bases = &bases,
-                       .c = {.arena = &out->arena, .limits = wish->limits, .columns = wish->columns, .read = judge_reading}};
+    struct runner r = {
+        .wish = wish,
+        .out = out,
+        .bases = &bases,
+        .c = {.arena = &out->arena, .limits = wish->limits, .columns = wish->columns, .read = judge_reading}};
     r.c.self = &r;
     bool ok = true;
     if (wish->baseline) {

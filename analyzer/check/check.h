@@ -172,7 +172,7 @@ void check_view_summary(struct check *c, FILE *out); /* Markdown for GITHUB_STEP
 /* ---------------------------------------------------------------- for measure.c */
 
 struct checking { /* one process */
-    int columns; /* that a line has for its place */
+    int columns;  /* that a line has for its place */
     struct run *run;
     const struct result_report *report;
     const struct run_process *process;

@@ -1,8 +1,12 @@
 /* gpuspy report: opens the recording, builds the report, hands it to a view. */
+#include <limits.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/choice.h"
@@ -30,63 +34,51 @@ struct settings {
     uint64_t only;
     struct view_choice choice;
     int top;
-    bool json, native, paths, full;
+    bool json, native, paths, full, open;
     const char *html;
 };
 
 static const struct option_row options[] = {
+    {"full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0, "all sections; without it: one screen"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
      "print JSON: sizes in bytes, times in seconds"},
-    {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
-     "write a page to look at, one file that opens in a browser without a network; - is standard "
-     "output"},
+    {"html", 0, OPTION_FILE_OR_ALONE, offsetof(struct settings, html), "FILE.html", NULL, 0, 0,
+     "write a page, one file that needs no network; run.html if no name is given, - is standard output"},
+    {"open", 0, OPTION_FLAG, offsetof(struct settings, open), NULL, NULL, 0, 0,
+     "write the page and open it in the browser"},
     {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
-     "print only these, separated by commas, such as oom,peak,sync; with --json only their keys"},
-    {"full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,
-     "print every section and longer lists; without it the report is one screen of 40 lines"},
+     "only these, separated by commas"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-     "show the N largest of each list; the default is 8, with --json 50"},
+     "the N largest of each list: 8, with --json 50"},
     CHOICE_OPTIONS(struct settings, choice),
-    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-     "show the calls that led to a place, C and C++ functions included"},
-    {"paths", 0, OPTION_FLAG, offsetof(struct settings, paths), NULL, NULL, 0, 0,
-     "below each line, the call paths that led to it, the largest first"},
+    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0, "show C and C++ frames"},
+    {"paths", 0, OPTION_FLAG, offsetof(struct settings, paths), NULL, NULL, 0, 0, "show the call paths of each line"},
+    DISPLAY_OPTIONS(struct settings, display),
+    OPTIONS_NAMED("The model, to compare with what it needs (see 'gpuspy help estimate')"),
     ESTIMATE_OPTIONS(struct settings, plan.model, 0),
     PLAN_TRAINING_OPTIONS(struct settings, plan),
     PLAN_COUNT(struct settings, plan, "gpus", gpus, "N",
-               "GPUs that trained together: each recorded rank is held against the estimate of one of them"),
+               "GPUs that trained together: each recorded rank is compared with the estimate of one of them"),
     PLAN_DIVIDED_OPTIONS(struct settings, plan),
     PLAN_ADAPTER_OPTIONS(struct settings, plan),
-    DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
 
 static const struct command_example examples[] = {
-    {"gpuspy report run.db", "what was live at the peak, why the out of memory, what waits"},
-    {"gpuspy report --only oom,sync run.db", "these two sections alone"},
-    {"gpuspy report --json run.db | jq .oom", "the same for a script"},
-    {"gpuspy report --params 1.3B --precision amp run.db",
-     "what was measured beside what such a model needs, and why they differ"},
-    {"gpuspy report --model gpt2 --batch 8 --seq 1024 run.db",
-     "the same with activations, and whether the peak is where it was expected"},
-    {"gpuspy report --model gpt2 --batch 8 --seq 512 --gpus 4 --sharding zero3 runs/",
-     "the same of each rank of an FSDP run"},
-    {"gpuspy report --html run.html run.db", "the same as a page: what was live when, by line"},
-    {"gpuspy report runs/", "all processes of the run recorded in a folder"},
+    {"gpuspy report run.db", "why memory ran out, and what to do"},
+    {"gpuspy report", "the newest recording in this folder"},
+    {"gpuspy report --open run.db", "the same as a page"},
+    {"gpuspy report --json run.db | jq .oom", "for a script"},
+    {"gpuspy report --params 1.3B run.db", "beside what a model needs"},
     {0},
 };
 
 const struct command_text command_text_report = {
     .options = options,
     .about =
-        "Reads a recording and says, in this order: why memory ran out, if it did; what was live at "
-        "the peak, by line of code; which lines wait for the GPU and which copy; what was never freed "
-        "or keeps growing; what to do.\n\n"
-        "The other processes of the same run are found beside the file and reported together. A "
-        "recording whose program was killed is completed first. With --params or --model, "
-        "--optimizer and --precision, each category that was measured is set beside what the model needs at least (see "
-        "'gpuspy help estimate'), with what the figures imply of the difference. With --batch and --seq, so are "
-        "activations, temporaries and the rest, each as an interval, and the moment of the peak.",
+        "Explains a recording: why memory ran out, what to do, what was live at the peak by line of code, which lines "
+        "wait for the GPU, which copy, and what grows. It reads all processes of the run, and completes the recording "
+        "of a process that was killed. Recordings of other tools are read, too (see 'gpuspy help import').",
     .examples = examples,
 };
 
@@ -120,7 +112,9 @@ static bool is_input(const struct result_report *report, const char *path)
             complain("report: '%s' is the recording itself; give another name with --html", path);
             return true;
         }
-    return false;
+    if (!input_is_recording(path)) return false;
+    complain("report: '%s' is another recording; give another name with --html", path);
+    return true;
 }
 
 static int html(const struct settings *s, struct page *page, const struct result_report *report, const char *database)
@@ -142,6 +136,29 @@ static int html(const struct settings *s, struct page *page, const struct result
     return EXIT_YES;
 }
 
+/* "run.html" for "runs/run.db": in the working directory, beside nothing that is read. */
+static const char *page_name(const char *recording, char *out, size_t size)
+{
+    char real[PATH_MAX];
+    const char *path = realpath(recording, real) ? real : recording, *slash = strrchr(path, '/');
+    const char *base = slash && slash[1] ? slash + 1 : path, *dot = strrchr(base, '.');
+
+    snprintf(out, size, "%.*s.html", (int)(dot && dot != base ? dot - base : (long)strlen(base)), base);
+    return out;
+}
+
+/* By the desktop's own choice of a browser. The page stays if there is none. */
+static void open_page(const char *path)
+{
+    char *command[] = {"xdg-open", (char *)path, NULL};
+    pid_t child;
+    int status = 1;
+
+    if (posix_spawnp(&child, command[0], NULL, NULL, command, environ) != 0 || waitpid(child, &status, 0) != child ||
+        status != 0)
+        complain("report: found no browser here; open %s on a machine that has one", path);
+}
+
 static int report(const struct settings *s, struct run_options *options_, char **paths, size_t n)
 {
     if (!input_check_paths("report", paths, n)) return EXIT_INPUT;
@@ -160,6 +177,7 @@ static int report(const struct settings *s, struct run_options *options_, char *
         code = html(s, page, built, paths[0]);
     else
         code = print(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
+    if (code == EXIT_YES && s->open) open_page(s->html);
     if (built) report_free(built);
     page_free(page);
     run_close(run);
@@ -215,10 +233,11 @@ int command_report(const struct command *self, int argc, char **argv)
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT, .choice = CHOICE_ANY};
     struct run_estimate_bytes bytes;
     int operands = options_parse(self, argc, argv, &s);
+    char newest_name[INPUT_NAME], *newest[] = {newest_name}, name[PATH_MAX];
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands == 0) {
-        complain("report: which recording? give a file, such as: gpuspy report run.db");
+    if (s.open && (s.json || (s.html && strcmp(s.html, "-") == 0))) {
+        complain("report: --open shows a page in the browser; leave out %s", s.json ? "--json" : "--html=-");
         return EXIT_USAGE;
     }
     if (s.html && s.json) {
@@ -233,6 +252,13 @@ int command_report(const struct command *self, int argc, char **argv)
         complain("report: a page is no text for a terminal; give a file, such as: --html run.html");
         return EXIT_USAGE;
     }
+    if (operands == 0) {
+        if (!input_newest("report", newest_name)) return EXIT_USAGE;
+        argv = newest;
+        operands = 1;
+    }
+    if (s.open && !s.html) s.html = OPTION_FILE_ALONE;
+    if (s.html && !*s.html) s.html = page_name(argv[0], name, sizeof name);
     struct symbolizer *symbols = symbolizer_new();
     struct run_options options_ = {.top = s.top    ? (unsigned)s.top
                                           : s.html ? 0

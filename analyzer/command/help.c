@@ -49,7 +49,7 @@ void command_help_option_name(const struct option_row *row, char *out, size_t si
     char letter[8] = "";
 
     if (row->letter) snprintf(letter, sizeof letter, "-%c, ", row->letter);
-    bool alone = row->kind == OPTION_COUNT_OR_ALONE;
+    bool alone = options_is_optional(row);
     snprintf(out, size, "%s--%s%s%s%s%s", letter, row->name, alone ? "[" : "", row->argument ? "=" : "",
              row->argument ? row->argument : "", alone ? "]" : "");
 }
@@ -89,6 +89,20 @@ static void option_line(FILE *f, const char *name, bool has_letter, const char *
     wrap(f, help, HELP_COLUMN, at);
 }
 
+/* A paragraph for the options below a heading; returns the last of them. */
+static const struct option_row *print_names(FILE *f, const struct option_row *heading)
+{
+    char text[2048];
+    int n = snprintf(text, sizeof text, "%s:", heading->help);
+    const struct option_row *r = heading;
+
+    for (; r[1].name && r[1].kind != OPTION_HEADING; r++)
+        n += snprintf(text + n, sizeof text - (size_t)n, " --%s", r[1].name);
+    fputs("  ", f);
+    wrap(f, text, 6, 2);
+    return r;
+}
+
 void command_print_help(const struct command *c, FILE *f)
 {
     fprintf(f, "Usage: gpuspy %s %s\n\n", c->name, c->synopsis);
@@ -96,6 +110,10 @@ void command_print_help(const struct command *c, FILE *f)
     fputs("\nOptions:\n", f);
     for (const struct option_row *r = c->text->options; r->name; r++) {
         char name[128], text[2048];
+        if (r->kind == OPTION_HEADING && r->min > 0) {
+            r = print_names(f, r);
+            continue;
+        }
         if (r->kind == OPTION_HEADING) {
             fprintf(f, "%s %s:\n", r == c->text->options ? "" : "\n", r->help);
             continue;

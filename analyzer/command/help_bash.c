@@ -7,7 +7,7 @@
 static void values(FILE *f, const struct command *c)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
-        if (r->kind == OPTION_FLAG || r->kind == OPTION_HEADING || r->kind == OPTION_COUNT_OR_ALONE) continue;
+        if (r->kind == OPTION_FLAG || r->kind == OPTION_HEADING || options_is_optional(r)) continue;
         fprintf(f, "        %s:--%s", c->name, r->name);
         if (r->letter) fprintf(f, "|%s:-%c", c->name, r->letter);
         fputs(")\n            ", f);
@@ -35,7 +35,7 @@ static void option_names(FILE *f, const struct command *c)
     fprintf(f, "            %s) options='", c->name);
     for (const struct option_row *r = c->text->options; r->name; r++)
         if (r->kind != OPTION_HEADING)
-            fprintf(f, "--%s%s ", r->name, r->kind == OPTION_FLAG || r->kind == OPTION_COUNT_OR_ALONE ? "" : "=");
+            fprintf(f, "--%s%s ", r->name, r->kind == OPTION_FLAG || options_is_optional(r) ? "" : "=");
     fputs("--help' ;;\n", f);
 }
 

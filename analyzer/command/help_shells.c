@@ -41,7 +41,7 @@ static void zsh_option(FILE *f, const struct option_row *r)
 {
     char text[512];
     const char *value = r->kind == OPTION_FLAG ? "" : "=";
-    bool alone = r->kind == OPTION_COUNT_OR_ALONE;
+    bool alone = options_is_optional(r);
 
     if (r->kind == OPTION_HEADING) return;
     brief(r->help, text, sizeof text);

@@ -10,6 +10,7 @@
 #define LINE_MAX_BYTES 1024
 #define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
 #define WHOLE 400       /* columns: nothing is cut */
+#define NAME_MOST 48    /* columns of a file's name: a longer one is cut */
 
 /* Length of the first word; a number and its unit are one. */
 static size_t word_of(const char *text)
@@ -126,7 +127,9 @@ static void place(const struct draw_text *v, char *out, size_t size, const struc
         snprintf(tail, sizeof tail, "+0x%llx", (unsigned long long)s->offset);
     if (s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash) file = slash + 1; /* a library is known by its name */
     int room = columns - (int)strlen(tail), name = terminal_columns(slash ? slash + 1 : file);
-    text_path(path, sizeof path, file, folder_of(v, file, folder, sizeof folder), room > name ? room : name, v->term.utf8);
+    if (name > NAME_MOST) name = NAME_MOST;
+    text_path(path, sizeof path, file, folder_of(v, file, folder, sizeof folder), room > name ? room : name,
+              v->term.utf8);
     text_put(out, size, "%s%s", path, tail);
 }
 
@@ -355,7 +358,7 @@ void draw_more(const struct draw_text *v, size_t total, size_t shown)
 {
     char more[UNITS_TEXT];
 
-    if (total > shown)
+    if (total > shown && !v->brief) /* whose end names --full */
         fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "",
                 terminal_style(&v->term, TERMINAL_DIM), units_format_count(more, total - shown), total,
                 terminal_style(&v->term, TERMINAL_PLAIN));

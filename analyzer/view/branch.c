@@ -324,6 +324,8 @@ static bool whole_label(const struct draw_text *v, const struct view_branch *b, 
     return true;
 }
 
+enum { PLACE_MOST = 72 }; /* columns of a file's name and line: longer ones are cut */
+
 /* "train.py:25 Model.forw…": the function is cut, never the place before it. A native call is named by its function,
  * whose end says more. */
 static void cut_label(const struct draw_text *v, const struct run_frame *f, char *out, size_t size, int columns)
@@ -338,6 +340,8 @@ static void cut_label(const struct draw_text *v, const struct run_frame *f, char
         text_elide(out, size, label, columns, v->term.utf8);
     } else {
         size_t place = strcspn(label, " "), fits = terminal_fit(label, columns - terminal_columns(mark));
+        size_t most = terminal_fit(label, PLACE_MOST);
+        place = place < most ? place : most;
         text_put(out, size, "%.*s%s", (int)(fits > place ? fits : place), label, fits > place + 1 ? mark : "");
     }
 }
@@ -374,7 +378,8 @@ char *view_branch_label(const struct draw_text *v, const struct view_branch *b, 
 {
     char label[2048];
 
-    if (!whole_label(v, b, false, label, sizeof label, columns) && !whole_label(v, b, true, label, sizeof label, columns))
+    if (!whole_label(v, b, false, label, sizeof label, columns) &&
+        !whole_label(v, b, true, label, sizeof label, columns))
         telling_label(v, b, label, sizeof label, columns);
     text_put(out, size, "%s", label);
     return out;

@@ -10,20 +10,19 @@ struct view_display_settings {
     bool no_pager;
 };
 
-#define DISPLAY_OPTIONS(type, member)                                                                    \
-    {"color",                                                                                            \
-     0,                                                                                                  \
-     OPTION_CHOICE,                                                                                      \
-     offsetof(type, member.colour),                                                                      \
-     "WHEN",                                                                                             \
-     "auto|always|never",                                                                                \
-     0,                                                                                                  \
-     0,                                                                                                  \
-     "colours: auto, which is the default, has them on a terminal where NO_COLOR is not set"},           \
-    {                                                                                                    \
-        "no-pager", 0, OPTION_FLAG, offsetof(type, member.no_pager), NULL, NULL, 0, 0,                   \
-            "print all at once; else what is longer than the terminal goes through GPUSPY_PAGER, PAGER " \
-            "or less"                                                                                    \
+#define DISPLAY_OPTIONS(type, member)                                                  \
+    {"color",                                                                          \
+     0,                                                                                \
+     OPTION_CHOICE,                                                                    \
+     offsetof(type, member.colour),                                                    \
+     "WHEN",                                                                           \
+     "auto|always|never",                                                              \
+     0,                                                                                \
+     0,                                                                                \
+     "auto, the default: on a terminal without NO_COLOR"},                             \
+    {                                                                                  \
+        "no-pager", 0, OPTION_FLAG, offsetof(type, member.no_pager), NULL, NULL, 0, 0, \
+            "print without GPUSPY_PAGER, PAGER or less"                                \
     }
 
 /* When the result is there to be printed: what stdout can show, with a pager before it if wanted. */

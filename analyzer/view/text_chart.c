@@ -4,7 +4,6 @@
 #include <string.h>
 #include "analyzer/base/units.h"
 
-#define ROWS 6
 #define COLUMNS_MAX 160
 #define LABEL 12 /* columns of the axis' labels: "1023.99 MiB " */
 
@@ -27,9 +26,9 @@ static void sample(const struct result_timeline *t, double end, int columns, int
 }
 
 /* The part of one character cell that is filled, in eighths: row 0 is the lowest. */
-static int eighths(int64_t bytes, int64_t top, int row)
+static int eighths(int64_t bytes, double per_row, int row)
 {
-    double height = top > 0 ? (double)bytes / (double)top * ROWS - row : 0;
+    double height = per_row > 0 ? (double)bytes / per_row - row : 0;
 
     if (bytes > 0 && row == 0 && height < 0.125) return 1; /* something is not nothing */
     return height >= 1 ? 8 : height <= 0 ? 0 : (int)(height * 8 + 0.5);
@@ -45,14 +44,14 @@ static const char *glyph(int front, int back, bool utf8)
     return " ";
 }
 
-static void row(const int64_t *front, const int64_t *back, int columns, int64_t top, int r, const struct terminal *term,
-                FILE *out)
+static void row(const int64_t *front, const int64_t *back, int columns, double per_row, int r,
+                const struct terminal *term, FILE *out)
 {
     char line[COLUMNS_MAX * 4];
     size_t at = 0, end = 0;
 
     for (int c = 0; c < columns; c++) {
-        const char *g = glyph(eighths(front[c], top, r), eighths(back[c], top, r), term->utf8);
+        const char *g = glyph(eighths(front[c], per_row, r), eighths(back[c], per_row, r), term->utf8);
         size_t n = strlen(g);
         memcpy(line + at, g, n);
         at += n;
@@ -70,7 +69,7 @@ static int64_t most_of(const int64_t *value, int n)
     return most;
 }
 
-void view_chart(const struct result_timeline *front, const struct result_timeline *back, double end_s,
+void view_chart(const struct result_timeline *front, const struct result_timeline *back, double end_s, int rows,
                 const struct terminal *term, int indent, FILE *out)
 {
     int64_t f[COLUMNS_MAX] = {0}, b[COLUMNS_MAX] = {0};
@@ -84,10 +83,10 @@ void view_chart(const struct result_timeline *front, const struct result_timelin
     int64_t top = most_of(f, columns), other = most_of(b, columns);
     top = other > top ? other : top;
     if (top <= 0) return;
-    for (int r = ROWS - 1; r >= 0; r--) {
-        fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, r == ROWS - 1 ? units_format_bytes(label, (uint64_t)top) : "",
+    for (int r = rows - 1; r >= 0; r--) {
+        fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, r == rows - 1 ? units_format_bytes(label, (uint64_t)top) : "",
                 term->utf8 ? "│" : "|");
-        row(f, b, columns, top, r, term, out);
+        row(f, b, columns, (double)top / rows, r, term, out);
     }
     fprintf(out, "%*s%*s %s", indent, "", LABEL - 1, "0 B", term->utf8 ? "└" : "+");
     for (int c = 0; c < columns; c++) fputs(term->utf8 ? "─" : "-", out);

@@ -64,7 +64,8 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     if (memory && fatal)
         add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
     else if (memory)
-        add_command(&c, "tree", r->no_history ? "the calls that hold memory" : "the calls that held memory at the peak");
+        add_command(&c, "tree",
+                    r->no_history ? "the calls that hold memory" : "the calls that held memory at the peak");
     if (r->growth_n) add_command(&c, "leaks", "what was never freed, and what grows");
     if (r->sync_share >= WAITS_WORTH && !simulated) /* whose times mean nothing */
         add_command(&c, "tree --what waits", "the calls that waited for the GPU");

@@ -64,7 +64,7 @@ static void print_sections(const struct draw_text *v)
 /* ---------------------------------------------------------------- without --full */
 
 #define BRIEF_LINES 40 /* a terminal's height */
-#define BRIEF_TOP 5    /* rows of each list */
+#define BRIEF_TOP 4    /* rows of each list */
 #define BRIEF_RANKS 10
 
 /* What a function prints, kept until it is known whether it fits. */
@@ -91,12 +91,6 @@ static void print_next(const struct draw_text *v)
     view_text_next(v, "");
 }
 
-/* The order on the screen: what to do comes right after what happened. */
-static unsigned brief_order(unsigned place)
-{
-    return place <= VIEW_OOM ? place : place == VIEW_OOM + 1 ? VIEW_ADVICE : place - 1;
-}
-
 /* The sections that fit into BRIEF_LINES by their rank; the others are named with the command that shows them. */
 static void print_brief(const struct draw_text *v)
 {
@@ -117,8 +111,7 @@ static void print_brief(const struct draw_text *v)
             lines += text[i].lines;
         }
     fwrite(warnings.text, 1, warnings.size, v->out);
-    for (unsigned place = 0; place < SECTIONS; place++) {
-        unsigned i = brief_order(place);
+    for (unsigned i = 0; i < SECTIONS; i++) {
         if (fits[i])
             fwrite(text[i].text, 1, text[i].size, v->out);
         else if (text[i].lines)

@@ -21,6 +21,7 @@ static const char *sync_word(const struct result_sync_site *s)
 
 /* Below that many columns the place needs what the time of each call and long words take. */
 #define NARROW 100
+#define WAITS_BRIEF 3
 #define KIND_COLUMNS 18
 
 /* Words are cut at the end, unlike places. */
@@ -108,11 +109,11 @@ static void counted(const struct draw_text *v)
 
 void view_text_waits(const struct draw_text *v)
 {
-    counted(v);
+    if (!v->brief) counted(v);
 
     const struct result_report *r = v->report;
     char all[UNITS_TEXT], share[UNITS_TEXT];
-    size_t shown = r->sync_lines_n < v->top ? r->sync_lines_n : v->top;
+    size_t most = v->brief ? WAITS_BRIEF : v->top, shown = r->sync_lines_n < most ? r->sync_lines_n : most;
 
     if (!shown && !r->devices_n) return;
     if (!shown) {

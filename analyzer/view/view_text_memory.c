@@ -34,6 +34,11 @@ static const struct result_timeline *timeline_of(const struct result_report *r, 
     return NULL;
 }
 
+static int chart_rows(const struct draw_text *v)
+{
+    return v->brief ? 4 : 6;
+}
+
 static double end_of(const struct result_report *r, uint32_t process)
 {
     return process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
@@ -247,6 +252,9 @@ static void peak_line(const struct draw_text *v, const struct result_peak *p, co
     if (v->report->no_history)
         snprintf(line, sizeof line, "%s live in %s block%s; peak unknown", draw_bytes(bytes, p->bytes),
                  units_format_count(count, p->count), p->count == 1 ? "" : "s");
+    else if (v->brief)
+        snprintf(line, sizeof line, "peak %s at %s, in %s block%s", draw_bytes(bytes, p->bytes),
+                 units_format_seconds(at, p->time_s), units_format_count(count, p->count), p->count == 1 ? "" : "s");
     else
         snprintf(line, sizeof line, "peak %s at %s, in %s block%s; over the run %s in %s block%s; %s%s",
                  draw_bytes(bytes, p->bytes), units_format_seconds(at, p->time_s), units_format_count(count, p->count),
@@ -309,7 +317,7 @@ static void device(const struct draw_text *v, const struct result_peak *p)
         front = back;
         back = NULL;
     }
-    if (!r->no_history) view_chart(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
+    if (!r->no_history) view_chart(front, back, end_of(r, p->process), chart_rows(v), &v->term, INDENT, v->out);
     if (back && !r->no_history) legend(v);
     const struct result_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
     if (v->brief) {
@@ -349,7 +357,8 @@ static void host(const struct draw_text *v, const struct result_peak *p)
     draw_title(v, TERMINAL_BOLD, place);
     peak_line(v, p, p->layer == RUN_SERIES_PINNED ? "pinned   " : "tensors  ");
     if (p->bytes >= WORTH_A_CHART && !v->report->no_history)
-        view_chart(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT, v->out);
+        view_chart(timeline_of(v->report, p), NULL, end_of(v->report, p->process), chart_rows(v), &v->term, INDENT,
+                   v->out);
     categories(v, p);
     by_line(v, p, live_by_line(v, ""), v->top);
 }

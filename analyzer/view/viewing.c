@@ -32,15 +32,17 @@ int viewing_open(struct viewing *v, const struct command *command, int argc, cha
                  const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map, bool *done)
 {
     int n = options_parse(command, argc, argv, settings);
+    char *newest[] = {v->newest};
 
     *v = (struct viewing){.settings = viewing, .who = command->name};
     *done = true;
     if (n < 0) return n == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (!n) {
-        complain("%s: which recording? give a file, such as: gpuspy %s run.db", v->who, v->who);
-        return EXIT_USAGE;
-    }
     if (sensible && !sensible(v->who, settings)) return EXIT_USAGE;
+    if (!n) {
+        if (!input_newest(v->who, v->newest)) return EXIT_USAGE;
+        argv = newest;
+        n = 1;
+    }
     if (!input_check_paths(v->who, argv, (size_t)n)) return EXIT_INPUT;
     v->database = argv[0];
     v->symbols = symbolizer_new();

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include "analyzer/base/command.h"
+#include "analyzer/base/input.h"
 #include "analyzer/view/choice.h"
 #include "analyzer/view/display.h"
 #include "analyzer/profile/profile.h"
@@ -40,8 +41,9 @@ struct viewing_settings {
 
 struct viewing {
     const struct viewing_settings *settings;
-    const char *who;      /* the command */
-    const char *database; /* as it was typed */
+    const char *who;         /* the command */
+    const char *database;    /* as it was typed */
+    char newest[INPUT_NAME]; /* of the recording, if none was given */
     struct symbolizer *symbols;
     struct run_options options;
     struct run *run;

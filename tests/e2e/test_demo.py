@@ -23,7 +23,7 @@ def test_verdict_names_the_leaking_line(recording):
     assert fatal[0]["free_bytes"] < fatal[0]["requested_bytes"] and fatal[0]["advice"]
     growing = str(report["growth"][0]["stack"])
     assert "train_leak.py" in growing and str(line_of("output = Tensor")) in growing
-    text = recording.gpuspy("report", recording.database)
+    text = recording.gpuspy("report", "--full", recording.database)
     assert text.returncode == 0
     assert re.search(rf"train_leak\.py:{line_of('output = Tensor')}\b", text.stdout), text.stdout
 
@@ -53,15 +53,17 @@ def test_the_verdict_reads_well(recording):
     """What was asked and free, the cause with its line, what to do there, the parts of the device: each once. The
     lines are the script's, not those of the framework's helpers that it calls."""
     leak(recording)
-    out = recording.gpuspy("report", recording.database).stdout
+    brief = recording.gpuspy("report", recording.database).stdout
+    out = recording.gpuspy("report", "--full", recording.database).stdout
     line = line_of("output = Tensor")
-    verdict = out[out.index("OUT OF MEMORY"):out.index("\nGPU 0\n")]
+    assert brief.count("\n") <= 40 and brief.index("Cause") < brief.index("To do") < brief.index("Of the GPU's")
+    verdict = out[out.index("OUT OF MEMORY"):out.index("\nAlso to do")]
     assert re.search(r"Asked +16\.00 MiB, with \S+ MiB of 2\.00 GiB free, at train_leak\.py:\d+ in Model\.", verdict)
     assert f"a leak: tensors created at train_leak.py:{line} in Model.forward stay referenced, 6.00 MiB per step" in " ".join(verdict.split())
     assert f"To do   train_leak.py:{line}: " in verdict
     assert re.search(r"512\.00 MiB +25 % .* context", verdict) and re.search(r"14\.00 MiB +0\.7 % .* free", verdict)
     assert "Evidence" not in out and "Keeps growing" not in out and " ".join(out.split()).count("6.00 MiB per step") == 1
-    assert f"train_leak.py:{line}  → " in out and "libffi" not in out and "at interpreter exit" in out
-    advice = out[out.index("Also to do"):out.index("\nNext\n")].count("•")
+    assert f"train_leak.py:{line}  Model.forward  → " in out and "libffi" not in out and "at interpreter exit" in out
+    advice = out[out.index("Also to do"):out.index("\nGPU 0\n")].count("•")
     assert 1 <= advice <= 5
     assert max(map(len, out.splitlines())) <= 100 or str(recording.database) in max(out.splitlines(), key=len)

@@ -32,7 +32,7 @@ ADDED = {
         ("analyzer/check/gates.def", "GATE(OOM, ", 'GATE(NEW, "max-new", COUNT, "N", new, none, "new things", "no more than N new things")\nGATE(OOM, '),
         ("analyzer/check/measure.c", "static void explain_none(", "static void measure_new(struct checking *c)\n{\n    emit(c, -1, 0, NULL);\n}\n\nstatic void explain_none(")],
     "a section of the report": [
-        ("analyzer/view/sections.def", 'SECTION(MARKS, ', 'SECTION(NOVELTY, "novelty", view_text_novelty, "marks", ASK(MARKS))\nSECTION(MARKS, '),
+        ("analyzer/view/sections.def", 'SECTION(MARKS, ', 'SECTION(NOVELTY, "novelty", view_text_novelty, "marks", ASK(MARKS), 9)\nSECTION(MARKS, '),
         ("analyzer/view/view_text_parts.h", "void view_text_marks(", "void view_text_novelty(const struct draw_text *v);\nvoid view_text_marks("),
         ("analyzer/view/view_text_marks.c", "void view_text_marks(", 'void view_text_novelty(const struct draw_text *v)\n{\n    fputs("news\\n", v->out);\n}\n\nvoid view_text_marks(')],
     "a CUDA call": [

@@ -253,7 +253,7 @@ def test_an_out_of_memory(tmp_path):
     oom = report["oom"][0]
     assert oom["requested_bytes"] == 30 * MIB and oom["free_bytes"] == 9 * MIB and oom["total_bytes"] is None
     assert oom["stack"]["site"]["line"] == 12 if "stack" in oom and "site" in oom["stack"] else True
-    text = gpuspy("report", tmp_path / "s.pickle").stdout
+    text = gpuspy("report", "--full", tmp_path / "s.pickle").stdout
     assert "OUT OF MEMORY on GPU 0" in text and "with 9.00 MiB free, at train.py:12" in text
 
 
@@ -262,7 +262,7 @@ def test_one_that_goes_on_is_not_fatal(tmp_path):
     run.segment(0, 1 << 40, 60 * MIB)
     run.oom(0, 30 * MIB, 9 * MIB, line=12)
     run.alloc(0, 1 << 40, 30 * MIB, line=12)
-    text = gpuspy("report", write(tmp_path / "s.pickle", run.snapshot())).stdout
+    text = gpuspy("report", "--full", write(tmp_path / "s.pickle", run.snapshot())).stdout
     assert "OUT OF MEMORY" not in text
 
 
@@ -400,7 +400,7 @@ def test_a_history_of_frees_alone(tmp_path):
 def test_totals_that_differ_are_shown(tmp_path):
     snapshot = usual_run().snapshot()
     file = write(tmp_path / "s.pickle", snapshot)
-    assert "stated" not in gpuspy("report", file).stdout
+    assert "stated" not in gpuspy("report", "--full", file).stdout
     segment = snapshot["segments"][0]
     allocated = segment["allocated_size"]
     segment["allocated_size"] += 512
@@ -408,7 +408,7 @@ def test_totals_that_differ_are_shown(tmp_path):
     write(file, snapshot)
     line = (f"1 of 1 segments state other totals than their blocks add up to: allocated {allocated + 512} bytes stated, "
             f"{allocated} computed; active {allocated - 1024} bytes stated, {allocated} computed")
-    assert line in " ".join(gpuspy("report", file).stdout.split())
+    assert line in " ".join(gpuspy("report", "--full", file).stdout.split())
     assert line in json.loads(gpuspy("report", "--json", file).stdout)["run"]["notes"]
 
 
@@ -445,7 +445,7 @@ def test_private_pools(tmp_path):
     db = imported(write(tmp_path / "s.pickle", snapshot), tmp_path)
     spaces = db.execute("SELECT (address - ?) / ?, space FROM allocation WHERE layer = 1", (BASE, 20 * MIB)).fetchall()
     assert {k for k, space in spaces if space == 3} == {1, 2} and {k for k, space in spaces if space != 3} == {0, 2}
-    text = " ".join(gpuspy("report", tmp_path / "s.pickle").stdout.split())
+    text = " ".join(gpuspy("report", "--full", tmp_path / "s.pickle").stdout.split())
     assert "20.00 MiB reserved in private pools, 3.00 MiB of it in tensors" in text
 
 
@@ -470,7 +470,7 @@ def test_the_cache_of_pinned_memory(tmp_path, nested, first):
                     ("host", "host", 512, 1)]
     gpu = {d: f for d, f in measured(db).items() if d >= 0}
     assert gpu == expected(snapshot)
-    text = gpuspy("report", file).stdout
+    text = gpuspy("report", "--full", file).stdout
     assert "Pinned host memory" in text and "train.py:3" in text
 
 
@@ -498,7 +498,7 @@ def test_without_a_history_nothing_is_claimed_of_it(tmp_path):
     bare = usual_run().snapshot()
     bare["device_traces"] = [[]]
     file = write(tmp_path / "s.pickle", bare)
-    text = gpuspy("report", file).stdout
+    text = gpuspy("report", "--full", file).stdout
     assert "live in" in text and "peak unknown" in text
     assert "at the peak" not in text and "Never freed" not in text and "over the run" not in text
     assert "Which memory leaks is unknown" in " ".join(gpuspy("leaks", file).stdout.split())
@@ -508,13 +508,13 @@ def test_without_a_history_nothing_is_claimed_of_it(tmp_path):
 def test_one_event_that_tells_nothing_is_no_history(tmp_path, action):
     snapshot = usual_run().snapshot()
     snapshot["device_traces"] = [[{"action": action, "addr": 0x7f0000000000, "size": 512, "stream": 0, "frames": [], "time_us": 5}]]
-    text = gpuspy("report", write(tmp_path / "s.pickle", snapshot)).stdout
+    text = gpuspy("report", "--full", write(tmp_path / "s.pickle", snapshot)).stdout
     assert "Not known whether memory ran out" in text and "peak unknown" in text and "No out of memory" not in text
 
 
 def test_a_recording_that_ends_is_not_a_program_that_ends(tmp_path):
     run = usual_run()
-    for words in ("report",), ("leaks",):
+    for words in ("report", "--full"), ("leaks",):
         text = gpuspy(*words, write(tmp_path / "s.pickle", run.snapshot())).stdout
         assert "Live at the end of the recording" in text and "Never freed" not in text
     run.oom(0, 1 << 40, MIB, line=3)
@@ -549,7 +549,7 @@ def test_operations_of_autograd_are_named(tmp_path):
     run.alloc(0, BASE, 5 * MIB, line=1)
     snapshot = run.snapshot()
     snapshot["device_traces"][0][-1]["frames"] = snapshot["segments"][0]["blocks"][0]["frames"] = AUTOGRAD
-    text = gpuspy("report", write(tmp_path / "s.pickle", snapshot)).stdout
+    text = gpuspy("report", "--full", write(tmp_path / "s.pickle", snapshot)).stdout
     assert "AddmmBackward0" in text and "unwind" not in text
 
 
@@ -639,7 +639,7 @@ def test_lists_that_are_alike_and_grow_apart(tmp_path):
 def test_one_event_in_two_histories_counts_once(tmp_path):
     snapshot = usual_run().snapshot()
     snapshot["device_traces"].append(snapshot["device_traces"][0])
-    text = gpuspy("report", write(tmp_path / "s.pickle", snapshot)).stdout
+    text = gpuspy("report", "--full", write(tmp_path / "s.pickle", snapshot)).stdout
     assert "peak" in text
 
 

@@ -69,7 +69,7 @@ def test_an_oom_brings_a_sample_even_of_a_program_that_ends_there(recording):
     assert oom["measures"][0].items() >= {"text": oom["advice"][0], "frees_bytes": 120 * MIB, "enough": True}.items()
     parts = {part["what"]: part["bytes"] for part in oom["waterfall"]}
     assert parts == {"direct": 100 * MIB, "context": 10 * MIB, "other_processes": 120 * MIB, "free": 26 * MIB}
-    assert "process 77 (other-process)" in " ".join(recording.gpuspy("report", recording.database).stdout.split())
+    assert "process 77 (other-process)" in " ".join(recording.gpuspy("report", "--full", recording.database).stdout.split())
 
 
 def test_without_others_it_is_not_said_to_be_others(recording):
@@ -184,7 +184,7 @@ def test_marks_are_summed_by_name(recording):
     assert [tuple(m[k] for k in ("name", "domain", "kind", "count", "open", "total_s")) for m in report["marks"]] == [
         ("step", "nccl", "start", 1, 0, 10.0), ("step", None, "push", 3, 1, 5.0), (None, None, "moment", 1, 0, 0.0),
         (None, None, "profiler_start", 1, 0, 0.0)]
-    text = recording.gpuspy("report", recording.database).stdout
+    text = recording.gpuspy("report", "--full", recording.database).stdout
     assert "Ranges" in text and "nccl: step" in text and "profiler" not in text
 
 
@@ -208,7 +208,7 @@ def test_a_database_of_schema_1_is_still_read(recording):
     assert report["peak"][0]["bytes"] == 5000000 and len(report["oom"]) == 1
     assert report["memory"][0]["outside_bytes"] == 105000000
     assert report["marks"] == [] and report["samples"] == []
-    assert recording.gpuspy("report", recording.database).returncode == 0
+    assert recording.gpuspy("report", "--full", recording.database).returncode == 0
 
 
 NVML_THAT_FORKS = r"""
@@ -252,6 +252,6 @@ def test_a_context_has_its_cost(recording):
                      SIMCUDA_CONTEXT="700MiB", SIMCUDA_OTHER="8GiB@4242")
     (memory,) = recording.report()["memory"]
     assert (memory["live_bytes"], memory["context_bytes"], memory["other_bytes"]) == (500 * MIB, 700 * MIB, 8 * GIB)
-    text = recording.gpuspy("report", recording.database).stdout
+    text = recording.gpuspy("report", "--full", recording.database).stdout
     assert "700.00 MiB  2.8 %  this process's CUDA context and code" in text and "8.00 GiB   33 %  other processes" in text
     assert "by nobody" not in text and "outside" not in text

@@ -45,7 +45,7 @@ def test_libraries_told_apart(recording, library):
     assert (nccl["kind"], nccl["by"], nccl["by_space"]) == ("communication", "libnccl.so.2", {"device": 640 * MIB})
     assert nccl["site"]["file"].endswith("script.py") and nccl["site"]["line"] == 5
     assert (cupy["kind"], cupy["by_space"]) == ("pool", {"pool": 64 * MIB})
-    text = recording.gpuspy("report", recording.database).stdout
+    text = recording.gpuspy("report", "--full", recording.database).stdout
     part = text[text.index("at the peak"):]
     for line in ("640.00 MiB   2.6 %  taken by NCCL", "64.00 MiB   0.3 %  taken by CuPy", "taken by cuBLAS", "taken by ops.so"):
         assert line in part, part
@@ -62,7 +62,7 @@ def test_taken_in_advance_and_then_out_of_memory(recording, library):
     (oom,) = answer["oom"]
     assert oom["cause"] == "preallocation" and oom["by_owner"] == {"JAX": 18 * GIB}
     assert any("lower XLA_PYTHON_CLIENT_MEM_FRACTION" in a for a in oom["advice"])
-    text = " ".join(recording.gpuspy("report", recording.database).stdout.split())
+    text = " ".join(recording.gpuspy("report", "--full", recording.database).stdout.split())
     assert "JAX took 75 % of GPU 0 in advance, 18.00 GiB in one piece" in text
 
 

@@ -133,7 +133,7 @@ def test_out_of_memory(recording, how):
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_waterfall_fits_the_terminal(recording, columns):
     run(recording, "oom", SIMCUDA_MEMORY="256MiB", SIMCUDA_CONTEXT="20MiB", SIMCUDA_OTHER="100MiB@77")
-    text = subprocess.run([str(BUILD / "gpuspy"), "report", str(recording.database)], text=True, check=True,
+    text = subprocess.run([str(BUILD / "gpuspy"), "report", "--full", str(recording.database)], text=True, check=True,
                           stdout=subprocess.PIPE, env=dict(os.environ, COLUMNS=str(columns))).stdout
     part = text[text.index("Of the GPU's 256.00 MiB at that moment"):text.index("  Stack")]
     assert max(map(len, part.splitlines())) <= columns

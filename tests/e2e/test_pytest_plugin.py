@@ -151,7 +151,7 @@ def test_recordings_can_be_kept_and_read(session):
     assert len(re.findall(r"^ +[\d.]+ \w+ .* test_it\.py::", done.stdout, re.M)) == 2 and "--gpuspy-top=7" in done.stdout
     (database,) = (session.folder / "kept").rglob("*.db")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
-    report = subprocess.run([BUILD / "gpuspy", "report", database], env=env, text=True, stdout=subprocess.PIPE, timeout=SECONDS)
+    report = subprocess.run([BUILD / "gpuspy", "report", "--full", database], env=env, text=True, stdout=subprocess.PIPE, timeout=SECONDS)
     assert report.returncode == 0 and "test_it.py::test_keeps" in report.stdout
     for bad in ("was killed", "events were lost"):
         assert bad not in report.stdout

@@ -48,7 +48,7 @@ def torch_run(path, leaks, asked=0):
 def text(recording, *arguments, columns=100):
     os.environ["COLUMNS"] = str(columns)
     try:
-        done = recording.gpuspy("report", *arguments)
+        done = recording.gpuspy("report", "--full", *arguments)
     finally:
         del os.environ["COLUMNS"]
     assert done.returncode == 0, done.stderr
@@ -135,7 +135,7 @@ def test_two_runs(recording):
         with Rows(folder / f"{run}.db", run=run) as r:
             r.device()
             r.block(1, MIB, 1)
-    done = recording.gpuspy("report", folder)
+    done = recording.gpuspy("report", "--full", folder)
     assert done.returncode == 3 and "several runs" in done.stderr
     assert "! these are processes of different runs" in text(recording, folder / "a.db", folder / "b.db")
 
@@ -187,7 +187,7 @@ def test_names_that_are_none(recording):
         for more in [], ["--native"]:
             out = text(recording, *more, recording.database, columns=width)
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", out)
-            wide = [x for x in out.splitlines() if columns(x) > max(width, 60) and str(recording.database) not in x]
+            wide = [x for x in out.splitlines() if columns(x) > max(width, 72) and str(recording.database) not in x]
             assert not wide, wide
     assert recording.report()["oom"][0]["cause"] == "oversized_request"
 

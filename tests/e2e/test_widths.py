@@ -42,7 +42,7 @@ def read_back_to_host(cuda, pointer, size):
     host = ctypes.create_string_buffer(size)
     cuda.cudaMemcpy(host, pointer, ctypes.c_size_t(size), 2)
 """
-VIEWS = [["report", "--full"], ["report"], ["leaks"], ["table"], ["tree"], ["tree", "--what", "waits"], ["stats"], ["timeline"],
+VIEWS = [["report", "--full"], ["leaks"], ["table"], ["tree"], ["tree", "--what", "waits"], ["stats"], ["timeline"],
          ["check", "--max-peak", "1MiB", "--max-leak", "1KiB", "--max-copies-per-step", "1"]]
 WIDTHS = [60, 80, 100, 132, 200]
 PLACE = re.compile(r"[\w.]+\.py:\d+")
@@ -96,3 +96,12 @@ def test_no_width_cuts_a_place(recorded, view, terminal):
     for width in WIDTHS:
         text = printed(recorded, view, width, terminal)
         assert whole <= first_places(text), f"{width} columns\n{text}"
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
+def test_the_report_is_one_screen(recorded, terminal):
+    for width in WIDTHS:
+        text = printed(recorded, ["report"], width, terminal)
+        lines = text.splitlines()
+        assert len(lines) <= 40, text
+        assert not re.search(r"…[^/\s]*\.py\b|\.py(?!:\d)", "\n".join(lines[1:])), text
