@@ -86,6 +86,31 @@ const char *terminal_background(const struct terminal *t, int colour, char out[T
     return out;
 }
 
+const char *terminal_foreground(const struct terminal *t, int colour, char out[TERMINAL_SEQUENCE])
+{
+    out[0] = 0;
+    if (t->rich) snprintf(out, TERMINAL_SEQUENCE, "\033[38;5;%dm", colour & 255);
+    return out;
+}
+
+char *terminal_link(const struct terminal *t, const char *path, int line, const char *text, char *out, size_t size)
+{
+    static const char plain[] = "/._-~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    char address[1024];
+    size_t n = 0;
+
+    snprintf(out, size, "%s", text);
+    if (!t->links || !path || path[0] != '/' || access(path, F_OK) != 0) return out;
+    for (const char *p = path; *p; p++) {
+        if (n + 4 > sizeof address) return out;
+        n += (size_t)snprintf(address + n, sizeof address - n, strchr(plain, *p) ? "%c" : "%%%02x", (unsigned char)*p);
+    }
+    int needed = snprintf(NULL, 0, "\033]8;;file://%s#%d\033\\%s\033]8;;\033\\", address, line, text);
+    if (needed > 0 && (size_t)needed < size)
+        snprintf(out, size, "\033]8;;file://%s#%d\033\\%s\033]8;;\033\\", address, line, text);
+    return out;
+}
+
 /* C0, DEL, C1 (a terminal obeys U+009B as it does ESC [), line separators, and the marks that turn
  * the direction of text, with which a name can pretend to be another. */
 static bool harmful(uint32_t c)

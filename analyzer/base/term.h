@@ -10,6 +10,7 @@ struct terminal {
     bool terminal; /* somebody looks at it */
     bool colour;   /* a terminal, NO_COLOR not set (no-color.org), TERM not "dumb"; or as was chosen */
     bool rich;     /* 256 colours */
+    bool links;    /* OSC 8 reaches it: no pager is between, some of which show the sequence */
     bool utf8;     /* the locale's character set; call setlocale(LC_CTYPE, "") first */
     int width;     /* columns: $COLUMNS, else the terminal's, else 100; 40 … 300 */
 };
@@ -34,6 +35,13 @@ const char *terminal_style(const struct terminal *t, enum terminal_style style);
 /* One of the 256 colours as the background of dark text; "" where there are none. */
 #define TERMINAL_SEQUENCE 32
 const char *terminal_background(const struct terminal *t, int colour, char out[TERMINAL_SEQUENCE]);
+
+/* The same as the colour of text. */
+const char *terminal_foreground(const struct terminal *t, int colour, char out[TERMINAL_SEQUENCE]);
+/* `text` as a link to line `line` of an absolute path (OSC 8;
+ * gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda), if a terminal shows it and the file is here; else `text`
+ * alone. At most size - 1 bytes; returns out. */
+char *terminal_link(const struct terminal *t, const char *path, int line, const char *text, char *out, size_t size);
 
 /* Copies `text` for display: control characters, escape sequences' introducers, invalid UTF-8 and
  * marks that reorder text become '?', and so does everything that is not ASCII where `utf8` is

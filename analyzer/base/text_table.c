@@ -69,7 +69,7 @@ static size_t line_of(const char *text, int room)
 static void print_last(const struct text_table *t, const struct text_table_row *row, int n, int room, int start,
                        FILE *out)
 {
-    char text[1024];
+    char text[4096]; /* escape sequences and links among it */
 
     if (row->item && t->last) {
         t->last(t->self, row->item, text, sizeof text, room);
@@ -87,7 +87,7 @@ static void print_last(const struct text_table *t, const struct text_table_row *
 
 /* The cells before the last: beside one another, or on several lines where the terminal is too narrow
  * for that. `ends`: nothing follows on the line. */
-static void print_cells(const struct text_table *t, const char *const *cell, const int *width,
+static void print_cells(const struct text_table *t, const char *const *cell, const char *colour, const int *width,
                         const struct terminal *term, int indent, bool ends, FILE *out)
 {
     int n = columns_of(t), at = indent;
@@ -101,7 +101,9 @@ static void print_cells(const struct text_table *t, const char *const *cell, con
             at = indent + GAP;
         }
         bool next_fits = c + 1 < n - 1 && at + width[c] + GAP + width[c + 1] <= term->width;
-        fprintf(out, "%*s%s%*s", t->left[c] ? 0 : pad, "", cell[c],
+        const bool coloured = *colour && c == t->coloured;
+        fprintf(out, "%*s%s%s%s%*s", t->left[c] ? 0 : pad, "", coloured ? colour : "", cell[c],
+                coloured ? terminal_style(term, TERMINAL_PLAIN) : "",
                 last || (c + 1 < n - 1 && !next_fits) ? 0 : (t->left[c] ? pad : 0) + GAP, "");
         at += width[c] + GAP;
     }
@@ -116,7 +118,7 @@ static void print_head(const struct text_table *t, const struct terminal *term, 
     for (int c = 0; c < n; c++) any = any || *t->head[c];
     if (!any) return;
     fputs(terminal_style(term, TERMINAL_DIM), out);
-    print_cells(t, t->head, width, term, indent, below || !*t->head[n - 1], out);
+    print_cells(t, t->head, "", width, term, indent, below || !*t->head[n - 1], out);
     fprintf(out, "%s%s\n", below ? "" : t->head[n - 1], terminal_style(term, TERMINAL_PLAIN));
 }
 
@@ -144,7 +146,7 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
         const char *cells[TEXT_TABLE_COLUMNS] = {NULL};
         bool empty = !row->item && !*cell_of(row, n - 1);
         for (int c = 0; c < n; c++) cells[c] = cell_of(row, c);
-        print_cells(t, cells, width, term, indent, below || empty, out);
+        print_cells(t, cells, row->colour, width, term, indent, below || empty, out);
         if (below && !empty) fprintf(out, "\n%*s", start, "");
         print_last(t, row, n, room, start, out);
         fprintf(out, "\n%s", row->below ? row->below : "");

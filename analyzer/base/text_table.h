@@ -9,8 +9,9 @@
 
 struct text_table_row {
     char *cell[TEXT_TABLE_COLUMNS];
-    const void *item; /* what `last` makes the last cell of, NULL: the cell's text is there */
-    char *below;      /* lines under the row, each ends with a newline; NULL none */
+    const void *item;               /* what `last` makes the last cell of, NULL: the cell's text is there */
+    char colour[TERMINAL_SEQUENCE]; /* of the cell in the table's column `coloured`; "" none */
+    char *below;                    /* lines under the row, each ends with a newline; NULL none */
 };
 
 /* Cells are cleaned text (terminal_clean) or this program's own. All but the last column are aligned to
@@ -22,6 +23,7 @@ struct text_table {
     const void *self;
     const char *head[TEXT_TABLE_COLUMNS]; /* NULL ends the columns; "" no heading */
     bool left[TEXT_TABLE_COLUMNS];
+    int coloured; /* a column such as that of bars, whose cells have their rows' colours */
     struct text_table_row *rows;
     size_t n, capacity;
 };

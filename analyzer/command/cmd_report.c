@@ -84,7 +84,10 @@ const struct command_text command_text_report = {
 
 static bool print(const struct settings *s, const struct result_report *report, const char *database)
 {
-    struct terminal term = view_display_start(&s->display);
+    const bool brief = !s->full && !s->only && !s->top && !s->native && !s->paths;
+    struct view_display_settings display = s->display;
+    display.lines = brief && !s->json ? VIEW_BRIEF_LINES : 0;
+    struct terminal term = view_display_start(&display);
 
     if (s->json)
         return json_report_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0 ||
@@ -95,7 +98,7 @@ static bool print(const struct settings *s, const struct result_report *report, 
                                   .only = s->only,
                                   .top = s->top ? (size_t)s->top : TOP_TEXT,
                                   .native = s->native,
-                                  .brief = !s->full && !s->only && !s->top && !s->native && !s->paths,
+                                  .brief = brief,
                                   .paths = s->paths,
                                   .database = database});
     return true;

@@ -38,6 +38,9 @@ void draw_label(const struct draw_text *v, enum terminal_style style, const char
 char *draw_site(const struct draw_text *v, char *out, size_t size, const struct result_site *site, int columns);
 /* The same of a frame. */
 char *draw_frame(const struct draw_text *v, char *out, size_t size, const struct run_frame *frame, int columns);
+/* `text`, which draw_site made, for a terminal: the user's own lines in colour, as links, all else dim. */
+char *draw_styled_site(const struct draw_text *v, const struct result_site *site, const char *text, char *out,
+                       size_t size);
 /* A table whose items are sites. */
 void draw_site_cell(const void *view, const void *site, char *out, size_t size, int columns);
 #define SITES(v) .last = draw_site_cell, .self = (v)

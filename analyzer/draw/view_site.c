@@ -235,6 +235,26 @@ char *draw_frame(const struct draw_text *v, char *out, size_t size, const struct
     return draw_site(v, out, size, &s, columns);
 }
 
+char *draw_styled_site(const struct draw_text *v, const struct result_site *s, const char *text, char *out, size_t size)
+{
+    const struct terminal *t = &v->term;
+    const char *gap = strstr(text, "  ");
+    size_t own = gap ? (size_t)(gap - text) : strlen(text);
+    char name[LINE_MAX_BYTES], link[3 * LINE_MAX_BYTES];
+    bool user = s->known && !s->library && !s->exit;
+
+    if (!t->colour) {
+        text_put(out, size, "%s", text);
+        return out;
+    }
+    text_put(name, sizeof name, "%.*s", (int)own, text);
+    text_put(out, size, "%s%s%s%s%s%s", terminal_style(t, user ? TERMINAL_CYAN : TERMINAL_DIM),
+             terminal_link(t, s->known ? s->file : NULL, s->line, name, link, sizeof link),
+             terminal_style(t, TERMINAL_PLAIN), terminal_style(t, TERMINAL_DIM), text + own,
+             terminal_style(t, TERMINAL_PLAIN));
+    return out;
+}
+
 /* A line says how many call paths it has; that is left out where it would cut the place. */
 void draw_site_cell(const void *view, const void *item, char *out, size_t size, int columns)
 {
@@ -244,7 +264,8 @@ void draw_site_cell(const void *view, const void *item, char *out, size_t size, 
     if (site->paths > 1) snprintf(paths, sizeof paths, "  (%u call paths)", site->paths);
     if (*paths && columns - (int)strlen(paths) < PLACES_LEAST / 2) *paths = 0;
     draw_site(view, place, sizeof place, site, columns - (int)strlen(paths));
-    text_put(out, size, "%s%s", place, paths);
+    strncat(place, paths, sizeof place - strlen(place) - 1);
+    draw_styled_site(view, site, place, out, size);
 }
 
 /* What tells a path from the others of its line: what it called, or what called it. */

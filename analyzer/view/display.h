@@ -8,6 +8,7 @@
 struct view_display_settings {
     const char *colour; /* NULL: auto */
     bool no_pager;
+    int lines; /* that are printed at most; 0 unknown */
 };
 
 #define DISPLAY_OPTIONS(type, member)                                                  \

@@ -63,8 +63,7 @@ static void print_sections(const struct draw_text *v)
 
 /* ---------------------------------------------------------------- without --full */
 
-#define BRIEF_LINES 40 /* a terminal's height */
-#define BRIEF_TOP 4    /* rows of each list */
+#define BRIEF_TOP 4 /* rows of each list */
 #define BRIEF_RANKS 10
 
 /* What a function prints, kept until it is known whether it fits. */
@@ -91,7 +90,7 @@ static void print_next(const struct draw_text *v)
     view_text_next(v, "");
 }
 
-/* The sections that fit into BRIEF_LINES by their rank; the others are named with the command that shows them. */
+/* The sections that fit into VIEW_BRIEF_LINES by their rank; the others are named with the command that shows them. */
 static void print_brief(const struct draw_text *v)
 {
     struct draw_text brief = *v;
@@ -106,7 +105,7 @@ static void print_brief(const struct draw_text *v)
     for (unsigned i = 0; i < SECTIONS; i++) text[i] = print_aside(&brief, sections[i].print);
     for (int rank = 0; rank < BRIEF_RANKS; rank++)
         for (unsigned i = 0; i < SECTIONS; i++) {
-            if (sections[i].brief != rank || (rank && lines + text[i].lines > BRIEF_LINES)) continue;
+            if (sections[i].brief != rank || (rank && lines + text[i].lines > VIEW_BRIEF_LINES)) continue;
             fits[i] = true;
             lines += text[i].lines;
         }

@@ -16,6 +16,7 @@ enum view_section {
 /* "run|oom|…" for the option that chooses. */
 extern const char view_section_words[];
 
+enum { VIEW_BRIEF_LINES = 40 }; /* of a report with `brief`: a terminal's height */
 /* Prints it. Write errors show in ferror(out). */
 void view_text(const struct draw_text *v);
 static inline bool view_shows(const struct draw_text *v, enum view_section section)

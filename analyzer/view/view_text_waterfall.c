@@ -46,9 +46,18 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
         draw_site(c->v, site, sizeof site, &line->site, columns - used - (*text ? 2 : 0));
     else if (!*text && !line->site.known)
         snprintf(tail, sizeof tail, "no stack");
+    char styled[4096] = "";
+    if (*site) draw_styled_site(c->v, &line->site, site, styled, sizeof styled);
     snprintf(out, size, "  %*s  %s%s%s%s", c->bytes_width, draw_bytes(bytes, line->bytes), text,
-             *text && *site ? "  " : "", site, tail);
+             *text && *site ? "  " : "", styled, tail);
 }
+
+/* Near to the page's (analyzer/web/page.css), of the 256 that terminals have. */
+static const int colours[RESULT_CATEGORIES_N] = {
+    [RESULT_CATEGORY_PARAMETERS] = 26,  [RESULT_CATEGORY_GRADIENTS] = 208, [RESULT_CATEGORY_OPTIMIZER_STATE] = 117,
+    [RESULT_CATEGORY_ACTIVATIONS] = 36, [RESULT_CATEGORY_INPUTS] = 133,    [RESULT_CATEGORY_TEMPORARIES] = 222,
+    [RESULT_CATEGORY_WORKSPACES] = 124, [RESULT_CATEGORY_UNKNOWN] = 245,
+};
 
 static void part(const struct draw_text *v, struct text_table *t, const struct result_held_part *p)
 {
@@ -56,7 +65,8 @@ static void part(const struct draw_text *v, struct text_table *t, const struct r
 
     bar(v, p->share, drawn, sizeof drawn);
     const char *cells[] = {draw_bytes(bytes, p->bytes), units_format_share(share, p->share), drawn, p->text};
-    text_table_add(t, cells, NULL);
+    struct text_table_row *row = text_table_add(t, cells, NULL);
+    if (row && p->what == RESULT_HELD_TENSORS) terminal_foreground(&v->term, colours[p->category], row->colour);
     double whole = p->share > 0 ? (double)p->bytes / p->share : 0;
     for (size_t i = 0; i < p->lines_n && i < (v->brief ? LINES_BRIEF : LINES_MOST); i++) {
         const char *none[] = {"", "", "", ""};
@@ -92,7 +102,8 @@ static int widest(const struct result_oom_verdict *o)
 void view_text_waterfall(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     struct cell c = {v, widest(o)};
-    struct text_table t = {.last = line_cell, .self = &c, .head = {"", "", "", ""}, .left = {false, false, true}};
+    struct text_table t = {
+        .last = line_cell, .self = &c, .head = {"", "", "", ""}, .left = {false, false, true}, .coloured = 2};
     char total[UNITS_TEXT];
     int64_t tensors = 0, small = 0;
 
