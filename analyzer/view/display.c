@@ -1,6 +1,7 @@
 #include "analyzer/view/display.h"
 
 #include <sys/ioctl.h>
+#include <unistd.h>
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
 

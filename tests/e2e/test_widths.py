@@ -80,7 +80,7 @@ def printed(recording, view, width, terminal):
             text += piece
         process.wait()
     os.close(main)
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b\x07]*(\x1b\\\\|\x07)", "", text.decode()).replace("\r\n", "\n")
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]8;[^\x1b]*\x1b\\", "", text.decode()).replace("\r\n", "\n")
 
 
 def first_places(text):
