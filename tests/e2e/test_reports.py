@@ -187,7 +187,7 @@ def test_names_that_are_none(recording):
         for more in [], ["--native"]:
             out = text(recording, *more, recording.database, columns=width)
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", out)
-            wide = [x for x in out.splitlines() if columns(x) > max(width, 80) and str(recording.database) not in x]
+            wide = [x for x in out.splitlines() if columns(x) > max(width, 90) and str(recording.database) not in x]
             assert not wide, wide
     assert recording.report()["oom"][0]["cause"] == "oversized_request"
 

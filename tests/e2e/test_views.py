@@ -451,7 +451,7 @@ def test_never_where_nobody_looks(run):
 
 def test_a_pager_that_is_left_early_is_no_error(run):
     for pager in ("head -c 10 >/dev/null", "true"):
-        for words in (["report"], ["report", "--json"], ["tree"], ["tree", "--json"]):
+        for words in (["report", "--full"], ["report", "--json"], ["tree"], ["tree", "--json"]):
             assert terminal(*words, run, PAGER=pager) == ""  # no complaint, and status 0
 
 
