@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "analyzer/report/report.h"
+#include "analyzer/view/view_text.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
@@ -192,7 +193,10 @@ static void print_summary(const struct command_recorded *run, const struct resul
         complain("%s LOST: every figure below is incomplete",
                  units_format_plural(count, r->lost_events, "event was", "events were"));
     print_failure(run, r);
-    for (size_t i = 0; i < r->ooms_n && i < 1; i++) print_oom(&r->ooms[i]);
+    if (r->ooms_n && r->ooms[0].fatal)
+        view_text_failure(&(struct draw_text){.report = r, .term = terminal_of(stderr), .out = stderr, .brief = true});
+    else if (r->ooms_n)
+        print_oom(&r->ooms[0]);
     print_peaks(r);
     complain("%s of %zu process%s in %s", units_format_plural(count, r->events, "event", NULL), r->processes_n,
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));

@@ -132,22 +132,34 @@ static void stack(const struct draw_text *v, const struct result_oom_verdict *o)
 
 #define ADVICE_BRIEF 2 /* the best first */
 
-static void one(const struct draw_text *v, const struct result_oom_verdict *o)
+/* What happened and what to do. */
+static void failure_head(const struct draw_text *v, const struct result_oom_verdict *o, const char *who)
 {
-    char at[UNITS_TEXT], place[96], step[32] = "";
+    char at[UNITS_TEXT], place[96], step[32] = "", title[64];
 
     if (o->step > 0) snprintf(step, sizeof step, ", in step %lld", (long long)o->step);
-    draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW,
-                 o->fatal     ? "OUT OF MEMORY"
-                 : o->handled ? "Out of memory, handled by the program"
-                              : "Ran short of memory, and went on",
-                 " on %s at %s%s%s", draw_device(v, place, sizeof place, o->process, o->device, RUN_SERIES_PINNED),
+    snprintf(title, sizeof title, "%s%s", who,
+             o->fatal     ? "OUT OF MEMORY"
+             : o->handled ? "Out of memory, handled by the program"
+                          : "Ran short of memory, and went on");
+    draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, " on %s at %s%s%s",
+                 draw_device(v, place, sizeof place, o->process, o->device, RUN_SERIES_PINNED),
                  units_format_seconds(at, o->time_s), step,
                  o->outcome == RESULT_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     asked(v, o);
     if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", o->verdict);
     for (size_t i = 0; i < o->advice_n && i < (v->brief ? ADVICE_BRIEF : o->advice_n); i++)
         draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+}
+
+void view_text_failure(const struct draw_text *v)
+{
+    if (v->report->ooms_n) failure_head(v, &v->report->ooms[0], "gpuspy: ");
+}
+
+static void one(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    failure_head(v, o, "");
     if (o->verdict) {
         char line[512];
         snprintf(line, sizeof line, "%s%s%s", result_certainty_word(o->certainty), o->refuted_by ? "; refuted " : "",

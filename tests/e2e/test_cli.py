@@ -418,7 +418,7 @@ def test_run_summarises_and_names_the_next_command(tmp_path):
 def test_run_out_of_memory(tmp_path):
     done = leak(tmp_path, steps=1000, SIMCUDA_MEMORY="2GiB")
     assert done.returncode == 1
-    assert "\ngpuspy: out of memory: " in done.stderr
+    assert "\ngpuspy: OUT OF MEMORY on GPU 0 at " in done.stderr
     text = gpuspy("report", "--full", "run.db", cwd=tmp_path).stdout
     assert text.index("OUT OF MEMORY on GPU 0") < text.index("Live at the peak") < text.index("Waiting for")
     assert "train_leak.py:18" in text.split("What to do")[0]
