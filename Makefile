@@ -140,7 +140,7 @@ $(O)/obj/%.o: %.S
 -include tests/tests.mk
 
 # ---------------------------------------------------------------- everything else
-.PHONY: setup demo bench gpu-kit format install uninstall clean help
+.PHONY: setup demo bench gpu-kit format words install uninstall clean help
 setup:
 	$(Q)scripts/setup.sh
 
@@ -156,6 +156,9 @@ bench: setup
 FORMATTED = $(shell git ls-files 'analyzer/*.[ch]' 'interpose/*.[ch]' 'schema/*.[ch]' 'fixtures/simcuda/*.[ch]' 'tests/*.[ch]')
 format:
 	$(Q)clang-format -i $(FORMATTED)
+
+words:
+	$(Q)scripts/words.py $(T)
 
 gpu-kit: $(O)/libgpuspy.so $(O)/gpuspy
 	$(Q)O=$(O) scripts/gpu-kit.sh
@@ -198,6 +201,7 @@ help:
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
 	  'make compilers  build with clang, whose warnings are errors, too' \
   'make format     format the C sources (clang-format 14)' \
+	  'make words      print every text that a person reads, with its line (T=part: of files whose name has it)' \
 	  'make fuzz       let each fuzz target run SECONDS=60 (clang; T=name: only those with it)' \
 	  'make torture    run random programs bare and recorded and compare them (MINUTES=10 SEED=n)' \
 	  'make bench      measure cost and size beside peers, printed as ratios' \

@@ -205,3 +205,15 @@ def test_man_page_has_the_examples(command):
     plain = page.replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\").replace("\\(dq", '"')
     for line in of_help(command):
         assert line in plain, line
+
+
+def test_readme_has_the_figures_of_the_estimate():
+    shown = subprocess.run([BUILD / "gpuspy", "estimate", "--params", "1e9"], text=True, stdout=subprocess.PIPE, check=True).stdout
+    claimed = re.search(r"a total of (\S+ GiB):.*?peak is (\S+ GiB),.*?temporaries of (\S+ GiB)", (ROOT / "README.md").read_text(), re.S)
+    assert claimed, "README.md explains the figures of estimate"
+    for words, size in zip((r"total", r"optimizer step", r"temporaries"), claimed.groups()):
+        assert re.search(rf"{words} +{re.escape(size)}\b", shown), (words, size, shown)
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_bytes()) <= 7 * 1024
