@@ -21,6 +21,7 @@
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
+#include "analyzer/page/card.h"
 #include "analyzer/page/view_html.h"
 #include "analyzer/view/view_text.h"
 #include "analyzer/json/view_json.h"
@@ -35,7 +36,7 @@ struct settings {
     struct view_choice choice;
     int top;
     bool json, native, paths, full, open;
-    const char *html;
+    const char *html, *card;
 };
 
 static const struct option_row options[] = {
@@ -43,9 +44,11 @@ static const struct option_row options[] = {
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
      "print JSON: sizes in bytes, times in seconds"},
     {"html", 0, OPTION_FILE_OR_ALONE, offsetof(struct settings, html), "FILE.html", NULL, 0, 0,
-     "write a page, one file that needs no network; run.html if no name is given, - is standard output"},
+     "write a page; run.html if no FILE is given"},
     {"open", 0, OPTION_FLAG, offsetof(struct settings, open), NULL, NULL, 0, 0,
      "write the page and open it in the browser"},
+    {"card", 0, OPTION_FILE, offsetof(struct settings, card), "FILE.svg", NULL, 0, 0,
+     "write a picture to share, .svg or .png"},
     {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
      "only these, separated by commas"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
@@ -162,6 +165,38 @@ static void open_page(const char *path)
         complain("report: found no browser here; open %s on a machine that has one", path);
 }
 
+/* A program of the machine's draws the SVG. */
+static bool draw_png(const char *svg, const char *png)
+{
+    char *command[] = {"rsvg-convert", "-o", (char *)png, (char *)svg, NULL};
+    pid_t child;
+    int status = 1;
+
+    return posix_spawnp(&child, command[0], NULL, NULL, command, environ) == 0 && waitpid(child, &status, 0) == child &&
+           status == 0;
+}
+
+static int card(const struct settings *s, const struct result_report *report)
+{
+    const char *dot = strrchr(s->card, '.');
+    const bool png = dot && strcmp(dot, ".png") == 0;
+    char svg[PATH_MAX];
+    struct output out;
+
+    snprintf(svg, sizeof svg, png ? "%s.svg" : "%s", s->card);
+    if (is_input(report, s->card) || !output_open(&out, "report", svg)) return EXIT_INPUT;
+    page_card(report, out.file);
+    if (!output_keep(&out, "report")) return EXIT_INPUT;
+    if (png && !draw_png(svg, s->card)) {
+        complain("report: rsvg-convert could not write '%s' (Debian: librsvg2-bin); the picture is in '%s'", s->card,
+                 svg);
+        return EXIT_INPUT;
+    }
+    if (png) unlink(svg);
+    if (!out.standard) complain("report: wrote %s", s->card);
+    return EXIT_YES;
+}
+
 static int report(const struct settings *s, struct run_options *options_, char **paths, size_t n)
 {
     if (!input_check_paths("report", paths, n)) return EXIT_INPUT;
@@ -176,6 +211,8 @@ static int report(const struct settings *s, struct run_options *options_, char *
     code = EXIT_INPUT;
     if (!built)
         complain("report: %s", error);
+    else if (s->card)
+        code = card(s, built);
     else if (s->html)
         code = html(s, page, built, paths[0]);
     else
@@ -245,6 +282,10 @@ int command_report(const struct command *self, int argc, char **argv)
     }
     if (s.html && s.json) {
         complain("report: --json or --html, one of the two; the page holds what --json prints");
+        return EXIT_USAGE;
+    }
+    if (s.card && (s.json || s.html || s.open)) {
+        complain("report: --card writes a picture; leave out %s", s.json ? "--json" : s.html ? "--html" : "--open");
         return EXIT_USAGE;
     }
     if (s.html && s.only) {

@@ -461,6 +461,10 @@ def test_report_fits_and_is_plain_in_a_pipe(recorded, width, locale, options):
     assert len(done.stdout.splitlines()) <= 40 or options or width < 100
 
 
+def test_the_help_of_report_is_one_screen():
+    assert len(gpuspy("report", "--help").stdout.splitlines()) <= 45
+
+
 def test_report_has_colour_on_a_terminal_only_if_wanted(recorded):
     def on_terminal(**more):
         pid, terminal = pty.fork()

@@ -1,0 +1,52 @@
+"""The picture of a report that people share: well-formed SVG that says what the report says."""
+import re
+import xml.etree.ElementTree as ElementTree
+
+from rows import GIB, MIB, Rows
+
+
+def card(recording, *arguments, code=0):
+    done = recording.gpuspy("report", *arguments, recording.database)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def texts(path):
+    root = ElementTree.parse(path).getroot()
+    assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "a"))]
+    return ["".join(e.itertext()) for e in root.iter() if e.tag.endswith("}text")]
+
+
+def test_a_failure(recording):
+    with Rows(recording.database, command='python "<train>&.py"') as r:
+        r.device()
+        at = r.stack("/home/me/<train>&.py:9 step")
+        r.block(1, 20 * GIB, None, at)
+        r.oom(2, 8 * GIB, 4 * GIB, 24 * GIB, stack=at)
+    card(recording, "--card", "out.svg")
+    shown = texts(recording.folder / "out.svg")
+    assert shown[0].startswith("OUT OF MEMORY on GPU 0 at ") and "8.00 GiB requested, 4.00 GiB free" in shown
+    assert 'python "<train>&.py"' in shown and "24.00 GiB" in shown and len(shown) <= 13
+    verdict = recording.report()["oom"][0]["verdict"]
+    assert " ".join(verdict.split()[:6]) in " ".join(shown)
+
+
+def test_a_run_that_went_well(recording):
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, 640 * MIB, 2, r.stack("/home/me/train.py:9 step"))
+    card(recording, "--card", "out.svg")
+    shown = texts(recording.folder / "out.svg")
+    assert shown[0] == "Peak 640.00 MiB" and any("train.py:9  step" in line for line in shown)
+
+
+def test_what_it_refuses(recording):
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, MIB)
+    before = recording.database.read_bytes()
+    for arguments, code, words in [(("--card", recording.database), 3, "the recording itself"), (("--card", "x.svg", "--json"), 2, "--json"),
+                                   (("--card", "none/x.svg"), 3, "cannot write"), (("--card", "x.svg", "--html"), 2, "--html")]:
+        done = card(recording, *arguments, code=code)
+        assert words in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert recording.database.read_bytes() == before and not re.search(r"x\.", " ".join(p.name for p in recording.folder.iterdir()))
