@@ -43,8 +43,8 @@ static void put_escaped(FILE *out, const char *text, size_t n)
 static void text_at(struct card *c, int x, int y, int size, const char *colour, const char *weight, const char *text,
                     size_t n)
 {
-    fprintf(c->out, "<text x=\"%d\" y=\"%d\" font-size=\"%d\" fill=\"%s\" font-weight=\"%s\" xml:space=\"preserve\">", x,
-            y, size, colour, weight);
+    fprintf(c->out, "<text x=\"%d\" y=\"%d\" font-size=\"%d\" fill=\"%s\" font-weight=\"%s\" xml:space=\"preserve\">",
+            x, y, size, colour, weight);
     put_escaped(c->out, text, n);
     fputs("</text>\n", c->out);
 }
@@ -150,8 +150,8 @@ static void chart(struct card *c, uint32_t process, int device, double failed_s)
     }
     if (failed_s >= 0 && failed_s <= end) {
         double x = MARGIN + failed_s / end * (WIDTH - 2 * MARGIN);
-        fprintf(c->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"%s\"/>\n", x, height_of(limit ? limit : top, top),
-                bad);
+        fprintf(c->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"%s\"/>\n", x,
+                height_of(limit ? limit : top, top), bad);
     }
 }
 
@@ -164,7 +164,8 @@ static void failure(struct card *c, const struct result_oom_verdict *o)
     text_at(c, MARGIN, c->y, 38, bad, "700", title, strlen(title));
     c->y += LINE + 10;
     if (o->free_bytes != RUN_UNKNOWN) units_format_bytes(free_, (uint64_t)o->free_bytes);
-    text_put(line, sizeof line, "%s requested, %s free", units_format_bytes(asked, (uint64_t)o->requested_bytes), free_);
+    text_put(line, sizeof line, "%s requested, %s free", units_format_bytes(asked, (uint64_t)o->requested_bytes),
+             free_);
     paragraph(c, soft, line, 1);
     if (o->verdict) paragraph(c, ink, o->verdict, 3);
     if (o->advice_n) paragraph(c, good, o->advice[0], 3);
@@ -178,7 +179,8 @@ static void no_failure(struct card *c)
     char title[128], bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], line[256];
 
     for (size_t i = 0; i < r->peaks_n; i++)
-        if (r->peaks[i].device >= 0 && r->peaks[i].layer != RUN_SERIES_SHARED && (!peak || r->peaks[i].bytes > peak->bytes))
+        if (r->peaks[i].device >= 0 && r->peaks[i].layer != RUN_SERIES_SHARED &&
+            (!peak || r->peaks[i].bytes > peak->bytes))
             peak = &r->peaks[i];
     const struct run_device *d = peak ? device_of(r, peak->device) : NULL;
     if (!peak)
@@ -198,7 +200,10 @@ static void no_failure(struct card *c)
         const struct result_site *s = &peak->by_line[i].site;
         const char *slash = s->file ? strrchr(s->file, '/') : NULL;
         text_put(line, sizeof line, "%11s  %s:%d  %s", units_format_bytes(bytes, (uint64_t)peak->by_line[i].bytes),
-                 slash ? slash + 1 : s->file ? s->file : "(no stack)", s->line, s->function ? s->function : "");
+                 slash     ? slash + 1
+                 : s->file ? s->file
+                           : "(no stack)",
+                 s->line, s->function ? s->function : "");
         paragraph(c, ink, line, 1);
     }
     for (size_t i = 0; i < r->advice_n && i < 1; i++) paragraph(c, good, r->advice[i].text, 2);

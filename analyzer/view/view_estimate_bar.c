@@ -1,4 +1,5 @@
 /* An estimate against GPUs: a bar each, its segments the categories at the peak, and the GPU's memory marked. */
+#include <stdlib.h>
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
 
@@ -243,6 +244,17 @@ static void smallest(const struct view_estimate *v)
     view_estimate_indented(v, text);
 }
 
+/* The smallest GPU on which it fits first, then the nearest of those on which it does not. */
+static int by_verdict_and_size(const void *a, const void *b)
+{
+    const struct estimate_target *x = *(const struct estimate_target *const *)a,
+                                 *y = *(const struct estimate_target *const *)b;
+
+    if (x->fit.verdict != y->fit.verdict) return x->fit.verdict < y->fit.verdict ? -1 : 1;
+    if (x->memory != y->memory) return (x->memory < y->memory) == (x->fit.verdict != FIT_NO) ? -1 : 1;
+    return (x > y) - (x < y); /* as the table of GPUs has them */
+}
+
 /* Each bar is the GPU's own memory. */
 static void compact(const struct view_estimate *v)
 {
@@ -253,10 +265,13 @@ static void compact(const struct view_estimate *v)
                              : left_over > COMPACT     ? COMPACT
                                                        : left_over};
 
+    const struct estimate_target **sorted = malloc(v->a->targets_n * sizeof(const struct estimate_target *));
+    for (size_t i = 0; sorted && i < v->a->targets_n; i++) sorted[i] = &v->a->targets[i];
+    if (sorted) qsort(sorted, v->a->targets_n, sizeof *sorted, by_verdict_and_size);
     putc('\n', v->out);
     smallest(v);
     for (size_t i = 0; i < v->a->targets_n; i++) {
-        const struct estimate_target *t = &v->a->targets[i];
+        const struct estimate_target *t = sorted ? sorted[i] : &v->a->targets[i];
         char memory[UNITS_TEXT], left[160];
         b.t = t;
         b.scale = t->memory;
@@ -268,6 +283,7 @@ static void compact(const struct view_estimate *v)
                 terminal_style(&v->term, TERMINAL_PLAIN), left);
     }
     legend(v, &seen);
+    free(sorted);
 }
 
 void view_estimate_bars(const struct view_estimate *v)

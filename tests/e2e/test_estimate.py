@@ -644,3 +644,15 @@ def test_slips_are_told(words, hint):
 def test_gpus_are_as_many_as_the_model_is_divided_among():
     assert answer(*LLAMA, "--tp", "4", "--pp", "2")["plan"]["gpus"] == 8
     assert answer("--model", "mixtral-8x7b", "--ep", "8")["plan"]["gpus"] == 8
+
+
+def test_many_gpus_are_sorted():
+    """The smallest on which it fits first; then those on which it does not, the largest first."""
+    shown = gpuspy("estimate", "--model", "llama-3-8b", "--precision", "bf16", "--batch", "2", "--gpu", "all").stdout
+    rows = re.findall(r"┃ +([\d.]+) GiB  (fits|tight|does not fit)|[|] +([\d.]+) GiB  (fits|tight|does not fit)", shown)
+    rows = [(row[1] or row[3], float(row[0] or row[2])) for row in rows]
+    order = [word for word, _ in rows]
+    assert len(rows) > 20 and order == sorted(order, key=["fits", "tight", "does not fit"].index)
+    for word in set(order):
+        sizes = [size for one, size in rows if one == word]
+        assert sizes == sorted(sizes, reverse=word == "does not fit"), (word, sizes)
