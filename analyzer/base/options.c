@@ -133,7 +133,7 @@ static bool unknown_word(const struct value *v, const char *word)
     if (options_nearest(word, v->row->words, near, sizeof near))
         snprintf(hint, sizeof hint, "did you mean '%s'? ", near);
     options_list(v->row->words, known, sizeof known);
-    complain("%s: --%s: '%s' is not known; %sone of %s", v->command->name, v->row->name, word, hint, known);
+    complain("%s: --%s: '%s' is unknown; %sgive one of %s", v->command->name, v->row->name, word, hint, known);
     return false;
 }
 
@@ -172,7 +172,7 @@ static bool take_set(const struct value *v)
         set |= (uint64_t)1 << n.at;
     }
     memcpy(v->to, &set, sizeof set);
-    return set || bad(v, "names nothing", "give words, separated by commas");
+    return set || bad(v, "has no entries", "give words, separated by commas");
 }
 
 /* 1e15 and not printf's 1e+15: as people type it. */
@@ -201,14 +201,14 @@ static bool take_list(const struct value *v)
 
     for (const char *p = v->text; *p; p += *p == ',') {
         int length = (int)strcspn(p, ",");
-        if (length && list->n == OPTION_LIST_MAX) return bad(v, "names too many", "give fewer");
+        if (length && list->n == OPTION_LIST_MAX) return bad(v, "has too many names", "give fewer");
         if (length) {
             list->item[list->n].text = p;
             list->item[list->n++].length = length;
         }
         p += length;
     }
-    return list->n > before || bad(v, "names nothing", "give names, separated by commas");
+    return list->n > before || bad(v, "has no entries", "give names, separated by commas");
 }
 
 static bool take_number(const struct value *v)

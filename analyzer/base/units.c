@@ -267,7 +267,7 @@ static bool parse(const char *text, const struct suffix *suffixes, bool whole, u
             return scale(d, s->two, whole, out, why);
         }
     }
-    snprintf(why, UNITS_WHY, "ends in '%.20s', which is no unit", rest);
+    snprintf(why, UNITS_WHY, "ends in '%.20s', which is not a unit", rest);
     return false;
 }
 
@@ -323,7 +323,7 @@ bool units_parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
             }
         }
     }
-    snprintf(why, UNITS_WHY, "ends in '%.20s', which is no unit", rest);
+    snprintf(why, UNITS_WHY, "ends in '%.20s', which is not a unit", rest);
     return false;
 }
 

@@ -29,35 +29,32 @@ static const struct option_row options[] = {
     ESTIMATE_OPTIONS(struct settings, plan.model, 0),
     PLAN_TRAINING_OPTIONS(struct settings, plan),
     PLAN_ADAPTER_OPTIONS(struct settings, plan),
-    {"show", 0, OPTION_FLAG, offsetof(struct settings, show), NULL, NULL, 0, 0, "what is known so far"},
-    {"forget", 0, OPTION_FLAG, offsetof(struct settings, forget), NULL, NULL, 0, 0,
-     "remove the file with all that was learned"},
+    {"show", 0, OPTION_FLAG, offsetof(struct settings, show), NULL, NULL, 0, 0, "print what earlier recordings taught"},
+    {"forget", 0, OPTION_FLAG, offsetof(struct settings, forget), NULL, NULL, 0, 0, "delete all that was learned"},
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "learn into this file; the default is GPUSPY_CALIBRATION, else gpuspy/calibration.json in "
-     "XDG_CONFIG_HOME, else in ~/.config"},
+     "write to this file; default: GPUSPY_CALIBRATION, else gpuspy/calibration.json in XDG_CONFIG_HOME or ~/.config"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
     DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
 
 static const struct command_example examples[] = {
-    {"gpuspy calibrate run.db", "learn what the CUDA context, workspaces and the allocator cost here"},
+    {"gpuspy calibrate run.db", "learn what the CUDA context, workspaces and the allocator take on this GPU"},
     {"gpuspy calibrate --model gpt2 --precision amp --batch 8 --seq 1024 run.db",
-     "and what the activations of such a model are"},
-    {"gpuspy calibrate --show", "what is known, and from how many runs"},
+     "also learn the activations of this model"},
+    {"gpuspy calibrate --show", "print what is known, and from how many runs"},
     {0},
 };
 
 const struct command_text command_text_calibrate = {
     .options = options,
-    .about =
-        "Reads recordings for what a formula cannot know: how much the CUDA context, kernels and libraries take on "
-        "this GPU (which NVML says), what cuBLAS and cuDNN keep as workspaces, and how much PyTorch's allocator "
-        "loses in holes between blocks. With the model that was trained and its --batch and --seq also how many "
-        "bytes of activations there were at most, against what 'gpuspy estimate' predicts.\n\n"
-        "The next 'gpuspy estimate' uses that, and says so: contexts and workspaces for the same GPU, activations for "
-        "the same family, precision, attention and checkpointing. A recording that is read again replaces what was "
-        "learned from it. A simulated GPU says nothing about contexts.",
+    .about = "Learns from recordings what a formula cannot know: how much the CUDA context, kernels and libraries take "
+             "on this GPU (from NVML), what cuBLAS and cuDNN keep as workspaces, and how much PyTorch's allocator "
+             "loses in holes between blocks. If you name the model, --batch and --seq, it also compares the peak of "
+             "the activations with the prediction of 'gpuspy estimate'.\n\nThe next 'gpuspy estimate' uses these "
+             "values and states so: contexts and workspaces for the same GPU, activations for the same family, "
+             "precision, attention and checkpointing. A recording that is read again replaces what was learned from "
+             "it. A simulated GPU says nothing about contexts.",
     .examples = examples,
 };
 
@@ -152,7 +149,7 @@ static int planned(const struct settings *s, char **paths, size_t n, struct esti
 
     if (!plan_settings_model_given(&s->plan)) {
         if (s->plan.batch || s->plan.seq) {
-            complain("calibrate: --batch and --seq say how a model was trained; which one? add --model");
+            complain("calibrate: --batch and --seq describe how a model was trained; add --model to name it");
             return EXIT_USAGE;
         }
         return learn_all(s, paths, n, NULL, NULL, c);
@@ -160,12 +157,12 @@ static int planned(const struct settings *s, char **paths, size_t n, struct esti
     if (plan_from_settings("calibrate", &s->plan, &plan, &model, &code)) {
         code = EXIT_USAGE;
         if (!plan.batch || (!plan.seq && model.shape.vocab))
-            complain("calibrate: activations are those of a batch: add --batch%s",
+            complain("calibrate: activations depend on the batch; add --batch%s",
                      model.shape.vocab ? " and --seq as they were in the recording" : ", as it was in the recording");
         else if (!estimate_make(&plan, &result))
             complain("calibrate: that needs more than 2^63 bytes on one GPU");
         else if (!question_plan_has_activations(&result))
-            complain("calibrate: %s has no shape, so there is nothing to hold activations against; give --model",
+            complain("calibrate: %s has no shape, so activations cannot be compared; give --model",
                      s->plan.model.params ? "--params" : "this model");
         else
             code = learn_all(s, paths, n, &plan, &result, c);
@@ -182,7 +179,7 @@ static int run(const struct settings *s, char **paths, size_t n)
 
     if (s->output ? !fits_in(s->output, path, sizeof path) : !estimate_calibration_path(path, sizeof path)) {
         complain(s->output ? "calibrate: --output: the name is too long"
-                           : "calibrate: where to? set HOME, or GPUSPY_CALIBRATION to a file, or give --output");
+                           : "calibrate: no place to write to; give --output, or set HOME or GPUSPY_CALIBRATION");
         return EXIT_INPUT;
     }
     if (s->forget) return estimate_calibration_delete("calibrate", path) ? EXIT_YES : EXIT_INPUT;
@@ -203,11 +200,11 @@ int command_calibrate(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if ((s.show || s.forget) && (operands > 0 || (s.show && s.forget))) {
-        complain("calibrate: --show and --forget stand alone, without a recording");
+        complain("calibrate: --show and --forget take no recording; leave it out");
         return EXIT_USAGE;
     }
     if (operands == 0 && !s.show && !s.forget) {
-        complain("calibrate: which recording? give a file, such as: gpuspy calibrate run.db");
+        complain("calibrate: no recording given; type: gpuspy calibrate run.db");
         return EXIT_USAGE;
     }
     return run(&s, argv, (size_t)operands);

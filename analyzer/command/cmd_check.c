@@ -36,48 +36,46 @@ struct settings {
 static const struct option_row options[] = {
 #include "analyzer/check/gates.def"
     {"config", 'c', OPTION_FILE, offsetof(struct settings, config), "FILE", NULL, 0, 0,
-     "read limits from FILE; " FOUND " in the working directory if not given. What the command line says wins"},
-    {"no-config", 0, OPTION_FLAG, offsetof(struct settings, no_config), NULL, NULL, 0, 0, "read no file of limits"},
+     "read limits from FILE; " FOUND " in the working directory if not given. Options on the command line win"},
+    {"no-config", 0, OPTION_FLAG, offsetof(struct settings, no_config), NULL, NULL, 0, 0, "do not read a limits file"},
     {"baseline", 0, OPTION_FILE, offsetof(struct settings, baseline), "DATABASE", NULL, 0, 0,
-     "what limits such as +5% or +100MiB are relative to: an earlier recording"},
+     "an earlier recording, to which limits such as +5% or +100MiB are relative"},
     {"allow-incomplete", 0, OPTION_FLAG, offsetof(struct settings, allow_incomplete), NULL, NULL, 0, 0,
-     "judge what there is of a recording that lost events or whose program was killed"},
+     "also judge recordings that lost events or whose program was killed"},
     {"per", 0, OPTION_CHOICE, offsetof(struct settings, per), "WHICH", "rank|device", 0, 0,
-     "judge peaks by process, or of all processes on a GPU together; rank if not given"},
+     "judge peaks per process (rank, the default) or of all processes on a GPU together"},
     {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
-     "do not look for the other processes of the run beside the file"},
+     "do not read the run's other processes"},
     {"all", 'a', OPTION_FLAG, offsetof(struct settings, all), NULL, NULL, 0, 0,
-     "list all lines of code of what failed"},
+     "list all lines of code of each failure"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON"},
     {"junit", 0, OPTION_FILE, offsetof(struct settings, junit), "FILE", NULL, 0, 0,
-     "also write the results as JUnit's XML"},
+     "also write the results as JUnit XML"},
     {"github", 0, OPTION_FLAG, offsetof(struct settings, github), NULL, NULL, 0, 0,
-     "also print GitHub's annotations; by itself where GITHUB_ACTIONS is true, with a summary"},
+     "also print GitHub annotations; automatic, with a summary, if GITHUB_ACTIONS is true"},
     {0},
 };
 #undef GATE
 
 static const struct command_example examples[] = {
-    {"gpuspy check run.db --max-peak 10GiB --no-leaks", "exit status 1 and the lines if it needs more, or leaks"},
-    {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "by step of the program"},
+    {"gpuspy check run.db --max-peak 10GiB --no-leaks", "exit status 1 and the lines if it needs more or leaks"},
+    {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "limits per step"},
     {"gpuspy check run.db --budget params=1e9,optimizer=adamw,tolerance=10%",
-     "parameters, gradients and optimizer state against the estimate"},
-    {"gpuspy check run.db --baseline main.db --max-peak +5%", "no more than five per cent above another run"},
+     "compare parameters, gradients and optimizer state with the estimate"},
+    {"gpuspy check run.db --baseline main.db --max-peak +5%", "at most 5 % above another run"},
     {"gpuspy check run.db --junit check.xml", "limits from " FOUND ", results for a CI server"},
     {0},
 };
 
 const struct command_text command_text_check = {
     .options = options,
-    .about = "Holds a recording against limits: exit status 0 with a line a check if all of them hold, 1 with "
-             "the lines of code to look at if not. What cannot be told (there are no steps to count by, events "
-             "were lost, the program was killed) is never a yes.\n\n"
-             "Each process of a run is judged alone, and each of its GPUs; the worst counts. Limits by step are "
-             "averages over the program's usual steps: start-up and warm-up, evaluations and checkpoints "
-             "between steps, and the end are left out.\n\n"
-             "A file of limits has lines such as 'max-peak = 10GiB' and 'no-leaks = true', comments behind #, "
-             "and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' lifts a limit there. In all of "
-             "it later lines win over earlier ones.",
+    .about = "Compares a recording with limits. The exit status is 0 if all of them hold, else 1, with the lines of "
+             "code that exceed them. What is unknown (no steps were found, events were lost, the program was killed) "
+             "counts as failure.\n\nEach process of a run and each of its GPUs is judged alone; the worst counts. "
+             "Limits per step are averages over the program's usual steps, without start-up, warm-up, evaluations, "
+             "checkpoints and the end.\n\nA limits file has lines such as 'max-peak = 10GiB' and 'no-leaks = true', "
+             "comments after #, and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' removes a limit "
+             "there. Later lines win over earlier ones.",
     .examples = examples,
 };
 
@@ -108,7 +106,7 @@ static char *contents(const char *path, size_t *size)
     *size = f && text ? fread(text, 1, MOST + 1, f) : 0;
     bool ok = f && text && !ferror(f) && *size <= MOST;
     if (!ok)
-        complain("check: cannot read '%s': %s; give a file of limits", path,
+        complain("check: cannot read the limits file '%s': %s", path,
                  *size > MOST ? "it is too large" : strerror(errno ? errno : EIO));
     if (f) fclose(f);
     if (!ok) free(text);
@@ -138,7 +136,7 @@ static bool relative_without_baseline(const struct settings *s, const struct che
 {
     for (size_t i = 0; i < l->n && !s->baseline; i++) {
         if (l->entries[i].limit.relative) {
-            complain("check: --%s is relative; say what to: add --baseline=DATABASE",
+            complain("check: --%s is relative; add --baseline=DATABASE, the recording that it is relative to",
                      check_gates[l->entries[i].gate].option);
             return true;
         }
@@ -149,7 +147,7 @@ static bool relative_without_baseline(const struct settings *s, const struct che
 static int limits_of(const struct settings *s, struct check_limits *l)
 {
     if (s->config && s->no_config) {
-        complain("check: --config and --no-config contradict each other; give one of them");
+        complain("check: give --config or --no-config, not both");
         return EXIT_USAGE;
     }
     int code = from_file(s, l);
@@ -159,7 +157,7 @@ static int limits_of(const struct settings *s, struct check_limits *l)
     if (code != EXIT_YES) return code;
     if (relative_without_baseline(s, l)) return EXIT_USAGE;
     if (!l->n) {
-        complain("check: nothing to check; give a limit, such as --max-peak 10GiB, or a file of them (%s)", FOUND);
+        complain("check: no limits; give one, such as --max-peak 10GiB, or write them to %s", FOUND);
         return EXIT_USAGE;
     }
     return EXIT_YES;
@@ -192,7 +190,7 @@ static void write_summary(struct check *c)
 
     if (f) {
         check_view_summary(c, f);
-        if (fclose(f) != 0) complain("check: cannot write '%s': %s; the summary is not whole", path, strerror(errno));
+        if (fclose(f) != 0) complain("check: cannot write '%s': %s; the summary is incomplete", path, strerror(errno));
     }
 }
 
@@ -220,7 +218,7 @@ static int check(const struct settings *s, const struct check_request *w)
     if (!check_run(w, &c, &nothing, error, sizeof error)) {
         complain("check: %s", error);
     } else if (nothing) {
-        complain("check: no limit concerns '%s'; see the sections of the file of limits", w->paths[0]);
+        complain("check: no limit applies to '%s'; check the sections of the limits file", w->paths[0]);
         code = EXIT_USAGE;
     } else {
         code = !print(s, &c) ? EXIT_INPUT : c.failed ? EXIT_NO : EXIT_YES;
@@ -237,7 +235,7 @@ int command_check(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) {
-        complain("check: which recording? give a file, such as: gpuspy check run.db --max-peak 10GiB");
+        complain("check: no recording given; type: gpuspy check run.db --max-peak 10GiB");
         return EXIT_USAGE;
     }
     int code = limits_of(&s, &limits);

@@ -25,20 +25,19 @@ struct settings {
 
 static const struct option_row options[] = {
     {"what", 'w', OPTION_CHOICE, offsetof(struct settings, what), "WHAT", "peak|oom|end|allocated|waits|copies", 0, 0,
-     "what to compare: what was live at the peak (the default), when memory ran out, or at the end; all that was "
-     "allocated; how long the GPU was waited for; what was copied"},
+     "what to compare: memory live at the peak (the default), at the out of memory, or at the end; all allocations; "
+     "waits; copies"},
     {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "BY", "line|function|file|category|owner", 0, 0,
-     "what to sum by; line if not given. By owner (PyTorch, NCCL, other libraries) only what CUDA gave at the peak"},
+     "group by this; default line. owner (PyTorch, NCCL, other libraries) needs CUDA allocations at the peak"},
     {"min", 'm', OPTION_TEXT, offsetof(struct settings, least), "SIZE", NULL, 0, 0,
-     "sum up what changed by less: 1MiB, of waits 10ms, or 1% of the larger total. The default is a hundredth of "
-     "all changes"},
+     "sum up changes below this: 1MiB, 10ms for waits, or 1% of the larger total; default: 1 % of all changes"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-     "list the N widest changes and sum up the others; the default is 12, with --json 50"},
+     "list the N largest changes and sum up the others; default 12, with --json 50"},
     {"layer", 'l', OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", "tensor|device|pinned|host", 0, 0,
-     "compare PyTorch's tensors, what CUDA gave, pinned host memory or CPU tensors; the default is tensors where "
-     "both have some, else what CUDA gave"},
+     "compare PyTorch's tensors, CUDA allocations, pinned host memory or CPU tensors; default: tensors if both "
+     "recordings have some, else CUDA allocations"},
     {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 126,
-     "only GPU N, as the programs number it"},
+     "only GPU N (CUDA's number in the program)"},
     {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, rank), "N", NULL, 0, INT_MAX, "only the process of rank N"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
      "print JSON: sizes in bytes, times in seconds"},
@@ -48,7 +47,7 @@ static const struct option_row options[] = {
 
 static const struct command_example examples[] = {
     {"gpuspy diff before.db after.db", "what grew and what shrank at the peak, by line"},
-    {"gpuspy diff --by category --min 1% a.db b.db", "by what it is for, without the small change"},
+    {"gpuspy diff --by category --min 1% a.db b.db", "by category, without small changes"},
     {"gpuspy diff --what waits a.db b.db", "which lines wait longer for the GPU"},
     {"gpuspy diff --json runs/monday runs/tuesday | jq .verdict", "two folders of ranks, for a script"},
     {0},
@@ -56,15 +55,13 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_diff = {
     .options = options,
-    .about =
-        "Sets two recordings beside each other and says first, in a sentence, what changed; then what grew and what "
-        "shrank, widest change first. The rows sum to the totals: what is too small to be listed and what did not "
-        "change stand in rows of their own.\n\n"
-        "Lines are found again in an edited file: in the same function, in their order, by what they call and by "
-        "the sizes and counts that came through them. A line that moved is shown with both numbers; that it is the "
-        "same is then inferred. Files are found again in another checkout or below another Python, functions "
-        "under another name or in another file. Processes are paired by rank, else in order.\n\n"
-        "The exit code does not depend on what was found: a limit that fails is set with 'gpuspy check'.",
+    .about = "Compares two recordings: first one sentence that states what changed, then what grew and what shrank, "
+             "largest change first. The rows sum to the totals; small and unchanged lines are summed up in rows of "
+             "their own.\n\nLines of an edited file are paired within their function by order, by what they call, and "
+             "by the sizes and counts of their events. A line that moved is shown with both numbers, and the pairing "
+             "is marked as inferred. Files are also paired across checkouts and Python versions, functions across "
+             "renames and moves. Processes are paired by rank, else in order.\n\nThe exit status does not depend on "
+             "the result; use 'gpuspy check' to fail on a limit.",
     .examples = examples,
 };
 
@@ -111,7 +108,7 @@ static bool parse_least(const char *text, struct diff_request *wish)
         wish->least = (int64_t)bytes;
         return true;
     }
-    complain("diff: --min: '%s' %s%s", text, *why ? why : "is no amount of what is compared",
+    complain("diff: --min: '%s' %s%s", text, *why ? why : "is not an amount of what is compared",
              wish->what == PROFILE_WAITS ? "; give a time such as 10ms, or 1%" : "; give a size such as 1MiB, or 1%");
     return false;
 }
@@ -136,12 +133,11 @@ static bool wish_of(const struct settings *s, struct diff_request *wish)
     }
     bool memory = wish->what != PROFILE_WAITS && wish->what != PROFILE_COPIES;
     if (wish->by == DIFF_OWNER && (wish->what != PROFILE_PEAK || (s->layer && wish->layer != RUN_SERIES_DEVICE))) {
-        complain("diff: --by owner: whose memory it is, is known of what CUDA gave, at the peak; leave --what and "
-                 "--layer out");
+        complain("diff: --by owner works for CUDA allocations at the peak only; leave out --what and --layer");
         return false;
     }
     if (!memory && (s->layer || wish->by == DIFF_CATEGORY)) {
-        complain("diff: --what %s: %s is told of memory alone", s->what, s->layer ? "a layer" : "a category");
+        complain("diff: --what %s: %s exists for memory only", s->what, s->layer ? "a layer" : "a category");
         return false;
     }
     return !s->least || parse_least(s->least, wish);
@@ -244,7 +240,7 @@ int command_diff(const struct command *self, int argc, char **argv)
     }
     if (operands != 2) {
         complain("diff: %s: gpuspy diff before.db after.db",
-                 operands < 2 ? "two recordings are compared" : "two recordings at a time");
+                 operands < 2 ? "give two recordings" : "give two recordings, not more");
         return EXIT_USAGE;
     }
     if (!wish_of(&s, &wish)) {

@@ -17,9 +17,8 @@ struct settings {
 static const struct option_row options[] = {
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the findings as JSON"},
     {"deep", 0, OPTION_FLAG, offsetof(struct settings, deep), NULL, NULL, 0, 0,
-     "import PyTorch, too, and ask it for its GPUs: takes seconds, and memory on the GPU for a moment; and import it "
-     "on "
-     "the simulated GPU, as without a GPU is always done"},
+     "also import PyTorch and ask it for its GPUs (takes seconds, and some GPU memory), and import it on the simulated "
+     "GPU, as always happens without a GPU"},
     {0},
 };
 
@@ -32,15 +31,13 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_doctor = {
     .options = options,
-    .about =
-        "Checks what a recording needs, and says what it will see: the recorder and whether it loads, the "
-        "folder of the recording, gpuspy's settings, NVIDIA's driver and its GPUs, Python, PyTorch's build "
-        "and other frameworks, and tools that are in the way. Without a GPU it imports PyTorch on the simulated one "
-        "and names the functions that the simulator lacks. Last, it records an allocation of 1 MiB "
-        "and reads it back, on the GPU or, where there is none, on the simulated one.\n\n"
-        "Each line is ok, a warning (something will not be seen), or a problem (it prevents recording), "
-        "with what to do. It exits with 1 where there is a problem. Give it the Python or the program "
-        "that is to be recorded; a script is looked at for what runs it.",
+    .about = "Checks what a recording needs and what it will contain: the recorder, the folder of the recording, "
+             "gpuspy's settings, NVIDIA's driver and its GPUs, Python, PyTorch's build and other frameworks, and tools "
+             "that conflict. Without a GPU it imports PyTorch on the simulated GPU and names the functions that the "
+             "simulator lacks. Finally it records an allocation of 1 MiB, on the GPU or else on the simulated one, and "
+             "reads it back.\n\nEach line is ok, a warning (something will not be recorded) or a problem (it prevents "
+             "recording), with what to do. The exit status is 1 if there is a problem. Name the Python or the program "
+             "that you want to record; for a script, gpuspy checks its interpreter.",
     .examples = examples,
 };
 
@@ -108,11 +105,11 @@ static void print_text(const struct doctor *d)
     }
     putchar('\n');
     if (problems)
-        printf("%zu problem%s: a recording would not show what it should.\n", problems, problems == 1 ? "" : "s");
+        printf("%zu problem%s: a recording would be incomplete.\n", problems, problems == 1 ? "" : "s");
     else if (warnings)
-        printf("Recording works; %zu thing%s to know.\n", warnings, warnings == 1 ? "" : "s");
+        printf("Recording works, with %zu warning%s.\n", warnings, warnings == 1 ? "" : "s");
     else
-        printf("All is well: gpuspy run -- PROGRAM\n");
+        printf("Recording works. Next: gpuspy run -- PROGRAM\n");
 }
 
 static json_t *json_text(const char *text)
@@ -164,7 +161,7 @@ int command_doctor(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &s);
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 1) {
-        complain("doctor: one Python or program at a time");
+        complain("doctor: give one Python or program at a time");
         return EXIT_USAGE;
     }
     struct doctor *d = arena_realloc(NULL, 1, sizeof *d);

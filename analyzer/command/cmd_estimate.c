@@ -30,8 +30,7 @@ struct settings {
 static const struct option_row options[] = {
     OPTIONS_HEADING("Model"),
     ESTIMATE_MODEL_OPTIONS(struct settings, plan.model, 'p'),
-    {"models", 0, OPTION_FLAG, offsetof(struct settings, models), NULL, NULL, 0, 0,
-     "list the models that are known by name"},
+    {"models", 0, OPTION_FLAG, offsetof(struct settings, models), NULL, NULL, 0, 0, "list the models that have a name"},
     PLAN_SHAPE_OPTIONS(struct settings, plan),
     OPTIONS_HEADING("Training"),
     ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model),
@@ -45,18 +44,17 @@ static const struct option_row options[] = {
     OPTIONS_HEADING("GPU"),
     PLAN_DEVICE_OPTIONS(struct settings, plan),
     {"no-calibration", 0, OPTION_FLAG, offsetof(struct settings, no_calibration), NULL, NULL, 0, 0,
-     "leave out what 'gpuspy calibrate' learned from your own recordings"},
+     "ignore what 'gpuspy calibrate' learned from your recordings"},
     {"solve", 0, OPTION_CHOICE, offsetof(struct settings, solve), "WORD", estimate_solve_words, 0, 0,
-     "the largest batch, sequence or number of layers, or the fewest GPUs, with which it fits"},
+     "find the largest batch, sequence or number of layers, or the fewest GPUs, with which it fits"},
     OPTIONS_HEADING("Output"),
     {"explain", 0, OPTION_FLAG, offsetof(struct settings, explain), NULL, NULL, 0, 0,
-     "each line with its formula, the numbers in it, its source, and why low and high differ"},
+     "print each line's formula with its numbers, its source, and why low and high differ"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
     {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
-     "print the answer as CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs "
-     "a row each"},
+     "print CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs one row each"},
     {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
-     "write a page to look at, one file that opens in a browser without a network; - is standard output"},
+     "write a page, one file that needs no network; - is standard output"},
     DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
@@ -64,27 +62,26 @@ static const struct option_row options[] = {
 static const struct command_example examples[] = {
     {"gpuspy estimate --params 1e9", "float32 with Adam: 14.90 GiB before activations"},
     {"gpuspy estimate --model llama-3-8b --precision bf16 --batch 2 --gpu h100-80g",
-     "a whole training step, and whether it fits"},
+     "a training step, and whether it fits"},
     {"gpuspy estimate --params 7B --precision bf16 --optimizer adamw8bit",
      "7 billion parameters in bfloat16, states in 8 bits"},
-    {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit at all?"},
-    {"gpuspy estimate --models", "the models that are known by name"},
-    {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq", "the longest context that can be served"},
-    {"gpuspy estimate --gpus", "the GPUs that are known"},
+    {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit into 24 GiB?"},
+    {"gpuspy estimate --models", "the models that have a name"},
+    {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq", "the longest context to serve"},
+    {"gpuspy estimate --gpus", "the GPUs that gpuspy knows"},
     {0},
 };
 
 const struct command_text command_text_estimate = {
     .options = options,
     .about = "Computes what training or serving a model needs on each GPU: weights, gradients, optimizer states, "
-             "activations, buffers and what CUDA itself takes; when in the step the peak comes; and whether it fits. "
-             "What is known exactly is one number, what is not is an interval with its reason (--explain).\n\n"
-             "fp32 is the default. amp (amp-fp16, amp-bf16) is torch.autocast: weights, gradients and "
-             "states stay float32, as PyTorch keeps them. bf16 and fp16 are a model converted as a whole: "
-             "states have 16 bits too, and there are no master weights unless --master-weights says so.\n\n"
-             "Activations need a shape: a model by its name or its config.json, or --layers, --hidden and --heads. "
-             "With --params alone they are left out.\n\n"
-             "Held against a GPU (--gpu) or a size (--memory), there are three verdicts. " FIT_VERDICTS_EXPLAINED ".",
+             "activations, buffers and CUDA's own memory; at which moment of the step the peak occurs; and whether it "
+             "fits. An exact figure is one number; an estimated one is an interval with its reason (--explain).\n\nThe "
+             "default precision is fp32. amp (amp-fp16, amp-bf16) is torch.autocast: weights, gradients and states "
+             "stay float32. bf16 and fp16 convert the whole model: states have 16 bits too, and there are no master "
+             "weights unless you give --master-weights.\n\nActivations need a shape: a model's name or config.json, or "
+             "--layers, --hidden and --heads. With --params only, they are left out.\n\nCompared with a GPU (--gpu) or "
+             "a size (--memory), there are three verdicts. " FIT_VERDICTS_EXPLAINED ".",
     .examples = examples,
 };
 
@@ -118,7 +115,7 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
     }
     if (!output_keep(&out, "estimate")) return false;
     if (!out.standard && stat(s->html, &st) == 0)
-        complain("estimate: wrote %s, %s: open it in a browser; it needs no network and nothing beside it", s->html,
+        complain("estimate: wrote %s, %s: open it in a browser; it needs no network", s->html,
                  units_format_bytes(size, (uint64_t)st.st_size));
     return true;
 }
@@ -208,26 +205,25 @@ int command_estimate(const struct command *self, int argc, char **argv)
     if (operands > 0) {
         uint64_t n;
         char why[UNITS_WHY];
-        complain("estimate: '%s' is one word too many; did you mean --%s %s?", argv[0],
+        complain("estimate: '%s' is unexpected; did you mean --%s %s?", argv[0],
                  units_parse_count(argv[0], &n, why) ? "params" : "model", argv[0]);
         return EXIT_USAGE;
     }
     if (s.json + s.csv + (s.html != NULL) > 1) {
-        complain("estimate: %s and %s: one of them at a time", s.json ? "--json" : "--csv",
+        complain("estimate: give %s or %s, not both", s.json ? "--json" : "--csv",
                  s.json && s.csv ? "--csv" : "--html");
         return EXIT_USAGE;
     }
     if (s.plan.memory && s.plan.memory < 1 << 20) { /* "24" of somebody who means GiB would be answered with nonsense */
-        complain("estimate: --memory: %ju bytes are less than any GPU has; write the unit, such as --memory 24GiB",
+        complain("estimate: --memory: %ju bytes are less than any GPU has; add the unit, such as --memory 24GiB",
                  (uintmax_t)s.plan.memory);
         return EXIT_USAGE;
     }
     if (s.plan.gpus == OPTION_ALONE)
-        return list(&s, "gpus", "the GPUs that are known", estimate_gpu_list_json, estimate_gpu_list_text);
-    if (s.models) return list(&s, "models", "the models that are known by name", model_list_json, model_list_text);
+        return list(&s, "gpus", "the GPUs that gpuspy knows", estimate_gpu_list_json, estimate_gpu_list_text);
+    if (s.models) return list(&s, "models", "the models that have a name", model_list_json, model_list_text);
     if (!plan_settings_model_given(&s.plan)) {
-        complain("estimate: how many parameters? add --params, such as --params 7B, or --model, such as --model "
-                 "llama-3-8b");
+        complain("estimate: no model given; add --model llama-3-8b or --params 7B");
         return EXIT_USAGE;
     }
     return answer(&s, argc, argv);

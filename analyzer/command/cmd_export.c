@@ -53,39 +53,37 @@ enum { LAST_USUAL = 1000000 };
 
 static const struct option_row options[] = {
     {"format", 'f', OPTION_CHOICE, offsetof(struct settings, format), "FORMAT", format_words, 0, 0,
-     "what to write; torch-snapshot if not given"},
+     "the format; default torch-snapshot"},
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "write to FILE, - is standard output; the default is the recording's name with the format's "
-     "suffix, in the working directory"},
+     "write to FILE; - is standard output; default: the recording's name with the format's suffix, in the working "
+     "directory"},
     {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT", "peak|oom|end|allocated|waits|copies", 0,
-     0, "folded, speedscope, pprof: what is weighed. The default is the peak; speedscope shows all"},
+     0, "folded, speedscope, pprof: what the call paths weigh; default peak; speedscope has all of them"},
     {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
-     "the moment to show: seconds since the recording began, or a word. A torch-snapshot's trace ends "
-     "there; its default is the last out of memory that was not recovered from, else the peak"},
+     "the moment to show: seconds since the recording began, or a word. The trace of a torch-snapshot ends there; "
+     "default: the last fatal out of memory, else the peak"},
     {"tables", 0, OPTION_TEXT, offsetof(struct settings, tables), "NAMES", NULL, 0, 0,
-     "csv, ndjson: only these tables, with commas between; one of them may go to a file or to -"},
+     "csv, ndjson: only these tables, separated by commas; a single one can be written to a file or to -"},
     {"device", 'd', OPTION_NUMBER, offsetof(struct settings, wish.device), "N", NULL, 0, 126,
-     "only GPU N, as the program numbers it"},
+     "only GPU N (CUDA's number in the program)"},
     {"process", 'p', OPTION_NUMBER, offsetof(struct settings, wish.pid), "PID", NULL, 1, INT_MAX,
-     "the run's process with this number"},
+     "only the process with this pid"},
     {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, wish.rank), "N", NULL, 0, INT_MAX,
-     "the run's process with this rank"},
+     "only the process with this rank"},
     {"last", 'n', OPTION_NUMBER, offsetof(struct settings, last), "N", NULL, 0, INT_MAX,
-     "torch-snapshot: at most so many events of each GPU, the last ones before the moment; the default "
-     "is 1000000"},
+     "torch-snapshot: the last N events of each GPU before the moment; default 1000000"},
     {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both", 0, 0,
-     "which frames of call stacks to write; the default is Python's, and native ones where a call has "
-     "none of Python"},
+     "which frames to write; default: Python's, and native ones for calls without Python frames"},
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-     "with C++ and other native frames: the same as --stacks both"},
+     "also write native frames; same as --stacks both"},
     {"no-categories", 0, OPTION_FLAG, offsetof(struct settings, no_categories), NULL, NULL, 0, 0,
-     "torch-snapshot: leave the categories out; memory_viz then gives each tensor a colour of its own"},
+     "torch-snapshot: leave out the categories, so that memory_viz gives each tensor its own colour"},
     {0},
 };
 
 static const struct command_example examples[] = {
-    {"gpuspy export run.db", "write run.pickle, to be dropped on pytorch.org/memory_viz"},
-    {"gpuspy export --at 12.5 --rank 3 -o r3.pickle runs/", "one process of many, after 12.5 s"},
+    {"gpuspy export run.db", "write run.pickle; drop it on pytorch.org/memory_viz"},
+    {"gpuspy export --at 12.5 --rank 3 -o r3.pickle runs/", "one process of several, after 12.5 s"},
     {"gpuspy export -f chrome-trace runs/", "all ranks over time, for ui.perfetto.dev"},
     {"gpuspy export -f folded -o - run.db | flamegraph.pl > peak.svg", "a flame graph of the peak"},
     {"gpuspy export -f speedscope --native run.db", "flame graphs with C++ frames, for speedscope.app"},
@@ -96,22 +94,18 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_export = {
     .options = options,
-    .about = "Writes a recording in a form that other tools read. torch-snapshot is what PyTorch's "
-             "torch.cuda.memory._dump_snapshot() writes, and opens in pytorch.org/memory_viz (in the "
-             "browser, nothing is uploaded): the segments and blocks of one moment of one process, and what "
-             "was allocated and freed before it, with the calls that did so. Where PyTorch ran, blocks are "
-             "its tensors' and segments what its allocator took from CUDA; else each CUDA allocation is a "
-             "segment with one block. Blocks carry gpuspy's category (parameters, activations and so on), "
-             "by which memory_viz colours them. What a tensor asked for before it was rounded up is not "
-             "recorded: requested sizes are the blocks' sizes.\n"
-             "\n"
-             "The others show the run with all its processes. chrome-trace (ui.perfetto.dev, "
-             "chrome://tracing) has memory over time by category, waits, copies and NVTX ranges of each "
-             "thread, failures and retries. folded (flamegraph.pl), speedscope (speedscope.app) and pprof "
-             "(go tool pprof) weigh call paths: with what was live at the peak, when memory ran out, at the "
-             "end, or at a moment; with all that was allocated; with waits or copies. openmetrics is for "
-             "Prometheus's textfile collector. csv and ndjson are folders of tables, described in "
-             "docs/export.md: for spreadsheets, and for DuckDB, ClickHouse and Spark over many runs.",
+    .about =
+        "Writes a recording in a format of another tool. torch-snapshot is the format of PyTorch's "
+        "torch.cuda.memory._dump_snapshot(), which pytorch.org/memory_viz opens (in the browser, without an upload): "
+        "the segments and blocks of one process at one moment, and the allocations and frees before it with their call "
+        "stacks. Blocks are PyTorch's tensors and segments are its allocator's CUDA allocations; without PyTorch, each "
+        "CUDA allocation is a segment with one block. Blocks carry gpuspy's category (parameters, activations and so "
+        "on), by which memory_viz colours them.\n\nThe other formats contain all processes of the run. chrome-trace "
+        "(ui.perfetto.dev, chrome://tracing) has memory over time by category, waits, copies and NVTX ranges of each "
+        "thread, failures and retries. folded (flamegraph.pl), speedscope (speedscope.app) and pprof (go tool pprof) "
+        "weigh call paths by memory live at the peak, at the out of memory, at the end or at a moment, by all "
+        "allocations, by waits or by copies. openmetrics is for Prometheus's textfile collector. csv and ndjson are "
+        "folders of tables (docs/export.md) for spreadsheets, DuckDB, ClickHouse and Spark.",
     .examples = examples,
 };
 
@@ -169,7 +163,7 @@ static int write_moment(const struct settings *s, struct export *e, const struct
     }
     if (!output_keep(&out, "export")) return EXIT_INPUT;
     if (e->left_out)
-        complain("export: %llu earlier events are left out; --last takes more", (unsigned long long)e->left_out);
+        complain("export: %llu earlier events are left out; --last raises the limit", (unsigned long long)e->left_out);
     if (!out.standard) complain("export: wrote %s", path);
     return EXIT_YES;
 }
@@ -231,15 +225,15 @@ static int write_folder(struct export_run *e, const struct format *f, const char
     if (one && (strcmp(path, "-") == 0 || (exists ? !S_ISDIR(st.st_mode) : strchr(path, '.') != NULL)))
         return write_file(e, f, path);
     if (strcmp(path, "-") == 0) {
-        complain("export: %s is several files; give a folder with -o, or one table with --tables", f->word);
+        complain("export: %s consists of several files; give a folder with -o, or one table with --tables", f->word);
         return EXIT_USAGE;
     }
     if (!exists && mkdir(path, 0777) != 0) {
-        complain("export: cannot make the folder '%s': %s", path, strerror(errno));
+        complain("export: cannot create the folder '%s': %s", path, strerror(errno));
         return EXIT_INPUT;
     }
     if (exists && !S_ISDIR(st.st_mode)) {
-        complain("export: '%s' is no folder; %s needs one, or one table with --tables", path, f->word);
+        complain("export: '%s' is not a folder; %s needs one, or one table with --tables", path, f->word);
         return EXIT_INPUT;
     }
     e->folder = path;
@@ -284,22 +278,22 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
     const char *first = f->folder ? "--tables" : "--what";
 
     if (operands == 0)
-        complain("export: which recording? give a file, such as: gpuspy export run.db");
+        complain("export: no recording given; type: gpuspy export run.db");
     else if (operands > 1 && f->write)
-        complain("export: one recording at a time; of several processes, name their folder");
+        complain("export: give one recording, or the folder of a run with several processes");
     else if (s->wish.at && !options_is_word(s->wish.at, "peak|oom|end") && !units_parse_seconds(s->wish.at, &ns))
         complain("export: --at: '%s' is neither seconds nor one of peak, oom, end", s->wish.at);
     else if (s->wish.at && s->wish.what)
-        complain("export: --at and --what both say what is meant; give one of them");
+        complain("export: give --at or --what, not both");
     else if ((s->wish.what && (f->write || f->folder)) || (s->tables && !f->folder))
-        complain("export: %s says nothing to %s; see gpuspy export --help", s->tables ? "--tables" : first, f->word);
+        complain("export: %s does not apply to %s; see gpuspy export --help", s->tables ? "--tables" : first, f->word);
     else if (s->tables && export_unknown_table(s->tables)) {
         const char *bad = export_unknown_table(s->tables);
         char list[256];
         options_list(export_tables(), list, sizeof list);
-        complain("export: there is no table '%.*s'; there are %s", (int)strcspn(bad, ","), bad, list);
+        complain("export: there is no table '%.*s'; the tables are %s", (int)strcspn(bad, ","), bad, list);
     } else if (s->output && strcmp(s->output, "-") == 0 && isatty(STDOUT_FILENO) && (f->write || f->binary))
-        complain("export: this is no text for a terminal; give a file with -o, or send it to a pipe");
+        complain("export: the output is binary, not for a terminal; give a file with -o, or a pipe");
     else
         return true;
     return false;

@@ -10,14 +10,14 @@ struct settings {
 
 static const struct option_row options[] = {
     {"man", 0, OPTION_FLAG, offsetof(struct settings, man), NULL, NULL, 0, 0,
-     "print the man page of gpuspy, or of a command, in roff (read it with: gpuspy help --man report | man -l -)"},
+     "print the man page of gpuspy or of a command in roff"},
     {"completion", 0, OPTION_CHOICE, offsetof(struct settings, completion), "SHELL", "bash|zsh|fish", 0, 0,
      "print the completion script for a shell"},
     {0},
 };
 
 static const struct command_example examples[] = {
-    {"gpuspy help report", "everything about the report command"},
+    {"gpuspy help report", "options and examples of report"},
     {"source <(gpuspy help --completion=bash)", "completion in this shell"},
     {"gpuspy help --man report | man -l -", "the man page of a command, without installing it"},
     {0},
@@ -25,7 +25,7 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_help = {
     .options = options,
-    .about = "Explains a command, or all of them in short.",
+    .about = "Explains one command, or lists all of them.",
     .examples = examples,
 };
 
@@ -46,7 +46,7 @@ int command_help(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands + (s.completion != NULL) > 1 || (s.man && s.completion)) {
-        complain("help: too many words; give one command, or one of --man and --completion");
+        complain("help: give one command, or one of --man and --completion");
         return EXIT_USAGE;
     }
     const struct command *c = operands ? command_find(self->all, argv[0]) : NULL;

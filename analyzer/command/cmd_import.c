@@ -19,21 +19,20 @@ struct settings {
 
 static const struct option_row options[] = {
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "write to FILE; the default is the file's name with .db at its end, in the working directory"},
+     "write to FILE; default: the file's name with the suffix .db, in the working directory"},
     {"from", 0, OPTION_TEXT, offsetof(struct settings, from), "SECONDS", NULL, 0, 0,
-     "of a PyTorch snapshot: leave out what happened before; what was live then is kept. Seconds since its first "
-     "event"},
+     "PyTorch snapshot: leave out events before this time, in seconds since the first event; what was live then stays"},
     {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
-     "of a PyTorch snapshot: leave out what happened later"},
+     "PyTorch snapshot: leave out events after this time"},
     {0},
 };
 
 static const struct command_example examples[] = {
     {"gpuspy import snapshot.pickle", "write snapshot.db"},
     {"gpuspy import snapshot.pickle.gz -o first.db", "the same under another name"},
-    {"gpuspy import --from 2 --to 2.5 snapshot.pickle -o part.db", "half a second of it"},
+    {"gpuspy import --from 2 --to 2.5 snapshot.pickle -o part.db", "half a second of the recording"},
     {"gpuspy import rank0.pt.trace.json.gz", "write rank0.db"},
-    {"gpuspy report snapshot.pickle", "read it without keeping a database"},
+    {"gpuspy report snapshot.pickle", "read it without writing a database"},
     {"gpuspy diff before.pickle after.pickle", "what grew between two snapshots, by line"},
     {"gpuspy import report1.sqlite", "write report1.db, and report1.PID.db for each further process"},
     {0},
@@ -41,13 +40,12 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_import = {
     .options = options,
-    .about = "Converts what another tool recorded, also packed by gzip, into a recording: a pickle of "
-             "torch.cuda.memory._snapshot() or _dump_snapshot(), a trace or memory timeline of torch.profiler, "
-             "a profile of jax.profiler.save_device_memory_profile(), or an export of Nsight Systems (nsys export "
-             "--type sqlite REPORT). Commands that read recordings also take such a file itself. What a format lacks "
-             "stays unknown.\n\n"
-             "An export of several processes becomes one database for each.\n\n"
-             "A pickle is read as data: one that asks Python to import or call anything is refused.",
+    .about = "Converts a recording of another tool, also compressed with gzip: a pickle of "
+             "torch.cuda.memory._snapshot() or _dump_snapshot(), a trace or memory timeline of torch.profiler, a "
+             "profile of jax.profiler.save_device_memory_profile(), or an export of Nsight Systems (nsys export --type "
+             "sqlite REPORT). Every command that reads recordings also reads such files directly. What a format lacks "
+             "stays unknown.\n\nAn export of several processes becomes one database per process.\n\nA pickle is read "
+             "as data: gpuspy refuses one that asks Python to import or call anything.",
     .examples = examples,
 };
 
@@ -91,7 +89,7 @@ static bool name_siblings(const char *temporary, const char *to)
         ok = names[i] != NULL;
         if (ok) snprintf(names[i], size, "%.*s%s", (int)(length - 3), to, list[i] + ending);
         if (ok && access(names[i], F_OK) == 0) {
-            complain("import: '%s' is there already; remove it, or name another file with -o", names[i]);
+            complain("import: '%s' exists; remove it, or give another name with -o", names[i]);
             ok = false;
         }
     }
@@ -125,7 +123,7 @@ static int convert(const char *path, const char *to, const struct import_part *p
         return EXIT_INPUT;
     }
     if (access(to, F_OK) == 0) {
-        complain("import: '%s' is there already; remove it, or name another file with -o", to);
+        complain("import: '%s' exists; remove it, or give another name with -o", to);
         return EXIT_INPUT;
     }
     char *temporary = output_beside(to);
@@ -172,11 +170,11 @@ int command_import(const struct command *self, int argc, char **argv)
     int operands = options_parse(self, argc, argv, &set), code = EXIT_YES;
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) {
-        complain("import: which file? such as: gpuspy import snapshot.pickle");
+        complain("import: no file given; type: gpuspy import snapshot.pickle");
         return EXIT_USAGE;
     }
     if (set.output && operands > 1) {
-        complain("import: --output takes one file at a time");
+        complain("import: --output works with one file only");
         return EXIT_USAGE;
     }
     struct import_part range;

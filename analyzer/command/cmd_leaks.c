@@ -14,29 +14,28 @@ struct settings {
 
 static const struct option_row options[] = {
     {"min", 'm', OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
-     "leave out what holds less, such as 1MiB"},
+     "leave out rows below this size, such as 1MiB"},
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-     "a row for each call path, with its calls, C and C++ functions included"},
-    VIEWING_TOP(struct settings, view, "at most N rows; the default is 20, with --json all"),
+     "one row per call path, with its frames, native ones too"},
+    VIEWING_TOP(struct settings, view, "at most N rows; default 20, with --json all"),
     VIEWING_OPTIONS(struct settings, view),
     {0},
 };
 
 static const struct command_example examples[] = {
-    {"gpuspy leaks run.db", "what was never freed, by line, and what of it grows"},
-    {"gpuspy leaks --min 1MiB --native run.db", "the larger ones, with the calls that led there"},
-    {"gpuspy check --no-leaks run.db", "exit status 1 where something leaks: for CI"},
+    {"gpuspy leaks run.db", "what was never freed, by line, and what grows"},
+    {"gpuspy leaks --min 1MiB --native run.db", "the larger ones, with their call paths"},
+    {"gpuspy check --no-leaks run.db", "exit status 1 if something leaks: for CI"},
     {0},
 };
 
 const struct command_text command_text_leaks = {
     .options = options,
-    .about = "Lists what was not freed by the end of the recording: which line made it, what it is for, and "
-             "whether it grows. Of a model that lives to the end that is no fault: parameters and optimizer "
-             "state are there as long as the program is. What grows is a leak.\n\n"
-             "Of a program that was killed, crashed or ran out of memory it is what was live when it died, "
-             "which says nothing about leaks by itself, and is called so. The exit status is 0 whatever is "
-             "found; 'gpuspy check --no-leaks' is for scripts that want to fail.",
+    .about = "Lists memory that was not freed by the end of the recording: the line that allocated it, its category, "
+             "and whether it grows. A model's parameters and optimizer state normally live until the end. Memory that "
+             "grows is a leak.\n\nIf the program was killed, crashed or ran out of memory, the list shows what was "
+             "live when it died; that alone does not indicate a leak. The exit status is always 0; use 'gpuspy check "
+             "--no-leaks' to fail on leaks.",
     .examples = examples,
 };
 

@@ -137,7 +137,7 @@ static int html(const struct settings *s, struct page *page, const struct result
     }
     if (!output_keep(&out, "report")) return EXIT_INPUT;
     if (!out.standard && stat(s->html, &st) == 0)
-        complain("report: wrote %s, %s: open it in a browser; it needs no network and nothing beside it", s->html,
+        complain("report: wrote %s, %s: open it in a browser; it needs no network", s->html,
                  units_format_bytes(size, (uint64_t)st.st_size));
     return EXIT_YES;
 }
@@ -312,7 +312,7 @@ int command_report(const struct command *self, int argc, char **argv)
                                    .progress = progress_show};
     int code = EXIT_USAGE;
     if ((s.plan.batch || s.plan.seq) && !plan_settings_model_given(&s.plan)) {
-        complain("report: --batch and --seq say how a model was trained; which one? add --model");
+        complain("report: --batch and --seq describe how a model was trained; add --model to name it");
         symbolizer_free(symbols);
         return code;
     }

@@ -17,26 +17,26 @@ struct settings {
     {option, 0, OPTION_COUNT, offsetof(struct settings, shape.of[ROOF_##field]), "N", NULL, 1, ROOF_DIM_MAX, what},
 static const struct option_row options[] = {
     {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", estimate_gpu_words, 0, 0,
-     "under this GPU's roof, such as a100-80g or h100; all of them if not given"},
+     "this GPU, such as a100-80g or h100; default: all"},
     {"peak", 0, OPTION_COUNT, offsetof(struct settings, peak), "N", NULL, 1, 1.8e19,
-     "instead of --gpu: operations a second of a GPU that is not in the list, such as 77.6T"},
+     "instead of --gpu: the operations per second of another GPU, such as 77.6T"},
     {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e18,
-     "with --peak: of its memory, such as 2039GB/s"},
+     "with --peak: its memory bandwidth, such as 2039GB/s"},
     {"dtype", 0, OPTION_CHOICE, offsetof(struct settings, dtype), "NAME", estimate_gpu_rate_words, 0, 0,
-     "what it computes in and its tensors are stored in; bf16 if not given (fp16 where a GPU has none)"},
+     "number format of the computation and the tensors; default bf16 (fp16 on GPUs without it)"},
     {"flops", 0, OPTION_COUNT, offsetof(struct settings, flops), "N", NULL, 1, 1.8e19,
-     "operations of a kernel: 137.4G, 2e12; a multiply-add is two"},
+     "operations of a kernel: 137.4G, 2e12; a multiply-add counts as two"},
     {"bytes", 0, OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 9e18,
-     "bytes that it reads from and writes to the device's memory: 100.7MB"},
+     "bytes that the kernel reads from and writes to device memory: 100.7MB"},
     {"time", 0, OPTION_TIME, offsetof(struct settings, time), "TIME", NULL, 1, 1.8e19,
-     "what was measured, such as 1.2ms: how much of the roof that is"},
+     "a measured time, such as 1.2ms, to compare with the roof"},
     {"op", 0, OPTION_CHOICE, offsetof(struct settings, op), "NAME", estimate_roof_op_words, 0, 0,
-     "an operator, whose operations and bytes follow from its shape"},
+     "an operator; operations and bytes follow from its shape"},
     {"naive", 0, OPTION_FLAG, offsetof(struct settings, naive), NULL, NULL, 0, 0,
-     "attention: only with its matrix of scores in memory"},
+     "attention: only with the score matrix in memory"},
     {"flash", 0, OPTION_FLAG, offsetof(struct settings, flash), NULL, NULL, 0, 0, "attention: only as FlashAttention"},
     {"causal", 0, OPTION_FLAG, offsetof(struct settings, shape.causal), NULL, NULL, 0, 0,
-     "attention: queries do not see later keys, which flash kernels leave out"},
+     "attention: causal; flash kernels skip the masked half"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON"},
     OPTIONS_HEADING("Shapes"),
     ROOF_DIMS(DIM){0},
@@ -44,25 +44,21 @@ static const struct option_row options[] = {
 #undef DIM
 
 static const struct command_example examples[] = {
-    {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "bound by compute: 137.4 GFLOP of 100.7 MB"},
+    {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "compute bound: 137.4 GFLOP on 100.7 MB"},
     {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100", "naive and FlashAttention"},
     {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --gpu a100 --time 210us",
-     "how much of the roof a kernel reached"},
+     "the share of the roof that a kernel reached"},
     {"gpuspy roofline --flops 2e12 --bytes 40GB --dtype fp32", "any kernel, on every GPU"},
     {0},
 };
 
 const struct command_text command_text_roofline = {
     .options = options,
-    .about =
-        "Says what bounds a kernel: a GPU computes it at the most at min(peak, intensity * memory bandwidth), where "
-        "the "
-        "intensity is its operations for each byte moved; below the ridge (peak / bandwidth) memory bounds it, above "
-        "compute.\n\n"
-        "Peaks are the vendors' figures without sparsity, for each precision; what is not a product of matrices is "
-        "computed in float32 on the ordinary cores, however its tensors are stored. Operators are shown in the ways "
-        "they "
-        "can be done, of which some move more than others.",
+    .about = "Computes whether memory or compute limits a kernel. A GPU reaches at most min(peak, intensity * memory "
+             "bandwidth); the intensity is operations per byte moved. Below the ridge (peak / bandwidth) memory is the "
+             "limit, above it compute.\n\nPeaks are the vendors' figures without sparsity, for each precision. "
+             "Everything but matrix products is computed in float32 on the ordinary cores, whatever the storage "
+             "format. If an operator has several implementations that move different amounts of data, each is shown.",
     .examples = examples,
 };
 
@@ -73,21 +69,21 @@ static bool together(const struct settings *s)
 
     for (int i = 0; i < ROOF_DIMS_N; i++) shaped |= s->shape.of[i] != 0;
     if (s->op && (s->flops || s->bytes))
-        complain("roofline: --op says how many operations and bytes there are; give it, or --flops and --bytes");
+        complain("roofline: give --op, or --flops and --bytes, not both");
     else if (!s->op && shaped)
-        complain("roofline: of which operator is that the shape? add --op, such as --op matmul");
+        complain("roofline: a shape needs its operator; add --op, such as --op matmul");
     else if (!s->op && (!s->flops || !s->bytes))
-        complain("roofline: %s", s->flops   ? "how many bytes does it move? add --bytes, such as --bytes 100MB"
-                                 : s->bytes ? "how many operations does it do? add --flops, such as --flops 137G"
-                                            : "of what? add --flops and --bytes of a kernel, or --op and its shape");
+        complain("roofline: %s", s->flops   ? "add the bytes that it moves, such as --bytes 100MB"
+                                 : s->bytes ? "add the operations that it does, such as --flops 137G"
+                                            : "no kernel given; add --flops and --bytes, or --op and its shape");
     else if ((s->naive || s->flash) && strcmp(s->op ? s->op : "", "attention") != 0)
-        complain("roofline: --%s is about --op attention", s->naive ? "naive" : "flash");
+        complain("roofline: --%s works with --op attention only", s->naive ? "naive" : "flash");
     else if (s->time && !s->gpu && !s->peak)
-        complain("roofline: --time: on which GPU was it measured? add --gpu");
+        complain("roofline: --time needs --gpu, the GPU on which it was measured");
     else if (!s->peak != !s->bandwidth)
-        complain("roofline: --peak and --bandwidth describe a GPU together; add --%s", s->peak ? "bandwidth" : "peak");
+        complain("roofline: --peak and --bandwidth belong together; add --%s", s->peak ? "bandwidth" : "peak");
     else if (s->peak && s->gpu)
-        complain("roofline: --gpu has a peak and a bandwidth; give it, or --peak and --bandwidth");
+        complain("roofline: give --gpu, or --peak and --bandwidth, not both");
     else
         return true;
     return false;
@@ -160,7 +156,7 @@ int command_roofline(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
-        complain("roofline: '%s' is one word too many; an operator goes behind --op", argv[0]);
+        complain("roofline: '%s' is unexpected; write --op before an operator", argv[0]);
         return EXIT_USAGE;
     }
     if (!together(&s) || (s.gpu && !(r.gpu = estimate_gpu_require("roofline", "gpu", s.gpu)))) return EXIT_USAGE;

@@ -29,50 +29,47 @@ struct settings {
 
 static const struct option_row options[] = {
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "record to FILE; the default is run.db. A file that exists is kept: the next free name is taken "
-     "and printed"},
+     "record to FILE; default run.db. If FILE exists, gpuspy takes and prints the next free name"},
     {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both|none", 0, 0,
-     "call stacks to record, both if not given"},
+     "call stacks to record; default both"},
     {"native-depth", 0, OPTION_NUMBER, offsetof(struct settings, native_depth), "N", NULL, 1, 4096,
-     "record at most N native frames of a stack"},
+     "record at most N native frames per stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
-     "record PyTorch's CPU tensors too"},
+     "also record PyTorch's CPU tensors"},
     {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
-     "a dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), on a machine that has none: allocators, "
-     "copies and waits are real, kernels do not run, so values mean nothing and memory does"},
-    {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N of them"},
+     "dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), without a real one: allocators, copies and "
+     "waits are real, kernels do not run; memory is meaningful, values are not"},
+    {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N GPUs"},
     {"simulate-loops", 0, OPTION_NUMBER, offsetof(struct settings, loops), "N", NULL, 0, 1000000000,
-     "stop the dry run in a loop that has read N values which a simulated GPU does not compute and made no "
-     "progress; the default is 1000, 0 never stops"},
+     "stop the dry run in a loop that read N values, which a simulated GPU does not compute, without progress; default "
+     "1000, 0: never"},
     {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
-     "what-if: the program sees its GPUs as ones of this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by "
-     "device; what does not fit is refused as out of memory"},
-    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0,
-     "say nothing unless something is wrong"},
-    {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0, "no summary at the end"},
+     "cap the GPUs at this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by device; requests beyond it fail as out "
+     "of memory"},
+    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
+    {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
+     "print no summary at the end"},
     {0},
 };
 
 static const struct command_example examples[] = {
     {"gpuspy run -- python train.py --epochs 3", "record a training script to run.db"},
     {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",
-     "record every process of a distributed run, with Python stacks only"},
+     "all processes of a distributed run, with Python stacks only"},
     {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
-    {"gpuspy run --simulate a100-40g -- python train.py",
-     "see what it would need on a GPU that is not there, and whether it fits"},
-    {"gpuspy run --limit rtx-4090 -- python train.py", "would it run on a smaller GPU than this one?"},
+    {"gpuspy run --simulate a100-40g -- python train.py", "what it needs on another GPU, and whether it fits"},
+    {"gpuspy run --limit rtx-4090 -- python train.py", "whether it runs on a smaller GPU than this one"},
     {0},
 };
 
 const struct command_text command_text_run = {
     .options = options,
-    .about = "Runs a program with libgpuspy.so preloaded. Every process of it that uses CUDA records its "
-             "allocations, copies and waits, with the lines of code that made them. When the program has "
-             "ended, however it ended, the recording is completed and a summary printed on stderr.\n\n"
-             "It ends as the program did: with the same exit status, or by the same signal; with 127 where "
-             "the program does not exist, 126 where it cannot be executed, and 125 where gpuspy cannot "
-             "start it; with 124 after a dry run was stopped in a loop (--simulate-loops). Signals that gpuspy gets "
-             "are passed on to the program.",
+    .about =
+        "Runs a program with libgpuspy.so preloaded. Each of its processes that uses CUDA records its allocations, "
+        "copies and waits with their lines of code. When the program ends, in whatever way, gpuspy completes the "
+        "recording and prints a summary on stderr.\n\nThe exit status is the program's, or gpuspy dies of the same "
+        "signal; 127 if the program does not exist, 126 if it cannot be executed, 125 if gpuspy cannot start it, 124 "
+        "after a dry run was stopped in a loop (--simulate-loops). gpuspy forwards signals to the program.",
     .examples = examples,
     .program_follows = true,
 };
@@ -229,23 +226,23 @@ int command_run(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) {
-        complain("run: which program? write it behind --, such as: gpuspy run -- python train.py");
+        complain("run: no program given; type: gpuspy run -- python train.py");
         return EXIT_USAGE;
     }
     argv[operands] = NULL; /* operands only moved forward, and argv[argc] is NULL already */
     output = s.output ? s.output : getenv("GPUSPY_DB");
     if (!output || !*output) output = "run.db";
     if (!absolute(output, db, sizeof db)) {
-        complain("run: cannot make a path of '%s': it is too long, or there is no working directory", output);
+        complain("run: cannot use the path '%s': it is too long, or the working directory does not exist", output);
         return LAUNCH_FAILED;
     }
     if (!resolve_limit(&s)) return EXIT_USAGE;
     if (s.gpus && !s.simulate) {
-        complain("run: --gpus says how many GPUs to simulate: add --simulate GPU");
+        complain("run: --gpus works with --simulate only; add --simulate GPU");
         return EXIT_USAGE;
     }
     if (s.loops >= 0 && !s.simulate) {
-        complain("run: --simulate-loops is for dry runs: add --simulate GPU");
+        complain("run: --simulate-loops works with --simulate only; add --simulate GPU");
         return EXIT_USAGE;
     }
     if (s.simulate && (code = launch_simulate_set(&launch, s.simulate, s.gpus, s.loops)) != 0) return code;

@@ -24,29 +24,27 @@ static const struct option_row options[] = {
     {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
      "print comma-separated values with a heading (RFC 4180)"},
     {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
-     "this file alone, without the other processes of its run"},
+     "only this file, without the run's other processes"},
     {0},
 };
 
 static const struct command_example examples[] = {
     {"gpuspy sql run.db \"SELECT * FROM leaks LIMIT 5\"", "what was never freed, by line"},
     {"gpuspy sql run.db \"SELECT bytes(requested_bytes), site(stack_id) FROM ooms\"",
-     "failed allocations, and from where"},
-    {"gpuspy sql --csv run.db < queries.sql > answers.csv", "questions from a file"},
-    {"gpuspy sql run.db", "a prompt; .help says what it knows"},
+     "failed allocations and their lines"},
+    {"gpuspy sql --csv run.db < queries.sql > answers.csv", "queries from a file"},
+    {"gpuspy sql run.db", "a prompt; .help lists its commands"},
     {0},
 };
 
 const struct command_text command_text_sql = {
     .options = options,
-    .about = "Runs a query over a recording and prints the rows. Tables and views are described in "
-             "docs/schema.md, with queries to begin with. Older recordings get the views of today; what they "
-             "do not have is empty, and said. The other processes of the run are found beside the file and "
-             "are in the same tables: process_id tells them apart, 1 is the file that was named.\n\n"
-             "Beside SQLite's functions there are bytes(n), '1.50 GiB'; seconds(ns), '12.5 ms'; "
-             "site(stack_id), the line that a stack points at, as in the report; stack_text(stack_id), all of it.\n\n"
-             "Nothing can be written: the recording is opened read-only. Without a query, queries are read from "
-             "standard input; on a terminal with a prompt.",
+    .about = "Runs an SQL query on a recording and prints the rows. docs/schema.md describes tables and views, with "
+             "examples. Older recordings get today's views; gpuspy prints which of their columns are empty. The tables "
+             "also contain the run's other processes: process_id distinguishes them, 1 is the file that you "
+             "named.\n\nBesides SQLite's functions: bytes(n), '1.50 GiB'; seconds(ns), '12.5 ms'; site(stack_id), the "
+             "stack's line as in the report; stack_text(stack_id), the whole stack.\n\nThe recording is opened "
+             "read-only. Without a query, gpuspy reads queries from standard input, on a terminal with a prompt.",
     .examples = examples,
 };
 
@@ -72,7 +70,7 @@ static bool blank(const char *text)
 static int print_error(struct sql_session *s, const char *message)
 {
     if (s->refused) {
-        complain("sql: %s is refused: a recording is only read here; change a copy of it with sqlite3", s->refused);
+        complain("sql: %s is refused: gpuspy opens recordings read-only; use sqlite3 to change a copy", s->refused);
         return EXIT_USAGE;
     }
     int code = sqlite3_errcode(s->db) & 0xff;
@@ -288,7 +286,7 @@ static int ask(struct sql_session *s, const struct settings *set, const char *te
                             .width = isatty(STDOUT_FILENO) ? term.width : 0,
                             .utf8 = term.utf8};
     if (*s->missing) {
-        complain("sql: '%s' does not have these (an older gpuspy's, or it was changed); they are empty: %s",
+        complain("sql: '%s' lacks these columns (an older gpuspy wrote it, or it was changed), so they are empty: %s",
                  s->databases[0].path, s->missing);
     }
     int code = text ? query(s, &p, text) : isatty(STDIN_FILENO) ? prompt(s, &p) : from_stdin(s, &p);
@@ -304,9 +302,9 @@ int command_sql(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0 || operands > 2 || (set.json && set.csv)) {
-        complain(operands == 0  ? "sql: which recording? give a file, such as: gpuspy sql run.db"
-                 : operands > 2 ? "sql: one query at a time; put it into quotes"
-                                : "sql: --json or --csv, not both");
+        complain(operands == 0  ? "sql: no recording given; type: gpuspy sql run.db"
+                 : operands > 2 ? "sql: give one query, in quotes"
+                                : "sql: give --json or --csv, not both");
         return EXIT_USAGE;
     }
     if (!input_check_paths("sql", argv, 1)) return EXIT_INPUT;
@@ -318,8 +316,7 @@ int command_sql(const struct command *self, int argc, char **argv)
         complain("sql: %s", error);
     } else {
         if (more)
-            complain("sql: the run has more processes than SQLite opens at once; these are the first %d",
-                     SQL_PROCESSES);
+            complain("sql: the run has more processes than SQLite can open; these are the first %d", SQL_PROCESSES);
         code = ask(&s, &set, operands > 1 ? argv[1] : NULL);
     }
     sql_close(&s);

@@ -18,25 +18,25 @@ struct settings {
 #define LAYERS "tensor|device|pinned|host"
 static const struct option_row options[] = {
     {"layer", 'l', OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", LAYERS, 0, 0,
-     "whose sizes, lifetimes and lines: PyTorch's tensors, what CUDA gave, pinned host memory, CPU "
-     "tensors; the default is tensors where there are some, else what CUDA gave"},
-    VIEWING_TOP(struct settings, view, "N lines in each list; the default is 5, with --json 50"),
+     "count PyTorch's tensors, CUDA allocations, pinned host memory or CPU tensors; default: tensors if there are any, "
+     "else CUDA allocations"},
+    VIEWING_TOP(struct settings, view, "N lines in each list; default 5, with --json 50"),
     VIEWING_OPTIONS(struct settings, view),
     {0},
 };
 
 static const struct command_example examples[] = {
     {"gpuspy stats run.db", "totals, sizes, lifetimes, and the lines that allocate most"},
-    {"gpuspy stats --layer device run.db", "the same of cudaMalloc and the like"},
+    {"gpuspy stats --layer device run.db", "the same for CUDA allocations"},
     {"gpuspy stats --json run.db | jq '.layers.tensor.sizes'", "for a script"},
     {0},
 };
 
 const struct command_text command_text_stats = {
     .options = options,
-    .about = "Counts: allocations, frees and bytes by layer and by category, how often a second and a "
-             "step; how large allocations are and how long they live; which lines allocate the most and "
-             "the most often. All processes are added up; --rank and --process choose.",
+    .about =
+        "Counts allocations, frees and bytes by layer and category, per second and per step; sizes and lifetimes; the "
+        "lines that allocate most, and most often. All processes are added up; use --rank or --process to choose one.",
     .examples = examples,
 };
 

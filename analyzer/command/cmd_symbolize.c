@@ -24,36 +24,33 @@ struct settings {
 
 static const struct option_row options[] = {
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
-     "leave the recording as it is and write a copy to FILE; the run's other processes go beside it"},
+     "write a copy to FILE, those of the run's other processes beside it, and leave the recording unchanged"},
     {"debug-dir", 0, OPTION_FILE, offsetof(struct settings, debug_dir), "FOLDER", NULL, 0, 0,
-     "look for programs and debugging information here, too: by build id (.build-id/xx/yyyy.debug), by "
-     "path, or by name. Several are separated by colons"},
+     "also look here for programs and debugging information: by build id (.build-id/xx/yyyy.debug), path or name; "
+     "several folders are separated by colons"},
     {"debuginfod", 0, OPTION_FLAG, offsetof(struct settings, debuginfod), NULL, NULL, 0, 0,
-     "ask the servers in DEBUGINFOD_URLS for what is not here: they learn the build ids of what ran"},
-    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print what was done as JSON"},
+     "ask the servers in DEBUGINFOD_URLS for missing files; they then know the build ids of your programs"},
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the result as JSON"},
     {0},
 };
 
 static const struct command_example examples[] = {
-    {"gpuspy symbolize run.db", "before the recording goes to another machine"},
-    {"gpuspy symbolize -o named.db run.db", "the same into a copy"},
-    {"gpuspy symbolize --debug-dir ~/symbols run.db",
-     "with debugging information from a folder laid out like /usr/lib/debug"},
+    {"gpuspy symbolize run.db", "before you copy the recording to another machine"},
+    {"gpuspy symbolize -o named.db run.db", "write to a copy"},
+    {"gpuspy symbolize --debug-dir ~/symbols run.db", "with debugging information from a folder like /usr/lib/debug"},
     {0},
 };
 
 const struct command_text command_text_symbolize = {
     .options = options,
-    .about = "Writes function, file and line of each native frame into the recording, from the programs and "
-             "libraries that ran, so that it reads the same on a machine that does not have them. Python's "
-             "frames have theirs from the start. A file that is not the one that ran (its build id tells) is "
-             "not used.\n\n"
-             "All processes of the run are done, each in one transaction: where it is stopped in the middle, "
-             "the recording is as it was. Doing it again, with more debugging information installed, adds "
-             "what is new. At the end it says which modules have no lines, and which package has them.\n\n"
-             "Debugging information is looked for in the file itself, by debug link, and by build id in "
-             "--debug-dir, the folders of GPUSPY_DEBUG_PATH, and /usr/lib/debug. It exits with 3 where a "
-             "recording can't be read or written.",
+    .about =
+        "Stores function, file and line of each native frame in the recording, taken from the programs and libraries "
+        "that ran, so that another machine does not need them. Python frames always have theirs. A file whose build id "
+        "differs from the one that ran is not used.\n\nAll processes of the run are symbolized, each in one "
+        "transaction: an interruption leaves the recording unchanged. Run it again after you install more debugging "
+        "information. It ends with the modules that have no lines, and the packages that contain them.\n\ngpuspy looks "
+        "for debugging information in the file itself, by debug link, and by build id in --debug-dir, "
+        "GPUSPY_DEBUG_PATH and /usr/lib/debug. The exit status is 3 if a recording cannot be read or written.",
     .examples = examples,
 };
 
@@ -102,17 +99,17 @@ static bool list_files(struct run *run, const char *output, struct files *f)
     }
     for (size_t i = 0; i < f->n; i++) {
         if (p[i].recording) {
-            complain("symbolize: '%s' is still being recorded; do it when that has ended", p[i].path);
+            complain("symbolize: '%s' is still being recorded; try again when the program has ended", p[i].path);
             return false;
         }
         for (size_t k = 0; f->to[i] && k < i; k++)
             if (strcmp(f->to[i], f->to[k]) == 0) {
-                complain("symbolize: '%s' and '%s' would both become '%s'; name one at a time", f->path[k], f->path[i],
+                complain("symbolize: '%s' and '%s' would both become '%s'; give one at a time", f->path[k], f->path[i],
                          f->to[i]);
                 return false;
             }
         if (f->to[i] && access(f->to[i], F_OK) == 0) {
-            complain("symbolize: '%s' is there already; name another file, or remove it", f->to[i]);
+            complain("symbolize: '%s' exists; remove it, or give another name", f->to[i]);
             return false;
         }
     }
@@ -126,7 +123,7 @@ static bool into_copy(struct symbolize *s, const char *from, const char *to)
     bool ok = part != NULL;
 
     if (!ok)
-        snprintf(error, sizeof error, "cannot write '%s': %s; name a place where you may write", to, strerror(errno));
+        snprintf(error, sizeof error, "cannot write '%s': %s; give a path where you may write", to, strerror(errno));
     ok = ok && symbolize_copy(from, part, error, sizeof error) && symbolize_database(s, part, error, sizeof error);
     if (ok && link(part, to) != 0) { /* unlike rename, never over another; not everywhere to be had */
         if (errno == EEXIST || rename(part, to) != 0) {
@@ -194,7 +191,7 @@ static void print_lacks(const struct symbolize *s)
     for (size_t i = 0; i < s->modules_n; i++) {
         const struct symbolize_module *m = &s->modules[i];
         if (!m->lack) continue;
-        if (!printed) printf("\nWithout all names and lines:\n");
+        if (!printed) printf("\nModules without all names and lines:\n");
         printed = true;
         if (!export_package_debug_hint(m->path, hint, sizeof hint)) hint[0] = 0;
         if (*before && strcmp(hint, before) != 0)
@@ -215,8 +212,8 @@ static void print_text(const struct symbolize *s, const struct files *f)
     else
         printf("%llu of %llu native frames are named, %llu with file and line%s\n", (unsigned long long)s->named,
                (unsigned long long)s->frames, (unsigned long long)s->lines, s->changed ? "" : "; nothing was new");
-    if (s->inlined) printf("%llu stand for several functions that were inlined\n", (unsigned long long)s->inlined);
-    if (s->nowhere) printf("%llu lie in no file: generated code\n", (unsigned long long)s->nowhere);
+    if (s->inlined) printf("%llu stand for several inlined functions\n", (unsigned long long)s->inlined);
+    if (s->nowhere) printf("%llu are generated code, in no file\n", (unsigned long long)s->nowhere);
     print_lacks(s);
     for (size_t i = 0; i < f->n && f->to[i]; i++) fprintf(stderr, "gpuspy: written to %s\n", f->to[i]);
 }
@@ -261,19 +258,19 @@ int command_symbolize(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands == 0) {
-        complain("symbolize: which recording? give a file, such as: gpuspy symbolize run.db");
+        complain("symbolize: no recording given; type: gpuspy symbolize run.db");
         return EXIT_USAGE;
     }
     if (set.output && operands > 1) {
-        complain("symbolize: --output takes one recording at a time");
+        complain("symbolize: --output works with one recording only");
         return EXIT_USAGE;
     }
     if (!input_check_paths("symbolize", argv, (size_t)operands)) return EXIT_INPUT;
     for (int i = 0; i < operands; i++)
         if (import_format_of(argv[i])) {
-            complain("symbolize: '%s' is another tool's recording, with names of its own; to change it, convert it "
-                     "first: gpuspy import",
-                     argv[i]);
+            complain(
+                "symbolize: '%s' is another tool's recording and has its own names; convert it first: gpuspy import",
+                argv[i]);
             return EXIT_INPUT;
         }
     struct symbolize s = {.symbols = symbolizer_new(), .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
@@ -282,7 +279,7 @@ int command_symbolize(const struct command *self, int argc, char **argv)
     if (set.debuginfod && !symbolizer_use_servers(s.symbols, &servers, &problem))
         complain("symbolize: --debuginfod: %s; nothing is asked for", problem);
     else if (set.debuginfod)
-        complain("symbolize: asks %s for what is not here", servers);
+        complain("symbolize: asking %s for missing files", servers);
     int code = symbolize(&set, &s, argv, (size_t)operands);
     symbolize_free(&s);
     symbolizer_free(s.symbols);

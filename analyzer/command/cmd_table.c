@@ -27,14 +27,12 @@ static const char by_words[] = TALLY_BYS(WORD), sort_words[] = TALLY_SORTS(WORD)
 
 static const struct option_row options[] = {
     {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "WHAT", by_words, 0, 0,
-     "a row for each line of your own code, which is the default, each function or file, each module "
-     "whose code allocated, each category (parameters, activations and so on) or each owner (PyTorch, "
-     "NCCL and so on) of what CUDA gave"},
+     "one row per line of your own code (the default), function, file, module whose code allocated, category "
+     "(parameters, activations and so on) or owner of CUDA allocations (PyTorch, NCCL and so on)"},
     {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "COLUMN", sort_words, 0, 0,
-     "what stands first: the most of its own, which is the default; the most with what it called; the "
-     "most often; the largest on average; by name"},
+     "sort by own bytes (the default), by bytes including callees, by count, by average size, or by name"},
     PROFILE_OPTIONS(struct settings, profile),
-    VIEWING_TOP(struct settings, view, "at most N rows; the default is 25, with --json all"),
+    VIEWING_TOP(struct settings, view, "at most N rows; default 25, with --json all"),
     VIEWING_OPTIONS(struct settings, view),
     {0},
 };
@@ -50,10 +48,9 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_table = {
     .options = options,
-    .about = "Lists memory, waits or copies flat. Each row has what was made there and its share of the "
-             "whole, 'with calls' what was made there or in anything called from there, how many blocks "
-             "and how large they are on average.\n\n"
-             "Several processes are added up; --rank and --process choose.",
+    .about = "Lists memory, waits or copies as a flat table. Each row has its own amount and share, the amount 'with "
+             "calls' (including everything called from there), the number of blocks and their average size.\n\nAll "
+             "processes are added up; use --rank or --process to choose one.",
     .examples = examples,
 };
 

@@ -20,16 +20,16 @@ struct settings {
 
 static const struct option_row options[] = {
     {"from", 0, OPTION_TEXT, offsetof(struct settings, from), "SECONDS", NULL, 0, 0,
-     "begin so many seconds after the recording did"},
+     "start N seconds after the recording began"},
     {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
-     "end so many seconds after the recording began; the default is the end of the longest process"},
+     "end N seconds after the recording began; default: the end of the longest process"},
     {"rows", 0, OPTION_NUMBER, offsetof(struct settings, rows), "N", NULL, 1, 100,
-     "the height of a chart; the default is 12, less where there are several"},
+     "the height of a chart; default 12, less if there are several"},
     {"points", 0, OPTION_NUMBER, offsetof(struct settings, points), "N", NULL, 1, 10000,
-     "with --json: so many stretches of time; the default is 200"},
+     "with --json: N intervals; default 200"},
     {"host", 0, OPTION_FLAG, offsetof(struct settings, host), NULL, NULL, 0, 0,
-     "pinned host memory and CPU tensors, too"},
-    VIEWING_TOP(struct settings, view, "at most N charts; the default is 16"),
+     "also pinned host memory and CPU tensors"},
+    VIEWING_TOP(struct settings, view, "at most N charts; default 16"),
     VIEWING_OPTIONS(struct settings, view),
     {0},
 };
@@ -38,17 +38,16 @@ static const struct command_example examples[] = {
     {"gpuspy timeline run.db", "memory over time, as wide as the terminal"},
     {"gpuspy timeline --from 10 --to 12 --rows 24 run.db", "two seconds of it, larger"},
     {"gpuspy timeline --rank 3 runs/", "one rank of many"},
-    {"gpuspy timeline --json --points 1000 run.db", "for a script: the most and the least in each stretch"},
+    {"gpuspy timeline --json --points 1000 run.db", "for a script: maximum and minimum of each interval"},
     {0},
 };
 
 const struct command_text command_text_timeline = {
     .options = options,
-    .about = "Draws memory over time for each GPU and process: PyTorch's tensors, with colours stacked by "
-             "what they are for, before what was taken from CUDA for them. Each column shows the most that "
-             "was live in its stretch of time, so that no peak falls between two; the peak, an out of memory "
-             "and the program's own steps are marked below.\n\n"
-             "All charts of GPUs have one scale and one axis of time, each process's from its own beginning.",
+    .about = "Draws memory over time for each GPU and process: PyTorch's tensors, stacked by category, in front of the "
+             "CUDA allocations behind them. Each column shows the maximum of its interval, so that no peak is lost; "
+             "marks below show the peak, failures and the program's steps.\n\nAll charts of GPUs share one scale and "
+             "one time axis; each process starts at 0.",
     .examples = examples,
 };
 
@@ -58,9 +57,9 @@ static bool sensible(const char *who, const void *settings)
     int64_t from = 0, to = INT64_MAX;
 
     if (s->from && !units_parse_seconds(s->from, &from))
-        complain("%s: --from: '%s' are no seconds; give a number such as 12.5", who, s->from);
+        complain("%s: --from: '%s' is not a number of seconds such as 12.5", who, s->from);
     else if (s->to && !units_parse_seconds(s->to, &to))
-        complain("%s: --to: '%s' are no seconds; give a number such as 12.5", who, s->to);
+        complain("%s: --to: '%s' is not a number of seconds such as 12.5", who, s->to);
     else if (to <= from)
         complain("%s: --to must be later than --from", who);
     else

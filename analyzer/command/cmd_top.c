@@ -28,45 +28,43 @@ struct settings {
 
 static const struct option_row options[] = {
     {"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0,
-     "print what there is now, and end; so it is where the output is no terminal"},
+     "print the current state once and exit; the default if the output is not a terminal"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
-     "print one JSON object on a line: sizes in bytes, times in seconds"},
+     "print one JSON object per line: sizes in bytes, times in seconds"},
     {"interval", 'i', OPTION_TEXT, offsetof(struct settings, interval), "SECONDS", NULL, 0, 0,
-     "look again after so long; the default is 1. With --json or where the output is no terminal: print "
-     "again, until the recording ends"},
-    {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000, "end after N looks"},
+     "update every N seconds; default 1. With --json or without a terminal: print every N seconds until the recording "
+     "ends"},
+    {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000, "exit after N updates"},
     {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "BY", "bytes|count|growth|rate|last", 0, 0,
-     "what the tables are sorted by; of waits, bytes are the time blocked"},
+     "sort the tables by this; for waits, bytes mean the time blocked"},
     {"table", 't', OPTION_CHOICE, offsetof(struct settings, table), "TABLE", "lines|functions|syncs|copies", 0, 0,
-     "the table to begin with"},
+     "the table to show first"},
     {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
-     "only GPU N, as the program numbers it"},
+     "only GPU N (CUDA's number in the program)"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
-     "with --json: the N first of each list; the default is 50"},
+     "with --json: the first N of each list; default 50"},
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
-     "places in C and C++, where native frames were recorded"},
+     "show C and C++ lines if native frames were recorded"},
     {0},
 };
 
 static const struct command_example examples[] = {
-    {"gpuspy top", "watch the one recording that goes on here"},
-    {"gpuspy top 4711", "the one of process 4711, or of what it started"},
-    {"gpuspy top run.db", "the one in this file, and the other processes of its run"},
-    {"gpuspy top --once --sort growth run.db", "what grew over the last minute, once, as text"},
-    {"gpuspy top --json --interval 10 run.db >> memory.jsonl", "a snapshot every ten seconds"},
+    {"gpuspy top", "watch the program that is being recorded"},
+    {"gpuspy top 4711", "watch process 4711, or what it started"},
+    {"gpuspy top run.db", "watch this file and the run's other processes"},
+    {"gpuspy top --once --sort growth run.db", "what grew in the last minute, as text"},
+    {"gpuspy top --json --interval 10 run.db >> memory.jsonl", "one line every ten seconds"},
     {0},
 };
 
 const struct command_text command_text_top = {
     .options = options,
-    .about = "Shows what a running program holds of its GPUs, as it changes: by process and device what is "
-             "used, by tensors, the allocator's cache and others; by line of code who holds what, what grew "
-             "over the last minute, who allocates, copies and waits. Press ? for the keys.\n\n"
-             "It only reads. The recording does not wait for it and is not changed by it: nothing needs "
-             "to be set for it beforehand, and any recording can be looked at, whenever. What the program "
-             "did in the last second may not be shown yet; how old the data is stands in the first line.\n\n"
-             "Without an operand the recordings that go on are looked for in /proc; where there are several, "
-             "they are listed. A recording that has ended is shown as it was at its end.",
+    .about = "Shows a running program's GPU memory live: per process and device what tensors, the allocator's cache "
+             "and others use; per line of code what it holds, what grew in the last minute, and what allocates, copies "
+             "and waits. Press ? for the keys.\n\ntop only reads: the recording neither waits for it nor changes, and "
+             "it works with any recording at any time. The last second may be missing; the first line shows the age of "
+             "the data.\n\nWithout an operand, gpuspy looks for running recordings in /proc and lists them if there "
+             "are several. A recording that has ended is shown as of its end.",
     .examples = examples,
 };
 
@@ -120,10 +118,10 @@ static int find_only(struct top_model *m)
     if (one) {
         add_run(m, found, n, found[0].run_id);
     } else if (n) {
-        complain("top: several programs are being recorded; which one? give its process or its file:");
+        complain("top: several programs are being recorded; give the process or the file of one:");
         print_found(found, n);
     } else {
-        complain("top: nothing is being recorded here; start with: gpuspy run -- COMMAND, or give a recording");
+        complain("top: no program is being recorded; start one with: gpuspy run -- COMMAND, or give a recording");
     }
     top_found_free(found, n);
     return one ? EXIT_YES : n ? EXIT_USAGE : EXIT_NO;
@@ -143,9 +141,9 @@ static int find_pid(struct top_model *m, uint32_t pid)
     if (m->sources_n == 0) {
         snprintf(proc, sizeof proc, "/proc/%u", pid);
         bool exists = stat(proc, &st) == 0;
-        complain(exists ? "top: process %u is not being recorded, nor is one that it started; a program is recorded "
-                          "from its start on: gpuspy run -- COMMAND"
-                        : "top: there is no process %u; without an operand gpuspy top finds those that record",
+        complain(exists ? "top: process %u is not being recorded, nor is a process that it started; recording begins "
+                          "with the program: gpuspy run -- COMMAND"
+                        : "top: there is no process %u; type gpuspy top to find running recordings",
                  pid);
     }
     top_found_free(found, n);
@@ -236,9 +234,10 @@ static int add_folder(struct top_model *m, const char *folder)
     }
     free_names(&names);
     if (m->sources_n == 0) {
-        complain("top: cannot read '%s': no database (*.db) in this folder; name the one that gpuspy wrote", folder);
+        complain("top: cannot read '%s': this folder contains no database (*.db); give the file that gpuspy wrote",
+                 folder);
     } else if (several) {
-        complain("top: cannot read '%s': it holds several runs; name the database of one", folder);
+        complain("top: cannot read '%s': it contains several runs; give the database of one", folder);
     }
     return m->sources_n == 0 || several ? EXIT_INPUT : EXIT_YES;
 }
@@ -280,7 +279,8 @@ static int unreadable(const struct top_model *m)
         return EXIT_YES;
     }
     if (s->state == TOP_DELETED) {
-        complain("top: cannot read '%s': there is no such file; record a run with: gpuspy run -- COMMAND", s->db.path);
+        complain("top: cannot read '%s': the file does not exist; record a run with: gpuspy run -- COMMAND",
+                 s->db.path);
     } else {
         complain("top: %s", s->why);
     }
@@ -501,7 +501,7 @@ static bool take_interval(const char *text, double *out)
     char *end = NULL;
     *out = text ? strtod(text, &end) : 1;
     if (text && (end == text || *end || !(*out >= 0.1) || !(*out <= 86400))) {
-        complain("top: --interval: '%s' is no number of seconds from 0.1 to 86400", text);
+        complain("top: --interval: '%s' is not a number of seconds from 0.1 to 86400", text);
         return false;
     }
     return true;
@@ -539,7 +539,7 @@ int command_top(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 1) {
-        complain("top: one recording at a time; a folder stands for all processes of a run");
+        complain("top: give one recording, or the folder of a run");
         return EXIT_USAGE;
     }
     if (!take_interval(s.interval, &v.interval_s)) return EXIT_USAGE;

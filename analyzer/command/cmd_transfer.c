@@ -17,21 +17,21 @@ struct settings {
 };
 
 static const struct option_row options[] = {
-    {"bytes", 0, OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 1e18, "how much: 28GB, 512MiB"},
+    {"bytes", 0, OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 1e18,
+     "bytes to transfer: 28GB, 512MiB"},
     {"params", 'p', OPTION_COUNT, offsetof(struct settings, params), "N", NULL, 1, ESTIMATE_PARAMS_MAX,
-     "the weights or gradients of so many parameters: 7e9, 7B"},
+     "the weights or gradients of N parameters: 7e9, 7B"},
     {"precision", 0, OPTION_CHOICE, offsetof(struct settings, precision), "NAME", estimate_precisions, 0, 0,
-     "of --params, fp32 if not given"},
-    {"gpus", 0, OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6,
-     "GPUs that take part, 8 if not given"},
+     "number format of --params; default fp32"},
+    {"gpus", 0, OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6, "number of GPUs; default 8"},
     {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e16,
-     "of the link, a direction: 300GB/s, 400Gb/s"},
+     "bandwidth of the link in one direction: 300GB/s, 400Gb/s"},
     {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", estimate_gpu_words, 0, 0,
-     "the links of this GPU: to its neighbours, the network, the host"},
+     "the links of this GPU: to other GPUs, the network, the host"},
     {"gpus-per-node", 0, OPTION_COUNT, offsetof(struct settings, per_node), "N", NULL, 1, 1e6,
-     "GPUs in one machine; the others are reached over the network"},
+     "GPUs per machine; the others are reached over the network"},
     {"network", 0, OPTION_RATE, offsetof(struct settings, network), "RATE", NULL, 1, 1e16,
-     "each GPU's share of its machine's network; if not given 400Gb/s, or what its PCIe carries"},
+     "each GPU's share of its machine's network; default 400Gb/s, or less if its PCIe is slower"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, in bytes and seconds"},
     {0},
 };
@@ -46,12 +46,11 @@ static const struct command_example examples[] = {
 const struct command_text command_text_transfer = {
     .options = options,
     .about =
-        "Computes how long a transfer takes: one pass over a link (bytes / bandwidth), and the collectives of n GPUs "
-        "as rings, which move 2(n-1)/n (all-reduce) or (n-1)/n (reduce-scatter, all-gather, all-to-all) of the "
-        "bytes. Bandwidths are those of one direction; NVLink's in datasheets are of both together.\n\n"
-        "Across machines, the bytes are first scattered over the GPUs of each, and each GPU sends its part over its "
-        "share of the network.\n\n"
-        "Times are at the links' full rate and without latency; NCCL's protocol takes about 20 % of NVLink.",
+        "Computes the time of a transfer: one pass over a link (bytes / bandwidth), and ring collectives of n GPUs, "
+        "which move 2(n-1)/n (all-reduce) or (n-1)/n (reduce-scatter, all-gather, all-to-all) of the bytes. Bandwidths "
+        "are for one direction; datasheets give NVLink's for both together.\n\nBetween machines, the bytes are first "
+        "scattered over the GPUs of each machine, and each GPU sends its part over its share of the network.\n\nTimes "
+        "assume the links' full rate and no latency; NCCL's protocol costs about 20 % on NVLink.",
     .examples = examples,
 };
 
@@ -252,16 +251,16 @@ static void print_json(const struct settings *s, const struct answer *a)
 static bool sensible(const struct settings *s)
 {
     if (!s->bytes == !s->params) {
-        complain("%s", s->bytes ? "transfer: --bytes and --params both say how much; give one of them"
-                                : "transfer: how much? add --bytes, such as --bytes 28GB, or --params 7B");
+        complain("%s", s->bytes ? "transfer: give --bytes or --params, not both"
+                                : "transfer: no size given; add --bytes 28GB or --params 7B");
         return false;
     }
     if (s->gpu && s->bandwidth) {
-        complain("transfer: --gpu and --bandwidth both say how fast; give one of them");
+        complain("transfer: give --gpu or --bandwidth, not both");
         return false;
     }
     if (s->network && !s->gpu && !s->per_node) {
-        complain("transfer: --network: how many GPUs does a machine have? add --gpus-per-node or --gpu");
+        complain("transfer: --network needs the GPUs per machine; add --gpus-per-node or --gpu");
         return false;
     }
     return true;
@@ -276,7 +275,7 @@ int command_transfer(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
-        complain("transfer: '%s' is one word too many; how much goes behind --bytes or --params", argv[0]);
+        complain("transfer: '%s' is unexpected; write --bytes or --params before a size", argv[0]);
         return EXIT_USAGE;
     }
     if (!sensible(&s) || (s.gpu && !(gpu = estimate_gpu_require("transfer", "gpu", s.gpu)))) return EXIT_USAGE;

@@ -18,69 +18,73 @@ struct settings {
     bool full;
 };
 
-#define TREE_OPTIONS                                                                               \
-    PROFILE_OPTIONS(struct settings, profile),                                                     \
-        {"depth", 0, OPTION_NUMBER, offsetof(struct settings, depth),        "N",                  \
-         NULL,    1, RUN_DEPTH_MAX, "not more than N rows below one another"},                     \
-        {"min",                                                                                    \
-         'm',                                                                                      \
-         OPTION_TEXT,                                                                              \
-         offsetof(struct settings, min),                                                           \
-         "SHARE",                                                                                  \
-         NULL,                                                                                     \
-         0,                                                                                        \
-         0,                                                                                        \
-         "sum up calls below this share of the whole, such as 0.5%, or below a size such as "      \
-         "10MiB; the default is 1%, with --json none"},                                            \
-    {                                                                                              \
-        "full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,                 \
-            "a row for every call; else a chain of calls is one row, named by your own code in it" \
+#define TREE_OPTIONS                                                                                 \
+    PROFILE_OPTIONS(struct settings, profile), {"depth",                                             \
+                                                0,                                                   \
+                                                OPTION_NUMBER,                                       \
+                                                offsetof(struct settings, depth),                    \
+                                                "N",                                                 \
+                                                NULL,                                                \
+                                                1,                                                   \
+                                                RUN_DEPTH_MAX,                                       \
+                                                "at most N levels"},                                 \
+        {"min",                                                                                      \
+         'm',                                                                                        \
+         OPTION_TEXT,                                                                                \
+         offsetof(struct settings, min),                                                             \
+         "SHARE",                                                                                    \
+         NULL,                                                                                       \
+         0,                                                                                          \
+         0,                                                                                          \
+         "sum up calls below this share, such as 0.5%, or size, such as 10MiB; default "             \
+         "1%, with --json none"},                                                                    \
+    {                                                                                                \
+        "full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,                   \
+            "one row per call; without it a chain of calls is one row, named by your own code in it" \
     }
 
 static const struct option_row tree_options[] = {
     TREE_OPTIONS,
-    VIEWING_TOP(struct settings, view, "at most N branches of each call; the default is 10"),
+    VIEWING_TOP(struct settings, view, "at most N branches per call; default 10"),
     VIEWING_OPTIONS(struct settings, view),
     {0},
 };
 
 static const struct option_row flame_options[] = {
     TREE_OPTIONS,
-    VIEWING_TOP(struct settings, view, "at most N branches of each call; the default is all that are wide enough"),
+    VIEWING_TOP(struct settings, view, "at most N branches per call; default: all that are wide enough"),
     VIEWING_OPTIONS(struct settings, view),
     {0},
 };
 
 static const struct command_example tree_examples[] = {
-    {"gpuspy tree run.db", "which calls hold what was live at the peak"},
-    {"gpuspy tree --what oom --depth 4 run.db", "what was live when memory ran out, the upper calls"},
-    {"gpuspy tree --what waits --native run.db", "where the program waits for the GPU, with C++"},
-    {"gpuspy tree --at 12.5 --rank 3 runs/", "one rank of many, 12.5 s after it began"},
+    {"gpuspy tree run.db", "the calls that hold memory at the peak"},
+    {"gpuspy tree --what oom --depth 4 run.db", "memory live at the out of memory, upper calls only"},
+    {"gpuspy tree --what waits --native run.db", "where the program waits for the GPU, with C++ frames"},
+    {"gpuspy tree --at 12.5 --rank 3 runs/", "one rank of several, 12.5 s after it began"},
     {0},
 };
 
 static const struct command_example flame_examples[] = {
-    {"gpuspy flame run.db", "what was live at the peak, a cell for each call"},
+    {"gpuspy flame run.db", "memory live at the peak, one cell per call"},
     {"gpuspy flame --what leaks run.db", "what was never freed"},
-    {"gpuspy flame --color=always run.db | less -R", "with colours, through a pager of your own"},
+    {"gpuspy flame --color=always run.db | less -R", "with colours, through another pager"},
     {0},
 };
 
 const struct command_text command_text_tree = {
     .options = tree_options,
-    .about = "Shows memory as a tree of the calls that allocated it: each row has what the call and all "
-             "that it called hold, its share of the whole, and the line. What each call alone holds is "
-             "'gpuspy table'; a chain of calls that only call one another is one row.\n\n"
-             "Several processes are added up; --rank and --process choose.",
+    .about = "Shows memory as a tree of the calls that allocated it: each row has the bytes of the call and everything "
+             "below it, their share, and the line. A chain of calls without branches is one row. 'gpuspy table' shows "
+             "what each line holds by itself.\n\nAll processes are added up; use --rank or --process to choose one.",
     .examples = tree_examples,
 };
 
 const struct command_text command_text_flame = {
     .options = flame_options,
-    .about = "Draws memory as an icicle graph: the program on top, below each call what it called, each "
-             "as wide as its share. Warm cells are your own code, blue ones libraries, green ones C and "
-             "C++. Where the output is no terminal it is an indented list.\n\n"
-             "Several processes are added up; --rank and --process choose.",
+    .about = "Draws memory as an icicle graph: the program on top, below each call the calls that it made, as wide as "
+             "their share. Warm colours are your own code, blue is libraries, green is C and C++. Without a terminal "
+             "it prints an indented list.\n\nAll processes are added up; use --rank or --process to choose one.",
     .examples = flame_examples,
 };
 
@@ -97,14 +101,14 @@ static bool least_of(const char *who, const char *text, int64_t whole, bool byte
             *least = (int64_t)((double)whole * share / 100);
             return true;
         }
-        complain("%s: --min: '%s' is no share; give one such as 0.5%%", who, text);
+        complain("%s: --min: '%s' is not a share such as 0.5%%", who, text);
         return false;
     }
     if (bytes && units_parse_bytes(text, &size, why)) {
         *least = size > INT64_MAX ? INT64_MAX : (int64_t)size;
         return true;
     }
-    complain("%s: --min: '%s' %s; give a share such as 0.5%%%s", who, text, bytes ? why : "is no share",
+    complain("%s: --min: '%s' %s; give a share such as 0.5%%%s", who, text, bytes ? why : "is not a share",
              bytes ? ", or a size such as 10MiB" : "");
     return false;
 }

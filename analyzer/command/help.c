@@ -136,23 +136,19 @@ void command_help_overview(const struct command *const *all, FILE *f)
 #undef HEADING
     };
 
-    fputs("Usage: gpuspy COMMAND [OPTION...]\n\n"
-          "Records what a program does with a GPU's memory and where it waits, without\n"
-          "changing the program, and says afterwards which line of Python is to blame.\n\n"
-          "Commands:\n",
+    fputs("Usage: gpuspy COMMAND [OPTION...]\n\nRecords a program's GPU memory, copies and waits without changing the "
+          "program,\nand explains afterwards which line of Python caused them.\n\nCommands:\n",
           f);
     for (const struct command *const *c = all; *c; c++) {
         if (c == all || c[-1]->group != (*c)->group) fprintf(f, " %s:\n", headings[(*c)->group]);
         fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->summary);
     }
-    fputs("\nStart with:\n"
-          "  gpuspy run -- python train.py    record; the same by hand:\n"
-          "                                   LD_PRELOAD=libgpuspy.so python train.py\n"
-          "  gpuspy report run.db             read what happened\n\n"
-          "'gpuspy COMMAND --help' explains a command, 'gpuspy --version' says which it is.\n"
-          "Exit status: 0 success, 1 the answer is no, 2 usage, 3 bad input; 'run' ends as\n"
-          "the program that it ran.\n",
-          f);
+    fputs(
+        "\nStart with:\n  gpuspy run -- python train.py    record; the same by hand:\n                                 "
+        "  LD_PRELOAD=libgpuspy.so python train.py\n  gpuspy report run.db             read what happened\n\n'gpuspy "
+        "COMMAND --help' explains a command, 'gpuspy --version' prints the version.\nExit status: 0 success, 1 the "
+        "answer is no, 2 usage error, 3 bad input; 'run'\nends as the program that it ran.\n",
+        f);
 }
 
 const struct command *command_find(const struct command *const *all, const char *name)

@@ -67,16 +67,15 @@ static void exit_status(FILE *f)
 {
     fputs(".SH \"EXIT STATUS\"\n", f);
     term(f, "0", "Success.");
-    term(f, "1", "It worked, and the answer is no: a check failed.");
-    term(f, "2", "The command line is wrong.");
+    term(f, "1", "Success, and the answer is no: a check failed.");
+    term(f, "2", "Usage error.");
     term(f, "3", "A file cannot be read as a recording, or the output cannot be written.");
 }
 
 static void run_status(FILE *f)
 {
-    fputs(".PP\n\\fBgpuspy run\\fR ends as the program that it ran: with its exit status, or by the "
-          "same signal. It ends with 127 where the program does not exist, 126 where it cannot be "
-          "executed, and 125 where gpuspy itself could not start it.\n",
+    fputs(".PP\n\\fBgpuspy run\\fR ends as the program that it ran: with its exit status, or by the same signal; with "
+          "127 if the program does not exist, 126 if it cannot be executed, and 125 if gpuspy cannot start it.\n",
           f);
 }
 
@@ -140,17 +139,11 @@ void command_help_man(const struct command *const *all, FILE *f)
         roff(f, (*c)->synopsis);
         fputs("\n.br\n", f);
     }
-    fputs(".B gpuspy \\-\\-version\n"
-          ".SH DESCRIPTION\n"
-          "gpuspy records every CUDA allocation, copy and synchronisation of a program together with "
-          "the Python and native call stack, without a change to the program, into an SQLite "
-          "database, and analyses it afterwards.\n"
-          ".PP\n"
-          "The recorder is a library, libgpuspy.so; \\fBgpuspy run\\fR loads it into a program, and so "
-          "does LD_PRELOAD=libgpuspy.so in its environment.\n"
-          ".PP\n"
-          "Each command has a page of its own, and says with \\-\\-help what it takes.\n"
-          ".SH COMMANDS\n",
+    fputs(".B gpuspy \\-\\-version\n.SH DESCRIPTION\ngpuspy records every CUDA allocation, copy and synchronisation of "
+          "a program together with the Python and native call stack, without a change to the program, into an SQLite "
+          "database, and analyses it afterwards.\n.PP\nThe recorder is a library, libgpuspy.so; \\fBgpuspy run\\fR "
+          "loads it into a program, and so does LD_PRELOAD=libgpuspy.so in its environment.\n.PP\nEach command has its "
+          "own man page, and \\-\\-help.\n.SH COMMANDS\n",
           f);
     for (const struct command *const *c = all; *c; c++) {
         char name[64], summary[512];
@@ -162,14 +155,12 @@ void command_help_man(const struct command *const *all, FILE *f)
     run_status(f);
     environment(f);
     fputs(".SH FILES\n", f);
-    term(f, "run.db",
-         "The recording: an SQLite database. Each further process of the run writes one "
-         "of its own beside it.");
+    term(f, "run.db", "The recording: an SQLite database. Each further process of the run writes its own beside it.");
     term(f, "run.db.spool",
-         "Names the shared memory that holds what is not in the database yet. It remains if the "
-         "program is killed; then gpuspy report completes the database from that memory.");
+         "Names the shared memory with events that are not in the database yet. It remains if the program is killed; "
+         "then gpuspy report completes the database from it.");
     fputs(".SH EXAMPLES\n", f);
     term(f, "gpuspy run -- python train.py", "record a training run");
-    term(f, "gpuspy report run.db", "say what happened in it");
+    term(f, "gpuspy report run.db", "explain what happened");
     see_also(f, all, NULL);
 }

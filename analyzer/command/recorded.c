@@ -180,7 +180,7 @@ static void print_failure(const struct command_recorded *run, const struct resul
     for (size_t i = 0; i < r->processes_n; i++)
         if (run_process_failure(&r->processes[i], how, sizeof how)) {
             complain("process %u: %s; no out of memory%s", r->processes[i].pid, how,
-                     run->what_if ? ": whether it fits is unknown, it crashed before that" : "");
+                     run->what_if ? ": it crashed, so whether it fits is unknown" : "");
             return;
         }
 }
@@ -190,7 +190,7 @@ static void print_summary(const struct command_recorded *run, const struct resul
     char count[UNITS_TEXT], shown[PATH_MAX];
 
     if (r->lost_events)
-        complain("%s LOST: every figure below is incomplete",
+        complain("%s LOST: all figures below are incomplete",
                  units_format_plural(count, r->lost_events, "event was", "events were"));
     print_failure(run, r);
     if (r->ooms_n && r->ooms[0].fatal)

@@ -75,7 +75,7 @@ static void outcome(int status, char *out, size_t size)
 
     *out = 0;
     if (WIFSIGNALED(status))
-        text_put(out, size, "was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        text_put(out, size, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else if (code)
         text_put(out, size, "failed with status %d%s", code,
                  code == 127   ? " (a shell's status for a command that was not found)"
@@ -92,8 +92,8 @@ void command_print_unrecorded(const char *program, int status, bool torch_cpu)
     if (why)
         complain("nothing was recorded: '%s' %s%s%s", program, why, *ended ? "; it " : "", ended);
     else if (*ended)
-        complain("nothing was recorded: '%s' %s, and no process of it had made a CUDA call", program, ended);
+        complain("nothing was recorded: '%s' %s, and none of its processes had called CUDA", program, ended);
     else
-        complain("nothing was recorded: '%s' succeeded, but no process of it made a CUDA call%s", program,
+        complain("nothing was recorded: '%s' succeeded, but none of its processes called CUDA%s", program,
                  torch_cpu ? "" : "; --torch-cpu records PyTorch's CPU tensors");
 }

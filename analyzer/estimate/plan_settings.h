@@ -61,115 +61,112 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 /* What activations depend on: also where a recording is held against an estimate. */
 #define PLAN_ACTIVATION_OPTIONS(type, member)                                                                          \
     PLAN_COUNT(type, member, "batch", batch, "N", "sequences or images in one forward pass on one GPU (micro-batch)"), \
-        PLAN_COUNT(type, member, "seq", seq, "N", "tokens a sequence"),                                                \
+        PLAN_COUNT(type, member, "seq", seq, "N", "tokens per sequence"),                                              \
         PLAN_WORD(type, member, "attention", attention, plan_attentions,                                               \
-                  "flash (also scaled_dot_product_attention; if not given) or eager"),                                 \
+                  "flash (the default; also scaled_dot_product_attention) or eager"),                                  \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                                      \
-                  "activation checkpointing, none if not given"),                                                      \
-        PLAN_WORD(type, member, "step", step, plan_steps, "how the optimizer steps, foreach if not given"),            \
+                  "activation checkpointing; default none"),                                                           \
+        PLAN_WORD(type, member, "step", step, plan_steps, "the optimizer's implementation; default foreach"),          \
         PLAN_FLAG(type, member, "fused-layers", fused_layers,                                                          \
-                  "layers are compiled, or of fused kernels, without dropout: less is kept for backward")
+                  "layers are compiled or use fused kernels, without dropout: less is saved for backward")
 
 /* A shape instead of a model's name. */
-#define PLAN_SHAPE_OPTIONS(type, member)                                                                    \
-    PLAN_COUNT(type, member, "layers", layers, "N", "layers, of a model that has no name"),                 \
-        PLAN_COUNT(type, member, "hidden", hidden, "N", "hidden size"),                                     \
-        PLAN_COUNT(type, member, "heads", heads, "N", "attention heads"),                                   \
-        PLAN_COUNT(type, member, "kv-heads", kv_heads, "N",                                                 \
-                   "heads of keys and values, as many as --heads if not given"),                            \
-        PLAN_COUNT(type, member, "head-dim", head_dim, "N", "size of a head, hidden / heads if not given"), \
-        PLAN_COUNT(type, member, "ffn", ffn, "N", "size of the MLP (intermediate_size)"),                   \
-        PLAN_COUNT(type, member, "vocab", vocab, "N", "tokens in the vocabulary"),                          \
-        PLAN_COUNT(type, member, "context", context, "N", "longest sequence (max_position_embeddings)"),    \
-        PLAN_COUNT(type, member, "experts", experts, "N", "experts a layer"),                               \
-        PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts that a token uses"),           \
-        PLAN_COUNT(type, member, "image", image, "N",                                                       \
-                   "pixels of an image's side, where the model is one of images; 224 of most"),             \
-        PLAN_FLAG(type, member, "tied", tied, "the output layer is the embedding"),                         \
-        PLAN_WORD(type, member, "family", family, plan_families, "kind of model, llama if not given")
+#define PLAN_SHAPE_OPTIONS(type, member)                                                                      \
+    PLAN_COUNT(type, member, "layers", layers, "N", "number of layers"),                                      \
+        PLAN_COUNT(type, member, "hidden", hidden, "N", "hidden size"),                                       \
+        PLAN_COUNT(type, member, "heads", heads, "N", "attention heads"),                                     \
+        PLAN_COUNT(type, member, "kv-heads", kv_heads, "N", "key and value heads; default: --heads"),         \
+        PLAN_COUNT(type, member, "head-dim", head_dim, "N", "size of a head; default: hidden / heads"),       \
+        PLAN_COUNT(type, member, "ffn", ffn, "N", "size of the MLP (intermediate_size)"),                     \
+        PLAN_COUNT(type, member, "vocab", vocab, "N", "tokens in the vocabulary"),                            \
+        PLAN_COUNT(type, member, "context", context, "N", "longest sequence (max_position_embeddings)"),      \
+        PLAN_COUNT(type, member, "experts", experts, "N", "experts per layer"),                               \
+        PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts per token"),                     \
+        PLAN_COUNT(type, member, "image", image, "N", "image models: pixels per side; default 224 for most"), \
+        PLAN_FLAG(type, member, "tied", tied, "the output layer shares the embedding's weights"),             \
+        PLAN_WORD(type, member, "family", family, plan_families, "kind of model; default llama")
 
-#define PLAN_TRAINING_OPTIONS(type, member)                                                         \
-    PLAN_ACTIVATION_OPTIONS(type, member),                                                          \
-        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches before a step"), \
-        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                       \
-                  "logits are made in pieces (Liger kernels, cut cross-entropy)"),                  \
+#define PLAN_TRAINING_OPTIONS(type, member)                                                    \
+    PLAN_ACTIVATION_OPTIONS(type, member),                                                     \
+        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"), \
+        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                  \
+                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),         \
         PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU")
 
 /* How the GPUs divide the model: also where a recording of one of them is held against an estimate. */
-#define PLAN_DIVIDED_OPTIONS(type, member)                                                                        \
-    PLAN_WORD(                                                                                                    \
-        type, member, "sharding", sharding, plan_shardings,                                                       \
-        "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3; fsdp is zero3, fsdp-grad-op zero2"), \
-        PLAN_WORD(type, member, "offload", offload, plan_offloads, "what lives in the host's memory"),            \
-        PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),             \
-        PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                          \
-        PLAN_FLAG(type, member, "sequence-parallel", sequence_parallel,                                           \
-                  "with --tp: norms and dropouts are divided too"),                                               \
-        PLAN_COUNT(type, member, "pp", pp, "N", "pipeline stages"),                                               \
-        PLAN_COUNT(type, member, "interleave", interleave, "N", "model chunks a pipeline stage"),                 \
-        PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                         \
+#define PLAN_DIVIDED_OPTIONS(type, member)                                                                             \
+    PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                                      \
+              "what data-parallel GPUs shard: ddp (nothing), zero1, zero2, zero3; fsdp is zero3, fsdp-grad-op zero2"), \
+        PLAN_WORD(type, member, "offload", offload, plan_offloads, "what is offloaded to host memory"),                \
+        PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),                  \
+        PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                               \
+        PLAN_FLAG(type, member, "sequence-parallel", sequence_parallel,                                                \
+                  "with --tp: norms and dropouts are sharded too"),                                                    \
+        PLAN_COUNT(type, member, "pp", pp, "N", "pipeline stages"),                                                    \
+        PLAN_COUNT(type, member, "interleave", interleave, "N", "model chunks per pipeline stage"),                    \
+        PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                              \
         PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs")
 
-#define PLAN_PARALLEL_OPTIONS(type, member)                                                                           \
-    {"gpus",                                                                                                          \
-     0,                                                                                                               \
-     OPTION_COUNT_OR_ALONE,                                                                                           \
-     PLAN_AT(type, member, gpus),                                                                                     \
-     "N",                                                                                                             \
-     NULL,                                                                                                            \
-     1,                                                                                                               \
-     1e6,                                                                                                             \
-     "GPUs in all, if not given as many as --tp, --pp, --cp and --ep divide the model among; without a number: list " \
-     "the GPUs that are known, and what they can"},                                                                   \
-        PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs in one machine"),                              \
-        {"network",                                                                                                   \
-         0,                                                                                                           \
-         OPTION_RATE,                                                                                                 \
-         PLAN_AT(type, member, network),                                                                              \
-         "RATE",                                                                                                      \
-         NULL,                                                                                                        \
-         1,                                                                                                           \
-         1e16,                                                                                                        \
-         "each GPU's share of its machine's network; if not given 400Gb/s, or what its PCIe carries"},                \
+#define PLAN_PARALLEL_OPTIONS(type, member)                                                            \
+    {"gpus",                                                                                           \
+     0,                                                                                                \
+     OPTION_COUNT_OR_ALONE,                                                                            \
+     PLAN_AT(type, member, gpus),                                                                      \
+     "N",                                                                                              \
+     NULL,                                                                                             \
+     1,                                                                                                \
+     1e6,                                                                                              \
+     "total number of GPUs; default: as many as --tp, --pp, --cp and --ep need; "                      \
+     "without a number: list the GPUs that gpuspy knows"},                                             \
+        PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs per machine"),                  \
+        {"network",                                                                                    \
+         0,                                                                                            \
+         OPTION_RATE,                                                                                  \
+         PLAN_AT(type, member, network),                                                               \
+         "RATE",                                                                                       \
+         NULL,                                                                                         \
+         1,                                                                                            \
+         1e16,                                                                                         \
+         "each GPU's share of its machine's network; default 400Gb/s, or less if its PCIe is slower"}, \
         PLAN_DIVIDED_OPTIONS(type, member)
 
-#define PLAN_ADAPTER_OPTIONS(type, member)                                                                          \
-    PLAN_WORD(type, member, "adapter", adapter, plan_adapters,                                                      \
-              "lora or dora beside frozen weights; qlora: lora with --weights=nf4-double"),                         \
-        PLAN_COUNT(type, member, "lora-rank", rank, "N", "of the adapters, 16 if not given"),                       \
-        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters, all-linear if not given"), \
-    {                                                                                                               \
-        "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,                \
-            "how frozen or served weights are stored"                                                               \
+#define PLAN_ADAPTER_OPTIONS(type, member)                                                                     \
+    PLAN_WORD(type, member, "adapter", adapter, plan_adapters,                                                 \
+              "lora or dora with frozen weights; qlora: lora with --weights=nf4-double"),                      \
+        PLAN_COUNT(type, member, "lora-rank", rank, "N", "rank of the adapters; default 16"),                  \
+        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"), \
+    {                                                                                                          \
+        "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,           \
+            "how frozen or served weights are stored"                                                          \
     }
 
-#define PLAN_INFERENCE_OPTIONS(type, member)                                                 \
-    PLAN_FLAG(type, member, "inference", inference, "serve the model rather than train it"), \
-        {"kv-cache",                                                                         \
-         0,                                                                                  \
-         OPTION_TEXT,                                                                        \
-         PLAN_AT(type, member, cache),                                                       \
-         "WORD",                                                                             \
-         plan_quantisations,                                                                 \
-         0,                                                                                  \
-         0,                                                                                  \
-         "how the KV cache is stored, 16 bits if not given"},                                \
-        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens a block of the KV cache")
+#define PLAN_INFERENCE_OPTIONS(type, member)                                                   \
+    PLAN_FLAG(type, member, "inference", inference, "serve the model instead of training it"), \
+        {"kv-cache",                                                                           \
+         0,                                                                                    \
+         OPTION_TEXT,                                                                          \
+         PLAN_AT(type, member, cache),                                                         \
+         "WORD",                                                                               \
+         plan_quantisations,                                                                   \
+         0,                                                                                    \
+         0,                                                                                    \
+         "number format of the KV cache; default 16 bits"},                                    \
+        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache")
 
-#define PLAN_DEVICE_OPTIONS(type, member)                                                               \
-    {"gpu",                                                                                             \
-     0,                                                                                                 \
-     OPTION_LIST,                                                                                       \
-     PLAN_AT(type, member, gpu),                                                                        \
-     "NAME",                                                                                            \
-     plan_gpus,                                                                                         \
-     0,                                                                                                 \
-     0,                                                                                                 \
-     "hold it against this GPU, or several with commas between, or all; exit status 1 if it fits into " \
-     "none"},                                                                                           \
-    {                                                                                                   \
-        "memory", 0, OPTION_BYTES, PLAN_AT(type, member, memory), "SIZE", NULL, 1, 1e18,                \
-            "hold it against SIZE (such as 24GiB); exit status 1 if it does not fit"                    \
+#define PLAN_DEVICE_OPTIONS(type, member)                                                \
+    {"gpu",                                                                              \
+     0,                                                                                  \
+     OPTION_LIST,                                                                        \
+     PLAN_AT(type, member, gpu),                                                         \
+     "NAME",                                                                             \
+     plan_gpus,                                                                          \
+     0,                                                                                  \
+     0,                                                                                  \
+     "compare with this GPU, several separated by commas, or all; exit status 1 if it "  \
+     "fits into none"},                                                                  \
+    {                                                                                    \
+        "memory", 0, OPTION_BYTES, PLAN_AT(type, member, memory), "SIZE", NULL, 1, 1e18, \
+            "compare with SIZE, such as 24GiB; exit status 1 if it does not fit"         \
     }
 
 extern const char plan_gpus[]; /* plan_quantisations: quantisation.h */

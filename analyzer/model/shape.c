@@ -463,7 +463,7 @@ static bool has_sizes(const char *command, const char *what, const struct model_
         {text && !s->vocab, "size of the vocabulary", "vocab"},
         {s->positions == MODEL_AS_CONTEXT && !s->context, "longest sequence, which its position table has as rows",
          "context"},
-        {s->experts && !s->experts_used, "number of experts that a token uses", "experts-used"},
+        {s->experts && !s->experts_used, "number of experts per token", "experts-used"},
         {(s->experts_used || s->moe_layers || s->shared_experts) && !s->experts, "number of experts", "experts"},
         {s->kv_rank && !(s->nope_dim && s->v_dim), "size of a head's parts beside the key and value rank", NULL},
         {!text && !s->image, "image size", NULL},

@@ -283,7 +283,7 @@ bool symbolize_copy(const char *from, const char *to, char *error, size_t error_
         failed(error, error_size, "cannot read '%s': %s", from, sqlite3_errmsg(source.db));
     else if (sqlite3_open_v2(to, &target.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) !=
              SQLITE_OK)
-        ok = failed(error, error_size, "cannot write '%s': %s; name a place where you may write", to,
+        ok = failed(error, error_size, "cannot write '%s': %s; give a path where you may write", to,
                     sqlite3_errmsg(target.db));
     sqlite3_backup *copy = ok ? sqlite3_backup_init(target.db, "main", source.db, "main") : NULL;
     if (copy) {

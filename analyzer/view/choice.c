@@ -23,7 +23,7 @@ static int no_such_process(const char *who, const struct run_process *all, size_
         if (all[i].rank != RUN_UNKNOWN && at < sizeof list)
             at += (size_t)snprintf(list + at, sizeof list - at, " (rank %lld)", (long long)all[i].rank);
     }
-    complain("%s: there is no such process in this run; its processes are %s%s", who, list, n > LISTED ? ", …" : "");
+    complain("%s: this run has no such process; its processes are %s%s", who, list, n > LISTED ? ", …" : "");
     return EXIT_NO;
 }
 
@@ -42,7 +42,7 @@ static int find_device(const char *who, const struct run *run, int device)
     for (int d = 0; d < 128 && at < sizeof list; d++)
         if (seen[d / 64] >> d % 64 & 1) at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", at ? ", " : "", d);
     if (!at) return EXIT_YES;
-    complain("%s: there is no GPU %d in this run; it has GPU %s", who, device, list);
+    complain("%s: this run has no GPU %d; it has GPU %s", who, device, list);
     return EXIT_NO;
 }
 

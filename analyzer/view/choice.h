@@ -16,20 +16,20 @@ struct view_choice {
         .device = -1, .pid = -1, .rank = -1 \
     }
 #define CHOICE_OPTIONS(type, member)                                                    \
-    {"device", 'd', OPTION_NUMBER, offsetof(type, member.device),          "N",         \
-     NULL,     0,   126,           "only GPU N, as the program numbers it"},            \
-        {"process",                                                                     \
-         'p',                                                                           \
-         OPTION_NUMBER,                                                                 \
-         offsetof(type, member.pid),                                                    \
-         "PID",                                                                         \
-         NULL,                                                                          \
-         1,                                                                             \
-         INT_MAX,                                                                       \
-         "only the run's process with this number"},                                    \
+    {"device",                                                                          \
+     'd',                                                                               \
+     OPTION_NUMBER,                                                                     \
+     offsetof(type, member.device),                                                     \
+     "N",                                                                               \
+     NULL,                                                                              \
+     0,                                                                                 \
+     126,                                                                               \
+     "only GPU N (CUDA's number in the program)"},                                      \
+        {"process", 'p', OPTION_NUMBER, offsetof(type, member.pid),           "PID",    \
+         NULL,      1,   INT_MAX,       "only only the process with this pid"},         \
     {                                                                                   \
         "rank", 'r', OPTION_NUMBER, offsetof(type, member.rank), "N", NULL, 0, INT_MAX, \
-            "only the run's process with this rank"                                     \
+            "only only the process with this rank"                                      \
     }
 
 /* Opens a recording (as run_open does) and leaves the chosen processes. NULL after a line on stderr that

@@ -118,11 +118,11 @@ bool view_profile_sensible(const char *who, const struct view_profile_settings *
     int64_t ns;
 
     if (s->at && s->what)
-        complain("%s: --at or --what, one of the two", who);
+        complain("%s: give --at or --what, not both", who);
     else if (s->at && options_is_word(s->at, PROFILE_WHATS))
-        complain("%s: --at takes seconds; that moment is --what %s", who, s->at);
+        complain("%s: --at takes seconds; use --what %s for that moment", who, s->at);
     else if (s->at && !units_parse_seconds(s->at, &ns))
-        complain("%s: --at: '%s' are no seconds; give a number such as 12.5", who, s->at);
+        complain("%s: --at: '%s' is not a number of seconds such as 12.5", who, s->at);
     else
         return true;
     return false;
@@ -144,14 +144,13 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
     if (w->what != PROFILE_WAITS && w->what != PROFILE_COPIES && !ooms && run_why_unknown(v->run, RUN_FACT_MEMORY))
         complain("%s: memory is unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_MEMORY));
     else if (w->what == PROFILE_OOM && !ooms && !run_why_unknown(v->run, RUN_FACT_HISTORY))
-        complain("%s: memory did not run out in this run; --what peak shows its peak", v->who);
+        complain("%s: memory did not run out in this run; use --what peak", v->who);
     else if (w->what == PROFILE_WAITS && run_why_unknown(v->run, RUN_FACT_WAITS))
-        complain("%s: whether anything waited for the GPU is unknown: %s", v->who,
-                 run_why_unknown(v->run, RUN_FACT_WAITS));
+        complain("%s: waits are unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_WAITS));
     else if (w->what == PROFILE_COPIES && run_why_unknown(v->run, RUN_FACT_COPIES))
-        complain("%s: what was copied is unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_COPIES));
+        complain("%s: copies are unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_COPIES));
     else if (w->what == PROFILE_OOM && run_why_unknown(v->run, RUN_FACT_HISTORY) && !ooms)
-        complain("%s: whether memory ran out is unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_HISTORY));
+        complain("%s: failed allocations are unknown: %s", v->who, run_why_unknown(v->run, RUN_FACT_HISTORY));
     else if (w->what == PROFILE_WAITS)
         complain("%s: no call of this run waited for the GPU", v->who);
     else if (w->what == PROFILE_COPIES)
@@ -159,7 +158,7 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
     else if (w->what == PROFILE_END)
         complain("%s: nothing was live at the end", v->who);
     else if (w->what == PROFILE_AT)
-        complain("%s: nothing was live then", v->who);
+        complain("%s: nothing was live at that time", v->who);
     else
         complain("%s: no %s was allocated in this run%s", v->who, w->layer >= 0 ? "memory of this layer" : "GPU memory",
                  w->layer == PROFILE_USUAL ? "; --layer all also shows the host's" : "");
@@ -257,7 +256,7 @@ static void where_text(const struct draw_text *t, const struct profile *p, char 
     } else if (devices > 1 && one_process) {
         snprintf(out + at, size - at, " on %zu GPUs", devices);
     } else if (!one_process) {
-        snprintf(out + at, size - at, ", %zu processes together (--rank or --process: one alone)", processes);
+        snprintf(out + at, size - at, ", sum of %zu processes (--rank or --process chooses one)", processes);
     }
 }
 

@@ -79,39 +79,38 @@ struct view_profile_settings {
 
 #define PROFILE_WHATS "peak|oom|leaks|end|allocated|waits|copies"
 #define PROFILE_LAYERS "tensor|device|pinned|host|all"
-#define PROFILE_OPTIONS(type, member)                                                                              \
-    {"what",                                                                                                       \
-     'w',                                                                                                          \
-     OPTION_CHOICE,                                                                                                \
-     offsetof(type, member.what),                                                                                  \
-     "WHAT",                                                                                                       \
-     PROFILE_WHATS,                                                                                                \
-     0,                                                                                                            \
-     0,                                                                                                            \
-     "what was live at the peak, which is the default, at the last out of memory or at the end, "                  \
-     "what was never freed, all that was ever allocated, how long calls waited, or what was "                      \
-     "copied"},                                                                                                    \
-        {"at",                                                                                                     \
-         0,                                                                                                        \
-         OPTION_TEXT,                                                                                              \
-         offsetof(type, member.at),                                                                                \
-         "SECONDS",                                                                                                \
-         NULL,                                                                                                     \
-         0,                                                                                                        \
-         0,                                                                                                        \
-         "what was live so many seconds after the recording began"},                                               \
-        {"layer",                                                                                                  \
-         'l',                                                                                                      \
-         OPTION_CHOICE,                                                                                            \
-         offsetof(type, member.layer),                                                                             \
-         "LAYER",                                                                                                  \
-         PROFILE_LAYERS,                                                                                           \
-         0,                                                                                                        \
-         0,                                                                                                        \
-         "of live and allocated memory: PyTorch's tensors, what CUDA gave, pinned host memory, CPU "               \
-         "tensors, or all; the default is a GPU's tensors where it has some, else what CUDA gave"},                \
-    {                                                                                                              \
-        "native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0, "show C and C++ functions, too" \
+#define PROFILE_OPTIONS(type, member)                                                                      \
+    {"what",                                                                                               \
+     'w',                                                                                                  \
+     OPTION_CHOICE,                                                                                        \
+     offsetof(type, member.what),                                                                          \
+     "WHAT",                                                                                               \
+     PROFILE_WHATS,                                                                                        \
+     0,                                                                                                    \
+     0,                                                                                                    \
+     "what was live at the peak (the default), at the last out of memory or at the "                       \
+     "end; what was never freed; all allocations; waits; or what was copied"},                             \
+        {"at",                                                                                             \
+         0,                                                                                                \
+         OPTION_TEXT,                                                                                      \
+         offsetof(type, member.at),                                                                        \
+         "SECONDS",                                                                                        \
+         NULL,                                                                                             \
+         0,                                                                                                \
+         0,                                                                                                \
+         "what was live N seconds after the recording began"},                                             \
+        {"layer",                                                                                          \
+         'l',                                                                                              \
+         OPTION_CHOICE,                                                                                    \
+         offsetof(type, member.layer),                                                                     \
+         "LAYER",                                                                                          \
+         PROFILE_LAYERS,                                                                                   \
+         0,                                                                                                \
+         0,                                                                                                \
+         "count PyTorch's tensors, CUDA allocations, pinned host memory, CPU tensors, or "                 \
+         "all; default: tensors if the GPU has any, else CUDA allocations"},                               \
+    {                                                                                                      \
+        "native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0, "show C and C++ frames" \
     }
 
 /* NULL after a line on stderr; *code is then how the program ends: EXIT_NO where there is none of it. */

@@ -158,7 +158,7 @@ def test_a_folder_in_its_place(tmp_path):
 
 
 @pytest.mark.parametrize("words, says", [
-    ((), "which recording"), (("--show", "run.db"), "stand alone"), (("--show", "--forget"), "stand alone"),
+    ((), "no recording given"), (("--show", "run.db"), "take no recording"), (("--show", "--forget"), "take no recording"),
     (("--batch", "4", "run.db"), "--model"), (("--model", "gpt2", "run.db"), "--batch"),
     (("--params", "1e9", "--batch", "4", "run.db"), "--model"), (("--model", "gtp2", "--batch", "4", "run.db"), "gpt2")])
 def test_words_that_do_not_go_together(tmp_path, kept, words, says):

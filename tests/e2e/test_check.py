@@ -282,8 +282,8 @@ def test_each_process_is_judged_alone_and_the_worst_counts(recording):
 
 @pytest.mark.parametrize("words, said", [
     (["--max-peek", "1GiB"], "did you mean '--max-peak'?"), (["--max-peak", "lots"], "--max-peak: 'lots'"),
-    ([], "nothing to check"), (["--max-peak", "+5%"], "add --baseline"), (["--max-growth", "1MiB/epoch"], "1MiB/epoch"),
-    (["--budget", "parms=1e9"], "did you mean 'params'?"), (["--config", "a", "--no-config"], "contradict"),
+    ([], "no limits; give one"), (["--max-peak", "+5%"], "add --baseline"), (["--max-growth", "1MiB/epoch"], "1MiB/epoch"),
+    (["--budget", "parms=1e9"], "did you mean 'params'?"), (["--config", "a", "--no-config"], "not both"),
     (["--budget", "params=1e9,optimizer=adamm"], "did you mean"), (["--max-blocked-share", "5"], "percentage"),
 ])
 def test_wrong_words_are_usage(recorded, words, said):
@@ -316,7 +316,7 @@ def test_bad_input(recorded, tmp_path):
     assert one.check("--no-oom", "--junit", tmp_path / "no" / "folder.xml").returncode == 3
     assert one.check("--no-oom", "--max-peak", "+1%", "--baseline", tmp_path / "none.db").returncode == 3
     done = subprocess.run([BUILD / "gpuspy", "check"], stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2 and "which recording?" in done.stderr
+    assert done.returncode == 2 and "no recording given" in done.stderr
 
 
 # ---------------------------------------------------------------- the file of limits
@@ -337,7 +337,7 @@ def test_limits_in_a_file(recorded):
         one.json(code=0)
         found.write_text("[other*.db]\nmax-peak = 1KiB\n")
         done = one.check()
-        assert done.returncode == 2 and "no limit concerns" in done.stderr
+        assert done.returncode == 2 and "no limit applies" in done.stderr
         found.write_text("max-peak = 1GiB\nmax-peek = 2\n")
         done = one.check()
         assert done.returncode == 2 and ".gpuspy-check:2: 'max-peek' is not known; did you mean 'max-peak'?" in done.stderr

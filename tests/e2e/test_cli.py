@@ -67,8 +67,8 @@ def test_the_overview_lists_the_commands():
 @pytest.mark.parametrize("words, hint", [
     (["reprot"], "did you mean 'gpuspy report'?"), (["frobnicate"], "'gpuspy --help' lists them"),
     (["report", "--jsno", "x"], "did you mean '--json'?"), (["report"], "no recording in this folder"),
-    (["run"], "which program?"), (["estimate"], "how many parameters?"), (["estimate", "1e9"], "--params"),
-    (["help", "reprot"], "did you mean 'gpuspy report'?"), (["help", "run", "report"], "too many words"),
+    (["run"], "no program given"), (["estimate"], "no model given"), (["estimate", "1e9"], "--params"),
+    (["help", "reprot"], "did you mean 'gpuspy report'?"), (["help", "run", "report"], "give one command"),
     (["run", "--stacks=pyhton", "true"], "did you mean 'python'?"), (["report", "--top", "0", "x"], "from 1 to"),
     (["report", "--top"], "needs a value"), (["report", "--json=1", "x"], "takes no value"),
 ])
@@ -342,7 +342,7 @@ def test_the_job_goes_on_where_nothing_can_be_recorded(tmp_path, output):
 
 
 def test_run_that_records_nothing_says_why(tmp_path):
-    assert "made a CUDA call" in one_line(run_sh("exit 0", cwd=tmp_path), 0)
+    assert "called CUDA" in one_line(run_sh("exit 0", cwd=tmp_path), 0)
     assert "--torch-cpu" not in one_line(run_sh("exit 0", "--torch-cpu", cwd=tmp_path), 0)
     assert not run_sh("exit 0", "--no-summary", cwd=tmp_path).stderr
     static = tmp_path / "static"
@@ -355,11 +355,11 @@ def test_run_that_records_nothing_says_why(tmp_path):
 @pytest.mark.parametrize("command, code, words", [
     (["./missing"], 127, "cannot run './missing': No such file or directory"),
     (["./plain"], 126, "cannot run './plain': Permission denied"),
-    ([sys.executable, "missing.py"], 2, "failed with status 2, and no process of it had made a CUDA call"),
+    ([sys.executable, "missing.py"], 2, "failed with status 2, and none of its processes had called CUDA"),
     (["sh", "-c", "./missing"], 127, "failed with status 127 (a shell's status for a command that was not found)"),
     (["sh", "-c", "./plain"], 126, "failed with status 126 (a shell's status for a command that cannot be executed)"),
     (["sh", "-c", "exit 5"], 5, "failed with status 5"),
-    (["true"], 0, "'true' succeeded, but no process of it made a CUDA call"),
+    (["true"], 0, "'true' succeeded, but none of its processes called CUDA"),
 ])
 def test_run_of_what_fails_guesses_nothing(tmp_path, command, code, words):
     (tmp_path / "plain").write_text("text\n")
@@ -371,7 +371,7 @@ def test_run_of_what_fails_guesses_nothing(tmp_path, command, code, words):
 def test_run_of_what_a_signal_ended_names_the_signal(tmp_path):
     done = run_sh("kill -KILL $$", cwd=tmp_path)
     assert done.returncode == -signal.SIGKILL
-    assert "was ended by signal 9 (Killed), and no process of it had made a CUDA call" in done.stderr
+    assert "was killed by signal 9 (Killed), and none of its processes had called CUDA" in done.stderr
 
 
 def test_an_installed_gpuspy_finds_its_library(tmp_path):

@@ -227,13 +227,13 @@ def test_no_terminal_gets_it(plain):
 
 @pytest.mark.parametrize("options, hint", [
     (["--at", "soon"], "neither seconds"), (["--at", "-1"], "neither seconds"), (["--at", "1e400"], "neither seconds"),
-    (["--format", "trace"], "is not known"), (["--last", "-1"], "out of range"), (["--stacks", "all"], "is not known")])
+    (["--format", "trace"], "is unknown"), (["--last", "-1"], "out of range"), (["--stacks", "all"], "is unknown")])
 def test_wrong_words(plain, options, hint):
     assert hint in export(plain, *options, code=2)
 
 
 def test_two_recordings_at_once(plain):
-    assert "one recording at a time" in export(plain, plain.database, code=2)
+    assert "give one recording" in export(plain, plain.database, code=2)
 
 
 @pytest.mark.parametrize("options, hint", [(["--at", "oom"], "did not run out"), (["-d", "5"], "GPU 5 holds no memory"),

@@ -391,7 +391,7 @@ def test_import_names_its_files(tmp_path):
     one, all_ = (json.loads(gpuspy("report", "--json", f, cwd=tmp_path).stdout) for f in ("x.db", "x.sqlite"))
     assert one["sync"] == all_["sync"] and one["transfers"] == all_["transfers"]
     (tmp_path / "x.db").unlink()
-    assert "'x.8.db' is there already" in gpuspy("import", "x.sqlite", cwd=tmp_path, code=3).stderr
+    assert "'x.8.db' exists" in gpuspy("import", "x.sqlite", cwd=tmp_path, code=3).stderr
     assert "ends in .db" in gpuspy("import", "x.sqlite", "-o", "out", cwd=tmp_path, code=3).stderr
     assert {f.name for f in tmp_path.iterdir()} == {"x.sqlite", "x.8.db"}
 

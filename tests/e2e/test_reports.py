@@ -166,7 +166,7 @@ def test_the_last_device(recording):
     assert recording.report("--device", "63")["peak"][0]["device"] == 63
     for none in ("0", "64"):
         done = recording.gpuspy("report", "--device", none, recording.database)
-        assert done.returncode == 1 and done.stderr == f"gpuspy: report: there is no GPU {none} in this run; it has GPU 63\n"
+        assert done.returncode == 1 and done.stderr == f"gpuspy: report: this run has no GPU {none}; it has GPU 63\n"
     assert recording.gpuspy("report", "--device", "127", recording.database).returncode == 2
     assert "GPU 63" in text(recording, recording.database)
 

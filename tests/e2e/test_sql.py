@@ -170,7 +170,7 @@ def test_what_writes_is_refused(trained, query):
 
 def test_exit_codes(trained, tmp_path):
     assert "no such column" in ask(trained, "select nope", code=2).stderr
-    assert "which recording" in trained.gpuspy("sql").stderr
+    assert "no recording given" in trained.gpuspy("sql").stderr
     assert trained.gpuspy("sql").returncode == 2
     assert trained.gpuspy("sql", tmp_path / "none.db", "select 1").returncode == 3
     (tmp_path / "text.db").write_text("hello")

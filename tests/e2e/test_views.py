@@ -283,8 +283,8 @@ def test_moments_and_limits(run):
 
 @pytest.mark.parametrize("words, said, code", [
     (["tree", "--what", "oom"], "memory did not run out", 1), (["table", "--what", "copies"], "nothing was copied", 1),
-    (["tree", "--at", "x"], "no seconds", 2), (["table", "--at", "oom"], "is --what oom", 2), (["tree", "--at", "1", "--what", "peak"], "one of the two", 2),
-    (["tree", "--min", "5x%"], "no share", 2), (["flame", "--min", "blah"], "is not a", 2),
+    (["tree", "--at", "x"], "not a number of seconds", 2), (["table", "--at", "oom"], "use --what oom", 2), (["tree", "--at", "1", "--what", "peak"], "not both", 2),
+    (["tree", "--min", "5x%"], "not a share", 2), (["flame", "--min", "blah"], "is not a", 2),
     (["table", "--what", "waits", "--by", "owner"], "have no owner", 2), (["table", "--by", "lien"], "'line'", 2),
     (["tree", "--rank", "3"], "no such process", 1), (["leaks", "--process", "7"], "its processes are 100", 1),
     (["report", "--only", "oom,peek"], "did you mean 'peak'", 2), (["stats", "--color", "alway"], "'always'", 2),
@@ -299,7 +299,7 @@ def test_processes_are_chosen(tmp_path):
     train(tmp_path / "run.200.db", rank=1, pid=200, oom=True)
     both, one = data("table", tmp_path), data("table", "--rank", "1", tmp_path)
     assert both["total"] == 2 * one["total"] and [p["pid"] for p in one["processes"]] == [200]
-    assert "2 processes together" in gpuspy("table", tmp_path).replace("\n ", "")
+    assert "sum of 2 processes" in gpuspy("table", tmp_path).replace("\n ", "")
     charts = gpuspy("timeline", tmp_path)
     assert charts.index("rank 0, GPU 0") < charts.index("rank 1, GPU 0")
     assert data("tree", "--what", "oom", tmp_path)["total"] == 1200 * MIB  # of the one that failed, then
@@ -314,7 +314,7 @@ def test_each_command_chooses_alike(tmp_path, command):
         told = told["run"] if command == "report" else told
         assert [p["pid"] for p in told["processes"]] == [200]
     assert data(command, "-d", "0", tmp_path)
-    for words, said in [(["--rank", "2"], "its processes are 100 (rank 0), 200 (rank 1)"), (["-d", "5"], "there is no GPU 5 in this run; it has GPU 0")]:
+    for words, said in [(["--rank", "2"], "its processes are 100 (rank 0), 200 (rank 1)"), (["-d", "5"], "this run has no GPU 5; it has GPU 0")]:
         line = gpuspy(command, *words, tmp_path, code=1)
         assert said in line or "its processes are 200 (rank 1), 100 (rank 0)" in line
         assert re.fullmatch(r"gpuspy: [^\n]+\n", line)
@@ -329,8 +329,8 @@ def test_each_command_chooses_alike(tmp_path, command):
         told = told["run"] if command == "report" else told
         assert [p["pid"] for p in told["processes"]] == [200]
     assert data(command, "-d", "0", tmp_path)
-    for words, said in [(["--rank", "2"], "no such process in this run; its processes are "),
-                        (["-d", "5"], "there is no GPU 5 in this run; it has GPU 0")]:
+    for words, said in [(["--rank", "2"], "this run has no such process; its processes are "),
+                        (["-d", "5"], "this run has no GPU 5; it has GPU 0")]:
         line = gpuspy(command, *words, tmp_path, code=1)
         assert said in line and re.fullmatch(r"gpuspy: [^\n]+\n", line)
 
