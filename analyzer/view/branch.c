@@ -356,20 +356,31 @@ static const struct profile_call_node *first_own(const struct view_branch *b)
     return found;
 }
 
-/* The branch's own call, and of its end as much as there is room for. */
+/* "train.py:90 → :40 step": the branch's first own call, which tells it from its neighbours, then the call that tells
+ * most, then the chain's end, each as far as there is room. */
 static void telling_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
 {
     enum { END_LEAST = 12 };
-    const struct profile_call_node *own = first_own(b), *last = last_named(b);
-    const struct profile_call_node *tells = own ? own : telling(b->first, b->end);
+    const struct profile_call_node *first = first_own(b), *tells = telling(b->first, b->end), *last = last_named(b);
     const char *arrow = v->term.utf8 ? " → " : " -> ";
-    char label[1024], end[1024] = "", whole[1024];
+    char label[1024], more[1024], end[1024] = "";
 
-    cut_label(v, tells->frame, label, sizeof label, columns);
+    if (first && tells != first) {
+        struct run_frame place = *first->frame;
+        place.function = NULL;
+        frame_label(v, &place, NULL, true, label, sizeof label);
+        frame_label(v, tells->frame, first->frame, true, more, sizeof more);
+        const int room = columns - terminal_columns(label) - terminal_columns(arrow), least = (int)strcspn(more, " ");
+        if (room >= least) {
+            text_put(out, size, "%s%s%.*s", label, arrow, (int)terminal_fit(more, room), more);
+            return;
+        }
+    }
+    cut_label(v, (first ? first : tells)->frame, label, sizeof label, columns);
     int room = columns - terminal_columns(label) - terminal_columns(arrow);
-    if (tells != last && room >= END_LEAST) {
-        frame_label(v, last->frame, NULL, true, whole, sizeof whole);
-        text_elide(end, sizeof end, whole, room, v->term.utf8);
+    if ((first ? first : tells) != last && room >= END_LEAST) {
+        frame_label(v, last->frame, NULL, true, more, sizeof more);
+        text_elide(end, sizeof end, more, room, v->term.utf8);
     }
     text_put(out, size, "%s%s%s", label, *end ? arrow : "", end);
 }
