@@ -157,7 +157,7 @@ static void mistakes_get_one_line(void **state)
         {"--top=", "gpuspy: test: --top: '' is not a whole number; give digits\n"},
         {"--only=oom,paek", "gpuspy: test: --only: 'paek' is unknown; did you mean 'peak'? give one of oom, peak, sync\n"},
         {"--only=oom,oomx,sync",
-         "gpuspy: test: --only: 'oomx' is unknown; did you mean 'oom'? one of oom, peak, sync\n"},
+         "gpuspy: test: --only: 'oomx' is unknown; did you mean 'oom'? give one of oom, peak, sync\n"},
         {"--only=", "gpuspy: test: --only: '' names nothing; give words, separated by commas\n"},
         {"--only=,", "gpuspy: test: --only: ',' names nothing; give words, separated by commas\n"},
         {"--params=1e16", "gpuspy: test: --params: '1e16' is out of range; give a number from 1 to 1e15\n"},
