@@ -87,8 +87,8 @@ static void limit(void)
     const char *value = getenv("GPUSPY_LIMIT");
     if (!value || !*value || gs_limit_read(value) || config.complaint[0]) return;
     snprintf(config.complaint, sizeof config.complaint,
-             "GPUSPY_LIMIT=%.60s is not a size (24GiB, or 0:24GiB,1:40GiB by device; `gpuspy run --limit` "
-             "knows GPUs by name); nothing is capped",
+             "GPUSPY_LIMIT=%.60s is not a size (24GiB, or 0:24GiB,1:40GiB by device; `gpuspy run --limit` knows GPUs "
+             "by name); devices are not capped",
              value);
 }
 

@@ -26,9 +26,9 @@ gs_dlopen_filter(const char *file, int mode)
     if (!(mode & RTLD_DEEPBIND) || !gs_session_is_enabled() || gs_config()->keep_deepbind) return mode;
     if (!gs_config()->quiet && !atomic_exchange(&printed, true)) {
         const int saved = errno;
-        gs_print_line("%s is opened without RTLD_DEEPBIND, which would hide what it does "
-                      "(GPUSPY_DEEPBIND=keep leaves it)",
-                      file ? file : "the program");
+        gs_print_line(
+            "opening %s without RTLD_DEEPBIND, which would hide its CUDA calls (GPUSPY_DEEPBIND=keep leaves it)",
+            file ? file : "the program");
         errno = saved;
     }
     return mode & ~RTLD_DEEPBIND;

@@ -284,7 +284,7 @@ bool gs_drain_stop(struct gs_summary *summary)
     pthread_cond_signal(&drain.wake);
     pthread_mutex_unlock(&drain.lock);
     if (!join()) {
-        gs_deactivate("the database is not finished; gpuspy report completes it");
+        gs_deactivate("the database is incomplete; gpuspy report completes it");
         return false;
     }
     atomic_store(&drain.running, false);

@@ -129,7 +129,7 @@ static enum state find_layout(void)
         return SETTLED;
     }
     if (!gs_python_layout_of(version, &python.at)) {
-        gs_stack_lacks("no Python stacks: Python %s is not known to this version of gpuspy", python.version);
+        gs_stack_lacks("no Python stacks: this version of gpuspy does not know Python %s", python.version);
         return SETTLED;
     }
     if (!words_agree() || !is_code_type()) {
@@ -196,7 +196,7 @@ static enum state verify(void)
     int seen = verify_thread();
     if (seen < 0) return UNVERIFIED;
     if (!seen) {
-        gs_stack_lacks("no Python stacks: the frames of Python %s are not where they should be", python.version);
+        gs_stack_lacks("no Python stacks: the frames of Python %s were not found where expected", python.version);
         return SETTLED;
     }
     gs_code_watch((void (**)(void *))(python.code_type + python.at.type_dealloc));

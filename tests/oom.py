@@ -73,7 +73,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 SIZE = r"([\d.]+) (B|KiB|MiB|GiB)"
 # the words of a capacity's sentence, and the parts of the waterfall that they stand for
 BESIDE = {"that PyTorch caches": "cached", "in allocations from CUDA's pools": "pools", "that CUDA's pools keep": "pools_free",
-          "taken from CUDA past PyTorch": "direct", "held for CUDA graphs": "graphs",
+          "in CUDA allocations of other code": "direct", "held for CUDA graphs": "graphs",
           "for the CUDA context and libraries": "context", "in use from the beginning": "before",
           "held by other processes": "other_processes", "in use by what was not recorded": "unaccounted"}
 

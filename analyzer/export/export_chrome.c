@@ -149,8 +149,7 @@ static void write_flushes(struct export_chrome *c, const struct result_report *r
             char site[512];
             export_chrome_event(c, 'i', f->process, f->times_ns[k]);
             fprintf(c->out,
-                    ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"flush\",\"name\":\"cache given back (%s)\","
-                    "\"args\":{\"device\":%d",
+                    ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"flush\",\"name\":\"cache freed (%s)\",\"args\":{\"device\":%d",
                     (long long)c->pid[f->process], allocator_flush_word(f->kind), f->device);
             if (f->site.known) {
                 export_chrome_text(c, "site", site_text(&f->site, site, sizeof site));

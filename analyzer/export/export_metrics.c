@@ -341,7 +341,7 @@ static const struct family {
     {"gpuspy_allocated_bytes", "bytes", "All that was ever allocated.", allocated},
     {"gpuspy_allocations", NULL, "Allocations over the run.", allocations},
     {"gpuspy_out_of_memory_failures", NULL, "Times that memory ran out.", ooms},
-    {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was given back.", retries},
+    {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was freed.", retries},
     {"gpuspy_allocator_utilisation_ratio", "ratio", "The most that was in tensors, of the most that PyTorch reserved.",
      utilisation},
     {"gpuspy_waits", NULL, "Times that the host waited for the GPU.", waits},

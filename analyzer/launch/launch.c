@@ -24,8 +24,8 @@ static bool preloadable(const char *path, char *why, size_t size)
 {
     if (!strpbrk(path, " :")) return true;
     snprintf(why, size,
-             "cannot preload '%s': LD_PRELOAD allows no blank and no colon in a path; install gpuspy "
-             "elsewhere or point GPUSPY_LIB to a copy",
+             "cannot preload '%s': LD_PRELOAD does not accept a path with a space or colon; install gpuspy elsewhere "
+             "or point GPUSPY_LIB to a copy",
              path);
     return false;
 }

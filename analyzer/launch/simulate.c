@@ -93,10 +93,10 @@ bool launch_simulate_variables(const struct estimate_gpu *gpu, int count,
     if (!launch_simulate_folder(folder, sizeof folder, why, why_size)) return false;
     /* The loader takes LD_AUDIT's colons and blanks for separators, like LD_PRELOAD's. */
     if (strpbrk(folder, " :")) {
-        snprintf(
-            why, why_size,
-            "cannot simulate from '%s': the loader allows no blank and no colon in that path; install gpuspy elsewhere",
-            folder);
+        snprintf(why, why_size,
+                 "cannot simulate from '%s': the loader does not accept a path with a space or colon; install gpuspy "
+                 "elsewhere",
+                 folder);
         return false;
     }
     snprintf(redirect, sizeof redirect, "%s/libsimcuda-redirect.so", folder);

@@ -114,7 +114,7 @@ static const char *end_text(struct oom_words *w, const struct oom_after *a)
     const struct run_process *p = &run_processes(w->b->run, &n)[w->f->row->process];
     return a->exit_status >= 0 ? TEXT(w, "the program exited with status %d", a->exit_status)
            : p->complete       ? "how the program ended was not recorded"
-                               : "the program was killed, or left by _exit";
+                               : "the program was killed or called _exit";
 }
 
 static const char *followed(struct oom_words *w, const struct oom_after *a)
@@ -125,8 +125,8 @@ static const char *followed(struct oom_words *w, const struct oom_after *a)
     const char *first = a->first_stack != RUN_NONE ? oom_place_text(w, a->first_stack) : NULL;
     return TEXT(w, "%llu allocation%s followed%s%s, %s", (unsigned long long)a->times, a->times == 1 ? "" : "s",
                 first ? ", the first at " : "", first ? first : "",
-                a->again ? TEXT(w, "%llu of them where it had allocated before", (unsigned long long)a->again)
-                         : "none where it had allocated before");
+                a->again ? TEXT(w, "%llu of them on earlier call paths", (unsigned long long)a->again)
+                         : "none on earlier call paths");
 }
 
 const char *oom_after_text(struct oom_words *w)
@@ -137,11 +137,11 @@ const char *oom_after_text(struct oom_words *w)
     case RESULT_OUTCOME_HANDLED:
         return stepped ? TEXT(w, "the program made %lld more step%s", (long long)a->steps - 1, a->steps == 2 ? "" : "s")
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
-               : a->granted          ? "the program came by the line that failed again"
+               : a->granted          ? "the program reached the line that failed again"
                                      : followed(w, a);
     case RESULT_OUTCOME_ENDED: return TEXT(w, "%s; %s", followed(w, a), end_text(w, a));
     case RESULT_OUTCOME_UNKNOWN:
-        return TEXT(w, "whether the program handled it cannot be told: %s; %s%s", followed(w, a),
+        return TEXT(w, "whether the program handled it is unknown: %s; %s%s", followed(w, a),
                     a->steps != RUN_UNKNOWN ? "no further step; " : "", end_text(w, a));
     default: return NULL;
     }

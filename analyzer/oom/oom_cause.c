@@ -188,15 +188,15 @@ static void evidence_text(struct oom_words *w, const char *key, const char *what
 /* What NVML said, about then. */
 static void collect_nvml(struct oom_words *w, const struct run_device_sample *nvml)
 {
-    evidence_bytes(w, "other_bytes", "held by other processes, says NVML", nvml->other_bytes);
+    evidence_bytes(w, "other_bytes", "held by other processes (NVML)", nvml->other_bytes);
     if (nvml->other_pid) {
         evidence(w, "other_pid", "the largest of them", nvml->other_pid);
     }
     if (nvml->other_name) {
         evidence_text(w, "other_name", "which is", nvml->other_name);
     }
-    evidence_bytes(w, "own_bytes", "held by this process, says NVML", nvml->own_bytes);
-    evidence(w, "said_s", "when it said so", site_seconds(nvml->time_ns));
+    evidence_bytes(w, "own_bytes", "held by this process (NVML)", nvml->own_bytes);
+    evidence(w, "said_s", "time of NVML's figures", site_seconds(nvml->time_ns));
 }
 
 static void collect_after(struct oom_words *w, const struct oom_after *a)
@@ -231,7 +231,8 @@ static void collect(struct oom_words *w)
         evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time", r.each);
         evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
         evidence_text(w, "confidence", "confidence in the leak",
-                      f->turnover < 0.05 ? "low: hardly anything was ever freed" : "high: other memory came and went");
+                      f->turnover < 0.05 ? "low: hardly any memory was ever freed"
+                                         : "high: other memory was allocated and freed");
     }
     if (f->failed_pass.bytes) {
         evidence_bytes(w, "failed_pass_bytes", "made by passes that ran out of memory earlier, and still live",
@@ -249,9 +250,9 @@ static void collect(struct oom_words *w)
         evidence_bytes(w, "largest_holder_bytes", "held by one call path at most", f->holder);
         evidence_text(w, "largest_holder_site", "which is", oom_place_text(w, f->holder_stack));
     }
-    evidence_bytes(w, "asked_bytes", "asked of CUDA in one piece",
+    evidence_bytes(w, "asked_bytes", "the request to CUDA",
                    f->device_requested > f->requested ? f->device_requested : f->requested);
-    evidence_bytes(w, "context_bytes", "that a context on this GPU costs, about", oom_context_bytes(f));
+    evidence_bytes(w, "context_bytes", "estimated size of a context on this GPU", oom_context_bytes(f));
     evidence_bytes(w, "device_live_bytes", "in CUDA allocations of this process", f->device_live);
     if (f->graphs) {
         evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
@@ -268,7 +269,7 @@ static void collect(struct oom_words *w)
     }
     const struct result_by_owner *direct = oom_direct_owner(w->v);
     if (direct && f->layer == RUN_SERIES_TENSOR) {
-        evidence_bytes(w, "direct_bytes", "the most taken past PyTorch's allocator", direct->bytes);
+        evidence_bytes(w, "direct_bytes", "largest owner outside PyTorch's allocator", direct->bytes);
         evidence_text(w, "direct_owner", "by", direct->owner);
         evidence_text(w, "direct_site", "at", site_text_with_caller(w->b, &direct->site));
     }

@@ -64,12 +64,11 @@ void oom_explain_failed(struct oom_words *w)
     const struct oom_failed_pass *p = &w->f->failed_pass;
     char when[UNITS_TEXT];
     units_format_seconds(when, site_seconds(p->first_ns));
-    w->v->verdict = TEXT(
-        w,
-        "a kept exception: the pass that ran out of memory at %s is still alive, %s of the %s live in %llu block%s, "
-        "foremost from %s; a traceback keeps the tensors of its frames",
-        when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count, p->count == 1 ? "" : "s",
-        oom_place_text(w, p->stack));
+    w->v->verdict = TEXT(w,
+                         "a kept exception: the tensors of the pass that ran out of memory at %s are still live, %s of "
+                         "the %s live in %llu block%s, most from %s; a traceback keeps the tensors of its frames",
+                         when, SIZE(w, p->bytes), SIZE(w, w->f->live), (unsigned long long)p->count,
+                         p->count == 1 ? "" : "s", oom_place_text(w, p->stack));
     struct result_measure m = {
         .text = "try again after the except block has ended, not inside it, and do not store the exception (or "
                 "del it, or traceback.clear_frames(e.__traceback__))",

@@ -191,9 +191,9 @@ static void add_replayed(struct oom_sight *s, enum oom_replay_setting setting, c
     if (s->v->cause == RESULT_CAUSE_CAPACITY && known && r->spare_bytes < s->f->total / CRUMBS) {
         return; /* the next request of the same pass would fail */
     }
-    s->refuted_by = oom_replay_unsure(s->replays) ? "if a size differs from what the replay takes: some are known up "
-                                                    "to 1 MiB only"
-                                                  : NULL;
+    s->refuted_by = oom_replay_unsure(s->replays)
+                        ? "if a requested size differs from the replay's: some are known to 1 MiB only"
+                        : NULL;
     s->measure = (struct result_measure){
         .replayed = TEXT(s, "with %s", oom_replay_conf(setting)), .fits = true, .spare_bytes = r->spare_bytes};
     /* the pass that does not fit goes on to ask for more */
@@ -201,7 +201,7 @@ static void add_replayed(struct oom_sight *s, enum oom_replay_setting setting, c
     add(s, leads ? OOM_EFFORT_SETTING : OOM_EFFORT_TRAINING, frees > s->need ? frees : s->need, OOM_MEASURE_FITS,
         TEXT(s, "%s%s%s%s%s", s->set.text ? "add " : "set ", s->set.text ? oom_replay_conf(setting) : variable,
              s->set.text ? " to " : "=", s->set.text ? variable : oom_replay_conf(setting),
-             s->set.expandable == RUN_UNSURE ? ", unless it is on already" : ""));
+             s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION) {
         lead(s, before);
     }
@@ -261,7 +261,7 @@ static void expandable(struct oom_sight *s)
         : fits ? OOM_MEASURE_FITS
                : OOM_MEASURE_FITS_NOT,
         TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s", variable,
-             s->set.expandable == RUN_UNSURE ? ", unless it is on already" : ""));
+             s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) {
         lead(s, before);
     }
@@ -423,7 +423,7 @@ static void no_grad(struct oom_sight *s)
         s->evaluates ? TEXT(s,
                             "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
                             "backward pass follows%s",
-                            sure ? "" : ", unless it is there already")
+                            sure ? "" : ", unless it is already there")
                      : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
     if (s->evaluates && sure) {
         lead(s, before);
@@ -563,7 +563,7 @@ static const struct {
 #define INFERRED RESULT_CERTAINTY_INFERRED
 #define RECORDED RESULT_CERTAINTY_RECORDED
     {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), expandable, INFERRED,
-     "if the blocks lie worse in segments that grow"},
+     "if expandable segments place the blocks less well"},
     {OF(FRAGMENTATION), other_settings, INFERRED, NULL},
     {SPACE, batch, INFERRED, "if these tensors do not grow with the batch"},
     {SPACE, checkpoint, GUESSED, NULL},
@@ -605,13 +605,13 @@ static void advise(struct site_builder *b, struct result_oom_verdict *v, struct 
             arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, s.of[RESULT_CATEGORY_GRADIENTS].bytes),
             s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
         bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
-        oom_add_measure(b, v,
-                        (struct result_measure){
-                            .text = model ? "a larger GPU, or several that share the model (FSDP): 'gpuspy estimate' "
-                                            "says what its weights and optimizer need at least"
-                                          : "smaller pieces, or fewer at a time; or a larger GPU",
-                            .frees_bytes = RUN_UNKNOWN,
-                            .effort = OOM_EFFORT_TRAINING});
+        oom_add_measure(
+            b, v,
+            (struct result_measure){.text = model ? "a larger GPU, or several that share the model (FSDP): 'gpuspy "
+                                                    "estimate' computes what its weights and optimizer need at least"
+                                                  : "smaller pieces, or fewer at a time; or a larger GPU",
+                                    .frees_bytes = RUN_UNKNOWN,
+                                    .effort = OOM_EFFORT_TRAINING});
     }
     choose(b, v);
 }

@@ -162,8 +162,8 @@ void oom_explain_trials(struct oom_words *w)
     char since[UNITS_TEXT];
     units_format_seconds(since, site_seconds(e->since_ns));
     w->v->verdict = TEXT(w,
-                         "a leak: the models of %zu earlier trials, made at %s, are still alive%s: %s of the "
-                         "%s live was allocated before the current trial began at %s",
+                         "a leak: the models of %zu earlier trials, created at %s, are still live%s: %s of the %s live "
+                         "was allocated before the current trial began at %s",
                          e->trials, oom_place_text(w, e->stack),
                          e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "",
                          SIZE(w, e->bytes), SIZE(w, w->f->live), since);

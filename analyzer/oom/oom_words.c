@@ -43,8 +43,8 @@ static struct oom_replayed replay_without_others(const struct oom_words *w)
 void oom_explain_pinned(struct oom_words *w)
 {
     w->v->verdict = w->f->live > 0
-                        ? TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned", SIZE(w, w->f->live))
-                        : "page-locked host memory was refused, not the GPU's; none was pinned before";
+                        ? TEXT(w, "pinned host memory ran out, not GPU memory: %s are pinned", SIZE(w, w->f->live))
+                        : "pinned host memory was refused, not GPU memory; none was pinned before";
     advise(w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
            "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
            "the limit (ulimit -l, the container's memory)");
@@ -54,17 +54,16 @@ void oom_explain_oversized(struct oom_words *w)
 {
     bool whole = w->f->requested > w->f->total;
     if (w->f->requested <= w->f->total - oom_context_bytes(w->f)) {
-        w->v->verdict = TEXT(w,
-                             "one request is for most of the GPU (%s in all), and at least twice of all "
-                             "that this process holds: %s",
-                             SIZE(w, w->f->total), SIZE(w, w->f->device_live));
+        w->v->verdict = TEXT(
+            w, "one request is for most of the GPU (%s in total), and at least twice all that this process holds: %s",
+            SIZE(w, w->f->total), SIZE(w, w->f->device_live));
     } else {
-        w->v->verdict = TEXT(w, "one request is larger than the GPU%s: it has %s in all%s%s%s",
+        w->v->verdict = TEXT(w, "one request is larger than the GPU%s: it has %s in total%s%s%s",
                              whole ? "" : " has room for", SIZE(w, w->f->total), whole ? "" : ", about ",
                              whole ? "" : SIZE(w, oom_context_bytes(w->f)), whole ? "" : " of it for the CUDA context");
     }
     advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-           TEXT(w, "check the shape%s%s: an accidental broadcast or outer product makes such sizes",
+           TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",
                 w->f->stack != RUN_NONE ? " at " : "", w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
     advise(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN, "if the size is right: smaller batches, chunks, or several GPUs");
 }
@@ -82,7 +81,7 @@ void oom_explain_driver_fragmentation(struct oom_words *w)
 void oom_explain_cap(struct oom_words *w)
 {
     w->v->verdict =
-        TEXT(w, "a limit on PyTorch: it refused by itself although %s of the GPU were free", SIZE(w, w->f->free));
+        TEXT(w, "a limit of PyTorch: it refused the request although %s of the GPU were free", SIZE(w, w->f->free));
     struct run_torch_settings set = run_torch_settings(w->b->run, w->f->row->process);
     const struct oom_replayed r = oom_layout_replay(w->b, w->f, NULL, w->f->free);
     if (r.known && !r.fits) {
@@ -118,8 +117,8 @@ static void explain_other_rank(struct oom_words *w, const struct run_process *ot
                          name, other->pid, SIZE(w, oom_other_bytes(w->f)), SIZE(w, w->f->device_live));
     const struct oom_replayed alone = replay_without_others(w);
     advise_replayed(w, OOM_EFFORT_LINE, oom_other_bytes(w->f), "without other processes", &alone,
-                    "a GPU for each: call torch.cuda.set_device(local_rank) before the first CUDA call, or give each "
-                    "process its own CUDA_VISIBLE_DEVICES");
+                    "give each process its own GPU: call torch.cuda.set_device(local_rank) before the first CUDA call, "
+                    "or give each process its own CUDA_VISIBLE_DEVICES");
 }
 
 void oom_explain_other_process(struct oom_words *w)
@@ -133,17 +132,17 @@ void oom_explain_other_process(struct oom_words *w)
     const struct oom_replayed alone = replay_without_others(w);
     const char *theirs = SIZE(w, oom_other_bytes(w->f)), *ours = SIZE(w, w->f->device_live);
     if (nvml && run_is_known(nvml->other_bytes) && nvml->other_pid) {
-        w->v->verdict = TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
-                             nvml->other_pid, nvml->other_name ? " (" : "", nvml->other_name ? nvml->other_name : "",
-                             nvml->other_name ? ")" : "", ours);
+        w->v->verdict = TEXT(w, "other processes hold %s of the GPU, most of it process %u%s%s%s; this one holds %s",
+                             theirs, nvml->other_pid, nvml->other_name ? " (" : "",
+                             nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : "", ours);
         advise_replayed(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f), "without other processes", &alone,
                         TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES",
                              nvml->other_pid, nvml->other_name ? " (" : "", nvml->other_name ? nvml->other_name : "",
                              nvml->other_name ? ")" : ""));
     } else {
         w->v->verdict = TEXT(w,
-                             "another process, as it seems: %s of the GPU are in use beside what this one took "
-                             "and a context; this one holds %s",
+                             "probably another process: %s of the GPU are in use besides this process's memory and a "
+                             "context; this process holds %s",
                              theirs, ours);
         advise_replayed(w, OOM_EFFORT_SETTING, oom_other_bytes(w->f), "without other processes", &alone,
                         "find it with nvidia-smi and end it, or choose another GPU with "
@@ -157,33 +156,31 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
 {
     const facts *f = w->f;
     if (!w->v->fatal && !w->v->handled) { /* a retry: there was room, after all */
-        w->v->verdict = TEXT(w,
-                             "PyTorch's cache: it held %s that no tensor used, gave of that back what it "
-                             "could, asked again and was served",
-                             SIZE(w, oom_cached_bytes(f)));
+        w->v->verdict = TEXT(
+            w, "PyTorch's cache: it held %s that no tensor used, freed its cached segments, and the request succeeded",
+            SIZE(w, oom_cached_bytes(f)));
         oom_add_measure(w->b, w->v,
                         (struct result_measure){.frees_bytes = RUN_UNKNOWN,
                                                 .effort = OOM_EFFORT_ARGUMENT,
-                                                .text = "once is no harm; if it comes again and again, "
-                                                        "each time waiting for the GPU: sizes that "
-                                                        "vary less, or a smaller batch"});
+                                                .text = "harmless once; if it repeats, each time waits for the GPU: "
+                                                        "let sizes vary less, or use a smaller batch"});
         return;
     }
     int64_t most = f->map.largest_free_bytes;
     bool pieces = f->map.segments && most < f->requested && most <= oom_cached_bytes(f);
-    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s", SIZE(w, oom_cached_bytes(f)),
-                         pieces ? "in pieces of at most " : "and none of it was to be had for this request",
-                         pieces ? SIZE(w, most) : "");
+    w->v->verdict =
+        TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s", SIZE(w, oom_cached_bytes(f)),
+             pieces ? "in pieces of at most " : "and none of it could serve this request", pieces ? SIZE(w, most) : "");
     const char *from = f->holder > 0 ? TEXT(w, " (most of them from %s)", oom_place_text(w, f->holder_stack)) : "";
-    oom_add_measure(w->b, w->v,
-                    (struct result_measure){
-                        .frees_bytes = RUN_UNKNOWN,
-                        .effort = OOM_EFFORT_ARGUMENT,
-                        .text = TEXT(w,
-                                     "live blocks%s lie between the holes: allocate what stays before what is "
-                                     "temporary, and if sizes vary, pad them to a few lengths (drop_last=True for a "
-                                     "smaller last batch)",
-                                     from)});
+    oom_add_measure(
+        w->b, w->v,
+        (struct result_measure){
+            .frees_bytes = RUN_UNKNOWN,
+            .effort = OOM_EFFORT_ARGUMENT,
+            .text = TEXT(w,
+                         "live blocks%s separate the holes: allocate what stays before what is temporary, and if sizes "
+                         "vary, pad them to a few lengths (drop_last=True for a smaller last batch)",
+                         from)});
 }
 
 void oom_explain_preallocation(struct oom_words *w)
@@ -201,16 +198,16 @@ void oom_explain_outside(struct oom_words *w)
                                     site_text_with_caller(w->b, &direct->site))
                              : "";
     if (w->f->layer != RUN_SERIES_TENSOR) {
-        w->v->verdict = TEXT(w,
-                             "most of the GPU is used outside the recorded calls: %s of %s, by this "
-                             "process's contexts and libraries",
-                             SIZE(w, w->f->outside - oom_other_bytes(w->f)), SIZE(w, w->f->total));
+        w->v->verdict = TEXT(
+            w,
+            "most of the GPU is in use outside the recorded calls: %s of %s, by this process's contexts and libraries",
+            SIZE(w, w->f->outside - oom_other_bytes(w->f)), SIZE(w, w->f->total));
         advise(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-               "one context a device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA "
-               "runtime); libraries' handles and modules cost memory in each");
+               "one context per device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA runtime); "
+               "libraries' handles and modules cost memory in each");
         return;
     }
-    w->v->verdict = TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s%s",
+    w->v->verdict = TEXT(w, "most of the GPU is in use outside PyTorch's allocator, which holds %s of %s%s",
                          SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
     if (direct) {
         advise(w, OOM_EFFORT_LINE, direct->bytes,
@@ -220,8 +217,8 @@ void oom_explain_outside(struct oom_words *w)
                     site_short_text(w->b, &direct->site)));
     }
     advise(w, OOM_EFFORT_ARGUMENT, RUN_UNKNOWN,
-           "NCCL buffers, cuBLAS workspaces and contexts count here: fewer communicators, "
-           "CUBLAS_WORKSPACE_CONFIG, one process a GPU");
+           "NCCL buffers, cuBLAS workspaces and contexts count here: use fewer communicators, CUBLAS_WORKSPACE_CONFIG, "
+           "one process per GPU");
 }
 
 /* What else is in use beside what is live, in words; NULL: that is what is live. */
@@ -231,12 +228,12 @@ static const char *beside(const facts *f, enum result_held what)
         [RESULT_HELD_CACHED] = "that PyTorch caches",
         [RESULT_HELD_POOLS] = "in allocations from CUDA's pools",
         [RESULT_HELD_IDLE] = "that CUDA's pools keep",
-        [RESULT_HELD_DIRECT] = "taken from CUDA past PyTorch",
+        [RESULT_HELD_DIRECT] = "in CUDA allocations of other code",
         [RESULT_HELD_GRAPHS] = "held for CUDA graphs",
         [RESULT_HELD_CONTEXT] = "for the CUDA context and libraries",
         [RESULT_HELD_FIRST] = "in use from the beginning (contexts, other processes)",
         [RESULT_HELD_OTHERS] = "held by other processes",
-        [RESULT_HELD_UNACCOUNTED] = "in use by what was not recorded (libraries, other processes)"};
+        [RESULT_HELD_UNACCOUNTED] = "in use outside the recording (libraries, other processes)"};
     bool own = f->layer != RUN_SERIES_TENSOR && (what == RESULT_HELD_POOLS || what == RESULT_HELD_DIRECT);
     return own ? NULL : words[what];
 }
@@ -339,7 +336,7 @@ void oom_explain_capacity(struct oom_words *w)
             TEXT(w, too_much ? "what is live does not fit: %s%s" : "it did not fit beside what is live: %s%s",
                  SIZE(w, f->live), from);
     } else { /* of many failures only the last are looked into, or nothing was recorded there */
-        w->v->verdict = "it did not fit; what was live then is not known";
+        w->v->verdict = "it did not fit; what was live then is unknown";
     }
     bool others_known = f->nvml && run_is_known(f->nvml->other_bytes); /* whose it is */
     if (!others_known && run_is_known(f->outside) && f->outside > oom_context_bytes(f) + f->requested) {

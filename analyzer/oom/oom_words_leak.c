@@ -124,9 +124,8 @@ static void explain_outputs(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->verdict = TEXT(w,
-                         "a leak: %u line%s inside modules, foremost %s, keep%s about %s: %s. Whether an autograd "
-                         "graph keeps it is unknown: no "
-                         "backward pass freed any of it",
+                         "a leak: %u line%s inside modules, most at %s, keep%s about %s: %s. Whether an autograd graph "
+                         "keeps it is unknown: no backward pass freed any of it",
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), share_text(w, f->growing));
     measure_drop(
@@ -138,7 +137,7 @@ static void explain_outputs(struct oom_words *w)
              line_of(w)));
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
-                "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is there already");
+                "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is already there");
     }
 }
 
@@ -146,10 +145,10 @@ static void explain_outputs(struct oom_words *w)
 static void explain_replaced(struct oom_words *w)
 {
     const facts *f = w->f;
-    w->v->verdict = TEXT(
-        w, "a buffer that grows without a bound: %s makes it anew and larger each time, and holds %s in %llu block%s",
-        oom_place_text(w, f->growing_stack), share_text(w, f->growing_heaviest), (unsigned long long)f->growing_count,
-        f->growing_count == 1 ? "" : "s");
+    w->v->verdict =
+        TEXT(w, "a buffer that grows without bound: %s reallocates it, larger each time, and holds %s in %llu block%s",
+             oom_place_text(w, f->growing_stack), share_text(w, f->growing_heaviest),
+             (unsigned long long)f->growing_count, f->growing_count == 1 ? "" : "s");
     measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
             TEXT(w, "%s: bound its length (a window, a maximum); half as long", line_of(w)));
 }
@@ -196,7 +195,8 @@ void oom_explain_leak(struct oom_words *w)
     w->v->growing = w->b->sites[number];
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
-        w->v->refuted_by = "if all of it is needed at once: hardly anything was freed, so no step was seen to end";
+        w->v->refuted_by =
+            "if the program needs all of it at once: hardly any memory was freed, so the end of no step is known";
     }
     if (holder) {
         explain_holder(w, holder);
@@ -219,9 +219,8 @@ void oom_explain_leak(struct oom_words *w)
     }
     if (is_memoised(f)) {
         w->v->verdict = TEXT(w,
-                             "a leak: tensors of different sizes created at %s stay referenced, and not each step "
-                             "makes one, as in a cache by "
-                             "length or shape (lru_cache, a dict): %s in %llu blocks",
+                             "a leak: tensors of different sizes created at %s stay referenced, and not every step "
+                             "creates one, as in a cache by length or shape (lru_cache, a dict): %s in %llu blocks",
                              oom_place_text(w, f->growing_stack), share_text(w, f->growing_heaviest),
                              (unsigned long long)f->growing_count);
         measure_drop(

@@ -96,12 +96,12 @@ static void of_growth(struct advices *a)
         }
         add(a, "leak", share,
             at(a, &g->stack.site,
-               arena_printf(
-                   a->b->arena, "%s more each %s, %s in all: %s", site_bytes_text(a->b, g->bytes_per_step),
-                   g->by_steps ? "step" : "time", site_bytes_text(a->b, (double)g->bytes),
-                   g->graph ? "what a forward pass makes stays, perhaps with its autograd graph: store .item(), or "
-                              ".detach() if backward() does not need it; or torch.no_grad() if no backward() follows"
-                            : "drop the reference, or store .item() or .detach().cpu()")));
+               arena_printf(a->b->arena, "%s more per %s, %s in total: %s", site_bytes_text(a->b, g->bytes_per_step),
+                            g->by_steps ? "step" : "time", site_bytes_text(a->b, (double)g->bytes),
+                            g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
+                                       "store .item(), or .detach() if backward() does not need them; or use "
+                                       "torch.no_grad() if no backward() follows"
+                                     : "drop the reference, or store .item() or .detach().cpu()")));
     }
 }
 
@@ -182,11 +182,11 @@ static void of_polling(struct advices *a)
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
             add(a, "sync", 0.02,
-                arena_printf(a->b->arena,
-                             "%s was told %.0f times a second to come again (these calls are only "
-                             "counted: the line is unknown): wait with cudaEventSynchronize on an "
-                             "event made with cudaEventBlockingSync",
-                             c->api, again));
+                arena_printf(
+                    a->b->arena,
+                    "%s returned not ready %.0f times per second (gpuspy only counts these calls, so the line is "
+                    "unknown): wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
+                    c->api, again));
         }
     }
 }
@@ -236,12 +236,11 @@ static void of_retries(struct advices *a)
     add(a, "fragmentation", r->simulated ? 0.02 : share,
         at(a, &worst->stack.site,
            arena_printf(a->b->arena,
-                        "%zu allocations failed and were served once PyTorch had given its cache "
-                        "back to CUDA (%s in all): the GPU is all but full%s",
+                        "%zu allocations failed first and succeeded after PyTorch had freed its cached segments (%s in "
+                        "total): the GPU is almost full%s",
                         r->retries_total, units_format_seconds(took, blocked),
                         s.expandable == RUN_NO && s.backend == RUN_BACKEND_NATIVE
-                            ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF makes less of it "
-                              "stay unused"
+                            ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF leaves less of it unused"
                             : "")));
 }
 
@@ -307,9 +306,8 @@ static void of_recording(struct advices *a)
     if (r->lost_events) {
         add(a, "recording", 30,
             arena_printf(a->b->arena,
-                         "%s lost for want of space: sums are too low from %s "
-                         "on; record on "
-                         "a faster or emptier disk (GPUSPY_DB)",
+                         "%s lost because there was no space: sums are too low from %s on; record on a faster or "
+                         "emptier disk (GPUSPY_DB)",
                          units_format_plural(count, r->lost_events, "event was", "events were"),
                          units_format_seconds(from, r->lost_first_s)));
     }

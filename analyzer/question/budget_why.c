@@ -75,12 +75,12 @@ static const char *more_or_less_kept(const struct question_budget_facts *f, cons
     if (!f->budget->planned || row->inside != 0) {
         return NULL;
     }
-    return TEXT(f, "%s: %s", of_the_likely(f, row),
-                (double)row->peak_bytes > row->expected.high
-                    ? "a larger batch than said, outputs kept too long, or layers that keep more than "
-                      "the formula knows"
-                : f->failed ? "memory ran out before all of them were there"
-                            : "a smaller batch than said, checkpointing, or fused layers that keep less");
+    return TEXT(
+        f, "%s: %s", of_the_likely(f, row),
+        (double)row->peak_bytes > row->expected.high
+            ? "a larger batch than stated, outputs kept too long, or layers that save more than the formula knows"
+        : f->failed ? "memory ran out before all of them existed"
+                    : "a smaller batch than stated, checkpointing, or fused layers that save less");
 }
 
 static const char *more_or_less(const struct question_budget_facts *f, const struct result_budget_row *row)
@@ -153,7 +153,7 @@ static const char *at_other_times(const struct question_budget_facts *f, const s
 static const char *none_recognised(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
     (void)f;
-    return most_of_row(row) > 0 ? NULL : "not explained: no block was recognised as one";
+    return most_of_row(row) > 0 ? NULL : "not explained: no block has this category";
 }
 
 /* Bytes a parameter, if there are as many as said. */
@@ -163,13 +163,13 @@ static const char *element(const struct question_budget_facts *f, const struct r
         double estimated, measured;
         const char *reason;
     } known[] = {
-        {4, 2, "2 bytes a parameter, not 4: 16-bit weights, or half as many parameters"},
-        {2, 4, "4 bytes a parameter, not 2: float32 weights, or twice as many parameters"},
-        {2, 6, "6 bytes a parameter: 16-bit weights and a float32 copy, or more parameters"},
+        {4, 2, "2 bytes per parameter, not 4: 16-bit weights, or half as many parameters"},
+        {2, 4, "4 bytes per parameter, not 2: float32 weights, or twice as many parameters"},
+        {2, 6, "6 bytes per parameter: 16-bit weights and a float32 copy, or more parameters"},
         {4, 8,
-         "8 bytes a parameter: the weights twice (an average or a frozen copy of the model), or "
-         "twice as many parameters"},
-        {4, 6, "6 bytes a parameter: float32 weights and a 16-bit copy, or more parameters"},
+         "8 bytes per parameter: the weights twice (an average or a frozen copy of the model), or twice as many "
+         "parameters"},
+        {4, 6, "6 bytes per parameter: float32 weights and a 16-bit copy, or more parameters"},
     };
     double n = f->budget->estimate.params;
     for (size_t i = 0; n > 0 && i < sizeof known / sizeof *known; i++) {
@@ -217,7 +217,7 @@ static const char *no_gradients(const struct question_budget_facts *f, const str
 {
     return most_of_row(row) > 0 ? NULL
            : f->failed          ? "none: memory ran out before a backward pass left any"
-                                : "none: no backward pass was seen to leave any";
+                                : "none: no backward pass left any";
 }
 
 static const char *with_buckets(const struct question_budget_facts *f, const struct result_budget_row *row)
@@ -252,8 +252,8 @@ static const char *no_states(const struct question_budget_facts *f, const struct
         return NULL;
     }
     return f->stepped  ? "none: the optimizer's steps kept nothing, as SGD without momentum"
-           : f->failed ? "none: memory ran out before a first step of an optimizer made any"
-                       : "none: no step of an optimizer was seen to make any";
+           : f->failed ? "none: memory ran out before the first optimizer step"
+                       : "none: no optimizer step created any";
 }
 
 static const char *states_beside(const struct question_budget_facts *f, const struct result_budget_row *row)
@@ -263,10 +263,9 @@ static const char *states_beside(const struct question_budget_facts *f, const st
         const char *reason;
     } known[] = {
         {0.508, "half of the gradients' bytes: two states of 8 bit for float32 parameters, or one of 16"},
-        {1, "as large as the gradients: one state a parameter, such as a momentum"},
-        {2, "twice the gradients' bytes: two states a parameter, as Adam keeps"},
-        {3, "3 times the gradients' bytes: three states a parameter (amsgrad), or two and a copy of "
-            "the weights"},
+        {1, "as large as the gradients: one state per parameter, such as a momentum"},
+        {2, "twice the gradients' bytes: two states per parameter, as Adam keeps"},
+        {3, "3 times the gradients' bytes: three states per parameter (amsgrad), or two and a copy of the weights"},
         {4, "4 times the gradients' bytes: two float32 states for 16-bit parameters"},
         {6, "6 times the gradients' bytes: two float32 states and a float32 copy of 16-bit weights"},
     };

@@ -194,8 +194,9 @@ static void advise(const struct question_churns *c, struct result_churn *x, enum
     if (!is_worth_reporting(c, x) || x->pattern == of_allocator) {
         x->advice = NULL;
     } else if (!x->advice) {
-        x->advice = layer == RUN_SERIES_PINNED ? "pin the buffer once and keep it"
-                                               : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits";
+        x->advice = layer == RUN_SERIES_PINNED
+                        ? "pin the buffer once and keep it"
+                        : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits for the GPU";
     }
 }
 

@@ -40,7 +40,7 @@ static void context(const struct result_report *r, const struct result_device_me
     if (r->simulated)
         l->why[LEARN_CONTEXT] = "the GPU is simulated";
     else if (m->context_bytes == RUN_UNKNOWN)
-        l->why[LEARN_CONTEXT] = "NVML did not say what this process had";
+        l->why[LEARN_CONTEXT] = "NVML did not state this process's memory";
     else
         l->row.context = bytes_or_nan(m->context_bytes);
 }
@@ -62,9 +62,9 @@ static void fragmentation(const struct result_report *r, const struct result_dev
 
     l->row.fragmentation = NAN;
     if (!a || a->strays || a->inactive_split == RUN_UNKNOWN || a->active == RUN_UNKNOWN)
-        l->why[LEARN_FRAGMENTATION] = "where PyTorch's allocator had holes is not known";
+        l->why[LEARN_FRAGMENTATION] = "the holes of PyTorch's allocator are unknown";
     else if (a->active < TENSORS_LEAST)
-        l->why[LEARN_FRAGMENTATION] = "its tensors were too small to tell, less than 64 MiB";
+        l->why[LEARN_FRAGMENTATION] = "its tensors were too small, less than 64 MiB";
     else
         l->row.fragmentation = (double)a->inactive_split / (double)a->active;
 }
@@ -74,7 +74,7 @@ static void workspace(const struct result_peak *peak, struct question_learned_ro
     int64_t bytes = peak ? peak->by_category.bytes[RESULT_CATEGORY_WORKSPACES] : 0;
 
     l->row.workspace = bytes > 0 ? (double)bytes : (double)NAN;
-    if (bytes <= 0) l->why[LEARN_WORKSPACE] = "none was seen at the peak";
+    if (bytes <= 0) l->why[LEARN_WORKSPACE] = "none existed at the peak";
 }
 
 static bool ran_out(const struct result_report *r, uint32_t process)
@@ -99,14 +99,13 @@ static void activations(const struct result_report *r, const struct result_devic
         return;
     }
     if (ran_out(r, m->process)) {
-        l->why[LEARN_ACTIVATIONS] = "memory ran out, maybe before all of them were there";
+        l->why[LEARN_ACTIVATIONS] = "memory ran out, perhaps before all of them existed";
         return;
     }
     factor = (double)b->pass_most_bytes / predicted.likely;
     if (!(factor >= CALIBRATION_FACTOR_LEAST && factor <= CALIBRATION_FACTOR_MOST)) {
-        l->why[LEARN_ACTIVATIONS] =
-            "measured and predicted are more than 5 times apart: the model, --batch or --seq are hardly those of "
-            "the recording";
+        l->why[LEARN_ACTIVATIONS] = "measured and predicted differ by more than 5 times: the model, --batch or --seq "
+                                    "probably do not match the recording";
         return;
     }
     estimate_calibration_key(&l->row, plan);

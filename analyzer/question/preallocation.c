@@ -232,10 +232,10 @@ static void describe_preallocation(struct question_preallocations *p, const stru
     f->owner = row->owner;
     f->in_advance = true;
     f->sentence = arena_printf(p->b->arena,
-                               "%s took %.0f %% of GPU %d in advance, %s in one piece (%s%s): how much of it "
-                               "is used, or that it ran out inside, is not seen",
+                               "%s preallocated %.0f %% of GPU %d, %s in one allocation (%s%s): gpuspy cannot see how "
+                               "much of it is used, nor whether it ran out",
                                row->owner, 100 * f->share, h->device, site_bytes_text(p->b, (double)f->bytes),
-                               set ? "as it was told by " : "", set ? set : row->how);
+                               set ? "set by " : "", set ? set : row->how);
     f->advice = set ? arena_printf(p->b->arena, "lower %.*s, or: %s", (int)strcspn(set, "="), set, row->advice)
                     : arena_printf(p->b->arena, "%s; %s", row->advice, row->less);
 }
@@ -250,7 +250,7 @@ static void describe_cache(struct question_preallocations *p, const struct holde
             struct result_preallocation *f = found(p, h->process, h->device, h->highest, h->largest_stack);
             f->owner = row->owner;
             f->sentence =
-                arena_printf(p->b->arena, "%s held up to %s of GPU %d (%s): how much of it is used is not seen",
+                arena_printf(p->b->arena, "%s held up to %s of GPU %d (%s): gpuspy cannot see how much of it is used",
                              row->owner, site_bytes_text(p->b, (double)h->highest), h->device, row->how);
             f->advice = share_set(p->b, h->process, row->limit) ? NULL : row->advice;
             return;
@@ -290,11 +290,10 @@ static void describe_pool(struct question_preallocations *p, const struct result
         struct result_preallocation *f = found(p, peak->process, peak->device, bytes, stack);
         f->owner = row->word;
         f->in_advance = f->within = true;
-        f->sentence =
-            arena_printf(p->b->arena,
-                         "%s took %.0f %% of GPU %d in advance, %s in tensors (%s): how much of it is "
-                         "used is not seen",
-                         row->word, 100 * f->share, peak->device, site_bytes_text(p->b, (double)bytes), row->how);
+        f->sentence = arena_printf(
+            p->b->arena,
+            "%s preallocated %.0f %% of GPU %d, %s in tensors (%s): gpuspy cannot see how much of it is used",
+            row->word, 100 * f->share, peak->device, site_bytes_text(p->b, (double)bytes), row->how);
         f->advice = row->advice;
     }
 }

@@ -301,7 +301,7 @@ struct result_evidence {
     X(TENSORS, "tensors", "tensors") X(CACHED, "cached", "cached: free inside PyTorch's segments") \
     X(POOLS, "pools", "in allocations from CUDA's pools")                                          \
     X(IDLE, "pools_free", "held by CUDA's pools, in no allocation")                                \
-    X(DIRECT, "direct", "taken from CUDA by other code")                                           \
+    X(DIRECT, "direct", "CUDA allocations of other code")                                           \
     X(GRAPHS, "graphs", "held for CUDA graphs")                                                    \
     X(CONTEXT, "context", "this process's CUDA context and code")                                  \
     X(FIRST, "before", "in use when the device was first seen: contexts, other processes")         \

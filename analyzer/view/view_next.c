@@ -58,7 +58,7 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     for (size_t i = 0; i < r->ooms_n; i++) fatal = fatal || r->ooms[i].fatal;
     for (size_t i = 0; i < r->peaks_n; i++) memory = memory || (r->peaks[i].device >= 0 && r->peaks[i].bytes > 0);
     for (size_t i = 0; i < r->devices_n; i++) simulated = simulated || run_device_is_simulated(r->devices[i].name);
-    snprintf(more, sizeof more, "all of it%s%s", *left_out ? ", also: " : "", left_out);
+    snprintf(more, sizeof more, "%s%s", *left_out ? "also: " : "all sections", left_out);
     if (v->brief) add_command(&c, "report --full", more);
     add_command(&c, "report --html out.html", "a page to look at and to send");
     if (memory && fatal)
@@ -72,7 +72,7 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     view_next_budget(v, params, sizeof params);
     if (*params) {
         snprintf(words, sizeof words, "report %s", params);
-        add_command(&c, words, "beside what such a model needs at least");
+        add_command(&c, words, "compare with the least that such a model needs");
     }
     add_command(&c, "report --json", "for scripts");
     draw_title(v, TERMINAL_BOLD, "Next");

@@ -166,7 +166,7 @@ static void class_row(const struct draw_text *t, struct text_table *table, const
 static void heading_of(const struct draw_text *t, const struct view_stats *x, const char *what)
 {
     draw_heading(t, TERMINAL_BOLD, what, " of %s",
-                 x->layer == RUN_SERIES_DEVICE ? "what CUDA gave" : draw_layer_word(x->layer));
+                 x->layer == RUN_SERIES_DEVICE ? "CUDA allocations" : draw_layer_word(x->layer));
 }
 
 /* Powers of two, two to a row; all below the first are one. */

@@ -87,7 +87,16 @@ static struct printed print_aside(const struct draw_text *v, void (*print)(const
 
 static void print_next(const struct draw_text *v)
 {
-    view_text_next(v, "");
+    view_text_next(v, "fragmentation, transfers, retries, and more");
+}
+
+/* "sync, transfers, …" */
+static size_t name_section(char *out, size_t size, size_t at, size_t number, const char *word)
+{
+    enum { NAMED = 3 };
+
+    if (number > NAMED) return at;
+    return at + (size_t)snprintf(out + at, size - at, "%s%s", number ? ", " : "", number < NAMED ? word : "and more");
 }
 
 /* The sections that fit into VIEW_BRIEF_LINES by their rank; the others are named with the command that shows them. */
@@ -96,8 +105,8 @@ static void print_brief(const struct draw_text *v)
     struct draw_text brief = *v;
     struct printed warnings = print_aside(v, view_text_warnings), next, text[SECTIONS];
     bool fits[SECTIONS] = {false};
-    char left_out[256] = "";
-    size_t lines = warnings.lines, n = 0;
+    char left_out[64] = "";
+    size_t lines = warnings.lines, n = 0, more = 0;
 
     next = print_aside(v, print_next);
     lines += next.lines;
@@ -114,7 +123,7 @@ static void print_brief(const struct draw_text *v)
         if (fits[i])
             fwrite(text[i].text, 1, text[i].size, v->out);
         else if (text[i].lines)
-            n += (size_t)snprintf(left_out + n, sizeof left_out - n, "%s%s", n ? ", " : "", sections[i].word);
+            n = name_section(left_out, sizeof left_out, n, more++, sections[i].word);
         free(text[i].text);
     }
     view_text_next(v, left_out);
@@ -183,21 +192,19 @@ static void killed(const struct draw_text *v)
     char how[RUN_FAILURE_TEXT];
     if (died == 1 && r->processes_n == 1 && !torn && run_process_failure(&r->processes[0], how, sizeof how))
         snprintf(line, sizeof line,
-                 "the program did not end in order (%s), at %s: the recording is complete up to its last call", how,
+                 "the program did not end normally (%s), at %s: the recording is complete up to its last call", how,
                  at);
     else if (died == 1 && r->processes_n == 1)
         snprintf(line, sizeof line,
-                 torn ? "the program did not end in order, and its last events are not here: the recording "
-                        "stops at %s"
-                      : "the program was killed or crashed at %s, or left by _exit: the recording is "
-                        "complete up to its last call",
+                 torn ? "the program did not end normally, and its last events are missing: the recording stops at %s"
+                      : "the program was killed, crashed or called _exit at %s: the recording is complete up to its "
+                        "last call",
                  at);
     else
         snprintf(line, sizeof line,
-                 "%zu of %zu processes were killed, crashed or left by _exit (as forked workers do), "
-                 "%s first (%s): their recordings "
-                 "are complete up to their last calls%s",
-                 died, r->processes_n, who, at, torn ? ", except where said below" : "");
+                 "%zu of %zu processes were killed, crashed or called _exit (as forked workers do), %s first (%s): "
+                 "their recordings are complete up to their last calls%s",
+                 died, r->processes_n, who, at, torn ? ", unless stated below" : "");
     warn(v, line);
 }
 
@@ -223,7 +230,7 @@ static void capped(const struct draw_text *v, const struct run_device *d)
 
     if (d->physical_bytes == RUN_UNKNOWN) return;
     snprintf(line, sizeof line,
-             "Device capped at %s by GPUSPY_LIMIT (of %s): what is free, and what was refused, is the cap's.",
+             "GPUSPY_LIMIT caps the device at %s (of %s): free memory and failures refer to the cap.",
              draw_bytes(cap, d->total_bytes), draw_bytes(size, d->physical_bytes));
     draw_wrap(v, 0, "", line);
 }
@@ -308,7 +315,7 @@ void view_text_advice(const struct draw_text *v)
             continue; /* it stands with the verdict */
         if (!shown++)
             draw_heading(v, TERMINAL_GREEN, r->ooms_n && view_shows(v, VIEW_OOM) ? "Also to do" : "To do",
-                         ", most worthwhile first");
+                         ", most effective first");
         draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
     }
 }

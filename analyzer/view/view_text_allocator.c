@@ -46,7 +46,7 @@ static void streams(const struct draw_text *v, const struct allocator_state *s)
     }
     if (at < sizeof line && n > STREAMS)
         at += (size_t)snprintf(line + at, sizeof line - at, ", the rest by %zu more", n - STREAMS);
-    if (at < sizeof line) snprintf(line + at, sizeof line - at, "; what one stream caches no other can use");
+    if (at < sizeof line) snprintf(line + at, sizeof line - at, "; a stream cannot use another stream's cache");
     draw_wrap(v, INDENT, "by stream   ", line);
 }
 
@@ -84,15 +84,15 @@ void view_text_allocator(const struct draw_text *v, uint32_t process, int device
     streams(v, s);
     private_pools(v, s);
     if (s->backend == RUN_BACKEND_ASYNC)
-        draw_wrap(v, INDENT, "allocator   ", "cudaMallocAsync: CUDA's own pool, which does not tell what it caches");
+        draw_wrap(v, INDENT, "allocator   ", "cudaMallocAsync: what CUDA's own pool caches is unknown");
     else if (s->expandable == RUN_YES)
-        draw_wrap(v, INDENT, "allocator   ", "its segments are expandable");
+        draw_wrap(v, INDENT, "allocator   ", "segments are expandable");
 }
 
 void view_text_flushes(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    struct text_table t = {SITES(v), .head = {"times", "given back", "taken again", "waited", "line"}};
+    struct text_table t = {SITES(v), .head = {"times", "freed", "reserved again", "waited", "line"}};
     size_t shown = 0;
 
     for (size_t i = 0; i < r->flushes_n && shown < v->top; i++) {
@@ -100,9 +100,8 @@ void view_text_flushes(const struct draw_text *v)
         char count[UNITS_TEXT], bytes[UNITS_TEXT], again[UNITS_TEXT], waited[UNITS_TEXT];
         if (!f->matters && f->kind == ALLOCATOR_FLUSH_EMPTY_CACHE) continue; /* now and then it is right */
         if (!shown++)
-            draw_heading(v, TERMINAL_YELLOW, "Cache given back to CUDA",
-                         ": by empty_cache in a loop, or because most of the memory was used up "
-                         "(garbage collection)");
+            draw_heading(v, TERMINAL_YELLOW, "Cached segments freed",
+                         ": by empty_cache in a loop, or by the allocator's garbage collection");
         const char *cells[] = {units_format_count(count, f->count), draw_bytes(bytes, f->bytes),
                                draw_bytes(again, f->again),
                                f->blocked_s > 0 ? units_format_seconds(waited, f->blocked_s) : ""};

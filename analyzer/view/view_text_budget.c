@@ -49,7 +49,7 @@ static void categories(struct text_table *t, const struct result_budget *b)
         range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
         if (r->inside == 0 && !r->why)
             snprintf(of, sizeof of, "%s",
-                     b->levels_n && b->levels[0].level == RESULT_LEVEL_PASS ? ": judged below, in a sum" : "");
+                     b->levels_n && b->levels[0].level == RESULT_LEVEL_PASS ? ": explained below, as a sum" : "");
         snprintf(what, sizeof what, "%s%s%s%s", result_category_text(r->category), of, r->why ? *of ? ", " : ": " : "",
                  r->why ? r->why : "");
         row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
@@ -76,16 +76,17 @@ static void moment(const struct draw_text *v, const struct result_budget *b)
 
     if (b->failed && b->measured_phase == PHASE_FORWARD)
         snprintf(line, sizeof line,
-                 "Memory ran out in forward: the estimates are those of its end, which was not reached.");
+                 "Memory ran out in forward; the estimates are for the end of forward, which the run did not reach.");
     else if (b->measured_phase == b->expected_phase)
-        snprintf(line, sizeof line, "The peak came where it was expected: %s.", result_moment_text(b->measured_phase));
+        snprintf(line, sizeof line, "The peak occurred at the predicted moment: %s.",
+                 result_moment_text(b->measured_phase));
     else if (b->measured_phase >= 0)
-        snprintf(line, sizeof line,
-                 "The peak came at another moment (%s) than expected (%s); the estimates are those of the moment "
-                 "that was measured.",
-                 result_moment_text(b->measured_phase), result_moment_text(b->expected_phase));
+        snprintf(
+            line, sizeof line,
+            "The peak occurred at another moment (%s) than predicted (%s); the estimates are for the measured moment.",
+            result_moment_text(b->measured_phase), result_moment_text(b->expected_phase));
     else
-        snprintf(line, sizeof line, "When in the step the peak came cannot be told; the estimates are those of %s.",
+        snprintf(line, sizeof line, "The peak's moment within the step is unknown; the estimates are for %s.",
                  result_moment_text(b->expected_phase));
     draw_wrap(v, INDENT, "", line);
 }
@@ -109,10 +110,10 @@ static void on_top(const struct draw_text *v, const struct result_budget *b)
                  "too long",
                  size, share);
     else
-        snprintf(line, sizeof line,
-                 "%s (%s less): the model is smaller than said, its states were not "
-                 "there yet, or it is spread over several GPUs",
-                 size, share);
+        snprintf(
+            line, sizeof line,
+            "%s (%s less): the model is smaller than stated, its states did not exist yet, or several GPUs share it",
+            size, share);
     draw_wrap(v, INDENT, "", line);
 }
 
@@ -164,7 +165,7 @@ static void rank_line(const struct draw_text *v, const struct result_budget *b)
 
     name_of(v, b, name);
     at = (size_t)snprintf(line, sizeof line, "%s: %s at the peak%s", name, draw_bytes(bytes, b->measured_bytes),
-                          !b->rows_n    ? ", and nothing was recognised"
+                          !b->rows_n    ? ", and no category was recognised"
                           : outsides(b) ? ""
                                         : ", as estimated");
     for (size_t i = 0; i < b->rows_n; i++) {
@@ -203,8 +204,7 @@ static void other_ranks(const struct draw_text *v, const struct result_budget *b
         draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
     }
     if (b->ranks_n != b->gpus && b->ranks_n) {
-        snprintf(line, sizeof line, "The estimate is of %ju GPUs; here are the recordings of %zu.", (uintmax_t)b->gpus,
-                 b->ranks_n);
+        snprintf(line, sizeof line, "The estimate is for %ju GPUs; %zu were recorded.", (uintmax_t)b->gpus, b->ranks_n);
         draw_wrap(v, INDENT, "", line);
     }
 }
@@ -225,13 +225,13 @@ static void whose(const struct draw_text *v, const struct result_budget *b)
     size_t ranks = ranks_of(v->report);
 
     if (b->gpus > 1 && !b->rank) {
-        snprintf(line, sizeof line, "The estimate is that of one of %ju GPUs.", (uintmax_t)b->gpus);
+        snprintf(line, sizeof line, "The estimate is for one of %ju GPUs.", (uintmax_t)b->gpus);
         draw_wrap(v, INDENT, "", line);
     }
     if (b->gpus == 1 && ranks > 1) {
         snprintf(line, sizeof line,
-                 "The run has %zu ranks, the estimate one GPU: --gpus %zu and --sharding say how they "
-                 "divided the model.",
+                 "The run has %zu ranks, the estimate one GPU: add --gpus %zu and --sharding to describe how they "
+                 "share the model.",
                  ranks, ranks);
         draw_wrap(v, INDENT, "", line);
     }
@@ -251,8 +251,8 @@ void view_text_budget(const struct draw_text *v)
 
     if (!b->present) return;
     draw_heading(v, TERMINAL_BOLD, "Budget",
-                 b->planned ? ": what was estimated, what was measured, and why they differ"
-                            : ": what the model needs at least, what was measured, and why they differ");
+                 b->planned ? ": estimated, measured, and why they differ"
+                            : ": the least that the model needs, what was measured, and why they differ");
     whose(v, b);
     t = b->rows_n ? four : t;
     if (b->rows_n)
@@ -273,7 +273,7 @@ void view_text_budget(const struct draw_text *v)
     if (b->planned) moment(v, b);
     if (b->gpus > 1) other_ranks(v, b);
     if (b->measured_bytes == RUN_UNKNOWN)
-        draw_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
+        draw_wrap(v, INDENT, "", "No allocation was recorded.");
     else if (!b->rows_n)
         on_top(v, b);
 }

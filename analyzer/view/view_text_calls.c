@@ -96,10 +96,10 @@ static void counted(const struct draw_text *v)
         again += r->calls[i].not_ready;
     }
     if (launches)
-        n = (size_t)snprintf(line, sizeof line, "%s launches (%s a second)", units_format_count(number, launches),
+        n = (size_t)snprintf(line, sizeof line, "%s launches (%s per second)", units_format_count(number, launches),
                              units_format_count(rate, units_whole(per_second(r, launches))));
     if (again)
-        snprintf(line + n, sizeof line - n, "%s%s queries told to come again (%s a second)", n ? "; " : "",
+        snprintf(line + n, sizeof line - n, "%s%s queries that were not ready (%s per second)", n ? "; " : "",
                  units_format_count(polled, again), units_format_count(polls, units_whole(per_second(r, again))));
     if (launches || again) {
         fputc('\n', v->out);

@@ -103,8 +103,8 @@ void view_text_churn(const struct draw_text *v)
     size_t shown = r->churn_lines_n < v->top ? r->churn_lines_n : v->top;
 
     if (!shown) return;
-    draw_heading(v, TERMINAL_BOLD, "Allocated and freed again and again",
-                 " after the first tenth of the run: each cudaMalloc and cudaFree stops the program for a moment");
+    draw_heading(v, TERMINAL_BOLD, "Repeated cudaMalloc and cudaFree",
+                 " after the first tenth of the run: each call blocks the program");
     for (size_t i = 0; i < shown; i++) {
         const struct result_churn *c = &r->churn_lines[i];
         char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
@@ -125,8 +125,8 @@ void view_text_retries(const struct draw_text *v)
     size_t shown = r->retry_lines_n < v->top ? r->retry_lines_n : v->top;
 
     if (!shown) return;
-    draw_heading(v, TERMINAL_YELLOW, "Short of memory, then helped itself",
-                 ": the allocator gave its cache back and tried again");
+    draw_heading(v, TERMINAL_YELLOW, "Out of cache: freed cached segments and retried",
+                 ": the allocation succeeded on the second attempt");
     for (size_t i = 0; i < shown; i++) {
         const struct result_retry_line *x = &r->retry_lines[i];
         char times[UNITS_TEXT], bytes[UNITS_TEXT], first[UNITS_TEXT], last[UNITS_TEXT];

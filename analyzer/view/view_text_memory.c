@@ -124,13 +124,14 @@ static bool taken_by(const struct draw_text *v, struct text_table *t, const stru
         char name[128], line[192];
         if (o->kind == RESULT_OWNER_TORCH) continue;
         terminal_clean(name, sizeof name, o->owner, v->term.utf8);
-        snprintf(line, sizeof line, "taken %s%s", o->kind == RESULT_OWNER_UNKNOWN ? "from CUDA: " : "by ",
-                 o->kind == RESULT_OWNER_UNKNOWN ? "the stacks do not tell by whom" : name);
+        snprintf(line, sizeof line, "CUDA allocations%s%s",
+                 o->kind == RESULT_OWNER_UNKNOWN ? ", owner unknown" : " of ",
+                 o->kind == RESULT_OWNER_UNKNOWN ? "" : name);
         part(t, o->bytes, whole, line);
         rest -= o->bytes;
         shown++;
     }
-    part(t, rest, whole, "taken by others");
+    part(t, rest, whole, "CUDA allocations of others");
     return true;
 }
 
@@ -161,16 +162,16 @@ static void outside(struct text_table *t, const struct result_device_memory *m)
 
     if (m->context_bytes == RUN_UNKNOWN || m->other_bytes == RUN_UNKNOWN) {
         part(t, left, m->total_bytes,
-             m->about ? "outside, about: CUDA context, libraries, other processes"
+             m->about ? "outside, estimated: CUDA context, libraries, other processes"
                       : "outside: CUDA context, libraries, other processes");
         return;
     }
     other = m->other_bytes < left ? m->other_bytes : left;
     left -= other;
     context = m->context_bytes < left ? m->context_bytes : left;
-    part(t, context, m->total_bytes, "this process's CUDA context and code, as NVML has it");
-    part(t, other, m->total_bytes, "other processes, as NVML has it");
-    part(t, left - context, m->total_bytes, "in use by nobody that is known");
+    part(t, context, m->total_bytes, "this process's CUDA context and code (NVML)");
+    part(t, other, m->total_bytes, "other processes (NVML)");
+    part(t, left - context, m->total_bytes, "in use, owner unknown");
 }
 
 static void parts(const struct draw_text *v, uint32_t process, int device)
@@ -189,7 +190,7 @@ static void parts(const struct draw_text *v, uint32_t process, int device)
              "free, or outside: CUDA context, libraries, other processes");
     } else {
         outside(&t, m);
-        part(&t, m->free_bytes, m->total_bytes, m->about ? "free, about" : "free");
+        part(&t, m->free_bytes, m->total_bytes, m->about ? "free, estimated" : "free");
     }
     fprintf(v->out, "  %sOf the GPU's %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD),
             draw_bytes(total, m->total_bytes), at_peak(v), terminal_style(&v->term, TERMINAL_PLAIN));
@@ -223,7 +224,7 @@ static void category(const struct draw_text *v, struct text_table *t, const stru
     if (i < c->shares_n && c->bytes[which] >= p->bytes / 100)
         snprintf(line, sizeof line, "%-15s  %s%s%s%s", result_category_text(which),
                  c->shares[i].bytes < c->bytes[which] / 10 * 9 ? "most " : "", c->shares[i].evidence,
-                 *at ? "; the most of it at " : "", at);
+                 *at ? "; most at " : "", at);
     else
         snprintf(line, sizeof line, "%s", result_category_text(which));
     part(t, c->bytes[which], p->bytes, line);
@@ -285,8 +286,8 @@ static void legend(const struct draw_text *v)
 {
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
     draw_wrap(v, v->term.width < 60 ? INDENT : INDENT + 13, "",
-              v->term.utf8 ? "█ in tensors, ░ held by PyTorch and others"
-                           : "# in tensors, . held by PyTorch and others");
+              v->term.utf8 ? "█ tensors, ░ PyTorch's cache and other CUDA allocations"
+                           : "# tensors, . PyTorch's cache and other CUDA allocations");
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }
 
@@ -331,7 +332,7 @@ static void device(const struct draw_text *v, const struct result_peak *p)
     if ((t || d) && !(oom && oom->waterfall_n)) categories(v, t ? t : d);
     if (t) by_line(v, t, live_by_line(v, ": tensors"), v->top);
     if (d)
-        by_line(v, d, live_by_line(v, t ? ": taken from CUDA" : ""),
+        by_line(v, d, live_by_line(v, t ? ": CUDA allocations" : ""),
                 t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
 }
 

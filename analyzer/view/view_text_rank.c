@@ -142,7 +142,7 @@ static void outliers(const struct draw_text *v, const struct columns *c)
         text_table_print(&t, &v->term, INDENT, v->out);
         draw_more(v, n, shown);
     } else {
-        fprintf(v->out, "%*sNone of them stands out; --json has them all\n", INDENT, "");
+        fprintf(v->out, "%*sNone is an outlier; --json lists all\n", INDENT, "");
     }
     free(list);
 }

@@ -141,7 +141,7 @@ static void failure_head(const struct draw_text *v, const struct result_oom_verd
     snprintf(title, sizeof title, "%s%s", who,
              o->fatal     ? "OUT OF MEMORY"
              : o->handled ? "Out of memory, handled by the program"
-                          : "Ran short of memory, and went on");
+                          : "Out of memory, then succeeded on a retry");
     draw_heading(v, o->fatal ? TERMINAL_RED : TERMINAL_YELLOW, title, " on %s at %s%s%s",
                  draw_device(v, place, sizeof place, o->process, o->device, RUN_SERIES_PINNED),
                  units_format_seconds(at, o->time_s), step,
@@ -240,9 +240,9 @@ static bool ended_unseen(const struct result_report *r)
 static void no_oom(const struct draw_text *v)
 {
     bool handled = v->report->ooms_n && v->report->ooms[0].handled;
-    const char *none = v->report->loop             ? "In a loop until it was stopped"
-                       : v->report->failed_unknown ? "CUDA ran out of memory, but not known by how much"
-                       : v->report->no_history || v->report->no_memory ? "Not known whether memory ran out"
+    const char *none = v->report->loop                                 ? "Stopped in a loop"
+                       : v->report->failed_unknown                     ? "CUDA ran out of memory; the amount is unknown"
+                       : v->report->no_history || v->report->no_memory ? "Whether memory ran out is unknown"
                        : handled                                       ? "No fatal out of memory"
                        : hands_out_itself(v->report)                   ? "No CUDA call ran out of memory"
                                                                        : "No out of memory";
@@ -260,7 +260,7 @@ static void no_oom(const struct draw_text *v)
         none = crash;
         colour = TERMINAL_RED;
     } else if (ended_unseen(v->report)) {
-        snprintf(crash, sizeof crash, "Killed, crashed or left by _exit; n%s", none + 1);
+        snprintf(crash, sizeof crash, "Killed, crashed or called _exit; n%s", none + 1);
         none = crash;
         colour = TERMINAL_YELLOW;
     }

@@ -122,7 +122,7 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
     if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors) return;
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
     draw_wrap(v, 2 * INDENT, "",
-              "Tensors count as PyTorch's allocator hands them out, which rounds up; what they asked for "
-              "is not told.");
+              "Tensors have the sizes of their blocks, which PyTorch's allocator rounds up; the requested sizes are "
+              "unknown.");
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
 }

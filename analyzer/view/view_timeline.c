@@ -318,7 +318,8 @@ static void legend(const struct chart *k)
     char bytes[UNITS_TEXT], text[128];
 
     if (k->back)
-        entry(v, &at, HELD, v->term.width < 60 ? "held, in no tensor" : "held by PyTorch and others, in no tensor");
+        entry(v, &at, HELD,
+              v->term.width < 60 ? "reserved, in no tensor" : "PyTorch's cache and other CUDA allocations");
     for (int i = RESULT_CATEGORIES_N; peak && k->stacked && i-- > 0;) {
         if (!peak->by_category[i]) continue;
         text_put(text, sizeof text, "%s %s", result_category_text((enum result_category)i),

@@ -70,8 +70,8 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
     } else if (p->parted_at_event) {
         units_format_seconds(when, (double)p->parted_ns / 1e9);
         text_put(line, sizeof line,
-                 "inexact: the replay of the recorded settings parts from the recording at event %llu (%s): %s. %llu "
-                 "of %s and %llu of %s are as recorded",
+                 "inexact: the replay of the recorded settings differs from the recording from event %llu (%s): %s. "
+                 "%llu of %s and %llu of %s are as recorded",
                  (unsigned long long)p->parted_at_event, when, p->reason, (unsigned long long)p->segments_same,
                  segments, (unsigned long long)p->blocks_placed, blocks);
     } else {
@@ -103,8 +103,8 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
     if (w->proof->unsure_sizes) {
         fputc('\n', t->out);
         draw_wrap(t, INDENT, "",
-                  "Sizes of requests that took a whole block are known up to 1 MiB: peaks under other settings can be "
-                  "too high by that much for each such block");
+                  "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by "
+                  "up to 1 MiB for each such block");
     }
 }
 

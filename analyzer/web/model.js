@@ -420,7 +420,7 @@ function gpuspyModel(data) {
   const worded = {
     oom: (e) => e.text || "out of memory",
     retry: () => "an allocation failed and was tried again",
-    flush: (e) => (e.what === "empty_cache" ? "the cache was emptied" : "cached memory was given back") +
+    flush: (e) => (e.what === "empty_cache" ? "the cache was emptied" : "cached memory was freed") +
       (e.count > 1 ? " " + e.count + " times" : ""),
   };
   m.events = data.events.map((e) => Object.assign({ end: e.time, count: 1 }, e, { text: worded[e.kind](e) }));

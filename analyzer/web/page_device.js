@@ -41,9 +41,9 @@
         } else {
             const other = Math.min(m.other_bytes, m.outside_bytes),
                   context = Math.min(m.context_bytes, m.outside_bytes - other);
-            out.push(["this process’s CUDA context and code, as NVML has it", context, "faint"],
-                ["other processes, as NVML has it", other, "warn"],
-                ["in use by nobody that is known", m.outside_bytes - other - context, "line"]);
+            out.push(["this process’s CUDA context and code (NVML)", context, "faint"],
+                ["other processes (NVML)", other, "warn"],
+                ["in use, owner unknown", m.outside_bytes - other - context, "line"]);
         }
         return out.concat([["free" + (about && ", about"), m.free_bytes, null]]);
     }

@@ -116,7 +116,7 @@
                 unseen ? make("span", {class: "tag warn"}, "Killed, crashed or left by _exit") : null,
                 failed ? make("span", {class: "tag bad"}, (failed.exception ? String : page.capital)(page.clean(failed.failure))) : null,
                 once
-                    ? make("span", {class: "tag warn"}, "Not known whether memory ran out")
+                    ? make("span", {class: "tag warn"}, "Whether memory ran out is unknown")
                     : make("span", {class: "tag " + (failed || unseen ? "warn" : "good")}, "No out of memory"),
                 grows ? make("span", {class: "tag warn"}, "memory grows") : null
             ],
@@ -161,7 +161,7 @@
             add(devices.length > 1 ? "GPUs" : "GPU",
                 (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
         if (tensor) add(once ? "Live in tensors" : "Peak in tensors", page.bytes(tensor.bytes));
-        if (device) add(once ? "Taken from CUDA" : "Peak taken from CUDA", page.bytes(device.bytes));
+        if (device) add(once ? "CUDA allocations" : "Peak of CUDA allocations", page.bytes(device.bytes));
         if (!(run.lacks || []).includes("times")) add("Ran for", page.seconds(run.duration_s));
         if (first.start_s)
             add("Recorded", new Date(first.start_s * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC");
@@ -230,7 +230,7 @@
     /* ------------------------------------------------------------ the chart's switches */
     const layerWords = {
         tensor: "Tensors",
-        device: "Taken from CUDA",
+        device: "CUDA allocations",
         pinned: "Pinned",
         host: "Host",
         shared: "Shared",

@@ -71,7 +71,7 @@
         if (chart.under) {
             const held = chart.under.high[page.indexAt(chart.under, series.time[i])];
             rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.soft, true)),
-                make("td", null, "taken from CUDA"), make("td", {class: "n"}, page.bytes(held)), make("td")));
+                make("td", null, "CUDA allocations"), make("td", {class: "n"}, page.bytes(held)), make("td")));
         }
         const around = page.lanes.around(series, chart.time(x)), step = page.lanes.step(series, chart.time(x)),
               events = page.lanes.near(series, x);
@@ -301,7 +301,7 @@
             chart.layers.map(layer => item(layer.name, layer.words, page.swatch(chart.colour(layer)),
                                  !page.state.hidden.has(layer.name))),
             chart.hasHeld()
-                ? item("\0held", "taken from CUDA", page.swatch(page.ink.soft, true), !page.state.hidden.has("\0held"))
+                ? item("\0held", "CUDA allocations", page.swatch(page.ink.soft, true), !page.state.hidden.has("\0held"))
                 : null);
         legendAmounts();
     }

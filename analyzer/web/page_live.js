@@ -119,7 +119,7 @@
     function atIndex(series, i, title) {
         live.title = title;
         live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " +
-            ({tensor: "in tensors", device: "taken from CUDA"}[page.state.layer] ||
+            ({tensor: "in tensors", device: "CUDA allocations"}[page.state.layer] ||
                 page.layerWords(page.state.layer).toLowerCase()) +
             ".";
         return fromModel(page.model.at(series, i));

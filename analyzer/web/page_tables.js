@@ -129,7 +129,7 @@
         const expected = "Expected at the peak, with all that is on the device: " + page.bytes(estimate.peak_bytes) + " (" +
             page.bytes(estimate.peak_low_bytes) + " – " + page.bytes(estimate.peak_high_bytes) + ") at " + moments[estimate.phase] + ". ";
         if (measured.out_of_memory && measured.phase === "forward_end")
-            return expected + "Memory ran out in forward: the estimates are those of its end, which was not reached.";
+            return expected + "Memory ran out in forward; the estimates are for the end of forward, which the run did not reach.";
         if (!moments[measured.phase]) return expected + "When in the step the measured peak came cannot be told.";
         return expected + (measured.phase === estimate.phase ? "The measured one came then, too."
             : "The measured one came at " + moments[measured.phase] + ", and the estimates are those of that moment.");
@@ -212,7 +212,7 @@
             rows: () => page.report.retries,
             sort: "time_s",
             columns: () => [seconds("time_s", "at"), bytes("requested_bytes", "asked for"),
-                bytes("freed_bytes", "given back"), count("failures"), seconds("blocked_s", "took"), ...where(),
+                bytes("freed_bytes", "freed"), count("failures"), seconds("blocked_s", "took"), ...where(),
                 site()],
             about: "An allocation failed, the allocator gave its cache back, and it then succeeded."
         },
@@ -221,7 +221,7 @@
             words: "Cache flushes",
             rows: () => page.report.cache_flushes,
             sort: "bytes",
-            columns: () => [bytes("bytes", "given back"), bytes("taken_again_bytes", "taken again"),
+            columns: () => [bytes("bytes", "freed"), bytes("taken_again_bytes", "reserved again"),
                 count("count", "times"), seconds("blocked_s", "waited"), word("kind"), ...where(), site(), advice]
         },
         {
@@ -231,7 +231,7 @@
             sort: null,
             columns:
                 () => [word("rank"), word("pid"), word("gpu", "GPU"), bytes("tensor_peak_bytes", "peak in tensors"),
-                    bytes("device_peak_bytes", "peak taken from CUDA"), seconds("blocked_s", "waited")],
+                    bytes("device_peak_bytes", "peak of CUDA allocations"), seconds("blocked_s", "waited")],
             more: () => page.report.rank_findings.map(
                 f => make("p", {class: "note"}, page.sentence(f.text + (f.advice ? ": " + f.advice : ""))))
         },

@@ -24,8 +24,8 @@ CUDA = sorted(BUILD.glob("torch-*/done"))
 
 
 # The optimizer's name, and what the budget says of the optimizer's states beside Adam's.
-BUDGETS = {"mlp": ("sgd-momentum", "one state a parameter"), "foreach": ("adamw", "two states a parameter"),
-           "noopt": ("sgd", "none: no step of an optimizer")}
+BUDGETS = {"mlp": ("sgd-momentum", "one state per parameter"), "foreach": ("adamw", "two states per parameter"),
+           "noopt": ("sgd", "none: no optimizer step")}
 
 
 @pytest.mark.parametrize("kind", BUDGETS)

@@ -434,7 +434,7 @@ def test_run_completes_what_was_killed(tmp_path):
     with sqlite3.connect(tmp_path / "run.db") as db:
         assert db.execute("SELECT complete FROM process").fetchone() == (0,)
     text = gpuspy("report", "--full", "run.db", cwd=tmp_path).stdout
-    assert text.startswith("! the program did not end in order (killed by SIGKILL), at ")
+    assert text.startswith("! the program did not end normally (killed by SIGKILL), at ")
     assert "\nKilled by SIGKILL; no out of memory; peak " in text
 
 
@@ -488,7 +488,7 @@ def test_report_has_colour_on_a_terminal_only_if_wanted(recorded):
 
 def test_report_with_a_budget(recorded):
     text = gpuspy("report", "--params", "10M", "--optimizer", "sgd", "run.db", cwd=recorded).stdout
-    assert "Budget: what the model needs at least" in text and "76.29 MiB  the least that it needs" in text
+    assert "Budget: the least that the model needs" in text and "76.29 MiB  the least that it needs" in text
     budget = json.loads(gpuspy("report", "--json", "--params", "10M", "run.db", cwd=recorded).stdout)["budget"]
     assert budget["estimate"]["total_bytes"] == 16e7
 

@@ -193,7 +193,7 @@ def test_lines_and_counts(tmp_path):
     assert [(s["bytes"], s["site"]["file"], s["site"]["line"], s["site"]["function"]) for s in lines] == \
         [(5 << 20, "/home/u/train.py", 40, "loss"), (1000, "/home/u/train.py", 12, "main")]
     text = " ".join(gpuspy("report", file).stdout.split())
-    assert "Not known whether memory ran out" in text and "no addresses, times, frees, waits or copies" in text
+    assert "Whether memory ran out is unknown" in text and "no addresses, times, frees, waits or copies" in text
 
 
 def test_devices(tmp_path):
@@ -229,7 +229,7 @@ def test_every_reading_command_takes_the_file_itself(tmp_path, view):
     profile.write(tmp_path / "p.prof")
     (tmp_path / "temporary").mkdir()
     query = ["SELECT count(*) FROM allocations"] if view == ("sql",) else []
-    code = 1 if view[0] in ("check", "timeline") else 0  # what CUDA gave is unknown, and the course
+    code = 1 if view[0] in ("check", "timeline") else 0  # CUDA allocations is unknown, and the course
     gpuspy(*view, "p.prof", *query, cwd=tmp_path, code=code, TMPDIR=str(tmp_path / "temporary"))
     assert not list((tmp_path / "temporary").iterdir())
 
@@ -256,7 +256,7 @@ def test_no_view_claims_a_peak_a_time_or_a_leak(tmp_path):
     profile.sample(3, 12288, [HERE])
     file = profile.write(tmp_path / "p.prof")
     report = words("report", file)
-    assert "Not known whether memory ran out; 12.00 KiB live on GPU 0" in report
+    assert "Whether memory ran out is unknown; 12.00 KiB live on GPU 0" in report
     for view in report, words("tree", file), words("stats", file), words("leaks", file):
         for claim in "at the peak", "peak 1", "at 0 s", "Never freed", "at the end", "ifetime", "frees 0", "a second":
             assert claim not in view, (claim, view)

@@ -62,7 +62,7 @@ def test_values(recording, value, total):
                                    "1GiB 2", "0x10", "1e400", "9" * 400, "%s%n"])
 def test_what_makes_no_sense_caps_nothing(recording, value):
     done = limited(recording, "state", **CAPPED | {"GPUSPY_LIMIT": value})
-    assert done.stderr.count("\n") == 1 and "nothing is capped" in done.stderr and value[:60] in done.stderr
+    assert done.stderr.count("\n") == 1 and "devices are not capped" in done.stderr and value[:60] in done.stderr
     assert "8589934592 in all" in done.stdout
 
 
@@ -80,7 +80,7 @@ def test_the_report_says_so(recording):
     assert "GPUSPY_LIMIT's cap of 1.00 GiB refused it" in oom["verdict"]
     assert sum(part["bytes"] for part in oom["waterfall"]) == GIB
     text = recording.gpuspy("report", recording.database).stdout
-    assert "Device capped at 1.00 GiB by GPUSPY_LIMIT (of 8.00 GiB)" in " ".join(text.split("\n")[:6])
+    assert "GPUSPY_LIMIT caps the device at 1.00 GiB (of 8.00 GiB)" in " ".join(text.split("\n")[:6])
     assert recording.sql("SELECT DISTINCT capped FROM ooms") == [(1,)]
     assert recording.sql("SELECT total_bytes, physical_bytes FROM device WHERE device = 0") == [(GIB, 8 * GIB)]
 

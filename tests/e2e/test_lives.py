@@ -429,7 +429,7 @@ def test_a_spool_deleted_while_recording(recording):
     spool.unlink()
     done = recording.gpuspy("report", recording.database)
     text = " ".join(done.stdout.split())
-    assert "the program did not end in order, and its last events are not here" in text
+    assert "the program did not end normally, and its last events are missing" in text
     assert "complete up to its last" not in text and "the recording was cut off" in text
     assert recording.report()["run"]["complete"] is False
 

@@ -61,8 +61,8 @@ def test_an_oom_brings_a_sample_even_of_a_program_that_ends_there(recording):
     assert recording.sql("select max(s.time_ns) > max(o.time_ns) from sample s, oom o where source = 2") == [(1,)]
     oom, = recording.report()["oom"]
     assert oom["cause"] == "other_process"
-    assert oom["verdict"] == ("others hold 120.00 MiB of the GPU, foremost process 77 (other-process); "
-                              "this one 100.00 MiB")
+    assert oom["verdict"] == ("other processes hold 120.00 MiB of the GPU, most of it process 77 (other-process); "
+                              "this one holds 100.00 MiB")
     assert oom["evidence"]["other_bytes"] == 120 * MIB and oom["evidence"]["other_pid"] == 77
     assert oom["evidence"]["other_name"] == "other-process" and oom["evidence"]["own_bytes"] == 110 * MIB
     assert oom["advice"][0].startswith("end process 77 (other-process), or")

@@ -47,7 +47,7 @@ def test_libraries_told_apart(recording, library):
     assert (cupy["kind"], cupy["by_space"]) == ("pool", {"pool": 64 * MIB})
     text = recording.gpuspy("report", "--full", recording.database).stdout
     part = text[text.index("at the peak"):]
-    for line in ("640.00 MiB   2.6 %  taken by NCCL", "64.00 MiB   0.3 %  taken by CuPy", "taken by cuBLAS", "taken by ops.so"):
+    for line in ("640.00 MiB   2.6 %  CUDA allocations of NCCL", "64.00 MiB   0.3 %  CUDA allocations of CuPy", "CUDA allocations of cuBLAS", "CUDA allocations of ops.so"):
         assert line in part, part
     assert answer["preallocations"] == [], "what is small needs no word"
 
@@ -58,12 +58,12 @@ def test_taken_in_advance_and_then_out_of_memory(recording, library):
     answer = recording.report()
     (took,) = answer["preallocations"]
     assert took["owner"] == "JAX" and took["in_advance"] and took["bytes"] == 18 * GIB and abs(took["share"] - .75) < .01
-    assert "as it was told by XLA_PYTHON_CLIENT_MEM_FRACTION=.75" in took["text"]
+    assert "set by XLA_PYTHON_CLIENT_MEM_FRACTION=.75" in took["text"]
     (oom,) = answer["oom"]
     assert oom["cause"] == "preallocation" and oom["by_owner"] == {"JAX": 18 * GIB}
     assert any("lower XLA_PYTHON_CLIENT_MEM_FRACTION" in a for a in oom["advice"])
     text = " ".join(recording.gpuspy("report", "--full", recording.database).stdout.split())
-    assert "JAX took 75 % of GPU 0 in advance, 18.00 GiB in one piece" in text
+    assert "JAX preallocated 75 % of GPU 0, 18.00 GiB in one allocation" in text
 
 
 def test_a_pool_that_grew_is_not_one_in_advance(recording, library):

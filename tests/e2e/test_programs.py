@@ -138,8 +138,8 @@ def test_the_waterfall_fits_the_terminal(recording, columns):
     part = text[text.index("Of the GPU's 256.00 MiB at that moment"):text.index("  Stack")]
     assert max(map(len, part.splitlines())) <= columns
     words = " ".join(part.split())
-    for line in ("4.00 MiB 1.6 %", "taken from CUDA", "20.00 MiB 7.8 %", "this process's CUDA context and code",
-                 "100.00 MiB 39 %", "other processes, foremost process 77 (other-process)", "132.00 MiB 52 %"):
+    for line in ("4.00 MiB 1.6 %", "CUDA allocations", "20.00 MiB 7.8 %", "this process's CUDA context and code",
+                 "100.00 MiB 39 %", "other processes, most process 77 (other-process)", "132.00 MiB 52 %"):
         assert line in words, words
 
 

@@ -64,9 +64,9 @@ def test_tensors_beside_the_device(recording):
     assert memory["direct_bytes"] == 512 * MIB
     out = text(recording, recording.database)
     part = out[out.index("Of the GPU's 24.00 GiB at the peak"):]
-    names = ["in PyTorch tensors", "cached by PyTorch", "taken by torch.distributed", "outside, about", "free, about"]
+    names = ["in PyTorch tensors", "cached by PyTorch", "CUDA allocations of torch.distributed", "outside, estimated", "free, estimated"]
     assert [part.index(n) for n in names] == sorted(part.index(n) for n in names)
-    assert "512.00 MiB  2.1 %  taken by torch.distributed" in part
+    assert "512.00 MiB  2.1 %  CUDA allocations of torch.distributed" in part
     assert "train.py:44" in part and "model.py:33" in part and "dist-packages" not in out
     assert "Keeps growing" not in out
 
@@ -86,7 +86,7 @@ def test_a_leak_under_pytorch(recording):
     assert parts["unknown"]["detail"][0]["site"]["line"] == 48
     assert parts["optimizer_state"]["detail"][0]["bytes"] == 3800 * MIB
     waterfall = out[out.index("Of the GPU's 24.00 GiB at that moment"):]
-    for line in ("3.71 GiB *15 % .* optimizer state", "3.71 GiB  train.py:44", "512.00 MiB *2.1 % .* taken from CUDA",
+    for line in ("3.71 GiB *15 % .* optimizer state", "3.71 GiB  train.py:44", "512.00 MiB *2.1 % .* CUDA allocations",
                  "3.50 GiB *15 % .* free"):
         assert re.search(line, waterfall), line
     assert out.count("train.py:48: the line that keeps them is not recorded") == 1 and "Keeps growing" not in out

@@ -372,7 +372,7 @@ def test_what_is_missing_is_said_whatever_is_chosen(tmp_path):
     train(tmp_path / "run.db", complete=0)
     for words in (["report", "--only", "sync"], ["tree"], ["stats"], ["timeline"]):
         text = gpuspy(*words, tmp_path / "run.db")
-        assert text.startswith("! the program was killed or crashed")
+        assert text.startswith("! the program was killed, crashed or called _exit")
 
 
 # ---------------------------------------------------------------- terminals

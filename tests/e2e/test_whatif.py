@@ -61,7 +61,7 @@ def test_a_history_that_the_allocator_cannot_have_made_is_inexact(tmp_path):
     replay = asked(file, "--set", "max_split_size_mb:512")["replay"]
     assert not replay["exact"] and replay["parted_at_event"] == 1 and "address" in replay["reason"]
     text = gpuspy("whatif", "--set", "max_split_size_mb:512", file).stdout
-    assert "inexact" in text and "at event 1" in " ".join(text.split())
+    assert "inexact" in text and "from event 1" in " ".join(text.split())
 
 
 def test_words_that_make_no_sense_are_refused(tmp_path):

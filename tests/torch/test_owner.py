@@ -22,4 +22,4 @@ def test_jax_leaves_a_quarter(record, tmp_path):
     (oom,) = answer["oom"]
     assert oom["cause"] == "preallocation" and oom["site"]["line"] == 6
     assert oom["by_owner"] == {"JAX": 30 << 30, "PyTorch's allocator": 9 << 30}
-    assert "JAX took 75 % of GPU 0 in advance" in oom["verdict"] and "PREALLOCATE=false" in oom["advice"][0]
+    assert "JAX preallocated 75 % of GPU 0" in oom["verdict"] and "PREALLOCATE=false" in oom["advice"][0]

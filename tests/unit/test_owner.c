@@ -304,23 +304,19 @@ static void test_in_advance(void **state)
         bool in_advance;
         struct piece pieces[3];
     } table[] = {
-        {NULL, "JAX", "JAX took 70 % of GPU 0 in advance, 7.00 GiB in one piece (its default", true, {{jax, 7}}},
-        {"XLA_PYTHON_CLIENT_MEM_FRACTION=.70",
-         "JAX",
-         "(as it was told by XLA_PYTHON_CLIENT_MEM_FRACTION=.70)",
-         true,
-         {{jax, 7}}},
-        {"XLA_PYTHON_CLIENT_PREALLOCATE=true", "JAX", "in advance", true, {{jax, 7}}},
+        {NULL, "JAX", "JAX preallocated 70 % of GPU 0, 7.00 GiB in one allocation (its default", true, {{jax, 7}}},
+        {"XLA_PYTHON_CLIENT_MEM_FRACTION=.70", "JAX", "(set by XLA_PYTHON_CLIENT_MEM_FRACTION=.70)", true, {{jax, 7}}},
+        {"XLA_PYTHON_CLIENT_PREALLOCATE=true", "JAX", "preallocated", true, {{jax, 7}}},
         /* then it was asked for so much */
         {"XLA_PYTHON_CLIENT_PREALLOCATE=false", "JAX", "JAX held up to 7.00 GiB", false, {{jax, 7}}},
         {"XLA_PYTHON_CLIENT_PREALLOCATE=0", "JAX", "JAX held up to 7.00 GiB", false, {{jax, 7}}},
         {NULL, "JAX", "JAX held up to 6.00 GiB", false, {{jax, 3}, {jax, 3}}},
-        {"XLA_PYTHON_CLIENT_MEM_FRACTION=.35", "JAX", "JAX took 30 % of GPU 0 in advance", true, {{jax, 3}}},
-        {NULL, "RMM", "RMM took 30 % of GPU 0 in advance", true, {{rmm, 3}}},
+        {"XLA_PYTHON_CLIENT_MEM_FRACTION=.35", "JAX", "JAX preallocated 30 % of GPU 0", true, {{jax, 3}}},
+        {NULL, "RMM", "RMM preallocated 30 % of GPU 0", true, {{rmm, 3}}},
         {NULL, NULL, NULL, false, {{rmm_plain, 3}}},
         {NULL, "RMM", "RMM held up to 4.00 GiB", false, {{rmm, 1}, {rmm, 3}}},
         {"XLA_PYTHON_CLIENT_ALLOCATOR=platform", NULL, NULL, false, {{jax, 3}}},
-        {NULL, "TensorFlow", "in advance", true, {{tensorflow, 8}}},
+        {NULL, "TensorFlow", "preallocated", true, {{tensorflow, 8}}},
         {"TF_FORCE_GPU_ALLOW_GROWTH=true", "TensorFlow", "held up to", false, {{tensorflow, 8}}},
         {NULL, "CuPy", "CuPy held up to 9.00 GiB of GPU 0 (its pool keeps", false, {{cupy, 9}}},
         /* a program may take all at once and use it */
@@ -392,7 +388,7 @@ static void test_within_tensors(void **state)
     assert_string_equal(p->owner, "vLLM");
     assert_int_equal(p->bytes, 4 * SYN_GIB);
     assert_true(p->within && p->in_advance);
-    assert_non_null(strstr(p->sentence, "vLLM took 40 % of GPU 0 in advance"));
+    assert_non_null(strstr(p->sentence, "vLLM preallocated 40 % of GPU 0"));
     syn_close(r);
     syn_end(&s);
 }

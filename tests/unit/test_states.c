@@ -197,7 +197,7 @@ static void offloaded_states_are_the_hosts(void **state)
     model_free(&m);
 }
 
-/* 18 bytes a parameter, of Megatron-LM's report: 2 + 4 + 12, also while the step runs. */
+/* 18 bytes per parameter, of Megatron-LM's report: 2 + 4 + 12, also while the step runs. */
 static void gradients_of_bfloat16_are_summed_up_in_float32(void **state)
 {
     struct model m;
