@@ -99,7 +99,7 @@ static const struct {
     {{.peak = {4 * MB, 6 * MB}}, G, "not explained"},
     {{.peak = {0, 6 * MB}}, G, "not explained"},
     {{.peak = {4 * MB, 4 * MB, 0}}, O, "none: no optimizer step created any"},
-    {{.peak = {4 * MB, 4 * MB, 0}, .failed = true}, O, "none: memory ran out before a first step"},
+    {{.peak = {4 * MB, 4 * MB, 0}, .failed = true}, O, "none: memory ran out before the first optimizer step"},
     {{.peak = {4 * MB, 4 * MB, 0}, .failed = true, .stepped = true}, O, "kept nothing, as SGD without momentum"},
     {{.peak = {4 * MB, 4 * MB, 0}, .most = {4 * MB, 4 * MB, 8 * MB}, .later = true},
      O,
