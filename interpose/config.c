@@ -126,6 +126,7 @@ static void read_environment(void)
         config.torch_cpu = flag("GPUSPY_TORCH_CPU");
         config.nvml = flag_unless_unset("GPUSPY_NVML");
         config.args = flag_unless_unset("GPUSPY_ARGS");
+        config.source = flag_unless_unset("GPUSPY_SOURCE");
         config.keep_deepbind = keep_deepbind();
         config.stacks = stacks();
         config.native_depth = native_depth();

@@ -11,6 +11,7 @@ struct gs_config {
     bool torch_cpu;        /* GPUSPY_TORCH_CPU: CPU tensors too */
     bool nvml;             /* GPUSPY_NVML: not 0 */
     bool args;             /* GPUSPY_ARGS: not 0; the command line is stored */
+    bool source;           /* GPUSPY_SOURCE: not 0; the program's Python files are stored */
     bool keep_deepbind;    /* GPUSPY_DEEPBIND=keep */
     unsigned stacks;       /* GPUSPY_STACKS: of GS_STACK_PYTHON, GS_STACK_NATIVE */
     unsigned native_depth; /* GPUSPY_NATIVE_DEPTH, 0 the default */

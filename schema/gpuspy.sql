@@ -10,6 +10,7 @@ CREATE TABLE meta (
                             -- were not set have no row. env: present where they were looked at;
                             -- exception: "ValueError: its message" that no Python code caught, where the status
                             -- is not 0; exception_place: the program's innermost line of its traceback;
+                            -- sources: 1 where the table source is filled, 0 where GPUSPY_SOURCE=0 forbids it;
                             -- python_gc: 0 where Python's garbage collector was off then;
                             -- exit_status: what the process gave to exit (0 to 255), where it called that:
                             -- none of one that a signal or _exit ended
@@ -66,6 +67,15 @@ CREATE TABLE frame (
     line INTEGER,
     module_id INTEGER,          -- native frames
     offset INTEGER              -- native: address in the module of the call (return address - 1)
+);
+
+CREATE TABLE source (           -- the program's own Python files, as they were when recording began
+    id INTEGER PRIMARY KEY,
+    file TEXT NOT NULL UNIQUE,  -- as in frame
+    bytes INTEGER NOT NULL,     -- of text
+    left_out TEXT,              -- why there is no text: missing (or not a Python file), changed (written after recording
+                                -- began), large (above 256 KiB), full (4 MiB are stored already)
+    text TEXT                   -- secrets are masked, as in process.command
 );
 
 -- Where `gpuspy symbolize` found functions inlined at a native frame there is a table of them, too; frame

@@ -11,6 +11,12 @@ struct scan {
     char *out;
     size_t size, used;
     bool joined; /* blanks divide words too: the whole text, or this word of it (sh -c) */
+    bool source; /* Python: */
+    struct {
+        size_t at;  /* how far the text is known … */
+        char quote; /* … the string that it is in there, 0 none */
+        bool triple, comment;
+    } python;
 };
 
 /* Characters of a known format after its prefix. */
@@ -131,9 +137,12 @@ static void put(struct scan *s, const char *text, size_t n)
     for (size_t i = 0; i < n && s->used + 1 < s->size; i++) s->out[s->used++] = text[i] ? text[i] : ' ';
 }
 
-static void put_mask(struct scan *s)
+/* In place of what stands there. A program's lines keep their numbers. */
+static void put_mask(struct scan *s, size_t from, size_t to)
 {
     put(s, "***", 3);
+    for (; s->source && from < to; from++)
+        if (s->in[from] == '\n') put(s, "\n", 1);
 }
 
 /* ---------------------------------------------------------------- known formats */
@@ -171,9 +180,9 @@ static size_t known_format(const struct scan *s, size_t i)
 {
     if (i && is_alnum(s->in[i - 1])) return 0;
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        if (formats[f].prefix[0] != s->in[i] || !starts_with(s, i, formats[f].prefix)) continue;
         const size_t prefix = strlen(formats[f].prefix);
         size_t n = prefix;
-        if (!starts_with(s, i, formats[f].prefix)) continue;
         while (i + n < s->n && in_set(s->in[i + n], formats[f].set)) n++;
         if (n - prefix < formats[f].least || (formats[f].mixed && !is_mixed(s->in + i + prefix, n - prefix))) continue;
         if (formats[f].set == ALNUM && (at(s, i + n) == '_' || at(s, i + n) == '-'))
@@ -190,7 +199,7 @@ static void put_known(struct scan *s, size_t i, size_t n)
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         if (formats[f].set == PATH && starts_with(s, i, formats[f].prefix) && strlen(formats[f].prefix) <= n)
             put(s, formats[f].prefix, strlen(formats[f].prefix));
-    put_mask(s);
+    put_mask(s, i, i + n);
 }
 
 /* Up to `to`, or to the end of a known format that begins before. */
@@ -310,7 +319,7 @@ static size_t put_value(struct scan *s, size_t from, enum extent extent, enum gs
     from += scheme;
     const size_t to = quote ? quoted_end(s, from, quote, escaped) : value_end(s, from, extent);
     if (is_open(s, from, to, kind)) return put_run(s, from, to);
-    put_mask(s);
+    put_mask(s, from, to);
     return to;
 }
 
@@ -322,11 +331,13 @@ static bool is_port(const struct scan *s, size_t from, size_t to)
     return from == to;
 }
 
+enum { URL_MAX = 16384 }; /* longer ones would take the square of their length */
+
 /* i is after "://". The password of the user information is masked; returns where the scan goes on. */
 static size_t put_user(struct scan *s, size_t i)
 {
     size_t host_end = i, end = i, sign = 0, colon = 0;
-    while (!ends_word(s, end) && !is_blank(at(s, end)) && !is_quote(at(s, end))) end++;
+    while (!ends_word(s, end) && !is_blank(at(s, end)) && !is_quote(at(s, end)) && end < i + URL_MAX) end++;
     while (host_end < end && !memchr("/?#", s->in[host_end], 3)) host_end++;
     for (size_t k = i; k < host_end; k++) {
         if (s->in[k] == '@') sign = k;
@@ -338,32 +349,34 @@ static size_t put_user(struct scan *s, size_t i)
     if (!sign) return i;
     if (colon && colon < sign) {
         put(s, s->in + i, colon + 1 - i);
-        if (colon + 1 < sign) put_mask(s);
+        if (colon + 1 < sign) put_mask(s, colon + 1, sign);
         return sign;
     }
     if (sign - i >= 16 && is_mixed(s->in + i, sign - i)) { /* a token instead of a user */
-        put_mask(s);
+        put_mask(s, i, sign);
         return sign;
     }
     return i;
 }
 
-static const char *find(const struct scan *s, size_t i, const char *text)
+static const char *find(const struct scan *s, size_t i, size_t within, const char *text)
 {
-    return memmem(s->in + i, s->n - i, text, strlen(text));
+    return memmem(s->in + i, s->n - i < within ? s->n - i : within, text, strlen(text));
 }
 
 static size_t put_pem(struct scan *s, size_t i)
 {
     static const char head_end[] = "PRIVATE KEY-----", block[] = "PRIVATE KEY BLOCK-----";
-    const char *head = find(s, i, head_end), *other = find(s, i, block);
+    enum { HEAD = 40 }; /* at most so far into it */
+    const char *head = find(s, i, HEAD + sizeof head_end - 1, head_end);
+    const char *other = find(s, i, HEAD + sizeof block - 1, block);
     size_t head_n = sizeof head_end - 1;
     if (!head || (other && other < head)) head = other, head_n = sizeof block - 1;
-    if (!head || (size_t)(head - s->in) > i + 40) return i;
+    if (!head) return i;
     const size_t from = (size_t)(head - s->in) + head_n;
-    const char *end = find(s, from, "-----END");
+    const char *end = find(s, from, s->n, "-----END");
     put(s, s->in + i, from - i);
-    put_mask(s);
+    put_mask(s, from, end ? (size_t)(end - s->in) : s->n);
     return end ? (size_t)(end - s->in) : s->n;
 }
 
@@ -419,6 +432,171 @@ static bool is_path(const struct scan *s, size_t i)
     return at(s, i) == '/' || at(s, i) == '~' || at(s, i) == '.';
 }
 
+/* ---------------------------------------------------------------- values in a Python program */
+
+static bool is_string_quote(char c)
+{
+    return c == '"' || c == '\'';
+}
+
+static bool is_tripled(const struct scan *s, size_t i)
+{
+    return at(s, i + 1) == at(s, i) && at(s, i + 2) == at(s, i);
+}
+
+static void follow_python(struct scan *s, size_t to)
+{
+    for (size_t i = s->python.at; i < to; s->python.at = i) {
+        const char c = s->in[i];
+        if (s->python.comment) {
+            s->python.comment = c != '\n';
+            i++;
+        } else if (!s->python.quote) {
+            s->python.comment = c == '#';
+            s->python.quote = is_string_quote(c) ? c : 0;
+            s->python.triple = s->python.quote && is_tripled(s, i);
+            i += s->python.triple ? 3 : 1;
+        } else if (c == '\\') {
+            i += 2;
+        } else if (s->python.triple ? c == s->python.quote && is_tripled(s, i) : c == s->python.quote || c == '\n') {
+            s->python.quote = 0;
+            i += s->python.triple ? 3 : 1;
+        } else {
+            i++;
+        }
+    }
+}
+
+static bool is_code(struct scan *s, size_t i)
+{
+    follow_python(s, i);
+    return !s->python.quote && !s->python.comment;
+}
+
+/* Blanks, ends of lines, and opening parentheses. */
+static size_t skip_gap(const struct scan *s, size_t i)
+{
+    while (i < s->n && (is_blank(s->in[i]) || s->in[i] == '(' || (s->in[i] == '\\' && is_blank(at(s, i + 1))))) i++;
+    return i;
+}
+
+/* `password: Optional[str] = `: past the annotation. */
+static size_t skip_annotation(const struct scan *s, size_t i)
+{
+    size_t k = i;
+    while (is_name(at(s, k)) || (at(s, k) && memchr("[],| \t", at(s, k), 6))) k++;
+    return at(s, k) == '=' && at(s, k + 1) != '=' ? k + 1 : i;
+}
+
+/* Where a string begins at i, after the letters before its quote; 0 there is none. */
+static size_t string_at(const struct scan *s, size_t i)
+{
+    static const char *const wrappers[] = {"SecretStr(", "Secret(", "str(", "bytes("};
+    for (size_t w = 0; w < sizeof wrappers / sizeof *wrappers; w++)
+        if (starts_with(s, i < s->n ? i : s->n, wrappers[w])) i = skip_gap(s, i + strlen(wrappers[w]));
+    for (int n = 0; n < 2 && at(s, i) && memchr("rRbBuUfF", at(s, i), 8); n++) i++;
+    return is_string_quote(at(s, i)) ? i : 0;
+}
+
+/* Where the value of a name that ends at i begins: after "=", ":" and the like, or after a "," if the name is a string
+ * itself. 0: it has none. */
+static size_t python_value(struct scan *s, size_t i, bool code)
+{
+    const bool quoted = is_string_quote(at(s, i));
+    i += quoted;
+    if (at(s, i) == ']') i++;
+    while (at(s, i) == ' ' || at(s, i) == '\t') i++;
+    const char sign = at(s, i);
+    if (sign == '!' && at(s, i + 1) == '=')
+        i++;
+    else if (sign != '=' && sign != ':' && !(sign == ',' && quoted))
+        return 0;
+    i++;
+    if (at(s, i) == '=') i++;
+    if (sign == ':' && code && !quoted) i = skip_annotation(s, i);
+    return skip_gap(s, i);
+}
+
+/* The string whose quote is at i; returns where its closing quote begins. */
+static size_t put_string(struct scan *s, size_t i, enum gs_mask_kind kind)
+{
+    const char quote = s->in[i];
+    const size_t n = is_tripled(s, i) ? 3 : 1;
+    size_t to = i + n;
+    for (; to < s->n; to++) {
+        if (s->in[to] == '\\' && to + 1 < s->n)
+            to++;
+        else if (s->in[to] == quote && (n == 1 || is_tripled(s, to)))
+            break;
+        else if (s->in[to] == '\n' && n == 1)
+            break;
+    }
+    put(s, s->in + i, n);
+    if (to > i + n && !is_open(s, i + n, to, kind)) {
+        put_mask(s, i + n, to);
+        return to;
+    }
+    return put_run(s, i + n, to);
+}
+
+/* Strings that follow one another are one; so are, after `names =`, those behind commas. */
+static size_t put_strings(struct scan *s, size_t i, bool list, enum gs_mask_kind kind)
+{
+    for (size_t next, quote; (quote = string_at(s, i)) != 0; i = next) {
+        const size_t n = is_tripled(s, quote) ? 3 : 1;
+        put(s, s->in + i, quote - i);
+        i = put_string(s, quote, kind);
+        if (i >= s->n || s->in[i] == '\n') break;
+        put(s, s->in + i, n);
+        i += n;
+        next = i;
+        while (is_blank(at(s, next)) || (list && at(s, next) == ',')) next++;
+        if (!string_at(s, next)) break;
+        put(s, s->in + i, next - i);
+    }
+    return i;
+}
+
+/* All strings in the brackets that open at i. */
+static size_t put_bracketed(struct scan *s, size_t i, enum gs_mask_kind kind)
+{
+    int depth = 0;
+    while (i < s->n) {
+        const char c = s->in[i];
+        depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+        if (is_string_quote(c)) {
+            i = put_strings(s, i, false, kind);
+            continue;
+        }
+        put(s, s->in + i++, 1);
+        if (depth <= 0) break;
+    }
+    return i;
+}
+
+static size_t put_python_value(struct scan *s, size_t i, size_t end, enum gs_mask_kind kind)
+{
+    const bool code = is_code(s, i);
+    const size_t from = python_value(s, end, code);
+    size_t value;
+    if (from && string_at(s, from) && (code || is_string_quote(at(s, end)))) {
+        put(s, s->in + end, from - end);
+        return put_strings(s, from, code && at(s, end) != ']', kind);
+    }
+    const bool bracketed = from && (at(s, from) == '[' || (at(s, from) == '{' && kind == GS_MASK_STRONG));
+    if (bracketed && (code || is_string_quote(at(s, end)))) {
+        put(s, s->in + end, from - end);
+        return put_bracketed(s, from, kind);
+    }
+    /* within a comment or a string, if it is on this line */
+    if (!code && gs_mask_same(s->in + i, end - i, "bearer") && at(s, end) == ' ' && is_alnum(at(s, end + 1)))
+        return put_next_word(s, end, kind);
+    if (code || is_string_quote(at(s, end)) || !assigned(s, end, &value) || memchr(s->in + end, '\n', value - end))
+        return end;
+    put(s, s->in + end, value - end);
+    return put_value(s, value, TO_TEXT, kind);
+}
+
 /* A name at i, and its value if that is a secret; returns where the scan goes on. */
 static size_t put_name(struct scan *s, size_t i)
 {
@@ -433,6 +611,7 @@ static size_t put_name(struct scan *s, size_t i)
     if (in_query(s, i, end)) kind = GS_MASK_STRONG;
     if (kind == GS_MASK_NOT || (before == '/' && at(s, end) == ':')) /* the tag of an image */
         return end;
+    if (s->source) return put_python_value(s, i, end, kind);
     if (assigned(s, end, &value)) {
         if (gs_mask_same(s->in + i, end - i, "pwd") && is_path(s, value)) return end;
         put(s, s->in + end, value - end);
@@ -498,4 +677,13 @@ size_t gs_mask_words(char *out, size_t size, const char *words, size_t length)
 size_t gs_mask_arguments(char *out, size_t size, const char *text)
 {
     return mask(out, size, text, strlen(text), true);
+}
+
+size_t gs_mask_source(char *out, size_t size, const char *text, size_t length)
+{
+    struct scan s = {.in = text, .n = length, .out = out, .size = size, .joined = true, .source = true};
+    if (!size) return 0;
+    for (size_t i = 0; i < s.n;) i = step(&s, i, true);
+    out[s.used] = 0;
+    return s.used;
 }

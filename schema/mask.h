@@ -1,4 +1,4 @@
-/* Command lines as they may be stored and shown: without the secrets that they contain. */
+/* Command lines and source code as they may be stored and shown: without the secrets that they contain. */
 #ifndef GPUSPY_MASK_H
 #define GPUSPY_MASK_H
 
@@ -15,5 +15,10 @@ size_t gs_mask_words(char *out, size_t size, const char *words, size_t length);
 /* The same for a command line whose words are already joined by blanks. A value that contains blanks is
  * masked up to the first one only, unless it is quoted. What is masked stays so. */
 size_t gs_mask_arguments(char *out, size_t size, const char *text);
+
+/* The same for a Python program, whose lines keep their numbers. Of a name that suggests a secret only a value in
+ * quotes is one (`api_key = "X"`, `{"password": "X"}`, `os.environ["HF_TOKEN"] = "X"`, `get("API_KEY", "X")`), except
+ * in comments and within strings, where it is masked as in a command line. */
+size_t gs_mask_source(char *out, size_t size, const char *text, size_t length);
 
 #endif

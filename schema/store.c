@@ -95,7 +95,9 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
     sqlite3_bind_int64(st, 10, (int64_t)info->start_real_ns);
     int rc = sqlite3_step(st);
     sqlite3_finalize(st);
-    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "create");
+    if (rc != SQLITE_DONE) return gs_store_fail(s, "create");
+    if (info->sources > 0) return gs_store_sql(s, "INSERT INTO meta VALUES('sources',1)");
+    return info->sources < 0 ? gs_store_sql(s, "INSERT INTO meta VALUES('sources',0)") : 0;
 }
 
 #define ROW(table, value, word) "INSERT INTO " table " VALUES(" #value ",'" word "');"
@@ -147,7 +149,7 @@ struct gs_store *gs_store_create(const char *path, const struct gs_store_info *i
     fchmod(fd, 0600); /* whatever the umask is; SQLite gives its other files the same mode */
     close(fd);
     struct gs_store *s = new_store(error, error_size);
-    if (!s || open_database(s, path) || make_schema(s, info)) {
+    if (!s || open_database(s, path) || make_schema(s, info) || gs_store_open_sources(s)) {
         if (s) {
             snprintf(error, error_size, "%s", s->error);
             gs_store_close(s);
@@ -190,7 +192,7 @@ struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
 {
     struct gs_store *s = new_store(error, error_size);
     if (!s) return NULL;
-    if (open_database(s, path) || check_kind(s) || gs_store_sql(s, PRAGMAS)) {
+    if (open_database(s, path) || check_kind(s) || gs_store_sql(s, PRAGMAS) || gs_store_open_sources(s)) {
         snprintf(error, error_size, "%s", s->error);
         gs_store_close(s);
         return NULL;
@@ -401,6 +403,7 @@ void gs_store_close(struct gs_store *s)
         s->numbers.at,     s->text.at,           s->threads.at,      s->open_ooms.at,   s->open_handles.at};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     gs_store_free_marks(s);
+    gs_store_free_sources(s);
     gs_live_free(&s->live);
     gs_live_free(&s->graph_live);
     gs_live_free(&s->events);

@@ -52,6 +52,7 @@ struct gs_store_info {
     uint64_t start_real_ns;                 /* wall clock at time 0 */
     int rank;                               /* RANK, LOCAL_RANK or OMPI_COMM_WORLD_RANK; -1 unknown */
     const char *cwd, *exe, *python_version; /* may be NULL */
+    int sources;                            /* 1: the program's Python files are stored; -1: the user forbids it */
 };
 
 struct gs_summary {

@@ -61,6 +61,7 @@ static int write_definitions(struct gs_store *s)
         else
             sqlite3_bind_int64(st, 7, row->offset);
     });
+    if (gs_store_write_sources(s)) return -1;
     WRITE(s->stacks, GS_SQL_STACK, struct gs_row_stack, {
         bind_id(st, 1, row->id);
         bind_id(st, 2, row->parent);

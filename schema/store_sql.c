@@ -55,6 +55,8 @@ static const char *const statements[GS_SQL_COUNT] = {
                      " VALUES(" P "?,?,?,?,?,?) ON CONFLICT DO UPDATE SET count=count+excluded.count",
     [GS_SQL_FRAME] = "INSERT INTO frame(id,kind,function,file,line,module_id,offset)"
                      " VALUES(?,?,?,?,?,?,?)",
+    [GS_SQL_SOURCE_KNOWN] = "SELECT EXISTS(SELECT 1 FROM source WHERE file=?1),count(*),total(bytes) FROM source",
+    [GS_SQL_SOURCE] = "INSERT INTO source(file,bytes,left_out,text) VALUES(?,?,?,?)",
     [GS_SQL_STACK] = "INSERT INTO stack(id,parent_id,frame_id,depth) VALUES(?,?,?,?)",
     [GS_SQL_MODULE] = "INSERT INTO module(id,path,build_id) VALUES(?,?,?)",
     [GS_SQL_THREAD] = "INSERT OR REPLACE INTO thread(id,process_id,tid,name) VALUES(?," P "?,?)",

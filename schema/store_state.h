@@ -11,6 +11,7 @@
  *   store_count.c  the spool's counters → rows
  *   store_oom.c    which failed allocations were fatal
  *   store_names.c  definitions: frames, stacks, modules, threads
+ *   store_source.c the text of the program's Python files
  *   store_rows.c   rows in memory → SQL
  *   store_feed.c   … the frequent ones, read by SQLite itself
  *   store_load.c   an unfinished database → the same state in memory
@@ -267,6 +268,8 @@ enum gs_statement {
     GS_SQL_PENDING_END,
     GS_SQL_CALLS,
     GS_SQL_FRAME,
+    GS_SQL_SOURCE_KNOWN,
+    GS_SQL_SOURCE,
     GS_SQL_STACK,
     GS_SQL_MODULE,
     GS_SQL_THREAD,
@@ -293,6 +296,11 @@ struct gs_store {
     uint32_t exit_status; /* plus 1; 0 unknown */
     char exception[GS_EXCEPTION_BYTES], exception_place[GS_PLACE_BYTES];
     bool collector_off;
+    struct {
+        bool stored;
+        char *folder; /* of relative names; NULL unknown */
+        int64_t start_real_ns;
+    } sources;
 
     GS_ARRAY(struct gs_row_allocation) allocations;
     GS_ARRAY(struct gs_row_end) ends;
@@ -452,6 +460,10 @@ struct gs_content gs_store_python_key(const char *function, size_t function_len,
 struct gs_content gs_store_native_key(uint32_t module, uint64_t offset);
 struct gs_content gs_store_module_key(const char *path, size_t path_len, const char *build_id, size_t build_id_len);
 struct gs_content gs_store_stack_key(uint32_t parent, uint32_t frame);
+/* store_source.c */
+int gs_store_open_sources(struct gs_store *s);
+int gs_store_write_sources(struct gs_store *s); /* of the frames that wait; within a transaction */
+void gs_store_free_sources(struct gs_store *s);
 /* store_mark.c */
 int gs_store_add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec);
 int gs_store_write_marks(struct gs_store *s);   /* within a transaction */

@@ -151,6 +151,7 @@ static void check_value(struct doctor *d, const char *name, const char *value)
                 {"GPUSPY_TORCH_CPU", flag},
                 {"GPUSPY_NVML", flag},
                 {"GPUSPY_ARGS", flag},
+                {"GPUSPY_SOURCE", flag},
                 {"GPUSPY_QUIET", flag},
                 {"GPUSPY_DISABLE", flag}};
     char near[64], fix[160], list[128];

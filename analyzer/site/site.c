@@ -1,18 +1,9 @@
 #include "analyzer/site/site.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
-
-/* Parts of a path that only a library's file has. torch also where it stands in a source tree, but
- * only by the folders that nobody else has: a project may well live in …/torch/. */
-static const char *const library_parts[] = {
-    "/site-packages/",    "/dist-packages/",   "/torch/nn/",          "/torch/optim/",
-    "/torch/autograd/",   "/torch/utils/",     "/torch/cuda/",        "/torch/_tensor.py",
-    "/torch/_dynamo/",    "/torch/_inductor/", "/torch/distributed/", "/torch/serialization.py",
-    "/torch/_functorch/",
-};
+#include "schema/source_file.h"
 
 /* Libraries below other libraries: which of their lines it was tells nobody anything. */
 static const char *const plumbing[] = {
@@ -36,30 +27,9 @@ bool site_is_third_party(const char *file)
     return true;
 }
 
-/* …/lib/python3.12/… is the standard library (or site-packages). */
-static bool standard_library(const char *file)
-{
-    for (const char *p = file; (p = strstr(p, "/lib")) != NULL; p++) {
-        const char *q = p + 4;
-        q += strncmp(q, "64", 2) == 0 ? 2 : 0;
-        if (strncmp(q, "/python", 7) == 0 && isdigit((unsigned char)q[7])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool site_is_library_file(const char *file)
 {
-    if (!file || strncmp(file, "<frozen", 7) == 0) {
-        return true;
-    }
-    for (size_t i = 0; i < sizeof library_parts / sizeof *library_parts; i++) {
-        if (strstr(file, library_parts[i])) {
-            return true;
-        }
-    }
-    return standard_library(file);
+    return gs_source_is_library(file);
 }
 
 static const struct {

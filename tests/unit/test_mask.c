@@ -319,6 +319,70 @@ static void the_program_without_its_arguments(void **state)
     }
 }
 
+/* Of a program: what is a secret in it, and what only has its name. Lines keep their numbers. */
+static void source_code(void **state)
+{
+    static const struct {
+        const char *text, *expected;
+    } rows[] = {
+        {"api_key = \"SECRET\"\nx = 1\n", "api_key = \"***\"\nx = 1\n"},
+        {"password: str = r'SECRET'", "password: str = r'***'"},
+        {"os.environ[\"HF_TOKEN\"] = \"SECRET\"", "os.environ[\"HF_TOKEN\"] = \"***\""},
+        {"k = os.environ.get('WANDB_API_KEY', 'SECRET')", "k = os.environ.get('WANDB_API_KEY', '***')"},
+        {"c = {'password': 'SECRET', 'user': 'me'}", "c = {'password': '***', 'user': 'me'}"},
+        {"password = (\n    'SECRET'\n    'SECRET'\n)\ny", "password = (\n    '***'\n    '***'\n)\ny"},
+        {"user, password = \"SECRET\", \"SECRET\"", "user, password = \"***\", \"***\""},
+        {"password = \"\"\"SECRET\nSECRET\"\"\"\nz", "password = \"\"\"***\n\"\"\"\nz"},
+        {"# password: SECRET\nx = 3", "# password: ***\nx = 3"},
+        {"dsn = 'Server=x;Password=SECRET'", "dsn = 'Server=x;Password=***'"},
+        {"login('hf_SECRETSECRETsecretsecret0123456789')", "login('***')"},
+        {"url = f'postgres://me:SECRET@host/db'", "url = f'postgres://me:***@host/db'"},
+        {"pem = '''-----BEGIN PRIVATE KEY-----\nSECRET\nSECRET\n-----END PRIVATE KEY-----'''\nx",
+         "pem = '''-----BEGIN PRIVATE KEY-----***\n\n\n-----END PRIVATE KEY-----'''\nx"},
+        {"if password == 'SECRET':", "if password == '***':"},
+        {"passwords = ['SECRET',\n 'SECRET']\nx", "passwords = ['***',\n '***']\nx"},
+        {"api_keys = ['one', 'two']", "api_keys = ['***', '***']"},
+        {"h = {'Authorization': 'Bearer SECRET'}", "h = {'Authorization': '***'}"},
+        {"f(password=SecretStr('SECRET'), n=1)", "f(password=SecretStr('***'), n=1)"},
+        /* what stays */
+        {"cache[key] = out\nself.key = k\n", "cache[key] = out\nself.key = k\n"},
+        {"token = tokenizer(text)\nsecret = load()", "token = tokenizer(text)\nsecret = load()"},
+        {"features.append(model.features)  # keeps it", "features.append(model.features)  # keeps it"},
+        {"# the password:\nx = model(y)", "# the password:\nx = model(y)"},
+        {"self.token_embedding = nn.Embedding(n, d)", "self.token_embedding = nn.Embedding(n, d)"},
+        {"password = \"\"\nx = \"a\"", "password = \"\"\nx = \"a\""},
+    };
+    char out[512];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        gs_mask_source(out, sizeof out, rows[i].text, strlen(rows[i].text));
+        assert_string_equal(out, rows[i].expected);
+    }
+}
+
+/* Cut anywhere, into however little room: nothing is read or written past an end, and lines stay lines. */
+static void every_length_of_source_is_safe(void **state)
+{
+    static const char text[] =
+        "password = ('''SECRET\nSECRET''', \"SECRET\\\"\")\napi_keys = ['SECRET', {'a': 'SECRET'}]\n"
+        "# token: [SECRET SECRET]\n-----BEGIN PRIVATE KEY-----\nSECRET\n";
+    char out[1024];
+    (void)state;
+    for (size_t n = 1; n <= strlen(text); n++) {
+        char *copy = test_malloc(n);
+        memcpy(copy, text, n);
+        for (size_t size = 0; size < 2 * n + 16; size++) {
+            const size_t used = gs_mask_source(out, size, copy, n);
+            assert_true(size == 0 || (used < size && out[used] == 0));
+        }
+        size_t before = 0, after = 0;
+        for (size_t i = 0; i < n; i++) before += copy[i] == '\n';
+        for (const char *p = out; *p; p++) after += *p == '\n';
+        assert_int_equal(before, after);
+        test_free(copy);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +395,8 @@ int main(void)
         cmocka_unit_test(text_is_masked_too),
         cmocka_unit_test(every_length_is_safe),
         cmocka_unit_test(the_program_without_its_arguments),
+        cmocka_unit_test(source_code),
+        cmocka_unit_test(every_length_of_source_is_safe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

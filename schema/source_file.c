@@ -1,0 +1,138 @@
+#include "schema/source_file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "schema/mask.h"
+#include "schema/open_high.h"
+
+/* Parts of a path that only a library's file has. torch also where it stands in a source tree, but
+ * only by the folders that nobody else has: a project may well live in …/torch/. */
+static const char *const library_parts[] = {
+    "/site-packages/",    "/dist-packages/",   "/torch/nn/",          "/torch/optim/",
+    "/torch/autograd/",   "/torch/utils/",     "/torch/cuda/",        "/torch/_tensor.py",
+    "/torch/_dynamo/",    "/torch/_inductor/", "/torch/distributed/", "/torch/serialization.py",
+    "/torch/_functorch/",
+};
+
+/* …/lib/python3.12/… is the standard library (or site-packages). */
+static bool is_standard_library(const char *file)
+{
+    for (const char *p = file; (p = strstr(p, "/lib")) != NULL; p++) {
+        const char *q = p + 4;
+        q += strncmp(q, "64", 2) == 0 ? 2 : 0;
+        if (strncmp(q, "/python", 7) == 0 && isdigit((unsigned char)q[7])) return true;
+    }
+    return false;
+}
+
+bool gs_source_is_library(const char *file)
+{
+    if (!file || strncmp(file, "<frozen", 7) == 0) return true;
+    for (size_t i = 0; i < sizeof library_parts / sizeof *library_parts; i++)
+        if (strstr(file, library_parts[i])) return true;
+    return is_standard_library(file);
+}
+
+bool gs_source_is_own(const char *file)
+{
+    return file && *file && *file != '<' && !gs_source_is_library(file);
+}
+
+/* ---------------------------------------------------------------- reading */
+
+static int64_t ns_of(const struct timespec *t)
+{
+    return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+}
+
+static bool same_file(int fd, const struct stat *st)
+{
+    struct stat now;
+    return !fstat(fd, &now) && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
+}
+
+/* Why not; NULL: it may be read. */
+static const char *refused(const struct stat *st, int64_t latest_ns, bool strict)
+{
+    if (!S_ISREG(st->st_mode)) return "missing";
+    if (ns_of(&st->st_mtim) > latest_ns || (strict && ns_of(&st->st_ctim) > latest_ns)) return "changed";
+    return st->st_size > GS_SOURCE_FILE_BYTES ? "large" : NULL;
+}
+
+/* Opens no FIFO and no device, and does not wait for a lease. The time of the last access stays: it is the program's
+ * file. -1: none. */
+static int open_source(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) || !S_ISREG(st.st_mode)) return -1;
+    const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+    const int fd = gs_open_high(path, flags | O_NOATIME, 0);
+    return fd < 0 && errno == EPERM ? gs_open_high(path, flags, 0) : fd;
+}
+
+static char *read_whole(int fd, size_t *length)
+{
+    const size_t size = GS_SOURCE_FILE_BYTES + 1;
+    char *text = malloc(size);
+    ssize_t got = 1;
+    for (*length = 0; text && got && *length < size;) {
+        got = read(fd, text + *length, size - *length);
+        if (got < 0 && errno != EINTR) break;
+        *length += got > 0 ? (size_t)got : 0;
+    }
+    if (text && got >= 0 && *length < size) return text;
+    free(text);
+    return NULL;
+}
+
+/* Code can be compiled under any file's name: of a template, of a configuration. */
+static bool is_python(const char *file, const char *text, size_t length)
+{
+    const char *dot = strrchr(file, '.');
+    if (dot && (!strcmp(dot, ".py") || !strcmp(dot, ".pyw"))) return true;
+    const char *end = memchr(text, '\n', length);
+    const size_t first = end ? (size_t)(end - text) : length;
+    return first > 2 && !memcmp(text, "#!", 2) && memmem(text, first, "python", 6);
+}
+
+static char *read_file(int fd, const struct stat *st, const char *file, size_t *length, const char **left_out)
+{
+    char *text = read_whole(fd, length), *masked = NULL;
+    *left_out = "changed"; /* it grew, or the program has closed the descriptor meanwhile */
+    if (text && same_file(fd, st)) {
+        *left_out = "missing";
+        const size_t size = 2 * *length + 16; /* a mask is longer than a short secret */
+        if (is_python(file, text, *length) && (masked = malloc(size))) {
+            *length = gs_mask_source(masked, size, text, *length);
+            *left_out = NULL;
+        }
+    }
+    free(text);
+    return masked;
+}
+
+char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bool strict, size_t *length,
+                     const char **left_out)
+{
+    char path[PATH_MAX], *text = NULL;
+    const int saved = errno;
+    const bool relative = file[0] != '/';
+    const int n =
+        snprintf(path, sizeof path, "%s%s%s", relative && folder ? folder : "", relative ? "/" : "", file);
+    *left_out = "missing";
+    const int fd = (relative && !folder) || n < 0 || (size_t)n >= sizeof path ? -1 : open_source(path);
+    struct stat st;
+    if (fd >= 0 && !fstat(fd, &st)) {
+        if (!(*left_out = refused(&st, latest_ns, strict))) text = read_file(fd, &st, file, length, left_out);
+        if (same_file(fd, &st)) close(fd); /* else the program has closed it, and the number is its own */
+    }
+    errno = saved;
+    return text;
+}

@@ -1,0 +1,130 @@
+"""The text of the program's own Python files in a recording."""
+import os
+import sqlite3
+import sys
+import time
+
+import pytest
+
+PROGRAM = """
+import ctypes, os, signal, sys
+lib = ctypes.CDLL("libcudart.so.13")
+api_key = "SECRETabc"
+def step(n):
+    p = ctypes.c_void_p()
+    assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(1 << 20 + n)) == 0
+    return p
+kept = [step(n) for n in range(4)]
+exec(compile("step(5)", "settings.yaml", "exec"))
+exec(compile("step(5)", "<string>", "exec"))
+"""
+STORED = "select file, bytes, left_out, text from source order by file"
+
+
+def sources(recording):
+    return {file: (left_out, text) for file, _, left_out, text in recording.sql(STORED)}
+
+
+def test_the_text_is_stored_and_masked(recording):
+    (recording.folder / "settings.yaml").write_text("not: a program\n")
+    recording.python(PROGRAM)
+    found = sources(recording)
+    script = str(recording.folder / "script.py")
+    assert found == {script: (None, PROGRAM.replace("SECRETabc", "***")), "settings.yaml": ("missing", None)}
+    assert recording.sql("select bytes from source where text is not null") == [(len(found[script][1]),)]
+    assert recording.sql("select value from meta where key = 'sources'") == [(1,)]
+
+
+def test_nothing_is_stored_against_the_users_will(recording):
+    recording.python(PROGRAM, GPUSPY_SOURCE="0")
+    assert sources(recording) == {}
+    assert recording.sql("select value from meta where key = 'sources'") == [(0,)]
+
+
+def test_a_killed_process_has_it(recording):
+    recording.python(PROGRAM + "os.kill(os.getpid(), signal.SIGKILL)\n", check=False)
+    assert recording.gpuspy("report", recording.database).returncode == 0
+    assert "kept = [step(n)" in sources(recording)[str(recording.folder / "script.py")][1]
+
+
+def record_changed(recording, change):
+    """A recording of a module that `change` was done to while it ran."""
+    (recording.folder / "part.py").write_text("def part(step):\n    return step(7)\n")
+    recording.python(PROGRAM + f"import part\nstep(9)\n{change}\npart.part(step)\n")
+    return sources(recording)[str(recording.folder / "part.py")]
+
+
+@pytest.mark.parametrize("change, why", [
+    ("open(part.__file__, 'a').write('# later')", "changed"),
+    ("open(part.__file__, 'a').write('# later'); os.utime(part.__file__, (1, 1))", "changed"),
+    ("os.remove(part.__file__)", "missing"),
+    ("os.remove(part.__file__); os.mkfifo(part.__file__)", "missing"),
+    ("os.remove(part.__file__); os.symlink('/dev/zero', part.__file__)", "missing"),
+    ("os.remove(part.__file__); os.mkdir(part.__file__)", "missing"),
+    ("pass", None),
+])
+def test_only_what_ran_is_stored(recording, change, why):
+    left_out, text = record_changed(recording, change)
+    assert left_out == why and (text is None) == (why is not None)
+
+
+def module(folder, name, size):
+    text = "def part(step):\n    return step(7)\n"
+    (folder / f"{name}.py").write_text(text + "#" * (size - len(text) - 1) + "\n")
+
+
+def test_the_room_is_bounded(recording):
+    names = [f"part{n:02}" for n in range(20)]
+    for name in names:
+        module(recording.folder, name, 250 << 10)
+    module(recording.folder, "large", (256 << 10) + 1)
+    module(recording.folder, "fits", 256 << 10)
+    calls = "".join(f"import {name}\n{name}.part(step)\n" for name in ["large", "fits", *names])
+    recording.python(PROGRAM + calls)
+    found = sources(recording)
+    assert found[str(recording.folder / "large.py")] == ("large", None)
+    assert len(found[str(recording.folder / "fits.py")][1]) == 256 << 10
+    assert sum(why == "full" for why, _ in found.values()) == 5
+    total = recording.sql("select sum(bytes), sum(length(text)) from source")[0]
+    assert total[0] == total[1] <= 4 << 20
+
+
+def test_libraries_are_not_stored(recording):
+    folder = recording.folder / "site-packages"
+    folder.mkdir()
+    module(folder, "installed", 100)
+    recording.python(PROGRAM + "import installed\ninstalled.part(step)\n", PYTHONPATH=folder)
+    assert not any("site-packages" in file for file in sources(recording))
+
+
+def test_a_relative_name_is_of_the_folder_where_it_began(recording):
+    (recording.folder / "script.py").write_text(PROGRAM + "os.chdir('/')\n" + "exec(compile('step(6)', 'b.py', 'exec'))\n")
+    (recording.folder / "b.py").write_text("step(6)\n")
+    recording.run(sys.executable, "script.py")
+    assert sources(recording)["b.py"] == (None, "step(6)\n")
+
+
+def test_bytes_that_are_no_text(recording):
+    (recording.folder / "part.py").write_bytes(b"# coding: latin-1\n# \xe9\ndef part(step):\r\n    return step(7)\r\n")
+    recording.python(PROGRAM + "import part\npart.part(step)\n")
+    assert sources(recording)[str(recording.folder / "part.py")][1].splitlines()[1] == "# \ufffd"
+
+
+def test_a_file_that_was_read_keeps_its_times(recording):
+    recording.python(PROGRAM)
+    os.utime(recording.folder / "script.py", (1000, 1000))
+    recording.database.unlink()
+    recording.run(sys.executable, "-c", "exec(compile(open('script.py').read(), 'script.py', 'exec'))")
+    time.sleep(0.01)
+    assert sources(recording)["script.py"][1] == PROGRAM.replace("SECRETabc", "***")
+
+
+def test_an_unfinished_recording_without_the_table_is_completed(recording):
+    """As a gpuspy that stored no source left it."""
+    recording.python(PROGRAM + "os.kill(os.getpid(), signal.SIGKILL)\n", check=False)
+    with sqlite3.connect(recording.database) as db:
+        db.execute("drop table source")
+        db.execute("delete from meta where key = 'sources'")
+    db.close()
+    report = recording.report()
+    assert report["run"]["lost_events"] == 0 and sum(p["count"] for p in report["peak"]) >= 4
