@@ -62,6 +62,8 @@ $(O)/gen/gpuspy_sql.h: schema/gpuspy.sql
 INTERPOSE_SRC := $(wildcard interpose/*.c)
 INTERPOSE_ASM := $(wildcard interpose/*.S)
 INTERPOSE_OBJ := $(INTERPOSE_SRC:%.c=$(O)/obj/%.o) $(INTERPOSE_ASM:%.S=$(O)/obj/%.o)
+# A linker without --exclude-libs takes a library whose symbols are hidden (scripts/hide-symbols.py).
+HIDE_LIBS ?= -Wl,--exclude-libs,ALL
 SQLITE_STATIC ?= $(shell $(CC) -print-file-name=libsqlite3.a)
 
 $(SCHEMA_OBJ) $(INTERPOSE_OBJ): ALL_CFLAGS += -fPIC -fvisibility=hidden
@@ -73,7 +75,7 @@ $(SCHEMA_OBJ) $(O)/obj/analyzer/sql/views.o: $(O)/gen/gpuspy_sql.h
 $(O)/libgpuspy.so: $(INTERPOSE_OBJ) $(SCHEMA_LIB) interpose/libgpuspy.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SANFLAGS) -shared -o $@ -Wl,-soname,libgpuspy.so \
-	    -Wl,--version-script=interpose/libgpuspy.map -Wl,--exclude-libs,ALL -Wl,-z,defs \
+	    -Wl,--version-script=interpose/libgpuspy.map $(HIDE_LIBS) -Wl,-z,defs \
 	    -Wl,-z,nodelete -Wl,-z,now $(if $(SAN),,-Wl,-z,defs) \
 	    $(INTERPOSE_OBJ) $(SCHEMA_LIB) $(SQLITE_STATIC) -lm -lpthread -ldl $(LDFLAGS)
 
@@ -81,7 +83,7 @@ $(O)/libgpuspy.so: $(INTERPOSE_OBJ) $(SCHEMA_LIB) interpose/libgpuspy.map
 ANALYZER_SRC := $(wildcard analyzer/*.c analyzer/*/*.c)
 ANALYZER_OBJ := $(ANALYZER_SRC:%.c=$(O)/obj/%.o) $(O)/obj/page.o $(O)/obj/estimate_page.o
 ANALYZER_LIB := $(O)/obj/libanalyzer.a
-ANALYZER_LIBS := -ldw -lelf -liberty -ljansson -lz $(SQLITE_STATIC) -lm -lpthread -ldl
+ANALYZER_LIBS ?= -ldw -lelf -liberty -ljansson -lz $(SQLITE_STATIC) -lm -lpthread -ldl
 
 $(O)/obj/libschema.a: $(SCHEMA_OBJ)
 $(O)/obj/libanalyzer.a: $(filter-out $(O)/obj/analyzer/main.o,$(ANALYZER_OBJ))

@@ -14,8 +14,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <sys/syscall.h>
 #include "schema/store.h"
 #include "schema/store_files.h"
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
 
 bool run_fail(char *error, size_t error_size, const char *format, ...)
 {
@@ -133,7 +138,7 @@ static void guard_copy(struct run_database *db)
         setsid();
         signal(SIGHUP, SIG_IGN);
         dup2(ends[0], 0);
-        if (close_range(1, ~0u, 0) != 0) {
+        if (syscall(SYS_close_range, 1U, ~0U, 0) != 0) { /* glibc 2.34 has a function for it */
             for (int fd = 1; fd < 1024; fd++) {
                 close(fd);
             }

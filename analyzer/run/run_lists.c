@@ -1,6 +1,7 @@
 /* What a run that is open answers: its lists, settings and notes. */
 #include "analyzer/run/run_internal.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -133,10 +134,23 @@ static void describe_exception(const struct run_process *p, char *out, size_t si
     }
 }
 
+/* glibc's sigabbrev_np is as new as 2.32. NULL: a signal that programs do not end by, usually. */
+static const char *signal_word(int number)
+{
+    static const char *const words[] = {
+        [SIGHUP] = "HUP",   [SIGINT] = "INT",   [SIGQUIT] = "QUIT", [SIGILL] = "ILL",   [SIGTRAP] = "TRAP",
+        [SIGABRT] = "ABRT", [SIGBUS] = "BUS",   [SIGFPE] = "FPE",   [SIGKILL] = "KILL", [SIGUSR1] = "USR1",
+        [SIGSEGV] = "SEGV", [SIGUSR2] = "USR2", [SIGPIPE] = "PIPE", [SIGALRM] = "ALRM", [SIGTERM] = "TERM",
+        [SIGXCPU] = "XCPU", [SIGXFSZ] = "XFSZ", [SIGSYS] = "SYS",
+    };
+
+    return number > 0 && number < (int)(sizeof words / sizeof *words) ? words[number] : NULL;
+}
+
 const char *run_process_failure(const struct run_process *p, char *out, size_t size)
 {
     char exception[RUN_FAILURE_TEXT - 64], how[48] = "";
-    const char *signal = p->exit_signal ? sigabbrev_np(p->exit_signal) : NULL;
+    const char *signal = p->exit_signal ? signal_word(p->exit_signal) : NULL;
     describe_exception(p, exception, sizeof exception);
     if (signal) {
         snprintf(how, sizeof how, "killed by SIG%s", signal);
