@@ -140,6 +140,7 @@ $(O)/obj/%.o: %.S
 .PHONY: sim
 -include fixtures/simcuda/sim.mk
 -include tests/tests.mk
+-include scripts/wheel.mk
 
 # ---------------------------------------------------------------- everything else
 .PHONY: setup demo bench gpu-kit format words install uninstall clean help
@@ -207,6 +208,7 @@ help:
 	  'make fuzz       let each fuzz target run SECONDS=60 (clang; T=name: only those with it)' \
 	  'make torture    run random programs bare and recorded and compare them (MINUTES=10 SEED=n)' \
 	  'make bench      measure cost and size beside peers, printed as ratios' \
+	  'make wheel      a wheel for pip in dist/ that needs glibc 2.28 (ARCH=aarch64: for that processor)' \
 	  'make gpu-kit    pack what scripts/gpu-acceptance.sh needs on a machine with a GPU' \
 	  'make install    into PREFIX ($(PREFIX)), below DESTDIR if set; make uninstall removes it' \
 	  'make clean      remove $(O)' \

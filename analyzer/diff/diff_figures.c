@@ -174,7 +174,7 @@ static const struct {
     bool times;  /* mean nothing on a simulated GPU */
 } rows[] = {
     {"peak_tensor_bytes", "peak of tensors", "bytes", tensors, false, false},
-    {"peak_device_bytes", "peak taken from CUDA", "bytes", device, false, false},
+    {"peak_device_bytes", "peak CUDA allocations", "bytes", device, false, false},
     {"peak_pinned_bytes", "peak of pinned memory", "bytes", pinned, false, false},
     {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false},
     {"oom", "out of memory", "count", failures, true, false},

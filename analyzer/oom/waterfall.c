@@ -334,7 +334,7 @@ static const char *owner_of(struct site_builder *b, uint32_t location)
 static void direct(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
     if (part->what == RESULT_HELD_DIRECT && v->live_layer != RUN_SERIES_TENSOR) {
-        part->text = "taken from CUDA";
+        part->text = "CUDA allocations";
     }
     const struct oom_facts *f = v->facts;
     struct lines lines = {.b = b};
@@ -419,7 +419,7 @@ static void others(struct site_builder *b, const struct result_oom_verdict *v, s
     if (nvml && nvml->other_pid && !foremost_named) {
         const char *who = arena_printf(b->arena, "process %u%s%s%s", nvml->other_pid, nvml->other_name ? " (" : "",
                                        nvml->other_name ? nvml->other_name : "", nvml->other_name ? ")" : "");
-        part->text = arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ", who);
+        part->text = arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "most of it ", who);
         line_text(&lines, who, RUN_UNKNOWN, 0);
         lines.list[lines.n - 1].pid = nvml->other_pid;
     }

@@ -456,7 +456,7 @@ static void report_imbalance(struct question_ranks *r)
         arena_printf(r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", question_rank_label(r->b, most),
                      site_bytes_text(r->b, (double)more), 100 * (double)more / (double)(usual > 0 ? usual : 1),
                      tensors ? "in tensors " : "", n > 2 ? "the rank in the middle" : question_rank_label(r->b, middle),
-                     at ? ", foremost " : "", at ? site_bytes_text(r->b, (double)beyond) : "",
+                     at ? ", most of it " : "", at ? site_bytes_text(r->b, (double)beyond) : "",
                      at ? arena_printf(r->b->arena, " at %s", site_text_with_caller(r->b, &at->site)) : "");
 }
 

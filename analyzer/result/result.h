@@ -222,7 +222,7 @@ struct result_rank {
 /* A figure of the ranks, each by its last process. */
 /* clang-format off */
 #define RESULT_RANK_FIGURES(X)                                                                   \
-    X(TENSOR_PEAK, "tensor_peak_bytes", "tensors") X(DEVICE_PEAK, "device_peak_bytes", "taken from CUDA") \
+    X(TENSOR_PEAK, "tensor_peak_bytes", "tensors") X(DEVICE_PEAK, "device_peak_bytes", "CUDA allocations") \
     X(WAITED, "waited_s", "waited") X(WAITS, "waits", "waits") X(COPIED, "copied_bytes", "copied")        \
     X(COPIES, "copies", "copies") X(ALLOCATIONS, "allocations", "allocations") X(STARTED, "start_s", "started after")
 /* clang-format on */
@@ -565,7 +565,7 @@ struct result_budget_row {
     LEVEL(PASS, "pass", "activations, gradients and temporaries together")                  \
     LEVEL(TENSORS, "tensors", "tensors at the peak")                                        \
     LEVEL(ALLOCATOR, "allocator", "reserved by PyTorch on top: rounding, holes, cache")     \
-    LEVEL(CUDA, "cuda", "taken from CUDA")                                                  \
+    LEVEL(CUDA, "cuda", "CUDA allocations")                                                  \
     LEVEL(CONTEXT, "context", "CUDA context, kernels and libraries")                        \
     LEVEL(DEVICE, "device", "in use on the device")
 /* clang-format on */

@@ -78,7 +78,7 @@ static struct text_table table_of(const struct columns *c)
     }
     t.head[n++] = "GPU";
     t.head[n++] = "tensors";
-    t.head[n++] = "taken from CUDA";
+    t.head[n++] = "CUDA allocations";
     t.head[n++] = "waited";
     if (c->copied) t.head[n++] = "copied";
     t.head[n++] = "of";

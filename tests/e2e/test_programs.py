@@ -139,7 +139,7 @@ def test_the_waterfall_fits_the_terminal(recording, columns):
     assert max(map(len, part.splitlines())) <= columns
     words = " ".join(part.split())
     for line in ("4.00 MiB 1.6 %", "CUDA allocations", "20.00 MiB 7.8 %", "this process's CUDA context and code",
-                 "100.00 MiB 39 %", "other processes, most process 77 (other-process)", "132.00 MiB 52 %"):
+                 "100.00 MiB 39 %", "other processes, most of it process 77 (other-process)", "132.00 MiB 52 %"):
         assert line in words, words
 
 

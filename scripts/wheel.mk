@@ -1,0 +1,29 @@
+# make wheel: dist/gpuspy-VERSION-py3-none-manylinux_2_28_ARCH.whl. zig's C compiler links against the symbol versions of
+# glibc 2.28; libdw, libelf, jansson, zlib and SQLite are Debian's static libraries of ARCH (scripts/wheel-libs.sh).
+ARCH ?= $(shell uname -m)
+WHEEL := $(O)/wheel-$(ARCH)
+WHEEL_LIBS := $(WHEEL)/libs
+ZIG_VERSION := 0.17.1
+
+.PHONY: wheel wheel-build
+wheel: all wheel-build
+	$(Q)$(PYTHON) scripts/wheel.py $(WHEEL) dist $(VERSION) $(ARCH) $(WHEEL)/objcopy $(O)/gpuspy
+
+$(O)/zig/bin/python:
+	$(call say,VENV,$(O)/zig)
+	$(Q)$(PYTHON) -m venv $(O)/zig && $(O)/zig/bin/pip -q --disable-pip-version-check install ziglang==$(ZIG_VERSION)
+
+# The compiler and objcopy for ARCH under short names; libraries in WHEEL_LIBS.
+$(WHEEL)/cc: $(O)/zig/bin/python scripts/wheel-libs.sh scripts/wheel.mk
+	$(Q)mkdir -p $(WHEEL)
+	$(Q)scripts/wheel-libs.sh $(ARCH) $(WHEEL_LIBS)
+	$(Q)printf '#!/bin/sh\nexec %s -m ziglang cc -target $(ARCH)-linux-gnu.2.28 "$$@"\n' '$(abspath $(O))/zig/bin/python' > $@
+	$(Q)chmod +x $@
+	$(Q)ln -sf "$$(command -v $(if $(filter $(ARCH),$(shell uname -m)),,$(ARCH)-linux-gnu-)objcopy)" $(WHEEL)/objcopy
+
+STATIC = $(WHEEL_LIBS)/lib$(1).a
+wheel-build: $(WHEEL)/cc
+	$(Q)$(MAKE) --no-print-directory all O=$(WHEEL) CC=$(abspath $(WHEEL)/cc) AR=$(AR) HIDE_LIBS= \
+	    CFLAGS='-O2 -g -isystem $(abspath $(WHEEL_LIBS))/include -ffile-prefix-map=$(CURDIR)=.' \
+	    SQLITE_STATIC=$(call STATIC,sqlite3) \
+	    ANALYZER_LIBS='$(foreach lib,dw elf iberty jansson z lzma bz2 sqlite3,$(call STATIC,$(lib))) -lm -lpthread -ldl'

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Makes dist/gpuspy-VERSION-py3-none-manylinux_2_28_ARCH.whl from build folders whose binaries need no newer glibc
+(make wheel), and beside it the debugging information that was stripped. Two runs on one commit write the same bytes.
+
+    scripts/wheel.py BUILD DIST VERSION ARCH [OBJCOPY]
+
+The wheel puts the programs where `make install` does: bin/gpuspy, lib/libgpuspy.so, lib/gpuspy/sim, share/man and the
+completions, below the prefix of the environment. The Python package is pytest's plugin (gpuspy[pytest]).
+"""
+import base64
+import hashlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GLIBC = (2, 28)
+MIB = 1 << 20
+SIZE_MOST = 6 * MIB
+COMPLETIONS = {"bash": "share/bash-completion/completions/gpuspy", "zsh": "share/zsh/site-functions/_gpuspy",
+               "fish": "share/fish/vendor_completions.d/gpuspy.fish"}
+
+
+def epoch():
+    """The commit's time: the only one that goes into the files."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(given or subprocess.check_output(["git", "-C", ROOT, "log", "-1", "--format=%ct"], text=True))
+
+
+def output(*command, **more):
+    return subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, **more).stdout
+
+
+def newest_glibc(path):
+    """The newest version of glibc's symbols that a binary needs."""
+    names = output("readelf", "--version-info", "--wide", path).decode()
+    return max((tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_(\d+(?:\.\d+)+)", names)), default=(0,))
+
+
+class Stripped:
+    """Binaries without debugging information, which is collected."""
+
+    def __init__(self, objcopy, scratch):
+        self.objcopy, self.scratch, self.debug = objcopy, scratch, {}
+        scratch.mkdir(parents=True, exist_ok=True)
+
+    def read(self, path):
+        if newest_glibc(path) > GLIBC:
+            sys.exit(f"wheel: {path} needs glibc {'.'.join(map(str, newest_glibc(path)))}")
+        plain, debug = self.scratch / "plain", self.scratch / f"{path.name}.debug"
+        output(self.objcopy, "--only-keep-debug", path, debug)
+        output(self.objcopy, "--strip-all", path, plain)
+        self.debug[debug.name] = debug.read_bytes()
+        return plain.read_bytes()
+
+
+def installed(build, stripped):
+    """What lies below the prefix: path and (content, mode)."""
+    files = {"lib/libgpuspy.so": (stripped.read(build / "libgpuspy.so"), 0o755)}
+    sim = build / "sim"
+    for path in sorted([*sim.glob("*.so*"), *sim.glob("math/*.so.*")]):
+        files[f"lib/gpuspy/sim/{path.relative_to(sim)}"] = (stripped.read(path), 0o755)
+    for path in sorted((ROOT / "fixtures/simcuda/python").glob("*.py")):
+        files[f"lib/gpuspy/sim/python/{path.name}"] = (path.read_bytes(), 0o644)
+    return files
+
+
+def documents(gpuspy):
+    """Man pages and completions, which the program of this machine prints."""
+    commands = re.findall(r"^COMMAND\((\w+),", (ROOT / "analyzer/command/commands.def").read_text(), re.M)
+    pages = {"gpuspy": output(gpuspy, "help", "--man")}
+    pages.update({f"gpuspy-{c.lower()}": output(gpuspy, "help", "--man", c.lower()) for c in commands})
+    files = {f"share/man/man1/{name}.1": (page, 0o644) for name, page in pages.items()}
+    for shell, path in COMPLETIONS.items():
+        files[path] = (output(gpuspy, "help", f"--completion={shell}"), 0o644)
+    return files
+
+
+def metadata(version):
+    lines = ["Metadata-Version: 2.1", "Name: gpuspy", f"Version: {version}",
+             "Summary: Which line used the GPU memory: records allocations, copies and waits, explains out of memory",
+             "License: MIT", "Requires-Python: >=3.9", "Provides-Extra: pytest", "Requires-Dist: pytest>=6.2; extra == 'pytest'",
+             "Classifier: Operating System :: POSIX :: Linux", "Classifier: Framework :: Pytest",
+             "Description-Content-Type: text/markdown", "", (ROOT / "README.md").read_text()]
+    return "\n".join(lines).encode()
+
+
+def contents(build, version, arch, stripped, gpuspy):
+    data, info = f"gpuspy-{version}.data", f"gpuspy-{version}.dist-info"
+    files = {f"{data}/scripts/gpuspy": (stripped.read(build / "gpuspy"), 0o755)}
+    for path, content in {**installed(build, stripped), **documents(gpuspy)}.items():
+        files[f"{data}/data/{path}"] = content
+    for path in sorted((ROOT / "pytest-gpuspy/pytest_gpuspy").glob("*.py")):
+        files[f"pytest_gpuspy/{path.name}"] = (path.read_bytes(), 0o644)
+    files[f"{info}/METADATA"] = (metadata(version), 0o644)
+    files[f"{info}/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: gpuspy\nRoot-Is-Purelib: false\n"
+                              f"Tag: py3-none-manylinux_2_28_{arch}\n".encode(), 0o644)
+    files[f"{info}/entry_points.txt"] = (b"[pytest11]\ngpuspy = pytest_gpuspy.plugin\n", 0o644)
+    files[f"{info}/licenses/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), 0o644)
+    record = [f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b'=').decode()},{len(content)}"
+              for path, (content, _) in files.items()]
+    files[f"{info}/RECORD"] = ("\n".join([*record, f"{info}/RECORD,,", ""]).encode(), 0o644)
+    return files
+
+
+def write_wheel(path, files, when):
+    stamp = time.gmtime(when)[:6]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
+        for name, (content, mode) in files.items():
+            entry = zipfile.ZipInfo(name, stamp)
+            entry.external_attr, entry.compress_type, entry.create_system = (0o100000 | mode) << 16, zipfile.ZIP_DEFLATED, 3
+            wheel.writestr(entry, content)
+
+
+def write_debug(path, debug, when):
+    with tarfile.open(path, "w:xz", preset=6) as archive:
+        for name, content in sorted(debug.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime, entry.mode = len(content), when, 0o644
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def main(build, dist, version, arch, objcopy="objcopy", gpuspy=None):
+    build, dist = Path(build), Path(dist)
+    stripped = Stripped(objcopy, build / "stripped")
+    files = contents(build, version, arch, stripped, gpuspy or build / "gpuspy")
+    dist.mkdir(parents=True, exist_ok=True)
+    wheel = dist / f"gpuspy-{version}-py3-none-manylinux_2_28_{arch}.whl"
+    write_wheel(wheel, files, epoch())
+    write_debug(dist / f"gpuspy-{version}-debug-{arch}.tar.xz", stripped.debug, epoch())
+    size = wheel.stat().st_size
+    if size > SIZE_MOST:
+        sys.exit(f"wheel: {wheel} has {size} bytes, more than {SIZE_MOST}")
+    print(f"{wheel}: {size / MIB:.2f} MiB")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
