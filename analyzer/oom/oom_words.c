@@ -177,10 +177,11 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
         (struct result_measure){
             .frees_bytes = RUN_UNKNOWN,
             .effort = OOM_EFFORT_ARGUMENT,
-            .text = TEXT(w,
-                         "live blocks%s separate the holes: allocate what stays before what is temporary, and if sizes "
-                         "vary, pad them to a few lengths (drop_last=True for a smaller last batch)",
-                         from)});
+            .text =
+                TEXT(w,
+                     "live blocks%s lie between the holes: allocate what stays before what is temporary, and if sizes "
+                     "vary, pad them to a few lengths (drop_last=True for a smaller last batch)",
+                     from)});
 }
 
 void oom_explain_preallocation(struct oom_words *w)
