@@ -47,6 +47,11 @@ compilers:
 test-torch: all programs
 	$(Q)O=$(O) PYTHON=$(PYTHON) tests/torch.sh $(T)
 
+# aarch64 under qemu-user.
+.PHONY: test-arm64
+test-arm64: all
+	$(Q)O=$(O) tests/arm64.sh
+
 bench-programs: all programs
 
 -include $(UNIT_SRC:tests/unit/%.c=$(O)/obj/tests/unit/%.d)

@@ -96,8 +96,8 @@ static void of_growth(struct advices *a)
         }
         add(a, "leak", share,
             at(a, &g->stack.site,
-               arena_printf(a->b->arena, "%s more per %s, %s in total: %s", site_bytes_text(a->b, g->bytes_per_step),
-                            g->by_steps ? "step" : "time", site_bytes_text(a->b, (double)g->bytes),
+               arena_printf(a->b->arena, "%s more %s, %s in total: %s", site_bytes_text(a->b, g->bytes_per_step),
+                            g->by_steps ? "per step" : "each time", site_bytes_text(a->b, (double)g->bytes),
                             g->graph ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
                                        "store .item(), or .detach() if backward() does not need them; or use "
                                        "torch.no_grad() if no backward() follows"

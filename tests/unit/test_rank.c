@@ -220,7 +220,7 @@ static void test_imbalance(void **state)
     assert_int_equal(f->bytes, (600 - 104) * SYN_MIB);
     assert_int_equal(f->site.line, 31);
     assert_non_null(strstr(f->text,
-                           "rank 0 holds 496.00 MiB (45 %) more than the rank in the middle, foremost 496.00 MiB "
+                           "rank 0 holds 496.00 MiB (45 %) more than the rank in the middle, most of it 496.00 MiB "
                            "at train.py:31"));
     syn_close(r);
     syn_end(&s);
