@@ -124,8 +124,7 @@ char *gs_source_read(const char *file, const char *folder, int64_t latest_ns, bo
     char path[PATH_MAX], *text = NULL;
     const int saved = errno;
     const bool relative = file[0] != '/';
-    const int n =
-        snprintf(path, sizeof path, "%s%s%s", relative && folder ? folder : "", relative ? "/" : "", file);
+    const int n = snprintf(path, sizeof path, "%s%s%s", relative && folder ? folder : "", relative ? "/" : "", file);
     *left_out = "missing";
     const int fd = (relative && !folder) || n < 0 || (size_t)n >= sizeof path ? -1 : open_source(path);
     struct stat st;
