@@ -8,6 +8,7 @@
  */
 #include "analyzer/question/growth.h"
 #include "analyzer/site/excerpt.h"
+#include "analyzer/site/holder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -188,6 +189,7 @@ static void add_group(struct site_builder *b, const struct question_grown *grown
 static void show_source(struct site_builder *b, struct result_growth *g)
 {
     struct site_excerpts source = {0};
+    g->holders_n = site_find_holders(b, (uint32_t)g->stack.n, g->graph, &g->holders);
     g->stack = site_trace(b, (uint32_t)g->stack.n);
     site_add_excerpt(b, &source, &g->newest, "growing");
     site_add_excerpt(b, &source, &g->lines[0].site, "growing");
