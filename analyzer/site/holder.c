@@ -6,7 +6,7 @@
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
 
-enum { FOUND_MAX = 8, FRAMES_MAX = 64 };
+enum { FOUND_MAX = 8, FRAMES_MAX = 64, BUDGET = 300000 };
 
 struct candidate {
     const struct run_frame *frame;
@@ -23,16 +23,18 @@ struct candidates {
 
 struct search {
     struct site_builder *b;
+    struct arena *scratch;
+    long budget; /* statements that may still be looked at */
     bool graph;
     /* of the function of this frame */
     const struct run_frame *frame;
     struct site_code code;
-    size_t at, from, to; /* the statement that called; its function's */
-    bool module;         /* it is none, but the file */
+    size_t at, from, to;              /* the statement that called; its function's */
+    bool module;                      /* it is none, but the file */
     struct site_names names, objects; /* that refer to the memory; whose method allocated it */
     /* of the frame that it called */
-    bool returned; /* the value comes back */
-    bool raises;   /* it, or what it called, has a raise statement */
+    bool returned;                /* the value comes back */
+    bool raises;                  /* it, or what it called, has a raise statement */
     struct site_names attributes; /* "self.features" of the object */
     struct candidates found, kept_errors;
 };
@@ -63,6 +65,9 @@ static void find_function(struct search *s)
 /* The innermost loop around both; code.n none. */
 static size_t common_loop(const struct search *s, size_t a, size_t b)
 {
+    if (a >= s->code.n || b >= s->code.n) { /* no statement of the program's is the call */
+        return s->code.n;
+    }
     for (size_t k = site_code_parent(&s->code, b); k < s->code.n && k + 1 >= s->from;
          k = site_code_parent(&s->code, k)) {
         if (is_loop(&s->code.list[k]) && a >= k && a < site_code_end(&s->code, k)) {
@@ -82,7 +87,8 @@ static bool header_of(struct search *s, size_t i, struct site_assignment *to)
     const char *in = strstr(st->code, " in "), *as = strstr(st->code, " as ");
     if (site_code_begins(st, "for") && in) {
         const char *name = strstr(st->code, "for ") + 4;
-        *to = (struct site_assignment){.targets = arena_printf(s->b->arena, "%.*s", (int)(in - name), name), .value = in + 4};
+        *to = (struct site_assignment){.targets = arena_printf(s->scratch, "%.*s", (int)(in - name), name),
+                                       .value = in + 4};
         return true;
     }
     if (site_code_begins(st, "with") && as) {
@@ -94,7 +100,7 @@ static bool header_of(struct search *s, size_t i, struct site_assignment *to)
 
 static bool assignment(struct search *s, size_t i, struct site_assignment *to)
 {
-    return header_of(s, i, to) || site_assignment_of(s->b->arena, s->code.list[i].code, to);
+    return header_of(s, i, to) || site_assignment_of(s->scratch, s->code.list[i].code, to);
 }
 
 /* Is the name made anew in these statements? What is computed from itself goes on. */
@@ -103,15 +109,16 @@ static bool is_made_in(struct search *s, const char *name, size_t from, size_t t
     const char *dot = strchr(name, '.');
     struct site_names self = {.list = {name}, .n = 1};
     const bool member = dot && (strncmp(name, "self.", 5) == 0 || strncmp(name, "cls.", 4) == 0);
-    const char *root = dot && !member ? arena_printf(s->b->arena, "%.*s", (int)(dot - name), name) : name;
-    for (size_t i = from; i < to; i++) {
+    const char *root = dot && !member ? arena_printf(s->scratch, "%.*s", (int)(dot - name), name) : name;
+    for (size_t i = from; i < to && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
         if (!assignment(s, i, &a) || a.augmented) {
             continue;
         }
-        site_targets_of(s->b->arena, a.targets, &made, NULL);
-        if ((site_names_has(&made, name) && !site_holds(a.value, &self, false)) || (root != name && site_names_has(&made, root))) {
+        site_targets_of(s->scratch, a.targets, &made, NULL);
+        if ((site_names_has(&made, name) && !site_holds(a.value, &self, false)) ||
+            (root != name && site_names_has(&made, root))) {
             return true;
         }
     }
@@ -145,27 +152,27 @@ static void add(struct candidates *to, struct candidate c)
     to->n++;
 }
 
-static const char *place(const struct search *s, bool loop)
+static const char *place(struct search *s, bool loop)
 {
     const char *function = s->frame->function, *dot = function ? strrchr(function, '.') : NULL;
     char name[128];
     const char *last = dot && dot[1] != '<' ? dot + 1 : function;
     terminal_clean(name, sizeof name, s->module || !last ? "the program" : last, true);
-    return arena_printf(s->b->arena, "%s %s%s", loop ? "in the loop of" : "of", name, s->module ? "" : "()");
+    return arena_printf(s->scratch, "%s %s%s", loop ? "in the loop of" : "of", name, s->module ? "" : "()");
 }
 
 /* Does an assignment give the name a value that `is` holds of? Of several targets each has its own. */
 static bool is_given(struct search *s, const char *name, bool (*is)(const char *value))
 {
-    for (size_t i = 0; i < s->code.n; i++) {
+    for (size_t i = 0; i < s->code.n && s->budget-- > 0; i++) {
         struct site_assignment a;
         struct site_names made = {.n = 0};
-        if (!site_assignment_of(s->b->arena, s->code.list[i].code, &a) || a.augmented) {
+        if (!site_assignment_of(s->scratch, s->code.list[i].code, &a) || a.augmented) {
             continue;
         }
-        site_targets_of(s->b->arena, a.targets, &made, NULL);
+        site_targets_of(s->scratch, a.targets, &made, NULL);
         for (size_t k = 0; k < made.n; k++) {
-            if (strcmp(made.list[k], name) == 0 && is(made.n == 1 ? a.value : site_part_of(s->b->arena, a.value, k))) {
+            if (strcmp(made.list[k], name) == 0 && is(made.n == 1 ? a.value : site_part_of(s->scratch, a.value, k))) {
                 return true;
             }
         }
@@ -186,7 +193,7 @@ static bool is_list(const char *value)
 /* Statement i stores the memory in `into`: is it something that outlives the step? */
 static void consider(struct search *s, size_t i, const char *into, bool weak)
 {
-    const char *name = site_base_name(s->b->arena, into);
+    const char *name = site_base_name(s->scratch, into);
     const size_t loop = common_loop(s, s->at, i), none = s->code.n;
     const bool local = !s->module && is_made_in(s, name, s->from, s->to);
     if (!*name || is_given(s, name, is_bounded) || (loop == none && (local || s->module)) ||
@@ -197,8 +204,8 @@ static void consider(struct search *s, size_t i, const char *into, bool weak)
     for (size_t k = loop; k < none && !reset; k = common_loop(s, k, k)) {
         reset = k != loop && is_made_in(s, name, k, site_code_end(&s->code, k));
     }
-    const char *what = arena_printf(s->b->arena, "%s that stores what line %d makes in something created outside of it",
-                                    place(s, loop != none), s->code.list[s->at].line);
+    const char *what = arena_printf(s->scratch, "%s that stores what line %d makes in something created outside of it",
+                                    place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
     add(&s->found, (struct candidate){.frame = s->frame,
                                       .code = s->code,
                                       .at = i,
@@ -226,11 +233,11 @@ static bool accumulates(struct search *s, const struct site_assignment *a, const
         return s->graph || *a->value == '[' || is_given(s, name, is_list);
     }
     return site_holds(a->value, &self, false) &&
-           (concatenates(a->value) ||
-            ((s->graph || is_given(s, name, is_list)) && strncmp(a->value, name, strlen(name)) == 0 && strstr(a->value, " + ")));
+           (concatenates(a->value) || ((s->graph || is_given(s, name, is_list)) &&
+                                       strncmp(a->value, name, strlen(name)) == 0 && strstr(a->value, " + ")));
 }
 
-static bool part_holds(const struct search *s, size_t i, const char *value)
+static bool part_holds(struct search *s, size_t i, const char *value)
 {
     if (site_is_host_value(value, s->graph)) {
         return false;
@@ -240,13 +247,13 @@ static bool part_holds(const struct search *s, size_t i, const char *value)
 }
 
 /* Any of the values that a tuple has. */
-static bool holds(const struct search *s, size_t i, const char *value)
+static bool holds(struct search *s, size_t i, const char *value)
 {
     const size_t n = strlen(value);
     const bool tuple = n > 1 && *value == '(' && value[n - 1] == ')' && strchr(value, ',');
-    const char *parts = tuple ? arena_printf(s->b->arena, "%.*s", (int)n - 2, value + 1) : value;
+    const char *parts = tuple ? arena_printf(s->scratch, "%.*s", (int)n - 2, value + 1) : value;
     const char *part;
-    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->b->arena, parts, k)); k++) {
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
         if (part_holds(s, i, part)) {
             return true;
         }
@@ -257,7 +264,7 @@ static bool holds(const struct search *s, size_t i, const char *value)
 static void add_targets(struct search *s, const struct site_names *made)
 {
     for (size_t i = 0; i < made->n; i++) {
-        site_names_add(s->b->arena, &s->names, made->list[i], strlen(made->list[i]));
+        site_names_add(s->scratch, &s->names, made->list[i], strlen(made->list[i]));
     }
 }
 
@@ -267,7 +274,7 @@ static void read_assignment(struct search *s, size_t i, const struct site_assign
     if (!holds(s, i, a->value)) {
         return;
     }
-    site_targets_of(s->b->arena, a->targets, &made, &indexed);
+    site_targets_of(s->scratch, a->targets, &made, &indexed);
     for (size_t k = 0; k < indexed.n; k++) {
         consider(s, i, indexed.list[k], false);
     }
@@ -284,12 +291,12 @@ static void read_statement(struct search *s, size_t i)
     const struct site_statement *st = &s->code.list[i];
     struct site_assignment a;
     struct site_store store;
-    if (is_function(st) || site_code_begins(st, "class")) {
+    if (s->budget-- <= 0 || is_function(st) || site_code_begins(st, "class")) {
         return;
     }
     if (assignment(s, i, &a)) {
         read_assignment(s, i, &a);
-    } else if (site_store_of(s->b->arena, st->code, &store)) {
+    } else if (site_store_of(s->scratch, st->code, &store)) {
         if (holds(s, i, store.value)) {
             consider(s, i, store.into, store.weak);
         }
@@ -311,13 +318,13 @@ static void take_attributes(struct search *s)
             for (size_t i = 0; i < s->attributes.n; i++) {
                 const char *attribute = strchr(s->attributes.list[i], '.'), *whole = p;
                 size_t object = n;
-                const char *name = arena_printf(s->b->arena, "%.*s%s", (int)object, whole, attribute);
-                site_names_add(s->b->arena, &s->names, name, strlen(name));
+                const char *name = arena_printf(s->scratch, "%.*s%s", (int)object, whole, attribute);
+                site_names_add(s->scratch, &s->names, name, strlen(name));
                 while (object && p[object] != '.') {
                     object--;
                 }
-                name = object ? arena_printf(s->b->arena, "%.*s%s", (int)object, whole, attribute) : "";
-                site_names_add(s->b->arena, &s->names, name, strlen(name));
+                name = object ? arena_printf(s->scratch, "%.*s%s", (int)object, whole, attribute) : "";
+                site_names_add(s->scratch, &s->names, name, strlen(name));
             }
         }
         p += n ? n : 1;
@@ -331,10 +338,10 @@ static void take_object(struct search *s)
     const char *code = s->code.list[s->at].code;
     const size_t n = site_name_length(code);
     struct site_assignment a;
-    if (n && code[n] == '(' && !site_assignment_of(s->b->arena, code, &a)) {
-        const char *base = site_base_name(s->b->arena, code);
+    if (n && code[n] == '(' && !site_assignment_of(s->scratch, code, &a)) {
+        const char *base = site_base_name(s->scratch, code);
         if (*base && strcmp(base, "self") != 0 && strcmp(base, "super") != 0) {
-            site_names_add(s->b->arena, &s->objects, base, strlen(base));
+            site_names_add(s->scratch, &s->objects, base, strlen(base));
         }
     }
 }
@@ -343,7 +350,7 @@ static void read_objects(struct search *s)
 {
     for (size_t i = s->from; i < s->at && s->objects.n; i++) {
         struct site_store store;
-        if (common_loop(s, s->at, i) != s->code.n && site_store_of(s->b->arena, s->code.list[i].code, &store) &&
+        if (common_loop(s, s->at, i) != s->code.n && site_store_of(s->scratch, s->code.list[i].code, &store) &&
             !store.weak && site_holds(store.value, &s->objects, s->graph)) {
             consider(s, i, store.into, false);
         }
@@ -367,12 +374,13 @@ static void read_handlers(struct search *s)
             struct search in = *s;
             in.found.n = 0;
             in.names.n = in.objects.n = 0;
-            site_names_add(s->b->arena, &in.names, as + 4, site_name_length(as + 4));
+            site_names_add(s->scratch, &in.names, as + 4, site_name_length(as + 4));
             for (size_t k = i + 1; k < site_code_end(&s->code, i); k++) {
                 read_statement(&in, k);
             }
             for (size_t k = 0; k < in.found.n && k < FOUND_MAX; k++) {
-                in.found.list[k].why = "a kept exception keeps its traceback, and with it the variables of the frames in it";
+                in.found.list[k].why =
+                    "a kept exception keeps its traceback, and with it the variables of the frames in it";
                 add(&s->kept_errors, in.found.list[k]);
             }
         }
@@ -410,15 +418,16 @@ static void read_carried(struct search *s)
         return;
     }
     s->found.n = 0;
-    site_targets_of(s->b->arena, a.targets, &made, NULL);
+    site_targets_of(s->scratch, a.targets, &made, NULL);
     for (size_t i = 0; i < made.n; i++) {
         const struct site_names name = {.list = {made.list[i]}, .n = 1};
         if (site_holds(a.value, &name, true)) {
-            add(&s->found, (struct candidate){.frame = s->frame,
-                                              .code = s->code,
-                                              .at = s->at,
-                                              .why = "each pass takes over a result of the one before, with its graph, which "
-                                                     "backward(retain_graph=True) keeps"});
+            add(&s->found,
+                (struct candidate){.frame = s->frame,
+                                   .code = s->code,
+                                   .at = s->at,
+                                   .why = "each pass takes over a result of the one before, with its graph, which "
+                                          "backward(retain_graph=True) keeps"});
         }
     }
 }
@@ -429,11 +438,11 @@ static void read_collection(struct search *s)
     struct site_assignment a;
     struct site_names made = {.n = 0};
     const struct site_statement *st = &s->code.list[s->at];
-    if (s->found.n || common_loop(s, s->at, s->at) < s->code.n || !site_assignment_of(s->b->arena, st->code, &a) || !strchr("[{", *a.value) ||
-        !strstr(a.value, " for ") || site_is_host_value(a.value, s->graph)) {
+    if (s->found.n || common_loop(s, s->at, s->at) < s->code.n || !site_assignment_of(s->scratch, st->code, &a) ||
+        !strchr("[{", *a.value) || !strstr(a.value, " for ") || site_is_host_value(a.value, s->graph)) {
         return;
     }
-    site_targets_of(s->b->arena, a.targets, &made, NULL);
+    site_targets_of(s->scratch, a.targets, &made, NULL);
     if (made.n == 1) {
         add(&s->found, (struct candidate){.frame = s->frame,
                                           .code = s->code,
@@ -463,11 +472,24 @@ static bool read_frame(struct search *s, bool first)
     read_carried(s);
     for (size_t i = 0; i < s->names.n; i++) {
         if (strncmp(s->names.list[i], "self.", 5) == 0) {
-            site_names_add(s->b->arena, &s->attributes, s->names.list[i], strlen(s->names.list[i]));
+            site_names_add(s->scratch, &s->attributes, s->names.list[i], strlen(s->names.list[i]));
         }
     }
     s->returned = s->returned || s->graph;
     return s->returned || s->attributes.n || s->objects.n;
+}
+
+/* Each file once: many call paths lead through it. */
+static struct site_code code_of_file(struct site_builder *b, const struct run_source_text *text)
+{
+    for (size_t i = 0; i < b->codes_n; i++) {
+        if (b->codes[i].lines == text->lines) {
+            return b->codes[i].code;
+        }
+    }
+    const struct site_code code = site_code_of(b->arena, text->lines, text->n);
+    *ARENA_PUSH(b->codes, b->codes_n, b->codes_cap) = (struct site_file_code){text->lines, code};
+    return code;
 }
 
 /* A lambda's frame or a comprehension's: its line is one of the function around it. */
@@ -484,7 +506,7 @@ static bool open_frame(struct search *s, const struct run_frame *frame)
         return false;
     }
     s->frame = frame;
-    s->code = site_code_of(s->b->arena, text->lines, text->n);
+    s->code = code_of_file(s->b, text);
     s->at = site_code_at(&s->code, frame->line);
     return s->at < s->code.n;
 }
@@ -540,12 +562,14 @@ static const char *lambda_store(struct search *s, const char *code)
     }
     const char *body = colon + 1 + (colon[1] == ' ');
     size_t n = strlen(body);
-    while (n && body[n - 1] == ')' && !site_store_of(s->b->arena, arena_printf(s->b->arena, "%.*s", (int)n, body), &store)) {
+    while (n && body[n - 1] == ')' &&
+           !site_store_of(s->scratch, arena_printf(s->scratch, "%.*s", (int)n, body), &store)) {
         n--;
     }
     struct site_names arguments = {.n = 0};
-    site_targets_of(s->b->arena, arena_printf(s->b->arena, "%.*s", (int)(colon - lambda - 7), lambda + 7), &arguments, NULL);
-    return n && site_store_of(s->b->arena, arena_printf(s->b->arena, "%.*s", (int)n, body), &store) && !store.weak &&
+    site_targets_of(s->scratch, arena_printf(s->scratch, "%.*s", (int)(colon - lambda - 7), lambda + 7), &arguments,
+                    NULL);
+    return n && site_store_of(s->scratch, arena_printf(s->scratch, "%.*s", (int)n, body), &store) && !store.weak &&
                    !site_is_host_value(store.value, s->graph) && site_holds(store.value, &arguments, s->graph)
                ? store.into
                : NULL;
@@ -564,7 +588,7 @@ static void read_hook(struct search *s, const char *name, size_t length)
         s->to = site_code_end(&s->code, i);
         s->module = false;
         s->names.n = s->objects.n = 0;
-        site_targets_of(s->b->arena, code + 4 + length, &s->names, NULL);
+        site_targets_of(s->scratch, code + 4 + length, &s->names, NULL);
         for (size_t k = i + 1; k < s->to; k++) {
             s->at = s->code.n; /* no statement is the call itself */
             read_statement(s, k);
@@ -621,14 +645,13 @@ static struct result_holder holder_of(struct search *s, const struct candidate *
     terminal_clean(line, sizeof line, from, true);
     terminal_clean(function, sizeof function, c->frame->function, true);
     const bool own = strncmp(c->why, "in ", 3) != 0 && strncmp(c->why, "of ", 3) != 0;
-    return (struct result_holder){
-        .file = c->frame->file,
-        .line = st->line,
-        .function = *function ? arena_printf(s->b->arena, "%s", function) : NULL,
-        .text = arena_printf(s->b->arena, "%s", line),
-        .why = own      ? c->why
-               : n == 1 ? arena_printf(s->b->arena, "the only statement %s", c->why)
-                        : arena_printf(s->b->arena, "one of two statements %s", c->why)};
+    return (struct result_holder){.file = c->frame->file,
+                                  .line = st->line,
+                                  .function = *function ? arena_printf(s->b->arena, "%s", function) : NULL,
+                                  .text = arena_printf(s->b->arena, "%s", line),
+                                  .why = own      ? arena_printf(s->b->arena, "%s", c->why)
+                                         : n == 1 ? arena_printf(s->b->arena, "the only statement %s", c->why)
+                                                  : arena_printf(s->b->arena, "one of two statements %s", c->why)};
 }
 
 static void drop_weak(struct candidates *found)
@@ -648,7 +671,8 @@ static void drop_weak(struct candidates *found)
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders)
 {
     struct search *s = arena_realloc(NULL, 1, sizeof *s);
-    *s = (struct search){.b = b, .graph = graph};
+    struct arena scratch = {0};
+    *s = (struct search){.b = b, .scratch = &scratch, .graph = graph, .budget = BUDGET};
     walk(s, stack);
     if (!s->found.n) {
         s->found = s->kept_errors;
@@ -657,11 +681,12 @@ size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, str
         find_hooks(s, stack);
     }
     drop_weak(&s->found);
-    const size_t n = s->found.n <= RESULT_HOLDERS ? s->found.n : 0;
+    const size_t n = s->found.n <= RESULT_HOLDERS && s->budget > 0 ? s->found.n : 0; /* else not all was seen */
     *holders = n ? arena_alloc(b->arena, n * sizeof **holders) : NULL;
     for (size_t i = 0; i < n; i++) {
         (*holders)[i] = holder_of(s, &s->found.list[i], n);
     }
+    arena_free(&scratch);
     free(s);
     return n;
 }

@@ -13,8 +13,8 @@ struct reading {
     char text[CODE_MAX];
     size_t length;
     int depth, line, indent;
-    bool open, joined;  /* a statement has begun; a backslash ended the line */
-    char quote;         /* of the string in triple quotes that is open */
+    bool open, joined; /* a statement has begun; a backslash ended the line */
+    char quote;        /* of the string in triple quotes that is open */
 };
 
 static void end_statement(struct reading *r, int last)

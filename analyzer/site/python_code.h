@@ -8,8 +8,8 @@
 
 /* A logical line; what follows a `;` or a compound statement's `:` is a statement of its own. */
 struct site_statement {
-    int line, last; /* the first and the last line of text */
-    int indent;     /* columns; of what follows a `:` on the same line one more than its header's */
+    int line, last;   /* the first and the last line of text */
+    int indent;       /* columns; of what follows a `:` on the same line one more than its header's */
     const char *code; /* without comments; strings are "" (but "cpu"), blanks single */
 };
 struct site_code {

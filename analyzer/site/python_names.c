@@ -172,7 +172,7 @@ void site_targets_of(struct arena *arena, const char *targets, struct site_names
 
 bool site_store_of(struct arena *arena, const char *code, struct site_store *to)
 {
-    static const char *const methods[] = {".append(", ".appendleft(", ".add(", ".extend(", ".extendleft(",
+    static const char *const methods[] = {".append(", ".appendleft(", ".add(", ".extend(",     ".extendleft(",
                                           ".insert(", ".setdefault(", ".put(", ".put_nowait(", ".update("};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         const size_t n = strlen(methods[i]);
@@ -218,7 +218,8 @@ static bool is_property(const char *p)
 /* float(x): the name at p is the argument of a function that gives no tensor. */
 static bool is_converted(const char *code, const char *p)
 {
-    static const char *const words[] = {"float(", "int(", "len(", "str(", "repr(", "bool(", "id(", "type(", "print(", "hasattr(", "isinstance("};
+    static const char *const words[] = {"float(", "int(",  "len(",   "str(",     "repr(",      "bool(",
+                                        "id(",    "type(", "print(", "hasattr(", "isinstance("};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const size_t n = strlen(words[i]);
         if ((size_t)(p - code) >= n && strncmp(p - n, words[i], n) == 0 &&

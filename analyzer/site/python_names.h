@@ -39,8 +39,8 @@ struct site_store {
 };
 bool site_store_of(struct arena *arena, const char *code, struct site_store *to);
 
-/* Does the expression hold memory of the GPU that one of the names refers to? Not its shape, and not a copy on the host.
- * `graph`: it is an autograd graph that must be held, which a detached tensor does not. */
+/* Does the expression hold memory of the GPU that one of the names refers to? Not its shape, and not a copy on the
+ * host. `graph`: it is an autograd graph that must be held, which a detached tensor does not. */
 bool site_holds(const char *expression, const struct site_names *names, bool graph);
 /* It is a number or a copy on the host. */
 bool site_is_host_value(const char *expression, bool graph);

@@ -1,5 +1,8 @@
 """The statement that keeps memory which grows, as a guess from the source. The cases are those of issues in public
 trackers, each in a few lines of our own: SHAPES that leak, and LIKENESSES whose statement looks the same and keeps nothing."""
+import sqlite3
+import time
+
 import pytest
 
 # As much of PyTorch as a graph needs: a tensor refers to what it was computed from, until it is detached.
@@ -163,3 +166,20 @@ def test_the_advice_names_the_guess_and_the_verdict_does_not(recording):
     oom, = report["oom"]
     assert "predictions.append(p)" not in oom["verdict"]
     assert any("guess" in a and "`predictions.append(p)`" in a for a in oom["advice"]), oom["advice"]
+
+
+@pytest.mark.parametrize("lines", ["a.append(loss)\n", "a = a + loss\n", "    " * 40 + "a\n", "((((((((\n", "'''\n",
+                                   "x = [" + "a, " * 1000 + "]\n", "a[i] = loss; b += a\n", "try:\n", "def f(x): return x\n",
+                                   "for a in b: for c in d: c.append(a)\n", "lambda: (yield)\n", "= = = :\n", "\\\n"])
+def test_source_that_is_no_program(recording, lines):
+    """What the recording says is its source: any text, at whatever line."""
+    body = "losses = []\n" + LOOP + "    losses.append(loss)\n"
+    leaks(recording, body)
+    text = ("for loss in a:\n" + "    " + lines) + lines * min(20000, (250 << 10) // len(lines))
+    with sqlite3.connect(recording.database) as db:
+        db.execute("update source set text = ?", (text,))
+    db.close()
+    began = time.monotonic()
+    for holder in [h for oom in recording.report()["oom"] for h in oom["holders"]]:
+        assert len(holder["text"]) < 200
+    assert time.monotonic() - began < 20
