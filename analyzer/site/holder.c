@@ -190,6 +190,19 @@ static bool is_list(const char *value)
     return *value == '[' || strncmp(value, "list(", 5) == 0;
 }
 
+/* Does a loop make optimizer steps outside of the loop within it? Then its passes are the steps of the program. */
+static bool is_step_loop(const struct search *s, size_t loop, size_t within)
+{
+    for (size_t i = loop + 1; i < site_code_end(&s->code, loop); i++) {
+        const char *code = s->code.list[i].code;
+        if ((i < within || i >= site_code_end(&s->code, within)) &&
+            (strstr(code, ".step(") || strstr(code, ".zero_grad("))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Statement i stores the memory in `into`: is it something that outlives the step? */
 static void consider(struct search *s, size_t i, const char *into, bool weak)
 {
@@ -203,6 +216,9 @@ static void consider(struct search *s, size_t i, const char *into, bool weak)
     bool reset = false; /* by a loop around it: then it is held for so long only */
     for (size_t k = loop; k < none && !reset; k = common_loop(s, k, k)) {
         reset = k != loop && is_made_in(s, name, k, site_code_end(&s->code, k));
+        if (reset && is_step_loop(s, k, loop)) {
+            return;
+        }
     }
     const char *what = arena_printf(s->scratch, "%s that stores what line %d makes in something created outside of it",
                                     place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
@@ -297,7 +313,7 @@ static void read_statement(struct search *s, size_t i)
     if (assignment(s, i, &a)) {
         read_assignment(s, i, &a);
     } else if (site_store_of(s->scratch, st->code, &store)) {
-        if (holds(s, i, store.value)) {
+        if (holds(s, i, store.value) && (s->graph || !store.weak)) { /* update() of a number's tensor adds nothing */
             consider(s, i, store.into, store.weak);
         }
     } else if (site_code_begins(st, "return") || site_code_begins(st, "yield")) {
@@ -634,6 +650,20 @@ static void find_hooks(struct search *s, uint32_t stack)
 
 /* ---------------------------------------------------------------- the answer */
 
+/* Without the comment at its end. */
+static size_t code_length(const char *line)
+{
+    char quote = 0;
+    size_t n = 0;
+    for (size_t i = 0; line[i] && (quote || line[i] != '#'); i++) {
+        const bool ends = quote ? line[i] == quote : line[i] == '"' || line[i] == '\'';
+        quote = !ends ? quote : quote ? 0 : line[i];
+        i += line[i] == '\\' && line[i + 1];
+        n = line[i] == ' ' ? n : i + 1;
+    }
+    return n;
+}
+
 static struct result_holder holder_of(struct search *s, const struct candidate *c, size_t n)
 {
     enum { TEXT_MAX = 160 };
@@ -642,7 +672,7 @@ static struct result_holder holder_of(struct search *s, const struct candidate *
     char line[TEXT_MAX], function[128];
     const char *from = (size_t)st->line <= text->n ? text->lines[st->line - 1] : "";
     from += strspn(from, " \t\f");
-    terminal_clean(line, sizeof line, from, true);
+    terminal_clean(line, sizeof line, arena_printf(s->scratch, "%.*s", (int)code_length(from), from), true);
     terminal_clean(function, sizeof function, c->frame->function, true);
     const bool own = strncmp(c->why, "in ", 3) != 0 && strncmp(c->why, "of ", 3) != 0;
     return (struct result_holder){.file = c->frame->file,
