@@ -448,14 +448,25 @@ static void read_carried(struct search *s)
     }
 }
 
-/* results = [trial(n) for n in range(9)] */
+static bool collects(const char *value)
+{
+    static const char *const words[] = {"list(", "tuple(", "dict("};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strncmp(value, words[i], strlen(words[i])) == 0) {
+            return true;
+        }
+    }
+    return strchr("[{", *value) && strstr(value, " for ");
+}
+
+/* results = [trial(n) for n in range(9)], results = list(trials()) */
 static void read_collection(struct search *s)
 {
     struct site_assignment a;
     struct site_names made = {.n = 0};
     const struct site_statement *st = &s->code.list[s->at];
     if (s->found.n || common_loop(s, s->at, s->at) < s->code.n || !site_assignment_of(s->scratch, st->code, &a) ||
-        !strchr("[{", *a.value) || !strstr(a.value, " for ") || site_is_host_value(a.value, s->graph)) {
+        !collects(a.value) || site_is_host_value(a.value, s->graph)) {
         return;
     }
     site_targets_of(s->scratch, a.targets, &made, NULL);

@@ -115,6 +115,16 @@ SHAPES = {
     "plus list": ("outputs = []\nfor step in range(1000):\n    out = model(batch())\n    outputs += [out]\n", "outputs += [out]"),
     "several lines": ("losses = []\nfor step in range(1000):\n    out = model(\n        batch(),  # a ) in a comment\n    )\n"
                       "    text = '''\n    losses.append(nothing)\n    '''\n    losses.append(out)\n", "losses.append(out)"),
+    "generator": ("def predict():\n    for step in range(1000):\n        yield model(batch())\nouts = list(predict())\n",
+                  "outs = list(predict())"),
+    "closure": ("def make():\n    seen = []\n    def step():\n        out = model(batch())\n        seen.append(out)\n        return 1.0\n"
+                "    return step\nstep = make()\nwhile True:\n    step()\n", "seen.append(out)"),
+    "in a branch": ("kept = {}\nfor step in range(3000):\n    out = model(batch())\n    if step % 3 == 0:\n        kept[step] = out\n    else:\n"
+                    "        del out\n", "kept[step] = out"),
+    "inner list": ("def forward():\n    outs = []\n    for part in range(2):\n        outs.append(model(batch()))\n    return outs\n"
+                   "history = []\nfor step in range(1000):\n    history.append(forward())\n", "history.append(forward())"),
+    "queue": ("import queue\nq = queue.Queue()\nfor step in range(1000):\n    out = model(batch())\n    q.put((step, out))\n",
+              "q.put((step, out))"),
     "one line": ("losses = []\nfor step in range(1000): losses.append(model(batch()))\n",
                  "for step in range(1000): losses.append(model(batch()))"),
 }
