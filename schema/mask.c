@@ -574,6 +574,20 @@ static size_t put_bracketed(struct scan *s, size_t i, enum gs_mask_kind kind)
     return i;
 }
 
+static bool is_bearer(const struct scan *s, size_t i, size_t end)
+{
+    return gs_mask_same(s->in + i, end - i, "bearer") && at(s, end) == ' ' && is_alnum(at(s, end + 1));
+}
+
+static bool may_have_value(struct scan *s, size_t i, size_t end)
+{
+    const bool code = is_code(s, i);
+    const size_t from = python_value(s, end, code);
+    size_t value;
+    if (from && (string_at(s, from) || at(s, from) == '[' || at(s, from) == '{')) return true;
+    return !code && (assigned(s, end, &value) || is_bearer(s, i, end));
+}
+
 static size_t put_python_value(struct scan *s, size_t i, size_t end, enum gs_mask_kind kind)
 {
     const bool code = is_code(s, i);
@@ -589,8 +603,7 @@ static size_t put_python_value(struct scan *s, size_t i, size_t end, enum gs_mas
         return put_bracketed(s, from, kind);
     }
     /* within a comment or a string, if it is on this line */
-    if (!code && gs_mask_same(s->in + i, end - i, "bearer") && at(s, end) == ' ' && is_alnum(at(s, end + 1)))
-        return put_next_word(s, end, kind);
+    if (!code && is_bearer(s, i, end)) return put_next_word(s, end, kind);
     if (code || is_string_quote(at(s, end)) || !assigned(s, end, &value) || memchr(s->in + end, '\n', value - end))
         return end;
     put(s, s->in + end, value - end);
@@ -607,6 +620,8 @@ static size_t put_name(struct scan *s, size_t i)
     while (is_name(at(s, end))) end++;
     const size_t written = put_run(s, i, end);
     if (written > end) return written;
+    if (s->source && !may_have_value(s, i, end))
+        return end; /* most names: to judge each would take ten times as long */
     enum gs_mask_kind kind = gs_mask_name(s->in + i, end - i);
     if (in_query(s, i, end)) kind = GS_MASK_STRONG;
     if (kind == GS_MASK_NOT || (before == '/' && at(s, end) == ':')) /* the tag of an image */

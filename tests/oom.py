@@ -7,6 +7,7 @@
     # advice: a|b         some advice must have one    # not: c          and none may have this
     # says: a|b            what the verdict must say
     # step: 1            the step in which it fails
+    # holder: 17         the statement that keeps what grows, as a guess; none: there must be no guess
     # outcome: unknown    whether it was handled: retried, handled, ended_run, unknown
 A line may be `folder/file.py:17`; without a file it is the scenario's own. Of several, each would do.
 """
@@ -30,6 +31,7 @@ class Scenario:
         self.device = int(said.get("device", 0))
         self.advice, self.never, self.outcome = said.get("advice"), said.get("not"), said.get("outcome")
         self.says, self.step = said.get("says"), said.get("step")
+        self.holder = said.get("holder")
         self.environment = {"SIMCUDA_MEMORY": said.get("gpu", "4GiB"), "SIMCUDA_DEVICES": said.get("devices", "1"),
                             "SIMCUDA_CLOCK": "real"}
         if "conf" in said:
@@ -61,6 +63,10 @@ class Scenario:
             wrong.append(f"step {oom['step']} instead of {self.step}")
         if self.says and not re.search(self.says, oom["verdict"]):
             wrong.append(f"nothing of {self.says} in: {oom['verdict']}")
+        kept = [f"{h['file']}:{h['line']}" for h in oom["holders"]]
+        holder = None if self.holder in (None, "none") else self.holder if ":" in self.holder else f"{self.path.name}:{self.holder}"
+        if self.holder and [k[-len(holder or ""):] for k in kept] != ([holder] if holder else []):
+            wrong.append(f"kept by {kept} instead of {self.holder}")
         advice = " | ".join(oom["advice"])
         if self.advice and not re.search(self.advice, advice, re.I):
             wrong.append(f"nothing of {self.advice} in: {advice}")

@@ -46,6 +46,44 @@ json_t *draw_json_site(const struct result_site *s)
     return o;
 }
 
+static json_t *holder_json(const struct result_holder *h)
+{
+    json_t *o = json_object();
+    set_text(o, "file", h->file);
+    set(o, "line", json_integer(h->line));
+    set_text(o, "function", h->function);
+    set_text(o, "text", h->text);
+    set_text(o, "certainty", "guess");
+    set_text(o, "why", h->why);
+    return o;
+}
+
+void draw_json_holders(json_t *o, const struct result_holder *list, size_t n)
+{
+    set(o, "holder", n ? holder_json(&list[0]) : NULL);
+    set(o, "holders", LIST(list, n, holder_json));
+}
+
+json_t *draw_json_source(const struct result_excerpt *list, size_t n)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < n; i++) {
+        const struct result_excerpt *e = &list[i];
+        for (size_t k = 0; k < e->n; k++) {
+            json_t *o = json_object();
+            const int line = e->first_line + (int)k;
+            set_text(o, "file", e->file);
+            set(o, "line", json_integer(line));
+            set_text(o, "text", e->lines[k]);
+            set_bool(o, "marked", line == e->line);
+            set_text(o, "role", e->role);
+            set_bool(o, "from_disk", e->from_disk);
+            json_array_append_new(rows, o);
+        }
+    }
+    return rows;
+}
+
 json_t *draw_json_process(const struct run_process *p)
 {
     json_t *o = json_object();

@@ -50,6 +50,8 @@ void draw_json_where(json_t *o, const struct result_report *r, uint32_t process,
 json_t *draw_json_trace(const struct result_trace *t);
 json_t *draw_json_frame(const struct run_frame *f);
 json_t *draw_json_process(const struct run_process *p);
+void draw_json_holders(json_t *o, const struct result_holder *list, size_t n); /* holder (the first), holders */
+json_t *draw_json_source(const struct result_excerpt *list, size_t n);         /* a row a line */
 json_t *draw_json_site(const struct result_site *s);
 
 #endif

@@ -69,5 +69,7 @@ void json_oom(json_t *o, const struct result_oom_verdict *v)
     set_bytes(o, "step", v->step);
     set(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));
     set(o, "measures", LIST(v->measures, v->measures_n, measure_json));
+    draw_json_holders(o, v->holders, v->holders_n);
+    set(o, "source", draw_json_source(v->source, v->source_n));
     set_bytes(o, "rounding_most_bytes", v->rounding_most);
 }

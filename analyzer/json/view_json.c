@@ -271,6 +271,8 @@ static json_t *growth_json(const struct result_growth *g)
     set(o, "lines", LIST(g->lines, g->lines_n, growth_line_json));
     set(o, "newest", draw_json_site(&g->newest));
     set(o, "under", draw_json_site(&g->under));
+    draw_json_holders(o, g->holders, g->holders_n);
+    set(o, "source", draw_json_source(g->source, g->source_n));
     set(o, "site", draw_json_site(&g->stack.site));
     set(o, "stack", draw_json_trace(&g->stack));
     return o;

@@ -13,6 +13,7 @@
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/waterfall.h"
+#include "analyzer/site/excerpt.h"
 #include "analyzer/site/owner.h"
 
 #include <stdlib.h>
@@ -796,6 +797,15 @@ static void explain_cap(struct site_builder *b, struct result_oom_verdict *v)
                                   site_bytes_text(b, (double)v->total_bytes));
 }
 
+static void show_source(struct site_builder *b, struct result_oom_verdict *v)
+{
+    struct site_excerpts source = {0};
+    site_add_excerpt(b, &source, &v->blame, v->blame_role);
+    site_add_excerpt(b, &source, &v->stack.site, "failing");
+    v->source = source.list;
+    v->source_n = source.n;
+}
+
 void oom_explain_all(struct site_builder *b)
 {
     for (size_t i = 0; i < b->report->ooms_n; i++) {
@@ -803,6 +813,7 @@ void oom_explain_all(struct site_builder *b)
         oom_waterfall_build(b, &b->report->ooms[i]);
         oom_find_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
         explain_cap(b, &b->report->ooms[i]);
+        show_source(b, &b->report->ooms[i]);
     }
     oom_add_advice(b);
 }

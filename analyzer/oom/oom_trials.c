@@ -5,6 +5,7 @@
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/site/holder.h"
 
 #include "analyzer/base/units.h"
 #include <stdlib.h>
@@ -159,6 +160,12 @@ void oom_explain_trials(struct oom_words *w)
     uint32_t number = site_index(w->b, e->stack);
     w->v->growing = w->b->sites[number];
     const char *line = site_short_text(w->b, &w->v->growing);
+    w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
+    const char *kept = w->v->holders_n
+                           ? TEXT(w, "guess: kept by %s, %s", site_holders_text(w->b, w->v->holders, w->v->holders_n),
+                                  w->v->holders[0].why)
+                           : "the line that keeps them is not recorded: a list of results, a notebook's "
+                             "output, a kept exception";
     char since[UNITS_TEXT];
     units_format_seconds(since, site_seconds(e->since_ns));
     w->v->verdict = TEXT(w,
@@ -170,9 +177,8 @@ void oom_explain_trials(struct oom_words *w)
     struct result_measure m = {
         .text = TEXT(w,
                      "%s: release the earlier models before the next trial: del model and optimizer, keep "
-                     "numbers or model.cpu().state_dict() as the result (the line that keeps them is not "
-                     "recorded: a list of results, a notebook's output, a kept exception)",
-                     line),
+                     "numbers or model.cpu().state_dict() as the result (%s)",
+                     line, kept),
         .frees_bytes = e->bytes,
         .enough = -1,
         .effort = OOM_EFFORT_LINE,

@@ -1,6 +1,7 @@
 /* Sentences about memory that grew until it failed: a leak, an autograd graph, or passes that wait for backward(). */
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/site/holder.h"
 #include "analyzer/step/step.h"
 
 typedef struct oom_facts facts;
@@ -96,6 +97,15 @@ static const char *share_text(struct oom_words *w, int64_t bytes)
                 100 * (double)bytes / (double)w->f->live);
 }
 
+/* What the advice begins with: the statement that seems to keep it, or that none is known. */
+static const char *holder_text(struct oom_words *w, const char *otherwise)
+{
+    const struct result_oom_verdict *v = w->v;
+    if (!v->holders_n) return TEXT(w, "%s: %s", line_of(w), otherwise);
+    return TEXT(w, "%s: guess: kept by %s, %s", line_of(w), site_holders_text(w->b, v->holders, v->holders_n),
+                v->holders[0].why);
+}
+
 /* The graph of each pass is kept by its newest tensor. */
 static void explain_graph(struct oom_words *w)
 {
@@ -114,9 +124,9 @@ static void explain_graph(struct oom_words *w)
             w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow",
             TEXT(w, "torch.no_grad() around the forward passes at %s, which no backward pass followed", line_of(w)));
     }
-    measure_drop(
-        w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
-        TEXT(w, "%s: store .item(), or .detach() if backward() does not need it, instead of the tensor", line_of(w)));
+    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if backward() still needs these tensors",
+                 TEXT(w, "%s store .item(), or .detach() if backward() does not need it, instead of the tensor",
+                      w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", line_of(w))));
 }
 
 /* Several modules' outputs stay, and nothing shows that a graph keeps them. */
@@ -128,13 +138,9 @@ static void explain_outputs(struct oom_words *w)
                          "keeps it is unknown: no backward pass freed any of it",
                          f->growing_sites, f->growing_sites == 1 ? "" : "s", oom_place_text(w, f->growing_stack),
                          f->growing_sites == 1 ? "s" : "", rhythm_text(w), share_text(w, f->growing));
-    measure_drop(
-        w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-        TEXT(w,
-             "%s: the line that keeps what the modules return is not recorded; drop the reference after each step, "
-             "or store a copy "
-             "on the host (.detach().cpu())",
-             line_of(w)));
+    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+                 TEXT(w, "%s; drop the reference after each step, or store a copy on the host (.detach().cpu())",
+                      holder_text(w, "the line that keeps what the modules return is not recorded")));
     if (f->evaluates || f->backward_ns == RUN_UNKNOWN) {
         measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
                 "if no backward() is to follow: torch.no_grad() around the forward passes, unless it is already there");
@@ -193,6 +199,7 @@ void oom_explain_leak(struct oom_words *w)
     const facts *f = w->f;
     uint32_t number = site_index(w->b, f->growing_stack);
     w->v->growing = w->b->sites[number];
+    w->v->holders_n = site_find_holders(w->b, f->growing_stack, f->graph == OOM_GRAPH_INFERRED, &w->v->holders);
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
         w->v->refuted_by =
@@ -235,12 +242,9 @@ void oom_explain_leak(struct oom_words *w)
     w->v->verdict =
         TEXT(w, "a leak: tensors created at %s stay referenced, %s: %s%s", oom_place_text(w, f->growing_stack),
              rhythm_text(w), share_text(w, f->growing_heaviest), others);
-    measure_drop(
-        w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-        TEXT(w,
-             "%s: the line that keeps them is not recorded; drop the reference after each step, or store .item() or "
-             ".detach().cpu() instead",
-             line_of(w)));
+    measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
+                 TEXT(w, "%s; drop the reference after each step, or store .item() or .detach().cpu() instead",
+                      holder_text(w, "the line that keeps them is not recorded")));
 }
 
 /* Forward passes that wait for a backward pass: needed, so no leak. */

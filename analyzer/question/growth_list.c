@@ -7,6 +7,8 @@
  * one entry in any case.
  */
 #include "analyzer/question/growth.h"
+#include "analyzer/site/excerpt.h"
+#include "analyzer/site/holder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +186,17 @@ static void add_group(struct site_builder *b, const struct question_grown *grown
     free(same);
 }
 
+static void show_source(struct site_builder *b, struct result_growth *g)
+{
+    struct site_excerpts source = {0};
+    g->holders_n = site_find_holders(b, (uint32_t)g->stack.n, g->graph, &g->holders);
+    g->stack = site_trace(b, (uint32_t)g->stack.n);
+    site_add_excerpt(b, &source, &g->newest, "growing");
+    site_add_excerpt(b, &source, &g->lines[0].site, "growing");
+    g->source = source.list;
+    g->source_n = source.n;
+}
+
 void question_growth_list(struct site_builder *b, struct question_grown *grown, size_t n)
 {
     struct result_report *report = b->report;
@@ -214,7 +227,7 @@ void question_growth_list(struct site_builder *b, struct question_grown *grown, 
     for (size_t i = 0; i < report->growth_n; i++) {
         report->growth[i].certainty = RESULT_CERTAINTY_INFERRED;
         report->growth[i].refuted_by = "if a later step reads this memory again";
-        report->growth[i].stack = site_trace(b, (uint32_t)report->growth[i].stack.n);
+        show_source(b, &report->growth[i]);
     }
     free(group.members);
     free(done);

@@ -456,6 +456,7 @@ struct result_report *report_build(struct run *run, const struct run_options *op
     map_free(&b.site_of_key);
     free(b.site_of_stack);
     free(b.growing);
+    free(b.codes);
     if (!ok) {
         report_free(&o->report);
         return NULL;

@@ -70,6 +70,26 @@ struct result_site {
     uint32_t paths; /* of a line in a list of lines: places that called it, as told apart here; 0: one */
 };
 
+/* A line of the program's source, with those around it. */
+struct result_excerpt {
+    const char *file, *function; /* of the line; function NULL unknown */
+    int line;
+    int first_line;           /* of `lines` */
+    const char *const *lines; /* without their ends; to be cleaned for display */
+    size_t n;
+    const char *role; /* what the line did: "growing", "failing", "holder", …: as result_oom_verdict.blame_role */
+    bool from_disk;   /* the recording does not have it: the file, which is older than the recording */
+};
+
+/* The statement that seems to keep memory that grows: inferred from the source, and always a guess. */
+struct result_holder {
+    const char *file, *function; /* function NULL: of no function */
+    int line;
+    const char *text; /* "features.append(model.features)", cleaned */
+    const char *why;  /* what speaks for it, a part of a sentence */
+};
+enum { RESULT_HOLDERS = 2 }; /* more than two that are equally likely are no guess */
+
 /* Lists by line have a row for each line of code, whatever called it. Its call paths, heaviest first: */
 struct result_line_path {
     int64_t bytes;
@@ -387,6 +407,10 @@ struct result_oom_verdict {
     struct result_measure *measures; /* the same, with their amounts */
     size_t measures_n;
     struct result_trace stack;
+    struct result_excerpt *source; /* the blamed line, the line that failed, if they are known */
+    size_t source_n;
+    struct result_holder *holders; /* of a leak; two: they are equally likely */
+    size_t holders_n;
     struct result_by_site *live;
     size_t live_n, live_total;         /* what was live then, of the tensor layer where there is one */
     struct result_by_site *live_lines; /* the same by line */
@@ -435,10 +459,14 @@ struct result_growth {
     enum result_certainty certainty; /* that this is a leak, and of its explanation */
     const char *refuted_by;          /* "if …"; NULL: none known */
     struct result_growth_line *lines;
-    size_t lines_n, lines_total; /* heaviest first, at least one */
-    struct result_site newest;   /* of the lines the one that is the last in a step */
-    struct result_site under;    /* the innermost line from which all of it was called; not known: none */
-    struct result_trace stack;   /* of the heaviest call path */
+    size_t lines_n, lines_total;   /* heaviest first, at least one */
+    struct result_site newest;     /* of the lines the one that is the last in a step */
+    struct result_site under;      /* the innermost line from which all of it was called; not known: none */
+    struct result_trace stack;     /* of the heaviest call path */
+    struct result_excerpt *source; /* the line that is the last in a step, the heaviest line, if they are known */
+    size_t source_n;
+    struct result_holder *holders; /* as of result_oom_verdict */
+    size_t holders_n;
 };
 
 /* Where in the program a place calls, see cadence.h. */

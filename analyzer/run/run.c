@@ -297,6 +297,7 @@ void run_close(struct run *run)
     free(run->mappers);
     free(run->contexts);
     free(run->settings);
+    free(run->sources);
     free(run->notes);
     free(run->api_names);
     arena_free(&run->arena);

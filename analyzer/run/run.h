@@ -371,6 +371,24 @@ const struct run_frame *run_operation_frame(struct run *run, const char *name);
 /* The text as a string of the run's: equal ones are the same pointer. */
 const char *run_text(struct run *run, const char *text, size_t length);
 
+/* The text of one of the program's own Python files, without secrets: as the recording has it, else as it is on disk if
+ * it is older than the recording. NULL: neither. Valid UTF-8, but control characters remain: clean it for display. */
+struct run_source_text {
+    const char *const *lines; /* line 1 first, without their ends */
+    size_t n;
+    bool from_disk;
+};
+const struct run_source_text *run_source_text(struct run *run, const char *file);
+/* A line of it, with at most so many before and after it. False: not known. */
+enum { RUN_SOURCE_AROUND = 32 }; /* more are not given */
+struct run_source {
+    int line, first_line;
+    const char *const *lines;
+    size_t n;
+    bool from_disk;
+};
+bool run_source_lines(struct run *run, const char *file, int line, int before, int after, struct run_source *out);
+
 /* The events. A lifetime as observers see it; one cache line, for millions of them are live at
  * times. */
 struct run_lifetime {

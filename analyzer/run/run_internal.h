@@ -91,6 +91,8 @@ struct run {
     size_t notes_n, notes_cap;
     const char **api_names;
     size_t api_names_n, api_names_cap;
+    struct run_source_file **sources; /* source.c: those that were asked for */
+    size_t sources_n, sources_cap;
     /* frames and stacks */
     struct run_frame *frames;
     size_t frames_n, frames_cap;

@@ -5,8 +5,13 @@
 
 #include "analyzer/base/arena.h"
 #include "analyzer/result/result.h"
+#include "analyzer/site/python_code.h"
 #include "analyzer/site/site.h"
 
+struct site_file_code {
+    const char *const *lines; /* of run_source_text */
+    struct site_code code;
+};
 struct site_builder {
     struct run *run;
     struct result_report *report;
@@ -25,6 +30,8 @@ struct site_builder {
     /* by location: its growth verdict, from growth.c, for oom.c and the leaks */
     uint8_t *growing;
     size_t growing_n;
+    struct site_file_code *codes; /* of source files, for holder.c */
+    size_t codes_n, codes_cap;
     struct step_finder *steps; /* ask step_list_of, step.h */
     struct question_budgets *budgets;
 };

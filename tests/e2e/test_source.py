@@ -128,3 +128,82 @@ def test_an_unfinished_recording_without_the_table_is_completed(recording):
     db.close()
     report = recording.report()
     assert report["run"]["lost_events"] == 0 and sum(p["count"] for p in report["peak"]) >= 4
+
+
+LEAK = """
+import ctypes
+lib = ctypes.CDLL("libcudart.so.13")
+kept = []
+def step():
+    p = ctypes.c_void_p()
+    if lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(16 << 20)):
+        raise MemoryError
+    return p
+def train():
+    for n in range(1000):
+        kept.append(step())  # \x1b[31m\u202e
+train()
+"""
+
+
+@pytest.fixture
+def leak(recording):
+    recording.python(LEAK, SIMCUDA_MEMORY="512MiB", check=False)
+    return recording
+
+
+def shown(recording):
+    """The lines that the report shows, by call site."""
+    report = recording.report()
+    (oom,) = report["oom"]
+    for row in oom["source"] + [row for g in report["growth"] for row in g["source"]]:
+        assert row["text"] == LEAK.split("\n")[row["line"] - 1] and row["file"].endswith("script.py")
+    return [(row["line"], row["marked"], row["from_disk"]) for row in oom["source"]]
+
+
+def edit(recording, sql):
+    with sqlite3.connect(recording.database) as db:
+        db.executescript(sql)
+    db.close()
+
+
+def test_the_report_shows_lines_on_another_machine(leak):
+    os.remove(leak.folder / "script.py")
+    assert shown(leak)[:3] == [(6, False, False), (7, True, False), (8, False, False)]
+
+
+def test_an_older_recording_is_shown_with_the_file_itself(leak):
+    edit(leak, "drop table source; delete from meta where key = 'sources'")
+    assert (7, True, True) in shown(leak)
+    os.utime(leak.folder / "script.py")
+    assert shown(leak) == []  # it is younger than the recording
+    os.remove(leak.folder / "script.py")
+    os.mkfifo(leak.folder / "script.py")
+    assert shown(leak) == []
+
+
+def test_a_user_who_forbids_it_sees_none(recording):
+    recording.python(LEAK, SIMCUDA_MEMORY="512MiB", GPUSPY_SOURCE="0", check=False)
+    assert shown(recording) == []
+
+
+def test_a_recording_shows_no_other_files(leak):
+    """One that somebody else made could name any."""
+    (leak.folder / "id_rsa").write_text("\n" * 50 + "SECRET\n")
+    os.utime(leak.folder / "id_rsa", (1000, 1000))
+    edit(leak, f"drop table source; delete from meta where key = 'sources'; update frame set file = '{leak.folder}/id_rsa'")
+    assert leak.report()["oom"][0]["source"] == []
+
+
+@pytest.mark.parametrize("change", [
+    "drop table source; create view source as select file, function as text, 1 as left_out from frame",
+    "update source set text = x'ff00fe0a' || text", "update source set text = 5", "update source set text = ''",
+    "update frame set line = 2147483647", "update source set text = 'one line'",
+    "update source set text = zeroblob(8388608)"])
+def test_a_hostile_recording_shows_what_it_can(leak, change):
+    os.remove(leak.folder / "script.py")
+    edit(leak, change)
+    done = leak.gpuspy("report", "--json", leak.database)
+    assert done.returncode == 0 and len(done.stdout) < 1 << 20, done.stderr
+    done = leak.gpuspy("report", leak.database)
+    assert done.returncode == 0 and "\x1b[31m" not in done.stdout

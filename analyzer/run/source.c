@@ -1,0 +1,155 @@
+/* The program's own Python files: as the recording has them, else as they are on disk if they are older than it.
+ * Each file is read once, when it is first asked for. */
+#include "analyzer/run/run_internal.h"
+#include "schema/source_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { FILES = 256, TEXT_MAX = 2 * GS_SOURCE_FILE_BYTES + 16 };
+
+struct run_source_file {
+    const char *file; /* a string of the run */
+    struct run_source_text text;
+};
+
+/* A view under the table's name could compute for ever. */
+static sqlite3_stmt *prepare_source(struct run_database *db)
+{
+    sqlite3_stmt *st = run_database_prepare(
+        db, "SELECT 1 FROM sqlite_master WHERE name = 'source' AND type = 'table' AND sql NOT LIKE 'create virtual%'");
+    const bool is = st && sqlite3_step(st) == SQLITE_ROW;
+    sqlite3_finalize(st);
+    return is ? run_database_prepare(db, "SELECT text FROM source WHERE file = ?1 AND text IS NOT NULL LIMIT 1") : NULL;
+}
+
+static size_t count_lines(const char *text, size_t length)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < length; i++) {
+        n += text[i] == '\n' || (text[i] == '\r' && (i + 1 == length || text[i + 1] != '\n'));
+    }
+    return n;
+}
+
+static void split(struct run *run, const char *text, size_t length, struct run_source_text *to)
+{
+    const char **lines = arena_alloc(&run->arena, count_lines(text, length) * sizeof *lines);
+    size_t from = 0;
+    for (size_t i = 0; i <= length; i++) {
+        if (i < length && text[i] != '\n' && text[i] != '\r') {
+            continue;
+        }
+        if (i < length || i > from) {
+            lines[to->n++] = run_intern(run, text + from, i - from);
+        }
+        i += i + 1 < length && text[i] == '\r' && text[i + 1] == '\n';
+        from = i + 1;
+    }
+    to->lines = lines;
+}
+
+static bool from_database(struct run *run, struct run_database *db, struct run_source_file *f)
+{
+    sqlite3_stmt *st = db->db ? prepare_source(db) : NULL;
+    bool found = false;
+    if (st) {
+        sqlite3_bind_text(st, 1, f->file, -1, SQLITE_STATIC);
+        found = sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_TEXT;
+        const int length = found ? sqlite3_column_bytes(st, 0) : 0;
+        found = found && length <= TEXT_MAX;
+        if (found) {
+            split(run, (const char *)sqlite3_column_text(st, 0), (size_t)length, &f->text);
+        }
+    }
+    sqlite3_finalize(st);
+    return found;
+}
+
+/* The user allowed it, or was not asked. */
+static bool may_read(struct run_database *db)
+{
+    sqlite3_stmt *st = db->db ? run_database_prepare(db, "SELECT value FROM meta WHERE key = 'sources'") : NULL;
+    const bool refused = st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int(st, 0) == 0;
+    sqlite3_finalize(st);
+    return st && !refused;
+}
+
+/* When recording began; else, of another tool's file, when it was written. */
+static int64_t began_real_ns(const struct run_process *p)
+{
+    struct stat st;
+    if (p->start_real_ns > 0) {
+        return p->start_real_ns;
+    }
+    return stat(run_shown_path(p->path), &st) == 0 ? (int64_t)st.st_mtim.tv_sec * 1000000000 : 0;
+}
+
+/* A recording that anyone may have made names the file: of others than Python files nothing is shown. */
+static void from_disk(struct run *run, struct run_source_file *f)
+{
+    const size_t length = strlen(f->file);
+    if (length < 3 || strcmp(f->file + length - 3, ".py") != 0 || !gs_source_is_own(f->file)) {
+        return;
+    }
+    for (size_t i = 0; i < run->processes_n && !f->text.n; i++) {
+        const struct run_process *p = &run->processes[i];
+        const char *left_out;
+        size_t n;
+        char *text = may_read(&run->databases[p->database])
+                         ? gs_source_read(f->file, p->cwd, began_real_ns(p), false, &n, &left_out)
+                         : NULL;
+        if (text) {
+            split(run, text, n, &f->text);
+            f->text.from_disk = true;
+        }
+        free(text);
+    }
+}
+
+const struct run_source_text *run_source_text(struct run *run, const char *file)
+{
+    if (!file || !*file) {
+        return NULL;
+    }
+    const char *name = run_intern(run, file, strlen(file));
+    for (size_t i = 0; i < run->sources_n; i++) {
+        if (run->sources[i]->file == name) {
+            return run->sources[i]->text.n ? &run->sources[i]->text : NULL;
+        }
+    }
+    if (run->sources_n >= FILES) {
+        return NULL;
+    }
+    struct run_source_file *f = arena_alloc(&run->arena, sizeof *f);
+    f->file = name;
+    *ARENA_PUSH(run->sources, run->sources_n, run->sources_cap) = f;
+    bool found = false;
+    for (size_t i = 0; i < run->databases_n && !found; i++) {
+        found = from_database(run, &run->databases[i], f);
+    }
+    if (!found) {
+        from_disk(run, f);
+    }
+    return f->text.n ? &f->text : NULL;
+}
+
+bool run_source_lines(struct run *run, const char *file, int line, int before, int after, struct run_source *out)
+{
+    const struct run_source_text *text = line > 0 ? run_source_text(run, file) : NULL;
+    *out = (struct run_source){0};
+    if (!text || (size_t)line > text->n) {
+        return false;
+    }
+    before = before < 0 ? 0 : before < RUN_SOURCE_AROUND ? before : RUN_SOURCE_AROUND;
+    after = after < 0 ? 0 : after < RUN_SOURCE_AROUND ? after : RUN_SOURCE_AROUND;
+    const size_t at = (size_t)line - 1, first = at < (size_t)before ? 0 : at - (size_t)before;
+    const size_t last = text->n - 1 - at < (size_t)after ? text->n - 1 : at + (size_t)after;
+    out->line = line;
+    out->first_line = (int)first + 1;
+    out->n = last - first + 1;
+    out->lines = text->lines + first;
+    out->from_disk = text->from_disk;
+    return true;
+}

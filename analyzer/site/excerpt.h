@@ -1,0 +1,16 @@
+/* Lines of the program's source around a call site, for the result. */
+#ifndef GPUSPY_EXCERPT_H
+#define GPUSPY_EXCERPT_H
+
+#include "analyzer/site/builder.h"
+
+/* Excerpts around sites, each place once; those whose source is unknown are left out. */
+struct site_excerpts {
+    struct result_excerpt *list;
+    size_t n;
+};
+/* `role`: what the site did, a word. */
+void site_add_excerpt(struct site_builder *b, struct site_excerpts *to, const struct result_site *site,
+                      const char *role);
+
+#endif

@@ -1,0 +1,29 @@
+/* A Python program as statements, without a parser of Python: what can be told from its lines, brackets and strings. */
+#ifndef GPUSPY_PYTHON_CODE_H
+#define GPUSPY_PYTHON_CODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "analyzer/base/arena.h"
+
+/* A logical line; what follows a `;` or a compound statement's `:` is a statement of its own. */
+struct site_statement {
+    int line, last;   /* the first and the last line of text */
+    int indent;       /* columns; of what follows a `:` on the same line one more than its header's */
+    const char *code; /* without comments; strings are "" (but "cpu"), blanks single */
+};
+struct site_code {
+    struct site_statement *list;
+    size_t n;
+};
+/* Belongs to the arena. */
+struct site_code site_code_of(struct arena *arena, const char *const *lines, size_t n);
+/* The innermost statement that a line is part of; n: none. */
+size_t site_code_at(const struct site_code *c, int line);
+/* The header of the block that statement i is in; n: none. */
+size_t site_code_parent(const struct site_code *c, size_t i);
+/* One past the last statement of the block whose header is i. */
+size_t site_code_end(const struct site_code *c, size_t i);
+bool site_code_begins(const struct site_statement *s, const char *word);
+
+#endif

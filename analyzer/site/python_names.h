@@ -1,0 +1,48 @@
+/* What a Python statement assigns, stores and mentions: see python_code.h for its form. */
+#ifndef GPUSPY_PYTHON_NAMES_H
+#define GPUSPY_PYTHON_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "analyzer/base/arena.h"
+
+enum { SITE_NAMES = 48 };
+struct site_names { /* "loss", "self.features" */
+    const char *list[SITE_NAMES];
+    size_t n;
+};
+void site_names_add(struct arena *arena, struct site_names *names, const char *name, size_t length);
+bool site_names_has(const struct site_names *names, const char *name);
+
+/* How many characters a name with its attributes takes at p, 0 none. */
+size_t site_name_length(const char *p);
+/* "self.values" of "self.values[k]" and of "self.values.setdefault(k, [])"; "" none. */
+const char *site_base_name(struct arena *arena, const char *expression);
+
+/* `targets = value`, `targets += value`. False: something else. */
+struct site_assignment {
+    const char *targets, *value;
+    bool augmented;
+};
+bool site_assignment_of(struct arena *arena, const char *code, struct site_assignment *to);
+/* The names that targets bind, with their attributes; each with an index (`cache[key]`) goes to `indexed` instead, as
+ * its base, unless the index is a constant. `indexed` may be NULL. */
+void site_targets_of(struct arena *arena, const char *targets, struct site_names *names, struct site_names *indexed);
+
+/* Of values with commas between them the one at an index; "" none. */
+const char *site_part_of(struct arena *arena, const char *values, size_t index);
+
+/* `into.append(value)` and the like, as a whole statement. `weak`: update(), which may keep nothing. */
+struct site_store {
+    const char *into, *value;
+    bool weak;
+};
+bool site_store_of(struct arena *arena, const char *code, struct site_store *to);
+
+/* Does the expression hold memory of the GPU that one of the names refers to? Not its shape, and not a copy on the
+ * host. `graph`: it is an autograd graph that must be held, which a detached tensor does not. */
+bool site_holds(const char *expression, const struct site_names *names, bool graph);
+/* It is a number or a copy on the host. */
+bool site_is_host_value(const char *expression, bool graph);
+
+#endif
