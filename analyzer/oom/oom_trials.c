@@ -162,8 +162,7 @@ void oom_explain_trials(struct oom_words *w)
     const char *line = site_short_text(w->b, &w->v->growing);
     w->v->holders_n = site_find_holders(w->b, e->stack, false, &w->v->holders);
     const char *kept = w->v->holders_n
-                           ? TEXT(w, "guess: kept by %s, %s", site_holders_text(w->b, w->v->holders, w->v->holders_n),
-                                  w->v->holders[0].why)
+                           ? TEXT(w, "kept by %s (guess)", site_holders_text(w->b, w->v->holders, w->v->holders_n))
                            : "the line that keeps them is not recorded: a list of results, a notebook's "
                              "output, a kept exception";
     char since[UNITS_TEXT];

@@ -102,8 +102,7 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
 {
     const struct result_oom_verdict *v = w->v;
     if (!v->holders_n) return TEXT(w, "%s: %s", line_of(w), otherwise);
-    return TEXT(w, "%s: guess: kept by %s, %s", line_of(w), site_holders_text(w->b, v->holders, v->holders_n),
-                v->holders[0].why);
+    return TEXT(w, "%s: kept by %s (guess)", line_of(w), site_holders_text(w->b, v->holders, v->holders_n));
 }
 
 /* The graph of each pass is kept by its newest tensor. */

@@ -13,6 +13,8 @@ void view_text_verdict(const struct draw_text *v);  /* out of memory, or not */
 /* The OOM that is printed, where `p` is the peak that led to it: nothing much came or went between
  * the two, and what is said of one need not be said of the other. NULL: it is not. */
 const struct result_oom_verdict *view_oom_at_peak(const struct draw_text *v, const struct result_peak *p);
+/* The source around the lines of a verdict, and the statement that seems to keep the memory (view_text_source.c). */
+void view_text_source(const struct draw_text *v, const struct result_oom_verdict *o);
 /* What held the device then; nothing where it is not known. */
 void view_text_waterfall(const struct draw_text *v, const struct result_oom_verdict *o);
 void view_text_ranks(const struct draw_text *v);  /* several processes side by side (view_text_rank.c) */

@@ -150,6 +150,7 @@ static void failure_head(const struct draw_text *v, const struct result_oom_verd
     if (o->verdict) draw_label(v, TERMINAL_BOLD, "Cause", o->verdict);
     for (size_t i = 0; i < o->advice_n && i < (v->brief ? ADVICE_BRIEF : o->advice_n); i++)
         draw_label(v, TERMINAL_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+    view_text_source(v, o);
 }
 
 void view_text_failure(const struct draw_text *v)

@@ -6,7 +6,8 @@
 #include "analyzer/view/view_text_parts.h"
 
 #define LINES_MOST 3
-#define LINES_BRIEF 2
+#define LINES_BRIEF 1
+#define BRIEF_LEAST 0.02 /* of the device */
 #define BAR_NARROW 10
 #define BAR_WIDE 20
 #define WIDE 100 /* columns from which on the bar is wide */
@@ -112,7 +113,7 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
             draw_bytes(total, o->total_bytes), terminal_style(&v->term, TERMINAL_PLAIN));
     for (size_t i = 0; i < o->waterfall_n; i++) {
         tensors += o->waterfall[i].what == RESULT_HELD_TENSORS ? o->waterfall[i].bytes : 0;
-        if (v->brief && o->waterfall[i].share < line_least)
+        if (v->brief && o->waterfall[i].share < BRIEF_LEAST)
             small += o->waterfall[i].bytes;
         else
             part(v, &t, &o->waterfall[i]);

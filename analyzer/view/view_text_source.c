@@ -1,0 +1,60 @@
+/* The lines of source around the allocation and the failure, as compilers show them, and what keeps the memory. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/text.h"
+#include "analyzer/view/view_text_parts.h"
+
+static int indent_of(const char *line)
+{
+    return (int)strspn(line, " \t");
+}
+
+/* Of the lines that are not empty. */
+static int common_indent(const struct result_excerpt *e)
+{
+    int least = -1;
+
+    for (size_t i = 0; i < e->n; i++)
+        if (e->lines[i][indent_of(e->lines[i])] && (least < 0 || indent_of(e->lines[i]) < least))
+            least = indent_of(e->lines[i]);
+    return least < 0 ? 0 : least;
+}
+
+static void excerpt(const struct draw_text *v, const struct result_excerpt *e)
+{
+    const int hang = INDENT + DRAW_LABEL, cut = common_indent(e);
+    const char *slash = strrchr(e->file, '/');
+    char title[512], number[16];
+
+    text_put(title, sizeof title, "%s:%d%s%s%s", slash ? slash + 1 : e->file, e->line, e->function ? "  " : "",
+             e->function ? e->function : "", e->from_disk ? "  (read from disk: the recording does not have it)" : "");
+    draw_label(v, TERMINAL_BOLD, "Source", title);
+    for (size_t i = 0; i < e->n; i++) {
+        if (!e->lines[i][indent_of(e->lines[i])] && (i == 0 || i + 1 == e->n)) continue;
+        const int line = e->first_line + (int)i;
+        const bool marked = line == e->line;
+        char clean[512], shown[512];
+        const char *text = e->lines[i];
+        snprintf(number, sizeof number, "%d", line);
+        terminal_clean(clean, sizeof clean, text + (indent_of(text) < cut ? indent_of(text) : cut), v->term.utf8);
+        int room = v->term.width - hang - 10;
+        text_put(shown, sizeof shown, "%.*s", (int)terminal_fit(clean, room), clean);
+        fprintf(v->out, "%*s%s%s%5s %s %s%s\n", hang, "", terminal_style(&v->term, marked ? TERMINAL_BOLD : TERMINAL_DIM),
+                marked ? (v->term.utf8 ? "▸" : ">") : " ", number, v->term.utf8 ? "│" : "|", shown,
+                terminal_style(&v->term, TERMINAL_PLAIN));
+    }
+}
+
+void view_text_source(const struct draw_text *v, const struct result_oom_verdict *o)
+{
+    size_t most = v->brief ? 1 : o->source_n;
+
+    for (size_t i = 0; i < o->source_n && i < most; i++) excerpt(v, &o->source[i]);
+    for (size_t i = 0; i < o->holders_n; i++) {
+        const struct result_holder *h = &o->holders[i];
+        const char *slash = strrchr(h->file, '/');
+        char line[1024];
+        text_put(line, sizeof line, "%s:%d  %s  (guess: %s)", slash ? slash + 1 : h->file, h->line, h->text, h->why);
+        draw_label(v, TERMINAL_BOLD, i ? "or by" : "Kept by", line);
+    }
+}
