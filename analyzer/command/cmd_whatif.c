@@ -2,10 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/command/commands.h"
+#include "analyzer/base/output.h"
 #include "analyzer/estimate/gpu.h"
+#include "analyzer/page/view_html.h"
 #include "analyzer/view/view_whatif.h"
 #include "analyzer/view/viewing.h"
 
@@ -17,6 +20,7 @@ struct settings {
     const char *limit, *without;
     int flush_every;
     bool search;
+    const char *html;
 };
 
 #define KEYS                                                                                    \
@@ -36,6 +40,8 @@ static const struct option_row options[] = {
      "call torch.cuda.empty_cache() every N steps"},
     {"search", 0, OPTION_FLAG, offsetof(struct settings, search), NULL, NULL, 0, 0,
      "replay useful settings and pairs of them, best first, and find the smallest GPU that is large enough"},
+    {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE.html", NULL, 0, 0,
+     "write the report's page with the what-if as a second curve"},
     VIEWING_OPTIONS(struct settings, view),
     {0},
 };
@@ -45,6 +51,7 @@ static const struct command_example examples[] = {
     {"gpuspy whatif --limit rtx-4090 run.db", "does it run on that GPU, and where does it fail?"},
     {"gpuspy whatif --without train.py:42 run.db", "if that line's tensors died with their step"},
     {"gpuspy whatif --scale activations=0.5 --limit 24GiB run.db", "and with half of the batch?"},
+    {"gpuspy whatif --limit 24GiB --html whatif.html run.db", "the recorded and the replayed curve in one page"},
     {"gpuspy whatif --search run.db", "which settings help, and which GPU is large enough"},
     {0},
 };
@@ -164,6 +171,7 @@ struct question {
     size_t n;
     char *conf, *scaled, *name;
     double scale[RESULT_CATEGORIES_N];
+    struct whatif_curve curve; /* of a page */
 };
 
 static bool search(struct whatif *w, struct question *q, char *error, size_t error_size)
@@ -203,10 +211,34 @@ static char *name_of(const struct settings *s, const char *conf, const char *sca
     return name;
 }
 
+static bool wants_one(const struct settings *s)
+{
+    return !s->search && (s->set.n || s->limit || s->without || s->scale.n || s->flush_every);
+}
+
 /* --- the command --------------------------------------------------------------------------------------------- */
 
+static int write_page(struct viewing *v, const struct settings *s, struct page *page, const struct result_report *r,
+                      const struct question *q, const struct whatif_proof *proof)
+{
+    char error[1024] = "", size[UNITS_TEXT] = "";
+    struct output out;
+    struct stat st;
+    page_add_whatif(page, &q->list[0], proof);
+    if (!output_open(&out, "whatif", s->html)) return EXIT_INPUT;
+    if (!page_write(page, r, v->database, out.file, error, sizeof error)) {
+        output_drop(&out);
+        return viewing_failed(v, error);
+    }
+    if (!output_keep(&out, "whatif")) return EXIT_INPUT;
+    if (!out.standard && stat(s->html, &st) == 0)
+        complain("whatif: wrote %s, %s: open it in a browser; it needs no network", s->html,
+                 units_format_bytes(size, (uint64_t)st.st_size));
+    return EXIT_YES;
+}
+
 static int ask(struct viewing *v, const struct settings *s, int64_t limit, const struct result_report *r,
-               struct question *q)
+               struct question *q, struct page *page)
 {
     char error[1024] = "";
     struct whatif *w = whatif_start(v->run, r->steps, r->steps_n, error, sizeof error);
@@ -228,7 +260,8 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
                                                    .limit = limit,
                                                    .without = s->without,
                                                    .scale = s->scale.n ? q->scale : NULL,
-                                                   .flush_every = (uint64_t)s->flush_every};
+                                                   .flush_every = (uint64_t)s->flush_every,
+                                                   .curve = page ? &q->curve : NULL};
         ok = whatif_run(w, q->list, 1, error, sizeof error);
     }
     const struct view_whatif view = {v->run, whatif_proof(w), q->list, q->n};
@@ -237,6 +270,8 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
     } else if (q->n == 1 && q->list[0].error) {
         complain("whatif: %s", q->list[0].error);
         code = EXIT_USAGE;
+    } else if (page) {
+        code = write_page(v, s, page, r, q, view.proof);
     } else if (s->view.json) {
         json_t *o = viewing_json_head(v);
         view_whatif_json(o, &view);
@@ -261,13 +296,22 @@ int command_whatif(const struct command *self, int argc, char **argv)
     memset(q, 0, sizeof *q);
     int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
 
+    if (!done && s.html && (s.view.json || !wants_one(&s))) {
+        complain(s.view.json ? "whatif: give --json or --html, not both"
+                             : "whatif: --html shows one what-if; add one, such as --set expandable_segments:True");
+        code = EXIT_USAGE;
+        done = true;
+    }
     if (!done && (!parse_limit(&s, &limit) || !parse_scale(&s.scale, q->scale))) {
         code = EXIT_USAGE;
     } else if (!done) {
-        v.options.questions = REPORT_ASK(STEPS);
+        struct page *page = s.html ? page_new(v.run, &v.options) : NULL;
+        if (!page) v.options.questions = REPORT_ASK(STEPS);
+        q->curve.end_ns = run_duration(v.run) > 0 ? run_duration(v.run) : 1;
         struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
-        code = r ? ask(&v, &s, limit, r, q) : viewing_failed(&v, error);
+        code = r ? ask(&v, &s, limit, r, q, page) : viewing_failed(&v, error);
         report_free(r);
+        page_free(page);
     }
     viewing_close(&v);
     free(q->conf);

@@ -1,5 +1,6 @@
 #include "analyzer/page/view_html.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/page/page_calls.h"
@@ -22,6 +23,8 @@ struct page {
     struct result_watch watch;
     struct page_series *serieses;
     struct page_calls *calls;
+    const struct whatif_scenario *whatif; /* NULL none */
+    const struct whatif_proof *proof;
 };
 
 /* What was left out, for `resolution`. */
@@ -44,6 +47,12 @@ struct page *page_new(struct run *run, struct run_options *options)
         options->top = n <= 2 ? 200 : n <= 8 ? 100 : n <= 32 ? 50 : 20;
     }
     return page;
+}
+
+void page_add_whatif(struct page *page, const struct whatif_scenario *whatif, const struct whatif_proof *proof)
+{
+    page->whatif = whatif;
+    page->proof = proof;
 }
 
 void page_free(struct page *page)
@@ -174,6 +183,31 @@ static void put_resolution(const struct left_out *l, const struct page_stacks *s
     free(text);
 }
 
+/* The replayed what-if, beside what was recorded. */
+static void put_whatif(const struct page *page, struct page_writer *w)
+{
+    const struct whatif_scenario *s = page->whatif;
+    if (!s || !s->curve) return;
+    const struct whatif_outcome *o = &s->outcome, *recorded = &page->proof->recorded;
+    page_put_open(w, "whatif", '{');
+    page_put_text(w, "name", s->name);
+    page_put_bool(w, "exact", page->proof->exact);
+    page_put_bool(w, "fits", o->fits);
+    page_put_bool(w, "request_fits", o->request_fits);
+    page_put_int(w, "process", (int64_t)o->process);
+    page_put_int(w, "device", o->device);
+    page_put_real(w, "oom_s", o->fits ? (double)NAN : (double)o->oom.time_ns / 1e9);
+    page_put_int(w, "capacity_bytes", o->capacity_bytes);
+    page_put_int(w, "peak_reserved_bytes", o->peak_reserved_bytes);
+    page_put_int(w, "recorded_reserved_bytes", recorded->peak_reserved_bytes);
+    page_put_bool(w, "recorded_fits", recorded->fits);
+    page_put_real(w, "end_s", (double)s->curve->end_ns / 1e9);
+    page_put_open(w, "reserved", '[');
+    for (size_t i = 0; i < WHATIF_CURVE; i++) page_put_int(w, NULL, s->curve->reserved[i]);
+    page_put_close(w, ']');
+    page_put_close(w, '}');
+}
+
 static bool put_data(struct page *page, const struct result_report *report, struct page_maps *maps, const char *source,
                      FILE *out, char *error, size_t error_size)
 {
@@ -192,6 +226,7 @@ static bool put_data(struct page *page, const struct result_report *report, stru
     page_series_put(page->serieses, &stacks, &w, &left.series);
     left.places = page_calls_put(page->calls, &stacks, &w);
     page_events_put(report, &w);
+    put_whatif(page, &w);
     bool ok = page_marks_put(page->run, &stacks, &w, &left.marks, error, error_size);
     page_maps_put(maps, &stacks, &w);
     page_stacks_put(&stacks, &w);

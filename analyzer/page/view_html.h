@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include "analyzer/report/report.h"
 
+#include "analyzer/whatif/whatif.h"
+
 struct page;
 /* Puts itself into `options`, so that report_build tells it what passes; both live until
  * page_free. Chooses options.top where it is 0. */
@@ -22,6 +24,9 @@ struct page *page_new(struct run *run, struct run_options *options);
  * errors stay in `out`. `source`: the recording as the person named it. */
 bool page_write(struct page *page, const struct result_report *report, const char *source, FILE *out, char *error,
                 size_t error_size);
+/* A what-if whose curve is drawn over the recorded one; it lives until page_write. `recorded`: what it is compared
+ * with. */
+void page_add_whatif(struct page *page, const struct whatif_scenario *whatif, const struct whatif_proof *proof);
 void page_free(struct page *page);
 
 #endif

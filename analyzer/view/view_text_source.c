@@ -39,7 +39,8 @@ static void excerpt(const struct draw_text *v, const struct result_excerpt *e)
         terminal_clean(clean, sizeof clean, text + (indent_of(text) < cut ? indent_of(text) : cut), v->term.utf8);
         int room = v->term.width - hang - 10;
         text_put(shown, sizeof shown, "%.*s", (int)terminal_fit(clean, room), clean);
-        fprintf(v->out, "%*s%s%s%5s %s %s%s\n", hang, "", terminal_style(&v->term, marked ? TERMINAL_BOLD : TERMINAL_DIM),
+        fprintf(v->out, "%*s%s%s%5s %s %s%s\n", hang, "",
+                terminal_style(&v->term, marked ? TERMINAL_BOLD : TERMINAL_DIM),
                 marked ? (v->term.utf8 ? "▸" : ">") : " ", number, v->term.utf8 ? "│" : "|", shown,
                 terminal_style(&v->term, TERMINAL_PLAIN));
     }

@@ -254,7 +254,7 @@ var gpuspyPage = (function () {
     };
 
     page.start = function () {
-        const data = JSON.parse(document.getElementById("gpuspy-data").textContent);
+        const data = page.data = JSON.parse(document.getElementById("gpuspy-data").textContent);
         page.model = gpuspyModel(data);
         page.report = page.model.report;
         findPlaces();

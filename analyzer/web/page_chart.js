@@ -192,6 +192,7 @@
             const from = page.indexAt(chart.under, chart.domain[0]), to = page.indexAt(chart.under, chart.domain[1]);
             for (let i = from; i <= to; i++) if (chart.under.high[i] > most) most = chart.under.high[i];
         }
+        most = Math.max(most, page.state.hidden.has("\0whatif") ? 0 : page.whatif.most(series));
         const device = page.device(series.device), total = device && device.total_bytes;
         chart.capacity = series.device >= 0 && total ? total : null;
         if (chart.capacity && (page.state.scale === "device" || most > 0.6 * chart.capacity))
@@ -343,6 +344,7 @@
             stepLine(c, chart.under, chart.under.high);
             c.setLineDash([]);
         }
+        page.whatif.draw(c, chart);
         capacity(c);
         for (const v of ticks.values) {
             if (chart.capacity && Math.abs(chart.y(v) - chart.y(chart.capacity)) < 16) continue;

@@ -178,7 +178,8 @@
     function head() {
         const oom = page.report.oom[0], said = oom ? verdictOom(oom) : verdictPeak();
         page.fill(page.byId("verdict"), make("div", {class: "kicker"}, said.tags), make("h1", null, said.title),
-            said.more.length ? make("p", {class: "soft"}, said.more) : null, todo(), facts());
+            said.more.length ? make("p", {class: "soft"}, said.more) : null, todo());
+        page.fill(page.byId("facts"), facts());
         const file = page.report.run.processes.length ? page.base(page.report.run.processes[0].database) : "";
         document.title = page.clean((oom && oom.fatal ? "OOM: " : "") + (file || "recording")) + " · gpuspy";
     }
@@ -269,7 +270,7 @@
             make("div", null,
                 "gpuspy " + page.clean(page.model.gpuspy || "") +
                     (page.model.source ? " · " + page.clean(page.model.source) : "")),
-            make("div", null, "All of this page is in this one file: it opens offline, asks nobody and tells nobody."));
+            make("div", null, "All of this page is in this one file: it opens offline, without network requests."));
     });
     page.view(["place", "ink"], places);
     page.view(["place", "layer", "by", "scale"], switches);

@@ -73,6 +73,10 @@
             rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.soft, true)),
                 make("td", null, "CUDA allocations"), make("td", {class: "n"}, page.bytes(held)), make("td")));
         }
+        const whatif = page.whatif.of(series), replayed = whatif ? page.whatif.at(whatif, series.time[i]) : null;
+        if (replayed !== null)
+            rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.accent, true)),
+                make("td", null, page.whatif.name(whatif)), make("td", {class: "n"}, page.bytes(replayed)), make("td")));
         const around = page.lanes.around(series, chart.time(x)), step = page.lanes.step(series, chart.time(x)),
               events = page.lanes.near(series, x);
         page.tip(event.clientX, event.clientY,
@@ -302,6 +306,10 @@
                                  !page.state.hidden.has(layer.name))),
             chart.hasHeld()
                 ? item("\0held", "CUDA allocations", page.swatch(page.ink.soft, true), !page.state.hidden.has("\0held"))
+                : null,
+            page.whatif.of(chart.series)
+                ? item("\0whatif", page.whatif.name(page.whatif.of(chart.series)), page.swatch(page.ink.accent, true),
+                    !page.state.hidden.has("\0whatif"))
                 : null);
         legendAmounts();
     }
@@ -312,7 +320,8 @@
         for (const button of page.byId("legend").children) {
             const layer = chart.layers.find(l => l.name === button.dataset.name),
                   held = button.dataset.name === "\0held" && chart.under;
-            const bytes = layer ? layer.values[i] : held ? held.high[page.indexAt(held, series.time[i])] : null;
+            const other = button.dataset.name === "\0whatif" && page.whatif.of(series);
+            const bytes = layer ? layer.values[i] : other ? page.whatif.at(other, series.time[i]) : held ? held.high[page.indexAt(held, series.time[i])] : null;
             button.lastChild.textContent = bytes === null ? "" : page.bytes(bytes);
         }
     }

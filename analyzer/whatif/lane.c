@@ -131,7 +131,7 @@ static int order_by_address(const void *x, const void *y)
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n)
 {
     const int64_t small = 1 << 20;
-    qsort(pieces, n, sizeof *pieces, order_by_address);
+    if (n) qsort(pieces, n, sizeof *pieces, order_by_address);
     for (size_t i = 0; i < n; i++) {
         const struct whatif_piece *p = &pieces[i], *first = i + 1 < n && pieces[i + 1].block ? &pieces[i + 1] : NULL;
         if (!p->block) {

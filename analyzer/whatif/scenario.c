@@ -16,7 +16,10 @@ struct track { /* a device under one scenario */
     size_t steps_done;
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events;
-    bool open, over; /* over: it ran out of memory */
+    bool open, over;            /* over: it ran out of memory */
+    struct whatif_curve *curve; /* NULL: not asked for */
+    size_t curve_at;            /* its last part that is known */
+    int64_t last_reserved;
 };
 
 struct play {
@@ -77,6 +80,11 @@ static struct track *track_of(struct play *p, uint32_t process, int device)
     const int64_t limit = p->scenario->limit, capacity = limit && limit < d->total ? limit : d->total;
     whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, capacity);
     whatif_lane_place(&t->lane, d->pieces, d->pieces_n);
+    if (p->scenario->curve) {
+        t->curve = arena_realloc(NULL, 1, sizeof *t->curve);
+        memset(t->curve, 0, sizeof *t->curve);
+        t->curve->end_ns = p->scenario->curve->end_ns;
+    }
     return t;
 }
 
@@ -116,6 +124,20 @@ static void note_peak(struct track *t, int64_t ns)
     if (reserved <= t->peak_reserved) return;
     t->peak_reserved = reserved;
     t->peak_ns = ns;
+}
+
+/* After an event at `ns`. */
+static void note_curve(struct track *t, int64_t ns)
+{
+    struct whatif_curve *c = t->curve;
+    if (!c) return;
+    const int64_t reserved = whatif_totals(t->lane.allocator)->reserved;
+    const size_t part = ns <= 0           ? 0
+                        : ns >= c->end_ns ? WHATIF_CURVE - 1
+                                          : (size_t)((double)ns / (double)c->end_ns * WHATIF_CURVE);
+    for (; t->curve_at < part; t->curve_at++) c->reserved[t->curve_at + 1] = t->last_reserved; /* it stays until then */
+    if (reserved > c->reserved[part]) c->reserved[part] = reserved;
+    t->last_reserved = reserved;
 }
 
 static void run_out(struct play *p, struct track *t, struct whatif_failure failure)
@@ -160,6 +182,7 @@ static void allocate(struct play *p, struct track *t, const struct run_lifetime 
     }
     t->events++;
     note_peak(t, life->alloc_ns);
+    note_curve(t, life->alloc_ns);
     if (is_left_out(p, life->stack)) *ARENA_PUSH(t->without, t->without_n, t->without_cap) = life->address;
 }
 
@@ -200,6 +223,7 @@ static void play_on_free(void *self, const struct run_lifetime *life, const stru
     } else {
         whatif_release_at(&t->dues, t->lane.allocator, block, until);
     }
+    note_curve(t, life->free_ns);
 }
 
 static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
@@ -264,6 +288,14 @@ static bool prepare(struct play *p, struct whatif *w, struct whatif_scenario *s)
     return true;
 }
 
+/* To the end, or to the failure. */
+static void finish_curve(struct play *p, const struct track *t)
+{
+    struct whatif_curve *c = p->scenario->curve;
+    *c = *t->curve;
+    for (size_t i = t->curve_at + 1; i < WHATIF_CURVE; i++) c->reserved[i] = t->over ? RUN_UNKNOWN : t->last_reserved;
+}
+
 static void conclude(struct play *p)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
@@ -288,6 +320,7 @@ static void conclude(struct play *p)
     o->capacity_bytes = worst->lane.capacity == INT64_MAX ? RUN_UNKNOWN : worst->lane.capacity;
     o->process = d->process;
     o->device = d->device;
+    if (worst->curve) finish_curve(p, worst);
 }
 
 static void release(struct play *p)
@@ -297,6 +330,7 @@ static void release(struct play *p)
         if (t->open) whatif_lane_free(&t->lane);
         free(t->dues.list);
         free(t->without);
+        free(t->curve);
     }
     free(p->tracks);
 }

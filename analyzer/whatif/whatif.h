@@ -40,13 +40,21 @@ struct whatif_request { /* one that failed in the recording */
     int64_t spare_bytes; /* of the GPU, after it; RUN_UNKNOWN */
 };
 
+/* Memory over time of the outcome's device: the most in each of WHATIF_CURVE equal parts of [0, end_ns]. */
+enum { WHATIF_CURVE = 1024 };
+struct whatif_curve {
+    int64_t end_ns;                 /* given by the caller, above 0 */
+    int64_t reserved[WHATIF_CURVE]; /* bytes in PyTorch's segments; RUN_UNKNOWN after a failure */
+};
+
 struct whatif_scenario {
     const char *name;
-    const char *conf;     /* "key:value,…" over the recorded settings; NULL */
-    int64_t limit;        /* bytes of each device; 0: as recorded */
-    const char *without;  /* "train.py:42": its tensors die at the end of their step; NULL */
-    uint64_t flush_every; /* steps; 0 never */
-    const double *scale;  /* by result_category: what the sizes of its tensors are multiplied by; NULL */
+    const char *conf;           /* "key:value,…" over the recorded settings; NULL */
+    int64_t limit;              /* bytes of each device; 0: as recorded */
+    const char *without;        /* "train.py:42": its tensors die at the end of their step; NULL */
+    uint64_t flush_every;       /* steps; 0 never */
+    const double *scale;        /* by result_category: what the sizes of its tensors are multiplied by; NULL */
+    struct whatif_curve *curve; /* filled; NULL: not asked for */
     struct whatif_outcome outcome;
     struct whatif_request *requests; /* by index of run_ooms, cleared by the caller; NULL: not asked for */
     const char *error;               /* why it cannot be replayed; NULL */

@@ -1,6 +1,7 @@
 """What-ifs of recordings that real GPUs made: what PyTorch's allocator did there is the oracle of its replay. What it
 does under other settings than the recorded ones is compared in tests/torch/test_whatif.py."""
 import json
+import re
 import subprocess
 
 import pytest
@@ -144,3 +145,23 @@ def test_a_question_about_steps_of_a_run_without_any(tmp_path):
     file = write(tmp_path / "s.pickle", wasteful_run(0, 0))
     for words in (("--empty-cache-every", "5"), ("--without", "train.py:10")):
         assert "no steps were found" in gpuspy("whatif", *words, file, code=3).stderr
+
+
+def page_of(file):
+    return json.loads(re.search(r'id="gpuspy-data">(.*?)</script>', file.read_text(), re.S)[1])
+
+
+def test_a_page_has_the_replayed_curve(tmp_path):
+    """At most what its peak says, and nothing after a failure."""
+    file = write(tmp_path / "s.pickle", wasteful_run(0, 0))
+    page = tmp_path / "w.html"
+    gpuspy("whatif", "--set", "expandable_segments:True", "--html", page, file)
+    (asked_for,) = asked(file, "--set", "expandable_segments:True")["whatif"]
+    drawn = page_of(page)["whatif"]
+    assert drawn["name"] == "expandable_segments:True" and drawn["fits"] == asked_for["fits"]
+    assert max(v for v in drawn["reserved"] if v is not None) == asked_for["peak_reserved_bytes"] == drawn["peak_reserved_bytes"]
+    gpuspy("whatif", "--limit", "64MiB", "--html", page, file, code=1)
+    drawn = page_of(page)["whatif"]
+    assert not drawn["fits"] and drawn["reserved"][-1] is None and drawn["oom_s"] >= 0
+    assert "second curve" in gpuspy("whatif", "--help").stdout
+    assert "--html shows one what-if" in gpuspy("whatif", "--html", page, file, code=2).stderr
