@@ -202,6 +202,7 @@ help:
 	  'make demo       set up, build, record two runs and print their reports' \
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
+	  'make test-wheel the wheel in an environment of its own' \
 	  'make test-arm64 the same binaries for aarch64 under qemu-user, unit tests and a recording' \
 	  'make compilers  build with clang, whose warnings are errors, too' \
   'make format     format the C sources (clang-format 14)' \

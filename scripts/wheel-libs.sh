@@ -24,6 +24,10 @@ cp "$folder/root/usr/lib/$arch-linux-gnu"/*.a "$folder/"
 mv "$folder/hidden.a" "$folder/libsqlite3.a"
 cp -r "$folder/root/usr/include/." "$folder/include/"
 if [ -d "$folder/include/$arch-linux-gnu" ]; then cp -r "$folder/include/$arch-linux-gnu/." "$folder/include/"; fi
+mkdir -p "$folder/licenses"
+for copyright in "$folder"/root/usr/share/doc/*/copyright; do
+    cp -L "$copyright" "$folder/licenses/$(basename "$(dirname "$copyright")" -dev)" 2>/dev/null || true
+done
 cp /usr/include/ut*.h "$folder/include/" # uthash: headers only
 rm -rf "$folder/root" "$folder/packages"
 touch "$folder/done"

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Makes dist/gpuspy-VERSION-py3-none-manylinux_2_28_ARCH.whl from build folders whose binaries need no newer glibc
-(make wheel), and beside it the debugging information that was stripped. Two runs on one commit write the same bytes.
+(make wheel), and beside it a tarball of the same, and the
+debugging information that was stripped. Two runs on one commit write the same bytes.
 
     scripts/wheel.py BUILD DIST VERSION ARCH [OBJCOPY]
 
 The wheel puts the programs where `make install` does: bin/gpuspy, lib/libgpuspy.so, lib/gpuspy/sim, share/man and the
-completions, below the prefix of the environment. The Python package is pytest's plugin (gpuspy[pytest]).
+completions, below the prefix of the environment. The Python packages are gpuspy, which reads recordings, and pytest's plugin (gpuspy[pytest]).
 """
 import base64
+import gzip
 import hashlib
 import io
 import os
@@ -96,13 +98,16 @@ def contents(build, version, arch, stripped, gpuspy):
     files = {f"{data}/scripts/gpuspy": (stripped.read(build / "gpuspy"), 0o755)}
     for path, content in {**installed(build, stripped), **documents(gpuspy)}.items():
         files[f"{data}/data/{path}"] = content
-    for path in sorted((ROOT / "pytest-gpuspy/pytest_gpuspy").glob("*.py")):
-        files[f"pytest_gpuspy/{path.name}"] = (path.read_bytes(), 0o644)
+    for folder in ROOT / "python/gpuspy", ROOT / "pytest-gpuspy/pytest_gpuspy":
+        for path in sorted([*folder.glob("*.py"), *folder.glob("py.typed")]):
+            files[f"{folder.name}/{path.name}"] = (path.read_bytes(), 0o644)
     files[f"{info}/METADATA"] = (metadata(version), 0o644)
     files[f"{info}/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: gpuspy\nRoot-Is-Purelib: false\n"
                               f"Tag: py3-none-manylinux_2_28_{arch}\n".encode(), 0o644)
     files[f"{info}/entry_points.txt"] = (b"[pytest11]\ngpuspy = pytest_gpuspy.plugin\n", 0o644)
     files[f"{info}/licenses/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), 0o644)
+    for path in sorted((build / "libs/licenses").glob("*")): # of the libraries that are linked in
+        files[f"{info}/licenses/{path.name}"] = (path.read_bytes(), 0o644)
     record = [f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b'=').decode()},{len(content)}"
               for path, (content, _) in files.items()]
     files[f"{info}/RECORD"] = ("\n".join([*record, f"{info}/RECORD,,", ""]).encode(), 0o644)
@@ -116,6 +121,20 @@ def write_wheel(path, files, when):
             entry = zipfile.ZipInfo(name, stamp)
             entry.external_attr, entry.compress_type, entry.create_system = (0o100000 | mode) << 16, zipfile.ZIP_DEFLATED, 3
             wheel.writestr(entry, content)
+
+
+def write_tree(path, files, version, when):
+    """A tarball that runs from any folder: what the wheel puts below the prefix."""
+    top = path.name[:-len(".tar.gz")]
+    places = {f"gpuspy-{version}.data/scripts": "bin", f"gpuspy-{version}.data/data": ".", f"gpuspy-{version}.dist-info/licenses": "licenses"}
+    with open(path, "wb") as out, gzip.GzipFile("", "wb", 9, out, when) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, (content, mode) in sorted(files.items()):
+            place = next((place for place in places if name.startswith(place + "/")), None)
+            if not place:
+                continue
+            entry = tarfile.TarInfo(os.path.normpath(f"{top}/{places[place]}/{name[len(place) + 1:]}"))
+            entry.size, entry.mtime, entry.mode = len(content), when, mode
+            archive.addfile(entry, io.BytesIO(content))
 
 
 def write_debug(path, debug, when):
@@ -133,6 +152,7 @@ def main(build, dist, version, arch, objcopy="objcopy", gpuspy=None):
     dist.mkdir(parents=True, exist_ok=True)
     wheel = dist / f"gpuspy-{version}-py3-none-manylinux_2_28_{arch}.whl"
     write_wheel(wheel, files, epoch())
+    write_tree(dist / f"gpuspy-{version}-linux-{arch}.tar.gz", files, version, epoch())
     write_debug(dist / f"gpuspy-{version}-debug-{arch}.tar.xz", stripped.debug, epoch())
     size = wheel.stat().st_size
     if size > SIZE_MOST:

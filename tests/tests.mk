@@ -47,6 +47,11 @@ compilers:
 test-torch: all programs
 	$(Q)O=$(O) PYTHON=$(PYTHON) tests/torch.sh $(T)
 
+# The wheel in an environment of its own.
+.PHONY: test-wheel
+test-wheel: all
+	$(Q)O=$(O) PYTHON=$(PYTHON) tests/wheel.sh
+
 # aarch64 under qemu-user.
 .PHONY: test-arm64
 test-arm64: all

@@ -1,0 +1,19 @@
+"""Reads gpuspy's recordings, and marks phases of a program in them.
+
+    import gpuspy
+    run = gpuspy.open("run.db")
+    run.peak, run.ooms, run.report(), run.table("allocations")
+
+    with gpuspy.scope("load"):        # no effect in a program that is not recorded
+        model = load()
+"""
+from gpuspy.marks import mark, scope
+from gpuspy.reader import GpuspyError, Recording, open
+
+__all__ = ["GpuspyError", "Recording", "mark", "open", "scope", "load_ipython_extension"]
+
+
+def load_ipython_extension(shell):
+    """%load_ext gpuspy"""
+    from gpuspy import notebook
+    notebook.register(shell)

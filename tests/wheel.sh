@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The wheel as its users have it: in an environment of its own, without a compiler. Ends with "N passed, N failed".
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=$(realpath -m "${O:-build}")
+python=${PYTHON:-python3}
+passed=0 failed=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+if ! make --no-print-directory wheel O="$build" >"$scratch/make.txt" 2>&1; then
+    if grep -qiE "no matching distribution|connection|resolve|failed to fetch" "$scratch/make.txt"; then
+        echo "test-wheel: skipped: zig or Debian's libraries cannot be had here" >&2
+        echo "0 passed, 0 failed, 1 skipped"
+        exit 0
+    fi
+    tail -n 20 "$scratch/make.txt"
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+wheel=$(ls dist/*_"$(uname -m)".whl)
+
+check() { # NAME COMMAND...
+    local name=$1
+    shift
+    if (set -e; "$@") >"$scratch/out.txt" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $name"
+        tail -n 5 "$scratch/out.txt"
+    fi
+}
+
+no_newer_symbols() { # than glibc 2.28, none of libstdc++'s
+    rm -rf "$scratch/files"
+    "$python" -m zipfile -e "$wheel" "$scratch/files"
+    find "$scratch/files" -type f | while read -r file; do
+        newest=$(readelf --version-info --wide "$file" 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -Vu | tail -n 1)
+        [ "$(printf '%s\n' "${newest:-GLIBC_2.0}" GLIBC_2.28 | sort -V | tail -n 1)" = GLIBC_2.28 ] || { echo "$file: $newest"; exit 1; }
+        ! readelf --version-info --wide "$file" 2>/dev/null | grep -q GLIBCXX
+    done
+}
+same_bytes() {
+    scripts/wheel.py "$build/wheel-$(uname -m)" "$scratch/again" "$(sed -n 's/^VERSION := //p' Makefile)" "$(uname -m)" objcopy "$build/gpuspy"
+    cmp "$wheel" "$scratch/again/$(basename "$wheel")"
+}
+auditwheel() {
+    "$build/zig/bin/pip" -q --disable-pip-version-check install auditwheel==6.8.2
+    "$build/zig/bin/auditwheel" show "$wheel" | tr '\n' ' ' | grep -q 'consistent with the following platform tag: "manylinux_2_28'
+}
+program='import ctypes
+pointer = ctypes.c_void_p()
+assert ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)) == 0'
+records() { (cd "$scratch" && env -i PATH="$scratch/venv/bin:/usr/bin:/bin" gpuspy run -o run.db --simulate t4 -- python -c "$program"); }
+reads() { (cd "$scratch" && env -i PATH=/usr/bin:/bin venv/bin/python -c 'import gpuspy; assert gpuspy.open("run.db").peak[0]["bytes"] == 1 << 20'); }
+tarball() {
+    tar -C "$scratch" -xzf dist/*-linux-"$(uname -m)".tar.gz
+    (cd "$scratch" && env -i PATH=/usr/bin:/bin ./gpuspy-*/bin/gpuspy run -o tarball.db --simulate t4 -- "$scratch/venv/bin/python" -c "$program")
+    "$scratch"/gpuspy-*/bin/gpuspy report "$scratch/tarball.db" | grep -q "peak 1.00 MiB"
+}
+
+check "no symbol is newer than glibc 2.28's" no_newer_symbols
+check "the same commit gives the same bytes" same_bytes
+check "auditwheel" auditwheel
+check "pip install" bash -c "'$python' -m venv '$scratch/venv' && '$scratch/venv/bin/pip' -q --disable-pip-version-check install --no-index '$wheel'"
+check "it records" records
+check "Python reads it" reads
+check "man pages and completions" test -e "$scratch/venv/share/man/man1/gpuspy-report.1" -a -e "$scratch/venv/share/bash-completion/completions/gpuspy"
+check "pytest's plugin is registered" "$scratch/venv/bin/python" -c 'from importlib.metadata import entry_points as e; assert any(p.value == "pytest_gpuspy.plugin" for p in e(group="pytest11"))'
+check "the tarball runs from any folder" tarball
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
