@@ -102,7 +102,7 @@ static bool value_of(const struct check_gate *g, const char *text, struct check_
     }
     if (per_step) {
         if (!without_step(text, figure, sizeof figure)) {
-            refuse(why, "is no limit; give one such as %s", g->unit == UNIT_BYTES_STEP ? "1MiB/step" : "2");
+            refuse(why, "is not a limit; give one such as %s", g->unit == UNIT_BYTES_STEP ? "1MiB/step" : "2");
             return false;
         }
         text = figure;
@@ -113,14 +113,14 @@ static bool value_of(const struct check_gate *g, const char *text, struct check_
     if (g->unit == UNIT_SHARE) {
         bool ok = share_of(text, &out->value) && out->value <= 1;
         if (!ok) {
-            refuse(why, "is no percentage; give one such as 5%%");
+            refuse(why, "is not a percentage; give one such as 5%%");
         }
         return ok;
     }
     bool ok = plain_number(text, &out->value) && (g->unit != UNIT_COUNT || out->value == floor(out->value));
     if (!ok) {
-        refuse(why, g->unit == UNIT_COUNT ? "is no whole number; give one such as 0 or 3"
-                                          : "is no number; give one such as 2 or 0.5");
+        refuse(why, g->unit == UNIT_COUNT ? "is not a whole number; give one such as 0 or 3"
+                                          : "is not a number; give one such as 2 or 0.5");
     }
     return ok;
 }
@@ -175,7 +175,7 @@ static bool budget_number(struct budget_text *b, const char *key, const char *va
     }
     ok = share_of(value, &b->tolerance) && b->tolerance <= 10;
     if (!ok) {
-        refuse(why, "has tolerance=%s, which is no percentage; give one such as 10%%", value);
+        refuse(why, "has tolerance=%s, which is not a percentage; give one such as 10%%", value);
     }
     return ok;
 }
@@ -259,11 +259,11 @@ static bool budget_settled(const struct budget_text *b, struct check_limit *out,
     const struct estimate_precision *p = estimate_precision(b->s.precision);
     const struct estimate_optimizer *o = estimate_any_optimizer(b->s.optimizer);
     if (!b->s.params && !b->s.model) {
-        refuse(why, "says of no model; add params=1e9 or model=NAME");
+        refuse(why, "names no model; add params=1e9 or model=NAME");
         return false;
     }
     if (b->s.params && b->s.model) {
-        refuse(why, "has params and model; '%s' says how many parameters there are: give one of them", b->s.model);
+        refuse(why, "has params and model; '%s' has a number of parameters: give one of them", b->s.model);
         return false;
     }
     if (b->s.params && estimate_shaped(o->name)) {
@@ -317,7 +317,7 @@ bool check_limit_parse(const struct check_gate *g, const char *text, struct chec
     }
     out->relative = *text == '+';
     if (out->relative && check_gate_is_flag(g)) {
-        refuse(why, "is no limit");
+        refuse(why, "is not a limit");
         return false;
     }
     return value_of(g, text + out->relative, out, why);
@@ -398,7 +398,7 @@ static bool section(struct reader *r, char *text)
         const char *number = inside + 3 + strspn(inside + 3, " \t");
         size_t digits = strspn(number, "0123456789");
         if (!digits || digits > 2 || number[digits] || atoi(number) > 63) {
-            return bad(r, "'%s' is no GPU; write [gpu 0] to [gpu 63]", inside);
+            return bad(r, "'%s' is not a GPU; write [gpu 0] to [gpu 63]", inside);
         }
         r->device = atoi(number);
         return true;
@@ -432,9 +432,9 @@ static bool unknown_key(struct reader *r, const char *key)
     char words[1024], near[32];
     gate_words(words, sizeof words);
     if (options_nearest(key, words, near, sizeof near)) {
-        return bad(r, "'%s' is not known; did you mean '%s'?", key, near);
+        return bad(r, "'%s' is unknown; did you mean '%s'?", key, near);
     }
-    return bad(r, "'%s' is not known; 'gpuspy check --help' lists the limits", key);
+    return bad(r, "'%s' is unknown; 'gpuspy check --help' lists the limits", key);
 }
 
 static bool one_limit(struct reader *r, enum check_gate_id id, const char *value)
@@ -462,7 +462,7 @@ static bool assignment(struct reader *r, char *text)
 {
     char *equals = strchr(text, '=');
     if (!equals) {
-        return bad(r, "'%s' is no setting; write: max-peak = 10GiB", text);
+        return bad(r, "'%s' is not a setting; write: max-peak = 10GiB", text);
     }
     *equals = 0;
     char *key = trimmed(text), *value = unquoted(trimmed(equals + 1));
@@ -508,7 +508,7 @@ bool check_limits_read(struct check_limits *l, const char *text, size_t size, co
         size_t n = (size_t)((stop ? stop : end) - text);
         r.line++;
         if (n >= sizeof line || memchr(text, 0, n)) {
-            return bad(&r, n >= sizeof line ? "the line is too long" : "this is no text");
+            return bad(&r, n >= sizeof line ? "the line is too long" : "this is not text");
         }
         memcpy(line, text, n);
         line[n - (n && text[n - 1] == '\r')] = 0;

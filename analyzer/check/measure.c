@@ -68,16 +68,15 @@ static void measure_complete(struct checking *c)
 {
     char failure[RUN_FAILURE_TEXT];
     const struct run_process *p = c->process;
-    const char *why = p->recording   ? "the program is still running"
-                      : p->torn      ? "its last events are not there"
-                      : !p->complete ? "the program was killed, crashed or left by _exit: what it would "
-                                       "have done next is not known"
-                      : crashed(c, failure, sizeof failure)
-                          ? arena_printf(c->arena,
-                                         "the program crashed (%s): what it would have "
-                                         "needed later is unknown",
-                                         failure)
-                          : NULL;
+    const char *why =
+        p->recording   ? "the program is still running"
+        : p->torn      ? "its last events are not there"
+        : !p->complete ? "the program was killed, crashed or called _exit: what it would have done next is unknown"
+        : crashed(c, failure, sizeof failure) ? arena_printf(c->arena,
+                                                             "the program crashed (%s): what it would have "
+                                                             "needed later is unknown",
+                                                             failure)
+                                              : NULL;
     const char *also = p->damaged ? "records in it made no sense and were left out" : NULL;
     emit(c, -1, why || also ? 1 : 0, why ? why : also);
 }
@@ -314,8 +313,8 @@ static const char *too_short(struct checking *c)
     }
     if (!s) {
         return arena_printf(c->arena,
-                            "no steps were found in the program, so it cannot be told whether memory keeps "
-                            "growing; let it do its work %d times or more, or use --max-leak",
+                            "no steps were found in the program, so whether memory keeps growing is unknown; let it "
+                            "run %d steps or more, or use --max-leak",
                             STEPS_LEAST);
     }
     if (s->n < STEPS_LEAST) {
@@ -416,8 +415,8 @@ static void measure_leak(struct checking *c)
     const char *why = r->leaks_at_end ? NULL
                       : r->imported   ? "the program may free it after the end of the recording"
                       : c->process->complete
-                          ? "the program ran out of memory: what the failure left behind is no leak"
-                          : "the program did not end in order: what it would have freed is not known";
+                          ? "the program ran out of memory: what the failure left behind is not a leak"
+                          : "the program did not end normally: what it would have freed is unknown";
     emit(c, -1, r->leaks_at_end ? never_freed(r) : NAN, why);
 }
 
@@ -688,7 +687,7 @@ static void measure_fragmentation(struct checking *c)
         emit(c, f->device, lost >= 0 ? (double)lost / (double)f->reserved_bytes : (double)NAN,
              lost >= 0 ? arena_printf(c->arena, "%s of %s", units_format_bytes(bytes, (uint64_t)lost),
                                       units_format_bytes(reserved, (uint64_t)f->reserved_bytes))
-                       : "where the allocator's holes were is not known");
+                       : "where the allocator's holes were is unknown");
     }
     if (!any) {
         bool memory = allocations_of(r) > 0;

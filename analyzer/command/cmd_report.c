@@ -293,7 +293,7 @@ int command_report(const struct command *self, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (s.html && strcmp(s.html, "-") == 0 && isatty(STDOUT_FILENO)) {
-        complain("report: a page is no text for a terminal; give a file, such as: --html run.html");
+        complain("report: a page is not for a terminal; give a file, such as: --html run.html");
         return EXIT_USAGE;
     }
     if (operands == 0) {
@@ -317,7 +317,7 @@ int command_report(const struct command *self, int argc, char **argv)
         return code;
     }
     if ((s.plan.gpus || s.plan.sharding) && !plan_settings_model_given(&s.plan)) {
-        complain("report: --%s says how a model was trained; which one? add --model",
+        complain("report: --%s describes how a model was trained; add --model to name it",
                  s.plan.gpus ? "gpus" : "sharding");
         symbolizer_free(symbols);
         return code;

@@ -251,10 +251,9 @@ static void no_driver(struct doctor *d, const char *why)
                            "install NVIDIA's driver (apt install nvidia-driver)",
                            "this machine has a GPU of NVIDIA's, but no driver: %s", why);
     else
-        doctor_add_finding(
-            d, DOCTOR_DRIVER, DOCTOR_WARNING, "driver",
-            "a dry run needs none: gpuspy run --simulate a100-40g -- PROGRAM",
-            "there is no GPU of NVIDIA's here, and no driver (libcuda.so.1): programs find no GPU to use");
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "driver",
+                           "a dry run needs none: gpuspy run --simulate a100-40g -- PROGRAM",
+                           "no NVIDIA GPU found, and no driver (libcuda.so.1): programs have no GPU to use");
 }
 
 static void check_library(struct doctor *d, const char *path)
@@ -307,7 +306,7 @@ static void check_visible(struct doctor *d)
         if (n && strncmp(p, "-1", 2) == 0) return; /* the usual way to say none */
         doctor_add_finding(
             d, DOCTOR_DRIVER, DOCTOR_WARNING, "visible", "numbers from 0 or GPU-… names, separated by commas",
-            "CUDA_VISIBLE_DEVICES=%s: '%.*s' names no GPU, and what follows is not looked at", visible, (int)n, p);
+            "CUDA_VISIBLE_DEVICES=%s: '%.*s' names no GPU, and CUDA ignores what follows", visible, (int)n, p);
         return;
     }
 }

@@ -103,7 +103,7 @@ void doctor_folder(struct doctor *d)
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "folder",
                            "create it, or record elsewhere: gpuspy run -o FILE",
-                           "%s, where GPUSPY_DB wants the recording, is no folder", path);
+                           "%s, where GPUSPY_DB places the recording, is not a folder", path);
         return;
     }
     int error = try_file(path);
@@ -163,20 +163,20 @@ static void check_value(struct doctor *d, const char *name, const char *value)
             snprintf(fix, sizeof fix, "did you mean %s=%s?", name, near);
         else
             snprintf(fix, sizeof fix, "it takes one of %s", list);
-        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix, "%s=%s is not known: the default is used",
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix, "%s=%s is unknown: using the default",
                            name, value);
     }
     char *end;
     long depth = strtol(value, &end, 10);
     if (strcmp(name, "GPUSPY_NATIVE_DEPTH") == 0 && *value && (*end || depth < 1 || depth > 512))
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a number from 1 to 512",
-                           "%s=%s is not known: the default is used", name, value);
+                           "%s=%s is unknown: using the default", name, value);
     char limit[2048], wrong[128];
     if (strcmp(name, "GPUSPY_LIMIT") == 0 && *value &&
         !launch_limit_value(value, false, limit, sizeof limit, wrong, sizeof wrong))
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value",
-                           "it takes a size such as 24GiB, or 0:24GiB,1:40GiB", "%s=%s is not known: nothing is capped",
-                           name, value);
+                           "it takes a size such as 24GiB, or 0:24GiB,1:40GiB",
+                           "%s=%s is unknown: devices are not capped", name, value);
     if (strcmp(name, "GPUSPY_DISABLE") == 0 && *value && options_is_word(value, "1|yes|true|on"))
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_PROBLEM, "disabled", "unset GPUSPY_DISABLE",
                            "GPUSPY_DISABLE=%s: nothing is recorded", value);
@@ -199,7 +199,7 @@ void doctor_settings(struct doctor *d)
         bool hint = options_nearest(name, words, near, sizeof near);
         snprintf(fix, sizeof fix, "did you mean %s?", near);
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "unknown", hint ? fix : "see 'gpuspy help --man'",
-                           "%s is no variable of gpuspy's: it does nothing", name);
+                           "%s is not a variable of gpuspy's: it has no effect", name);
     }
     if (d->n == before)
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_OK, "settings", NULL,

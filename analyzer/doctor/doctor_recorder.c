@@ -163,7 +163,7 @@ static void check_program(struct doctor *d)
                            d->program);
     else
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_WARNING, "program", NULL,
-                           "%s is no program of the loader's (ELF), and names none that runs it", d->program);
+                           "%s is neither an ELF program nor a script with an interpreter", d->program);
 }
 
 /* ---------------------------------------------------------------- loading */

@@ -81,11 +81,11 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
 
     if (p->checkpoint != PLAN_CHECKPOINT_NONE)
         estimate_note(
-            r, "which parts of a convolutional network are checkpointed is not known: all activations are counted");
+            r, "which parts of a convolutional network are checkpointed is unknown: all activations are counted");
 
     for (int i = 0; i < ACT_VARIANTS_N; i++)
         if (!estimate_act_conv(p, i, &v[i])) {
-            estimate_note(r, "activations of %s are not known: they are left out", p->model->name);
+            estimate_note(r, "activations of %s are unknown: they are left out", p->model->name);
             return;
         }
 #define OF(field) sorted(v[ACT_FUSED].field, v[ACT_EAGER].field, v[ACT_PADDED].field)
@@ -213,7 +213,7 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
             r,
             "with mamba_ssm's kernels; without them transformers keeps the states of every token: --attention eager");
     if (p->adapter != PLAN_ADAPTER_NONE)
-        estimate_note(r, "what adapters of a Mamba keep besides is not known: it is left out");
+        estimate_note(r, "what adapters of a Mamba keep besides is unknown: it is left out");
 }
 
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)

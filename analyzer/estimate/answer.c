@@ -176,7 +176,7 @@ static void note_assumed(struct estimate_answer *a)
         estimate_note(&a->result, "%ju GPUs serve %ju copies of the model; --tp and --pp divide one among them",
                       (uintmax_t)a->plan.gpus, (uintmax_t)plan_dp(&a->plan));
     if (a->plan.model->tensors_n == 1 && a->plan.sharding == PLAN_SHARDING_ZERO3 && !a->plan.inference)
-        estimate_note(&a->result, "left out: the weights that are gathered for a layer; how large one is, is not known "
+        estimate_note(&a->result, "left out: the weights that are gathered for a layer; how large one is, is unknown "
                                   "of a bare number of parameters");
     if (a->plan.model->shape.family == MODEL_UNKNOWN && (a->plan.batch || a->plan.seq))
         estimate_note(&a->result, "--batch and --seq change nothing without a shape: give --model or --layers, "

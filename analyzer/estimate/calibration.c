@@ -69,7 +69,7 @@ static bool read_text(const json_t *o, const char *key, char *out, size_t size, 
     *out = 0;
     if (!value || json_is_null(value)) return true;
     if (!json_is_string(value) || json_string_length(value) >= size || strlen(json_string_value(value)) >= size) {
-        snprintf(why, why_size, "'%s' is no text of fewer than %zu bytes", key, size);
+        snprintf(why, why_size, "'%s' is not text of fewer than %zu bytes", key, size);
         return false;
     }
     snprintf(out, size, "%s", json_string_value(value));
@@ -84,7 +84,7 @@ static bool read_number(const json_t *o, const char *key, double *out, double le
     *out = NAN;
     if (!value || json_is_null(value)) return true;
     if (!json_is_number(value) || !(json_number_value(value) >= least && json_number_value(value) <= most)) {
-        snprintf(why, why_size, "'%s' is no number from %g to %g", key, least, most);
+        snprintf(why, why_size, "'%s' is not a number from %g to %g", key, least, most);
         return false;
     }
     *out = json_number_value(value);
@@ -118,7 +118,7 @@ static bool read_rows(json_t *runs, struct estimate_calibration *c, char *why, s
     for (size_t i = 0; i < json_array_size(runs); i++) {
         json_t *o = json_array_get(runs, i);
         struct estimate_calibration_row row;
-        if (!json_is_object(o)) snprintf(what, sizeof what, "it is no object");
+        if (!json_is_object(o)) snprintf(what, sizeof what, "it is not an object");
         if (!json_is_object(o) || !read_row(o, &row, what, sizeof what)) {
             snprintf(why, why_size, "run %zu: %s", i + 1, what);
             return false;
@@ -139,7 +139,7 @@ bool estimate_calibration_parse(const char *text, size_t n, struct estimate_cali
     if (!root)
         snprintf(why, why_size, "it is damaged, line %d: %.60s", error.line, error.text);
     else if (!kind || strcmp(kind, KIND) != 0 || !json_is_integer(schema))
-        snprintf(why, why_size, "it is no calibration file of gpuspy");
+        snprintf(why, why_size, "it is not a calibration file of gpuspy");
     else if (json_integer_value(schema) != SCHEMA)
         snprintf(why, why_size, "it has version %lld, made by another gpuspy; this one knows %d",
                  (long long)json_integer_value(schema), SCHEMA);
@@ -449,7 +449,7 @@ bool estimate_calibration_delete(const char *command, const char *path)
 
     if (stat(path, &st) != 0 && errno == ENOENT) return true;
     if (!S_ISREG(st.st_mode) || !is_ours(path)) {
-        complain("%s: '%s' is no calibration file of gpuspy, and stays", command, path);
+        complain("%s: '%s' is not a calibration file of gpuspy, and stays", command, path);
         return false;
     }
     if (unlink(path) != 0) {

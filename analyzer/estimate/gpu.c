@@ -159,10 +159,10 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
         return NULL;
     }
     if (options_nearest(small, accepted, near, sizeof near))
-        complain("%s: --%s: '%s' is not known; did you mean '%s'? 'gpuspy estimate --gpus' lists them", command, option,
+        complain("%s: --%s: '%s' is unknown; did you mean '%s'? 'gpuspy estimate --gpus' lists them", command, option,
                  name, near);
     else
-        complain("%s: --%s: '%s' is not known; 'gpuspy estimate --gpus' lists them", command, option, name);
+        complain("%s: --%s: '%s' is unknown; 'gpuspy estimate --gpus' lists them", command, option, name);
     return NULL;
 }
 

@@ -87,10 +87,10 @@ static bool own_kinds(const struct plan *p, char why[WHY])
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
     if (family != MODEL_WHISPER && family != MODEL_MAMBA) return false;
-    if (option) return REJECT("--%s: how a %s is divided is not known; use --sharding", option, name);
+    if (option) return REJECT("--%s: how a %s is divided is unknown; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
         (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family == MODEL_MAMBA))
-        return REJECT("--checkpointing: what a %s keeps then is not known; give full", name);
+        return REJECT("--checkpointing: what a %s keeps then is unknown; give full", name);
     if (p->fused_layers && family == MODEL_MAMBA)
         return REJECT("--fused-layers: mamba_ssm's kernels, which are the default, are fused already");
     return false;
@@ -155,7 +155,7 @@ static bool has_matrices(const struct model *m)
 static bool adapters(const struct plan *p, char why[WHY])
 {
     if (p->adapter != PLAN_ADAPTER_NONE && !has_matrices(p->model))
-        return REJECT("--adapter: which matrices the model has is not known; give --model, or --layers, --hidden …");
+        return REJECT("--adapter: which matrices the model has is unknown; give --model, or --layers, --hidden …");
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)
         return REJECT("--ema: a moving average of all weights beside adapters of frozen ones; leave out one");
     if (!p->inference && p->weights && p->adapter == PLAN_ADAPTER_NONE)

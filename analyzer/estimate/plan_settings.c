@@ -50,9 +50,9 @@ static bool quantisation_of(const char *command, const char *option, const char 
     *out = word ? estimate_quantisation_find(word) : NULL;
     if (*out || !word) return true;
     if (options_nearest(word, plan_quantisations, near, sizeof near))
-        complain("%s: --%s: '%s' is not known; did you mean '%s'?", command, option, word, near);
+        complain("%s: --%s: '%s' is unknown; did you mean '%s'?", command, option, word, near);
     else
-        complain("%s: --%s: '%s' is not known; 'gpuspy %s --help' lists them", command, option, word, command);
+        complain("%s: --%s: '%s' is unknown; 'gpuspy %s --help' lists them", command, option, word, command);
     return false;
 }
 
@@ -89,7 +89,8 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
     *m = (struct model){.source = "--params"};
     *exit_code = EXIT_USAGE;
     if (s->model.model && s->model.params) {
-        complain("%s: --model: '%s' says how many parameters there are; give it or --params", command, s->model.model);
+        complain("%s: --model: '%s' has a number of parameters; give it or --params, not both", command,
+                 s->model.model);
         return false;
     }
     if ((s->model.model || s->model.params) && shape_given(s)) {
@@ -187,9 +188,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     if (!find_model(command, s, m, exit_code)) return false;
     *exit_code = EXIT_USAGE;
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
-        complain(
-            "%s: --seq: a model of images has no sequence to choose; --image says how large they are, --batch how many",
-            command);
+        complain("%s: --seq: an image model has no sequence; use --image for their size, --batch for their number",
+                 command);
         return false;
     }
     *p = (struct plan){

@@ -131,7 +131,7 @@ static void add_weights(const struct plan *p, uint64_t stage, struct estimate_re
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, name, bytes);
         estimate_explain(line, p->weights->source, "%s parameters · %.5g bits / 8",
                          units_format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
-        if (more > 0) line->why = "how many parameters are embeddings, which keep 16 bits, is not known";
+        if (more > 0) line->why = "how many parameters are embeddings, which keep 16 bits, is unknown";
     }
     if (sums.plain_bytes > 0) {
         const char *what = sums.bytes > 0 ? "embeddings, norms and what is not quantised" : "weights";
@@ -556,7 +556,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
         estimate_note(r, s->family == MODEL_CONV
                              ? "no --batch: activations are left out"
-                             : "the model's shape is not known: KV cache and activations are left out");
+                             : "the model's shape is unknown: KV cache and activations are left out");
         return;
     }
     if (!p->batch || (!p->seq && s->family != MODEL_VIT)) {

@@ -19,9 +19,9 @@ static const struct estimate_optimizer *find_optimizer(const char *command, cons
                  "a number of parameters is not enough",
                  command, name, why);
     else if (options_nearest(name, estimate_all_optimizers, near, sizeof near))
-        complain("%s: --optimizer: '%s' is not known; did you mean '%s'?", command, name, near);
+        complain("%s: --optimizer: '%s' is unknown; did you mean '%s'?", command, name, near);
     else
-        complain("%s: --optimizer: '%s' is not known; 'gpuspy %s --help' lists them", command, name, command);
+        complain("%s: --optimizer: '%s' is unknown; 'gpuspy %s --help' lists them", command, name, command);
     return NULL;
 }
 
@@ -49,7 +49,7 @@ bool estimate_from_settings(const char *command, const struct estimate_settings 
     *exit_code = EXIT_USAGE;
     if (!estimate_parts_of(command, s, &o, &p)) return false;
     if (s->model && s->params) {
-        complain("%s: --model: '%s' says how many parameters there are; give it or --params", command, s->model);
+        complain("%s: --model: '%s' has a number of parameters; give it or --params, not both", command, s->model);
         return false;
     }
     if (s->model) {

@@ -283,8 +283,7 @@ static bool prepare(const char *command, struct plan *p, struct estimate_solutio
         return false;
     }
     if (s->what == SOLVE_LAYERS && !shape->layers) {
-        complain("%s: --solve layers: the model's layers are not known; give a --model or --layers, --hidden …",
-                 command);
+        complain("%s: --solve layers: the model's layers are unknown; give a --model or --layers, --hidden …", command);
         return false;
     }
     if (s->what == SOLVE_SEQ && images) {

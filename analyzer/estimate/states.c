@@ -143,8 +143,8 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
         estimate_states_explain(line, p->optimizer->source, p, n, each, divided);
         if (states.low < states.high)
             line->why = p->optimizer->form == OPTIMIZER_MUON
-                            ? "which parameters are hidden matrices is not known; the others have Adam's two states"
-                        : p->optimizer->form == OPTIMIZER_FACTORED ? "a convolution's kernel sides are not known"
+                            ? "which parameters are hidden matrices is unknown; the others have Adam's two states"
+                        : p->optimizer->form == OPTIMIZER_FACTORED ? "a convolution's kernel sides are unknown"
                                                                    : "pages move to the host where the GPU has no room";
     }
     if (p->master_weights) {
@@ -331,7 +331,7 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
     }
     if (unit <= 0) { /* only a number is known */
         if (estimate_shard_gathers(p))
-            estimate_note(r, "the largest layer is not known (give --model): weights gathered for it are left out");
+            estimate_note(r, "the largest layer is unknown (give --model): weights gathered for it are left out");
         return;
     }
     add_reduced(p, stage, n, r);
@@ -372,7 +372,7 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
                         (struct estimate_interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
                      "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
-    if (hidden.all > 0) line->why = "which parameters are multiplied with is not known";
+    if (hidden.all > 0) line->why = "which parameters are multiplied with is unknown";
     if (p->adapter != PLAN_ADAPTER_NONE) return; /* the cache keeps what needs a gradient */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
                         (struct estimate_interval){0, 0, bytes});

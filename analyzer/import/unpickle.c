@@ -341,7 +341,7 @@ static void push_number_line(struct reader *r, bool real)
         long long value = strtoll(line, &end, 10);
         push(r, errno ? (struct import_value){.type = IMPORT_BIG} : integer(value));
     }
-    if (!n || *end) fail(r, "'%.40s' is no number", line);
+    if (!n || *end) fail(r, "'%.40s' is not a number", line);
 }
 
 static void push_long(struct reader *r, uint64_t n)
@@ -411,7 +411,7 @@ static uint64_t take_memo_line(struct reader *r)
     char line[LONGEST_LINE], *end;
     take_line(r, line);
     uint64_t at = strtoull(line, &end, 10);
-    if (end == line || *end) fail(r, "'%.40s' is no number", line);
+    if (end == line || *end) fail(r, "'%.40s' is not a number", line);
     return at;
 }
 

@@ -72,10 +72,10 @@ static void unknown_type(struct model_reading *r, const char *name)
         model_config_reject(r,
                             "has no model_type; those known are llama, gpt2, mixtral, bert, vit … (docs/estimate.md)");
     else if (options_nearest(name, type_names, near, sizeof near))
-        model_config_reject(r, "model_type '%s' is not known; did you mean '%s'?", clean, near);
+        model_config_reject(r, "model_type '%s' is unknown; did you mean '%s'?", clean, near);
     else
         model_config_reject(
-            r, "model_type '%s' is not known; give its .safetensors, or its shape by --layers, --hidden …", clean);
+            r, "model_type '%s' is unknown; give its .safetensors, or its shape by --layers, --hidden …", clean);
 }
 
 /* The language model within one that also sees or hears. */
@@ -120,7 +120,7 @@ static void choose_type(struct model_reading *r, json_t *root)
     terminal_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
-    model_config_note(r, "model_type '%s' is not known: it is read as a Llama, whose keys it has", clean);
+    model_config_note(r, "model_type '%s' is unknown: it is read as a Llama, whose keys it has", clean);
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -157,7 +157,7 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
     int ignored;
 
     if (!json_is_object(root)) {
-        model_config_reject(r, "is no JSON object");
+        model_config_reject(r, "is not a JSON object");
         return false;
     }
     if (json_object_get(root, "peft_type")) {
@@ -217,7 +217,7 @@ static json_t *load(const struct model_file *f, const char *bytes, size_t n)
     quote_no_numbers(copy, n);
     json_t *root = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &error);
     free(copy);
-    if (!root) model_file_reject(f, "is no JSON: line %d: %s", error.line, error.text);
+    if (!root) model_file_reject(f, "is not JSON: line %d: %s", error.line, error.text);
     return root;
 }
 

@@ -64,7 +64,7 @@ static uint64_t uint_in(struct model_reading *r, json_t *object, const char *key
     uint64_t n = absent;
 
     if (!value) return absent;
-    if (!model_config_read_count(value, &n)) model_config_reject(r, "%s is no whole number from 0 to 1e9", name);
+    if (!model_config_read_count(value, &n)) model_config_reject(r, "%s is not a whole number from 0 to 1e9", name);
     return n;
 }
 
@@ -82,7 +82,7 @@ static uint64_t positive(struct model_reading *r, const char *keys, uint64_t abs
 
     if (!value) return absent;
     if (model_config_read_count(value, &n) && n > 0 && n <= most) return n;
-    model_config_reject(r, "%s is no whole number from 1 to %ju", name, (uintmax_t)most);
+    model_config_reject(r, "%s is not a whole number from 1 to %ju", name, (uintmax_t)most);
     return absent ? absent : 1; /* it may be divided by before the problem is said */
 }
 
@@ -236,7 +236,7 @@ static void read_latent(struct model_reading *r)
     s->kv_heads = s->heads;
     if (!s->head_dim) model_config_reject(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
     if (flag(r, "attention_bias", false))
-        model_config_reject(r, "attention_bias is true, which is not known of latent attention; give its .safetensors");
+        model_config_reject(r, "attention_bias is true, which is unknown of latent attention; give its .safetensors");
 }
 
 /* 224 or [224, 224]. */
@@ -248,7 +248,7 @@ static uint64_t side(struct model_reading *r, const char *key, uint64_t absent)
     if (!json_is_array(value)) return positive(r, key, absent, 100000);
     if (json_array_size(value) != 2 || !model_config_read_count(json_array_get(value, 0), &a) ||
         !model_config_read_count(json_array_get(value, 1), &b) || a != b || a == 0 || a > 100000)
-        model_config_reject(r, "%s is no square", key);
+        model_config_reject(r, "%s is not a square", key);
     return a;
 }
 
@@ -305,7 +305,7 @@ static uint64_t of_both(struct model_reading *r, const char *encoder, const char
     uint64_t one = positive(r, encoder, absent, NUMBER_MAX), other = positive(r, decoder, absent, NUMBER_MAX);
 
     if (one != other)
-        model_config_reject(r, "%s and %s differ, which is not known; give its .safetensors", encoder, decoder);
+        model_config_reject(r, "%s and %s differ, which is unknown; give its .safetensors", encoder, decoder);
     return one;
 }
 
@@ -401,9 +401,9 @@ static void read_by_type(struct model_reading *r)
     }
     if ((strcmp(type, "stablelm") == 0 && flag(r, "qk_layernorm", false)) ||
         (strcmp(type, "phi") == 0 && flag(r, "qk_layernorm", false)))
-        model_config_reject(r, "qk_layernorm is true, which is not known of this type; give its .safetensors");
+        model_config_reject(r, "qk_layernorm is true, which is unknown of this type; give its .safetensors");
     if (flag(r, "add_cross_attention", false))
-        model_config_reject(r, "add_cross_attention is true, which is not known; give its .safetensors");
+        model_config_reject(r, "add_cross_attention is true, which is unknown; give its .safetensors");
 }
 
 void model_config_read_shape(struct model_reading *r)

@@ -34,12 +34,12 @@ bool model_file_open(struct model_file *f, const char *command, const char *path
     if (stat(path, &st) != 0) /* before open(), which would wait for a FIFO's writer */
         return model_file_reject(f, "cannot be read: %s", strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return model_file_reject(f, S_ISDIR(st.st_mode) ? "is a folder, a file is needed" : "is no ordinary file");
+        return model_file_reject(f, S_ISDIR(st.st_mode) ? "is a folder, a file is needed" : "is not a regular file");
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f->fd < 0) return model_file_reject(f, "cannot be read: %s", strerror(errno));
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         model_file_close(f);
-        return model_file_reject(f, "is no ordinary file");
+        return model_file_reject(f, "is not a regular file");
     }
     f->size = (uint64_t)st.st_size;
     return true;

@@ -246,7 +246,7 @@ static bool sized(struct reader *r, const char *of, uint32_t type, const uint64_
             return bad_tensor(r, of, "has more than 2^64 bytes");
         return true;
     }
-    return bad_tensor(r, of, "has a type that is not known: ggml withdrew it, or the file is newer than this program");
+    return bad_tensor(r, of, "has a type that is unknown: ggml withdrew it, or the file is newer than this program");
 }
 
 /* One row of the list; `at` is where it must begin in the data. */

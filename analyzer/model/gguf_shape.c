@@ -41,7 +41,7 @@ static uint64_t uint_of(struct telling *t, enum model_gguf_key key, uint64_t abs
     if (!t->d->keys[key].present || strcmp(t->d->keys[key].prefix, t->d->architecture) != 0) return absent;
     if (t->d->keys[key].number <= 1000000000) return t->d->keys[key].number;
     if (!t->failed)
-        model_file_reject(t->f, "%s.%s is no number from 0 to 1e9",
+        model_file_reject(t->f, "%s.%s is not a number from 0 to 1e9",
                           terminal_clean(clean, sizeof clean, t->d->architecture, true), names[key]);
     t->failed = true;
     return 0;
@@ -191,7 +191,7 @@ bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_st
     if (shape->family == MODEL_UNKNOWN || !shape->heads || !shape->layers || !shape->hidden || !shape->vocab) {
         shape->family = MODEL_UNKNOWN;
         if (*clean)
-            snprintf(note, note_size, "architecture '%s' is not known: its tensors are counted, activations are not",
+            snprintf(note, note_size, "architecture '%s' is unknown: its tensors are counted, activations are not",
                      clean);
         return true;
     }

@@ -196,9 +196,9 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;
     if (nearest_name(name, near, sizeof near))
-        complain("%s: --model: '%s' is not known; did you mean '%s'?", command, text, near);
+        complain("%s: --model: '%s' is unknown; did you mean '%s'?", command, text, near);
     else
-        complain("%s: --model: '%s' is not known; 'gpuspy estimate --models' lists them", command, text);
+        complain("%s: --model: '%s' is unknown; 'gpuspy estimate --models' lists them", command, text);
     return false;
 }
 

@@ -66,7 +66,7 @@ static bool read_type(struct header *h, struct entry *e)
             return true;
         }
     }
-    return bad_tensor(h, e, "has a dtype that is not known");
+    return bad_tensor(h, e, "has a dtype that is unknown");
 }
 
 static bool read_shape(struct header *h, struct entry *e)

@@ -25,11 +25,11 @@ static enum ending ending_of(const struct result_report *r)
 static const struct {
     const char *title, *more;
 } endings[] = {
-    [ENDING_NOT_YET] = {"Live now", ": the program is still recording, and what it holds is no leak yet"},
+    [ENDING_NOT_YET] = {"Live now", ": the program is still recording, and what it holds is not a leak yet"},
     [ENDING_UNSEEN] = {"Live at the end of the recording",
                        ": whether the program freed it later is unknown; what grows is a leak"},
     [ENDING_DIED] = {"Live when the program died",
-                     ": it had no chance to free it, so that by itself it is no leak; what grows is"},
+                     ": it had no chance to free it, so that by itself it is not a leak; what grows is"},
     [ENDING_AFTER_OOM] = {"Live when the program ended",
                           ", after it had run out of memory and let go of what it could ('gpuspy table --what oom' "
                           "shows what was live then); what grows is a leak"},

@@ -235,7 +235,7 @@ static void smallest(const struct view_estimate *v)
     }
     at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu, the smallest of which is %s", n[FIT_YES],
                                v->a->targets_n, name_of(best[FIT_YES]))
-                    : snprintf(text, sizeof text, "It surely fits on none of these %zu", v->a->targets_n);
+                    : snprintf(text, sizeof text, "It fits on none of these %zu for certain", v->a->targets_n);
     if (n[FIT_TIGHT])
         at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu, the smallest of which is %s",
                        n[FIT_TIGHT], name_of(best[FIT_TIGHT]));

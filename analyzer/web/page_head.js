@@ -113,7 +113,7 @@
         const unseen = only && !failed && !only.complete && !only.recording;
         return {
             tags: [
-                unseen ? make("span", {class: "tag warn"}, "Killed, crashed or left by _exit") : null,
+                unseen ? make("span", {class: "tag warn"}, "Killed, crashed or called _exit") : null,
                 failed ? make("span", {class: "tag bad"}, (failed.exception ? String : page.capital)(page.clean(failed.failure))) : null,
                 once
                     ? make("span", {class: "tag warn"}, "Whether memory ran out is unknown")

@@ -132,7 +132,7 @@ def test_forget(tmp_path, kept):
 
 
 @pytest.mark.parametrize("text, says", [
-    ("", "damaged"), ("{", "damaged"), ("dear diary", "damaged"), ("[]", "no calibration file"), ("\x00\xff", "damaged"),
+    ("", "damaged"), ("{", "damaged"), ("dear diary", "damaged"), ("[]", "not a calibration file"), ("\x00\xff", "damaged"),
     ('{"kind": "gpuspy calibration", "schema": 9, "runs": []}', "version 9"),
     ('{"kind": "gpuspy calibration", "schema": 1, "runs": [{"context_bytes": "\\u001b[2J"}]}', "context_bytes"),
     ('{"kind": "gpuspy calibration", "schema": 1, "runs": [{"activations_bytes": 1e18, "activations_predicted_bytes": 1}]}', "apart"),

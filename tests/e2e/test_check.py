@@ -340,7 +340,7 @@ def test_limits_in_a_file(recorded):
         assert done.returncode == 2 and "no limit applies" in done.stderr
         found.write_text("max-peak = 1GiB\nmax-peek = 2\n")
         done = one.check()
-        assert done.returncode == 2 and ".gpuspy-check:2: 'max-peek' is not known; did you mean 'max-peak'?" in done.stderr
+        assert done.returncode == 2 and ".gpuspy-check:2: 'max-peek' is unknown; did you mean 'max-peak'?" in done.stderr
         other = one.folder / "limits.txt"
         other.write_text("max-peak = 2GiB\n")
         assert one.json("--config", other, code=0)["max-peak"]["limit"] == 2 << 30

@@ -69,7 +69,7 @@ def config(tmp_path, raw=None, **keys):
     (dict(num_hidden_layers=100000, hidden_size=10**9, num_attention_heads=1), "1e15"),
     (dict(tie_word_embeddings="yes"), "tie_word_embeddings"), (dict(head_dim=[]), "head_dim"),
     (dict(model_type="lama", vocab_size=None), "did you mean 'llama'"), (dict(model_type="mixtral", num_experts_per_tok=9), "num_experts_per_tok"),
-    (dict(model_type="rwkv", hidden_size=None), "'rwkv' is not known"), (dict(model_type=None, vocab_size=None), "model_type"),
+    (dict(model_type="rwkv", hidden_size=None), "'rwkv' is unknown"), (dict(model_type=None, vocab_size=None), "model_type"),
     (dict(model_type="qwen3_moe", decoder_sparse_step=0), "decoder_sparse_step"),
     (dict(model_type="gpt2", add_cross_attention=True), "add_cross_attention"),
     (dict(model_type="vit", image_size=100, patch_size=16, num_attention_heads=32), "patch_size"),
@@ -140,7 +140,7 @@ def test_config_with_what_only_python_calls_a_number(tmp_path):
     assert estimate(config(tmp_path, time_step_limit=[0.0, float("inf"), -float("inf"), float("nan")],
                            text='a "NaN\\', other="Infinity"))["params"] == plain
     assert "vocab_size" in estimate(config(tmp_path, vocab_size=float("nan")), code=3)
-    assert "is no JSON" in estimate(config(tmp_path, raw=b'{"a": Infinit'), code=3)
+    assert "is not JSON" in estimate(config(tmp_path, raw=b'{"a": Infinit'), code=3)
     safetensors(tmp_path / "model.safetensors", {"a": ("F32", (2, 3))})  # beside weights of another kind
     config(tmp_path, model_type="nemotron_h", hidden_size=None, time_step_limit=[0.0, float("inf")])
     assert estimate(tmp_path)["params"] == 6
@@ -269,7 +269,7 @@ def test_folder_of_the_cache(tmp_path):
     (tmp_path / "snapshots" / commit / "model.safetensors").symlink_to(tmp_path / "blobs" / "1f")
     assert "name one of the folders" in estimate(tmp_path, code=3)
     os.mkfifo(tmp_path / "refs" / "main")
-    assert "no ordinary file" in estimate(tmp_path, code=3)
+    assert "not a regular file" in estimate(tmp_path, code=3)
     (tmp_path / "refs" / "main").unlink()
     for text in ("", "main", commit[:39], "../" * 13 + "/"):
         (tmp_path / "refs" / "main").write_text(text)
@@ -425,7 +425,7 @@ def test_gguf_that_contradicts_itself(tmp_path, keys, word):
 def test_gguf_of_an_unknown_architecture(tmp_path):
     gguf(tmp_path / "a.gguf", {"general.architecture": "new\x1b[31m"}, {"a": ("F32", (7,))})
     answer = estimate(tmp_path / "a.gguf")
-    assert answer["params"] == 7 and "is not known" in notes(answer) and "\x1b" not in notes(answer)
+    assert answer["params"] == 7 and "is unknown" in notes(answer) and "\x1b" not in notes(answer)
 
 
 def test_gguf_with_more_texts_than_any_vocabulary(tmp_path):
@@ -473,10 +473,10 @@ def test_what_is_no_model(tmp_path):
     (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
     os.mkfifo(tmp_path / "fifo.gguf")
     for path, word in (("empty", "no config.json"), ("pipeline", "several models"), ("torch", "torch.save"), ("lfs.safetensors", "Git LFS"),
-                       ("zero.gguf", "empty"), ("text.bin", "no model"), ("loop.json", "cannot be read"), ("fifo.gguf", "no ordinary file"),
+                       ("zero.gguf", "empty"), ("text.bin", "no model"), ("loop.json", "cannot be read"), ("fifo.gguf", "not a regular file"),
                        ("missing.json", "cannot be read")):
         assert word in estimate(tmp_path / path, code=3), path
-    assert "no ordinary file" in estimate("/dev/zero", code=3)
+    assert "not a regular file" in estimate("/dev/zero", code=3)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

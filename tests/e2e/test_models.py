@@ -116,7 +116,7 @@ def test_a_config_is_counted(kind, tmp_path):
 
 
 def test_what_has_experts_is_not_read_as_a_llama(tmp_path):
-    """A note that a type is not known is no excuse for a tenth of its parameters."""
+    """A note that a type is unknown is no excuse for a tenth of its parameters."""
     config = {"model_type": "unheard_of", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
               "num_attention_heads": 4, "vocab_size": 100}
     path = tmp_path / "config.json"
@@ -124,7 +124,7 @@ def test_what_has_experts_is_not_read_as_a_llama(tmp_path):
     assert parameters("--model", path) == 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 128 * 64 + 2 * 64) + 64
     path.write_text(json.dumps({**config, "num_local_experts": 8}))
     done = estimate("--model", path)
-    assert done.returncode == 3 and "'unheard_of' is not known" in done.stderr
+    assert done.returncode == 3 and "'unheard_of' is unknown" in done.stderr
 
 
 def test_images_of_another_size():

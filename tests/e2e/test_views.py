@@ -72,7 +72,8 @@ def terminal(*words, columns=80, rows=200, keys=b"", after=b"", code=0, **env):
 
 
 def plain(text):
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+    """Without colours and links (OSC 8)."""
+    return re.sub(r"\x1b\[[0-9;]*m|\x1b\]8;;[!-~]*\x1b\\", "", text)
 
 
 def width(line):

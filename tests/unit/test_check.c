@@ -56,10 +56,10 @@ static void test_nonsense(void **state)
     bad(GATE_PEAK, "5%", "such as 10GiB");
     bad(GATE_GROWTH, "/step", "");
     bad(GATE_GROWTH, "1MiB/epoch", "such as 10GiB");
-    bad(GATE_SYNCS, "nan", "no number");
-    bad(GATE_SYNCS, "1e3", "no number");
-    bad(GATE_SYNCS, "-2", "no number");
-    bad(GATE_SYNCS, ".", "no number");
+    bad(GATE_SYNCS, "nan", "not a number");
+    bad(GATE_SYNCS, "1e3", "not a number");
+    bad(GATE_SYNCS, "-2", "not a number");
+    bad(GATE_SYNCS, ".", "not a number");
     bad(GATE_BLOCKED, "5", "percentage");
     bad(GATE_BLOCKED, "%", "percentage");
     bad(GATE_BLOCKED, "101%", "percentage");
@@ -93,8 +93,8 @@ static void test_budget(void **state)
     b = good(GATE_BUDGET, " params = 1e9 , precision=bf16, master-weights, activations=2GiB").budget;
     assert_true(b.estimate.master > 0 && b.activations == 2.0 * (1 << 30));
     assert_true(good(GATE_BUDGET, "model=gpt2").budget.estimate.params > 100000000);
-    bad(GATE_BUDGET, "", "says of no model");
-    bad(GATE_BUDGET, "optimizer=adam", "says of no model");
+    bad(GATE_BUDGET, "", "names no model");
+    bad(GATE_BUDGET, "optimizer=adam", "names no model");
     bad(GATE_BUDGET, "parms=1e9", "did you mean 'params'");
     bad(GATE_BUDGET, "params=1e9,optimizer=adamm", "did you mean 'adam");
     bad(GATE_BUDGET, "params=1e9,optimizer=galore", "shapes of the matrices");
@@ -105,7 +105,7 @@ static void test_budget(void **state)
     bad(GATE_BUDGET, "params=1e9,tolerance=ten", "percentage");
     bad(GATE_BUDGET, "params=1e9,master-weights", "float32 already");
     bad(GATE_BUDGET, "params=1e9,model=gpt2", "give one of them");
-    bad(GATE_BUDGET, "model=gpt22", "names no model: 'gpt22' is not known; did you mean 'gpt2'?");
+    bad(GATE_BUDGET, "model=gpt22", "names no model: 'gpt22' is unknown; did you mean 'gpt2'?");
     bad(GATE_BUDGET, "model=./none.json", "names no model: './none.json': cannot be read: No such file");
     assert_true(good(GATE_BUDGET, "optimizer=galore,model=gpt2").budget.estimate.optimizer > 0); /* it has matrices */
     bad(GATE_BUDGET, "params=1e9,color=red", "one of params");
@@ -162,18 +162,18 @@ static void test_file_errors(void **state)
     static const struct {
         const char *text, *said;
     } cases[] = {
-        {"\nmax-peek = 1GiB", "f:2: 'max-peek' is not known; did you mean 'max-peak'?"},
+        {"\nmax-peek = 1GiB", "f:2: 'max-peek' is unknown; did you mean 'max-peak'?"},
         {"max-peak = lots", "f:1: max-peak: 'lots'"},
-        {"max-peak", "f:1: 'max-peak' is no setting"},
+        {"max-peak", "f:1: 'max-peak' is not a setting"},
         {"max-peak =", "f:1: 'max-peak' has no value"},
         {"max-peak = \"1GiB", "f:1: the quotes"},
         {"no-leaks = yes", "f:1: 'no-leaks' is true or false"},
         {"[small.db", "f:1: a section ends"},
         {"[]", "f:1: a section names"},
-        {"[gpu one]", "f:1: 'gpu one' is no GPU"},
-        {"[gpu 64]", "f:1: 'gpu 64' is no GPU"},
+        {"[gpu one]", "f:1: 'gpu one' is not a GPU"},
+        {"[gpu 64]", "f:1: 'gpu 64' is not a GPU"},
         {"[a]\nallow-incomplete = true", "f:2: 'allow-incomplete' holds for all"},
-        {"zzz = 1", "f:1: 'zzz' is not known; 'gpuspy check --help'"},
+        {"zzz = 1", "f:1: 'zzz' is unknown; 'gpuspy check --help'"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -328,7 +328,7 @@ static struct model made(const char *name)
     struct model m = {0};
     int exit_code = -1;
 
-    if (!model_from_name("test", name, &m, &exit_code)) fail_msg("%s is not known (%d)", name, exit_code);
+    if (!model_from_name("test", name, &m, &exit_code)) fail_msg("%s is unknown (%d)", name, exit_code);
     return m;
 }
 

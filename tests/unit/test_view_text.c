@@ -379,7 +379,7 @@ static void the_next_command_has_the_measured_parameters(void **state)
         char *text = print(&r, (struct terminal){.utf8 = true, .width = 100}, false);
         if (cases[i].option)
             assert_non_null(strstr(text, cases[i].option));
-        else /* nobody can type what is not known */
+        else /* nobody can type what is unknown */
             assert_null(strstr(text, "--params"));
         free(text);
     }
