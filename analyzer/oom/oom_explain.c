@@ -1,0 +1,33 @@
+/* Each verdict of the report in words, with the source around its lines. */
+#include "analyzer/oom/oom.h"
+#include "analyzer/oom/oom_words.h"
+#include "analyzer/oom/waterfall.h"
+#include "analyzer/site/excerpt.h"
+
+static void explain_cap(struct site_builder *b, struct result_oom_verdict *v)
+{
+    if (v->capped && v->verdict && v->total_bytes != RUN_UNKNOWN)
+        v->verdict = arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU", v->verdict,
+                                  site_bytes_text(b, (double)v->total_bytes));
+}
+
+static void show_source(struct site_builder *b, struct result_oom_verdict *v)
+{
+    struct site_excerpts source = {0};
+    site_add_excerpt(b, &source, &v->blame, v->blame_role);
+    site_add_excerpt(b, &source, &v->stack.site, "failing");
+    v->source = source.list;
+    v->source_n = source.n;
+}
+
+void oom_explain_all(struct site_builder *b)
+{
+    for (size_t i = 0; i < b->report->ooms_n; i++) {
+        b->report->ooms[i].step = oom_step_of(b, &b->report->ooms[i]);
+        oom_waterfall_build(b, &b->report->ooms[i]);
+        oom_find_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
+        explain_cap(b, &b->report->ooms[i]);
+        show_source(b, &b->report->ooms[i]);
+    }
+    oom_add_advice(b);
+}
