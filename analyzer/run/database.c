@@ -405,6 +405,21 @@ static bool just_begun(const char *path, char *error, size_t error_size)
     return run_fail(error, error_size, "cannot read '%s': its recording begins just now; ask again in a moment", path);
 }
 
+/* The version of gpuspy that wrote it, of digits and dots; "" unknown. */
+static void writer_of(sqlite3 *db, char *out, size_t size)
+{
+    sqlite3_stmt *st = NULL;
+
+    out[0] = 0;
+    if (sqlite3_prepare_v2(db, "SELECT value FROM meta WHERE key = 'gpuspy_version'", -1, &st, NULL) == SQLITE_OK &&
+        sqlite3_step(st) == SQLITE_ROW) {
+        const char *text = (const char *)sqlite3_column_text(st, 0);
+        const size_t n = text ? strspn(text, "0123456789.") : 0;
+        if (text && n < size && !text[n]) snprintf(out, size, "%s", text);
+    }
+    sqlite3_finalize(st);
+}
+
 static bool check_version(struct run_database *db, char *error, size_t error_size)
 {
     int rc, rc2;
@@ -423,10 +438,12 @@ static bool check_version(struct run_database *db, char *error, size_t error_siz
                         db->path);
     }
     if (version > GS_SCHEMA_VERSION) {
+        char writer[32];
+        writer_of(db->db, writer, sizeof writer);
         return run_fail(error, error_size,
-                        "cannot read '%s': made by a newer gpuspy (schema %lld, this one reads %d); "
-                        "update gpuspy",
-                        db->path, (long long)version, GS_SCHEMA_VERSION);
+                        "cannot read '%s': made by a newer gpuspy (schema %lld, this one reads %d); install %s%s%s",
+                        db->path, (long long)version, GS_SCHEMA_VERSION, *writer ? "gpuspy " : "a newer gpuspy", writer,
+                        *writer ? " or newer" : "");
     }
     db->allocations = version < 2 ? "allocation" : "allocation_row";
     db->copies = version < 2 ? "copy" : "copy_row";

@@ -2,6 +2,7 @@
 and nothing that CUDA exports is in neither the rows nor the reviewed list of what is left alone."""
 import os
 import re
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from conftest import BUILD, ROOT, Recording
 from fixture_trace import PROGRAMS, run
+from rows import Rows
 
 TOOLKIT = next((p for p in (os.environ.get("CUDA_HOME", "") + "/include", "/usr/local/cuda/include")
                 if os.path.exists(p + "/cuda.h")), None)
@@ -109,3 +111,13 @@ def test_times_order_and_devices_make_sense(recording):
     assert name and total > 1 << 30
     assert recording.sql("select distinct stream from copies where api like '%_ptds'") == [(2,)]
     assert recording.sql("select count(*) from copy where blocked_ns <= 0") == [(0,)]
+
+
+def test_a_newer_recording_names_the_version_to_install(recording):
+    with Rows(recording.database) as r:
+        r.device()
+    with sqlite3.connect(recording.database) as db:
+        db.execute("PRAGMA user_version = 99")
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('gpuspy_version', '7.4.1')")
+    done = recording.gpuspy("report", recording.database)
+    assert done.returncode == 3 and done.stderr.count("\n") == 1 and "install gpuspy 7.4.1 or newer" in done.stderr
