@@ -17,7 +17,8 @@ if [ "${debian[$arch]}" != "$(dpkg --print-architecture)" ] && ! dpkg --print-fo
     as_root=; [ "$(id -u)" -eq 0 ] || as_root=sudo
     $as_root dpkg --add-architecture "${debian[$arch]}" && $as_root apt-get -qq update
 fi
-(cd "$folder/packages" && apt-get -qq download "${packages[@]/%/:${debian[$arch]}}")
+fetch() { (cd "$folder/packages" && apt-get -qq download "${packages[@]/%/:${debian[$arch]}}"); }
+fetch || { [ "$(id -u)" -eq 0 ] && apt-get -qq update && fetch; }
 for package in "$folder"/packages/*.deb; do dpkg -x "$package" "$folder/root"; done
 cp "$folder/root/usr/lib/$arch-linux-gnu"/*.a "$folder/"
 "$here/hide-symbols.py" "$folder/libsqlite3.a" "$folder/hidden.a"

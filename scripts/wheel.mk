@@ -5,7 +5,7 @@ WHEEL := $(O)/wheel-$(ARCH)
 WHEEL_LIBS := $(WHEEL)/libs
 ZIG_VERSION := 0.17.1
 
-.PHONY: wheel wheel-build
+.PHONY: wheel wheel-build wheel-tools
 wheel: all wheel-build
 	$(Q)$(PYTHON) scripts/wheel.py $(WHEEL) dist $(VERSION) $(ARCH) $(WHEEL)/objcopy $(O)/gpuspy
 
@@ -20,6 +20,9 @@ $(WHEEL)/cc: $(O)/zig/bin/python scripts/wheel-libs.sh scripts/wheel.mk
 	$(Q)printf '#!/bin/sh\nexec %s -m ziglang cc -target $(ARCH)-linux-gnu.2.28 "$$@"\n' '$(abspath $(O))/zig/bin/python' > $@
 	$(Q)chmod +x $@
 	$(Q)ln -sf "$$(command -v $(if $(filter $(ARCH),$(shell uname -m)),,$(ARCH)-linux-gnu-)objcopy)" $(WHEEL)/objcopy
+
+# What has to be fetched.
+wheel-tools: $(WHEEL)/cc
 
 STATIC = $(WHEEL_LIBS)/lib$(1).a
 wheel-build: $(WHEEL)/cc
