@@ -15,32 +15,6 @@
 #include <stdint.h>
 #include "analyzer/estimate/estimate.h"
 
-/* --- closed forms ------------------------------------------------------------------------------- */
-
-enum estimate_korthikanti {
-    KORTHIKANTI_TP,              /* sbh (10 + 24/t + 5as/(ht)); t = 1: 34 + 5as/h */
-    KORTHIKANTI_TP_SP,           /* sbh (34 + 5as/h) / t */
-    KORTHIKANTI_TP_SELECTIVE,    /* sbh (10 + 24/t) */
-    KORTHIKANTI_TP_SP_SELECTIVE, /* 34 sbh / t */
-    KORTHIKANTI_FULL             /* 2 sbh */
-};
-
-/* Bytes of one layer for one micro-batch, 16 bits: table 2 of the paper. Sizes as doubles: sequence,
- * micro-batch, hidden size, heads, tensor-parallel GPUs. */
-double estimate_korthikanti_layer(enum estimate_korthikanti form, double s, double b, double h, double a, double t);
-/* What interleaving `m` model chunks on each of `p` pipeline stages multiplies them by: 1 + (p-1)/(pm). */
-double estimate_korthikanti_interleaved(double p, double m);
-
-/* What Megatron-LM's compute_activation_memory (megatron/training/theoretical_memory_usage.py) reports,
- * in bytes: the first pipeline stage, sequence parallelism, selective recomputation. */
-struct estimate_megatron_activations {
-    double seq, micro_batch, hidden, ffn, layers, vocab; /* the vocabulary padded */
-    double tp, pp;
-    double interleave;    /* virtual pipeline size; 0: none */
-    double micro_batches; /* in a step; 0: not given */
-};
-double estimate_megatron_activation_bytes(const struct estimate_megatron_activations *m);
-
 /* --- the tape ----------------------------------------------------------------------------------- */
 
 /* GROUP(id, title): what a saved tensor belongs to; a line each. */

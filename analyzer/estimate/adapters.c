@@ -32,18 +32,6 @@ bool estimate_adapters_is_target(enum plan_target target, const struct model_ten
     return target == PLAN_TARGET_LINEAR && (t->role == TENSOR_MLP || t->role == TENSOR_EXPERT);
 }
 
-uint64_t estimate_adapters_params(const struct model *m, enum plan_adapter kind, enum plan_target target, uint64_t rank)
-{
-    uint64_t params = 0;
-
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
-        if (kind != PLAN_ADAPTER_NONE && estimate_adapters_is_target(target, t))
-            params += t->count * (rank * (t->rows + t->cols) + (kind == PLAN_ADAPTER_DORA ? t->rows : 0));
-    }
-    return params;
-}
-
 /* ---------------------------------------------------------------- frozen weights */
 
 struct frozen {

@@ -6,9 +6,6 @@
 
 /* Is it one of the matrices that `target` names? */
 bool estimate_adapters_is_target(enum plan_target target, const struct model_tensor *t);
-/* Parameters of the adapters of a whole model: r (rows + cols) a matrix, and a number a row with DoRA. */
-uint64_t estimate_adapters_params(const struct model *m, enum plan_adapter kind, enum plan_target target,
-                                  uint64_t rank);
 
 /* What moves between GPUs with the same layers, before it is divided among them: parameters of the adapters, which
  * have float32, and bytes of the frozen weights as they are stored. */

@@ -10,17 +10,12 @@
 #include "analyzer/estimate/wires.h"
 
 const char *const estimate_change_cost_word[] = {
-#define COST(id, word, words, weight) word,
-    CHANGE_COSTS(COST)
-#undef COST
-};
-const char *const estimate_change_cost_words[] = {
-#define COST(id, word, words, weight) words,
+#define COST(id, word, weight) word,
     CHANGE_COSTS(COST)
 #undef COST
 };
 static const unsigned weights[] = {
-#define COST(id, word, words, weight) weight,
+#define COST(id, word, weight) weight,
     CHANGE_COSTS(COST)
 #undef COST
 };

@@ -6,27 +6,27 @@
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/fit.h"
 
-/* COST(id, word in JSON, words, weight): the dearer the larger. Weights add up in combinations. */
+/* COST(id, word in JSON, weight): the dearer the larger. Weights add up in combinations. */
 /* clang-format off */
-#define CHANGE_COSTS(COST)                                       \
-    COST(NOTHING, "nothing", "free", 1)                          \
-    COST(LITTLE, "little_time", "a little slower", 2)            \
-    COST(TIME, "time", "slower", 4)                              \
-    COST(ROUNDING, "rounding", "other rounding", 5)              \
-    COST(MUCH_TIME, "much_time", "much slower", 9)               \
-    COST(QUALITY, "quality", "coarser numbers", 10)              \
-    COST(RESULT, "result", "another training or service", 12)    \
-    COST(HARDWARE, "hardware", "more GPUs", 16)
+#define CHANGE_COSTS(COST)            \
+    COST(NOTHING, "nothing", 1)       \
+    COST(LITTLE, "little_time", 2)    \
+    COST(TIME, "time", 4)             \
+    COST(ROUNDING, "rounding", 5)     \
+    COST(MUCH_TIME, "much_time", 9)   \
+    COST(QUALITY, "quality", 10)      \
+    COST(RESULT, "result", 12)        \
+    COST(HARDWARE, "hardware", 16)
 /* clang-format on */
 
 enum estimate_change_cost {
-#define COST(id, word, words, weight) CHANGE_COST_##id,
+#define COST(id, word, weight) CHANGE_COST_##id,
     CHANGE_COSTS(COST)
 #undef COST
         CHANGE_COSTS_N
 };
 
-extern const char *const estimate_change_cost_word[], *const estimate_change_cost_words[];
+extern const char *const estimate_change_cost_word[];
 
 struct estimate_change {
     const char *id;     /* "checkpointing_full": for JSON, static */

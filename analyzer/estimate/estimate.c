@@ -20,9 +20,6 @@ static const struct estimate_precision precisions[] = {
 };
 
 #define OPTIMIZER(name, ...) name "|"
-const char estimate_optimizers[] =
-#include "analyzer/estimate/optimizers.def"
-    "";
 
 #define SHAPED_OPTIMIZER(name, ...) name "|"
 const char estimate_all_optimizers[] =

@@ -51,8 +51,7 @@ struct estimate_precision {
     const char *meaning, *source;
 };
 
-/* "adam|adamw|…", "fp32|amp|…": what the options accept. */
-extern const char estimate_optimizers[], estimate_precisions[];
+extern const char estimate_precisions[];                               /* "fp32|amp|…": what the option accepts */
 const struct estimate_optimizer *estimate_optimizer(const char *name); /* NULL: none of that name */
 /* With those whose states depend on the shapes of the matrices: for models whose tensors are known. */
 extern const char estimate_all_optimizers[];

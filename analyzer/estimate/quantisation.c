@@ -253,14 +253,3 @@ double estimate_quantisation_bits(const struct estimate_quantisation *q, const s
     if (!has_it) return plain;
     return q->bits + (t->dims == 2 && t->cols ? q->row_bits / (double)t->cols : 0);
 }
-
-double estimate_quantisation_bytes(const struct estimate_quantisation *q, const struct model *m)
-{
-    double bytes = 0;
-
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        const struct model_tensor *t = &m->tensors[i];
-        bytes += estimate_quantisation_bits(q, m, t, 16) / 8 * (double)t->rows * (double)t->cols * (double)t->count;
-    }
-    return bytes;
-}

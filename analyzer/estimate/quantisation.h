@@ -11,7 +11,5 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
  * takes different types for different layers. `plain` is what has no quantisation (16). */
 double estimate_quantisation_bits(const struct estimate_quantisation *q, const struct model *m,
                                   const struct model_tensor *t, double plain);
-/* Bytes of the whole model. */
-double estimate_quantisation_bytes(const struct estimate_quantisation *q, const struct model *m);
 
 #endif

@@ -106,13 +106,6 @@ static struct sums weights_of(const struct plan *p, uint64_t stage)
     return sums;
 }
 
-double estimate_serving_weights(const struct plan *p, uint64_t stage)
-{
-    struct sums sums = weights_of(p, stage);
-
-    return sums.bytes + sums.plain_bytes;
-}
-
 /* Embeddings and output layer, which keep 16 bits, among a bare number of parameters: 4 % of Llama-2-7B, 13 %
  * of Llama-3-8B. */
 #define KEPT_LIKELY 0.04
@@ -224,13 +217,6 @@ static struct cached cache_of(const struct plan *p, uint64_t stage)
     c.bytes = (c.full * (c.tokens + c.cross) + c.windowed * c.window_tokens) * (double)p->batch * elements(p) *
               cache_bits(p) / 8;
     return c;
-}
-
-double estimate_serving_cache(const struct plan *p, uint64_t stage)
-{
-    if (p->model->shape.family == MODEL_MAMBA)
-        return (double)p->model->shape.layers * (double)p->batch * (mamba_taps(p) + 4 * mamba_state(p));
-    return decoder(&p->model->shape) && p->batch && p->seq ? cache_of(p, stage).bytes : 0;
 }
 
 static void explain_cache(const struct plan *p, const struct cached *c, struct estimate_line *line)

@@ -6,9 +6,6 @@
 
 struct estimate_result;
 
-double estimate_serving_weights(const struct plan *p, uint64_t stage);
-double estimate_serving_cache(const struct plan *p, uint64_t stage); /* 0 where there is none */
-
 /* Adds the activations of a convolutional network whose numbers have `size` bytes; false: its operations are not
  * known. */
 bool estimate_serving_conv(const struct plan *p, double size, struct estimate_result *r);

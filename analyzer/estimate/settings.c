@@ -39,25 +39,3 @@ bool estimate_parts_of(const char *command, const struct estimate_settings *s, c
     }
     return true;
 }
-
-bool estimate_from_settings(const char *command, const struct estimate_settings *s, struct estimate *e, int *exit_code)
-{
-    const struct estimate_optimizer *o;
-    const struct estimate_precision *p;
-    struct model m;
-
-    *exit_code = EXIT_USAGE;
-    if (!estimate_parts_of(command, s, &o, &p)) return false;
-    if (s->model && s->params) {
-        complain("%s: --model: '%s' has a number of parameters; give it or --params, not both", command, s->model);
-        return false;
-    }
-    if (s->model) {
-        bool found = model_from_name(command, s->model, &m, exit_code);
-        if (found) *e = estimate_floor(&m, o, p, s->master_weights);
-        model_free(&m);
-        return found;
-    }
-    *e = estimate_training(s->params, o, p, s->master_weights);
-    return true;
-}

@@ -69,8 +69,6 @@ static inline bool estimate_is_requested(const struct estimate_settings *s)
     return s->params || s->model;
 }
 
-/* Fills `e`; false after a line on stderr where the settings do not go together, with the exit code. */
-bool estimate_from_settings(const char *command, const struct estimate_settings *s, struct estimate *e, int *exit_code);
 /* The optimizer and the precision; false after a line on stderr. */
 bool estimate_parts_of(const char *command, const struct estimate_settings *s, const struct estimate_optimizer **o,
                        const struct estimate_precision **p);

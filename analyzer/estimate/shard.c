@@ -195,18 +195,6 @@ double estimate_shard_outside(const struct plan *p, uint64_t stage)
     return estimate_shard_sum(p, stage, outside).all;
 }
 
-double estimate_shard_largest(const struct plan *p, uint64_t stage,
-                              bool (*keep)(const struct plan *, const struct model_tensor *))
-{
-    double largest = 0;
-    struct estimate_shard s;
-
-    for (size_t i = 0; i < p->model->tensors_n; i++)
-        if ((!keep || keep(p, &p->model->tensors[i])) && estimate_shard_of(p, stage, &p->model->tensors[i], &s))
-            largest = fmax(largest, s.rows * s.cols);
-    return largest;
-}
-
 /* FSDP's SHARD_GRAD_OP: weights are shards, too, but whole from a unit's forward until its backward is over. Those who
  * keep master weights have them whole all the time (DeepSpeed, Megatron-LM). */
 bool estimate_shard_gathers_until_backward(const struct plan *p)

@@ -38,8 +38,5 @@ struct estimate_shard_sum estimate_shard_sum(const struct plan *p, uint64_t stag
 /* Of one layer, the largest; and of what is outside of the layers. */
 double estimate_shard_layer(const struct plan *p, uint64_t stage);
 double estimate_shard_outside(const struct plan *p, uint64_t stage);
-/* The largest single tensor. */
-double estimate_shard_largest(const struct plan *p, uint64_t stage,
-                              bool (*keep)(const struct plan *, const struct model_tensor *));
 
 #endif

@@ -576,11 +576,6 @@ json_t *json_report_build(const struct result_report *r)
     return o;
 }
 
-int json_report(const struct result_report *report, FILE *out)
-{
-    return json_report_some(report, NULL, 0, out);
-}
-
 int json_report_some(const struct result_report *report, bool (*is_chosen)(uint64_t, const char *), uint64_t only,
                      FILE *out)
 {

@@ -61,7 +61,6 @@ bool model_stored_header(struct model_stored *s, const struct model_file *f, uin
 /* False after a line: the name was there already, or the limits are passed. */
 bool model_stored_add(struct model_stored *s, const struct model_file *f, const struct model_stored_tensor *t);
 bool model_stored_has(const struct model_stored *s, const char *name, size_t length);
-uint64_t model_stored_count(const struct model_stored *s);
 /* The tensors as a model's: which of them are parameters, how many a packed one holds, what they are
  * for. False after a line: more parameters than MODEL_PARAMS_MAX. stored_model.c */
 bool model_build_stored(const struct model_stored *s, const struct model_file *f,

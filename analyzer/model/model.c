@@ -43,46 +43,8 @@ void model_free(struct model *m)
     m->tensors_n = m->tensors_cap = 0;
 }
 
-uint64_t model_params_of(const struct model *m, bool (*keep)(const struct model_tensor *))
-{
-    uint64_t params = 0;
-
-    for (size_t i = 0; i < m->tensors_n; i++)
-        if (!keep || keep(&m->tensors[i])) params += m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count;
-    return params;
-}
-
-/* Of one tensor row, what is in one layer. */
-static uint64_t in_one_layer(const struct model *m, const struct model_tensor *t)
-{
-    uint64_t layers = t->layers ? t->layers : m->shape.layers;
-
-    if (!layers || t->count < layers) layers = 1;
-    return t->rows * t->cols * (t->count / layers);
-}
-
-uint64_t model_layer_params(const struct model *m)
-{
-    uint64_t shared = 0, largest = 0;
-
-    for (size_t i = 0; i < m->tensors_n; i++)
-        if (m->tensors[i].place == TENSOR_IN_LAYER && m->tensors[i].kind == 0)
-            shared += in_one_layer(m, &m->tensors[i]);
-    for (size_t i = 0; i < m->tensors_n; i++) {
-        unsigned kind = m->tensors[i].kind;
-        uint64_t own = 0;
-
-        if (m->tensors[i].place != TENSOR_IN_LAYER || kind == 0) continue;
-        for (size_t j = 0; j < m->tensors_n; j++)
-            if (m->tensors[j].place == TENSOR_IN_LAYER && m->tensors[j].kind == kind)
-                own += in_one_layer(m, &m->tensors[j]);
-        largest = own > largest ? own : largest;
-    }
-    return shared + largest;
-}
-
 /* Biases of experts are theirs too: a bias follows its matrix in the list. */
-uint64_t model_expert_params(const struct model *m)
+static uint64_t expert_params(const struct model *m)
 {
     uint64_t params = 0;
     bool expert = false;
@@ -98,7 +60,7 @@ uint64_t model_expert_params(const struct model *m)
 
 uint64_t model_active_params(const struct model *m)
 {
-    uint64_t experts = model_expert_params(m), n = m->shape.experts;
+    uint64_t experts = expert_params(m), n = m->shape.experts;
 
     if (!experts || !n || m->shape.experts_used >= n) return m->params;
     return m->params - experts + (uint64_t)((unsigned __int128)experts * m->shape.experts_used / n);

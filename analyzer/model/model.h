@@ -145,8 +145,6 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
 bool model_is_path(const char *text);
 /* What the file or folder there says. */
 bool model_from_path(const char *command, const char *path, struct model *m, int *exit_code);
-/* Parameters of a preset; 0: none of that name. */
-uint64_t model_preset_params(const char *name);
 /* Only a count. */
 void model_from_count(uint64_t params, struct model *m);
 /* What a family has unless a configuration says otherwise: whether the MLP is gated, which norms and
@@ -181,12 +179,7 @@ const char *model_family_word(enum model_family family);
 struct model_tensor *model_add(struct model *m, const char *name, enum model_tensor_role role,
                                enum model_tensor_place place, uint64_t rows, uint64_t cols, uint64_t count);
 
-/* Parameters of the tensors that `keep` says yes to (all where NULL). */
-uint64_t model_params_of(const struct model *m, bool (*keep)(const struct model_tensor *));
-/* Parameters of one layer, the largest where they differ; of the experts alone; of those that one token
- * uses (all but the experts it does not choose). */
-uint64_t model_layer_params(const struct model *m);
-uint64_t model_expert_params(const struct model *m);
+/* Parameters that one token uses: all but the experts that it does not choose. */
 uint64_t model_active_params(const struct model *m);
 
 /* The readers behind model_from_name, for the fuzzers: `bytes` are a whole file (or the head of one). */

@@ -122,18 +122,6 @@ static bool of_preset(const char *command, const struct preset *p, struct model 
     return true;
 }
 
-uint64_t model_preset_params(const char *name)
-{
-    const struct preset *p = preset_of(name);
-    struct model m = {0};
-    int exit_code;
-    uint64_t params;
-
-    params = p && of_preset("estimate", p, &m, &exit_code) ? m.params : 0;
-    model_free(&m);
-    return params;
-}
-
 /* "owner/name", as models are published, and nothing on this machine is called so. */
 static bool published_name(const char *text)
 {

@@ -38,11 +38,6 @@ bool model_stored_has(const struct model_stored *s, const char *name, size_t len
     return map_get(&s->names, hash_bytes(name, length, SEED)) != MAP_NEW;
 }
 
-uint64_t model_stored_count(const struct model_stored *s)
-{
-    return s->tensors;
-}
-
 /* What stands before the number of a layer. */
 static bool before_layer(const char *name, size_t end)
 {

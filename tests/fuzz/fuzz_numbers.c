@@ -71,7 +71,7 @@ static void parse_all(const char *word)
         FUZZ_CHECK(strlen(small) < size, "%zu", size);
         FUZZ_CHECK(terminal_fit(small, 3) <= strlen(small) && terminal_columns(small) >= 0, "%s", small);
     }
-    options_nearest(word, estimate_optimizers, nearest, sizeof nearest);
+    options_nearest(word, estimate_all_optimizers, nearest, sizeof nearest);
     options_list(word, nearest, sizeof nearest);
     options_is_word(word, estimate_precisions);
     estimate_shaped(word);
@@ -100,14 +100,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                               .text = how & 1 ? &text_program : &text,
                               .print_help = command_print_help};
     struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT};
-    struct estimate e;
     int operands = options_parse(&command, n, words, &s);
     FUZZ_CHECK(operands >= OPTIONS_BAD && operands <= n, "%d", operands);
     if (operands >= 0) {
         FUZZ_CHECK(s.number >= -5 && s.number <= 100, "%d", s.number);
-        int code = 0;
-        if (s.model.params && !s.model.model && !estimate_from_settings("fuzz", &s.model, &e, &code))
-            FUZZ_CHECK(code == 2 || code == 3, "%d", code);
+        const struct estimate_optimizer *o;
+        const struct estimate_precision *p;
+        if (s.model.params && estimate_parts_of("fuzz", &s.model, &o, &p))
+            estimate_training(s.model.params, o, p, how & 2);
     }
     free(copy);
     return 0;

@@ -41,7 +41,6 @@ static inline void fuzz_model(bool ok, int exit_code, struct model *m)
         FUZZ_CHECK(bytes <= m->stored_bytes + 1, "%g %g", bytes, m->stored_bytes);
         FUZZ_CHECK(!strpbrk(m->name, "\x1b\r\n\a") && !strpbrk(m->note, "\x1b\r\n\a"), "%s", m->note);
         FUZZ_CHECK(model_active_params(m) <= m->params, "%ju", (uintmax_t)model_active_params(m));
-        model_layer_params(m);
         fuzz_estimates(m);
     }
     model_free(m);

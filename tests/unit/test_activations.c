@@ -23,6 +23,30 @@ static void printed(double bytes, double unit, int digits, double figure)
     assert_string_equal(ours, theirs);
 }
 
+enum korthikanti {
+    KORTHIKANTI_TP,              /* sbh (10 + 24/t + 5as/(ht)); t = 1: 34 + 5as/h */
+    KORTHIKANTI_TP_SP,           /* sbh (34 + 5as/h) / t */
+    KORTHIKANTI_TP_SELECTIVE,    /* sbh (10 + 24/t) */
+    KORTHIKANTI_TP_SP_SELECTIVE, /* 34 sbh / t */
+    KORTHIKANTI_FULL             /* 2 sbh */
+};
+
+/* Bytes of one layer for one micro-batch, 16 bits: table 2 of Korthikanti et al. 2022. Sequence, micro-batch, hidden
+ * size, heads, tensor-parallel GPUs. */
+static double korthikanti_layer(enum korthikanti form, double s, double b, double h, double a, double t)
+{
+    double sbh = s * b * h, scores = 5 * a * s / h;
+
+    switch (form) {
+    case KORTHIKANTI_TP: return sbh * (10 + 24 / t + scores / t);
+    case KORTHIKANTI_TP_SP: return sbh * (34 + scores) / t;
+    case KORTHIKANTI_TP_SELECTIVE: return sbh * (10 + 24 / t);
+    case KORTHIKANTI_TP_SP_SELECTIVE: return sbh * 34 / t;
+    case KORTHIKANTI_FULL: break;
+    }
+    return 2 * sbh;
+}
+
 /* Korthikanti et al. 2022, table 3's configurations with their formulas: GiB of a layer and of all of them. */
 static void test_korthikanti(void **state)
 {
@@ -35,43 +59,20 @@ static void test_korthikanti(void **state)
         {128, 20480, 105, 1, {{.8203, 86.13}, {.4785, 50.24}, {.1660, 17.43}, {.0781, 8.20}}},
         {160, 25600, 128, 1, {{1.0254, 131.25}, {.5981, 76.56}, {.2075, 26.56}, {.0977, 12.50}}},
     };
-    static const enum estimate_korthikanti forms[] = {KORTHIKANTI_TP, KORTHIKANTI_TP_SP, KORTHIKANTI_TP_SP_SELECTIVE,
-                                                      KORTHIKANTI_FULL};
+    static const enum korthikanti forms[] = {KORTHIKANTI_TP, KORTHIKANTI_TP_SP, KORTHIKANTI_TP_SP_SELECTIVE,
+                                             KORTHIKANTI_FULL};
 
     (void)state;
     for (size_t i = 0; i < LENGTH(models); i++)
         for (size_t f = 0; f < LENGTH(forms); f++) {
-            double one = estimate_korthikanti_layer(forms[f], 2048, models[i].b, models[i].h, models[i].a, 8);
+            double one = korthikanti_layer(forms[f], 2048, models[i].b, models[i].h, models[i].a, 8);
             printed(one, GIB, 4, models[i].figures[f][0]);
             printed(one * models[i].layers, GIB, 2, models[i].figures[f][1]);
         }
     /* without parallelism the forms are one, 34 + 5as/h; selective is the same without the scores */
-    assert_true(estimate_korthikanti_layer(KORTHIKANTI_TP, 2048, 1, 6144, 64, 1) ==
-                estimate_korthikanti_layer(KORTHIKANTI_TP_SP, 2048, 1, 6144, 64, 1));
-    assert_true(estimate_korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 2048, 1, 6144, 64, 8) == 2048 * 6144 * 13.0);
-    assert_true(estimate_korthikanti_interleaved(8, 3) == 1 + 7.0 / 24);
-}
-
-/* Megatron-LM's megatron/training/theoretical_memory_usage.py prints these, in MiB. */
-static void test_megatron(void **state)
-{
-    static const struct estimate_megatron_activations gpt3 = {2048, 1, 12288, 4 * 12288, 96, 51200, 8, 8, 0, 0},
-                                                      llama3 = {8192, 1, 4096, 14336, 32, 128256, 1, 1, 0, 0},
-                                                      llama2 = {4096, 1, 4096, 11008, 32, 32000, 2, 1, 0, 0},
-                                                      mixtral = {4096, 1, 4096, 14336, 32, 32000, 1, 1, 0, 0};
-    struct estimate_megatron_activations few = gpt3;
-
-    (void)state;
-    printed(estimate_megatron_activation_bytes(&gpt3), MIB, 2, 9816.02);
-    printed(estimate_megatron_activation_bytes(&llama3), MIB, 2, 36936.06);
-    printed(estimate_megatron_activation_bytes(&llama2), MIB, 2, 7650.02);
-    printed(estimate_megatron_activation_bytes(&mixtral), MIB, 2, 16964.03);
-    few.micro_batches = 4; /* half of the pipeline's depth */
-    assert_true(fabs(estimate_megatron_activation_bytes(&few) * 2 / estimate_megatron_activation_bytes(&gpt3) - 1) <
-                1e-12);
-    few.interleave = 3; /* deeper than the pipeline, whatever their number */
-    assert_true(fabs(estimate_megatron_activation_bytes(&few) / estimate_megatron_activation_bytes(&gpt3) - 31 / 24.0) <
-                1e-12);
+    assert_true(korthikanti_layer(KORTHIKANTI_TP, 2048, 1, 6144, 64, 1) ==
+                korthikanti_layer(KORTHIKANTI_TP_SP, 2048, 1, 6144, 64, 1));
+    assert_true(korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 2048, 1, 6144, 64, 8) == 2048 * 6144 * 13.0);
 }
 
 struct given {
@@ -273,9 +274,8 @@ static void test_saved_tensors(void **state)
      * norms are not counted */
     z = estimate_act_sizes_of(&p, ACT_FUSED);
     estimate_act_layer(&p, &z, false, &tape);
-    assert_true(
-        fabs(estimate_act_saved(&tape) / estimate_korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 512, 2, h, heads, 1) -
-             32.0 / 34) < 0.01);
+    assert_true(fabs(estimate_act_saved(&tape) / korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 512, 2, h, heads, 1) -
+                     32.0 / 34) < 0.01);
     model_free(&m);
 }
 
@@ -444,7 +444,7 @@ static void test_parallel(void **state)
     assert_true(estimate_act_in_flight(&p, 0) == 4);
     p.accumulation = 16;
     p.interleave = 2; /* 8 (1 + 7/16) */
-    assert_true(estimate_act_in_flight(&p, 0) == 8 * estimate_korthikanti_interleaved(8, 2));
+    assert_true(estimate_act_in_flight(&p, 0) == 8 * (1 + 7.0 / 16));
     model_free(&m);
 }
 
@@ -454,7 +454,7 @@ static void test_parallel_is_korthikanti(void **state)
     static const struct {
         bool sp;
         enum plan_attention attention;
-        enum estimate_korthikanti form;
+        enum korthikanti form;
     } cases[] = {{false, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP},
                  {true, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP_SP},
                  {false, PLAN_ATTENTION_FLASH, KORTHIKANTI_TP_SELECTIVE},
@@ -472,7 +472,7 @@ static void test_parallel_is_korthikanti(void **state)
         p.attention = cases[i].attention;
         memset(&r, 0, sizeof r);
         estimate_act_parallel(&p, 0, &r);
-        double theirs = 48 * estimate_korthikanti_layer(cases[i].form, 1024, 4, 1600, 25, 5);
+        double theirs = 48 * korthikanti_layer(cases[i].form, 1024, 4, 1600, 25, 5);
         assert_true(fabs(r.lines[0].bytes.likely / theirs - 1) < 1e-9);
     }
     model_free(&m);
@@ -500,17 +500,11 @@ static void test_nothing_to_say(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_korthikanti),
-        cmocka_unit_test(test_megatron),
-        cmocka_unit_test(test_saved_tensors),
-        cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_bare_cross_entropy),
-        cmocka_unit_test(test_accumulated),
-        cmocka_unit_test(test_kept_of_operations),
-        cmocka_unit_test(test_which_operations),
-        cmocka_unit_test(test_properties),
-        cmocka_unit_test(test_parallel),
-        cmocka_unit_test(test_parallel_is_korthikanti),
+        cmocka_unit_test(test_korthikanti),      cmocka_unit_test(test_saved_tensors),
+        cmocka_unit_test(test_measured),         cmocka_unit_test(test_bare_cross_entropy),
+        cmocka_unit_test(test_accumulated),      cmocka_unit_test(test_kept_of_operations),
+        cmocka_unit_test(test_which_operations), cmocka_unit_test(test_properties),
+        cmocka_unit_test(test_parallel),         cmocka_unit_test(test_parallel_is_korthikanti),
         cmocka_unit_test(test_nothing_to_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/estimate/answer.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/serving.h"
@@ -46,7 +47,11 @@ static void gguf_mixtures(void **state)
 
     assert_int_equal(m.params, 8030261248);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        double bits = estimate_quantisation_bytes(estimate_quantisation_find(rows[i].word), &m) * 8 / (double)m.params;
+        const struct estimate_quantisation *q = estimate_quantisation_find(rows[i].word);
+        double bits = 0;
+        for (const struct model_tensor *t = m.tensors; t < m.tensors + m.tensors_n; t++)
+            bits += estimate_quantisation_bits(q, &m, t, 16) * (double)(t->rows * t->cols * t->count);
+        bits /= (double)m.params;
         if (fabs(bits - rows[i].bits) > 0.00005)
             fail_msg("%s: %.4f bits a weight, not %.4f", rows[i].word, bits, rows[i].bits);
     }
@@ -354,7 +359,9 @@ static void sound_and_text(void **state)
     (void)state;
     assert_true(model_from_name("test", "whisper-large-v3-turbo", &m, &exit_code));
     struct plan p = serving(&m, 8, 448);
-    assert_true(estimate_serving_cache(&p, 0) ==
+    unsigned phases;
+    assert_true(estimate_make(&p, &r));
+    assert_true(estimate_answer_part(&r, ESTIMATE_CACHE, &phases).likely ==
                 8.0 * 4 * (448 + 1500) * 2 * 1280 * 2); /* as transformers' cache has it */
     assert_true(plan_possible(&p));
     p.gpus = p.tp = 2;
@@ -377,8 +384,7 @@ static void states_do_not_grow(void **state)
 
         assert_true(model_from_name("test", rows[i].name, &m, &exit_code));
         struct plan few = serving(&m, 4, 128), many = serving(&m, 4, 100000);
-        assert_true(estimate_serving_cache(&few, 0) == rows[i].bytes &&
-                    estimate_serving_cache(&many, 0) == rows[i].bytes);
+        assert_true(part(&few, ESTIMATE_CACHE) == rows[i].bytes);
         assert_true(part(&many, ESTIMATE_CACHE) == rows[i].bytes);
         model_free(&m);
     }

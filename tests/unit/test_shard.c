@@ -9,7 +9,6 @@
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/estimate.h"
-#include "analyzer/estimate/published.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/estimate/shard.h"
 
@@ -19,93 +18,6 @@ static void shows(double value, const char *text)
 
     snprintf(got, sizeof got, "%.2f", value);
     assert_string_equal(got, text);
-}
-
-/* docs/code-docs/source/memory.rst, but for stage 2 without offload, where the code differs from it. */
-static void deepspeed(void **state)
-{
-    const double gib = 1 << 30, params = 2851e6, layer = 32e6;
-
-    (void)state;
-    shows(estimate_deepspeed_zero2(params, 8, 1, true).gpu / gib, "5.31");
-    shows(estimate_deepspeed_zero2(params, 8, 1, true).host / gib, "127.45");
-    shows(estimate_deepspeed_zero2(params, 8, 1, false).gpu / gib, "11.28");
-    shows(estimate_deepspeed_zero2(params, 8, 1, false).host / gib, "127.45");
-    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, true, true).gpu / gib, "0.12");
-    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, true, true).host / gib, "71.69");
-    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, true, false).host / gib, "127.45");
-    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, false, true).gpu / gib, "0.78");
-    shows(estimate_deepspeed_zero3(params, layer, 8, 1, true, false, true).host / gib, "63.72");
-    shows(estimate_deepspeed_zero3(params, layer, 8, 1, false, false, true).gpu / gib, "6.09");
-    shows(estimate_deepspeed_zero3(params, layer, 8, 1, false, false, true).host / gib, "1.43");
-    shows(estimate_deepspeed_zero3(params, layer, 8, 1, false, false, false).host / gib, "127.45");
-}
-
-/* Printed by Megatron-LM's report_theoretical_memory. */
-static void megatron(void **state)
-{
-    const double mib = 1 << 20;
-    struct estimate_megatron_weights gpt3 = {.layers = 96,
-                                             .hidden = 12288,
-                                             .heads = 96,
-                                             .ffn = 4 * 12288,
-                                             .vocab = 51200,
-                                             .tp = 8,
-                                             .pp = 8,
-                                             .dp = 1,
-                                             .ep = 1};
-    struct estimate_megatron_weights llama3 = {.layers = 32,
-                                               .hidden = 4096,
-                                               .heads = 32,
-                                               .kv_heads = 8,
-                                               .ffn = 14336,
-                                               .vocab = 128256,
-                                               .gated = true,
-                                               .rms_norm = true,
-                                               .untied = true,
-                                               .tp = 1,
-                                               .pp = 1,
-                                               .dp = 8,
-                                               .ep = 1,
-                                               .distributed_optimizer = true};
-    struct estimate_megatron_weights llama2 = {.layers = 32,
-                                               .hidden = 4096,
-                                               .heads = 32,
-                                               .ffn = 11008,
-                                               .vocab = 32000,
-                                               .gated = true,
-                                               .rms_norm = true,
-                                               .untied = true,
-                                               .tp = 2,
-                                               .pp = 1,
-                                               .dp = 4,
-                                               .ep = 1};
-    struct estimate_megatron_weights mixtral = {.layers = 32,
-                                                .hidden = 4096,
-                                                .heads = 32,
-                                                .kv_heads = 8,
-                                                .vocab = 32000,
-                                                .gated = true,
-                                                .rms_norm = true,
-                                                .untied = true,
-                                                .experts = 8,
-                                                .expert_ffn = 14336,
-                                                .tp = 1,
-                                                .pp = 1,
-                                                .dp = 8,
-                                                .ep = 8,
-                                                .distributed_optimizer = true};
-
-    (void)state;
-    shows(estimate_megatron_weight_bytes(&gpt3) / mib, "48016.18");
-    gpt3.dp = 8;
-    gpt3.distributed_optimizer = true;
-    shows(estimate_megatron_weight_bytes(&gpt3) / mib, "20006.74");
-    shows(estimate_megatron_weight_bytes(&llama3) / mib, "57436.90");
-    shows(estimate_megatron_weight_bytes(&llama2) / mib, "57838.57");
-    shows(estimate_megatron_weight_bytes(&mixtral) / mib, "108252.40");
-    assert_true(estimate_megatron_padded_vocab(50257, 128, 8) == 51200);
-    assert_true(estimate_megatron_padded_vocab(32000, 128, 2) == 32000);
 }
 
 /* ---------------------------------------------------------------- our own lines */
@@ -336,7 +248,6 @@ static void longest_sequences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deepspeed),           cmocka_unit_test(megatron),
         cmocka_unit_test(the_paper_of_zero),   cmocka_unit_test(more_is_never_more),
         cmocka_unit_test(parts_are_the_whole), cmocka_unit_test(experts_are_spread),
         cmocka_unit_test(contradictions),      cmocka_unit_test(longest_sequences),
