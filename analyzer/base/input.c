@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,13 @@ bool input_check_paths(const char *who, char **paths, size_t n)
     return true;
 }
 
+/* A recording in progress, or one whose process was killed: its header may still be in the write-ahead log. */
+static bool has_spool(const char *path)
+{
+    char spool[PATH_MAX];
+    return (size_t)snprintf(spool, sizeof spool, "%s.spool", path) < sizeof spool && access(spool, F_OK) == 0;
+}
+
 /* SQLite's header states whose database it is (sqlite.org/fileformat2.html, 1.3). */
 bool input_is_recording(const char *path)
 {
@@ -34,8 +42,9 @@ bool input_is_recording(const char *path)
 
     if (fd >= 0) close(fd);
     if (n != (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) return false;
-    const unsigned char *id = head + APPLICATION_ID;
-    return ((uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3]) == GS_APPLICATION_ID;
+    const unsigned char *at = head + APPLICATION_ID;
+    const uint32_t id = (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+    return id == GS_APPLICATION_ID || (id == 0 && has_spool(path));
 }
 
 bool input_newest(const char *who, char out[INPUT_NAME])

@@ -47,7 +47,7 @@ static const char *choose(void)
         name += strspn(name, " \t");
         if (!*name || strcmp(name, "cat") == 0) return NULL;
         if (found(name)) return name;
-        complain("%s: there is no program '%s'; printing without a pager", variables[i], name);
+        complain("%s: program '%s' not found; printing without a pager", variables[i], name);
         return NULL;
     }
     return found("less") ? "less" : NULL;

@@ -78,8 +78,8 @@ const struct command_text command_text_estimate = {
              "activations, buffers and CUDA's own memory; at which moment of the step the peak occurs; and whether it "
              "fits. An exact figure is one number; an estimated one is an interval with its reason (--explain).\n\nThe "
              "default precision is fp32. amp (amp-fp16, amp-bf16) is torch.autocast: weights, gradients and states "
-             "stay float32. bf16 and fp16 convert the whole model: states have 16 bits too, and there are no master "
-             "weights unless you give --master-weights.\n\nActivations need a shape: a model's name or config.json, or "
+             "stay float32. bf16 and fp16 convert the whole model: states have 16 bits too, without master weights "
+             "unless you give --master-weights.\n\nActivations need a shape: a model's name or config.json, or "
              "--layers, --hidden and --heads. With --params only, they are left out.\n\nCompared with a GPU (--gpu) or "
              "a size (--memory), there are three verdicts. " FIT_VERDICTS_EXPLAINED ".",
     .examples = examples,

@@ -291,7 +291,7 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
         const char *bad = export_unknown_table(s->tables);
         char list[256];
         options_list(export_tables(), list, sizeof list);
-        complain("export: there is no table '%.*s'; the tables are %s", (int)strcspn(bad, ","), bad, list);
+        complain("export: unknown table '%.*s'; the tables are %s", (int)strcspn(bad, ","), bad, list);
     } else if (s->output && strcmp(s->output, "-") == 0 && isatty(STDOUT_FILENO) && (f->write || f->binary))
         complain("export: the output is binary, not for a terminal; give a file with -o, or a pipe");
     else

@@ -5,15 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/choice.h"
 #include "analyzer/view/display.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/base/input.h"
-#include "analyzer/base/output.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/report/report.h"
@@ -21,8 +18,7 @@
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
-#include "analyzer/page/card.h"
-#include "analyzer/page/view_html.h"
+#include "analyzer/page/save.h"
 #include "analyzer/view/view_text.h"
 #include "analyzer/json/view_json.h"
 
@@ -107,41 +103,6 @@ static bool print(const struct settings *s, const struct result_report *report, 
     return true;
 }
 
-/* Writing over what is being read would be the end of it. */
-static bool is_input(const struct result_report *report, const char *path)
-{
-    struct stat in, out;
-
-    if (stat(path, &out) != 0) return false;
-    for (size_t i = 0; i < report->processes_n; i++)
-        if (stat(report->processes[i].path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
-            complain("report: '%s' is the recording itself; give another name with --html", path);
-            return true;
-        }
-    if (!input_is_recording(path)) return false;
-    complain("report: '%s' is another recording; give another name with --html", path);
-    return true;
-}
-
-static int html(const struct settings *s, struct page *page, const struct result_report *report, const char *database)
-{
-    char error[1024] = "", size[UNITS_TEXT] = "";
-    struct output out;
-    struct stat st;
-
-    if (is_input(report, s->html) || !output_open(&out, "report", s->html)) return EXIT_INPUT;
-    if (!page_write(page, report, database, out.file, error, sizeof error)) {
-        output_drop(&out);
-        complain("report: %s", error);
-        return EXIT_INPUT;
-    }
-    if (!output_keep(&out, "report")) return EXIT_INPUT;
-    if (!out.standard && stat(s->html, &st) == 0)
-        complain("report: wrote %s, %s: open it in a browser; it needs no network", s->html,
-                 units_format_bytes(size, (uint64_t)st.st_size));
-    return EXIT_YES;
-}
-
 /* "run.html" for "runs/run.db": in the working directory, beside nothing that is read. */
 static const char *page_name(const char *recording, char *out, size_t size)
 {
@@ -153,55 +114,27 @@ static const char *page_name(const char *recording, char *out, size_t size)
     return out;
 }
 
-/* By the desktop's own choice of a browser. The page stays if there is none. */
+/* In the browser that the desktop prefers. The page stays if there is none. */
 static void open_page(const char *path)
 {
-    char *command[] = {"xdg-open", (char *)path, NULL};
+    char *real = realpath(path, NULL); /* a name may look like an option */
+    char *command[] = {"xdg-open", real, NULL};
     pid_t child;
     int status = 1;
 
-    if (posix_spawnp(&child, command[0], NULL, NULL, command, environ) != 0 || waitpid(child, &status, 0) != child ||
-        status != 0)
+    if (!real || posix_spawnp(&child, command[0], NULL, NULL, command, environ) != 0 ||
+        waitpid(child, &status, 0) != child || status != 0)
         complain("report: found no browser here; open %s on a machine that has one", path);
-}
-
-/* A program of the machine's draws the SVG. */
-static bool draw_png(const char *svg, const char *png)
-{
-    char *command[] = {"rsvg-convert", "-o", (char *)png, (char *)svg, NULL};
-    pid_t child;
-    int status = 1;
-
-    return posix_spawnp(&child, command[0], NULL, NULL, command, environ) == 0 && waitpid(child, &status, 0) == child &&
-           status == 0;
-}
-
-static int card(const struct settings *s, const struct result_report *report)
-{
-    const char *dot = strrchr(s->card, '.');
-    const bool png = dot && strcmp(dot, ".png") == 0;
-    char svg[PATH_MAX];
-    struct output out;
-
-    snprintf(svg, sizeof svg, png ? "%s.svg" : "%s", s->card);
-    if (is_input(report, s->card) || !output_open(&out, "report", svg)) return EXIT_INPUT;
-    page_card(report, out.file);
-    if (!output_keep(&out, "report")) return EXIT_INPUT;
-    if (png && !draw_png(svg, s->card)) {
-        complain("report: rsvg-convert could not write '%s' (Debian: librsvg2-bin); the picture is in '%s'", s->card,
-                 svg);
-        return EXIT_INPUT;
-    }
-    if (png) unlink(svg);
-    if (!out.standard) complain("report: wrote %s", s->card);
-    return EXIT_YES;
+    free(real);
 }
 
 static int report(const struct settings *s, struct run_options *options_, char **paths, size_t n)
 {
     if (!input_check_paths("report", paths, n)) return EXIT_INPUT;
+    const struct page_target target = {"report", s->card ? "card" : "html", s->card ? s->card : s->html, paths, n};
     char error[1024] = "";
-    int code;
+    int code = target.path ? page_save_check(&target, s->card != NULL) : EXIT_YES;
+    if (code != EXIT_YES) return code;
     struct run *run = view_choice_open("report", (const char *const *)paths, n, &s->choice, options_, &code);
     if (!run) return code;
     struct page *page = s->html ? page_new(run, options_) : NULL;
@@ -212,9 +145,9 @@ static int report(const struct settings *s, struct run_options *options_, char *
     if (!built)
         complain("report: %s", error);
     else if (s->card)
-        code = card(s, built);
+        code = page_save_card(&target, built);
     else if (s->html)
-        code = html(s, page, built, paths[0]);
+        code = page_save(&target, page, built);
     else
         code = print(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
     if (code == EXIT_YES && s->open) open_page(s->html);
@@ -284,16 +217,15 @@ int command_report(const struct command *self, int argc, char **argv)
         complain("report: --json or --html, one of the two; the page holds what --json prints");
         return EXIT_USAGE;
     }
-    if (s.card && (s.json || s.html || s.open)) {
-        complain("report: --card writes a picture; leave out %s", s.json ? "--json" : s.html ? "--html" : "--open");
+    if (s.card && (s.json || s.html || s.open || s.only)) {
+        complain("report: --card writes a picture; leave out %s", s.json   ? "--json"
+                                                                  : s.html ? "--html"
+                                                                  : s.open ? "--open"
+                                                                           : "--only");
         return EXIT_USAGE;
     }
     if (s.html && s.only) {
         complain("report: --only chooses what is printed; a page holds all of it");
-        return EXIT_USAGE;
-    }
-    if (s.html && strcmp(s.html, "-") == 0 && isatty(STDOUT_FILENO)) {
-        complain("report: a page is not for a terminal; give a file, such as: --html run.html");
         return EXIT_USAGE;
     }
     if (operands == 0) {

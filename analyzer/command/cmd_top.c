@@ -143,7 +143,7 @@ static int find_pid(struct top_model *m, uint32_t pid)
         bool exists = stat(proc, &st) == 0;
         complain(exists ? "top: process %u is not being recorded, nor is a process that it started; recording begins "
                           "with the program: gpuspy run -- COMMAND"
-                        : "top: there is no process %u; type gpuspy top to find running recordings",
+                        : "top: process %u does not exist; type gpuspy top to find running recordings",
                  pid);
     }
     top_found_free(found, n);

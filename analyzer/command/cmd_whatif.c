@@ -2,13 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/units.h"
 #include "analyzer/command/commands.h"
-#include "analyzer/base/output.h"
 #include "analyzer/estimate/gpu.h"
-#include "analyzer/page/view_html.h"
+#include "analyzer/page/save.h"
 #include "analyzer/view/view_whatif.h"
 #include "analyzer/view/viewing.h"
 
@@ -218,24 +216,11 @@ static bool wants_one(const struct settings *s)
 
 /* --- the command --------------------------------------------------------------------------------------------- */
 
-static int write_page(struct viewing *v, const struct settings *s, struct page *page, const struct result_report *r,
-                      const struct question *q, const struct whatif_proof *proof)
-{
-    char error[1024] = "", size[UNITS_TEXT] = "";
-    struct output out;
-    struct stat st;
-    page_add_whatif(page, &q->list[0], proof);
-    if (!output_open(&out, "whatif", s->html)) return EXIT_INPUT;
-    if (!page_write(page, r, v->database, out.file, error, sizeof error)) {
-        output_drop(&out);
-        return viewing_failed(v, error);
+#define TARGET(v, s)                                                           \
+    &(const struct page_target)                                                \
+    {                                                                          \
+        "whatif", "html", (s)->html, (char *const[]){(char *)(v)->database}, 1 \
     }
-    if (!output_keep(&out, "whatif")) return EXIT_INPUT;
-    if (!out.standard && stat(s->html, &st) == 0)
-        complain("whatif: wrote %s, %s: open it in a browser; it needs no network", s->html,
-                 units_format_bytes(size, (uint64_t)st.st_size));
-    return EXIT_YES;
-}
 
 static int ask(struct viewing *v, const struct settings *s, int64_t limit, const struct result_report *r,
                struct question *q, struct page *page)
@@ -271,7 +256,8 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
         complain("whatif: %s", q->list[0].error);
         code = EXIT_USAGE;
     } else if (page) {
-        code = write_page(v, s, page, r, q, view.proof);
+        page_add_whatif(page, &q->list[0], view.proof);
+        code = page_save(TARGET(v, s), page, r);
     } else if (s->view.json) {
         json_t *o = viewing_json_head(v);
         view_whatif_json(o, &view);
@@ -302,6 +288,7 @@ int command_whatif(const struct command *self, int argc, char **argv)
         code = EXIT_USAGE;
         done = true;
     }
+    if (!done && s.html && (code = page_save_check(TARGET(&v, &s), false)) != EXIT_YES) done = true;
     if (!done && (!parse_limit(&s, &limit) || !parse_scale(&s.scale, q->scale))) {
         code = EXIT_USAGE;
     } else if (!done) {

@@ -67,7 +67,7 @@ static void exit_status(FILE *f)
 {
     fputs(".SH \"EXIT STATUS\"\n", f);
     term(f, "0", "Success.");
-    term(f, "1", "Success, and the answer is no: a check failed.");
+    term(f, "1", "Success, but a check failed, or the model or run does not fit.");
     term(f, "2", "Usage error.");
     term(f, "3", "A file cannot be read as a recording, or the output cannot be written.");
 }

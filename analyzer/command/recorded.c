@@ -1,3 +1,4 @@
+#include "analyzer/base/input.h"
 #include "analyzer/command/recorded.h"
 #include "analyzer/command/unrecorded.h"
 
@@ -27,16 +28,6 @@ struct list {
 };
 
 /* ---------------------------------------------------------------- finding */
-
-static bool is_sqlite(const char *path)
-{
-    char magic[16] = "";
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : read(fd, magic, sizeof magic);
-
-    if (fd >= 0) close(fd);
-    return n == sizeof magic && memcmp(magic, "SQLite format 3", sizeof magic) == 0;
-}
 
 /* Whether the database holds a process of the run. */
 static bool of_run(const char *path, const char *run_id)
@@ -89,7 +80,7 @@ static struct list find(const struct command_recorded *r)
         struct stat st;
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         /* A second of slack: file times come from a coarser clock. */
-        if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && is_sqlite(path) &&
+        if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && input_is_recording(path) &&
             of_run(path, r->run_id))
             add(&l, path);
     }

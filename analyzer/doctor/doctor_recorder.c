@@ -72,7 +72,7 @@ bool doctor_target(struct doctor *d)
         return true;
     }
     if (!in_path(d->operand, path, sizeof path)) {
-        complain("doctor: there is no program '%s'; check its name and PATH", d->operand);
+        complain("doctor: program '%s' not found; check its name and PATH", d->operand);
         return false;
     }
     if (is_python(path)) {

@@ -194,7 +194,7 @@ static const struct run_frame *other_of(const struct result_site *s)
 
 /* With who called it, or the helper or library that it called. Where not all fits, the other place is shortened first,
  * to its file and line at the least; then the site's function, then its folders. A site's file and line are never cut.
- * False: there is no room for the other place. */
+ * False if the other place does not fit. */
 static bool site_and_caller(const struct draw_text *v, char *out, size_t size, const struct result_site *s, int columns)
 {
     static const struct {

@@ -331,7 +331,8 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
     }
     if (unit <= 0) { /* only a number is known */
         if (estimate_shard_gathers(p))
-            estimate_note(r, "the largest layer is unknown (give --model): weights gathered for it are left out");
+            estimate_note(r, "the size of the largest layer is unknown: add --model to count the weights that sharding "
+                             "gathers for it");
         return;
     }
     add_reduced(p, stage, n, r);

@@ -88,7 +88,7 @@ struct result_holder {
     const char *text; /* "features.append(model.features)", cleaned */
     const char *why;  /* what speaks for it, a part of a sentence */
 };
-enum { RESULT_HOLDERS = 2 }; /* more than two that are equally likely are no guess */
+enum { RESULT_HOLDERS = 2 }; /* a guess names at most two */
 
 /* Lists by line have a row for each line of code, whatever called it. Its call paths, heaviest first: */
 struct result_line_path {

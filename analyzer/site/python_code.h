@@ -1,4 +1,4 @@
-/* A Python program as statements, without a parser of Python: what can be told from its lines, brackets and strings. */
+/* Splits a Python program into statements by its lines, brackets and strings, without parsing it. */
 #ifndef GPUSPY_PYTHON_CODE_H
 #define GPUSPY_PYTHON_CODE_H
 

@@ -25,11 +25,11 @@ struct view_choice {
      0,                                                                                 \
      126,                                                                               \
      "only GPU N (CUDA's number in the program)"},                                      \
-        {"process", 'p', OPTION_NUMBER, offsetof(type, member.pid),           "PID",    \
-         NULL,      1,   INT_MAX,       "only only the process with this pid"},         \
+        {"process", 'p', OPTION_NUMBER, offsetof(type, member.pid),      "PID",         \
+         NULL,      1,   INT_MAX,       "only the process with this pid"},              \
     {                                                                                   \
         "rank", 'r', OPTION_NUMBER, offsetof(type, member.rank), "N", NULL, 0, INT_MAX, \
-            "only only the process with this rank"                                      \
+            "only the process with this rank"                                           \
     }
 
 /* Opens a recording (as run_open does) and leaves the chosen processes. NULL after a line on stderr that

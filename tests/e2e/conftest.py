@@ -105,9 +105,9 @@ class Recording:
         with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as db:
             return db.execute(query, arguments).fetchall()
 
-    def gpuspy(self, *arguments):
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
-        return subprocess.run([str(BUILD / "gpuspy"), *map(str, arguments)], env=env, cwd=self.folder, text=True,
+    def gpuspy(self, *arguments, env=None):
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+        return subprocess.run([str(BUILD / "gpuspy"), *map(str, arguments)], env={**kept, **(env or {})}, cwd=self.folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
 
     def report(self, *arguments):

@@ -1,6 +1,9 @@
 """The picture of a report that people share: well-formed SVG that says what the report says."""
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
+
+import pytest
 
 from rows import GIB, MIB, Rows
 
@@ -46,7 +49,29 @@ def test_what_it_refuses(recording):
         r.block(1, MIB)
     before = recording.database.read_bytes()
     for arguments, code, words in [(("--card", recording.database), 3, "the recording itself"), (("--card", "x.svg", "--json"), 2, "--json"),
-                                   (("--card", "none/x.svg"), 3, "cannot write"), (("--card", "x.svg", "--html"), 2, "--html")]:
+                                   (("--card", "none/x.svg"), 3, "cannot write"), (("--card", "x.svg", "--html"), 2, "--html"),
+                                   (("--card", "x.svg", "--only", "waits"), 2, "--only")]:
         done = card(recording, *arguments, code=code)
         assert words in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert recording.database.read_bytes() == before and not re.search(r"x\.", " ".join(p.name for p in recording.folder.iterdir()))
+
+
+@pytest.mark.skipif(not shutil.which("rsvg-convert"), reason="rsvg-convert is not installed (Debian: librsvg2-bin)")
+def test_a_png_is_written_beside_files_of_other_names(recording):
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, MIB)
+    kept = recording.folder / "-x.png.svg"
+    kept.write_text("a file of the user")
+    card(recording, "--card=-x.png")
+    assert (recording.folder / "-x.png").read_bytes().startswith(b"\x89PNG") and kept.read_text() == "a file of the user"
+    assert len(list(recording.folder.glob("*x.png*"))) == 2
+
+
+def test_without_a_program_that_draws_a_png(recording):
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(1, MIB)
+    done = recording.gpuspy("report", "--card", "x.png", recording.database, env={"PATH": "/nowhere"})
+    assert done.returncode == 3 and "librsvg2-bin" in done.stderr and "--card x.svg" in done.stderr
+    assert not list(recording.folder.glob("x.png*"))

@@ -461,6 +461,20 @@ def test_report_fits_and_is_plain_in_a_pipe(recorded, width, locale, options):
     assert len(done.stdout.splitlines()) <= 40 or options or width < 100
 
 
+def test_the_newest_recording_may_be_one_whose_process_was_killed(tmp_path):
+    script = "import os, signal, train_leak\ntrain_leak.train(20)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, timeout=SECONDS,
+                   env=environment(**simulated(GPUSPY_DB="killed.db", LD_PRELOAD=BUILD / "libgpuspy.so")))
+    with sqlite3.connect(tmp_path / "foreign.db") as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("CREATE TABLE mine(x)")
+    assert (tmp_path / "killed.db.spool").exists()
+    done = gpuspy("report", "--html", "killed.db", "killed.db", cwd=tmp_path)
+    assert done.returncode == 3 and "is the recording itself" in done.stderr
+    done = gpuspy("report", cwd=tmp_path)
+    assert done.returncode == 0 and "reading killed.db, the newest recording" in done.stderr and "SIGKILL" in done.stdout
+
+
 def test_the_help_of_report_is_one_screen():
     assert len(gpuspy("report", "--help").stdout.splitlines()) <= 45
 

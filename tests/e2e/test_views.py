@@ -443,7 +443,7 @@ def test_no_pager(run, env):
 
 def test_a_pager_that_is_not_there(run):
     seen = terminal("tree", run, PAGER="frobnicate-pager -x")
-    assert "there is no program 'frobnicate-pager -x'" in seen and "Live at the peak" in seen
+    assert "program 'frobnicate-pager -x' not found" in seen and "Live at the peak" in seen
 
 
 def test_never_where_nobody_looks(run):

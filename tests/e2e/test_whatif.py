@@ -165,3 +165,6 @@ def test_a_page_has_the_replayed_curve(tmp_path):
     assert not drawn["fits"] and drawn["reserved"][-1] is None and drawn["oom_s"] >= 0
     assert "second curve" in gpuspy("whatif", "--help").stdout
     assert "--html shows one what-if" in gpuspy("whatif", "--html", page, file, code=2).stderr
+    before = file.read_bytes()
+    assert "is the recording itself" in gpuspy("whatif", "--limit", "64MiB", "--html", file, file, code=3).stderr
+    assert file.read_bytes() == before

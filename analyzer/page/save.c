@@ -1,0 +1,110 @@
+#include "analyzer/page/save.h"
+
+#include <errno.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "analyzer/base/exit_code.h"
+#include "analyzer/base/input.h"
+#include "analyzer/base/output.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+#include "analyzer/page/card.h"
+
+static bool is_read(const char *input, const struct stat *out)
+{
+    struct stat in;
+    return stat(input, &in) == 0 && in.st_dev == out->st_dev && in.st_ino == out->st_ino;
+}
+
+int page_save_check(const struct page_target *t, bool card)
+{
+    struct stat out;
+    const char *which = NULL;
+
+    if (!card && strcmp(t->path, "-") == 0 && isatty(STDOUT_FILENO)) {
+        complain("%s: a page is not for a terminal; give a file, such as: --%s run.html", t->who, t->option);
+        return EXIT_USAGE;
+    }
+    if (stat(t->path, &out) != 0) return EXIT_YES;
+    for (size_t i = 0; i < t->inputs_n && !which; i++)
+        if (is_read(t->inputs[i], &out)) which = "the recording itself";
+    if (!which && input_is_recording(t->path)) which = "another recording";
+    if (!which) return EXIT_YES;
+    complain("%s: '%s' is %s; give another name with --%s", t->who, t->path, which, t->option);
+    return EXIT_INPUT;
+}
+
+int page_save(const struct page_target *t, struct page *page, const struct result_report *report)
+{
+    char error[1024] = "", size[UNITS_TEXT] = "";
+    struct output out;
+    struct stat st;
+
+    if (!output_open(&out, t->who, t->path)) return EXIT_INPUT;
+    if (!page_write(page, report, t->inputs[0], out.file, error, sizeof error)) {
+        output_drop(&out);
+        complain("%s: %s", t->who, error);
+        return EXIT_INPUT;
+    }
+    if (!output_keep(&out, t->who)) return EXIT_INPUT;
+    if (!out.standard && stat(t->path, &st) == 0)
+        complain("%s: wrote %s, %s: open it in a browser; it needs no network", t->who, t->path,
+                 units_format_bytes(size, (uint64_t)st.st_size));
+    return EXIT_YES;
+}
+
+/* rsvg-convert reads SVG from `in` and writes PNG to `out`; both from where they are. */
+static bool convert(int in, int out)
+{
+    char *command[] = {"rsvg-convert", "--format=png", NULL};
+    posix_spawn_file_actions_t files;
+    pid_t child;
+    int status = 1;
+
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+    const bool ok = posix_spawnp(&child, command[0], &files, NULL, command, environ) == 0 &&
+                    waitpid(child, &status, 0) == child && status == 0;
+    posix_spawn_file_actions_destroy(&files);
+    return ok;
+}
+
+/* The picture as PNG into `out`, which is at its end then. */
+static bool write_png(const struct result_report *report, FILE *out)
+{
+    char block[4096];
+    FILE *svg = tmpfile(), *png = tmpfile();
+    bool ok = svg && png;
+
+    if (ok) page_card(report, svg);
+    ok = ok && fflush(svg) == 0 && lseek(fileno(svg), 0, SEEK_SET) == 0 && convert(fileno(svg), fileno(png));
+    if (ok) rewind(png);
+    for (size_t n; ok && (n = fread(block, 1, sizeof block, png)) > 0;) fwrite(block, 1, n, out);
+    if (svg) fclose(svg);
+    if (png) fclose(png);
+    return ok;
+}
+
+int page_save_card(const struct page_target *t, const struct result_report *report)
+{
+    const char *dot = strrchr(t->path, '.');
+    struct output out;
+
+    if (!output_open(&out, t->who, t->path)) return EXIT_INPUT;
+    if (!dot || strcmp(dot, ".png") != 0) {
+        page_card(report, out.file);
+    } else if (!write_png(report, out.file)) {
+        output_drop(&out);
+        complain("%s: PNG needs the program rsvg-convert (Debian: librsvg2-bin); without it: --%s %.*s.svg", t->who,
+                 t->option, (int)(dot - t->path), t->path);
+        return EXIT_INPUT;
+    }
+    if (!output_keep(&out, t->who)) return EXIT_INPUT;
+    if (!out.standard) complain("%s: wrote %s", t->who, t->path);
+    return EXIT_YES;
+}
