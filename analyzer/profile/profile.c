@@ -106,13 +106,6 @@ static int64_t moment_of(const struct build *b, uint32_t process)
     return b->wish->what == PROFILE_OOM ? (b->ooms[process] ? b->ooms[process]->time_ns : RUN_UNKNOWN) : b->wish->at_ns;
 }
 
-static void profile_on_process_start(void *self, uint32_t process)
-{
-    size_t n;
-    struct build *b = self;
-    b->last_alloc_ns = run_processes(b->run, &n)[process].last_alloc_ns;
-}
-
 static void watch(struct build *b, const struct run_lifetime *life, const struct run_series *series, int64_t now)
 {
     struct level *l = SITE_REACH(b->levels, life->series, b->levels_cap);
@@ -143,41 +136,36 @@ static void profile_on_alloc(void *self, const struct run_lifetime *life, const 
     }
 }
 
-/* What it was for is told by the calls that made and freed it. Which series are wanted is known when all
- * is seen. */
-static void add_ended(struct build *b, const struct run_lifetime *life)
-{
-    const struct run_series *s = run_series(b->run, life->series);
-    if (process_is_chosen(b, s->process)) {
-        bool tensor = life->layer == GS_LAYER_TENSOR;
-        unsigned rule = category_rule_of(
-            b->categorizer, tensor, life->stack, run_free_stack(b->run, life), life->free_ns > b->last_alloc_ns,
-            category_uses_of(b->b.report->uses, s->process, life->stack, life->alloc_ns, life->free_ns));
-        add_sum(b, life, category_of_rule(rule));
-    }
-}
-
 static void profile_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
-    struct build *b = self;
-    if (b->categorizer) {
-        add_ended(b, life);
-    } else {
-        watch(b, life, series, life->free_ns);
-    }
+    watch(self, life, series, life->free_ns);
 }
 
-static void profile_on_live(void *self, const struct run_lifetime *life)
-{
-    add_ended(self, life);
-}
-
-static void profile_on_process_end(void *self, uint32_t process, int64_t end_ns)
+/* What it was for follows from the calls that made and freed it. */
+static void profile_on_row(void *self, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct build *b = self;
-    if (b->categorizer) {
-        run_each_live(b->run, profile_on_live, b);
+    const unsigned rule = category_rule_of(
+        b->categorizer, life->layer == GS_LAYER_TENSOR, life->stack, free_stack, life->free_ns > b->last_alloc_ns,
+        category_uses_of(b->b.report->uses, b->process, life->stack, life->alloc_ns, life->free_ns));
+    add_sum(b, life, category_of_rule(rule));
+}
+
+/* The rows in any order of their frees: after a replay, which found the uses. */
+static bool sum_by_category(struct build *b, char *error, size_t error_size)
+{
+    size_t n;
+    const struct run_process *processes = run_processes(b->run, &n);
+    b->categorizer = category_finder_new(b->run);
+    b->b.report->uses = b->wish->uses ? b->wish->uses : category_uses_read(b->run, error, error_size);
+    bool ok = b->b.report->uses != NULL;
+    for (uint32_t i = 0; ok && i < n; i++) {
+        b->process = i;
+        b->last_alloc_ns = processes[i].last_alloc_ns;
+        ok = !process_is_chosen(b, i) || run_each_last(b->run, i, RUN_LAST_ALL, profile_on_row, b, error, error_size);
     }
+    b->process = RUN_NONE;
+    return ok;
 }
 
 /* The report's replay has left every series as it is at the end. */
@@ -219,21 +207,14 @@ static bool replay(struct build *b, char *error, size_t error_size)
         take_peaks(b);
         return true;
     }
-    struct run_observer observers[3] = {{.self = b,
-                                         .process_start = profile_on_process_start,
-                                         .alloc = profile_on_alloc,
-                                         .free = profile_on_free,
-                                         .process_end = profile_on_process_end}};
+    if (b->wish->what == PROFILE_ALLOCATED && b->wish->categories) {
+        return sum_by_category(b, error, error_size);
+    }
+    struct run_observer observers[3] = {{.self = b, .alloc = profile_on_alloc, .free = profile_on_free}};
     size_t n = 1;
-    if (b->wish->categories && b->wish->what != PROFILE_ALLOCATED && !b->wish->uses) {
+    if (b->wish->categories && !b->wish->uses) {
         step_finder_start(&b->b, &observers[n++]);
         category_uses_start(&b->b, &observers[n++]);
-    } else if (b->wish->categories && b->wish->what == PROFILE_ALLOCATED) {
-        b->categorizer = category_finder_new(b->run);
-        b->b.report->uses = b->wish->uses ? b->wish->uses : category_uses_read(b->run, error, error_size);
-        if (!b->b.report->uses) {
-            return false;
-        }
     }
     return run_replay(b->run, observers, n, error, error_size);
 }

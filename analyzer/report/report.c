@@ -183,15 +183,18 @@ static const struct question {
 
 /* --- asking ---------------------------------------------------------------------------------------------- */
 
-/* Everything that a question needs, then the question. */
+/* Everything that a question needs, then the question. OOMs are not needed by others where there are none. */
 static void order_question(struct asked *a, unsigned question, uint64_t *seen)
 {
+    size_t ooms_n;
     if (*seen & (uint64_t)1 << question) {
         return;
     }
     *seen |= (uint64_t)1 << question;
+    (void)run_ooms(a->b->run, &ooms_n);
+    const uint64_t needs = questions[question].needs & ~(ooms_n ? 0 : REPORT_ASK(OOMS));
     for (unsigned i = 0; i < REPORT_QUESTIONS_N; i++) {
-        if (questions[question].needs & (uint64_t)1 << i) {
+        if (needs & (uint64_t)1 << i) {
             order_question(a, i, seen);
         }
     }

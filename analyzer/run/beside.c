@@ -76,10 +76,13 @@ struct run_beside *run_beside_start(const struct run_observer *observers, size_t
     return b;
 }
 
-void run_beside_add(struct run_beside *b, const struct run_lifetime *life, enum run_series_layer layer, bool freed)
+void run_beside_add(struct run_beside *b, const struct run_lifetime *life, uint32_t series, uint32_t location,
+                    enum run_series_layer layer, bool freed)
 {
     struct batch *batch = b->batch;
     batch->lives[batch->n] = *life;
+    batch->lives[batch->n].series = series;
+    batch->lives[batch->n].location = location;
     batch->layers[batch->n] = (uint8_t)layer;
     batch->freed[batch->n] = freed;
     if (++batch->n == BATCH) {

@@ -25,6 +25,7 @@ struct bucket {
 };
 
 enum { DIGIT = 4, BUCKETS = 16 << DIGIT, WORDS = BUCKETS / 64 };
+enum { FEW = 6 };   /* of so few, the earliest is searched for */
 enum { SOON = 16 }; /* of a bucket so small, the lifetimes are fetched into the cache */
 
 struct call { /* one observer's interest in one kind of event */
@@ -101,18 +102,35 @@ static void pending_spread(struct run_replay *r, struct bucket *bucket)
     }
 }
 
+/* Takes the earliest of a few. Not in order; last_ns may stay, for what is pushed later is later. */
+static uint32_t take_earliest(struct bucket *bucket)
+{
+    size_t first = 0;
+    int64_t least = RUN_NEVER, next = RUN_NEVER;
+    for (size_t i = 0; i < bucket->n; i++) {
+        const int64_t ns = bucket->list[i].free_ns;
+        next = ns < least ? least : ns < next ? ns : next;
+        first = ns < least ? i : first;
+        least = ns < least ? ns : least;
+    }
+    const uint32_t slot = bucket->list[first].slot;
+    bucket->list[first] = bucket->list[--bucket->n];
+    bucket->least = next;
+    return slot;
+}
+
 /* The slot of the earliest free. Called only once time has come so far: what is pushed later is
  * later. */
 static uint32_t pending_pop(struct run_replay *r)
 {
     unsigned b = pending_first(r);
-    if (b >> DIGIT) {
+    if (b >> DIGIT && r->buckets[b].n > FEW) {
         r->filled[b / 64] &= ~((uint64_t)1 << b % 64);
         pending_spread(r, &r->buckets[b]);
         b = pending_first(r);
     }
     struct bucket *bucket = &r->buckets[b];
-    uint32_t slot = bucket->list[--bucket->n].slot;
+    uint32_t slot = b >> DIGIT ? take_earliest(bucket) : bucket->list[--bucket->n].slot;
     if (bucket->n == 0) {
         r->filled[b / 64] &= ~((uint64_t)1 << b % 64);
         b = pending_first(r);
@@ -189,7 +207,7 @@ static void end_life(struct run_replay *r)
     for (size_t i = 0; i < r->on_free_n; i++) {
         r->on_free[i].tell(r->on_free[i].self, life, s);
     }
-    if (r->beside) run_beside_add(r->beside, life, s->layer, true);
+    if (r->beside) run_beside_add(r->beside, life, life->series, life->location, s->layer, true);
     life->location = RUN_NONE;
     *ARENA_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
 }
@@ -284,17 +302,19 @@ static unsigned layer_of(const struct run_lifetime *life)
                : layer;
 }
 
-static void begin_life(struct run_replay *r, struct run_lifetime *life, uint32_t free_stack)
+/* The copies are made from `life`, which nothing was written to: a vector load that overlaps a smaller store waits
+ * until the store is in the cache. */
+static void begin_life(struct run_replay *r, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct run *run = r->run;
-    life->series = series_at(run, r->process, life->device, layer_of(life));
-    struct run_series *s = &run->series[life->series];
+    const uint32_t series = series_at(run, r->process, life->device, layer_of(life));
+    struct run_series *s = &run->series[series];
     if (s->live_bytes > RUN_BYTES_MAX - life->bytes) {
         r->damaged++;
         return;
     }
-    life->location = location_at(run, life->series, life->stack);
-    struct run_location *l = &run->locations[life->location];
+    const uint32_t location = location_at(run, series, life->stack);
+    struct run_location *l = &run->locations[location];
     l->live_bytes += life->bytes;
     l->live_count++;
     s->live_bytes += life->bytes;
@@ -307,7 +327,10 @@ static void begin_life(struct run_replay *r, struct run_lifetime *life, uint32_t
         live_room(r);
         r->live_n++;
     }
-    r->live[slot] = *life;
+    struct run_lifetime *kept = &r->live[slot];
+    *kept = *life;
+    kept->series = series;
+    kept->location = location;
     if (r->free_stacks) {
         r->free_stacks[slot] = free_stack;
     }
@@ -316,9 +339,9 @@ static void begin_life(struct run_replay *r, struct run_lifetime *life, uint32_t
         r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
     }
     for (size_t i = 0; i < r->on_alloc_n; i++) {
-        r->on_alloc[i].tell(r->on_alloc[i].self, &r->live[slot], s);
+        r->on_alloc[i].tell(r->on_alloc[i].self, kept, s);
     }
-    if (r->beside) run_beside_add(r->beside, &r->live[slot], s->layer, false);
+    if (r->beside) run_beside_add(r->beside, life, series, location, s->layer, false);
 }
 
 /* --- rows --------------------------------------------------------------------------------------
@@ -436,13 +459,14 @@ bool run_each_live_at(struct run *run, uint32_t process, const int64_t *moments,
     return !n || run_rows_live(db, moments, n, live_batch, &l, error, error_size);
 }
 
-/* --- what became of the last ones -------------------------------------------------------------
+/* --- what became of them, in order of allocation ----------------------------------------------
  */
 
 struct last {
     struct run_replay replay; /* only what check_row needs */
     run_last_fn each;
     void *self;
+    bool all;
 };
 
 static void last_batch(void *self, const struct run_stored *rows, size_t n)
@@ -451,18 +475,26 @@ static void last_batch(void *self, const struct run_stored *rows, size_t n)
     struct run *run = e->replay.run;
     struct run_lifetime life;
     for (size_t i = 0; i < n; i++) {
-        if (check_row(&e->replay, &rows[i], &life) && is_chosen(run, &life)) {
-            life.stack = run_backward_stack(run, e->replay.process, life.thread, life.stack, life.alloc_ns);
-            e->each(e->self, &life, rows[i].free_stack);
+        if (!check_row(&e->replay, &rows[i], &life) || !is_chosen(run, &life)) continue;
+        life.stack = run_backward_stack(run, e->replay.process, life.thread, life.stack, life.alloc_ns);
+        if (e->all) {
+            e->replay.now = life.alloc_ns;
+            life.series = series_at(run, e->replay.process, life.device, layer_of(&life));
+            life.location = location_at(run, life.series, life.stack);
         }
+        e->each(e->self, &life, rows[i].free_stack);
     }
 }
 
 bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_fn each, void *self, char *error,
                    size_t error_size)
 {
-    struct last e = {.replay = {.run = run, .process = process}, .each = each, .self = self};
-    return run_rows_last(&run->databases[run->processes[process].database], rows_n, last_batch, &e, error, error_size);
+    struct last e = {
+        .replay = {.run = run, .process = process}, .each = each, .self = self, .all = rows_n == RUN_LAST_ALL};
+    struct run_database *db = &run->databases[run->processes[process].database];
+    return e.all ? run_rows_scan(db, RUN_ROWS_WHOLE, run->processes[process].allocations, last_batch, &e, error,
+                                 error_size)
+                 : run_rows_last(db, rows_n, last_batch, &e, error, error_size);
 }
 
 static void forget_live(struct run_replay *r)

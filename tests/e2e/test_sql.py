@@ -34,6 +34,7 @@ def trained(tmp_path_factory):
     from conftest import Recording
     recording = Recording(tmp_path_factory.mktemp("sql"))
     recording.python(SCRIPT, SIMCUDA_MEMORY="2GiB")
+    recording.report()  # completes it: the script ends by _exit
     return recording
 
 

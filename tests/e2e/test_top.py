@@ -161,7 +161,7 @@ def test_a_parents_pid_and_no_recording(recording, program):
     assert "not being recorded" in done.stderr
     other.kill()
     other.wait()
-    assert "no process" in snapshot(recording, other.pid, code=3).stderr
+    assert f"process {other.pid} does not exist" in snapshot(recording, other.pid, code=3).stderr
 
 
 def test_what_ended_is_shown_at_its_end(recording, program):
