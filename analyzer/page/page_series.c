@@ -18,6 +18,7 @@ void page_series_free(struct page_series *p)
         free(p->levels[i].queue);
         free(p->levels[i].buckets);
         free(p->levels[i].changes);
+        map_free(&p->levels[i].site_lines);
     }
     map_free(&p->worth);
     free(p->most);
@@ -106,7 +107,8 @@ static void choose_lines(struct page_series *p)
     }
     for (size_t i = 0; i < rated_n; i++) {
         rank = i && rated[i].level == rated[i - 1].level ? rank + 1 : 0;
-        if (rank < p->levels[rated[i].level].lines_room) {
+        const size_t room = p->levels[rated[i].level].lines_room;
+        if (rank < room - room / SITES) {
             *map_at(&p->worth, (uint64_t)rated[i].level << 32 | rated[i].stack) = 1;
         } else if (rated[i].most > p->unshown_most) {
             p->unshown_most = rated[i].most;
@@ -329,6 +331,32 @@ static uint32_t line_add(struct page_series *p, uint32_t level, uint32_t stack, 
     return (uint32_t)p->lines_n - 1;
 }
 
+uint32_t page_series_shared(const struct run *run, uint32_t a, uint32_t b)
+{
+    uint32_t x = a == RUN_NONE ? 0 : run_stack_depth(run, a), y = b == RUN_NONE ? 0 : run_stack_depth(run, b);
+    for (; x > y; x--) a = run_stack_parent(run, a);
+    for (; y > x; y--) b = run_stack_parent(run, b);
+    for (; a != b; x--) {
+        a = x > 1 ? run_stack_parent(run, a) : RUN_NONE;
+        b = x > 1 ? run_stack_parent(run, b) : RUN_NONE;
+    }
+    return a;
+}
+
+/* The line of the call path's line of code; MAP_NEW: there is no room for one more. */
+static uint32_t site_line(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
+{
+    uint32_t *at = map_at(&l->site_lines, page_site_key(p->stacks, stack) << 3 | category);
+    if (*at == MAP_NEW && l->sites_n < l->lines_room / SITES) {
+        l->sites_n++;
+        *at = line_add(p, (uint32_t)(l - p->levels), stack, category, true);
+        p->lines[*at].site = page_site(p->stacks, stack);
+    } else if (*at != MAP_NEW) {
+        p->lines[*at].stack = page_series_shared(p->run, p->lines[*at].stack, stack);
+    }
+    return *at;
+}
+
 /* The line of a call path's blocks of a category that has not come by before. */
 static uint32_t line_new(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
 {
@@ -336,11 +364,13 @@ static uint32_t line_new(struct page_series *p, struct page_level *l, uint32_t s
     if (map_get(&p->worth, (uint64_t)level << 32 | stack) != MAP_NEW) {
         return line_add(p, level, stack, category, false);
     }
-    if (!l->merged[category]) {
+    uint32_t line = site_line(p, l, stack, category);
+    if (line == MAP_NEW && !l->merged[category]) {
         l->merged[category] = line_add(p, level, RUN_NONE, category, true) + 1;
     }
-    p->lines[l->merged[category] - 1].paths++;
-    return l->merged[category] - 1;
+    line = line == MAP_NEW ? l->merged[category] - 1 : line;
+    p->lines[line].paths++;
+    return line;
 }
 
 static inline struct page_line *line_at(struct page_series *p, struct page_level *l, const struct run_lifetime *life,
@@ -429,7 +459,7 @@ static void series_on_process_end(void *self, uint32_t process, int64_t end_ns)
 }
 
 bool page_series_replay(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
-                        const struct run_observer *also, char *error, size_t error_size)
+                        struct page_stacks *stacks, const struct run_observer *also, char *error, size_t error_size)
 {
     struct run_observer observers[] = {{.self = p,
                                         .process_start = series_on_process_start,
@@ -440,6 +470,7 @@ bool page_series_replay(struct page_series *p, const struct result_report *repor
                                        *also};
     p->report = report;
     p->kinds = kinds;
+    p->stacks = stacks;
     list_levels(p);
     choose_lines(p);
     return run_replay(p->run, observers, 2, error, error_size);

@@ -21,14 +21,16 @@ void page_series_free(struct page_series *p);
 struct run_observer page_series_observer(struct page_series *p);
 /* The pass of its own, once the report is there; `also` looks on. */
 bool page_series_replay(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
-                        const struct run_observer *also, char *error, size_t error_size);
+                        struct page_stacks *stacks, const struct run_observer *also, char *error, size_t error_size);
 
-struct page_resolution {    /* what was done to make it fit */
-    uint64_t events;        /* allocations and frees */
-    size_t series, buckets; /* buckets: of the series with most */
-    bool all;               /* each event has its own bucket, in all of them */
-    uint64_t lines, merged; /* call paths with a line of their own, without */
-    int64_t merged_bytes;   /* what one of the latter held at most */
+struct page_resolution {                 /* what was done to make it fit */
+    uint64_t events;                     /* allocations and frees */
+    size_t series, buckets;              /* buckets: of the series with most */
+    bool all;                            /* each event has its own bucket, in all of them */
+    uint64_t lines;                      /* call paths with a line of their own */
+    uint64_t by_line;                    /* that share one with others of the same line of code */
+    uint64_t merged;                     /* merged by category */
+    int64_t by_line_bytes, merged_bytes; /* what one of these held at most */
 };
 /* Member "series". */
 void page_series_put(struct page_series *p, struct page_stacks *stacks, struct page_writer *w,

@@ -11,17 +11,19 @@ enum {
     BUCKETS_LEAST = 40,
     CHANGES = 3 << 20, /* in memory, at the most */
     PUT = 4 << 20,     /* bytes that changes are written in, of all series together; or half of what is left */
-    LINES_MOST = 6000, /* of one series */
+    LINES_MOST = 6000, /* of one series, … */
+    SITES = 4,         /* … a quarter of them for lines of code whose call paths have none */
     EXACT = 40000,     /* lines at the peaks, of all series together … */
     EXACT_MOST = 4000, /* … and of one */
     STEPS_LEAST = 8,   /* of a process, to cut at them */
     FOCUS_MOST = 9,    /* moments of one series that are looked at more closely */
 };
 
-struct page_line {          /* a call path's blocks of one category, or all those that have no line */
-    uint32_t stack, series; /* stack RUN_NONE of a merged one */
+struct page_line { /* a call path's blocks of one category; or those of a line of code, or all others, that have none */
+    uint32_t stack, series; /* of a line of code: the calls that all paths share; RUN_NONE of all others */
     uint8_t category;
     bool merged, queued;
+    uint32_t site;              /* of a line of code: its text's number */
     uint32_t paths;             /* merged: how many */
     uint32_t number;            /* as it is written */
     uint64_t put;               /* bytes that its changes are written in, about */
@@ -63,12 +65,15 @@ struct page_level { /* a series */
     struct page_change *changes;
     size_t changes_n, changes_cap;
     uint32_t merged[RESULT_CATEGORIES_N]; /* lines */
+    struct map site_lines;                /* site and category → line */
+    size_t sites_n;
 };
 
 struct page_series {
     struct run *run;
     const struct result_report *report;
     struct page_kinds *kinds;
+    struct page_stacks *stacks;
     int64_t *most; /* by location, in the first pass */
     size_t most_cap;
     struct map worth; /* series and stack → 1: it has a line */
@@ -82,5 +87,8 @@ struct page_series {
     size_t line_of_n;
     int64_t unshown_most; /* of what has no line */
 };
+
+/* The part of two stacks that is the same: their outer calls; RUN_NONE nothing. */
+uint32_t page_series_shared(const struct run *run, uint32_t a, uint32_t b);
 
 #endif

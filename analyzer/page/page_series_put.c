@@ -1,5 +1,5 @@
-/* Writing what page_series.c gathered: call paths that are too small for a line of their own are merged,
- * by category, until it fits. */
+/* Writing what page_series.c gathered: call paths that are too small for a line of their own are merged, by line of
+ * code, and what then does not fit, by category. */
 #include "analyzer/page/page_series_parts.h"
 
 #include <stdio.h>
@@ -17,15 +17,19 @@ struct written { /* a line as it is written */
     uint32_t stack;
     uint8_t category;
     bool merged;
+    uint32_t site; /* of merged ones with a line of code: its text; `stack` are the calls that all share */
     uint64_t paths;
 };
 
 struct putting { /* one series */
     struct page_series *p;
     struct page_level *l;
+    struct page_stacks *stacks;
     struct written *lines;
     size_t lines_n, lines_cap;
-    struct map number_of;                    /* stack and category → number */
+    struct map number_of; /* stack and category → number */
+    struct map site_of;   /* site and category → number of those merged by line of code */
+    size_t sites_n, sites_room;
     uint32_t merged_as[RESULT_CATEGORIES_N]; /* numbers, from 1 on */
     struct exact *exact;
     size_t exact_n, exact_cap, exact_room;
@@ -100,24 +104,51 @@ static uint64_t line_key(uint32_t stack, unsigned category)
     return (uint64_t)stack << 3 | category;
 }
 
-/* The heaviest first, as many as there is room for; `order` are the lines of the series. */
+/* MAP_NEW: there is no room for one more line of code. */
+static uint32_t site_index(struct putting *t, const struct page_line *line)
+{
+    const uint32_t site = line->site ? line->site : page_site(t->stacks, line->stack);
+    uint32_t *at = map_at(&t->site_of, (uint64_t)site << 3 | line->category);
+    if (*at == MAP_NEW && t->sites_n < t->sites_room) {
+        t->sites_n++;
+        *at = add_line_index(t, line->stack, line->category, true);
+        t->lines[*at].site = site;
+    } else if (*at != MAP_NEW) {
+        struct written *known = &t->lines[*at];
+        known->stack = page_series_shared(t->p->run, known->stack, line->stack);
+    }
+    if (*at != MAP_NEW) t->lines[*at].paths += line->site ? line->paths : 1;
+    return *at;
+}
+
+static void merge_line(struct putting *t, struct page_line *line, struct page_resolution *r)
+{
+    const uint64_t paths = line->merged ? line->paths : 1;
+    line->number = line->merged && !line->site ? MAP_NEW : site_index(t, line);
+    const bool by_line = line->number != MAP_NEW;
+    int64_t *most = by_line ? &r->by_line_bytes : &r->merged_bytes;
+    *most = !line->merged && line->most > *most ? line->most : *most;
+    *(by_line ? &r->by_line : &r->merged) += paths;
+    if (!by_line) line->number = merged_index(t, line->category, paths);
+}
+
+/* The heaviest first, as many as there is room for; a quarter of it is for lines of code, if not all fit. `order` are
+ * the lines of the series. */
 static void number_lines(struct putting *t, const uint32_t *order, size_t n, size_t room, struct page_resolution *r)
 {
     struct page_series *p = t->p;
-    uint64_t put = 0;
+    uint64_t put = 0, all = 0;
+    for (size_t i = 0; i < n; i++) all += p->lines[order[i]].put;
+    const size_t quarter = all > room ? room / 4 : 0;
+    t->sites_room = quarter ? quarter / (4 * t->l->buckets_n) : n;
     for (size_t i = 0; i < n; i++) {
         struct page_line *line = &p->lines[order[i]];
         put += line->put;
-        if (line->merged) {
-            line->number = merged_index(t, line->category, line->paths);
-            r->merged += line->paths;
-        } else if (put <= room) {
+        if (!line->merged && put <= room - quarter) {
             line->number = add_line_index(t, line->stack, line->category, false);
             *map_at(&t->number_of, line_key(line->stack, line->category)) = line->number;
         } else {
-            line->number = merged_index(t, line->category, 1);
-            r->merged++;
-            r->merged_bytes = line->most > r->merged_bytes ? line->most : r->merged_bytes;
+            merge_line(t, line, r);
         }
     }
     r->lines += t->lines_n;
@@ -322,21 +353,23 @@ static void put_buckets(const struct putting *t, struct page_writer *w)
 
 static void put_lines(const struct putting *t, struct page_stacks *stacks, struct page_writer *w)
 {
-    struct page_column stack = {0}, category = {0}, merged = {0};
+    struct page_column stack = {0}, category = {0}, merged = {0}, site = {0};
     for (size_t i = 0; i < t->lines_n; i++) {
         page_column_add(&stack, page_stack(stacks, t->lines[i].stack));
         page_column_add(&category, t->lines[i].category);
         page_column_add(&merged, (int64_t)t->lines[i].paths);
+        page_column_add(&site, t->lines[i].site);
     }
     page_put_column(w, "stack", &stack);
     page_put_column(w, "category", &category);
     page_put_column(w, "merged", &merged);
+    page_put_column(w, "site", &site);
 }
 
 static void put_series(struct page_series *p, struct page_level *l, const uint32_t *order, size_t n, size_t room,
                        struct page_stacks *stacks, struct page_writer *w, struct page_resolution *r)
 {
-    struct putting t = {.p = p, .l = l, .exact_room = EXACT / p->levels_n};
+    struct putting t = {.p = p, .l = l, .stacks = stacks, .exact_room = EXACT / p->levels_n};
     int64_t peak = peak_bucket(l);
     t.exact_room = t.exact_room > EXACT_MOST ? EXACT_MOST : t.exact_room;
     weigh(&t);
@@ -359,6 +392,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     free(t.lines);
     free(t.exact);
     map_free(&t.number_of);
+    map_free(&t.site_of);
 }
 
 /* By series, the heaviest first. */
@@ -377,7 +411,8 @@ void page_series_put(struct page_series *p, struct page_stacks *stacks, struct p
     uint32_t *order = arena_realloc(NULL, p->lines_n + 1, sizeof *order);
     size_t buckets = 0, at = 0, left = w->bytes < PAGE_BYTES ? PAGE_BYTES - w->bytes : 0;
     size_t put = left / 2 < PUT ? left / 2 : PUT;
-    *r = (struct page_resolution){.series = p->levels_n, .all = true, .merged_bytes = p->unshown_most};
+    *r = (struct page_resolution){
+        .series = p->levels_n, .all = true, .by_line_bytes = p->unshown_most, .merged_bytes = p->unshown_most};
     for (size_t i = 0; i < p->lines_n; i++) {
         order[i] = (uint32_t)i;
     }

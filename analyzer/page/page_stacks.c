@@ -117,13 +117,24 @@ static uint32_t stack_index(struct page_stacks *s, uint32_t stack)
     return parent;
 }
 
+static const char *site_label(const struct page_stacks *s, uint32_t stack, char *text, size_t size)
+{
+    struct result_site site = site_of(s->run, stack, &s->helpers);
+    return site_text(&site, text, size);
+}
+
+uint64_t page_site_key(const struct page_stacks *s, uint32_t stack)
+{
+    char text[1024];
+    return text_key(site_label(s, stack, text, sizeof text));
+}
+
 uint32_t page_site(struct page_stacks *s, uint32_t stack)
 {
     uint32_t *at = map_at(&s->site_of, stack);
     if (*at == MAP_NEW) {
         char text[1024];
-        struct result_site site = site_of(s->run, stack, &s->helpers);
-        uint32_t number = page_string(s, site_text(&site, text, sizeof text));
+        uint32_t number = page_string(s, site_label(s, stack, text, sizeof text));
         *(at = map_at(&s->site_of, stack)) = number;
     }
     return *at;

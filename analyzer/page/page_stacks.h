@@ -33,6 +33,8 @@ void page_stacks_free(struct page_stacks *s);
 uint32_t page_string(struct page_stacks *s, const char *text);
 /* A stack's number, -1: RUN_NONE. With its site. The first that are asked for keep their native frames. */
 int64_t page_stack(struct page_stacks *s, uint32_t stack);
+/* Equal for stacks of the same site. The page does not get longer. */
+uint64_t page_site_key(const struct page_stacks *s, uint32_t stack);
 /* "train.py:12 in step", as the string's number. */
 uint32_t page_site(struct page_stacks *s, uint32_t stack);
 /* strings, frames, stacks; last of all. */

@@ -145,6 +145,10 @@ static char *resolution_words(const struct left_out *l, const struct page_stacks
         return NULL;
     }
     put_moments(f, r);
+    units_format_bytes(bytes, (uint64_t)r->by_line_bytes);
+    snprintf(held, sizeof held,
+             " call paths that held no more than %s at any of these moments are merged, by line of code.", bytes);
+    put_left_out(f, r->by_line, "One small call path is counted with its line of code.", "", held);
     units_format_bytes(bytes, (uint64_t)r->merged_bytes);
     snprintf(held, sizeof held,
              " call paths that held no more than %s at any of these moments are merged, by category.", bytes);
@@ -176,6 +180,7 @@ static void put_resolution(const struct left_out *l, const struct page_stacks *s
     page_put_int(w, "buckets", (int64_t)r->buckets);
     page_put_bool(w, "all_events", r->all);
     page_put_int(w, "lines", (int64_t)r->lines);
+    page_put_int(w, "merged_by_line", (int64_t)r->by_line);
     page_put_int(w, "merged_lines", (int64_t)r->merged);
     page_put_int(w, "merged_bytes", r->merged_bytes);
     page_put_int(w, "texts_cut", (int64_t)cut);
@@ -208,13 +213,11 @@ static void put_whatif(const struct page *page, struct page_writer *w)
     page_put_close(w, '}');
 }
 
-static bool put_data(struct page *page, const struct result_report *report, struct page_maps *maps, const char *source,
-                     FILE *out, char *error, size_t error_size)
+static bool put_data(struct page *page, const struct result_report *report, struct page_maps *maps,
+                     struct page_stacks *stacks, const char *source, FILE *out, char *error, size_t error_size)
 {
     struct page_writer w = {.out = out, .bytes = (size_t)(page_html_page_end - page_html_page)};
-    struct page_stacks stacks;
     struct left_out left = {0};
-    page_stacks_start(&stacks, page->run);
     fputs("<script type=\"application/json\" id=\"gpuspy-data\">", out);
     page_put_open(&w, NULL, '{');
     page_put_int(&w, "format", FORMAT);
@@ -223,17 +226,16 @@ static bool put_data(struct page *page, const struct result_report *report, stru
     put_categories(&w);
     put_causes(&w);
     left.lists = put_report(report, &w);
-    page_series_put(page->serieses, &stacks, &w, &left.series);
-    left.places = page_calls_put(page->calls, &stacks, &w);
+    page_series_put(page->serieses, stacks, &w, &left.series);
+    left.places = page_calls_put(page->calls, stacks, &w);
     page_events_put(report, &w);
     put_whatif(page, &w);
-    bool ok = page_marks_put(page->run, &stacks, &w, &left.marks, error, error_size);
-    page_maps_put(maps, &stacks, &w);
-    page_stacks_put(&stacks, &w);
-    put_resolution(&left, &stacks, &w);
+    bool ok = page_marks_put(page->run, stacks, &w, &left.marks, error, error_size);
+    page_maps_put(maps, stacks, &w);
+    page_stacks_put(stacks, &w);
+    put_resolution(&left, stacks, &w);
     page_put_close(&w, '}');
     fputs("</script>\n", out);
-    page_stacks_free(&stacks);
     return ok;
 }
 
@@ -265,14 +267,17 @@ bool page_write(struct page *page, const struct result_report *report, const cha
     struct page_kinds *kinds = page_kinds_new(page->run, report);
     struct page_maps *maps = page_maps_new(page->run, report, kinds);
     struct run_observer maps_watch = page_maps_observer(maps);
-    bool ok = page_series_replay(page->serieses, report, kinds, &maps_watch, error, error_size);
+    struct page_stacks stacks;
+    page_stacks_start(&stacks, page->run);
+    bool ok = page_series_replay(page->serieses, report, kinds, &stacks, &maps_watch, error, error_size);
     if (ok) {
         rest = put_up_to(page_html_page, "<!--gpuspy:title-->", out);
         put_title(name, out);
         rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
-        ok = put_data(page, report, maps, name, out, error, error_size);
+        ok = put_data(page, report, maps, &stacks, name, out, error, error_size);
         fwrite(rest, 1, strlen(rest), out);
     }
+    page_stacks_free(&stacks);
     page_maps_free(maps);
     page_kinds_free(kinds);
     return ok;

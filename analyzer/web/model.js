@@ -8,7 +8,8 @@
  *   m.series      [{ index, process, pid, rank, device, layer, label, n, peak,
  *                    start, time: when the bucket begins, and when it held most; seconds
  *                    high, low: the most and the least live in it; bytes
- *                    lines: [{ index, stack, category, label, site, merged }] }]
+ *                    lines: [{ index, stack, category, label, site, merged, place }] }]
+ *                 merged: so many call paths; place: all of this line of code, null; stack: the calls they share
  *                 Of a bucket that has no event of the series `high` stays what it was before.
  *   m.at(series, i)        [{ line, bytes, count }] live at time[i], heaviest first; sums to high[i]
  *   m.index(series, t)     the bucket whose moment is the last one not after t seconds; 0 before all
@@ -156,12 +157,13 @@ function gpuspyModel(data) {
   };
 
   // ---- series
-  function lineOf(s, index, stack, category, merged) {
+  function lineOf(s, index, stack, category, merged, place) {
     const word = m.categories[category];
-    const label = stack >= 0 ? m.site(stack)
+    const label = place ? place
+      : stack >= 0 ? m.site(stack)
       : merged ? merged + (merged === 1 ? " smaller place" : " smaller places") : "unknown place";
     return { index: index, series: s.index, stack: stack, category: word, label: label, site: label,
-      merged: merged };
+      merged: merged, place: place };
   }
 
   function seriesOf(d, index) {
@@ -172,9 +174,10 @@ function gpuspyModel(data) {
     for (let i = 0; i < s.n; i++) {
       s.low[i] = s.high[i] - s.low[i] * d.unit;
     }
-    const stack = numbers(d.stack), category = numbers(d.category), merged = numbers(d.merged);
+    const stack = numbers(d.stack), category = numbers(d.category), merged = numbers(d.merged),
+      site = numbers(d.site);
     for (let i = 0; i < stack.length; i++) {
-      s.lines.push(lineOf(s, i, stack[i], category[i], merged[i]));
+      s.lines.push(lineOf(s, i, stack[i], category[i], merged[i], text(site[i])));
     }
     return s;
   }
@@ -282,7 +285,7 @@ function gpuspyModel(data) {
   /* What is too small for a line of its own is told apart at the peak alone: it is always of "others", or the stack
    * would jump there. */
   const SMALL = "\0";
-  const keyOf = { category: (l) => l.category, site: (l) => (l.merged && l.stack < 0 ? SMALL : l.site),
+  const keyOf = { category: (l) => l.category, site: (l) => (l.merged && l.stack < 0 && !l.place ? SMALL : l.site),
     line: (l) => l.index };
 
   m.stacked = function (series, by, top) {
@@ -368,7 +371,10 @@ function gpuspyModel(data) {
       if (!native && python.length) {
         path = python;
       }
-      if (!path.length) {
+      if (e.line.place) { /* several call paths: what they share, then the line of code */
+        path = path.concat([{ function: e.line.place + " (" + e.line.merged + (e.line.merged === 1 ? " call path)" : " call paths)"),
+          file: null, line: null, native: false, module: null }]);
+      } else if (!path.length) {
         path = [{ function: e.line.label, file: null, line: null, native: false, module: null }];
       }
       let node = root;

@@ -59,6 +59,7 @@ class Series:
         self.low = [h - v * self.unit for h, v in zip(self.high, numbers(given["low"]))]
         stacks, words = numbers(given["stack"]), data["categories"]
         self.lines = list(zip(stacks, [words[c] for c in numbers(given["category"])], numbers(given["merged"])))
+        self.places = [data["strings"][n - 1] if n else None for n in numbers(given["site"])]
         self.states, now, all_ = [], {}, iter(numbers(given["changes"]))
         for _ in self.time:
             line = 0

@@ -251,3 +251,28 @@ def test_the_resolution_can_count(recording, blocks, said):
     text = page_of(recording).data()["resolution"]["text"]
     assert said is None or text.startswith(said)
     assert blocks != 2 or not re.search(r"\b1 long", text)
+
+
+def test_call_paths_without_room_are_merged_by_line_of_code(recording):
+    """2,000 call paths of three lines, all of which change at every moment: none is in an unnamed rest."""
+    random.seed(7)
+    lines = [f"/home/me/train.py:{n} step" for n in (11, 22, 33)]
+    with Rows(recording.database, seconds=40) as r:
+        r.device()
+        at = [r.stack("/home/me/train.py:60 main", line) for line in lines]
+        stacks = [r.stack(f"/usr/lib/python3/dist-packages/torch/nn/functional.py:{n} linear") for n in range(2000)]
+        for i, stack in enumerate(stacks):
+            r.db.execute("UPDATE stack SET parent_id = ?, depth = 3 WHERE id = ?", (at[i % 3], stack))
+        for i in range(250000):
+            r.block(i / 8000, 512 * random.randrange(1, 4000), random.random() / 4, random.choice(stacks))
+    page = page_of(recording)
+    data = page.data()
+    (series,) = each_sums(data)
+    agrees(recording.report("--top", "5000"), data, [series])
+    named = {place for place in series.places if place}
+    assert named == {f"train.py:{n} in step" for n in (11, 22, 33)}
+    assert data["resolution"]["merged_lines"] == 0 and data["resolution"]["merged_by_line"] > 100
+    assert re.search(r"[0-9,]+ call paths that held no more than [0-9.]+ MiB at any of these moments are merged, by line of code",
+                     data["resolution"]["text"])
+    for (stack, _, merged), place in zip(series.lines, series.places):
+        assert not place or (stack >= 0 and merged > 1)
