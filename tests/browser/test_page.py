@@ -561,3 +561,12 @@ def test_the_budget_has_its_sums(train, page, plan):
     assert ("Without activations" in note) != planned
     if planned:
         assert near(note.split("device: ")[1], budget["estimate"]["peak_bytes"]) and "measured" in note, note
+
+
+@pytest.mark.parametrize("name", ["leak", "kept", "two"])
+def test_facts_verdict_and_chart_are_on_one_screen(name, request, page):
+    view = page(request.getfixturevalue(name).page, width=1440, height=900)
+    verdict, chart, facts, legend = (view.js(f"const r = document.getElementById('{part}').getBoundingClientRect();"
+                                             "return [r.left, r.top, r.right, r.bottom]") for part in ("verdict", "memory", "facts", "legend"))
+    assert verdict[2] < chart[0] and abs(verdict[1] - chart[1]) < 1 and facts[3] <= verdict[1]
+    assert verdict[3] <= 900 and legend[3] <= 900 and facts[3] - facts[1] < 60
