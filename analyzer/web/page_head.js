@@ -152,7 +152,8 @@
         const {run, devices} = page.report, first = run.processes[0] || {}, list = [];
         const add = (name, value, wide) => {
             if (value)
-                list.push(make("div", wide ? {class: "wide"} : null, make("dt", null, name), make("dd", null, value)));
+                list.push(make("div", wide ? {class: "wide", title: value.textContent} : null, make("dt", null, name),
+                               make("dd", null, value)));
         };
         const {tensor, device} = heaviest(), once = (run.lacks || []).includes("history");
         const names = Array.from(
@@ -169,8 +170,6 @@
         const steps = page.report.steps[0];
         if (steps) add("Steps", page.plural(steps.n, "step") + " of " + page.seconds(steps.median_s));
         if (page.report.sync_share > 0) add("Waiting for the GPU", page.share(page.report.sync_share));
-        add("Events", page.count(run.events));
-        if (first.python_version) add("Python", page.clean(first.python_version));
         if (run.command) add("Command", make("code", null, page.clean(run.command)), true);
         return make("dl", {class: "facts"}, list);
     }
@@ -266,10 +265,12 @@
         page.byId("memory").hidden = page.byId("live").hidden = !page.places.length;
         warnings();
         head();
+        const run = page.report.run, python = (run.processes[0] || {}).python_version;
         page.fill(page.byId("foot"),
             make("div", null,
                 "gpuspy " + page.clean(page.model.gpuspy || "") +
-                    (page.model.source ? " · " + page.clean(page.model.source) : "")),
+                    (page.model.source ? " · " + page.clean(page.model.source) : "") +
+                    (python ? " · Python " + page.clean(python) : "") + " · " + page.plural(run.events, "event")),
             make("div", null, "All of this page is in this one file: it opens offline, without network requests."));
     });
     page.view(["place", "ink"], places);

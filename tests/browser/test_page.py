@@ -569,4 +569,4 @@ def test_facts_verdict_and_chart_are_on_one_screen(name, request, page):
     verdict, chart, facts, legend = (view.js(f"const r = document.getElementById('{part}').getBoundingClientRect();"
                                              "return [r.left, r.top, r.right, r.bottom]") for part in ("verdict", "memory", "facts", "legend"))
     assert verdict[2] < chart[0] and abs(verdict[1] - chart[1]) < 1 and facts[3] <= verdict[1]
-    assert verdict[3] <= 900 and legend[3] <= 900 and facts[3] - facts[1] < 60
+    assert verdict[3] <= 900 and legend[3] <= 900 and facts[3] - facts[1] < 30 and view.js("return document.querySelector('#facts .facts').lastChild.getBoundingClientRect().width") > 50
