@@ -23,15 +23,17 @@ os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
 # Scripts of one process that many tests run, and folders of such scripts: in forks of a Python that has imported PyTorch.
 FORKED = {HERE / "allocations.py", HERE / "backward.py", HERE / "checks.py", HERE / "estimate_measure.py", HERE / "gpt.py",
-          HERE / "innocent.py", HERE / "ooms.py", HERE / "promises", HERE / "steps.py", ROOT / "fixtures" / "oom", ROOT / "fixtures" / "python" / "train_kinds.py",
+          HERE / "innocent.py", HERE / "ooms.py", HERE / "promises", HERE / "serve.py", HERE / "situations.py", HERE / "steps.py",
+          HERE / "waits.py", HERE / "whatif.py", ROOT / "fixtures" / "oom", ROOT / "fixtures" / "python" / "train_kinds.py",
           ROOT / "fixtures" / "python" / "train_uses.py"}
-STARTED = {ROOT / "fixtures" / "oom" / name for name in ("other_rank.py", "worker_spawn.py")}  # several processes
+# Of several processes: a script, or a word on its command line.
+STARTED = {ROOT / "fixtures" / "oom" / name for name in ("other_rank.py", "worker_spawn.py")} | {"spawned_workers"}
 prepared = PreparedPythons()
 atexit.register(prepared.end)
 
 
 def is_forked(command):
-    return bool(FORKED & {command[0], getattr(command[0], "parent", None)}) and command[0] not in STARTED
+    return bool(FORKED & {command[0], getattr(command[0], "parent", None)}) and not STARTED.intersection(command)
 
 
 # Those that take longest start first, so that no worker of pytest-xdist is left with one at the end.
