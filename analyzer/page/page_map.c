@@ -11,6 +11,7 @@ enum {
     BLOCKS = 100000,      /* in all maps together … */
     BLOCKS_MOST = 20000,  /* … and of one */
     SEGMENTS_MOST = 6000, /* of one */
+    TIMED = 1000,         /* largest blocks of one, whose times are written */
     GRAIN = 2 << 20,      /* PyTorch's segments are multiples of it */
     SMALL_SEGMENT = 2 << 20,
 };
@@ -21,6 +22,7 @@ struct block {
     uint32_t stack, merged; /* merged: with so many neighbours into one */
     uint8_t category;
     bool pending, private;
+    int64_t alloc_ns, free_ns; /* RUN_NEVER; alloc_ns RUN_UNKNOWN */
 };
 
 enum owner { UNKNOWN, TORCH, DIRECT }; /* DIRECT: taken past PyTorch's allocator */
@@ -32,6 +34,7 @@ struct segment {
     bool mapped, private, stream_known;
     enum owner owner;
     size_t first, n; /* blocks */
+    int64_t alloc_ns, free_ns;
 };
 
 struct address_map {
@@ -143,10 +146,16 @@ static void blocks_on_live(void *self, const struct run_lifetime *life)
                            .bytes = life->bytes,
                            .stack = life->stack,
                            .category = category,
-                           .private = life->space == GS_SPACE_POOL};
+                           .private = life->space == GS_SPACE_POOL,
+                           .alloc_ns = life->alloc_ns,
+                           .free_ns = life->free_ns};
     } else {
-        *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) = (struct segment){
-            .address = life->address, .bytes = life->bytes, .stack = life->stack, .category = category};
+        *ARENA_PUSH(map->segments, map->segments_n, map->segments_cap) = (struct segment){.address = life->address,
+                                                                                          .bytes = life->bytes,
+                                                                                          .stack = life->stack,
+                                                                                          .category = category,
+                                                                                          .alloc_ns = life->alloc_ns,
+                                                                                          .free_ns = life->free_ns};
     }
 }
 
@@ -161,6 +170,7 @@ static void blocks_on_pending(void *self, size_t moment, const struct run_pendin
                                                                                   .stack = RUN_NONE,
                                                                                   .category = RESULT_CATEGORY_UNKNOWN,
                                                                                   .pending = true,
+                                                                                  .alloc_ns = RUN_UNKNOWN,
                                                                                   .private = p->captured};
     }
 }
@@ -488,6 +498,11 @@ static uint32_t pool_of(const struct segment *s, struct page_stacks *stacks)
 }
 
 /* flags: the owner, twice; private; expandable; the stream is known. */
+static bool is_own_block(const struct segment *s)
+{
+    return !s->n && s->owner == DIRECT;
+}
+
 static void put_segments(const struct address_map *map, struct page_stacks *stacks, struct page_writer *w)
 {
     struct page_column address = {0}, bytes = {0}, flags = {0}, pool = {0}, stream = {0}, stack = {0}, blocks = {0};
@@ -500,7 +515,7 @@ static void put_segments(const struct address_map *map, struct page_stacks *stac
         page_column_add(&pool, pool_of(s, stacks));
         page_column_add(&stream, streamed ? (int64_t)s->stream : 0);
         page_column_add(&stack, page_stack(stacks, s->stack));
-        page_column_add(&blocks, s->owner == DIRECT && !s->n ? 1 : (int64_t)s->n);
+        page_column_add(&blocks, is_own_block(s) ? 1 : (int64_t)s->n);
     }
     page_put_open(w, "segments", '{');
     page_put_column(w, "address", &address);
@@ -539,6 +554,64 @@ static void put_note(const struct address_map *map, struct page_writer *w)
     free(text);
 }
 
+static int larger(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* The size from which on blocks have times. */
+static int64_t timed_from(const struct address_map *map)
+{
+    size_t n = 0;
+    int64_t *sizes = arena_realloc(NULL, map->blocks_n + map->segments_n + 1, sizeof *sizes), from = 0;
+    for (size_t i = 0; i < map->segments_n; i++) {
+        const struct segment *s = &map->segments[i];
+        for (size_t k = s->first; k < s->first + s->n; k++) sizes[n++] = map->blocks[k].bytes;
+        if (is_own_block(s)) sizes[n++] = s->bytes;
+    }
+    if (n > TIMED) {
+        qsort(sizes, n, sizeof *sizes, larger);
+        from = sizes[TIMED - 1];
+    }
+    free(sizes);
+    return from;
+}
+
+/* Of a large block: its number, when it was allocated, and for how long it lived, in us; -1: to the end. */
+static void put_time(struct page_column *c, int64_t number, int64_t *last, int64_t alloc_ns, int64_t free_ns)
+{
+    if (alloc_ns == RUN_UNKNOWN || alloc_ns < 0) return;
+    page_column_add(c, number - *last);
+    page_column_add(c, alloc_ns / 1000);
+    page_column_add(c, free_ns == RUN_NEVER ? -1 : (free_ns - alloc_ns) / 1000);
+    *last = number;
+}
+
+static void put_times(const struct address_map *map, struct page_writer *w)
+{
+    struct page_column c = {0};
+    const int64_t from = timed_from(map);
+    int64_t number = 0, last = 0;
+    size_t left = TIMED;
+    for (size_t i = 0; i < map->segments_n && left; i++) {
+        const struct segment *s = &map->segments[i];
+        for (size_t k = s->first; k < s->first + s->n && left; k++, number++) {
+            const struct block *b = &map->blocks[k];
+            if (b->bytes < from || b->merged) continue;
+            put_time(&c, number, &last, b->alloc_ns, b->free_ns);
+            left--;
+        }
+        if (!is_own_block(s)) continue;
+        if (s->bytes >= from && left) {
+            put_time(&c, number, &last, s->alloc_ns, s->free_ns);
+            left--;
+        }
+        number++;
+    }
+    page_put_column(w, "times", &c);
+}
+
 static void put_blocks(const struct address_map *map, int64_t unit, struct page_stacks *stacks, struct page_writer *w)
 {
     struct page_column c = {0};
@@ -554,7 +627,7 @@ static void put_blocks(const struct address_map *map, int64_t unit, struct page_
             page_column_add(&c, b->merged);
             from = b->address + (uint64_t)b->bytes;
         }
-        if (!s->n && s->owner == DIRECT) { /* it is its own block */
+        if (is_own_block(s)) {
             page_column_add(&c, 0);
             page_column_add(&c, s->bytes / unit);
             page_column_add(&c, page_stack(stacks, s->stack));
@@ -609,6 +682,7 @@ void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_
         page_put_int(w, "unit", unit);
         put_segments(map, stacks, w);
         put_blocks(map, unit, stacks, w);
+        put_times(map, w);
         page_put_close(w, '}');
     }
     page_put_close(w, ']');

@@ -21,6 +21,7 @@ var gpuspyPage = (function () {
             frames: "yours",
             root: "top",
             focus: null,
+            band: null,
             heap: null,
             heapOrder: "address",
             table: null,
@@ -49,6 +50,7 @@ var gpuspyPage = (function () {
         ["t", "moment", seconds, null],
         ["u", "pin", seconds, null],
         ["w", "source", text, null],
+        ["b", "band", text, null],
         ["f", "frames", text, "yours"],
         ["r", "root", text, "top"],
         ["h", "heap", number, null],
@@ -249,6 +251,7 @@ var gpuspyPage = (function () {
             pin: null,
             source: null,
             focus: null,
+            band: null,
             heap: null,
         });
     };

@@ -41,10 +41,11 @@
         const rest = (whole - 60 * Math.floor(whole / 60)).toFixed(digits).padStart(digits ? digits + 3 : 2, "0");
         return (h ? h + " h " + two(m) : m) + " min" + (seconds ? " " + rest + " s" : "");
     }
-    /* A moment: as fine as the part of the run that is shown. */
+    /* A moment: as any time, but as fine as the part of the run that is shown, if that is finer. */
     page.moment = function (s, span) {
         if (s === null || s === undefined) return "?";
-        if (!span || span <= 0) span = s || 1;
+        const plain = s >= 3599.5 ? 60 : s >= 59.95 ? 1 : Math.pow(10, Math.floor(Math.log10(Math.max(s, 1e-9))) - 2);
+        if (!(span > 0) || span >= 200 * plain) return page.seconds(s);
         if (s >= 60 && span > 5) return clock(s, span > 300 ? 0 : span > 30 ? 1 : 2, true);
         const digits = Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / 1.0001))));
         if (s < 1 && digits >= 4) return (s * 1e3).toFixed(Math.min(6, digits - 3)) + " ms";
@@ -202,13 +203,15 @@
                             words)));
         node.hidden = options.length < 2;
     };
-    page.tip = function (x, y, ...children) {
+    /* Beside the pointer; not below `within`, so that it covers nothing that belongs to it. */
+    page.tip = function (x, y, within, ...children) {
         const tip = page.byId("tip");
         page.fill(tip, ...children);
         tip.hidden = false;
         const width = tip.offsetWidth, height = tip.offsetHeight, room = 14;
         const left = x + room + width > innerWidth ? x - room - width : x + room;
-        const top = y + room + height > innerHeight ? y - room - height : y + room;
+        const below = y + room + height > innerHeight ? y - room - height : y + room,
+              top = within ? Math.min(below, within.getBoundingClientRect().bottom - height) : below;
         tip.style.transform = `translate(${Math.max(4, left)}px, ${Math.max(4, top)}px)`;
     };
     page.tipOff = () => { page.byId("tip").hidden = true; };

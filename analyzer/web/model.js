@@ -30,7 +30,8 @@
  *   m.steps       [{ process, by, source, n, stride, starts }], with the last one's end
  *   m.maps        [{ process, device, at: "peak" | "oom", index, time, note, tensors,
  *                    segments: [{ address, bytes, owner: "torch" | "direct" | null, pool, private, stream,
- *                    expandable, stack, blocks: [{ offset, bytes, stack, category, pending, merged }] }] }]
+ *                    expandable, stack, blocks: [{ offset, bytes, stack, category, pending, merged,
+ *                    allocated, lived }] }] }]     seconds, of the largest; lived null: to the end
  *                 index: in m.report.peak or .oom; stack of a segment: who took it from CUDA
  */
 "use strict";
@@ -454,6 +455,11 @@ function gpuspyModel(data) {
     const map = Object.assign({}, d, { segments: [] }), all = numbers(d.blocks), g = d.segments;
     const address = sums(g.address, 1), bytes = numbers(g.bytes), flags = numbers(g.flags),
       pool = numbers(g.pool), stream = numbers(g.stream), stack = numbers(g.stack), count = numbers(g.blocks);
+    const times = numbers(d.times), timed = new Map();
+    for (let i = 0, number = 0; i < times.length; i += 3) {
+      number += times[i];
+      timed.set(number, [times[i + 1] / 1e6, times[i + 2] < 0 ? null : times[i + 2] / 1e6]);
+    }
     let at = 0;
     for (let k = 0; k < address.length; k++) {
       const segment = { address: address[k], bytes: bytes[k], owner: [null, "torch", "direct"][flags[k] & 3],
@@ -462,14 +468,16 @@ function gpuspyModel(data) {
       let offset = 0;
       for (let i = 0; i < count[k]; i++, at += 5) {
         offset += all[at] * d.unit; /* the hole before it */
-        const size = all[at + 1] * d.unit;
+        const size = all[at + 1] * d.unit, when = timed.get(at / 5) || [null, null];
         segment.blocks.push({ offset: offset, bytes: size, stack: all[at + 2],
-          category: m.categories[all[at + 3] >> 1], pending: (all[at + 3] & 1) === 1, merged: all[at + 4] });
+          category: m.categories[all[at + 3] >> 1], pending: (all[at + 3] & 1) === 1, merged: all[at + 4],
+          allocated: when[0], lived: when[1] });
         offset += size;
       }
       map.segments.push(segment);
     }
     delete map.blocks;
+    delete map.times;
     return map;
   });
   return m;

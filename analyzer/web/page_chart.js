@@ -330,8 +330,16 @@
         chart.area = small ? 210 : 290;
         chart.lanes = page.lanes.layout(series);
         const height = chart.height = chart.top + chart.area + chart.lanes + chart.bottom;
-        const c = size(canvas, height), cols = columns(series, chart.totals);
-        scale(series, cols);
+        chart.cols = columns(series, chart.totals);
+        scale(series, chart.cols);
+        chart.paint(size(canvas, height));
+        chart.drawOver();
+    };
+
+    /* What chart.draw prepared, on any context. */
+    chart.paint = function (c) {
+        const {series, cols} = chart;
+        c.font = "12px system-ui, sans-serif";
         const ticks = grid(c);
         if (cols.index.length) {
             areas(c, cols);
@@ -353,7 +361,16 @@
         peak(c, series);
         page.lanes.draw(c, series);
         timeAxis(c);
-        chart.drawOver();
+    };
+
+    /* The band at a height of a moment; null above the stack. */
+    chart.bandAt = function (i, y) {
+        let top = 0;
+        for (const layer of chart.shown) {
+            top += layer.values[i];
+            if (y >= chart.y(top) && layer.values[i] > 0) return y <= chart.y(0) ? layer : null;
+        }
+        return null;
     };
 
     function upright(c, x, colour, dashed) {

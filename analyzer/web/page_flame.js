@@ -251,7 +251,7 @@
         const node = event.target.parentNode && event.target.parentNode.flameNode, {make} = page;
         if (!node) return page.tipOff();
         const frame = node.frame, cats = Array.from(node.categories).sort((a, b) => b[1] - a[1]).slice(0, 5);
-        return page.tip(event.clientX, event.clientY,
+        return page.tip(event.clientX, event.clientY, null,
             make("div", {class: "mono"}, node.parent ? node.name : flame.title),
             frame && frame.file
                 ? make("div", {class: "soft"}, page.clean(frame.file) + (frame.line ? ":" + frame.line : ""))

@@ -245,7 +245,7 @@
             page.share(box.piece.of.used / segment.bytes) + " in use, " + page.clean(segment.pool || "") +
             (segment.pool ? " pool" : "") + (segment.stream ? ", stream " + page.clean(String(segment.stream)) : "") +
             (segment.expandable ? ", expandable" : "");
-        return page.tip(event.clientX, event.clientY, block
+        return page.tip(event.clientX, event.clientY, null, block
             ? [make("div", null, make("span", {class: "big"}, page.bytes(block.bytes)),
                    make("span", {class: "soft"}, block.pending ? " freed, waiting for a stream" : "")),
                 make("div", null, page.swatch(page.categoryColour(toneOf(block))),

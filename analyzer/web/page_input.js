@@ -22,7 +22,7 @@
         chart.zoomTo(middle - (middle - from) * factor, middle + (to - middle) * factor);
     };
 
-    chart.pick = function (time, pinned) {
+    chart.pick = function (time, pinned, band = null) {
         const i = page.indexAt(chart.series, time);
         if (i < 0) return;
         const exact = chart.series.time[i];
@@ -37,7 +37,8 @@
             });
             chart.waiting = false;
         } else {
-            page.set({moment: exact, pin: null, source: "moment", focus: null});
+            const source = i === page.peakIndex(chart.series) ? "peak" : "moment";
+            page.set({moment: exact, pin: null, source, focus: null, band: band && !band.other ? band.name : null});
         }
         say(i);
     };
@@ -79,7 +80,7 @@
                 make("td", null, page.whatif.name(whatif)), make("td", {class: "n"}, page.bytes(replayed)), make("td")));
         const around = page.lanes.around(series, chart.time(x)), step = page.lanes.step(series, chart.time(x)),
               events = page.lanes.near(series, x);
-        page.tip(event.clientX, event.clientY,
+        page.tip(event.clientX, event.clientY, plot,
             make("div", null, make("span", {class: "big"}, page.bytes(total)),
                 make("span", {class: "soft"}, " at " + page.moment(series.time[i], span)),
                 chart.capacity
@@ -159,7 +160,8 @@
             chart.zoomTo(a, b);
             chart.drawOver();
         } else if (!dragged && event.type === "pointerup") {
-            chart.pick(chart.time(at(event)), event.shiftKey);
+            const time = chart.time(at(event)), y = event.clientY - over.getBoundingClientRect().top;
+            chart.pick(time, event.shiftKey, chart.bandAt(page.indexAt(chart.series, time), y));
         }
         if (event.pointerType === "touch") leave();
     }
@@ -198,7 +200,7 @@
     page.reset = function () {
         if (page.state.focus) return page.set({focus: null});
         if (page.state.zoom) return page.set({zoom: null});
-        return page.set({moment: null, pin: null, source: null});
+        return page.set({moment: null, pin: null, source: null, band: null});
     };
 
     /* ------------------------------------------------------------ overview */
@@ -296,7 +298,7 @@
             type: "button",
             "aria-pressed": String(shown),
             "data-name": name,
-            title: words + ": click hides or shows, with Shift only this",
+            title: words + (matchMedia("(pointer: coarse)").matches ? ": tap hides or shows" : ": click hides or shows, with Shift only this"),
             onclick: event => toggle(name, event.shiftKey),
             ondblclick: () => toggle(name, true),
         },
@@ -342,8 +344,8 @@
         }, {passive: true});
         brushOverview(page.byId("overview").querySelector("canvas"));
         page.byId("plot-help").textContent = matchMedia("(pointer: coarse)").matches
-            ? "Tap a moment to see what was live then. Pinch to zoom, or drag in the strip below."
-            : "Click a moment to see what was live then; Shift-click a second one to compare. " +
+            ? "Tap a band to see its lines at that moment, or above it for all. Pinch to zoom, or drag in the strip below."
+            : "Click a band to see its lines at that moment, or above it for all; Shift-click a second moment to compare. " +
               "Wheel or drag zooms, double click shows all.";
     });
     page.view(["place", "layer"], () => {

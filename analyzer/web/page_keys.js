@@ -120,8 +120,8 @@
                 keys.filter(k => k.show)
                     .map(k => [make("dt", null, make("kbd", null, k.show)), make("dd", null, k.words)])),
             make("p", {class: "note"},
-                "In the chart: click a moment; Shift-click another to compare the two; wheel, pinch or drag to zoom, ",
-                "drag to move, double click for all. In the legend: click hides or shows, with Shift shows only that ",
+                "In the chart: click or tap a band or a moment; Shift-click another to compare the two; wheel, pinch or ",
+                "drag to zoom, drag to move, double click for all. In the legend: a click hides or shows, with Shift it shows only that ",
                 "one. A link with what follows # leads to the same view."),
             make("p", null, make("button", {class: "plain", type: "button", onclick: help}, "close")));
     });

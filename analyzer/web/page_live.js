@@ -82,7 +82,11 @@
         peak: (series, place) => atIndex(series, page.peakIndex(series), "live at the peak"),
         oom: (series, place) =>
             atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out of memory"),
-        moment: series => atIndex(series, page.indexAt(series, page.state.moment), "live"),
+        moment: function (series) {
+            const list = atIndex(series, page.indexAt(series, page.state.moment), "live");
+            if (page.model.maps.length) live.about += " Single allocations are listed at the peak and at a failure.";
+            return list;
+        },
         end: function (series, place) {
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
             live.about = live.endWords() +
@@ -225,6 +229,7 @@
                     page.siteButton(
                         page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label),
                     row.inner ? make("span", {class: "sub"}, "in ", page.marked(row.inner)) : null,
+                    page.blocks.under(live.source(), row.label),
                     page.isPlain(page.series())
                         ? null
                         : make("span", {class: "sub phone"}, live.categories(row.categories)))
@@ -249,6 +254,21 @@
         });
     }
 
+    /* Only what is in the band that was clicked. */
+    function showBand(source) {
+        const {band} = page.state, {make} = page, node = page.byId("band");
+        const bySite = page.stackedBy() === "site", of = bySite ? e => e.label : e => e.category;
+        const entries = band === null || source === "compare" ? [] : live.entries.filter(e => of(e) === band);
+        node.hidden = !entries.length;
+        if (!entries.length) return;
+        const all = live.entries.length, bytes = entries.reduce((sum, e) => sum + e.bytes, 0);
+        live.entries = entries;
+        page.fill(node, make("span", null, "Only ", make("strong", null, bySite ? page.clean(band) : page.categoryName(band)), ": " + page.bytes(bytes) + " "),
+            all > entries.length
+                ? make("button", {type: "button", class: "plain", onclick: () => page.set({band: null})}, "show all")
+                : null);
+    }
+
     live.update = function () {
         const series = page.series();
         if (!series) return;
@@ -257,6 +277,7 @@
         page.byId("source").hidden = false;
         live.entries = makers[source](series, page.places[page.state.place]);
         for (const e of live.entries) e.category = page.tone(e.category, e.label);
+        showBand(source);
         const anyPython = live.entries.some(e => e.frames.some(f => !page.isNative(f)));
         const native = live.entries.some(e => e.frames.some(page.isNative));
         page.choice(page.byId("frames"), "frames", frameChoices.slice(0, anyPython ? (native ? 3 : 2) : 0));
@@ -277,7 +298,7 @@
         table();
     };
     page.parts.push(() => page.byId("pin").addEventListener("click", () => page.chart.pinMoment()));
-    const whole = ["place", "layer", "source", "moment", "pin", "frames"];
+    const whole = ["place", "layer", "by", "source", "moment", "pin", "frames", "band"];
     page.view([...whole, "root", "focus", "ink", "query"], changed => {
         if (!page.series()) return;
         if (whole.some(name => changed.has(name))) return live.update();

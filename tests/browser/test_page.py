@@ -1,6 +1,7 @@
 """The page as people use it: what it shows is what `gpuspy report --json` says."""
 import json
 import re
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
@@ -570,3 +571,99 @@ def test_facts_verdict_and_chart_are_on_one_screen(name, request, page):
                                              "return [r.left, r.top, r.right, r.bottom]") for part in ("verdict", "memory", "facts", "legend"))
     assert verdict[2] < chart[0] and abs(verdict[1] - chart[1]) < 1 and facts[3] <= verdict[1]
     assert verdict[3] <= 900 and legend[3] <= 900 and facts[3] - facts[1] < 30 and view.js("return document.querySelector('#facts .facts').lastChild.getBoundingClientRect().width") > 50
+
+
+def test_a_band_leads_to_its_lines_and_their_allocations(leak, page):
+    """A click on the largest band: its line alone; at the failure each of its allocations, as many as the report has."""
+    view = page(leak.page)
+    name, x, y = view.js("""
+        const chart = gpuspyPage.chart, i = gpuspyPage.indexAt(chart.series, chart.series.time[chart.series.n - 1] * 0.6);
+        const layer = chart.shown.slice().sort((a, b) => b.values[i] - a.values[i])[0], at = chart.shown.indexOf(layer);
+        const below = chart.shown.slice(0, at).reduce((sum, l) => sum + l.values[i], 0);
+        const r = document.querySelector('#plot .over').getBoundingClientRect();
+        return [layer.name, r.left + chart.x(chart.series.time[i]) - r.left, chart.y(below + layer.values[i] / 2)];""")
+    view.js("""const over = document.querySelector('#plot .over'), r = over.getBoundingClientRect();
+        for (const type of ["pointerdown", "pointerup"])
+            over.dispatchEvent(new PointerEvent(type, {pointerId: 1, clientX: r.left + arguments[0], clientY: r.top + arguments[1], bubbles: true}));""", x, y)
+    view.settle()
+    assert name in view.text("#band") and view.js("return gpuspyPage.state.source") == "moment"
+    assert view.js("return document.querySelectorAll('#live-table tbody tr').length") == 1
+    view.js("gpuspyPage.set({source: 'oom', moment: null})")
+    view.settle()
+    assert view.js("return document.querySelectorAll('#live-table tbody tr').length") == 1
+    summary = view.js("const d = document.querySelector('#live-table .blocks'); d.open = true; return d.firstChild.textContent")
+    growing = leak.report_["growth"][0]
+    count = next(line["count"] for line in leak.report_["oom"][0]["live"] if line["site"]["line"] == growing["site"]["line"]) \
+        if leak.report_["oom"][0].get("live") else None
+    assert re.fullmatch(r"[0-9,]+ single allocations", summary) and (count is None or summary.startswith(f"{count:,} "))
+    view.settle()
+    first = view.js("return document.querySelector('#live-table .blocks ul li').textContent")
+    assert re.match(r"6\.00 MiB · allocated at [0-9.]+ m?s · freed after [0-9.]+ m?s", first) and "train_leak.py:18" in first
+    view.click("#band button")
+    view.settle()
+    assert view.js("return document.querySelectorAll('#live-table tbody tr').length") > 1
+
+
+def test_the_chart_is_saved_as_svg_and_png(leak, page):
+    view = page(leak.page)
+    root = ElementTree.fromstring(view.js("return gpuspyPage.svg()"))
+    texts = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert any(text.startswith("A leak: tensors created at train_leak.py:18") for text in texts)
+    assert any(text.startswith("peak ") for text in texts) and "the device: 2.00 GiB" in texts
+    assert set(view.js("return gpuspyPage.chart.shown.map(l => l.words)")) <= set(texts)
+    colours = {e.get("fill") for e in root.iter("{http://www.w3.org/2000/svg}path")}
+    assert set(view.js("return gpuspyPage.chart.shown.map(l => gpuspyPage.chart.colour(l))")) <= colours
+    head = view.driver.execute_async_script("""const done = arguments[0];
+        gpuspyPage.png().then((blob) => blob.arrayBuffer()).then((b) => done(Array.from(new Uint8Array(b).slice(0, 24))));""")
+    assert bytes(head[:8]) == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(bytes(head[16:20]), "big") == 2 * int(root.get("width"))
+
+
+def test_the_tooltip_does_not_cover_the_legend(leak, page):
+    view = page(leak.page, width=1440, height=900)
+    for share in (0.1, 0.5, 0.9):
+        view.js("""const over = document.querySelector('#plot .over'), r = over.getBoundingClientRect();
+            over.dispatchEvent(new PointerEvent("pointermove", {clientX: r.left + r.width * arguments[0], clientY: r.bottom - 30, bubbles: true}));""", share)
+        assert view.js("return document.getElementById('tip').getBoundingClientRect().bottom <= "
+                       "document.getElementById('legend').getBoundingClientRect().top && !document.getElementById('tip').hidden")
+
+
+CONTRAST = """
+    const pixel = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+    const parse = (text) => { pixel.clearRect(0, 0, 1, 1); pixel.fillStyle = text; pixel.fillRect(0, 0, 1, 1);
+        const [r, g, b, a] = pixel.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
+    const light = ([r, g, b]) => { const l = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : Math.pow((v + 0.055) / 1.055, 2.4);
+        return 0.2126 * l(r) + 0.7152 * l(g) + 0.0722 * l(b); };
+    const over = (top, below) => top.slice(0, 3).map((v, i) => v * (top[3] ?? 1) + below[i] * (1 - (top[3] ?? 1)));
+    const bad = [];
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+        const node = walk.currentNode.parentElement;
+        if (!walk.currentNode.textContent.trim() || !node.checkVisibility({checkVisibilityCSS: true}) || node.closest("script, style, svg, .visually-hidden, :disabled")) continue;
+        const layers = [];
+        let opacity = 1;
+        for (let e = node; e; e = e.parentElement) { layers.push(parse(getComputedStyle(e).backgroundColor)); opacity *= Number(getComputedStyle(e).opacity); }
+        let back = parse(getComputedStyle(document.documentElement).backgroundColor).slice(0, 3);
+        for (const layer of layers.reverse()) back = over(layer, back);
+        const colour = parse(getComputedStyle(node).color), front = over([...colour.slice(0, 3), (colour[3] ?? 1) * opacity], back);
+        const [a, b] = [light(front), light(back)].sort((x, y) => y - x), contrast = (a + 0.05) / (b + 0.05);
+        if (contrast < 4.5) bad.push([walk.currentNode.textContent.trim().slice(0, 40), node.className, contrast.toFixed(2)]);
+    }
+    for (const name of ["soft", "faint", "ink", "bad", "accent", "more"]) { /* of what is written on canvases */
+        const probe = document.createElement("i");
+        const rgb = (colour) => { probe.style.color = colour; document.body.append(probe); const c = parse(getComputedStyle(probe).color); probe.remove(); return c; };
+        const [a, b] = [light(rgb(gpuspyPage.ink[name])), light(rgb(gpuspyPage.ink.card))].sort((x, y) => y - x);
+        if ((a + 0.05) / (b + 0.05) < 4.5) bad.push(["canvas", name, ((a + 0.05) / (b + 0.05)).toFixed(2)]);
+    }
+    return bad;"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("name", ["leak", "train", "two"])
+def test_all_text_can_be_read(name, dark, request, page):
+    """WCAG 2.2, 1.4.3: 4.5 to 1, in both themes."""
+    view = page(request.getfixturevalue(name).page, dark=dark)
+    view.js("document.querySelectorAll('details').forEach((d) => { d.open = true; }); document.querySelector('#legend button').click()")
+    view.settle()
+    bad = view.js(CONTRAST)
+    assert not bad, bad

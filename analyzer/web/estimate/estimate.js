@@ -77,7 +77,7 @@
                 const segment = make("i", null);
                 segment.style.width = (here.bytes / total.bytes * 100).toFixed(3) + "%";
                 segment.style.background = colour(part);
-                segment.addEventListener("pointermove", event => page.tip(event.clientX, event.clientY,
+                segment.addEventListener("pointermove", event => page.tip(event.clientX, event.clientY, null,
                     make("div", {class: "big"}, partName[part]), make("div", null, bytes(here.bytes)),
                     between(here) && make("div", {class: "soft"}, between(here))));
                 segment.addEventListener("pointerleave", page.tipOff);
