@@ -70,8 +70,8 @@ static struct habits habits_of(const struct plan *p, const struct estimate_act_s
     /* learned positions with q, k, v apart are OPT's, and GPT-Neo's */
     h.opt = gpt && m->positions && !m->fused_qkv && strncmp(p->model->name, "gpt", 3) != 0;
     /* rotary GPTs (NeoX, Falcon) and BLOOM drop nothing out and have one-kernel GELUs */
-    h.dropout = !fused && (m->family == MODEL_BERT || m->family == MODEL_T5 || (gpt && m->positions));
-    h.python_gelu = !fused && gpt && m->positions && !h.opt;
+    h.dropout = !fused && (m->family == MODEL_BERT || m->family == MODEL_T5 || (gpt && m->positions && !m->no_dropout));
+    h.python_gelu = !fused && gpt && m->positions && !h.opt && !m->one_kernel_gelu;
     /* Hugging Face's ViT has three, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
     h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || h.opt;
@@ -108,6 +108,9 @@ static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum
         put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0, 0, 0);
         return;
     }
+    /* bitsandbytes' MatMul4Bit and MatMul8bitLt keep their input (autograd/_functions.py: ctx.tensors) */
+    if (p->weights && p->weights->bits < 16 && z->variant != ACT_FUSED)
+        put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
     if (n <= 0) return;
     if (z->variant == ACT_FUSED)
         put(t, ACT_ADAPTERS, z->compute * width, 0, 0, 0);

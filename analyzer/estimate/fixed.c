@@ -22,18 +22,38 @@ static unsigned phases_of(const struct plan *p)
 
 /* ---------------------------------------------------------------- context and workspaces */
 
-/* Measured by others, kernels loaded lazily as CUDA does since 12.2: 287 MB (V100), 426 MiB (RTX 6000 Ada),
- * 0.47 GiB and more (A100, H100). Kernels of libraries that are used come on top: 0.8 GiB and more. */
+/* Measured by others, kernels loaded lazily as CUDA does since 12.2: 110 MiB (RTX 3060, 28 multiprocessors), 287 MB
+ * (V100, 80), 426 MiB (RTX 6000 Ada, 142), 0.47 GiB and more (A100, 108; H100, 132): 3.0 to 4.5 MiB a multiprocessor,
+ * for which the context reserves its threads' local memory. Kernels of libraries that are used come on top: up to 0.9
+ * GiB where an A100 has them all. */
+#define CONTEXT_LOW (2.9 * MIB)
+#define CONTEXT_LIKELY (3.9 * MIB)
+#define CONTEXT_HIGH (8 * MIB)
+
 static void add_context(const struct plan *p, struct estimate_result *r)
 {
     struct estimate_calibrated seen = estimate_calibration_context(p->calibration, p->gpu);
     struct estimate_line *line;
 
+    if (p->context > 0) {
+        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels", EXACTLY(p->context));
+        estimate_explain(line, "--context-size", "as given");
+        return;
+    }
     if (seen.runs) {
         line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
                             estimate_calibrated_interval(&seen));
         estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
         line->why = own_why;
+        return;
+    }
+    if (p->gpu && p->gpu->multiprocessors > 0 && p->gpu->simulated) {
+        const double n = p->gpu->multiprocessors;
+        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+                            (struct estimate_interval){n * CONTEXT_LOW, n * CONTEXT_LIKELY, n * CONTEXT_HIGH});
+        estimate_explain(line, "published measurements of five GPUs, kernels loaded lazily",
+                         "%.0f multiprocessors · 3.9 MiB (2.9 to 8)", n);
+        line->why = "differs by driver and libraries; more where all kernels are loaded at once";
         return;
     }
     line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
@@ -143,7 +163,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
  * bfloat16 10 %. What is reserved where there is room for more is up to 41 % over it. */
 #define HOLES_LOW 0.01
 #define HOLES_LIKELY 0.06
-#define HOLES_HIGH 0.20     /* twice the most that was seen: other models, lengths that vary more */
+#define HOLES_HIGH 0.30     /* three times the most that was needed: what stays reserved, lengths that vary more */
 #define SEGMENTS (22 * MIB) /* the ends of a small segment, 2 MiB, and of a large one, 20 MiB */
 
 static struct estimate_interval scaled(struct estimate_interval bytes, struct estimate_interval share)
@@ -188,8 +208,30 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
     bytes.high += SEGMENTS;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments", bytes);
     estimate_explain(line, "measured: the least memory in which eight trainings run, PyTorch 2.11",
-                     "%.0f %% of what comes and goes (1 to 20 %%), and a segment of each pool", share.likely * 100);
+                     "%.0f %% of what comes and goes (1 to 30 %%), and a segment of each pool", share.likely * 100);
     line->why = "1 to 10 % were needed; high allows for other models and lengths that vary";
+}
+
+/* transformers before 4.50 computes the loss of a copy of the logits without each sequence's last token. The gradient
+ * of that slice has the size of all logits, and where the copy's segments, multiples of 2 MiB, are smaller, none that
+ * is cached can hold it: one more stays reserved. */
+static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    const double row = 4 * (double)s->vocab / (double)p->tp, segment = 2 * MIB;
+    const double whole = ceil((double)p->batch * (double)p->seq * row / segment) * segment;
+    const double shifted = ceil((double)p->batch * ((double)p->seq - 1) * row / segment) * segment;
+    struct estimate_line *line;
+
+    if (p->inference || p->chunked_loss || (s->family != MODEL_GPT && s->family != MODEL_LLAMA) || !p->batch ||
+        p->seq < 2 || whole <= shifted || shifted < 10 * MIB)
+        return;
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_TRAINING, "the gradient of sliced logits",
+                        (struct estimate_interval){0, whole, whole});
+    line->why = "not with transformers 4.50 and later, which shifts the labels instead";
+    estimate_explain(line, "transformers 4.49 loss_utils.py; c10/cuda/CUDACachingAllocator.cpp: segments of 2 MiB",
+                     "batch %ju · seq %ju · vocabulary %ju · 4 B, in whole segments", (uintmax_t)p->batch,
+                     (uintmax_t)p->seq, (uintmax_t)s->vocab);
 }
 
 void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -199,6 +241,7 @@ void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result
     add_workspaces(p, r);
     add_rounding(p, stage, r);
     add_fragmentation(p, r);
+    add_shifted_logits(p, r);
     add_nccl(p, r);
     add_context(p, r);
 }

@@ -206,6 +206,9 @@ static bool serving(const struct plan *p, char why[WHY])
             return REJECT("--%s: is about training, and --inference is not%s", training[i].option, training[i].instead);
     if (!p->inference && (p->cache || p->cache_block))
         return REJECT("--%s: training has no KV cache; add --inference", p->cache ? "kv-cache" : "cache-block");
+    if (!p->inference && p->prompt) return REJECT("--prompt: training reads no prompt; add --inference");
+    if (p->prompt && p->seq && p->prompt > p->seq)
+        return REJECT("--prompt: more than --seq, which counts the prompt and the answer");
     return false;
 }
 

@@ -128,10 +128,12 @@ struct plan {
     bool ema;                                    /* an exponential moving average of the weights, float32, on the GPU */
 
     /* inference */
+    uint64_t prompt;                           /* tokens read at once, of `seq`; 0: all */
     const struct estimate_quantisation *cache; /* KV cache; NULL: 16 bits */
     uint64_t cache_block;                      /* tokens a block (vLLM: 16); 0: contiguous */
 
     const struct estimate_gpu *gpu;                 /* NULL: not named */
+    double context;                                 /* bytes of CUDA's context; 0: not given */
     double memory;                                  /* bytes of one GPU; 0: not given. From --memory, or the GPU's */
     const struct estimate_calibration *calibration; /* NULL: none */
 };

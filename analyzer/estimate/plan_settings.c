@@ -222,6 +222,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
         .ema = s->ema,
         .cache_block = s->cache_block,
+        .prompt = s->prompt,
+        .context = (double)s->context_size,
         .memory = (double)s->memory,
     };
     if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision)) return false;

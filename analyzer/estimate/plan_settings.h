@@ -30,10 +30,10 @@ struct plan_settings {
     /* inference */
     bool inference;
     const char *cache;
-    uint64_t cache_block;
+    uint64_t cache_block, prompt;
     /* the device */
     struct option_list gpu;
-    uint64_t memory;
+    uint64_t memory, context_size;
 };
 
 #define PLAN_SETTINGS_DEFAULT              \
@@ -140,33 +140,43 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
             "how frozen or served weights are stored"                                                          \
     }
 
-#define PLAN_INFERENCE_OPTIONS(type, member)                                                   \
-    PLAN_FLAG(type, member, "inference", inference, "serve the model instead of training it"), \
-        {"kv-cache",                                                                           \
-         0,                                                                                    \
-         OPTION_TEXT,                                                                          \
-         PLAN_AT(type, member, cache),                                                         \
-         "WORD",                                                                               \
-         plan_quantisations,                                                                   \
-         0,                                                                                    \
-         0,                                                                                    \
-         "number format of the KV cache; default 16 bits"},                                    \
+#define PLAN_INFERENCE_OPTIONS(type, member)                                                            \
+    PLAN_FLAG(type, member, "inference", inference, "serve the model instead of training it"),          \
+        {"kv-cache",                                                                                    \
+         0,                                                                                             \
+         OPTION_TEXT,                                                                                   \
+         PLAN_AT(type, member, cache),                                                                  \
+         "WORD",                                                                                        \
+         plan_quantisations,                                                                            \
+         0,                                                                                             \
+         0,                                                                                             \
+         "number format of the KV cache; default 16 bits"},                                             \
+        PLAN_COUNT(type, member, "prompt", prompt, "N", "tokens of the prompt; default: all of --seq"), \
         PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache")
 
-#define PLAN_DEVICE_OPTIONS(type, member)                                                \
-    {"gpu",                                                                              \
-     0,                                                                                  \
-     OPTION_LIST,                                                                        \
-     PLAN_AT(type, member, gpu),                                                         \
-     "NAME",                                                                             \
-     plan_gpus,                                                                          \
-     0,                                                                                  \
-     0,                                                                                  \
-     "compare with this GPU, several separated by commas, or all; exit status 1 if it "  \
-     "fits into none"},                                                                  \
-    {                                                                                    \
-        "memory", 0, OPTION_BYTES, PLAN_AT(type, member, memory), "SIZE", NULL, 1, 1e18, \
-            "compare with SIZE, such as 24GiB; exit status 1 if it does not fit"         \
+#define PLAN_DEVICE_OPTIONS(type, member)                                                                        \
+    {"gpu",                                                                                                      \
+     0,                                                                                                          \
+     OPTION_LIST,                                                                                                \
+     PLAN_AT(type, member, gpu),                                                                                 \
+     "NAME",                                                                                                     \
+     plan_gpus,                                                                                                  \
+     0,                                                                                                          \
+     0,                                                                                                          \
+     "compare with this GPU, several separated by commas, or all; exit status 1 if it "                          \
+     "fits into none"},                                                                                          \
+        {"memory",                                                                                               \
+         0,                                                                                                      \
+         OPTION_BYTES,                                                                                           \
+         PLAN_AT(type, member, memory),                                                                          \
+         "SIZE",                                                                                                 \
+         NULL,                                                                                                   \
+         1,                                                                                                      \
+         1e18,                                                                                                   \
+         "compare with SIZE, such as 24GiB; exit status 1 if it does not fit"},                                  \
+    {                                                                                                            \
+        "context-size", 0, OPTION_BYTES, PLAN_AT(type, member, context_size), "SIZE", NULL, 1, 1e12,             \
+            "size of the CUDA context, if you know it: nvidia-smi's figure of a process that only imported CUDA" \
     }
 
 extern const char plan_gpus[]; /* plan_quantisations: quantisation.h */

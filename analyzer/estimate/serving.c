@@ -139,6 +139,24 @@ static void add_weights(const struct plan *p, uint64_t stage, struct estimate_re
     }
 }
 
+/* Published FP8 and AWQ checkpoints store the output layer, and the loaders put it beside the embedding that it was
+ * tied to: transformers 4.51 on Qwen3 0.6B to 4B. GPTQ's do not. */
+static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    const char *word = p->weights ? p->weights->word : "";
+    const double bytes = 2 * (double)s->vocab * (double)s->hidden / (double)p->tp;
+    struct estimate_line *line;
+
+    if (!s->tied || stage != p->pp - 1 || (strncmp(word, "fp8", 3) != 0 && strcmp(word, "awq") != 0)) return;
+    line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, "output layer, untied by quantization",
+                        (struct estimate_interval){0, bytes, bytes});
+    line->why = "a loader that ties it to the embedding again has no copy";
+    estimate_explain(line, "published peaks of Qwen3's FP8 and AWQ models",
+                     "vocabulary %ju · hidden %ju · 2 B / tp %ju", (uintmax_t)s->vocab, (uintmax_t)s->hidden,
+                     (uintmax_t)p->tp);
+}
+
 /* ---------------------------------------------------------------- KV cache */
 
 static double element_size(const struct plan *p);
@@ -194,7 +212,7 @@ struct cached {
     double bytes;
 };
 
-static struct cached cache_of(const struct plan *p, uint64_t stage)
+static struct cached cache_of(const struct plan *p, uint64_t stage, uint64_t seq)
 {
     const struct model_shape *s = &p->model->shape;
     double here = (double)layers_of(p, stage);
@@ -212,8 +230,8 @@ static struct cached cache_of(const struct plan *p, uint64_t stage)
         c.full = whole_up((double)(s->layers - window_layers) * here / (double)s->layers);
         c.windowed = here - c.full;
     }
-    c.tokens = tokens_held(p, (double)p->seq, 0);
-    c.window_tokens = tokens_held(p, (double)p->seq, (double)s->window);
+    c.tokens = tokens_held(p, (double)seq, 0);
+    c.window_tokens = tokens_held(p, (double)seq, (double)s->window);
     c.bytes = (c.full * (c.tokens + c.cross) + c.windowed * c.window_tokens) * (double)p->batch * elements(p) *
               cache_bits(p) / 8;
     return c;
@@ -242,17 +260,26 @@ static void explain_cache(const struct plan *p, const struct cached *c, struct e
 static void add_cache(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
-    struct cached c = cache_of(p, stage);
+    struct cached c = cache_of(p, stage, p->seq);
     bool cut = c.windowed > 0 && c.window_tokens < c.tokens;
     double whole =
         cut ? c.bytes * (c.full + c.windowed) * c.tokens / (c.full * c.tokens + c.windowed * c.window_tokens) : c.bytes;
     struct estimate_interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
-    unsigned when = c.cross > 0 ? IN_PHASE(DECODE) : IN_INFERENCE; /* while the encoder hears there is none yet */
+    /* While the encoder hears there is none yet; while a prompt is read that is shorter than the context, a part, but
+     * for blocks, which a server takes at its start. */
+    const bool parts = p->prompt && p->prompt < p->seq && !p->cache_block && c.cross <= 0;
+    unsigned when = c.cross > 0 || parts ? IN_PHASE(DECODE) : IN_INFERENCE;
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, when, "KV cache", bytes);
     double layer, tokens;
     char text[UNITS_TEXT];
 
     explain_cache(p, &c, line);
+    if (parts) {
+        struct cached read = cache_of(p, stage, p->prompt);
+        explain_cache(
+            p, &read,
+            estimate_add(r, ESTIMATE_CACHE, IN_PHASE(PREFILL), "KV cache of the prompt", EXACTLY(read.bytes)));
+    }
     if (s->kv_rank) {
         double expanded = (double)layers_of(p, stage) * c.tokens * (double)p->batch *
                           whole_up((double)s->heads / (double)p->tp) * (double)(s->nope_dim + s->rope_dim + s->v_dim) *
@@ -291,7 +318,7 @@ static double element_size(const struct plan *p)
 /* GPT-2's gelu_new is written in Python, and makes three temporaries. */
 static bool gelu_in_pieces(const struct model_shape *s)
 {
-    return s->family == MODEL_GPT && s->positions && s->fused_qkv;
+    return s->family == MODEL_GPT && s->positions && s->fused_qkv && !s->one_kernel_gelu;
 }
 
 /* Elements a token of what one layer keeps at once: its norm, its attention and its MLP come one after the other.
@@ -332,12 +359,14 @@ static struct estimate_interval token_elements(const struct plan *p)
 }
 
 /* vLLM reads prompts in pieces: max_num_batched_tokens is 2048 … 16384 by GPU and use (EngineArgs.
- * get_batch_defaults). Without blocks the whole batch goes through at once, as model.generate() does. */
+ * get_batch_defaults). Without blocks the whole batch goes through at once, as model.generate() does; in pieces with
+ * its prefill_chunk_size, and published peaks of Qwen3 (allocated, 6144 to 30720 tokens) have no whole prompt in them.
+ */
 static struct estimate_interval prefill_tokens(const struct plan *p, double a_sequence)
 {
     double all = (double)p->batch * whole_up(a_sequence / (double)p->cp);
 
-    if (!p->cache_block) return EXACTLY(all);
+    if (!p->cache_block) return (struct estimate_interval){fmin(all, 256), all, all};
     return (struct estimate_interval){fmin(all, 2048), fmin(all, 8192), fmin(all, 16384)};
 }
 
@@ -434,6 +463,7 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
     const struct model_shape *s = &p->model->shape;
     double sequence =
         s->family == MODEL_VIT && s->patch ? (double)(s->image / s->patch * (s->image / s->patch) + 1) : (double)p->seq;
+    const double prompt = p->prompt && (double)p->prompt < sequence ? (double)p->prompt : sequence;
     char text[UNITS_TEXT];
 
     if (sequence < 1) return;
@@ -441,8 +471,8 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
         add_encoder_decoder(p, r);
         return;
     }
-    add_pass(p, r, IN_PHASE(PREFILL), decoder(s) ? "prefill" : "forward", prefill_tokens(p, sequence),
-             eager(p, prefill_tokens(p, sequence).likely / (double)p->batch, sequence));
+    add_pass(p, r, IN_PHASE(PREFILL), decoder(s) ? "prefill" : "forward", prefill_tokens(p, prompt),
+             eager(p, prefill_tokens(p, prompt).likely / (double)p->batch, prompt));
     if (!decoder(s)) return;
     add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), eager(p, 1, sequence));
     if (!p->cache_block)
@@ -538,6 +568,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
 
     if (!p->inference) return;
     add_weights(p, stage, r);
+    add_untied_copy(p, stage, r);
     if (s->family == MODEL_CONV && p->batch && estimate_serving_conv(p, element_size(p), r)) return;
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
         estimate_note(r, s->family == MODEL_CONV

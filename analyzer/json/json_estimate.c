@@ -101,6 +101,7 @@ static json_t *plan(const struct estimate_answer *a)
 
     json_object_update(o, more);
     json_decref(more);
+    json_object_set_new(o, "prompt", count(p->prompt));
     /* of inference: is there a token after token, and a KV cache? */
     json_object_set_new(o, "decodes",
                         p->inference && p->model->shape.family != MODEL_UNKNOWN

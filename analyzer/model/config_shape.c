@@ -406,6 +406,27 @@ static void read_by_type(struct model_reading *r)
         model_config_reject(r, "add_cross_attention is true, which is unknown; give its .safetensors");
 }
 
+/* transformers activations.py: those of several operations. */
+static bool in_pieces(const char *activation)
+{
+    return !*activation || strcmp(activation, "gelu_new") == 0 || strcmp(activation, "gelu_fast") == 0 ||
+           strcmp(activation, "gelu_python") == 0;
+}
+
+/* What GPT-2's and GPT-Neo's layers keep for backward depends on these; absent keys are transformers' defaults. */
+static void read_habits(struct model_reading *r)
+{
+    const char *word = model_config_word(r->json, "activation_function");
+    char name[64];
+    json_t *residual = find(r->json, "resid_pdrop|resid_dropout", name);
+    json_t *scores = find(r->json, "attn_pdrop|attention_dropout", name);
+    json_t *embedding = find(r->json, "embd_pdrop|embed_dropout", name);
+
+    r->s.one_kernel_gelu = !in_pieces(word);
+    r->s.no_dropout = json_number_value(residual) == 0 && json_number_value(scores) == 0 &&
+                      json_number_value(embedding) == 0 && residual && scores && embedding;
+}
+
 void model_config_read_shape(struct model_reading *r)
 {
     const struct model_config_type *t = r->type;
@@ -443,6 +464,7 @@ void model_config_read_shape(struct model_reading *r)
     if (t->traits & LATENT) read_latent(r);
     if (t->family == MODEL_VIT) read_vit(r);
     read_by_type(r);
+    if (s->family == MODEL_GPT && s->positions) read_habits(r);
     if (*r->problem) return;
     if (s->family == MODEL_MAMBA) return;
     if (!s->head_dim && s->hidden % s->heads)

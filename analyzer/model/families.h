@@ -22,6 +22,7 @@
 
 /* Kinds that presets share. */
 #define OPT GPT, .fused_qkv = false
+#define CEREBRAS GPT, .one_kernel_gelu = true, .no_dropout = true
 #define NEOX GPT, .positions = 0, .tied = false
 #define PHI NEOX, .fused_qkv = false, .norms = 1, .head_bias = true /* and GPT-J: attention beside the MLP */
 #define BLOOM GPT, .positions = 0, .embedding_norm = true

@@ -50,8 +50,11 @@ struct model_shape {
     uint64_t token_types; /* rows of BERT's token-type table */
     bool tied;            /* the output layer is the embedding */
     bool gated;           /* MLP of three matrices (SwiGLU, GeGLU) */
-    bool fused_qkv;       /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
-    bool fused_gate;      /* the MLP's gate and up matrices are stored as one (Phi-3) */
+    bool
+        one_kernel_gelu; /* of GPT-2's kind: "gelu", "relu" and the like instead of gelu_new, which is six operations */
+    bool no_dropout;     /* of GPT-2's kind: its configuration drops nothing out */
+    bool fused_qkv;      /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
+    bool fused_gate;     /* the MLP's gate and up matrices are stored as one (Phi-3) */
     bool qkv_bias, out_bias, mlp_bias, head_bias; /* of q, k, v; of the output projection; of the MLP */
     bool no_k_bias;                               /* with qkv_bias: the keys have none (Whisper) */
     bool qk_norm;                                 /* RMSNorm of each head's queries and keys (Qwen3) */

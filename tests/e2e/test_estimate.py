@@ -656,3 +656,68 @@ def test_many_gpus_are_sorted():
     for word in set(order):
         sizes = [size for one, size in rows if one == word]
         assert sizes == sorted(sizes, reverse=word == "does not fit"), (word, sizes)
+
+
+def lines_of(*words):
+    answer = json.loads(gpuspy("estimate", *words, "--no-calibration", "--json").stdout)
+    return {(line["part"], line["name"]): (line["low_bytes"], line["bytes"], line["high_bytes"]) for line in answer["lines"]}
+
+
+def config(tmp_path, **more):
+    (tmp_path / "config.json").write_text(json.dumps({
+        "model_type": "gpt2", "n_embd": 768, "n_layer": 10, "n_head": 12, "n_inner": 3072, "n_positions": 2048, "vocab_size": 50257, **more}))
+    return "--model", tmp_path / "config.json", "--batch", "8", "--seq", "128"
+
+
+def test_what_a_gpt_2s_configuration_says_of_its_layers(tmp_path):
+    dropped = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    usual, masked, plain = (lines_of(*config(tmp_path, **more)) for more in
+                            ({}, {"activation_function": "gelu"}, {"activation_function": "gelu", **dropped}))
+    mlp, masks = ("activations", "MLP"), ("activations", "dropout masks")
+    assert usual[mlp][1] > masked[mlp][1] == plain[mlp][1] and usual[masks][1] == masked[masks][1] > 0
+    assert masks not in plain or plain[masks][1] == 0
+    assert lines_of(*config(tmp_path, activation_function="gelu_new", resid_pdrop=0.1)) == usual
+    assert lines_of("--model", "cerebras/Cerebras-GPT-111M", "--batch", "8", "--seq", "128") == plain
+
+
+@pytest.mark.parametrize("weights, copied", [("awq", True), ("fp8", True), ("fp8-block", True), ("gptq", False), ("nf4", False), ("q4_k_m", False)])
+def test_quantization_unties_the_output_layer(weights, copied):
+    """vocabulary 151936, hidden 2048, 16 bits; Qwen3 8B has an output layer of its own."""
+    name = ("weights", "output layer, untied by quantization")
+    lines = lines_of("--model", "qwen3-1.7b", "--inference", "--batch", "1", "--seq", "64", "--weights", weights)
+    assert lines.get(name) == ((0, 151936 * 2048 * 2, 151936 * 2048 * 2) if copied else None)
+    assert name not in lines_of("--model", "qwen3-8b", "--inference", "--batch", "1", "--seq", "64", "--weights", weights)
+
+
+def test_a_prompt_that_is_shorter_than_the_context():
+    base = ("--model", "qwen3-4b", "--inference", "--batch", "2", "--seq", "4096")
+    whole, short = lines_of(*base), lines_of(*base, "--prompt", "1024")
+    assert short["kv_cache", "KV cache"] == whole["kv_cache", "KV cache"]
+    assert short["kv_cache", "KV cache of the prompt"][1] * 4 == whole["kv_cache", "KV cache"][1]
+    assert short["activations", "activations, prefill"][1] * 4 == whole["activations", "activations, prefill"][1]
+    blocks = lines_of(*base, "--prompt", "1024", "--cache-block", "16")
+    assert ("kv_cache", "KV cache of the prompt") not in blocks
+    assert "--prompt: more than --seq" in one_line(gpuspy("estimate", *base, "--prompt", "4097"), 2)
+    assert "--prompt: training" in one_line(gpuspy("estimate", "--model", "qwen3-4b", "--prompt", "5"), 2)
+
+
+def test_the_context_grows_with_the_gpu_or_is_given():
+    name, base = ("context", "CUDA context and kernels"), ("--model", "gpt2", "--batch", "1", "--seq", "64")
+    small, large = (lines_of(*base, "--gpu", gpu)[name] for gpu in ("rtx3060-12g", "h100-80g"))
+    assert small[0] < 110 << 20 < small[2] and large[0] < 500 << 20 < large[2] and small[1] * 4 < large[1]
+    assert lines_of(*base, "--gpu", "h100-80g", "--context-size", "300MiB")[name] == (300 << 20,) * 3
+
+
+def test_the_gradient_of_sliced_logits():
+    """35 sequences of 128 tokens, 50257 words, float32: 430 segments of 2 MiB; the slice has 427."""
+    name = ("allocator", "the gradient of sliced logits")
+    assert lines_of("--model", "gpt2", "--batch", "35", "--seq", "128")[name] == (0, 430 << 21, 430 << 21)
+    assert name not in lines_of("--model", "gpt2", "--batch", "35", "--seq", "128", "--chunked-loss")
+    assert name not in lines_of("--model", "gpt2", "--batch", "1", "--seq", "1000")  # 96 segments both
+    assert name not in lines_of("--model", "bert-base-uncased", "--batch", "35", "--seq", "128")
+
+
+def test_4_bit_products_keep_their_input():
+    base = ("--model", "llama-2-7b", "--batch", "1", "--seq", "512", "--precision", "bf16", "--adapter", "lora", "--target", "qv")
+    part = ("activations", "norms and what the linear layers read")
+    assert lines_of(*base, "--weights", "nf4")[part][1] > lines_of(*base)[part][1]

@@ -18,8 +18,20 @@ struct count {
 };
 
 /* Worked out from the configurations by formula: Llama's form V·h·(1 tied | 2) + h + L(h·d(2a + 2kv) + 3hf + 2h),
- * GPT-2's (V + 1024)h + L(12h² + 13h) + 2h; BERT's, ViT's and ResNet's as published. */
+ * GPT-2's (V + 1024)h + L(12h² + 13h) + 2h, Cerebras-GPT's with 2048 positions; the first Qwen's Llama's with 3h more a
+ * layer, biases; BERT's, ViT's and ResNet's as published. */
 static const struct count by_formula[] = {
+    {"cerebras-gpt-111m", 111050496},
+    {"cerebras-gpt-256m", 255977024},
+    {"cerebras-gpt-590m", 590310912},
+    {"cerebras-gpt-1.3b", 1315723264},
+    {"cerebras-gpt-2.7b", 2651553280},
+    {"cerebras-gpt-6.7b", 6658404352},
+    {"cerebras-gpt-13b", 12853386240},
+    {"qwen-1.8b", 1836828672},
+    {"qwen-7b", 7721324544},
+    {"qwen-14b", 14167290880},
+    {"qwen-72b", 72287920128},
     {"gpt2", 124439808},
     {"gpt2-medium", 354823168},
     {"gpt2-large", 774030080},

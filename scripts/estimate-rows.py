@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""How near `gpuspy estimate` comes to published figures of real GPUs: reads a table of them and prints the distribution of
+errors, by source.
+
+  scripts/estimate-rows.py ROWS.tsv [-v]      -v: each row; columns are named in the table's first line
+
+A row is translated into options of `gpuspy estimate` by the tables below; one that they cannot translate is counted as
+skipped, with the reason. What a row's counter counts is compared: allocated memory without CUDA's context and without
+the allocator's rounding, reserved memory with it, and the driver's figure with both."""
+import csv
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+
+TOOL = os.path.join(os.environ.get("O", "build"), "gpuspy")
+GIB, GB = 2**30, 10**9
+GPUS = {"RTX 3060 12GB": "rtx3060-12g", "RTX 4060 8GB": "rtx4060-8g", "A100-SXM4-40GB": "a100-40g", "A100-SXM4-80GB": "a100-80g",
+        "H20 96GB": "h20-96g", "A100 80GB": "a100-80g", "A100": "a100-80g", "RTX 4090": "rtx4090-24g", "H100 96GB": "h100-96g", "H100": "h100-80g",
+        "B200": "b200-180g", "4070 Ti SUPER": "rtx4070ti-super-16g", "A6000": "a6000-48g"}
+NAMES = {"qwen-1.8b-chat": "qwen-1.8b", "qwen-7b-chat": "qwen-7b", "qwen-14b-chat": "qwen-14b", "qwen-72b-chat": "qwen-72b",
+         "llama 2 7 b": "llama-2-7b", "llama 2 13 b": "llama-2-13b", "phi-1.5 1.3 b": "phi-1.5", "stablelm alpha 3 b": "stablelm-base-alpha-3b",
+         "llama 3.1 8b": "llama-3.1-8b", "llama 3.1 70b": "llama-3.1-70b", "llama 3.1 405b": "llama-3.1-405b", "llama 3 8b": "llama-3-8b",
+         "stablelm alpha 3 b": "stablelm-base-alpha-3b", "llama 2 7b": "llama-2-7b", "t5-small (t5)": "t5-small", "llama 2 1b (tinyllama-size)": "tinyllama-1.1b", "t0_3b": "t5-v1.1-xl"}
+OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd", "adafactor": "adafactor", "adagrad": "adagrad", "rmsprop": "rmsprop",
+              "adamw fused": "adamw", "bnb adamw8bit": "adamw8bit", "torchao adamw8bit": "adamw8bit"}
+
+
+class Skipped(Exception):
+    pass
+
+
+def measured(row):
+    text = row["measured_bytes_or_gib"]
+    found = re.match(r"([0-9.]+) (B|GB|GiB|MB \(=MiB by script\))", text)
+    if not found:
+        raise Skipped("figure: " + text)
+    return float(found[1]) * {"B": 1, "GB": GB, "GiB": GIB}.get(found[2], 2**20)
+
+
+def counter(row):
+    text = row["what_measure"]
+    if "NVML" in text or text.startswith("GPU memory"):
+        return "driver"
+    return "reserved" if "reserved" in text else "allocated"
+
+
+def model_of(row):
+    name = re.sub(r"\s*\(v1\)", "", row["model"]).split("/")[-1].strip().lower()
+    return NAMES.get(name, name)
+
+
+def whole(text):
+    found = re.search(r"\d+", text)
+    if not found:
+        raise Skipped("no number in " + repr(text))
+    return found[0]
+
+
+def options(row):
+    task, precision, model = row["task"].lower(), row["precision"].lower(), model_of(row)
+    out = ["--model", model]
+    if "inference" in task:
+        prompt, _, new = row["seq"].replace("~", "").partition("+")
+        length = int(prompt) + int(new or 0)
+        if not new and "generate" in task:
+            length += int(whole(task))
+        out += ["--inference", "--batch", whole(row["batch"]), "--seq", str(length)]
+        if new:
+            out += ["--prompt", prompt] if PROMPT else []
+        weights = {"bf16": "bf16", "fp8": "fp8-block", "gptq-int8": "gptq-8bit", "awq-int4": "awq"}.get(precision.split(" ")[0])
+        if not weights:
+            raise Skipped("weights: " + precision)
+        out += ["--precision", "bf16", "--weights", weights] if weights != "bf16" else ["--precision", "bf16"]
+        if "int8 kv" in precision:
+            out += ["--kv-cache", "int8"]
+        return out
+    optimizer = OPTIMIZERS.get(row["optimizer"].split("?")[0].strip().lower())
+    if not optimizer:
+        raise Skipped("optimizer: " + row["optimizer"])
+    out += ["--optimizer", optimizer, "--batch", whole(row["batch"])]
+    if "x" in row["seq"] and re.match(r"\d+x\d+", row["seq"]):
+        out += ["--image", whole(row["seq"])]
+    else:
+        out += ["--seq", whole(row["seq"])]
+    if "fp32 shards" in precision or "autocast" in precision or "amp" in precision:
+        out += ["--precision", "amp-bf16"]
+    else:
+        out += ["--precision", "fp32" if precision == "fp32" else "bf16"]
+    if "lora" in task or "dora" in task:
+        out += ["--adapter", "qlora" if "q-lora" in task or "qlora" in task else "lora"]
+        rank = re.search(r"r=?(\d+)", row["notes"])
+        out += ["--lora-rank", rank[1] if rank else "64"] + (["--target", "qv"] if "q,v" in row["notes"] or "'q_proj', 'v_proj'" in row["notes"] else [])
+        if "nf4-dq" in precision or "nf4" in precision:
+            out += ["--weights", "nf4-double" if "dq" in precision else "nf4"]
+    elif "adapter" in task or any(word in task for word in ("ia3", "vera", "oft", "adalora", "trainable_tokens")):
+        raise Skipped("adapter: " + task)
+    if "full" in row["checkpointing"] and not ("1 GPU" in row["checkpointing"] and row["gpus"] == "1"):
+        out += ["--checkpointing", "full"]
+    elif "selective op" in row["checkpointing"]:
+        out += ["--checkpointing", "selective-op"]
+    elif "every" in row["checkpointing"]:
+        raise Skipped("checkpointing: " + row["checkpointing"])
+    if "accum" in row["batch"]:
+        out += ["--accumulation", re.search(r"accum (\d+)", row["batch"])[1]]
+    if int(row["gpus"]) > 1:
+        sharding = row["sharding"]
+        if any(word in sharding for word in ("tp", "pp", "cp")):
+            for word in ("tp", "pp", "cp"):
+                found = re.search(word + r" (\d+)", sharding)
+                out += [f"--{word}", found[1]] if found and found[1] != "1" else []
+        out += ["--gpus", row["gpus"], "--sharding", "zero3" if "zero3" in sharding or "fsdp" in sharding else "zero2" if "zero2" in sharding else "ddp"]
+    return out
+
+
+def estimated(row):
+    gpu = GPUS.get(row["gpu"])
+    command = [TOOL, "estimate", "--json", "--no-calibration", *options(row)] + (["--gpu", gpu] if gpu else [])
+    done = subprocess.run(command, text=True, capture_output=True)
+    if done.returncode > 1:
+        raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
+    plan = json.loads(done.stdout)
+    left = {"driver": (), "reserved": ("context",), "allocated": ("context", "allocator")}[counter(row)]
+    best = None
+    for name, phase in plan["phases"].items() if isinstance(plan["phases"], dict) else ((p["phase"], p) for p in plan["phases"]):
+        parts = [line for line in plan["lines"] if name in line["phases"] and line["part"] not in left and not line["host"]]
+        sums = [sum(line[key] for line in parts) for key in ("low_bytes", "bytes", "high_bytes")]
+        best = sums if best is None or sums[1] > best[1] else best
+    return best, command[2:]
+
+
+def main():
+    rows = list(csv.DictReader(open(sys.argv[1]), delimiter="\t", quoting=csv.QUOTE_NONE))
+    groups, skipped = defaultdict(list), defaultdict(int)
+    for row in rows:
+        try:
+            known = measured(row)
+            (low, likely, high), command = estimated(row)
+        except Skipped as why:
+            skipped[str(why)[:100]] += 1
+            continue
+        several = int(row["gpus"]) > 1 and "sum over GPUs" in row["what_measure"]
+        scale = int(row["gpus"]) if several else 1
+        low, likely, high = low * scale, likely * scale, high * scale
+        error, source = likely / known - 1, re.split(r"[ @]", row["source"].removeprefix("github "))[0]
+        if "-v" in sys.argv:
+            print(f"{error:+7.1%} {low / known - 1:+7.1%} {high / known - 1:+7.1%} {counter(row):9} {row['model'][:26]:26} {' '.join(command[2:])}")
+        groups["all"].append((abs(error), low <= known <= high, known > high, (high - low) / likely, error))
+        groups[source].append(groups["all"][-1])
+    print(f"{'':36}{'rows':>5}{'median':>8}{'p90':>8}{'bias':>8}{'inside':>8}{'above':>8}{'width':>8}")
+    for name, list_ in groups.items():
+        errors = sorted(e for e, *_ in list_)
+        n = len(list_)
+        print(f"{name:36}{n:5}{statistics.median(errors):8.1%}{errors[min(n - 1, int(0.9 * n))]:8.1%}{statistics.median(e[4] for e in list_):+8.1%}"
+              f"{sum(e[1] for e in list_) / n:8.0%}{sum(e[2] for e in list_) / n:8.0%}{statistics.mean(e[3] for e in list_):8.0%}")
+    for why, n in sorted(skipped.items(), key=lambda item: -item[1]):
+        print(f"skipped {n}: {why}")
+
+
+PROMPT = "--prompt" in subprocess.run([TOOL, "estimate", "--help"], text=True, capture_output=True).stdout
+main()
