@@ -83,7 +83,9 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
     if (f->plain <= 0) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING,
                         upcast ? "frozen weights that are not quantised" : "frozen weights",
-                        upcast ? (struct estimate_interval){bytes, bytes, ceil(f->plain * FLOAT32)} : EXACTLY(bytes));
+                        upcast ? (struct estimate_interval){bytes, p->prepared ? ceil(f->plain * FLOAT32) : bytes,
+                                                            ceil(f->plain * FLOAT32)}
+                               : EXACTLY(bytes));
     line->host = p->offload == PLAN_OFFLOAD_ALL;
     estimate_explain(line, upcast ? "peft prepare_model_for_kbit_training" : p->precision->source, "%s %s%s · %.3g B",
                      units_format_count(count, units_whole(f->plain)),

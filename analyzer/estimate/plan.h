@@ -122,6 +122,7 @@ struct plan {
     bool bucket_view; /* gradient_as_bucket_view=True */
 
     enum plan_adapter adapter;
+    bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
     uint64_t rank; /* of the adapters */
     enum plan_target target;
     const struct estimate_quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */

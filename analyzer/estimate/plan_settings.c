@@ -173,12 +173,13 @@ static uint64_t gpus_of(const struct plan_settings *s)
     return divided < 1e6 ? (uint64_t)divided : 1;
 }
 
-/* "qlora" is LoRA on what its paper quantises to, unless --weights says otherwise. */
+/* "qlora" is LoRA as peft's users do it: prepared, on what its paper quantises to unless --weights says otherwise. */
 static void adapter_of(const struct plan_settings *s, struct plan *p)
 {
     bool qlora = s->adapter && strcmp(s->adapter, "qlora") == 0;
 
     p->adapter = qlora ? PLAN_ADAPTER_LORA : place_of(s->adapter, plan_adapters);
+    p->prepared = qlora;
     if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
 }
 

@@ -130,14 +130,15 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          "each GPU's share of its machine's network; default 400Gb/s, or less if its PCIe is slower"}, \
         PLAN_DIVIDED_OPTIONS(type, member)
 
-#define PLAN_ADAPTER_OPTIONS(type, member)                                                                     \
-    PLAN_WORD(type, member, "adapter", adapter, plan_adapters,                                                 \
-              "lora or dora with frozen weights; qlora: lora with --weights=nf4-double"),                      \
-        PLAN_COUNT(type, member, "lora-rank", rank, "N", "rank of the adapters; default 16"),                  \
-        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"), \
-    {                                                                                                          \
-        "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,           \
-            "how frozen or served weights are stored"                                                          \
+#define PLAN_ADAPTER_OPTIONS(type, member)                                                                         \
+    PLAN_WORD(                                                                                                     \
+        type, member, "adapter", adapter, plan_adapters,                                                           \
+        "lora or dora with frozen weights; qlora: lora with --weights=nf4-double, and peft's float32 embeddings"), \
+        PLAN_COUNT(type, member, "lora-rank", rank, "N", "rank of the adapters; default 16"),                      \
+        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),     \
+    {                                                                                                              \
+        "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,               \
+            "how frozen or served weights are stored"                                                              \
     }
 
 #define PLAN_INFERENCE_OPTIONS(type, member)                                                            \
