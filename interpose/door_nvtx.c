@@ -19,6 +19,7 @@
 #include "interpose/mark.h"
 #include "interpose/nvtx_abi.h"
 #include "interpose/session.h"
+#include "interpose/state.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define VARIABLE (sizeof(void *) == 8 ? "NVTX_INJECTION64_PATH" : "NVTX_INJECTION32_PATH")
@@ -151,24 +152,53 @@ static void moment(const void *domain, struct gs_mark_text name)
     mark(GS_MARK_MOMENT, 0, domain_of(domain).name, name);
 }
 
-static uint64_t start(const void *domain, struct gs_mark_text name)
+static uint64_t next_id(void)
 {
     static _Atomic uint64_t last;
-    const uint64_t id = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
-    mark(GS_MARK_START, id, domain_of(domain).name, name);
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
+/* Nothing records yet: what is begun now is kept for the case that something will. */
+static bool is_early(void)
+{
+    return !atomic_load_explicit(&gs_session_live, memory_order_acquire) &&
+           atomic_load(&gs_session_state) == GS_SESSION_NOT_YET && gs_session_is_enabled();
+}
+
+static void end_range(uint64_t id)
+{
+    mark(GS_MARK_END, id, gs_mark_text(NULL, 0), gs_mark_text(NULL, 0));
+}
+
+static uint64_t start(const void *domain, struct gs_mark_text name)
+{
+    const struct domain d = domain_of(domain);
+    const uint64_t id = next_id();
+    const struct gs_mark_early range = {.level = id, .id = id, .domain_name = d.name};
+    if (!is_early() || !gs_mark_early_add(&range, name)) mark(GS_MARK_START, id, d.name, name);
     return id;
 }
 
 static void finish(uint64_t id)
 {
-    if (id) mark(GS_MARK_END, id, gs_mark_text(NULL, 0), gs_mark_text(NULL, 0));
+    uint64_t early;
+    if (id && (!gs_mark_early_end(&(struct gs_mark_early){.level = id}, &early) || early)) end_range(id);
+}
+
+static struct gs_mark_early nested(struct domain d, uint16_t level)
+{
+    return (struct gs_mark_early){.owner = levels, .domain = d.number, .level = level, .domain_name = d.name};
 }
 
 static int push(const void *domain, struct gs_mark_text name)
 {
     const struct domain d = domain_of(domain);
     const uint16_t level = levels[d.number]++;
-    mark(GS_MARK_PUSH, level, d.name, name);
+    struct gs_mark_early range = nested(d, level);
+    uint64_t ignored;
+    gs_mark_early_end(&range, &ignored); /* of a thread that is no more, and had its levels in the same place */
+    if (is_early()) range.id = next_id();
+    if (!range.id || !gs_mark_early_add(&range, name)) mark(GS_MARK_PUSH, level, d.name, name);
     return NVTX_ABI_NO_TRACKING;
 }
 
@@ -177,7 +207,12 @@ static int pop(const void *domain)
     const struct domain d = domain_of(domain);
     if (!levels[d.number]) return NVTX_ABI_NO_TRACKING; /* nothing was pushed */
     const uint16_t level = --levels[d.number];
-    mark(GS_MARK_POP, level, d.name, gs_mark_text(NULL, 0));
+    const struct gs_mark_early range = nested(d, level);
+    uint64_t early;
+    if (!gs_mark_early_end(&range, &early))
+        mark(GS_MARK_POP, level, d.name, gs_mark_text(NULL, 0));
+    else if (early)
+        end_range(early);
     return NVTX_ABI_NO_TRACKING;
 }
 

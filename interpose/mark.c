@@ -39,6 +39,20 @@ struct gs_mark_text gs_mark_wide(const wchar_t *text)
     return t;
 }
 
+struct gs_mark_text gs_mark_cut(struct gs_mark_text text, size_t most)
+{
+    const wchar_t *wide = text.at;
+    const unsigned char *narrow = text.at;
+    size_t n = 0, more;
+    if (text.bytes <= most) return text;
+    if (text.wide)
+        while (n + (more = utf8_bytes(valid(*wide))) <= most) n += more, wide++;
+    else
+        for (n = most; n && (narrow[n] & 0xc0) == 0x80; n--) continue;
+    text.bytes = n;
+    return text;
+}
+
 static char *put_utf8(char *to, uint32_t code)
 {
     static const uint8_t lead[] = {0, 0, 0xc0, 0xe0, 0xf0};

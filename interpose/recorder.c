@@ -94,7 +94,10 @@ static bool enter_slowly(struct gs_thread *t, void *const *frame)
     t->inside = true;
     bool recording = gs_session_begin();
     const uint32_t live = atomic_load(&gs_session_live);
-    if (recording && live && t->session != live) open_thread(t, live);
+    if (recording && live && t->session != live) {
+        open_thread(t, live);
+        gs_mark_early_write(t);
+    }
     t->inside = false;
     gs_shield_end(&shield);
     errno = saved;

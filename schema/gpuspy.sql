@@ -313,7 +313,8 @@ CREATE TABLE handle (           -- streams and contexts that the process made
 
 CREATE TABLE mark (             -- what the program says of itself: NVTX ranges and moments, cudaProfilerStart
     id INTEGER PRIMARY KEY,     -- in order of start_ns
-    kind INTEGER NOT NULL,      -- mark_kind; a range is one row: push (nested, of a thread) or start
+    kind INTEGER NOT NULL,      -- mark_kind; a range is one row: push (nested, of a thread) or start (also what was
+                                -- open when the recording began)
     name INTEGER,               -- mark_name, NULL none
     domain INTEGER,             -- mark_name, NULL the default one
     start_ns INTEGER NOT NULL,

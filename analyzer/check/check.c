@@ -14,6 +14,7 @@ enum { LINES = 50 };
 
 struct base { /* a reading of the baseline */
     enum check_gate_id gate;
+    const char *scope;
     int device;
     double value;
 };
@@ -87,13 +88,18 @@ static void settle_lines(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- verdicts */
 
-static double base_of(const struct bases *b, enum check_gate_id gate, int device)
+static bool same_scope(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static double base_of(const struct bases *b, enum check_gate_id gate, const char *scope, int device)
 {
     double most = NAN;
     bool same = false;
     for (size_t i = 0; i < b->n; i++) {
         const struct base *x = &b->list[i];
-        if (x->gate != gate || (same && x->device != device)) {
+        if (x->gate != gate || !same_scope(x->scope, scope) || (same && x->device != device)) {
             continue;
         }
         if (x->device == device && !same) { /* its own GPU's, where it has one */
@@ -119,7 +125,7 @@ static double launch_limit_value(const struct runner *r, const struct check_resu
     if (!l->relative) {
         return l->value;
     }
-    double base = base_of(r->bases, r->c.gate, reading->device);
+    double base = base_of(r->bases, r->c.gate, reading->scope, reading->device);
     return l->of_share ? base * (1 + l->value) : base + l->value;
 }
 
@@ -155,12 +161,13 @@ static const char *gpu_of(struct checking *c, int device)
 static void judge_reading(struct checking *c, const struct check_result *reading)
 {
     struct runner *r = c->self;
-    const struct check_limit *l = check_limits_find(r->wish->limits, c->gate, c->paths, reading->device);
+    const struct check_limit *l =
+        check_limits_find(r->wish->limits, c->gate, reading->scope, c->paths, reading->device);
     bool always = c->gate == GATE_COMPLETE || c->gate == GATE_LOST;
     if (r->of_baseline) {
         if (l && l->relative && !isnan(reading->value)) {
             *ARENA_PUSH(r->bases->list, r->bases->n, r->bases->cap) =
-                (struct base){c->gate, reading->device, reading->value};
+                (struct base){c->gate, reading->scope, reading->device, reading->value};
         }
         return;
     }
@@ -224,7 +231,7 @@ static bool one_process(struct runner *r, const char *path, struct symbolizer *s
 {
     const char *paths[] = {path, r->wish->n == 1 ? r->wish->paths[0] : path, NULL};
     struct run_options o = {.all = true, .alone = true, SYMBOLIZER_OPTIONS(symbols)};
-    const struct check_limit *budget = check_limits_find(r->wish->limits, GATE_BUDGET, paths, -1);
+    const struct check_limit *budget = check_limits_find(r->wish->limits, GATE_BUDGET, NULL, paths, -1);
     struct run_estimate_bytes bytes;
     r->c.paths = paths;
     if (budget) {
@@ -289,12 +296,16 @@ static bool all_processes(struct runner *r, const char *const *paths, size_t n, 
     return ok;
 }
 
-/* By gate; then what is not ok first, then the largest. */
+/* By gate and scope; then what is not ok first, then the largest. */
 static int in_order(const void *a, const void *b)
 {
     const struct check_result *x = a, *y = b;
     if (x->gate != y->gate) {
         return x->gate < y->gate ? -1 : 1;
+    }
+    int scope = strcmp(x->scope ? x->scope : "", y->scope ? y->scope : "");
+    if (scope) {
+        return scope;
     }
     if ((x->status == CHECK_OK) != (y->status == CHECK_OK)) {
         return x->status == CHECK_OK ? 1 : -1;
@@ -331,11 +342,15 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
 {
     struct bases bases = {0};
     *out = (struct check){.source = wish->paths[0]};
-    struct runner r = {
-        .wish = wish,
-        .out = out,
-        .bases = &bases,
-        .c = {.arena = &out->arena, .limits = wish->limits, .columns = wish->columns, .read = judge_reading}};
+    struct check_scopes scopes = {0};
+    struct runner r = {.wish = wish,
+                       .out = out,
+                       .bases = &bases,
+                       .c = {.arena = &out->arena,
+                             .limits = wish->limits,
+                             .columns = wish->columns,
+                             .scopes = &scopes,
+                             .read = judge_reading}};
     r.c.self = &r;
     bool ok = true;
     if (wish->baseline) {
@@ -344,7 +359,10 @@ bool check_run(const struct check_request *wish, struct check *out, bool *nothin
         r.of_baseline = false;
         r.any = false;
     }
-    ok = ok && all_processes(&r, wish->paths, wish->n, error, error_size);
+    scopes.n = 0; /* what occurred in the baseline is of no interest */
+    ok = ok && all_processes(&r, wish->paths, wish->n, error, error_size) &&
+         check_scopes_occurred(&scopes, wish->paths[0], error, error_size);
+    free(scopes.list);
     free(bases.list);
     *nothing = ok && !r.any;
     if (ok) {

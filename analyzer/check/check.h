@@ -25,6 +25,7 @@ enum check_gate_unit {
     UNIT_LEAKS,  /* bytes, none allowed */
     UNIT_COUNT,
     UNIT_BYTES,
+    UNIT_PEAK,        /* bytes, of the whole run or of an NVTX range: "10GiB", "scope:load=10GiB" */
     UNIT_BYTES_STEP,  /* "1MiB" or "1MiB/step" */
     UNIT_NUMBER_STEP, /* "2", "0.5/step" */
     UNIT_SHARE,       /* "5%" */
@@ -64,7 +65,9 @@ struct check_budget_limit {
     double activations; /* bytes, NAN: not given */
 };
 struct check_limit {
-    bool off;        /* a section lifts it */
+    bool off;          /* a section lifts it */
+    const char *scope; /* the NVTX range that it is of, NULL the whole run; until it is added, in what was parsed */
+    size_t scope_length;
     bool relative;   /* to the baseline: value is a share of it, or bytes or a number more than it */
     bool of_share;   /* … a share */
     bool unreadable; /* no limit, because a file that it names is none of a model */
@@ -88,15 +91,19 @@ struct check_limits {
     bool allow_incomplete; /* as the file says */
     bool unreadable;       /* check_limits_read failed, because a limit was unreadable */
 };
+/* Copies the name of the scope. */
 void check_limits_add(struct check_limits *l, const struct check_limit_entry *entry);
 /* The lines of a file, `name` for errors: "name:3: …". False: one line in `error`. */
 bool check_limits_read(struct check_limits *l, const char *text, size_t size, const char *name, char *error,
                        size_t error_size);
 /* NULL: none. `paths`: any that the process goes by; they end with NULL. */
-const struct check_limit *check_limits_find(const struct check_limits *l, enum check_gate_id gate,
+const struct check_limit *check_limits_find(const struct check_limits *l, enum check_gate_id gate, const char *scope,
                                             const char *const *paths, int device);
-/* Is there one for some device? */
+/* Is there one for some device, of the whole run or of a scope? */
 bool check_limits_has(const struct check_limits *l, enum check_gate_id gate, const char *const *paths);
+/* The scopes that have one, each once: the next after `*at` entries; NULL: there are no more. */
+const char *check_limits_scope(const struct check_limits *l, enum check_gate_id gate, const char *const *paths,
+                               size_t *at);
 void check_limits_free(struct check_limits *l);
 
 /* ---------------------------------------------------------------- the answer */
@@ -119,6 +126,8 @@ struct check_result {
     int64_t rank;             /* RUN_UNKNOWN */
     bool several;             /* the run has several processes: say which */
     int device;               /* -1 none */
+    const char *scope;        /* the NVTX range that it is of, NULL the whole run */
+    int64_t moment_ns;        /* of a scope's peak; RUN_UNKNOWN */
     const char *gpu;          /* as its host knows it, with the host; "" none */
     unsigned shared;          /* --per device: so many other processes are in it */
     const char *what;         /* of the budget: "parameters"; NULL the gate's */
@@ -171,6 +180,17 @@ void check_view_summary(struct check *c, FILE *out); /* Markdown for GITHUB_STEP
 
 /* ---------------------------------------------------------------- for measure.c */
 
+/* scope.c: the NVTX ranges that have a limit, over all processes. */
+struct check_scope {
+    const char *name;
+    bool occurred;
+};
+struct check_scopes {
+    struct check_scope *list;
+    size_t n, cap;
+    const char *recorded; /* names that there are, for people; NULL none */
+};
+
 struct checking { /* one process */
     int columns;  /* that a line has for its place */
     struct run *run;
@@ -180,10 +200,15 @@ struct checking { /* one process */
     const struct check_limits *limits;
     const char *const *paths;
     enum check_gate_id gate; /* now measured */
+    struct check_scopes *scopes;
     /* What a measure emits. `limit` is NAN but for what brings its own. */
     void (*read)(struct checking *c, const struct check_result *reading);
     void *self;
 };
+/* The readings of the gate's scopes in one layer. */
+void check_measure_scopes(struct checking *c, enum run_series_layer layer);
+/* False: one that has a limit occurred in no process; the line in `error`. */
+bool check_scopes_occurred(const struct check_scopes *s, const char *source, char *error, size_t error_size);
 void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct result_site *site,
                     double amount, const char *note);
 

@@ -107,7 +107,7 @@ static bool value_of(const struct check_gate *g, const char *text, struct check_
         }
         text = figure;
     }
-    if (g->unit == UNIT_BYTES || g->unit == UNIT_BYTES_STEP) {
+    if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_BYTES_STEP) {
         return bytes_of(text, &out->value, why);
     }
     if (g->unit == UNIT_SHARE) {
@@ -309,9 +309,34 @@ static bool budget_of(const char *text, struct check_limit *out, char why[LIMIT_
     return budget_settled(&b, out, why);
 }
 
+/* "scope:load=10GiB": the name, which may have '=' in it; *text moves on to the size. */
+static bool scope_of(const char **text, struct check_limit *out, char why[LIMIT_WHY])
+{
+    static const char word[] = "scope:";
+    const char *name = *text + sizeof word - 1, *equals = strrchr(*text, '=');
+    if (strncmp(*text, word, sizeof word - 1) != 0) {
+        return true;
+    }
+    if (!equals || equals <= name || !equals[1]) {
+        refuse(why, "is not a limit of a scope; give one such as scope:load=10GiB");
+        return false;
+    }
+    out->scope = name;
+    out->scope_length = (size_t)(equals - name);
+    *text = equals + 1;
+    out->off = strcmp(*text, "off") == 0;
+    return true;
+}
+
 bool check_limit_parse(const struct check_gate *g, const char *text, struct check_limit *out, char why[LIMIT_WHY])
 {
     *out = (struct check_limit){.budget = {.activations = NAN}};
+    if (g->unit == UNIT_PEAK && !scope_of(&text, out, why)) {
+        return false;
+    }
+    if (out->off) {
+        return true;
+    }
     if (g->unit == UNIT_BUDGET) {
         return budget_of(text, out, why);
     }

@@ -7,7 +7,11 @@
 
 void check_limits_add(struct check_limits *l, const struct check_limit_entry *entry)
 {
-    *ARENA_PUSH(l->entries, l->n, l->cap) = *entry;
+    struct check_limit_entry *e = ARENA_PUSH(l->entries, l->n, l->cap);
+    *e = *entry;
+    if (entry->limit.scope) {
+        e->limit.scope = arena_printf(&l->arena, "%.*s", (int)entry->limit.scope_length, entry->limit.scope);
+    }
 }
 
 /* A glob without a slash is of the last part of a path. */
@@ -23,12 +27,19 @@ static bool fits(const char *glob, const char *const *paths)
     return false;
 }
 
-static const struct check_limit *find(const struct check_limits *l, enum check_gate_id gate, const char *const *paths,
-                                      int device, bool any)
+static bool same_scope(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+/* `any`: for some device. */
+static const struct check_limit *find(const struct check_limits *l, enum check_gate_id gate, const char *scope,
+                                      const char *const *paths, int device, bool any)
 {
     for (size_t i = l->n; i-- > 0;) {
         const struct check_limit_entry *e = &l->entries[i];
-        if (e->gate == gate && (any || e->device == -1 || e->device == device) && (!e->glob || fits(e->glob, paths))) {
+        if (e->gate == gate && same_scope(e->limit.scope, scope) && (any || e->device == -1 || e->device == device) &&
+            (!e->glob || fits(e->glob, paths))) {
             if (any && e->limit.off) {
                 if (e->device == -1) {
                     return NULL;
@@ -41,15 +52,33 @@ static const struct check_limit *find(const struct check_limits *l, enum check_g
     return NULL;
 }
 
-const struct check_limit *check_limits_find(const struct check_limits *l, enum check_gate_id gate,
+const struct check_limit *check_limits_find(const struct check_limits *l, enum check_gate_id gate, const char *scope,
                                             const char *const *paths, int device)
 {
-    return find(l, gate, paths, device, false);
+    return find(l, gate, scope, paths, device, false);
+}
+
+const char *check_limits_scope(const struct check_limits *l, enum check_gate_id gate, const char *const *paths,
+                               size_t *at)
+{
+    while (*at < l->n) {
+        size_t i = (*at)++, before = 0;
+        const char *scope = l->entries[i].gate == gate ? l->entries[i].limit.scope : NULL;
+        while (scope && before < i &&
+               (l->entries[before].gate != gate || !same_scope(l->entries[before].limit.scope, scope))) {
+            before++;
+        }
+        if (scope && before == i && find(l, gate, scope, paths, -1, true)) {
+            return scope;
+        }
+    }
+    return NULL;
 }
 
 bool check_limits_has(const struct check_limits *l, enum check_gate_id gate, const char *const *paths)
 {
-    return find(l, gate, paths, -1, true) != NULL;
+    size_t at = 0;
+    return find(l, gate, NULL, paths, -1, true) || check_limits_scope(l, gate, paths, &at);
 }
 
 void check_limits_free(struct check_limits *l)

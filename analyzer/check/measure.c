@@ -27,12 +27,6 @@ static bool emit_unknown_fact(struct checking *c, enum run_fact what)
     return why;
 }
 
-/* An estimate may be of more parameters than bytes can be counted. */
-static uint64_t rounded(double bytes)
-{
-    return bytes >= 0x1p63 ? INT64_MAX : bytes > 0 ? (uint64_t)(bytes + 0.5) : 0;
-}
-
 static const struct step_list *steps_of(const struct checking *c)
 {
     return c->report->steps_n ? c->report->steps[0] : NULL;
@@ -153,6 +147,7 @@ static const char *parts(struct checking *c, int device)
 
 static void measure_peak(struct checking *c)
 {
+    check_measure_scopes(c, RUN_SERIES_DEVICE);
     if (emit_unknown_fact(c, RUN_FACT_MEMORY)) return;
     bool any = false, tensors = false;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
@@ -171,6 +166,7 @@ static void measure_peak(struct checking *c)
 
 static void measure_tensor_peak(struct checking *c)
 {
+    check_measure_scopes(c, RUN_SERIES_TENSOR);
     if (emit_unknown_fact(c, RUN_FACT_TENSORS)) return;
     bool any = false, memory = false;
     for (size_t i = 0; i < c->report->peaks_n; i++) {
@@ -207,11 +203,6 @@ static void sites_of(struct checking *c, struct check_result *r, const struct re
         const struct result_by_site *s = &p->by_site[i];
         check_line_add(c, r, &cap, &s->site, (double)s->bytes, counted(c, s->count, "allocations"));
     }
-}
-
-static void explain_tensor_peak(struct checking *c, struct check_result *r)
-{
-    sites_of(c, r, peak_of(c->report, RUN_SERIES_TENSOR, r->device));
 }
 
 static void explain_pinned(struct checking *c, struct check_result *r)
@@ -275,17 +266,33 @@ static void merge_sites(struct checking *c, struct check_result *r, const struct
     free(sites);
 }
 
-static void explain_peak(struct checking *c, struct check_result *r)
+static void explain_moment(struct checking *c, struct check_result *r, enum run_series_layer layer, int64_t time_ns)
 {
-    const struct result_peak *p = peak_of(c->report, RUN_SERIES_DEVICE, r->device);
-    bool tensors = r->device >= 0 && peak_of(c->report, RUN_SERIES_TENSOR, r->device);
-    struct live_at l = {.c = c, .device = r->device, .layer = tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE};
+    struct live_at l = {.c = c, .device = r->device, .layer = layer};
     char error[ROOM];
-    if (p && run_each_live_at(c->run, 0, &p->time_ns, 1, measure_on_live, &l, error, sizeof error)) {
+    if (run_each_live_at(c->run, 0, &time_ns, 1, measure_on_live, &l, error, sizeof error)) {
         merge_sites(c, r, l.list, l.n, 1, "allocations");
     }
     map_free(&l.index);
     free(l.list);
+}
+
+static void explain_tensor_peak(struct checking *c, struct check_result *r)
+{
+    if (r->scope) {
+        explain_moment(c, r, RUN_SERIES_TENSOR, r->moment_ns);
+    } else {
+        sites_of(c, r, peak_of(c->report, RUN_SERIES_TENSOR, r->device));
+    }
+}
+
+static void explain_peak(struct checking *c, struct check_result *r)
+{
+    const struct result_peak *p = peak_of(c->report, RUN_SERIES_DEVICE, r->device);
+    bool tensors = r->device >= 0 && peak_of(c->report, RUN_SERIES_TENSOR, r->device);
+    if (p) {
+        explain_moment(c, r, tensors ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE, r->scope ? r->moment_ns : p->time_ns);
+    }
 }
 
 /* ---------------------------------------------------------------- growth and leaks */
@@ -699,13 +706,14 @@ static void measure_fragmentation(struct checking *c)
 
 static void one_budget(struct checking *c, const char *what, double value, double estimate, const char *why)
 {
-    const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, c->paths, -1);
-    char text[UNITS_TEXT];
+    const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, NULL, c->paths, -1);
+    char text[GATE_VALUE];
     if (!l) {
         return;
     }
     double limit = estimate * (1 + l->budget.tolerance);
-    const char *estimate_text = arena_printf(c->arena, "%s estimated", units_format_bytes(text, rounded(estimate)));
+    const char *estimate_text =
+        arena_printf(c->arena, "%s estimated", check_gate_value(&check_gates[GATE_BUDGET], estimate, text));
     c->read(c, &(struct check_result){.device = -1,
                                       .what = what,
                                       .value = value,
@@ -717,7 +725,7 @@ static void one_budget(struct checking *c, const char *what, double value, doubl
 static void measure_budget(struct checking *c)
 {
     const struct result_budget *b = &c->report->budget;
-    const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, c->paths, -1);
+    const struct check_limit *l = check_limits_find(c->limits, GATE_BUDGET, NULL, c->paths, -1);
     double most = 0, estimate = 0;
     bool tensors = b->present && b->measured_layer == RUN_SERIES_TENSOR && b->measured_bytes != RUN_UNKNOWN;
     if (l && emit_unknown_fact(c, RUN_FACT_TENSORS)) return;
@@ -775,24 +783,4 @@ const struct check_gate check_gates[GATES_N] = {
 const char *check_gate_name(enum check_gate_id id)
 {
     return check_gates[id].option ? check_gates[id].option : "complete";
-}
-
-char *check_gate_value(const struct check_gate *g, double value, char out[GATE_VALUE])
-{
-    char text[UNITS_TEXT];
-    double whole = round(value * 100) / 100;
-    if (isnan(value)) {
-        snprintf(out, GATE_VALUE, "?");
-    } else if (g->unit == UNIT_BYTES || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET) {
-        snprintf(out, GATE_VALUE, "%s", units_format_bytes(text, rounded(value)));
-    } else if (g->unit == UNIT_BYTES_STEP) {
-        snprintf(out, GATE_VALUE, "%s a step", units_format_bytes(text, rounded(value)));
-    } else if (g->unit == UNIT_NUMBER_STEP) {
-        snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f a step" : "%.2f a step", whole);
-    } else if (g->unit == UNIT_SHARE) {
-        snprintf(out, GATE_VALUE, "%s", units_format_share(text, value));
-    } else {
-        snprintf(out, GATE_VALUE, "%s", units_format_count(text, (uint64_t)value));
-    }
-    return out;
 }

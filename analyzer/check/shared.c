@@ -15,7 +15,7 @@ static bool adds_up(const struct check_result *r)
 
 static bool one_gpu(const struct check_result *a, const struct check_result *b)
 {
-    return a->gate == b->gate && strcmp(a->gpu, b->gpu) == 0;
+    return a->gate == b->gate && a->scope == b->scope && strcmp(a->gpu, b->gpu) == 0;
 }
 
 static const char *process_text(struct check *c, const struct check_result *r)

@@ -43,9 +43,10 @@ static json_t *line_json(const struct check_line *l)
 }
 
 static const char *const units[] = {
-    [UNIT_EVENTS] = "count",         [UNIT_FLAG] = "count",  [UNIT_LEAKS] = "bytes",
-    [UNIT_COUNT] = "count",          [UNIT_BYTES] = "bytes", [UNIT_BYTES_STEP] = "bytes_per_step",
-    [UNIT_NUMBER_STEP] = "per_step", [UNIT_SHARE] = "share", [UNIT_BUDGET] = "bytes",
+    [UNIT_EVENTS] = "count", [UNIT_FLAG] = "count",           [UNIT_LEAKS] = "bytes",
+    [UNIT_COUNT] = "count",  [UNIT_BYTES] = "bytes",          [UNIT_BYTES_STEP] = "bytes_per_step",
+    [UNIT_PEAK] = "bytes",   [UNIT_NUMBER_STEP] = "per_step", [UNIT_SHARE] = "share",
+    [UNIT_BUDGET] = "bytes",
 };
 
 bool check_view_json(struct check *c, FILE *out)
@@ -57,6 +58,7 @@ bool check_view_json(struct check *c, FILE *out)
         set(o, "check", text(check_gate_name(r->gate)));
         set(o, "status", text(check_status_word(r->status)));
         set(o, "what", text(r->what));
+        set(o, "scope", text(r->scope));
         set(o, "unit", text(units[check_gates[r->gate].unit]));
         set_real(o, "value", r->value);
         set_real(o, "limit", r->limit);

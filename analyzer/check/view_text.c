@@ -160,7 +160,7 @@ static void print_lines(const struct check_result *r, const struct terminal *t, 
 static bool shown(const struct check *c, size_t i)
 {
     const struct check_result *r = &c->results[i];
-    if (r->status != CHECK_OK || i == 0 || c->results[i - 1].gate != r->gate) {
+    if (r->status != CHECK_OK || i == 0 || c->results[i - 1].gate != r->gate || c->results[i - 1].scope != r->scope) {
         return true;
     }
     return check_gates[r->gate].unit == UNIT_BUDGET; /* each says something else */

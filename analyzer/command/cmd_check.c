@@ -13,6 +13,7 @@
 
 struct settings {
     const char *text[GATES_N];
+    struct option_list list[GATES_N];
     bool flag[GATES_N];
     const char *config, *junit, *baseline, *per;
     bool no_config, json, github, all, alone, allow_incomplete;
@@ -26,6 +27,8 @@ struct settings {
 #define ROW_TEXT(id, option, argument, help) {option, 0, TEXT(id), argument, NULL, 0, 0, help},
 #define ROW_COUNT ROW_TEXT
 #define ROW_BYTES ROW_TEXT
+#define ROW_PEAK(id, option, argument, help) \
+    {option, 0, OPTION_LIST, offsetof(struct settings, list[GATE_##id]), argument, NULL, 0, 0, help},
 #define ROW_BYTES_STEP ROW_TEXT
 #define ROW_NUMBER_STEP ROW_TEXT
 #define ROW_SHARE ROW_TEXT
@@ -62,6 +65,7 @@ static const struct command_example examples[] = {
     {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "limits per step"},
     {"gpuspy check run.db --budget params=1e9,optimizer=adamw,tolerance=10%",
      "compare parameters, gradients and optimizer state with the estimate"},
+    {"gpuspy check run.db --max-peak scope:load=10GiB", "while the program's NVTX range \"load\" is open"},
     {"gpuspy check run.db --baseline main.db --max-peak +5%", "at most 5 % above another run"},
     {"gpuspy check run.db --junit check.xml", "limits from " FOUND ", results for a CI server"},
     {0},
@@ -81,19 +85,30 @@ const struct command_text command_text_check = {
 
 /* ---------------------------------------------------------------- limits */
 
+/* `text` NULL: a flag. */
+static int add_limit(struct check_limits *l, int gate, const char *text)
+{
+    struct check_limit_entry e = {.gate = (enum check_gate_id)gate, .device = -1};
+    char why[LIMIT_WHY];
+
+    if (text && !check_limit_parse(&check_gates[gate], text, &e.limit, why)) {
+        complain("check: --%s: '%s' %s", check_gates[gate].option, text, why);
+        return e.limit.unreadable ? EXIT_INPUT : EXIT_USAGE;
+    }
+    check_limits_add(l, &e);
+    return EXIT_YES;
+}
+
 static int from_command_line(const struct settings *s, struct check_limits *l)
 {
-    for (int i = 0; i < GATES_N; i++) {
-        struct check_limit_entry e = {.gate = (enum check_gate_id)i, .device = -1};
-        char why[LIMIT_WHY];
-        if (!s->flag[i] && !s->text[i]) continue;
-        if (s->text[i] && !check_limit_parse(&check_gates[i], s->text[i], &e.limit, why)) {
-            complain("check: --%s: '%s' %s", check_gates[i].option, s->text[i], why);
-            return e.limit.unreadable ? EXIT_INPUT : EXIT_USAGE;
-        }
-        check_limits_add(l, &e);
+    int code = EXIT_YES;
+
+    for (int i = 0; i < GATES_N && code == EXIT_YES; i++) {
+        if (s->flag[i] || s->text[i]) code = add_limit(l, i, s->text[i]);
+        for (size_t k = 0; k < s->list[i].n && code == EXIT_YES; k++)
+            code = add_limit(l, i, arena_printf(&l->arena, "%.*s", s->list[i].item[k].length, s->list[i].item[k].text));
     }
-    return EXIT_YES;
+    return code;
 }
 
 /* The whole of a small file; NULL after a line on stderr. */

@@ -36,7 +36,8 @@ const struct command_text command_text_stats = {
     .options = options,
     .about =
         "Counts allocations, frees and bytes by layer and category, per second and per step; sizes and lifetimes; the "
-        "lines that allocate most, and most often. All processes are added up; use --rank or --process to choose one.",
+        "lines that allocate most, and most often; the peak within each NVTX range. All processes are added up; use "
+        "--rank or --process to choose one.",
     .examples = examples,
 };
 
@@ -81,7 +82,7 @@ static int show(struct viewing *v, const struct settings *s)
     int code = EXIT_YES;
 
     v->options.watch = &watch;
-    v->options.questions = REPORT_ASK(STEPS) | REPORT_ASK(PEAKS) | REPORT_ASK(USES);
+    v->options.questions = REPORT_ASK(STEPS) | REPORT_ASK(PEAKS) | REPORT_ASK(USES) | REPORT_ASK(SCOPES);
     struct result_report *r = report_build(v->run, &v->options, error, sizeof error);
     v->options.watch = NULL;
     x->report = r;

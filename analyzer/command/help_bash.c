@@ -11,7 +11,7 @@ static void values(FILE *f, const struct command *c)
         fprintf(f, "        %s:--%s", c->name, r->name);
         if (r->letter) fprintf(f, "|%s:-%c", c->name, r->letter);
         fputs(")\n            ", f);
-        if (r->kind == OPTION_SET || r->kind == OPTION_LIST) { /* the word behind the last comma */
+        if (r->words && (r->kind == OPTION_SET || r->kind == OPTION_LIST)) { /* the word behind the last comma */
             fputs("[[ $cur == *,* ]] && before=${cur%,*},\n            "
                   "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '",
                   f);

@@ -56,7 +56,7 @@ static void zsh_option(FILE *f, const struct option_row *r)
         fputs(alone ? "::" : ":", f);
         zsh_text(f, r->argument ? r->argument : r->name);
         fputc(':', f);
-        if (r->kind == OPTION_SET || r->kind == OPTION_LIST) {
+        if (r->words && (r->kind == OPTION_SET || r->kind == OPTION_LIST)) {
             fputs("_values -s , words ", f);
             command_help_words(f, r->words);
         } else if (r->words) {

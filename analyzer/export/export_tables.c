@@ -158,6 +158,25 @@ void export_table_of_steps(struct export_tables *x)
     }
 }
 
+void export_table_of_scopes(struct export_tables *x)
+{
+    for (size_t i = 0; i < x->report->scopes_n; i++) {
+        const struct result_scope *s = &x->report->scopes[i];
+        if (export_includes_device(x->e, s->device) && export_table_keys(x, s->process)) {
+            export_table_device(&x->t, s->device);
+            export_table_text(&x->t, result_series_word(s->layer));
+            export_table_text(&x->t, s->domain);
+            export_table_text(&x->t, s->name);
+            export_table_int(&x->t, (int64_t)s->count);
+            export_table_int(&x->t, (int64_t)s->open);
+            export_table_int(&x->t, s->peak_bytes);
+            export_table_int(&x->t, s->peak_ns);
+            export_table_int(&x->t, s->entry_bytes);
+            export_table_int(&x->t, s->exit_bytes);
+        }
+    }
+}
+
 /* --- marks --------------------------------------------------------------------------------------- */
 
 struct mark {

@@ -13,6 +13,7 @@ void json_lines(
     json_t *o,
     const struct result_report *r); /* leak_lines[], churn_lines[], retry_lines[], sync_lines[], transfer_lines[] */
 json_t *json_growth(const struct result_report *r); /* view_json.c: growth[] */
+json_t *json_scopes(const struct result_report *r); /* scopes[] */
 json_t *json_steps(const struct result_report *r);  /* json_steps.c: steps[] */
 /* json_owner.c */
 json_t *json_spaces(const int64_t bytes[8]);

@@ -402,6 +402,28 @@ static json_t *mark_json(const struct run_mark_total *m)
     return o;
 }
 
+json_t *json_scopes(const struct result_report *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->scopes_n; i++) {
+        const struct result_scope *s = &r->scopes[i];
+        json_t *o = json_object();
+        set_text(o, "name", s->name);
+        set_text(o, "domain", s->domain);
+        draw_json_where(o, r, s->process, s->device);
+        set_text(o, "layer", result_series_word(s->layer));
+        set_bytes(o, "peak_bytes", s->peak_bytes);
+        set_real(o, "peak_time_s", s->peak_time_s);
+        set_bytes(o, "entry_bytes", s->entry_bytes);
+        set_bytes(o, "exit_bytes", s->exit_bytes);
+        set_count(o, "count", s->count);
+        set_count(o, "open", s->open);
+        set_real(o, "total_s", s->total_s);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static void set_percent(json_t *o, const char *key, int percent)
 {
     set(o, key, percent >= 0 ? json_integer(percent) : NULL);
@@ -569,6 +591,8 @@ json_t *json_report_build(const struct result_report *r)
     set(o, "checks", LIST(r->checks, r->checks_n, check_json));
     set(o, "marks", LIST(r->marks, r->marks_n, mark_json));
     set_count(o, "marks_total", r->marks_total);
+    set(o, "scopes", json_scopes(r));
+    set_count(o, "scopes_total", r->scopes_total);
     set(o, "samples", LIST(r->samples, r->samples_n, samples_json));
     set(o, "budget", budgets_json(&r->budget));
     set(o, "advice", LIST(r->advice, r->advice_n, advice_json));

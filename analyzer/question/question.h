@@ -19,6 +19,10 @@ struct question_memory;
 struct question_memory *question_memory_start(struct site_builder *b, struct run_observer *observer);
 void question_memory_finish(struct question_memory *m); /* memory, utilisation of fragmentation */
 
+struct question_scopes;
+struct question_scopes *question_scopes_start(struct site_builder *b, struct run_observer *observer);
+void question_scopes_finish(struct question_scopes *s); /* scopes */
+
 struct question_growths;
 struct question_growths *question_growths_start(struct site_builder *b, struct run_observer *observer);
 void question_growths_finish(struct question_growths *g); /* growth, b->growing; after peaks, before leaks and ooms */

@@ -636,6 +636,21 @@ struct result_budget {
     int64_t parameter_bytes; /* of one device, the most that were measured; 0 none */
 };
 
+/* What was live on a device while at least one NVTX range of the name was open, on any thread. A row for each device
+ * and layer (device, tensor); of a scope without memory one with device -1. entry and exit are of the visit, from the
+ * first range that opened to the last that closed, in which the peak was. */
+struct result_scope {
+    uint32_t process;
+    const char *name, *domain; /* domain: NULL the default one */
+    uint64_t count, open;      /* ranges; of them without an end */
+    double total_s;            /* of the others */
+    int device;
+    enum run_series_layer layer;
+    int64_t peak_bytes, peak_ns;
+    double peak_time_s;              /* NAN without memory */
+    int64_t entry_bytes, exit_bytes; /* exit_bytes: RUN_UNKNOWN where it was still open at the end */
+};
+
 /* What NVML said of one device in one process, thinned to so many points; in order of time. */
 enum { RESULT_SAMPLE_POINTS = 512 };
 struct result_sample_line {
@@ -738,6 +753,8 @@ struct result_report {
     struct result_budget budget;
     struct run_mark_total *marks; /* longest first, then most frequent */
     size_t marks_n, marks_total;
+    struct result_scope *scopes; /* highest peak first */
+    size_t scopes_n, scopes_total;
     struct result_sample_line *samples;
     size_t samples_n;
     struct result_advice *advice;

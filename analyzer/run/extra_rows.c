@@ -34,35 +34,73 @@ static bool finish(struct run_database *db, sqlite3_stmt *st, int rc, char *erro
     return rc == SQLITE_DONE || run_database_bad(db, error, error_size);
 }
 
-bool run_each_mark(struct run *run, uint32_t process, run_mark_fn each, void *self, char *error, size_t error_size)
+const char *run_mark_pattern(struct run *run, const char *name)
+{
+    return pattern_of(run, (const unsigned char *)name);
+}
+
+struct run_mark_rows {
+    struct run *run;
+    struct run_database *db;
+    sqlite3_stmt *st;
+    size_t texts; /* of the run, before */
+    int64_t now;
+    int rc;
+};
+
+struct run_mark_rows *run_mark_rows_open(struct run *run, uint32_t process)
 {
     struct run_database *db = &run->databases[run->processes[process].database];
-    size_t texts = run->strings_n;
     sqlite3_stmt *st =
         !run->marks_n
             ? NULL
             : run_database_prepare(
                   db, "SELECT m.kind, n.name, d.name, m.thread_id, m.start_ns, m.life_ns FROM mark m LEFT JOIN "
                       "mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain ORDER BY m.id");
-    int rc;
-    int64_t now = 0;
     if (!st) { /* files of before marks have no such table */
-        return true;
+        return NULL;
     }
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-        int64_t start = sqlite3_column_int64(st, 4), life = run_column_int(st, 5);
-        now = start > now ? start : now;
-        struct run_mark mark = {
-            .kind = (uint8_t)sqlite3_column_int64(st, 0),
-            .name = run->strings_n - texts > TEXTS_MAX ? NULL : pattern_of(run, sqlite3_column_text(st, 1)),
-            .full = (const char *)sqlite3_column_text(st, 1),
-            .domain = pattern_of(run, sqlite3_column_text(st, 2)),
-            .thread = (uint32_t)sqlite3_column_int64(st, 3),
-            .start_ns = now,
-            .end_ns = life == RUN_UNKNOWN ? RUN_NEVER : arena_add_capped(now, life < 0 ? 0 : life)};
+    struct run_mark_rows *rows = arena_realloc(NULL, 1, sizeof *rows);
+    *rows = (struct run_mark_rows){.run = run, .db = db, .st = st, .texts = run->strings_n, .rc = SQLITE_ROW};
+    return rows;
+}
+
+bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark)
+{
+    struct run *run = rows->run;
+    sqlite3_stmt *st = rows->st;
+    if (rows->rc != SQLITE_ROW || (rows->rc = sqlite3_step(st)) != SQLITE_ROW) {
+        return false;
+    }
+    int64_t start = sqlite3_column_int64(st, 4), life = run_column_int(st, 5);
+    rows->now = start > rows->now ? start : rows->now;
+    *mark = (struct run_mark){
+        .kind = (uint8_t)sqlite3_column_int64(st, 0),
+        .name = run->strings_n - rows->texts > TEXTS_MAX ? NULL : pattern_of(run, sqlite3_column_text(st, 1)),
+        .full = (const char *)sqlite3_column_text(st, 1),
+        .domain = pattern_of(run, sqlite3_column_text(st, 2)),
+        .full_domain = (const char *)sqlite3_column_text(st, 2),
+        .thread = (uint32_t)sqlite3_column_int64(st, 3),
+        .start_ns = rows->now,
+        .end_ns = life == RUN_UNKNOWN ? RUN_NEVER : arena_add_capped(rows->now, life < 0 ? 0 : life)};
+    return true;
+}
+
+bool run_mark_rows_close(struct run_mark_rows *rows, char *error, size_t error_size)
+{
+    bool ok = !rows || finish(rows->db, rows->st, rows->rc, error, error_size);
+    free(rows);
+    return ok;
+}
+
+bool run_each_mark(struct run *run, uint32_t process, run_mark_fn each, void *self, char *error, size_t error_size)
+{
+    struct run_mark_rows *rows = run_mark_rows_open(run, process);
+    struct run_mark mark;
+    while (rows && run_mark_rows_next(rows, &mark)) {
         each(self, &mark);
     }
-    return finish(db, st, rc, error, error_size);
+    return run_mark_rows_close(rows, error, error_size);
 }
 
 /* --- allocations --------------------------------------------------------------------------------- */

@@ -485,11 +485,20 @@ struct run_mark {
     uint8_t kind;              /* enum gs_mark_kind */
     const char *name, *domain; /* NULL none; the name's digits are a single #: "iteration #" */
     const char *full;          /* the whole name, during the call; maybe not valid UTF-8 */
+    const char *full_domain;   /* likewise */
     uint32_t thread;
     int64_t start_ns, end_ns; /* RUN_NEVER: of a range without an end; of a moment its time */
 };
 typedef void (*run_mark_fn)(void *self, const struct run_mark *mark);
 bool run_each_mark(struct run *run, uint32_t process, run_mark_fn each, void *self, char *error, size_t error_size);
+/* The same one by one, for who reads them beside the events. NULL: the process has none. `mark` is valid until the
+ * next call. _close: false and an error where the table is damaged; all have to be read before. */
+struct run_mark_rows;
+struct run_mark_rows *run_mark_rows_open(struct run *run, uint32_t process);
+bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark);
+bool run_mark_rows_close(struct run_mark_rows *rows, char *error, size_t error_size);
+/* A name as run_mark.name has it. */
+const char *run_mark_pattern(struct run *run, const char *name);
 /* The allocations of a process as they stand in the file, by their own stacks; one more pass. */
 struct run_row {
     uint32_t stack, free_stack; /* RUN_NONE */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
+#include "analyzer/json/json_parts.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
@@ -283,6 +284,7 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
     list(t, x, x->lines, "Most bytes", "line");
     profile_tally_sort(x->lines, TALLY_BY_COUNT);
     list(t, x, x->lines, "Most allocations", "line");
+    view_text_scopes(t);
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -383,4 +385,5 @@ void view_stats_json(json_t *o, const struct view_stats *x, size_t top)
     set(o, "most_bytes", x->profile ? lines_json(x->lines, top, false) : json_array());
     if (x->profile) profile_tally_sort(x->lines, TALLY_BY_COUNT);
     set(o, "most_allocations", x->profile ? lines_json(x->lines, top, false) : json_array());
+    set(o, "scopes", json_scopes(x->report));
 }

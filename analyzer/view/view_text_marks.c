@@ -1,10 +1,20 @@
-/* The program's own ranges, where it has marked some: the few that took longest. */
+/* The program's own ranges, where it has marked some: the few that took longest, and those with the highest peaks. */
 #include <stdio.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 
 #define MOST 5
+
+/* "nccl: step" */
+static void range_text(const struct draw_text *v, char *out, size_t size, const char *name, const char *domain)
+{
+    char clean[128], of[64];
+
+    terminal_clean(clean, sizeof clean, name ? name : "(no name)", v->term.utf8);
+    terminal_clean(of, sizeof of, domain ? domain : "", v->term.utf8);
+    snprintf(out, size, "%s%s%s", of, *of ? ": " : "", clean);
+}
 
 void view_text_marks(const struct draw_text *v)
 {
@@ -14,15 +24,69 @@ void view_text_marks(const struct draw_text *v)
 
     for (size_t i = 0; i < r->marks_n && shown < most; i++) {
         const struct run_mark_total *m = &r->marks[i];
-        char time[UNITS_TEXT], count[UNITS_TEXT], name[128], domain[64], text[256];
+        char time[UNITS_TEXT], count[UNITS_TEXT], text[256];
         if (m->total_ns <= 0) continue;
         if (!shown++) draw_heading(v, TERMINAL_BOLD, "Ranges", " that the program marks (NVTX)");
-        terminal_clean(name, sizeof name, m->name ? m->name : "(no name)", v->term.utf8);
-        terminal_clean(domain, sizeof domain, m->domain ? m->domain : "", v->term.utf8);
-        snprintf(text, sizeof text, "%s%s%s", domain, *domain ? ": " : "", name);
+        range_text(v, text, sizeof text, m->name, m->domain);
         const char *cells[] = {units_format_seconds(time, (double)m->total_ns / 1e9),
                                units_format_count(count, m->count), text};
         text_table_add(&t, cells, NULL);
     }
     if (shown) text_table_print(&t, &v->term, INDENT, v->out);
+}
+
+static const struct result_scope *tensors_of(const struct result_report *r, const struct result_scope *s)
+{
+    for (size_t i = 0; i < r->scopes_n; i++) {
+        const struct result_scope *t = &r->scopes[i];
+        bool same = t->name == s->name && t->domain == s->domain && t->process == s->process;
+        if (same && t->device == s->device && t->layer == RUN_SERIES_TENSOR) return t;
+    }
+    return NULL;
+}
+
+static void add_scope(const struct draw_text *v, struct text_table *t, const struct result_scope *s, bool tensors)
+{
+    const struct result_scope *of = tensors_of(v->report, s);
+    char peak[UNITS_TEXT], in_tensors[UNITS_TEXT], entry[UNITS_TEXT], exit[UNITS_TEXT], count[UNITS_TEXT];
+    char gpu[96], text[256];
+    const char *cells[TEXT_TABLE_COLUMNS] = {draw_bytes(peak, s->peak_bytes)};
+    size_t n = 1;
+
+    range_text(v, text, sizeof text, s->name, s->domain);
+    if (tensors) cells[n++] = of ? draw_bytes(in_tensors, of->peak_bytes) : "";
+    cells[n++] = draw_bytes(entry, s->entry_bytes);
+    cells[n++] = draw_bytes(exit, s->exit_bytes);
+    cells[n++] = units_format_count(count, s->count);
+    cells[n++] = draw_device(v, gpu, sizeof gpu, s->process, s->device, s->layer);
+    cells[n] = text;
+    text_table_add(t, cells, NULL);
+}
+
+/* CUDA allocations, with the tensors' own peak beside them; only tensors where no more is known. */
+void view_text_scopes(const struct draw_text *v)
+{
+    const struct result_report *r = v->report;
+    struct text_table plain = {.head = {"peak", "at entry", "at exit", "times", "GPU", "range"},
+                               .left = {[4] = true, [5] = true}},
+                      both = {.head = {"peak", "tensors", "at entry", "at exit", "times", "GPU", "range"},
+                              .left = {[5] = true, [6] = true}};
+    size_t all = 0, of[RUN_SERIES_LAYERS] = {0};
+
+    for (size_t i = 0; i < r->scopes_n; i++) of[r->scopes[i].layer] += r->scopes[i].device >= 0;
+    const enum run_series_layer layer = of[RUN_SERIES_DEVICE] ? RUN_SERIES_DEVICE : RUN_SERIES_TENSOR;
+    const bool tensors = of[RUN_SERIES_DEVICE] && of[RUN_SERIES_TENSOR];
+    struct text_table *t = tensors ? &both : &plain;
+    for (size_t i = 0; i < r->scopes_n; i++) {
+        const struct result_scope *s = &r->scopes[i];
+        if (s->device < 0 || s->layer != layer || all++ >= v->top) continue;
+        if (!t->n)
+            draw_heading(v, TERMINAL_BOLD, "Peaks by NVTX range",
+                         ": live on the GPU while a range of the name was open");
+        add_scope(v, t, s, tensors);
+    }
+    if (!all) return;
+    const size_t shown = t->n;
+    text_table_print(t, &v->term, INDENT, v->out);
+    draw_more(v, all, shown);
 }

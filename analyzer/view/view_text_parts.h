@@ -25,6 +25,7 @@ void view_text_flushes(const struct draw_text *v); /* empty_cache in a loop */
 void view_text_waits(const struct draw_text *v);   /* synchronisation */
 void view_text_transfers(const struct draw_text *v);
 void view_text_marks(const struct draw_text *v);  /* the program's own ranges */
+void view_text_scopes(const struct draw_text *v); /* the peak within each of them */
 void view_text_growth(const struct draw_text *v); /* view_text_growth.c: grows */
 void view_text_leaks(const struct draw_text *v);  /* stays */
 void view_text_fragmentation(const struct draw_text *v);

@@ -277,6 +277,16 @@
                 count("blocks")]
         },
         {
+            name: "scopes",
+            words: "Peaks by range",
+            rows: () => page.report.scopes,
+            sort: null,
+            columns: () => [bytes("peak_bytes", "peak"), bytes("entry_bytes", "at entry"), bytes("exit_bytes", "at exit"),
+                count("count", "times"), word("layer"), ...where(), seconds("peak_time_s", "at"), word("name", "range"),
+                word("domain")],
+            about: "Live on the GPU while at least one NVTX range of the name was open, on any thread."
+        },
+        {
             name: "marks",
             words: "NVTX",
             rows: () => page.report.marks,

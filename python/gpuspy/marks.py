@@ -1,5 +1,5 @@
-"""Names phases of the program in its recording, by NVTX's own interface. Before the first CUDA call, with which the
-recording begins, and in a program that is not recorded, nothing happens, at the cost of one comparison."""
+"""Names phases of the program in its recording, by NVTX's own interface. A scope that is open at the first CUDA call begins
+with the recording. In a program that is not recorded nothing happens, at the cost of one comparison."""
 import contextlib
 from typing import Any, Iterator
 
@@ -26,7 +26,7 @@ def mark(name: str) -> None:
 
 @contextlib.contextmanager
 def scope(name: str) -> Iterator[None]:
-    """A range of that name; the report has the peak of each."""
+    """A range of that name; the report has the peak of GPU memory within it."""
     if not recorder():
         yield
         return

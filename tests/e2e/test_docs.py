@@ -103,6 +103,8 @@ def recording(path, **more):
             r.sync(0.8 + i * 0.4, 0.02, step)
         r.db.execute("INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id) VALUES(?,?,?,?,0,?)",
                      (0 + 1 * 8 + 64 + 3 * 8192, MIB, 10**9, 1000, step))
+        r.db.execute("INSERT INTO mark_name VALUES(1, 'load')")
+        r.db.execute("INSERT INTO mark(kind,name,start_ns,life_ns,thread_id) VALUES(0,1,1,1000000000,2)")
         r.oom(19, 30 * GIB, GIB, 24 * GIB, stack=keep)
 
 

@@ -62,6 +62,9 @@ CONTRACT = {
     "marks": [{"name": (TEXT, None), "domain": (TEXT, None), "kind": {"push", "start", "moment", "profiler_start",
                                                                       "profiler_stop"},
                "count": int, "open": int, "total_s": NUMBER}],
+    "scopes": [{"name": TEXT, "domain": (TEXT, None), "device": int, "pid": int, "rank": (int, None),
+                "layer": {"device", "tensor"}, "peak_bytes": int, "peak_time_s": (NUMBER, None), "entry_bytes": int,
+                "exit_bytes": (int, None), "count": int, "open": int, "total_s": NUMBER}],
     "samples": [{"device": int, "pid": int, "points": [
         {"time_s": NUMBER, "free_bytes": (int, None), "total_bytes": (int, None), "utilisation": (NUMBER, None),
          "memory_utilisation": (NUMBER, None), "own_bytes": (int, None), "other_bytes": (int, None),

@@ -17,7 +17,7 @@ static void as_file(const char *text, size_t size)
     const bool ok = check_limits_read(&l, text, size, "limits", error, sizeof error);
     FUZZ_CHECK(ok || strncmp(error, "limits:", 7) == 0, "an error says where: '%s'", error);
     for (int g = 0; g < GATES_N; g++) {
-        const struct check_limit *found = check_limits_find(&l, (enum check_gate_id)g, paths, 0);
+        const struct check_limit *found = check_limits_find(&l, (enum check_gate_id)g, NULL, paths, 0);
         FUZZ_CHECK(!found || check_limits_has(&l, (enum check_gate_id)g, paths), "what is found is wanted");
         if (found) {
             sound(found, "a file");

@@ -126,7 +126,7 @@ static bool read_text(const char *text)
 static double found(enum check_gate_id gate, const char *path, int device)
 {
     const char *paths[] = {path, NULL};
-    const struct check_limit *l = check_limits_find(&limits, gate, paths, device);
+    const struct check_limit *l = check_limits_find(&limits, gate, NULL, paths, device);
     return l ? l->value : -1;
 }
 

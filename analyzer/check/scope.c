@@ -1,0 +1,143 @@
+/* Limits of NVTX ranges: the peak while at least one range of the name is open. A name that occurs in no process is an
+ * error: a slip of the hand, or a program that no longer marks what the limit is about. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/check/check.h"
+
+enum { NAMES = 6 }; /* of a recording's ranges, in an error */
+
+static struct check_scope *entry_of(struct check_scopes *s, const char *name)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        if (strcmp(s->list[i].name, name) == 0) {
+            return &s->list[i];
+        }
+    }
+    struct check_scope *new = ARENA_PUSH(s->list, s->n, s->cap);
+    *new = (struct check_scope){.name = name};
+    return new;
+}
+
+/* `s` NULL: of no device. */
+static void emit_scope(struct checking *c, const char *name, const struct result_scope *s, double value,
+                       const char *why)
+{
+    static const char *const what[] = {[RUN_SERIES_DEVICE] = "GPU memory", [RUN_SERIES_TENSOR] = "tensors"};
+    enum run_series_layer layer = c->gate == GATE_TENSOR_PEAK ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
+    c->read(c, &(struct check_result){.device = s ? s->device : -1,
+                                      .value = value,
+                                      .limit = NAN,
+                                      .why = why,
+                                      .what = arena_printf(c->arena, "%s in range '%s' at most", what[layer], name),
+                                      .scope = name,
+                                      .moment_ns = s ? s->peak_ns : RUN_UNKNOWN});
+}
+
+/* Was a range of it begun, whatever is known of memory then? */
+static bool is_marked(const struct checking *c, const char *name)
+{
+    size_t n;
+    const struct run_mark_total *all = run_marks(c->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        bool range = all[i].kind == GS_MARK_PUSH || all[i].kind == GS_MARK_START;
+        if (range && all[i].name && strcmp(all[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *why_unknown(struct checking *c, const char *name)
+{
+    const char *why = run_why_unknown(c->run, RUN_FACT_MEMORY), *pattern = run_mark_pattern(c->run, name);
+    for (size_t i = 0; i < c->report->scopes_n && !why; i++) {
+        if (strcmp(c->report->scopes[i].name, pattern) == 0) {
+            why = arena_printf(c->arena, "'%s' is one of many ranges that are measured together; write scope:%s=SIZE",
+                               name, pattern);
+        }
+    }
+    return why ? why : "the recording has too many names of ranges";
+}
+
+static void measure_scope(struct checking *c, const char *name, enum run_series_layer layer)
+{
+    struct check_scope *entry = entry_of(c->scopes, name);
+    size_t read = 0, others = 0, empty = 0;
+    for (size_t i = 0; i < c->report->scopes_n; i++) {
+        const struct result_scope *s = &c->report->scopes[i];
+        if (strcmp(s->name, name) != 0) {
+            continue;
+        }
+        if (s->device < 0) {
+            empty++;
+        } else if (s->layer == layer) {
+            emit_scope(c, name, s, (double)s->peak_bytes, NULL);
+            read++;
+        } else {
+            others++;
+        }
+    }
+    const bool marked = read || others || empty || is_marked(c, name);
+    entry->occurred = entry->occurred || marked;
+    if (!marked || read) {
+        return;
+    }
+    if (others) {
+        emit_scope(c, name, NULL, NAN,
+                   layer == RUN_SERIES_DEVICE ? "tensors were seen, but not the CUDA allocations in which they lie"
+                                              : "no tensor was reported by PyTorch, though GPU memory was taken");
+    } else {
+        emit_scope(c, name, NULL, empty ? 0 : NAN, empty ? NULL : why_unknown(c, name));
+    }
+}
+
+/* "'load', 'step' and 3 more": of the first process that has some. */
+static void list_recorded(struct checking *c)
+{
+    const char *text = NULL;
+    size_t n = 0, left = 0;
+    for (size_t i = 0; i < c->report->scopes_n; i++) {
+        size_t before = 0;
+        const char *name = c->report->scopes[i].name;
+        while (before < i && c->report->scopes[before].name != name) {
+            before++;
+        }
+        left += before == i && n == NAMES;
+        if (before == i && n < NAMES) {
+            text = arena_printf(c->arena, "%s%s'%.64s'", text ? text : "", text ? ", " : "", name);
+            n++;
+        }
+    }
+    c->scopes->recorded = left ? arena_printf(c->arena, "%s and %zu more", text, left) : text;
+}
+
+void check_measure_scopes(struct checking *c, enum run_series_layer layer)
+{
+    size_t at = 0;
+    const char *name = check_limits_scope(c->limits, c->gate, c->paths, &at);
+    if (name && !c->scopes->recorded) {
+        list_recorded(c);
+    }
+    for (; name; name = check_limits_scope(c->limits, c->gate, c->paths, &at)) {
+        measure_scope(c, name, layer);
+    }
+}
+
+bool check_scopes_occurred(const struct check_scopes *s, const char *source, char *error, size_t error_size)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const char *name = s->list[i].name;
+        if (!s->list[i].occurred && s->recorded) {
+            snprintf(error, error_size, "'%s' has no NVTX range named '%s'; it has %s", source, name, s->recorded);
+            return false;
+        }
+        if (!s->list[i].occurred) {
+            snprintf(error, error_size,
+                     "'%s' has no NVTX range named '%s', nor any other; mark one, such as by gpuspy.scope(\"%s\")", source,
+                     name, name);
+            return false;
+        }
+    }
+    return true;
+}

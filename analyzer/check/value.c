@@ -1,0 +1,30 @@
+/* A gate's figures for people. */
+#include <math.h>
+#include "analyzer/check/check.h"
+#include "analyzer/base/units.h"
+
+/* An estimate may be of more parameters than bytes can be counted. */
+static uint64_t rounded(double bytes)
+{
+    return bytes >= 0x1p63 ? INT64_MAX : bytes > 0 ? (uint64_t)(bytes + 0.5) : 0;
+}
+
+char *check_gate_value(const struct check_gate *g, double value, char out[GATE_VALUE])
+{
+    char text[UNITS_TEXT];
+    double whole = round(value * 100) / 100;
+    if (isnan(value)) {
+        snprintf(out, GATE_VALUE, "?");
+    } else if (g->unit == UNIT_BYTES || g->unit == UNIT_PEAK || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET) {
+        snprintf(out, GATE_VALUE, "%s", units_format_bytes(text, rounded(value)));
+    } else if (g->unit == UNIT_BYTES_STEP) {
+        snprintf(out, GATE_VALUE, "%s a step", units_format_bytes(text, rounded(value)));
+    } else if (g->unit == UNIT_NUMBER_STEP) {
+        snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f a step" : "%.2f a step", whole);
+    } else if (g->unit == UNIT_SHARE) {
+        snprintf(out, GATE_VALUE, "%s", units_format_share(text, value));
+    } else {
+        snprintf(out, GATE_VALUE, "%s", units_format_count(text, (uint64_t)value));
+    }
+    return out;
+}

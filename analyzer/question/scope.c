@@ -1,0 +1,392 @@
+/* The most that was live on each device while an NVTX range of a name was open, on any thread: a scope.
+ *
+ * The scopes that are open stand in a list, in the order in which they were opened. Each knows the most since it was
+ * opened and before the next one was: so an allocation changes the last one only. A scope that closes asks those after
+ * it, and hands what it knows on to the one before it. Ranges come from the file as time goes on, their ends wait in a
+ * heap: memory is bounded by the names and by what is open. */
+#include "analyzer/question/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SCOPES = 4096, /* names of a process; others are left out */
+    SERIES = 64,   /* of a process: devices and layers */
+    ALIKE = 64,    /* more names that differ in their numbers only are one */
+    NOBODY = UINT32_MAX
+};
+
+struct figure { /* of one scope in one series */
+    int64_t most, most_ns, entry;
+    int64_t peak, peak_ns, peak_entry, peak_exit;
+    bool any;
+};
+
+struct scope {
+    const char *name, *domain;
+    uint64_t count, unended;
+    int64_t total_ns;
+    uint64_t depth;         /* ranges that are open now */
+    uint32_t before, after; /* in the list, while it is open */
+    struct figure *of;      /* by series */
+    size_t of_cap;
+};
+
+struct end {
+    int64_t ns;
+    uint32_t scope;
+};
+
+struct series {
+    uint32_t number;
+    int64_t now;
+};
+
+struct question_scopes {
+    struct site_builder *b;
+    struct map alike; /* pattern → number of names */
+    struct run_mark_rows *rows;
+    struct run_mark next; /* the next range; start_ns RUN_NEVER: there is none */
+    struct map index;     /* name, domain → scope */
+    struct scope *scopes;
+    size_t scopes_n, scopes_cap;
+    uint32_t last;    /* of the list of open ones */
+    struct end *ends; /* a heap, the earliest first */
+    size_t ends_n, ends_cap;
+    struct series series[SERIES];
+    size_t series_n;
+    uint64_t left_out; /* names */
+    struct result_scope *list;
+    size_t n, cap;
+};
+
+/* ---------------------------------------------------------------- ends to come */
+
+static void ends_push(struct question_scopes *s, struct end e)
+{
+    (void)ARENA_PUSH(s->ends, s->ends_n, s->ends_cap);
+    size_t i = s->ends_n - 1;
+    for (; i && s->ends[(i - 1) / 2].ns > e.ns; i = (i - 1) / 2) {
+        s->ends[i] = s->ends[(i - 1) / 2];
+    }
+    s->ends[i] = e;
+}
+
+static struct end ends_pop(struct question_scopes *s)
+{
+    struct end first = s->ends[0], e = s->ends[--s->ends_n];
+    size_t i = 0, child;
+    for (; (child = 2 * i + 1) < s->ends_n; i = child) {
+        child += child + 1 < s->ends_n && s->ends[child + 1].ns < s->ends[child].ns;
+        if (s->ends[child].ns >= e.ns) {
+            break;
+        }
+        s->ends[i] = s->ends[child];
+    }
+    s->ends[i] = e;
+    return first;
+}
+
+/* ---------------------------------------------------------------- scopes */
+
+/* The name as it is, but of "step 1", "step 2" and many more "step #". */
+static const char *name_of(struct question_scopes *s, const struct run_mark *m)
+{
+    uint32_t alike = map_get(&s->alike, (uintptr_t)m->name);
+    return alike != MAP_NEW && alike > ALIKE ? m->name : run_text(s->b->run, m->full, strlen(m->full));
+}
+
+static uint32_t scope_of(struct question_scopes *s, const struct run_mark *m)
+{
+    const char *name = name_of(s, m);
+    const char *domain = m->full_domain ? run_text(s->b->run, m->full_domain, strlen(m->full_domain)) : NULL;
+    uint64_t key = map_hash((uintptr_t)name) ^ map_hash((uintptr_t)domain + 1);
+    uint32_t *at = map_at(&s->index, key);
+    if (*at == MAP_NEW && s->scopes_n < SCOPES) {
+        *at = (uint32_t)s->scopes_n;
+        *ARENA_PUSH(s->scopes, s->scopes_n, s->scopes_cap) = (struct scope){.name = name, .domain = domain};
+    } else if (*at == MAP_NEW) {
+        *at = NOBODY - 1;
+        s->left_out++;
+    }
+    return *at < s->scopes_n ? *at : NOBODY;
+}
+
+static void open_range(struct question_scopes *s, const struct run_mark *m)
+{
+    uint32_t number = scope_of(s, m);
+    if (number == NOBODY) {
+        return;
+    }
+    struct scope *scope = &s->scopes[number];
+    scope->count++;
+    if (m->end_ns == RUN_NEVER) {
+        scope->unended++;
+    } else {
+        scope->total_ns = arena_add_capped(scope->total_ns, m->end_ns - m->start_ns);
+        ends_push(s, (struct end){m->end_ns, number});
+    }
+    if (scope->depth++) {
+        return;
+    }
+    scope->before = s->last;
+    scope->after = NOBODY;
+    if (s->last != NOBODY) {
+        s->scopes[s->last].after = number;
+    }
+    s->last = number;
+    for (size_t i = 0; i < s->series_n; i++) {
+        struct figure *f = SITE_REACH(scope->of, i, scope->of_cap);
+        f->most = f->entry = s->series[i].now;
+        f->most_ns = m->start_ns;
+    }
+}
+
+static void raise_figure(struct figure *f, int64_t bytes, int64_t ns)
+{
+    if (bytes > f->most) {
+        f->most = bytes;
+        f->most_ns = ns;
+    }
+}
+
+/* What was most in one series since the scope was opened. */
+static void close_figure(struct question_scopes *s, struct scope *scope, size_t i, bool ended)
+{
+    struct figure *f = SITE_REACH(scope->of, i, scope->of_cap), most = *f;
+    for (uint32_t at = scope->after; at != NOBODY; at = s->scopes[at].after) {
+        const struct scope *later = &s->scopes[at];
+        if (i < later->of_cap) {
+            raise_figure(&most, later->of[i].most, later->of[i].most_ns);
+        }
+    }
+    if (!f->any || most.most > f->peak) {
+        f->any = true;
+        f->peak = most.most;
+        f->peak_ns = most.most_ns;
+        f->peak_entry = f->entry;
+        f->peak_exit = ended ? s->series[i].now : RUN_UNKNOWN;
+    }
+    if (scope->before != NOBODY) {
+        struct scope *earlier = &s->scopes[scope->before];
+        raise_figure(SITE_REACH(earlier->of, i, earlier->of_cap), f->most, f->most_ns);
+    }
+    f->most = f->entry = 0; /* of a series that the next visit does not know yet */
+}
+
+static void close_scope(struct question_scopes *s, uint32_t number, bool ended)
+{
+    struct scope *scope = &s->scopes[number];
+    for (size_t i = 0; i < s->series_n; i++) {
+        close_figure(s, scope, i, ended);
+    }
+    if (scope->before != NOBODY) {
+        s->scopes[scope->before].after = scope->after;
+    }
+    if (scope->after != NOBODY) {
+        s->scopes[scope->after].before = scope->before;
+    } else {
+        s->last = scope->before;
+    }
+    scope->depth = 0;
+}
+
+/* ---------------------------------------------------------------- time goes on */
+
+static void read_next(struct question_scopes *s)
+{
+    while (s->rows && run_mark_rows_next(s->rows, &s->next)) {
+        if (s->next.name && (s->next.kind == GS_MARK_PUSH || s->next.kind == GS_MARK_START)) {
+            return;
+        }
+    }
+    s->next.start_ns = RUN_NEVER;
+}
+
+/* Everything that begins up to `until`, and ends before it: what is allocated as a range begins or ends is in it. */
+static void pass_time(struct question_scopes *s, int64_t until)
+{
+    for (;;) {
+        int64_t end = s->ends_n ? s->ends[0].ns : RUN_NEVER, start = s->next.start_ns;
+        if (end <= start && end < until) {
+            uint32_t number = ends_pop(s).scope;
+            if (s->scopes[number].depth == 1) {
+                close_scope(s, number, true);
+            } else {
+                s->scopes[number].depth--;
+            }
+        } else if (start <= until && start != RUN_NEVER) {
+            open_range(s, &s->next);
+            read_next(s);
+        } else {
+            return;
+        }
+    }
+}
+
+static size_t series_of(struct question_scopes *s, uint32_t number)
+{
+    for (size_t i = 0; i < s->series_n; i++) {
+        if (s->series[i].number == number) {
+            return i;
+        }
+    }
+    if (s->series_n < SERIES) {
+        s->series[s->series_n++] = (struct series){.number = number};
+        return s->series_n - 1;
+    }
+    return SERIES;
+}
+
+static void scope_on_event(struct question_scopes *s, const struct run_lifetime *life, const struct run_series *series,
+                           int64_t time_ns)
+{
+    if (series->device < 0 || (series->layer != RUN_SERIES_DEVICE && series->layer != RUN_SERIES_TENSOR)) {
+        return;
+    }
+    pass_time(s, time_ns);
+    size_t i = series_of(s, life->series);
+    if (i == SERIES) {
+        return;
+    }
+    s->series[i].now = series->live_bytes;
+    if (s->last != NOBODY) {
+        struct scope *last = &s->scopes[s->last];
+        raise_figure(SITE_REACH(last->of, i, last->of_cap), series->live_bytes, time_ns);
+    }
+}
+
+static void scope_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    scope_on_event(self, life, series, life->alloc_ns);
+}
+
+static void scope_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    scope_on_event(self, life, series, life->free_ns);
+}
+
+/* ---------------------------------------------------------------- processes */
+
+static void scope_on_process_start(void *self, uint32_t process)
+{
+    struct question_scopes *s = self;
+    s->rows = run_mark_rows_open(s->b->run, process);
+    s->last = NOBODY;
+    read_next(s);
+}
+
+/* A row for each device and layer where memory was live; of a scope without memory one that says so. */
+static void list_scope(struct question_scopes *s, const struct scope *scope, uint32_t process)
+{
+    struct result_scope row = {.process = process,
+                               .name = scope->name,
+                               .domain = scope->domain,
+                               .count = scope->count,
+                               .open = scope->unended,
+                               .total_s = (double)scope->total_ns / 1e9,
+                               .device = -1,
+                               .layer = RUN_SERIES_DEVICE,
+                               .peak_ns = RUN_UNKNOWN,
+                               .peak_time_s = __builtin_nan("")};
+    size_t before = s->n;
+    for (size_t i = 0; i < s->series_n; i++) {
+        const struct figure *f = i < scope->of_cap ? &scope->of[i] : NULL;
+        const struct run_series *series = run_series(s->b->run, s->series[i].number);
+        if (f && f->any && f->peak > 0) {
+            row.device = series->device;
+            row.layer = series->layer;
+            row.peak_bytes = f->peak;
+            row.peak_ns = f->peak_ns;
+            row.peak_time_s = site_seconds(f->peak_ns);
+            row.entry_bytes = f->peak_entry;
+            row.exit_bytes = f->peak_exit;
+            *ARENA_PUSH(s->list, s->n, s->cap) = row;
+        }
+    }
+    if (s->n == before) {
+        *ARENA_PUSH(s->list, s->n, s->cap) = row;
+    }
+}
+
+static void scope_on_process_end(void *self, uint32_t process, int64_t end_ns)
+{
+    struct question_scopes *s = self;
+    char error[256]; /* of a damaged table: other questions report it */
+    (void)end_ns;
+    pass_time(s, RUN_NEVER - 1);
+    for (uint32_t at = s->last, before; at != NOBODY; at = before) {
+        before = s->scopes[at].before;
+        close_scope(s, at, false);
+    }
+    for (size_t i = 0; i < s->scopes_n; i++) {
+        list_scope(s, &s->scopes[i], process);
+        free(s->scopes[i].of);
+    }
+    run_mark_rows_close(s->rows, error, sizeof error);
+    map_free(&s->index);
+    s->index = (struct map){0};
+    s->rows = NULL;
+    s->scopes_n = s->ends_n = s->series_n = 0;
+}
+
+/* ---------------------------------------------------------------- the question */
+
+struct question_scopes *question_scopes_start(struct site_builder *b, struct run_observer *observer)
+{
+    size_t n;
+    const struct run_mark_total *all = run_marks(b->run, &n);
+    struct question_scopes *s = arena_realloc(NULL, 1, sizeof *s);
+    *s = (struct question_scopes){.b = b};
+    for (size_t i = 0; i < n; i++) {
+        const char *pattern = all[i].name ? run_mark_pattern(b->run, all[i].name) : NULL;
+        uint32_t *alike = pattern ? map_at(&s->alike, (uintptr_t)pattern) : NULL;
+        if (alike) {
+            *alike = *alike == MAP_NEW ? 1 : *alike + 1;
+        }
+    }
+    if (s->alike.n && !run_why_unknown(b->run, RUN_FACT_MEMORY)) {
+        *observer = (struct run_observer){.self = s,
+                                          .process_start = scope_on_process_start,
+                                          .alloc = scope_on_alloc,
+                                          .free = scope_on_free,
+                                          .process_end = scope_on_process_end};
+    }
+    return s;
+}
+
+static int compare_scopes(const void *a, const void *b)
+{
+    const struct result_scope *x = a, *y = b;
+    if (x->peak_bytes != y->peak_bytes) {
+        return x->peak_bytes > y->peak_bytes ? -1 : 1;
+    }
+    int order = strcmp(x->name, y->name);
+    order = order ? order : strcmp(x->domain ? x->domain : "", y->domain ? y->domain : "");
+    order = order ? order : (x->process > y->process) - (x->process < y->process);
+    order = order ? order : (x->device > y->device) - (x->device < y->device);
+    return order ? order : (int)x->layer - (int)y->layer;
+}
+
+void question_scopes_finish(struct question_scopes *s)
+{
+    struct result_report *r = s->b->report;
+    r->scopes = site_list(s->b, s->list, s->n, sizeof *s->list, compare_scopes, &r->scopes_n, &r->scopes_total);
+    if (s->left_out) {
+        run_add_note(s->b->run, "the peaks of %llu more names of NVTX ranges are left out",
+                     (unsigned long long)s->left_out);
+    }
+    if (s->rows) { /* the replay ended early */
+        char error[256];
+        run_mark_rows_close(s->rows, error, sizeof error);
+    }
+    for (size_t i = 0; i < s->scopes_n; i++) {
+        free(s->scopes[i].of);
+    }
+    map_free(&s->alike);
+    map_free(&s->index);
+    free(s->scopes);
+    free(s->ends);
+    free(s->list);
+    free(s);
+}

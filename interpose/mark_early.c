@@ -1,0 +1,101 @@
+/* Ranges that the program opened before its first CUDA call, with which the recording begins: they are kept here, and
+ * recorded as begun with it. No lock and no memory of its own: NVTX is called in signal handlers, and by programs that
+ * never call CUDA. A range more than there is room for is not recorded. */
+#include <stdatomic.h>
+#include "interpose/mark.h"
+#include "interpose/state.h"
+
+enum { ROOM = 64, NAME = 192 }; /* a longer name is cut */
+enum state { FREE, CLAIMED, OPEN, WRITING };
+
+static struct early {
+    _Atomic uint32_t state;
+    _Atomic uint32_t session; /* that has it; 0 none */
+    _Atomic bool ended;       /* while it was being written */
+    struct gs_mark_early range;
+    size_t name_bytes;
+    char name[NAME];
+} early[ROOM];
+static _Atomic uint32_t used;  /* never less than there are */
+static _Atomic uint32_t reach; /* those behind it were never used */
+
+static bool is_any(const struct early *e)
+{
+    return atomic_load_explicit(&used, memory_order_relaxed) &&
+           e < early + atomic_load_explicit(&reach, memory_order_relaxed);
+}
+
+static bool take(struct early *e, enum state from, enum state to)
+{
+    uint32_t expected = from;
+    return atomic_compare_exchange_strong(&e->state, &expected, to);
+}
+
+static void give_back(struct early *e)
+{
+    atomic_store(&e->state, FREE);
+    atomic_fetch_sub(&used, 1);
+}
+
+static bool same(const struct gs_mark_early *a, const struct gs_mark_early *b)
+{
+    return a->owner == b->owner && a->domain == b->domain && a->level == b->level;
+}
+
+bool gs_mark_early_add(const struct gs_mark_early *range, struct gs_mark_text name)
+{
+    struct early *e = early;
+    if (atomic_load(&gs_session_live)) return false;
+    atomic_fetch_add(&used, 1);
+    while (e < early + ROOM && !take(e, FREE, CLAIMED)) e++;
+    if (e == early + ROOM) {
+        atomic_fetch_sub(&used, 1);
+        return true;
+    }
+    uint32_t n = atomic_load(&reach);
+    while (n <= e - early && !atomic_compare_exchange_weak(&reach, &n, (uint32_t)(e - early) + 1)) continue;
+    e->range = *range;
+    atomic_store(&e->session, 0);
+    atomic_store(&e->ended, false);
+    name = gs_mark_cut(name, NAME);
+    e->name_bytes = name.bytes;
+    gs_mark_copy(e->name, name);
+    atomic_store(&e->state, OPEN);
+    /* the recording began meanwhile, and may have passed by */
+    if (!atomic_load(&gs_session_live) || !take(e, OPEN, CLAIMED)) return true;
+    const bool recorded = atomic_load(&e->session) != 0;
+    if (recorded)
+        atomic_store(&e->state, OPEN);
+    else
+        give_back(e);
+    return recorded;
+}
+
+bool gs_mark_early_end(const struct gs_mark_early *range, uint64_t *id)
+{
+    *id = 0;
+    for (struct early *e = early; is_any(e); e++) {
+        const uint32_t state = atomic_load(&e->state), live = atomic_load(&gs_session_live);
+        if ((state != OPEN && state != WRITING) || !same(&e->range, range)) continue;
+        if (live && atomic_load(&e->session) == live) *id = e->range.id;
+        if (state == WRITING)
+            atomic_store(&e->ended, true);
+        else if (take(e, OPEN, CLAIMED))
+            give_back(e);
+        return true;
+    }
+    return false;
+}
+
+void gs_mark_early_write(struct gs_thread *t)
+{
+    const uint32_t live = atomic_load(&gs_session_live);
+    for (struct early *e = early; is_any(e); e++) {
+        if (atomic_load(&e->session) == live || !take(e, OPEN, WRITING)) continue;
+        atomic_store(&e->session, live);
+        gs_record_mark_text(t, GS_MARK_START, e->range.id, e->range.domain_name,
+                            (struct gs_mark_text){.at = e->name, .bytes = e->name_bytes});
+        atomic_store(&e->state, OPEN);
+        if (atomic_load(&e->ended) && take(e, OPEN, CLAIMED)) give_back(e);
+    }
+}

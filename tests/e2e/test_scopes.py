@@ -1,0 +1,293 @@
+"""The peak within NVTX ranges: what the report, stats, the exports and `check --max-peak scope:NAME=SIZE` make of it."""
+import json
+import random
+import sqlite3
+
+import pytest
+
+from conftest import ROOT
+from rows import DEVICE, GIB, MIB, SECOND, TENSOR, Rows
+
+PATHS = f"{ROOT / 'python'}:{ROOT / 'pytest-gpuspy'}"
+PUSH, START, MOMENT = 0, 2, 4
+
+
+def add_range(rows, name, start, end, kind=PUSH, domain=None, thread=2):
+    def text(word):
+        return None if word is None else rows.db.execute("INSERT INTO mark_name(name) VALUES(?)", (word,)).lastrowid
+    rows.ranges = getattr(rows, "ranges", []) + [(int(start * SECOND), None if end is None else int((end - start) * SECOND), kind,
+                                                  text(name), text(domain), thread)]
+
+
+def write_ranges(rows):
+    for start, life, kind, name, domain, thread in sorted(rows.ranges, key=lambda r: r[0]):
+        rows.db.execute("INSERT INTO mark(kind,name,domain,start_ns,life_ns,thread_id) VALUES(?,?,?,?,?,?)",
+                        (kind, name, domain, start, life, thread))
+
+
+def scopes(recording, *words):
+    return json.loads(recording.gpuspy("report", "--json", "--only", "scopes", *words, recording.database).stdout)["scopes"]
+
+
+def figures(recording, name, layer="device"):
+    return [tuple(s[k] for k in ("device", "peak_bytes", "entry_bytes", "exit_bytes", "count", "open"))
+            for s in scopes(recording) if s["name"] == name and s["layer"] == layer]
+
+
+@pytest.fixture
+def made(recording):
+    """One GPU: 1 MiB all along, 10 from 2 to 5 s, 20 from 4 to 8 s."""
+    with Rows(recording.database) as rows:
+        rows.device()
+        at = rows.stack("/home/me/train.py:9 step")
+        rows.block(1, MIB, None, at)
+        rows.block(2, 10 * MIB, 3, at)
+        rows.block(4, 20 * MIB, 4, at)
+        add_range(rows, "load", 1.5, 4.5)
+        add_range(rows, "load", 6, 7)
+        add_range(rows, "calm", 8.5, 9)
+        add_range(rows, "before", 0.1, 0.2)
+        add_range(rows, "open", 3, None)
+        add_range(rows, "inner", 5.5, 6.5, domain="lib")
+        add_range(rows, "instant", 4.2, 4.2)
+        write_ranges(rows)
+    return recording
+
+
+def test_peak_entry_and_exit(made):
+    assert figures(made, "load") == [(0, 31 * MIB, MIB, 31 * MIB, 2, 0)]  # of the first visit
+    assert figures(made, "calm") == [(0, MIB, MIB, MIB, 1, 0)]
+    assert figures(made, "before") == [(-1, 0, 0, 0, 1, 0)]  # nothing was live
+    assert figures(made, "open") == [(0, 31 * MIB, 11 * MIB, None, 1, 1)]
+    assert figures(made, "inner") == [(0, 21 * MIB, 21 * MIB, 21 * MIB, 1, 0)]
+    assert figures(made, "instant") == [(0, 31 * MIB, 31 * MIB, 31 * MIB, 1, 0)]
+    assert [s["peak_time_s"] for s in scopes(made) if s["name"] == "load"] == [4]
+    assert [s["peak_bytes"] for s in scopes(made)] == sorted((s["peak_bytes"] for s in scopes(made)), reverse=True)
+
+
+def test_every_view_has_it(made):
+    for command in (["report", "--only", "scopes"], ["report", "--full"], ["stats"]):
+        text = made.gpuspy(*command, made.database).stdout
+        assert "Peaks by NVTX range" in text and "31.00 MiB" in text and "lib: inner" in text, text
+    assert json.loads(made.gpuspy("stats", "--json", made.database).stdout)["scopes"] == scopes(made)
+    table = made.gpuspy("export", "-f", "csv", "--tables", "scopes", "-o", "-", made.database)
+    assert "load" in table.stdout and str(31 * MIB) in table.stdout, table.stderr
+    page = made.gpuspy("report", "--html", "page.html", made.database)
+    assert page.returncode == 0 and "Peaks by range" in (made.folder / "page.html").read_text()
+
+
+def test_devices_and_tensors_have_rows_of_their_own(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.device(1)
+        for device in 0, 1:
+            rows.block(1, (device + 1) * GIB, 8, None, DEVICE, device)
+            rows.block(2, (device + 1) * MIB, 1, None, TENSOR, device)
+        add_range(rows, "step", 0.5, 9)
+        write_ranges(rows)
+    rows = {(s["device"], s["layer"]): s["peak_bytes"] for s in scopes(recording)}
+    assert rows == {(0, "device"): GIB, (1, "device"): 2 * GIB, (0, "tensor"): MIB, (1, "tensor"): 2 * MIB}
+    assert {s["device"] for s in scopes(recording, "--device", "1")} == {1}
+    text = recording.gpuspy("report", "--only", "scopes", recording.database).stdout
+    assert "tensors" in text and "GPU 1" in text
+
+
+def expected(blocks, ranges, name):
+    """As the help says it, moment by moment: peak, and what was live as that visit began and ended."""
+    def live(at, before):  # before: what happens at that very moment is left out
+        return sum(n for a, f, n in blocks if (a < at if before else a <= at) and (f is None or (f >= at if before else f > at)))
+    own = sorted((s, e) for n, s, e in ranges if n == name)
+    visits = []
+    for start, end in own:
+        if visits and start < visits[-1][1]:
+            visits[-1][1] = max(visits[-1][1], end)
+        else:
+            visits.append([start, end])
+    best = None
+    for start, end in visits:
+        moments = [live(start, True)] + [live(a, False) for a, _, _ in blocks if start <= a <= end]
+        if best is None or max(moments) > best[0]:
+            best = max(moments), live(start, True), live(end, False)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_mixture_of_ranges(recording, seed):
+    """Nested, crossing on threads, the same name at once; every time differs from every other."""
+    chance = random.Random(seed)
+    times = [t / 1000 for t in chance.sample(range(1, 9999), 360)]
+    blocks = []
+    for _ in range(60):
+        start, end = sorted((times.pop(), times.pop()))
+        blocks.append((start, None if chance.random() < 0.2 else end, chance.randrange(1, 1000) * 1000))
+    ranges = []
+    for _ in range(60):
+        start, end = sorted((times.pop(), times.pop()))
+        ranges.append((chance.choice("abcdef"), start, start + (end - start) * chance.choice((0.01, 0.2, 1))))
+    with Rows(recording.database) as rows:
+        rows.device()
+        for start, end, nbytes in sorted(blocks):
+            rows.block(start, nbytes, None if end is None else end - start)
+        for name, start, end in ranges:
+            add_range(rows, name, start, end, chance.choice((PUSH, START)), thread=chance.randrange(2, 6))
+        write_ranges(rows)
+    for name in {name for name, *_ in ranges}:
+        peak, entry, exit_ = expected(blocks, ranges, name)
+        (device, *found, count, open_), = figures(recording, name)
+        assert (found, count, open_) == ([peak, entry, exit_], sum(n == name for n, *_ in ranges), 0), name
+
+
+def test_many_names_that_differ_in_numbers_are_one(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(0.5, GIB, None)
+        for i in range(200):
+            add_range(rows, f"step {i}", 1 + i / 100, 1 + i / 100 + 0.005)
+        for i in range(20):
+            add_range(rows, f"layer {i}", 4 + i / 100, 4 + i / 100 + 0.005)
+        write_ranges(rows)
+    names = [s["name"] for s in scopes(recording)]
+    assert "step #" in names and "step 7" not in names and "layer 7" in names and len(names) == 21
+    assert figures(recording, "step #")[0][4] == 200
+    done = recording.gpuspy("check", recording.database, "--max-peak", "scope:step #=2GiB")
+    assert done.returncode == 0, done.stdout
+    done = recording.gpuspy("check", recording.database, "--max-peak", "scope:step 7=2GiB")
+    assert done.returncode == 1 and "scope:step #=SIZE" in " ".join(done.stdout.split()), done.stdout
+
+
+def test_more_names_than_are_kept(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(0.5, GIB, None)
+        for i in range(5000):
+            word = "".join(chr(97 + i // 26 ** k % 26) for k in range(4))
+            add_range(rows, word, 1 + i / 1000, 1.0005 + i / 1000)
+        write_ranges(rows)
+    report = recording.report()
+    assert report["scopes_total"] == 4096 and len(report["scopes"]) == 50
+    assert any("904 more names" in note for note in report["run"]["notes"])
+
+
+# ---------------------------------------------------------------- gpuspy check
+
+
+def check(recording, *words, **more):
+    return recording.gpuspy("check", recording.database, *words, **more)
+
+
+def test_a_limit_of_a_scope_both_ways(made):
+    assert check(made, "--max-peak", "scope:load=31MiB").returncode == 0
+    done = check(made, "--max-peak", "scope:load=30MiB")
+    assert done.returncode == 1 and "GPU memory in range 'load'" in done.stdout and "train.py:9" in done.stdout
+    done = check(made, "--max-peak", "scope:calm=1MiB", "--max-peak", "40MiB,scope:load=1MiB")
+    assert done.returncode == 1 and done.stdout.count("max-peak") == 3
+    assert check(made, "--max-peak", "30MiB").returncode == 1  # the whole run's as before
+    assert check(made, "--max-peak", "scope:before=0").returncode == 0
+
+
+def test_what_a_machine_reads(made):
+    done = check(made, "--max-peak", "scope:load=1MiB", "--json", "--junit", "out.xml")
+    failed = [c for c in json.loads(done.stdout)["checks"] if c["status"] == "failed"]
+    assert [(c["check"], c["scope"], c["value"], c["limit"]) for c in failed] == [("max-peak", "load", 31 * MIB, MIB)]
+    assert "range 'load'" in (made.folder / "out.xml").read_text()
+
+
+def test_a_scope_that_never_occurred_is_an_error(made, recording):
+    done = check(made, "--max-peak", "scope:laod=1GiB")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "no NVTX range named 'laod'" in done.stderr and "'load'" in done.stderr
+
+
+def test_a_run_without_ranges_says_how_to_mark_them(recording):
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(1, MIB)
+    done = check(recording, "--max-peak", "scope:load=1GiB")
+    assert done.returncode == 3 and "gpuspy.scope(\"load\")" in done.stderr and done.stderr.count("\n") == 1
+    assert scopes(recording) == []
+
+
+def test_a_scope_of_one_process_of_several(tmp_path, recording):
+    for rank in 0, 1:
+        with Rows(recording.folder / ("run.db" if rank == 0 else "run.101.db"), pid=100 + rank, rank=rank) as rows:
+            rows.device()
+            rows.block(1, (rank + 1) * GIB, None)
+            add_range(rows, "save" if rank else "load", 2, 3)
+            write_ranges(rows)
+    assert check(recording, "--max-peak", "scope:save=2GiB").returncode == 0
+    done = check(recording, "--max-peak", "scope:save=1GiB", "--max-peak", "scope:load=1GiB")
+    assert done.returncode == 1 and "rank 1" in done.stdout and "'load'" in done.stdout
+    assert check(recording, "--max-peak", "scope:other=1GiB").returncode == 3
+
+
+@pytest.mark.parametrize("value", ["scope:", "scope:load", "scope:=1GiB", "scope:load=", "scope:load=many", "scope:load=-1", "scope:load=5%"])
+def test_what_is_no_limit_is_a_usage_error(made, value):
+    for words in (["--max-peak", value], ["--max-tensor-peak", value]):
+        done = check(made, *words)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    (made.folder / "limits").write_text(f"max-peak = {value}\n")
+    assert check(made, "--config", "limits").returncode == 2
+
+
+def test_scopes_in_a_limits_file(made):
+    limits = made.folder / "limits"
+    limits.write_text("max-peak = scope:load=1MiB\nmax-peak = 1GiB\n")
+    assert check(made, "--config", limits).returncode == 1
+    limits.write_text("max-peak = scope:load=1MiB\nmax-peak = 1GiB\n[*.db]\nmax-peak = scope:load=off\n")
+    done = check(made, "--config", limits)
+    assert done.returncode == 0 and done.stdout.count("max-peak") == 1
+    limits.write_text("max-peak = scope:load=1MiB\n[gpu 0]\nmax-peak = scope:load=1GiB\n")
+    assert check(made, "--config", limits).returncode == 0
+
+
+def test_relative_to_a_baseline(made, tmp_path):
+    assert check(made, "--max-peak", "scope:load=+0%", "--baseline", made.database).returncode == 0
+    assert check(made, "--max-peak", "scope:load=+5%").returncode == 2
+    other = tmp_path / "other.db"
+    with Rows(other) as rows:
+        rows.device()
+        rows.block(1, MIB, None)
+        add_range(rows, "load", 2, 3)
+        write_ranges(rows)
+    done = check(made, "--max-peak", "scope:load=+10%", "--baseline", other)
+    assert done.returncode == 1 and "1.10 MiB" in done.stdout
+
+
+def test_names_of_any_kind(recording):
+    names = ["a=b", "scope:x", "größer 语", "x" * 3000, " with blanks ", "\x1b[31mred"]
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(1, MIB, None)
+        for i, name in enumerate(names):
+            add_range(rows, name, 2 + i, 2.5 + i)
+        write_ranges(rows)
+    for name in names:
+        done = check(recording, "--max-peak", f"scope:{name}=1MiB")
+        assert done.returncode == 0, (name, done.stdout, done.stderr)
+        assert "\x1b[31m" not in done.stdout
+    done = check(recording, "--max-peak", "scope:\x1b[31mgreen=1MiB")
+    assert done.returncode == 3 and "\x1b" not in done.stderr
+
+
+# ---------------------------------------------------------------- recorded
+
+
+def test_a_scope_around_the_first_cuda_call(recording):
+    recording.python("""
+import ctypes, gpuspy
+cuda = ctypes.CDLL("libcudart.so.13")
+def allocate(n):
+    p = ctypes.c_void_p()
+    assert cuda.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n << 20)) == 0
+    return p
+with gpuspy.scope("load"):
+    a = allocate(4)
+    cuda.cudaFree(allocate(3))
+with gpuspy.scope("later"):
+    allocate(1)
+""", PYTHONPATH=PATHS)
+    assert figures(recording, "load") == [(0, 7 * MIB, 0, 4 * MIB, 1, 0)]
+    assert figures(recording, "later") == [(0, 5 * MIB, 4 * MIB, 5 * MIB, 1, 0)]
+    assert check(recording, "--max-peak", "scope:load=7MiB", "--max-peak", "scope:later=5MiB").returncode == 0
+    with sqlite3.connect(recording.database) as db:
+        assert db.execute("SELECT count(*) FROM marks WHERE end_ns IS NULL").fetchone() == (0,)
