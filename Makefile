@@ -175,6 +175,9 @@ install: $(O)/libgpuspy.so $(O)/gpuspy sim
 	$(Q)install -D -m 755 $(O)/libgpuspy.so $(DESTDIR)$(PREFIX)/lib/libgpuspy.so
 	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/python
 	$(Q)install -m 644 $(SIM_PYTHON) $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/python
+	$(Q)for p in python/gpuspy pytest-gpuspy/pytest_gpuspy; do \
+	    install -d $(DESTDIR)$(PREFIX)/lib/gpuspy/python/$${p##*/} && \
+	    install -m 644 $$p/*.py $(DESTDIR)$(PREFIX)/lib/gpuspy/python/$${p##*/} || exit 1; done
 	$(Q)install -m 755 $(filter-out %/old-driver/libcuda.so.1 %.a,$(SIM_LIBS)) $(DESTDIR)$(PREFIX)/lib/gpuspy/sim
 	$(Q)install -m 755 $(SIM)/math/*.so.* $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math
 	$(Q)install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,man/man1 $(dir $(COMPLETIONS)))
@@ -191,7 +194,7 @@ uninstall:
 	    $(DESTDIR)$(PREFIX)/share/man/man1/gpuspy.1 \
 	    $(COMMANDS:%=$(DESTDIR)$(PREFIX)/share/man/man1/gpuspy-%.1) \
 	    $(COMPLETIONS:%=$(DESTDIR)$(PREFIX)/share/%)
-	$(Q)rm -rf $(DESTDIR)$(PREFIX)/lib/gpuspy/sim
+	$(Q)rm -rf $(DESTDIR)$(PREFIX)/lib/gpuspy/sim $(DESTDIR)$(PREFIX)/lib/gpuspy/python
 
 clean:
 	$(Q)rm -rf $(O)

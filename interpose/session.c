@@ -330,6 +330,13 @@ bool gs_session_begin(void)
     return state == GS_SESSION_LIVE;
 }
 
+/* For who reads a recording while it is made: where it is, once there is one. NULL: there is none. */
+__attribute__((visibility("default"))) const char *gpuspy_database(void);
+const char *gpuspy_database(void)
+{
+    return atomic_load(&gs_session_live) && session.path.db[0] ? session.path.db : NULL;
+}
+
 bool gs_session_over(void)
 {
     if (gs_session_unprepared()) leave_unprepared_child();

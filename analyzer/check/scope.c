@@ -134,8 +134,8 @@ bool check_scopes_occurred(const struct check_scopes *s, const char *source, cha
         }
         if (!s->list[i].occurred) {
             snprintf(error, error_size,
-                     "'%s' has no NVTX range named '%s', nor any other; mark one, such as by gpuspy.scope(\"%s\")", source,
-                     name, name);
+                     "'%s' has no NVTX range named '%s', nor any other; mark one, such as by gpuspy.scope(\"%s\")",
+                     source, name, name);
             return false;
         }
     }

@@ -15,9 +15,14 @@ class GpuspyError(Exception):
 
 
 def program() -> str:
-    """The `gpuspy` of this environment, else the one on PATH."""
-    beside = Path(sysconfig.get_path("scripts")) / "gpuspy"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("gpuspy")
+    """The `gpuspy` beside the recorder of this process, else that of this environment, else the one on PATH."""
+    folders = [Path(sysconfig.get_path("scripts"))]
+    for library in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
+        if library.endswith("/libgpuspy.so"):
+            folders[:0] = [Path(library).parent, Path(library).parent.parent / "bin"]
+    beside = [folder / "gpuspy" for folder in folders
+              if (folder / "gpuspy").is_file() and os.access(folder / "gpuspy", os.X_OK)]
+    found = str(beside[0]) if beside else shutil.which("gpuspy")
     if not found:
         raise GpuspyError("the program 'gpuspy' is neither in this environment nor on PATH; pip install gpuspy")
     return found
@@ -39,6 +44,9 @@ def size(n: float) -> str:
     else:
         unit = "TiB"
     return f"{n:.0f} B" if unit == "B" else f"{n:.2f} {unit}"
+
+
+LAYERS = {"device": "CUDA allocations", "tensor": "tensors", "pinned": "pinned host memory"}
 
 
 class Recording:
@@ -93,7 +101,9 @@ class Recording:
             lines += [f"To do: {html.escape(text)}" for text in oom["advice"][:1]]
         for peak in self.peak[:4]:
             where = "" if peak["device"] is None or peak["device"] < 0 else f" on GPU {peak['device']}"
-            lines.append(f"Peak {size(peak['bytes'])} of {html.escape(peak['layer'])}{where}")
+            lines.append(f"Peak {size(peak['bytes'])} of {html.escape(LAYERS.get(peak['layer'], peak['layer']))}{where}")
+        for scope in [s for s in self.report()["scopes"] if s["layer"] == "device" and s["device"] >= 0][:4]:
+            lines.append(f"Peak {size(scope['peak_bytes'])} in range {html.escape(scope['name'])} on GPU {scope['device']}")
         return "<br>".join(lines)
 
     def __repr__(self) -> str:

@@ -1,0 +1,269 @@
+/* gpuspy jupyter install: a kernel for Jupyter that runs with the recorder. Its file preloads the library and starts
+ * Python itself, so that signals and the process are as in any other kernel. */
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/base/output.h"
+#include "analyzer/base/term.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/draw/json_site.h"
+#include "analyzer/launch/child.h"
+#include "analyzer/launch/launch.h"
+
+enum { SECONDS = 60 }; /* for Python to start on a slow disk */
+
+struct settings {
+    const char *prefix, *name, *python, *title;
+    bool user, sys_prefix;
+};
+
+static const struct option_row options[] = {
+    {"user", 0, OPTION_FLAG, offsetof(struct settings, user), NULL, NULL, 0, 0,
+     "install for this user (the default): in JUPYTER_DATA_DIR, or ~/.local/share/jupyter"},
+    {"sys-prefix", 0, OPTION_FLAG, offsetof(struct settings, sys_prefix), NULL, NULL, 0, 0,
+     "install into the environment of the kernel's Python (sys.prefix)"},
+    {"prefix", 0, OPTION_FILE, offsetof(struct settings, prefix), "FOLDER", NULL, 0, 0,
+     "install into FOLDER/share/jupyter/kernels"},
+    {"name", 0, OPTION_TEXT, offsetof(struct settings, name), "NAME", NULL, 0, 0,
+     "the kernel's name; default gpuspy. A kernel of that name is replaced"},
+    {"display-name", 0, OPTION_TEXT, offsetof(struct settings, title), "TEXT", NULL, 0, 0,
+     "what Jupyter shows; default \"Python 3 (NAME)\""},
+    {"python", 0, OPTION_FILE, offsetof(struct settings, python), "PYTHON", NULL, 0, 0,
+     "the kernel's Python, which needs ipykernel; default: that of the environment in which gpuspy is installed, else "
+     "python3 in PATH"},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"gpuspy jupyter install", "add the kernel \"Python 3 (gpuspy)\" for this user"},
+    {"gpuspy jupyter install --sys-prefix --name recorded", "into the environment of the Python in PATH"},
+    {0},
+};
+
+const struct command_text command_text_jupyter = {
+    .options = options,
+    .about = "Adds a kernel to Jupyter that runs Python with the recorder. A notebook with this kernel records to run.db "
+             "in its folder from its first CUDA call on. In the notebook, '%load_ext gpuspy' adds '%gpuspy report', "
+             "which explains what was recorded so far, and '%%gpuspy NAME' over a cell, whose peak the report then "
+             "names.\n\nThe last line printed is the command that removes the kernel.",
+    .examples = examples,
+};
+
+/* False: it is too long. */
+static bool put(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static bool put(char *out, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(out, size, format, args);
+    va_end(args);
+    return n >= 0 && (size_t)n < size;
+}
+
+/* ---------------------------------------------------------------- the kernel's Python */
+
+struct python {
+    char executable[PATH_MAX], prefix[PATH_MAX];
+    bool has_package; /* import gpuspy works */
+};
+
+/* In an environment that pip filled, its Python is beside gpuspy. */
+static bool beside(char *out, size_t size)
+{
+    char exe[PATH_MAX] = "", path[PATH_MAX + 32];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    char *slash = n > 0 ? strrchr(exe, '/') : NULL;
+
+    if (!slash) return false;
+    *slash = 0;
+    snprintf(path, sizeof path, "%s/../pyvenv.cfg", exe);
+    return put(out, size, "%s/python3", exe) && access(path, R_OK) == 0 && access(out, X_OK) == 0;
+}
+
+/* The next line of what Python printed. */
+static bool next_line(char **text, char *out, size_t size)
+{
+    char *line = strsep(text, "\n");
+
+    return line && *text && *line && put(out, size, "%s", line);
+}
+
+static bool ask_python(const char *program, struct python *p)
+{
+    static const char question[] = "import sys\nsys.path[:1] = []\nimport importlib.util as u\n"
+                                   "print(sys.executable, sys.prefix, sep='\\n')\n"
+                                   "print(*(u.find_spec(m) is not None for m in ('ipykernel', 'gpuspy')))";
+    const char *argv[] = {program, "-c", question, NULL};
+    struct launch_child *c = calloc(1, sizeof *c);
+    char found[32];
+
+    if (!c) return false;
+    *c = (struct launch_child){.argv = argv, .timeout_ms = SECONDS * 1000};
+    char *text = c->out;
+    bool ok = launch_child_run(c) && next_line(&text, p->executable, sizeof p->executable) &&
+              next_line(&text, p->prefix, sizeof p->prefix) && next_line(&text, found, sizeof found);
+    if (!ok) {
+        complain("jupyter: cannot ask '%s' for its environment: %s; name a Python with --python", program,
+                 !c->started   ? "there is no such program"
+                 : c->timed_out ? "it does not answer"
+                                : "it is not a Python, or fails");
+    } else if (strncmp(found, "True", 4) != 0) {
+        complain("jupyter: '%s' has no ipykernel; type: %s -m pip install ipykernel", p->executable, p->executable);
+        ok = false;
+    }
+    p->has_package = ok && strstr(found, " True");
+    free(c);
+    return ok;
+}
+
+/* ---------------------------------------------------------------- the file */
+
+/* The Python package beside the library: of `make install`, or of a checkout. */
+static bool package_folder(const char *library, const char *name, char *out)
+{
+    static const char *const places[] = {"gpuspy/python", "../../python", "../python", "../pytest-gpuspy"};
+    char path[2 * PATH_MAX];
+    int folder = (int)(strrchr(library, '/') - library);
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%.*s/%s/%s/__init__.py", folder, library, places[i], name);
+        if (access(path, R_OK) != 0 || !realpath(path, out)) continue;
+        for (int up = 0; up < 2; up++) *strrchr(out, '/') = 0;
+        return true;
+    }
+    return false;
+}
+
+/* Python's own PYTHONPATH stays the server's. */
+static void add_package(json_t *argv, const char *library, const char *name)
+{
+    char folder[PATH_MAX], line[PATH_MAX + 128];
+
+    if (!package_folder(library, name, folder) || strpbrk(folder, "'\\")) return;
+    snprintf(line, sizeof line, "--IPKernelApp.exec_lines=__import__('sys').path.append('%s')", folder);
+    json_array_append_new(argv, json_string(line));
+}
+
+static json_t *kernel_json(const struct settings *s, const struct python *p, const char *library)
+{
+    json_t *o = json_object(), *argv = json_array(), *env = json_object(), *metadata = json_object();
+    const char *const words[] = {p->executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"};
+    char title[256];
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) json_array_append_new(argv, json_string(words[i]));
+    if (!p->has_package) {
+        add_package(argv, library, "gpuspy");
+        add_package(argv, library, "pytest_gpuspy");
+    }
+    snprintf(title, sizeof title, "Python 3 (%s)", s->name);
+    set_text(env, "LD_PRELOAD", library);
+    set_text(env, "GPUSPY_QUIET", "1");
+    set_bool(metadata, "debugger", true);
+    set(o, "argv", argv);
+    set_text(o, "display_name", s->title ? s->title : title);
+    set_text(o, "language", "python");
+    set(o, "env", env);
+    set(o, "metadata", metadata);
+    return o;
+}
+
+/* Each folder of the path that is not there. */
+static bool make_folders(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (!made) return false;
+    }
+    return mkdir(path, 0777) == 0 || errno == EEXIST;
+}
+
+/* Where Jupyter looks for kernels. */
+static bool kernel_folder(const struct settings *s, const struct python *p, char *out, size_t size)
+{
+    const char *data = getenv("JUPYTER_DATA_DIR"), *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    const char *prefix = s->sys_prefix ? p->prefix : s->prefix;
+
+    if (prefix) return put(out, size, "%s/share/jupyter/kernels/%s", prefix, s->name);
+    if (data && *data) return put(out, size, "%s/kernels/%s", data, s->name);
+    if (xdg && *xdg) return put(out, size, "%s/jupyter/kernels/%s", xdg, s->name);
+    if (home && *home) return put(out, size, "%s/.local/share/jupyter/kernels/%s", home, s->name);
+    return false;
+}
+
+static bool write_kernel(const struct settings *s, const struct python *p, const char *library, const char *folder)
+{
+    char path[2 * PATH_MAX];
+    struct output o;
+
+    if (!put(path, sizeof path, "%s/kernel.json", folder) || !output_open(&o, "jupyter", path)) return false;
+    json_t *kernel = kernel_json(s, p, library);
+    bool ok = json_dumpf(kernel, o.file, JSON_INDENT(1)) == 0 && fputc('\n', o.file) != EOF;
+    json_decref(kernel);
+    if (!ok) complain("jupyter: cannot write '%s'", path);
+    if (ok) return output_keep(&o, "jupyter");
+    output_drop(&o);
+    return false;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+/* As Jupyter accepts it. */
+static bool is_name(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+    return strspn(name, letters) == strlen(name) && strlen(name) < 64 && name[0] != '.';
+}
+
+static int install(const struct settings *s)
+{
+    static struct python p;
+    char library[PATH_MAX], why[PATH_MAX + 256], folder[2 * PATH_MAX], own[PATH_MAX + 16];
+    const char *program = s->python ? s->python : beside(own, sizeof own) ? own : "python3";
+
+    if (!launch_library(library, why, sizeof why)) {
+        complain("jupyter: %s", why);
+        return EXIT_INPUT;
+    }
+    if (!ask_python(program, &p)) return EXIT_INPUT;
+    if (!kernel_folder(s, &p, folder, sizeof folder)) {
+        complain("jupyter: neither JUPYTER_DATA_DIR nor HOME is set; give --prefix FOLDER");
+        return EXIT_INPUT;
+    }
+    if (!make_folders(folder)) {
+        complain("jupyter: cannot make the folder '%s': %s; give --user, or another --prefix", folder, strerror(errno));
+        return EXIT_INPUT;
+    }
+    if (!write_kernel(s, &p, library, folder)) return EXIT_INPUT;
+    printf("kernel '%s' of %s: %s\nremove it with: rm -r '%s'\n", s->name, p.executable, folder, folder);
+    return EXIT_YES;
+}
+
+int command_jupyter(const struct command *self, int argc, char **argv)
+{
+    struct settings s = {.name = "gpuspy"};
+    int operands = options_parse(self, argc, argv, &s);
+
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands != 1 || strcmp(argv[0], "install") != 0) {
+        complain("jupyter: say what to do; type: gpuspy jupyter install");
+        return EXIT_USAGE;
+    }
+    if (s.user + s.sys_prefix + (s.prefix != NULL) > 1) {
+        complain("jupyter: give one of --user, --sys-prefix and --prefix");
+        return EXIT_USAGE;
+    }
+    if (!is_name(s.name)) {
+        complain("jupyter: --name: '%s' is not a name for a kernel; use letters, digits, '.', '_' and '-'", s.name);
+        return EXIT_USAGE;
+    }
+    return install(&s);
+}
