@@ -122,7 +122,7 @@ $(O)/obj/page.o $(O)/obj/estimate_page.o: $(O)/obj/%.o: $(O)/gen/%.S
 
 $(O)/gpuspy: $(O)/obj/analyzer/main.o $(ANALYZER_LIB) $(SCHEMA_LIB)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(SANFLAGS) -o $@ $^ $(ANALYZER_LIBS) $(LDFLAGS)
+	$(Q)$(CC) $(SANFLAGS) $(EXE_PIE) -o $@ $^ $(ANALYZER_LIBS) $(LDFLAGS)
 
 # ---------------------------------------------------------------- compile
 $(O)/obj/%.o: %.c
@@ -206,7 +206,9 @@ help:
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
 	  'make test-wheel the wheel in an environment of its own' \
-	  'make test-arm64 the same binaries for aarch64 under qemu-user, unit tests and a recording' \
+	  'make test-packages the deb and the rpm; wheel, tarball and deb in clean Debian roots (root, debootstrap)' \
+  'make test-versions  older recorders with this analyzer, and the reverse (builds older commits)' \
+  'make test-arm64 the same binaries for aarch64 under qemu-user, unit tests and a recording' \
 	  'make compilers  build with clang, whose warnings are errors, too' \
   'make format     format the C sources (clang-format 14)' \
 	  'make words      print every text that a person reads, with its line (T=part: of files whose name has it)' \
@@ -214,7 +216,8 @@ help:
 	  'make torture    run random programs bare and recorded and compare them (MINUTES=10 SEED=n)' \
 	  'make bench      measure cost and size beside peers, printed as ratios' \
 	  'make wheel      a wheel for pip in dist/ that needs glibc 2.28 (ARCH=aarch64: for that processor)' \
-	  'make gpu-kit    pack what scripts/gpu-acceptance.sh needs on a machine with a GPU' \
+	  'make deb, make rpm  the same binaries as packages in dist/' \
+  'make gpu-kit    pack what scripts/gpu-acceptance.sh needs on a machine with a GPU' \
 	  'make install    into PREFIX ($(PREFIX)), below DESTDIR if set; make uninstall removes it' \
 	  'make clean      remove $(O)' \
 	  '' \

@@ -26,8 +26,9 @@ mv "$folder/hidden.a" "$folder/libsqlite3.a"
 cp -r "$folder/root/usr/include/." "$folder/include/"
 if [ -d "$folder/include/$arch-linux-gnu" ]; then cp -r "$folder/include/$arch-linux-gnu/." "$folder/include/"; fi
 mkdir -p "$folder/licenses"
-for copyright in "$folder"/root/usr/share/doc/*/copyright; do
-    cp -L "$copyright" "$folder/licenses/$(basename "$(dirname "$copyright")" -dev)" 2>/dev/null || true
+for doc in "$folder"/root/usr/share/doc/*; do # of bzip2 it is a link to the library's own package, which is installed here
+    name=$(basename "$doc" -dev)
+    cp -L "$doc/copyright" "$folder/licenses/$name" 2>/dev/null || cp -L "/usr/share/doc/$(basename "$(readlink "$doc")")/copyright" "$folder/licenses/$name"
 done
 cp /usr/include/ut*.h "$folder/include/" # uthash: headers only
 rm -rf "$folder/root" "$folder/packages"

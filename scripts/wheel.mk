@@ -5,9 +5,13 @@ WHEEL := $(O)/wheel-$(ARCH)
 WHEEL_LIBS := $(WHEEL)/libs
 ZIG_VERSION := 0.17.1
 
-.PHONY: wheel wheel-build wheel-tools
+.PHONY: wheel deb rpm wheel-build wheel-tools
 wheel: all wheel-build
 	$(Q)$(PYTHON) scripts/wheel.py $(WHEEL) dist $(VERSION) $(ARCH) $(WHEEL)/objcopy $(O)/gpuspy
+
+# The same binaries as packages.
+deb rpm: all wheel-build
+	$(Q)$(PYTHON) scripts/package.py $@ $(WHEEL) dist $(VERSION) $(ARCH) $(WHEEL)/objcopy $(O)/gpuspy
 
 $(O)/zig/bin/python:
 	$(call say,VENV,$(O)/zig)
@@ -26,7 +30,7 @@ wheel-tools: $(WHEEL)/cc
 
 STATIC = $(WHEEL_LIBS)/lib$(1).a
 wheel-build: $(WHEEL)/cc
-	$(Q)$(MAKE) --no-print-directory all O=$(WHEEL) CC=$(abspath $(WHEEL)/cc) AR=$(AR) HIDE_LIBS= \
-	    CFLAGS='-O2 -g -isystem $(abspath $(WHEEL_LIBS))/include -ffile-prefix-map=$(CURDIR)=.' \
+	$(Q)$(MAKE) --no-print-directory all O=$(WHEEL) CC=$(abspath $(WHEEL)/cc) AR=$(AR) HIDE_LIBS= EXE_PIE=-pie \
+	    CFLAGS='-O2 -g -fPIC -isystem $(abspath $(WHEEL_LIBS))/include -ffile-prefix-map=$(CURDIR)=.' \
 	    SQLITE_STATIC=$(call STATIC,sqlite3) \
 	    ANALYZER_LIBS='$(foreach lib,dw elf iberty jansson z lzma bz2 sqlite3,$(call STATIC,$(lib))) -lm -lpthread -ldl'

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GLIBC = (2, 28)
 MIB = 1 << 20
 SIZE_MOST = 6 * MIB
+PYTHON = "lib/gpuspy/python"  # where a kernel of `gpuspy jupyter install` finds the packages outside of an environment
 COMPLETIONS = {"bash": "share/bash-completion/completions/gpuspy", "zsh": "share/zsh/site-functions/_gpuspy",
                "fish": "share/fish/vendor_completions.d/gpuspy.fish"}
 
@@ -84,6 +85,17 @@ def documents(gpuspy):
     return files
 
 
+def python_packages():
+    return {f"{folder.name}/{path.name}": (path.read_bytes(), 0o644)
+            for folder in (ROOT / "python/gpuspy", ROOT / "pytest-gpuspy/pytest_gpuspy")
+            for path in sorted([*folder.glob("*.py"), *folder.glob("py.typed")])}
+
+
+def licenses(build):
+    """gpuspy's own, and those of the libraries that are linked in."""
+    return {path.name: path.read_bytes() for path in [ROOT / "LICENSE", *sorted((build / "libs/licenses").glob("*"))]}
+
+
 def metadata(version):
     lines = ["Metadata-Version: 2.1", "Name: gpuspy", f"Version: {version}",
              "Summary: Which line used the GPU memory: records allocations, copies and waits, explains out of memory",
@@ -98,16 +110,13 @@ def contents(build, version, arch, stripped, gpuspy):
     files = {f"{data}/scripts/gpuspy": (stripped.read(build / "gpuspy"), 0o755)}
     for path, content in {**installed(build, stripped), **documents(gpuspy)}.items():
         files[f"{data}/data/{path}"] = content
-    for folder in ROOT / "python/gpuspy", ROOT / "pytest-gpuspy/pytest_gpuspy":
-        for path in sorted([*folder.glob("*.py"), *folder.glob("py.typed")]):
-            files[f"{folder.name}/{path.name}"] = (path.read_bytes(), 0o644)
+    files.update(python_packages())
     files[f"{info}/METADATA"] = (metadata(version), 0o644)
     files[f"{info}/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: gpuspy\nRoot-Is-Purelib: false\n"
                               f"Tag: py3-none-manylinux_2_28_{arch}\n".encode(), 0o644)
     files[f"{info}/entry_points.txt"] = (b"[pytest11]\ngpuspy = pytest_gpuspy.plugin\n", 0o644)
-    files[f"{info}/licenses/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), 0o644)
-    for path in sorted((build / "libs/licenses").glob("*")): # of the libraries that are linked in
-        files[f"{info}/licenses/{path.name}"] = (path.read_bytes(), 0o644)
+    for name, text in licenses(build).items():
+        files[f"{info}/licenses/{name}"] = (text, 0o644)
     record = [f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b'=').decode()},{len(content)}"
               for path, (content, _) in files.items()]
     files[f"{info}/RECORD"] = ("\n".join([*record, f"{info}/RECORD,,", ""]).encode(), 0o644)
@@ -126,7 +135,8 @@ def write_wheel(path, files, when):
 def write_tree(path, files, version, when):
     """A tarball that runs from any folder: what the wheel puts below the prefix."""
     top = path.name[:-len(".tar.gz")]
-    places = {f"gpuspy-{version}.data/scripts": "bin", f"gpuspy-{version}.data/data": ".", f"gpuspy-{version}.dist-info/licenses": "licenses"}
+    places = {f"gpuspy-{version}.data/scripts": "bin", f"gpuspy-{version}.data/data": ".",
+              f"gpuspy-{version}.dist-info/licenses": "licenses", "gpuspy": PYTHON + "/gpuspy", "pytest_gpuspy": PYTHON + "/pytest_gpuspy"}
     with open(path, "wb") as out, gzip.GzipFile("", "wb", 9, out, when) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
         for name, (content, mode) in sorted(files.items()):
             place = next((place for place in places if name.startswith(place + "/")), None)

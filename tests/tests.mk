@@ -52,6 +52,16 @@ test-torch: all programs
 test-wheel: all
 	$(Q)O=$(O) PYTHON=$(PYTHON) tests/wheel.sh
 
+# The packages, here and in clean roots.
+.PHONY: test-packages
+test-packages: all
+	$(Q)O=$(O) PYTHON=$(PYTHON) tests/packages.sh
+
+# Recorders and analyzers of older commits, which it builds.
+.PHONY: test-versions
+test-versions: all
+	$(Q)O=$(O) PYTHON=$(PYTHON) tests/versions.sh
+
 # aarch64 under qemu-user.
 .PHONY: test-arm64
 test-arm64: all

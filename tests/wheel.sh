@@ -67,6 +67,17 @@ check "auditwheel" auditwheel
 check "pip install" bash -c "'$python' -m venv '$scratch/venv' && '$scratch/venv/bin/pip' -q --disable-pip-version-check install --no-index '$wheel'"
 check "it records" records
 check "Python reads it" reads
+with_uv() {
+    "$scratch/uv/bin/uv" -q venv --offline --python "$python" "$scratch/uvenv"
+    VIRTUAL_ENV=$scratch/uvenv "$scratch/uv/bin/uv" -q pip install --offline --no-index "$wheel"
+    "$scratch/uvenv/bin/gpuspy" --version
+    "$scratch/uvenv/bin/python" -c "import gpuspy"
+}
+if "$python" -m venv "$scratch/uv" && "$scratch/uv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install uv >"$scratch/out.txt" 2>&1; then
+    check "uv pip install" with_uv
+else
+    echo "test-wheel: uv cannot be had here" >&2
+fi
 kernel() { "$scratch/venv/bin/python" tests/jupyter_kernel.py "$scratch/venv/bin/gpuspy" "$scratch/kernel"; }
 if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install ipykernel jupyter_client >"$scratch/out.txt" 2>&1; then
     check "a Jupyter kernel records" kernel

@@ -48,10 +48,11 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_jupyter = {
     .options = options,
-    .about = "Adds a kernel to Jupyter that runs Python with the recorder. A notebook with this kernel records to run.db "
-             "in its folder from its first CUDA call on. In the notebook, '%load_ext gpuspy' adds '%gpuspy report', "
-             "which explains what was recorded so far, and '%%gpuspy NAME' over a cell, whose peak the report then "
-             "names.\n\nThe last line printed is the command that removes the kernel.",
+    .about =
+        "Adds a kernel to Jupyter that runs Python with the recorder. A notebook with this kernel records to run.db "
+        "in its folder from its first CUDA call on. In the notebook, '%load_ext gpuspy' adds '%gpuspy report', "
+        "which explains what was recorded so far, and '%%gpuspy NAME' over a cell, whose peak the report then "
+        "names.\n\nThe last line printed is the command that removes the kernel.",
     .examples = examples,
 };
 
@@ -110,7 +111,7 @@ static bool ask_python(const char *program, struct python *p)
               next_line(&text, p->prefix, sizeof p->prefix) && next_line(&text, found, sizeof found);
     if (!ok) {
         complain("jupyter: cannot ask '%s' for its environment: %s; name a Python with --python", program,
-                 !c->started   ? "there is no such program"
+                 !c->started    ? "there is no such program"
                  : c->timed_out ? "it does not answer"
                                 : "it is not a Python, or fails");
     } else if (strncmp(found, "True", 4) != 0) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/choice.h"
 #include "analyzer/view/display.h"
