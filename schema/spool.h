@@ -38,6 +38,22 @@
  * chunk up and its number back: the next writer with this number takes a chunk of a higher sequence
  * number, so the reader sees one writer after the other. `owner` of a chunk holds the id of the thread
  * that writes to it, GS_CHUNK_PARKED while nobody does.
+ *
+ * Memory order. What one side writes and the other relies on, and the pair that orders it; on a processor that reorders
+ * stores (aarch64) nothing else does. tests/e2e/test_memory_order.py lists every execution that the C11 model allows of
+ * each, and of the same without the order.
+ *
+ *   a record's bytes           used: release by the writer, acquire by the reader
+ *   used, once busy is clear   busy: release, acquire; so a thread that looks idle has published what it had a time for
+ *   thread, seq, busy, used    state TAKEN: release, acquire; of a chunk that is seen taken all of them are there
+ *   what a thread published    next_seq: added to with release, read with acquire before the chunks are looked at; what
+ * other threads add in between keeps the order all of a chunk's records   state FULL or LAST: release, acquire; the
+ * writer's last access to the chunk the reader is done         taken: the bit is cleared with release, claimed with
+ * acquire and release numbers of sequence        numbers: given up with release, taken with acquire; the next writer's
+ * are higher end_ns                     closed: sequentially consistent
+ *
+ * One pair is not ordered: busy is set, then the clock is read, without a fence, which would cost more than the rest of
+ * an event. The reader may look between the two. It leaves GS_SLACK_NS for that (spool_read.c).
  */
 #ifndef GPUSPY_SPOOL_H
 #define GPUSPY_SPOOL_H
