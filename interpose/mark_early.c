@@ -77,11 +77,11 @@ bool gs_mark_early_end(const struct gs_mark_early *range, uint64_t *id)
     for (struct early *e = early; is_any(e); e++) {
         const uint32_t state = atomic_load(&e->state), live = atomic_load(&gs_session_live);
         if ((state != OPEN && state != WRITING) || !same(&e->range, range)) continue;
+        /* while its start is being written, whoever writes it writes its end */
+        atomic_store(&e->ended, true);
+        if (!take(e, OPEN, CLAIMED)) return true;
         if (live && atomic_load(&e->session) == live) *id = e->range.id;
-        if (state == WRITING)
-            atomic_store(&e->ended, true);
-        else if (take(e, OPEN, CLAIMED))
-            give_back(e);
+        give_back(e);
         return true;
     }
     return false;
@@ -96,6 +96,8 @@ void gs_mark_early_write(struct gs_thread *t)
         gs_record_mark_text(t, GS_MARK_START, e->range.id, e->range.domain_name,
                             (struct gs_mark_text){.at = e->name, .bytes = e->name_bytes});
         atomic_store(&e->state, OPEN);
-        if (atomic_load(&e->ended) && take(e, OPEN, CLAIMED)) give_back(e);
+        if (!atomic_load(&e->ended) || !take(e, OPEN, CLAIMED)) continue;
+        gs_record_mark_text(t, GS_MARK_END, e->range.id, gs_mark_text(NULL, 0), gs_mark_text(NULL, 0));
+        give_back(e);
     }
 }
