@@ -12,6 +12,7 @@ static struct early {
     _Atomic uint32_t state;
     _Atomic uint32_t session; /* that has it; 0 none */
     _Atomic bool ended;       /* while it was being written */
+    _Atomic uint64_t key;     /* of the range: the others' ranges may change while one looks for its own */
     struct gs_mark_early range;
     size_t name_bytes;
     char name[NAME];
@@ -37,9 +38,16 @@ static void give_back(struct early *e)
     atomic_fetch_sub(&used, 1);
 }
 
-static bool same(const struct gs_mark_early *a, const struct gs_mark_early *b)
+static uint64_t key_of(const struct gs_mark_early *r)
 {
-    return a->owner == b->owner && a->domain == b->domain && a->level == b->level;
+    return ((uintptr_t)r->owner + r->domain) * 0x9e3779b97f4a7c15u ^ r->level;
+}
+
+static bool is_of(struct early *e, const struct gs_mark_early *r)
+{
+    const struct gs_mark_early *its = &e->range;
+    return atomic_load_explicit(&e->key, memory_order_relaxed) == key_of(r) && its->owner == r->owner &&
+           its->domain == r->domain && its->level == r->level;
 }
 
 bool gs_mark_early_add(const struct gs_mark_early *range, struct gs_mark_text name)
@@ -55,6 +63,7 @@ bool gs_mark_early_add(const struct gs_mark_early *range, struct gs_mark_text na
     uint32_t n = atomic_load(&reach);
     while (n <= e - early && !atomic_compare_exchange_weak(&reach, &n, (uint32_t)(e - early) + 1)) continue;
     e->range = *range;
+    atomic_store_explicit(&e->key, key_of(range), memory_order_relaxed);
     atomic_store(&e->session, 0);
     atomic_store(&e->ended, false);
     name = gs_mark_cut(name, NAME);
@@ -76,7 +85,7 @@ bool gs_mark_early_end(const struct gs_mark_early *range, uint64_t *id)
     *id = 0;
     for (struct early *e = early; is_any(e); e++) {
         const uint32_t state = atomic_load(&e->state), live = atomic_load(&gs_session_live);
-        if ((state != OPEN && state != WRITING) || !same(&e->range, range)) continue;
+        if ((state != OPEN && state != WRITING) || !is_of(e, range)) continue;
         /* while its start is being written, whoever writes it writes its end */
         atomic_store(&e->ended, true);
         if (!take(e, OPEN, CLAIMED)) return true;

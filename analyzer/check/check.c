@@ -88,18 +88,13 @@ static void settle_lines(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- verdicts */
 
-static bool same_scope(const char *a, const char *b)
-{
-    return a && b ? strcmp(a, b) == 0 : a == b;
-}
-
 static double base_of(const struct bases *b, enum check_gate_id gate, const char *scope, int device)
 {
     double most = NAN;
     bool same = false;
     for (size_t i = 0; i < b->n; i++) {
         const struct base *x = &b->list[i];
-        if (x->gate != gate || !same_scope(x->scope, scope) || (same && x->device != device)) {
+        if (x->gate != gate || !check_is_same_scope(x->scope, scope) || (same && x->device != device)) {
             continue;
         }
         if (x->device == device && !same) { /* its own GPU's, where it has one */
@@ -311,7 +306,7 @@ static int in_order(const void *a, const void *b)
         return x->status == CHECK_OK ? 1 : -1;
     }
     double p = isnan(x->value) ? 0 : x->value, q = isnan(y->value) ? 0 : y->value;
-    if (x->what == y->what && p != q) {
+    if ((x->what == y->what || x->scope) && p != q) {
         return p > q ? -1 : 1;
     }
     if (x->rank != y->rank) {

@@ -101,6 +101,7 @@ const struct check_limit *check_limits_find(const struct check_limits *l, enum c
                                             const char *const *paths, int device);
 /* Is there one for some device, of the whole run or of a scope? */
 bool check_limits_has(const struct check_limits *l, enum check_gate_id gate, const char *const *paths);
+bool check_is_same_scope(const char *a, const char *b); /* NULL: the whole run */
 /* The scopes that have one, each once: the next after `*at` entries; NULL: there are no more. */
 const char *check_limits_scope(const struct check_limits *l, enum check_gate_id gate, const char *const *paths,
                                size_t *at);

@@ -27,7 +27,7 @@ static bool fits(const char *glob, const char *const *paths)
     return false;
 }
 
-static bool same_scope(const char *a, const char *b)
+bool check_is_same_scope(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
@@ -38,8 +38,8 @@ static const struct check_limit *find(const struct check_limits *l, enum check_g
 {
     for (size_t i = l->n; i-- > 0;) {
         const struct check_limit_entry *e = &l->entries[i];
-        if (e->gate == gate && same_scope(e->limit.scope, scope) && (any || e->device == -1 || e->device == device) &&
-            (!e->glob || fits(e->glob, paths))) {
+        if (e->gate == gate && check_is_same_scope(e->limit.scope, scope) &&
+            (any || e->device == -1 || e->device == device) && (!e->glob || fits(e->glob, paths))) {
             if (any && e->limit.off) {
                 if (e->device == -1) {
                     return NULL;
@@ -65,7 +65,7 @@ const char *check_limits_scope(const struct check_limits *l, enum check_gate_id 
         size_t i = (*at)++, before = 0;
         const char *scope = l->entries[i].gate == gate ? l->entries[i].limit.scope : NULL;
         while (scope && before < i &&
-               (l->entries[before].gate != gate || !same_scope(l->entries[before].limit.scope, scope))) {
+               (l->entries[before].gate != gate || !check_is_same_scope(l->entries[before].limit.scope, scope))) {
             before++;
         }
         if (scope && before == i && find(l, gate, scope, paths, -1, true)) {

@@ -99,14 +99,26 @@ static int add_limit(struct check_limits *l, int gate, const char *text)
     return EXIT_YES;
 }
 
+/* The limit that begins at item *at, which moves on to the next. The commas of a scope's name divide no limits. */
+static const char *next_limit(struct check_limits *l, const struct option_list *list, size_t *at)
+{
+    const char *text = list->item[*at].text;
+    int length = list->item[(*at)++].length;
+
+    while (*at < list->n && strncmp(text, "scope:", 6) == 0 && !memchr(text, '=', (size_t)length) &&
+           list->item[*at].text == text + length + 1)
+        length += 1 + list->item[(*at)++].length;
+    return arena_printf(&l->arena, "%.*s", length, text);
+}
+
 static int from_command_line(const struct settings *s, struct check_limits *l)
 {
     int code = EXIT_YES;
 
     for (int i = 0; i < GATES_N && code == EXIT_YES; i++) {
         if (s->flag[i] || s->text[i]) code = add_limit(l, i, s->text[i]);
-        for (size_t k = 0; k < s->list[i].n && code == EXIT_YES; k++)
-            code = add_limit(l, i, arena_printf(&l->arena, "%.*s", s->list[i].item[k].length, s->list[i].item[k].text));
+        for (size_t k = 0; k < s->list[i].n && code == EXIT_YES;)
+            code = add_limit(l, i, next_limit(l, &s->list[i], &k));
     }
     return code;
 }

@@ -183,6 +183,7 @@ def test_a_limit_of_a_scope_both_ways(made):
     assert done.returncode == 1 and done.stdout.count("max-peak") == 3
     assert check(made, "--max-peak", "30MiB").returncode == 1  # the whole run's as before
     assert check(made, "--max-peak", "scope:before=0").returncode == 0
+    assert check(made, "--max-peak", "scope:load=31MiB,scope:calm=0").returncode == 1
 
 
 def test_what_a_machine_reads(made):
@@ -254,7 +255,8 @@ def test_relative_to_a_baseline(made, tmp_path):
 
 
 def test_names_of_any_kind(recording):
-    names = ["a=b", "scope:x", "größer 语", "x" * 3000, " with blanks ", "\x1b[31mred"]
+    names = ["a=b", "scope:x", "größer 语", "x" * 3000, " with blanks ", "\x1b[31mred", "aten::add, op_id",
+             "a, b,c"]
     with Rows(recording.database) as rows:
         rows.device()
         rows.block(1, MIB, None)
