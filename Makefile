@@ -216,7 +216,7 @@ help:
 	  'make torture    run random programs bare and recorded and compare them (MINUTES=10 SEED=n)' \
 	  'make bench      measure cost and size beside peers, printed as ratios' \
 	  'make wheel      a wheel for pip in dist/ that needs glibc 2.28 (ARCH=aarch64: for that processor)' \
-	  'make deb, make rpm  the same binaries as packages in dist/' \
+	  'make deb, make rpm  the same binaries as packages in dist/; make dist: all of them, with a tarball' \
   'make gpu-kit    pack what scripts/gpu-acceptance.sh needs on a machine with a GPU' \
 	  'make install    into PREFIX ($(PREFIX)), below DESTDIR if set; make uninstall removes it' \
 	  'make clean      remove $(O)' \

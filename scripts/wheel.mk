@@ -5,7 +5,8 @@ WHEEL := $(O)/wheel-$(ARCH)
 WHEEL_LIBS := $(WHEEL)/libs
 ZIG_VERSION := 0.17.1
 
-.PHONY: wheel deb rpm wheel-build wheel-tools
+.PHONY: dist wheel deb rpm wheel-build wheel-tools
+dist: wheel deb $(if $(shell command -v rpmbuild),rpm)
 wheel: all wheel-build
 	$(Q)$(PYTHON) scripts/wheel.py $(WHEEL) dist $(VERSION) $(ARCH) $(WHEEL)/objcopy $(O)/gpuspy
 

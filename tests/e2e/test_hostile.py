@@ -35,13 +35,14 @@ VIEWS = {
     "top": ["--once {db}", "--json {db}"],
     "diff": ["{db} {good}", "{good} {db}", "--json {db} {db}"],
     "check": ["--max-peak 1GiB --no-leaks --no-oom --max-syncs-per-step 2 --max-growth 1MiB/step {db}",
-              "--max-peak 1GiB --json --junit {out} {db}"],
+              "--max-peak 1GiB --json --junit {out} {db}", "--max-peak 'scope:step #=1GiB' {db}"],
     "symbolize": ["--output {out} {db}"],
     "import": ["--output {out} {db}"],  # refused: it is a recording of gpuspy's own, or damaged
     "whatif": ["{db}", "--json --search {db}", "--set expandable_segments:True --limit 1GiB {db}"],
     "calibrate": ["--output {out} {db}", "--output {out} --json --model gpt2 --batch 2 --seq 64 {db}"],
     "sql": ["{db} 'select * from allocations limit 5'", "--json {db} 'select * from frames limit 50'"],
     "doctor": [],
+    "jupyter": [],
 } | {name: ["{db}", "--json {db}"] for name in ("tree", "table", "stats", "leaks", "timeline", "flame")}
 
 NASTY = ["</script><img src=x onerror=alert(1)><!--", "\x1b[2J\x1b]0;owned\x07\x9b31m", "a;b;c", '=cmd|"/c calc"!A1',
