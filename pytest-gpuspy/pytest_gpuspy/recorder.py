@@ -85,8 +85,6 @@ class Recorder:
     def __init__(self):
         self.library = ctypes.CDLL(None)
         self.flush_function = self.library.gpuspy_flush
-        self.database_function = self.library.gpuspy_database
-        self.database_function.restype = ctypes.c_char_p
         self.pointers = {module: (ctypes.c_void_p * ROOM)() for module in (1, 5)}
         self.tables = {module: (ctypes.c_void_p * ROOM)(*(ctypes.addressof(slots) + i * ctypes.sizeof(ctypes.c_void_p)
                                                           for i in range(ROOM)))
@@ -125,7 +123,12 @@ class Recorder:
 
     def database(self):
         """Where this process is recorded; None: no CUDA call was made in it."""
-        path = self.database_function()
+        try:
+            function = self.library.gpuspy_database
+        except AttributeError:  # a recorder of before it
+            return None
+        function.restype = ctypes.c_char_p
+        path = function()
         return os.fsdecode(path) if path else None
 
 

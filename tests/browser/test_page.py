@@ -318,7 +318,8 @@ def test_every_list_is_a_table(leak, page):
     wanted = {"peak": sum(len(q["by_site"]) for q in report["peak"]), "leaks": len(report["leaks"]), "growth": len(report["growth"]),
               "sync": len(report["sync"]), "transfers": len(report["transfers"]), "churn": len(report["churn"]), "calls": len(report["calls"]),
               "retries": len(report["retries"]), "fragmentation": len(report["fragmentation"]), "ranks": len(report["ranks"]),
-              "owners": sum(len(q["owners"]) for q in report["peak"]), "flushes": len(report["cache_flushes"]), "marks": len(report["marks"])}
+              "owners": sum(len(q["owners"]) for q in report["peak"]), "flushes": len(report["cache_flushes"]), "marks": len(report["marks"]),
+              "scopes": len(report["scopes"])}
     shown = {name.removeprefix("tab-"): int(count.split()[-1].replace(",", "")) for name, count in
              p.js("return Array.from(document.querySelectorAll('#tabs button'), b => [b.id, b.textContent])")}
     assert shown == {name: n for name, n in wanted.items() if n}
