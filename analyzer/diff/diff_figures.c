@@ -170,25 +170,26 @@ static double lost(const struct asked *q)
 static const struct {
     const char *key, *name, *unit;
     double (*of)(const struct asked *);
-    bool always; /* also where both are 0 */
-    bool times;  /* mean nothing on a simulated GPU */
+    bool always;      /* also where both are 0 */
+    bool times;       /* mean nothing on a simulated GPU */
+    const char *once; /* its name if both recordings have one moment; NULL: the same */
 } rows[] = {
-    {"peak_tensor_bytes", "peak of tensors", "bytes", tensors, false, false},
-    {"peak_device_bytes", "peak CUDA allocations", "bytes", device, false, false},
-    {"peak_pinned_bytes", "peak of pinned memory", "bytes", pinned, false, false},
-    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false},
-    {"oom", "out of memory", "count", failures, true, false},
-    {"retries", "allocations tried again", "count", retries, false, false},
-    {"growth_bytes", "grew steadily", "bytes", growth, false, false},
-    {"growth_bytes_per_step", "growth a step", "bytes", growth_per_step, false, false},
-    {"steps", "steps", "count", steps, false, false},
-    {"step_s", "time of a step", "s", step_s, false, true},
-    {"waits_per_step", "waits a step", "count", waits_per_step, false, false},
-    {"copies_per_step", "copies a step", "count", copies_per_step, false, false},
-    {"blocked_s", "waited in all", "s", waited, false, true},
-    {"copied_bytes", "copied in all", "bytes", copied, false, false},
-    {"duration_s", "duration", "s", duration, true, false},
-    {"lost_events", "events lost", "count", lost, false, false},
+    {"peak_tensor_bytes", "peak of tensors", "bytes", tensors, false, false, "live tensors"},
+    {"peak_device_bytes", "peak CUDA allocations", "bytes", device, false, false, "live CUDA allocations"},
+    {"peak_pinned_bytes", "peak of pinned memory", "bytes", pinned, false, false, "live pinned memory"},
+    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL},
+    {"oom", "out of memory", "count", failures, true, false, NULL},
+    {"retries", "allocations tried again", "count", retries, false, false, NULL},
+    {"growth_bytes", "grew steadily", "bytes", growth, false, false, NULL},
+    {"growth_bytes_per_step", "growth a step", "bytes", growth_per_step, false, false, NULL},
+    {"steps", "steps", "count", steps, false, false, NULL},
+    {"step_s", "time of a step", "s", step_s, false, true, NULL},
+    {"waits_per_step", "waits a step", "count", waits_per_step, false, false, NULL},
+    {"copies_per_step", "copies a step", "count", copies_per_step, false, false, NULL},
+    {"blocked_s", "waited in all", "s", waited, false, true, NULL},
+    {"copied_bytes", "copied in all", "bytes", copied, false, false, NULL},
+    {"duration_s", "duration", "s", duration, true, false, NULL},
+    {"lost_events", "events lost", "count", lost, false, false, NULL},
 };
 
 /* "capacity", of the failure that ended it, else of the first. */
@@ -209,9 +210,11 @@ void diff_add_figures(struct diff_owner *o, const struct diff_side side[2])
     struct diff *d = &o->diff;
     struct asked q[2] = {{side[0].report, &d->wish}, {side[1].report, &d->wish}};
     bool simulated = side[0].report->simulated || side[1].report->simulated;
+    const bool once = side[0].report->no_history && side[1].report->no_history;
     d->figures = arena_alloc(&o->arena, sizeof rows / sizeof *rows * sizeof *d->figures);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct diff_figure f = {.key = rows[i].key, .name = rows[i].name, .unit = rows[i].unit};
+        struct diff_figure f = {
+            .key = rows[i].key, .name = once && rows[i].once ? rows[i].once : rows[i].name, .unit = rows[i].unit};
         double largest = 0;
         for (int k = 0; k < 2; k++) {
             f.value[k] = rows[i].of(&q[k]);

@@ -504,6 +504,19 @@ def test_without_a_history_nothing_is_claimed_of_it(tmp_path):
     assert "Which memory leaks is unknown" in " ".join(gpuspy("leaks", file).stdout.split())
 
 
+def test_two_moments_are_compared_by_what_was_live(tmp_path):
+    files = []
+    for name, lines in ("before", 1), ("after", 2):
+        bare = usual_run().snapshot()
+        bare["device_traces"] = [[]]
+        bare["segments"] = bare["segments"][:lines]
+        files.append(write(tmp_path / f"{name}.pickle", bare))
+    text = gpuspy("diff", *files).stdout
+    assert "live tensors" in text and "live CUDA allocations" in text and "peak" not in text, text
+    text = gpuspy("diff", files[0], write(tmp_path / "run.pickle", usual_run().snapshot())).stdout
+    assert "peak of tensors" in text
+
+
 @pytest.mark.parametrize("action", ["free_completed", "snapshot"])
 def test_one_event_that_tells_nothing_is_no_history(tmp_path, action):
     snapshot = usual_run().snapshot()
