@@ -1,7 +1,9 @@
 #include "interpose/allocator.h"
 
+#include <limits.h>
 #include <link.h>
 #include <stddef.h>
+#include <stdio.h>
 #include "interpose/resolve.h"
 #include "interpose/stack_elf.h"
 
@@ -10,6 +12,8 @@ _Atomic bool gs_allocator_waiting;
 
 /* --- the module ------------------------------------------------------------------------------ */
 
+static char module[PATH_MAX];
+
 static int around(struct dl_phdr_info *info, size_t size, void *address)
 {
     const uintptr_t at = (uintptr_t)address;
@@ -17,6 +21,7 @@ static int around(struct dl_phdr_info *info, size_t size, void *address)
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         const uintptr_t lo = info->dlpi_addr + p->p_vaddr;
         if (p->p_type != PT_LOAD || !(p->p_flags & PF_X) || at - lo >= p->p_memsz) continue;
+        snprintf(module, sizeof module, "%s", info->dlpi_name);
         atomic_store_explicit(&gs_allocator_hi, lo + p->p_memsz, memory_order_relaxed);
         atomic_store_explicit(&gs_allocator_lo, lo, memory_order_release);
         return 1;
@@ -29,6 +34,11 @@ void gs_allocator_seen(const void *caller)
     static atomic_flag searched = ATOMIC_FLAG_INIT;
     if (atomic_load_explicit(&gs_allocator_lo, memory_order_relaxed)) return;
     if (!atomic_flag_test_and_set(&searched)) gs_elf_each(around, (void *)(uintptr_t)caller);
+}
+
+const char *gs_allocator_module(void)
+{
+    return atomic_load_explicit(&gs_allocator_lo, memory_order_acquire) ? module : NULL;
 }
 
 /* --- streams --------------------------------------------------------------------------------- */

@@ -25,6 +25,9 @@ static inline bool gs_allocator_calls(const void *caller)
     return (uintptr_t)caller - lo < atomic_load_explicit(&gs_allocator_hi, memory_order_relaxed) - lo;
 }
 
+/* The path of that module; NULL: no report was seen yet. */
+const char *gs_allocator_module(void);
+
 /* Whether a free has ever waited for an event. */
 extern _Atomic bool gs_allocator_waiting;
 static inline bool gs_allocator_waits(void)

@@ -13,11 +13,14 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/allocator.h"
 #include "interpose/before.h"
 #include "interpose/clock.h"
 #include "interpose/nvml.h"
 #include "interpose/recorder.h"
+#include "interpose/setting.h"
 #include "interpose/shield.h"
+#include "interpose/torch_version.h"
 #include "interpose/watcher.h"
 #include "schema/store_files.h"
 
@@ -38,7 +41,7 @@ static struct {
     pthread_mutex_t lock; /* held while the store or the reader is used */
     pthread_cond_t wake, flushed;
     _Atomic bool running;
-    bool stop;
+    bool stop, versioned;
     uint64_t flush_asked, flush_done; /* gpuspy_flush: calls so far, and those that are served */
     bool vanished;                    /* somebody has deleted the database */
     bool failed;                      /* the store cannot go on: what is in the spool stays there */
@@ -128,9 +131,26 @@ static int read_all(bool final)
     return n < 0 ? -1 : total;
 }
 
+/* Once PyTorch's allocator has reported: which PyTorch it is. By the spool, so that a kill loses it no more than what
+ * was reported. */
+static void write_torch_version(void)
+{
+    const char *module = drain.versioned ? NULL : gs_allocator_module();
+    char version[64];
+    if (!module) return;
+    drain.versioned = true;
+    if (!gs_torch_version(module, version, sizeof version)) return;
+    struct gs_writer w = {0};
+    gs_writer_open(&w, drain.spool);
+    w.impatient = true;
+    gs_setting_write(&w, "torch_version", version, GS_FLAG_FACT);
+    gs_writer_close(&w);
+}
+
 static void finish(void)
 {
     struct gs_spool_header *h = drain.spool->header;
+    write_torch_version();
     gs_spool_end(drain.spool, gs_now());
     if (read_all(true) < 0 || !commit()) return;
     gs_store_exit(drain.store, h);
@@ -186,6 +206,7 @@ static int drain_until_stopped(void)
         const uint64_t asked = drain.flush_asked;
         const int records = read_all(false);
         if (records < 0) break;
+        write_torch_version();
         serve_flush(asked);
         if (!records && gs_program_ended(own_threads(), &signal)) return signal;
         ms = next_wait(ms, records);
@@ -227,7 +248,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     pthread_condattr_destroy(&attr);
     drain.spool = spool;
     drain.store = store;
-    drain.stop = drain.failed = drain.vanished = false;
+    drain.stop = drain.failed = drain.vanished = drain.versioned = false;
     drain.committed_ns = drain.buried_ns = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;

@@ -21,6 +21,7 @@
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 #include "interpose/run_path.h"
+#include "interpose/setting.h"
 #include "interpose/shield.h"
 #include "interpose/summary.h"
 #include "interpose/watcher.h"
@@ -122,23 +123,6 @@ static void define_apis(struct gs_writer *w)
     }
 }
 
-static void define_setting(struct gs_writer *w, const char *name, const char *value)
-{
-    const size_t given = strlen(value);
-    const uint16_t name_len = (uint16_t)strlen(name);
-    const uint16_t value_len = given < GS_STRING_MAX ? (uint16_t)given : GS_STRING_MAX;
-    const uint16_t bytes = (uint16_t)((sizeof(struct gs_rec_setting) + name_len + value_len + 7) & ~7u);
-    struct gs_rec_setting *r = gs_writer_reserve(w, bytes);
-    if (!r) return;
-    memset(r, 0, bytes);
-    r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_SETTING, .time_ns = gs_now()};
-    r->name_len = name_len;
-    r->value_len = value_len;
-    memcpy(r + 1, name, name_len);
-    memcpy((char *)(r + 1) + name_len, value, value_len);
-    gs_writer_commit(w, bytes);
-}
-
 /* As they are at the first CUDA call: what Python put into os.environ before it is there. */
 static void define_settings(struct gs_writer *w)
 {
@@ -147,10 +131,10 @@ static void define_settings(struct gs_writer *w)
 #include "interpose/settings.def"
 #undef SETTING
     };
-    define_setting(w, "", "");
+    gs_setting_write(w, "", "", 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = getenv(names[i]);
-        if (value) define_setting(w, names[i], value);
+        if (value) gs_setting_write(w, names[i], value, 0);
     }
 }
 

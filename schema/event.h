@@ -115,6 +115,8 @@ enum {
                                       memory only while the graph runs (gs_rec_pool says how much) */
     GS_FLAG_CAPTURED = 32,         /* gs_rec_tensor: made while its stream was being captured into a graph: in a
                                       private pool of PyTorch's */
+    GS_FLAG_FACT = 128,            /* gs_rec_setting: a fact about the process; its name is the key in meta, not a
+                                      variable of the environment */
     GS_FLAG_CAPPED = 64,           /* gs_rec_oom: refused by GPUSPY_LIMIT's cap, not by the device */
     GS_FLAG_FAILED = 16,           /* gs_rec_vmm: this thread's last record of this op, handle and address did
                                       not happen */

@@ -283,16 +283,17 @@ static int define_device(struct gs_store *s, const struct gs_rec_gpu *rec)
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }
 
-/* meta: env.NAME, and env alone where nothing but that they are told is known. */
+/* meta: env.NAME, and env alone where nothing but that they are told is known; the NAME of a fact. */
 static int define_setting(struct gs_store *s, const struct gs_rec_setting *rec)
 {
     char key[4 + GS_STRING_MAX] = "env.";
     const char *name = (const char *)(rec + 1);
     const size_t len = rec->name_len < GS_STRING_MAX ? rec->name_len : GS_STRING_MAX;
-    memcpy(key + 4, name, len);
+    const size_t prefix = rec->rec.flags & GS_FLAG_FACT ? 0 : 4;
+    memcpy(key + prefix, name, len);
     struct gs_row_setting *row = GS_ARRAY_ADD(&s->settings);
     if (!row) return gs_store_no_memory(s);
-    if (gs_store_add_text(s, key, len ? 4 + len : 3, &row->key) == 0 &&
+    if (gs_store_add_text(s, key, len ? prefix + len : 3, &row->key) == 0 &&
         gs_store_add_text(s, name + rec->name_len, rec->value_len, &row->value) == 0)
         return 0;
     s->settings.count--;

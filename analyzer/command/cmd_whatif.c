@@ -236,8 +236,9 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
     q->conf = joined(&s->set);
     q->scaled = joined(&s->scale);
     q->name = name_of(s, q->conf, q->scaled);
+    const bool searches = s->search || !*q->name;
     bool ok;
-    if (s->search || !*q->name) {
+    if (searches) {
         ok = search(w, q, error, sizeof error);
     } else {
         q->list[q->n++] = (struct whatif_scenario){.name = q->name,
@@ -249,7 +250,7 @@ static int ask(struct viewing *v, const struct settings *s, int64_t limit, const
                                                    .curve = page ? &q->curve : NULL};
         ok = whatif_run(w, q->list, 1, error, sizeof error);
     }
-    const struct view_whatif view = {v->run, whatif_proof(w), q->list, q->n};
+    const struct view_whatif view = {v->run, whatif_proof(w), q->list, q->n, searches};
     if (!ok) {
         code = viewing_failed(v, error);
     } else if (q->n == 1 && q->list[0].error) {

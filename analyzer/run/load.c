@@ -346,6 +346,8 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
                 p->exception = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "exception_place") == 0) {
                 p->exception_place = run_column_text(l->run, st, 1);
+            } else if (key && strcmp(key, "torch_version") == 0) {
+                p->torch_version = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "python_gc") == 0) {
                 p->collector_off = value == 0;
             } else if (key && strcmp(key, "exit_signal") == 0) {
@@ -481,7 +483,7 @@ static const struct {
      "name)"},
     {add_meta, false, false, "meta",
      "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status', 'exit_signal', "
-     "'exception', 'exception_place', 'python_gc')"},
+     "'exception', 'exception_place', 'python_gc', 'torch_version')"},
     {add_import, false, false, "meta",
      "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
      "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), "

@@ -100,6 +100,7 @@ struct run_process {
     const char *path;                                        /* its database */
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
+    const char *torch_version;                               /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
     int64_t start_real_ns;                                   /* RUN_UNKNOWN */
     int64_t end_ns;              /* the orderly end, or the last event seen; never unknown */
     uint64_t allocations;        /* rows, about: what a file says that may have gaps */

@@ -1,18 +1,12 @@
-/* The end of the report: commands to type next, each with what it shows. */
+/* The end of a report or a search: commands to type next, each with what it shows. */
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 #include "analyzer/view/view_text_parts.h"
 
-enum { COMMANDS_BRIEF = 4, COMMANDS_MAX = 8 };
+enum { COMMANDS_BRIEF = 4 };
 
-struct commands {
-    char words[COMMANDS_MAX][96]; /* between "gpuspy" and the recording */
-    char what[COMMANDS_MAX][160];
-    size_t n, most;
-};
-
-static void add_command(struct commands *c, const char *words, const char *what)
+void view_add_command(struct view_commands *c, const char *words, const char *what)
 {
     if (c->n == c->most) return;
     snprintf(c->words[c->n], sizeof c->words[0], "%s", words);
@@ -20,12 +14,13 @@ static void add_command(struct commands *c, const char *words, const char *what)
 }
 
 /* Explanations stand in a column of their own, or below their commands if the lines are too short for that. */
-static void print_commands(const struct draw_text *v, const struct commands *c)
+void view_print_commands(const struct draw_text *v, const struct view_commands *c)
 {
     enum { GAP = 2 };
     char path[4096];
     int longest = 0, widest = 0;
 
+    draw_title(v, TERMINAL_BOLD, "Next");
     text_path_here(path, sizeof path, v->database);
     for (size_t i = 0; i < c->n; i++) {
         int words = (int)strlen(c->words[i]), what = terminal_columns(c->what[i]);
@@ -51,7 +46,7 @@ static void print_commands(const struct draw_text *v, const struct commands *c)
 void view_text_next(const struct draw_text *v, const char *left_out)
 {
     const struct result_report *r = v->report;
-    struct commands c = {.most = v->brief ? COMMANDS_BRIEF : COMMANDS_MAX};
+    struct view_commands c = {.most = v->brief ? COMMANDS_BRIEF : VIEW_COMMANDS};
     char params[64], words[96], more[160];
     bool fatal = false, memory = false, simulated = false;
 
@@ -59,22 +54,21 @@ void view_text_next(const struct draw_text *v, const char *left_out)
     for (size_t i = 0; i < r->peaks_n; i++) memory = memory || (r->peaks[i].device >= 0 && r->peaks[i].bytes > 0);
     for (size_t i = 0; i < r->devices_n; i++) simulated = simulated || run_device_is_simulated(r->devices[i].name);
     snprintf(more, sizeof more, "%s%s", *left_out ? "also: " : "all sections", left_out);
-    if (v->brief) add_command(&c, "report --full", more);
-    add_command(&c, "report --html out.html", "a page to look at and to send");
+    if (v->brief) view_add_command(&c, "report --full", more);
+    view_add_command(&c, "report --html out.html", "a page to look at and to send");
     if (memory && fatal)
-        add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
+        view_add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
     else if (memory)
-        add_command(&c, "tree",
-                    r->no_history ? "the calls that hold memory" : "the calls that held memory at the peak");
-    if (r->growth_n) add_command(&c, "leaks", "what was never freed, and what grows");
+        view_add_command(&c, "tree",
+                         r->no_history ? "the calls that hold memory" : "the calls that held memory at the peak");
+    if (r->growth_n) view_add_command(&c, "leaks", "what was never freed, and what grows");
     if (r->sync_share >= WAITS_WORTH && !simulated) /* whose times mean nothing */
-        add_command(&c, "tree --what waits", "the calls that waited for the GPU");
+        view_add_command(&c, "tree --what waits", "the calls that waited for the GPU");
     view_next_budget(v, params, sizeof params);
     if (*params) {
         snprintf(words, sizeof words, "report %s", params);
-        add_command(&c, words, "compare with the least that such a model needs");
+        view_add_command(&c, words, "compare with the least that such a model needs");
     }
-    add_command(&c, "report --json", "for scripts");
-    draw_title(v, TERMINAL_BOLD, "Next");
-    print_commands(v, &c);
+    view_add_command(&c, "report --json", "for scripts");
+    view_print_commands(v, &c);
 }

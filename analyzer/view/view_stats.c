@@ -99,6 +99,11 @@ static void totals(const struct draw_text *t, const struct view_stats *x)
         if (view_stats_has_layer(x, i)) table.head[n++] = short_layer(i);
     table.head[n] = "";
     draw_title(t, TERMINAL_BOLD, t->report->no_history ? "Live" : "Allocations");
+    if (t->report->processes_n && t->report->processes[0].torch_version) {
+        char version[64];
+        terminal_clean(version, sizeof version, t->report->processes[0].torch_version, t->term.utf8);
+        fprintf(t->out, "%*sPyTorch %s\n", INDENT, "", version);
+    }
     total_row(x, &table, t->report->no_history ? "blocks" : "allocations", figure_allocations);
     if (!t->report->no_history) {
         total_row(x, &table, "frees", figure_frees);
@@ -376,6 +381,7 @@ void view_stats_json(json_t *o, const struct view_stats *x, size_t top)
 
     set_real(o, "duration_s", x->report->duration_s);
     set_count(o, "events", x->report->events);
+    set_text(o, "torch_version", x->report->processes_n ? x->report->processes[0].torch_version : NULL);
     for (int i = 0; i < RUN_SERIES_LAYERS; i++)
         if (view_stats_has_layer(x, i)) set(layers, result_series_word((enum run_series_layer)i), layer_json(x, i));
     set(o, "layers", layers);

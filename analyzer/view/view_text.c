@@ -291,9 +291,14 @@ void view_text_run(const struct draw_text *v)
                       r->no_times ? "unknown time" : units_format_seconds(time, r->duration_s), when,
                       units_format_plural(count, r->events, "event", NULL));
     if (r->processes_n > 1) at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
-    if (r->processes_n == 1 && r->processes[0].python_version) {
-        terminal_clean(command, 32, r->processes[0].python_version, v->term.utf8);
-        snprintf(line + at, sizeof line - (size_t)at, ", Python %s", command);
+    const struct run_process *first = r->processes;
+    if (r->processes_n == 1 && first->python_version) {
+        terminal_clean(command, 32, first->python_version, v->term.utf8);
+        at += snprintf(line + at, sizeof line - (size_t)at, ", Python %s", command);
+    }
+    if (r->processes_n && first->torch_version) {
+        terminal_clean(command, 32, first->torch_version, v->term.utf8);
+        snprintf(line + at, sizeof line - (size_t)at, ", PyTorch %s", command);
     }
     draw_wrap(v, 0, "", line);
     view_text_steps(v);

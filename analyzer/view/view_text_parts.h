@@ -35,6 +35,14 @@ void view_text_budget(const struct draw_text *v);
 /* "--params 124.4M" for the next command; "" where the budget was shown. */
 void view_next_budget(const struct draw_text *v, char *out, size_t size);
 void view_text_advice(const struct draw_text *v);
+enum { VIEW_COMMANDS = 8 };
+struct view_commands {
+    char words[VIEW_COMMANDS][160]; /* between "gpuspy" and the recording */
+    char what[VIEW_COMMANDS][160];
+    size_t n, most;
+};
+void view_add_command(struct view_commands *c, const char *words, const char *what);
+void view_print_commands(const struct draw_text *v, const struct view_commands *c);
 /* Commands to type next; `left_out` names the sections that only --full shows, "" none. */
 void view_text_next(const struct draw_text *v, const char *left_out);
 

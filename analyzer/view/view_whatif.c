@@ -79,6 +79,38 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
                  p->reason ? p->reason : "the recording has no allocation of PyTorch's to replay");
     }
     draw_label(t, p->exact ? TERMINAL_PLAIN : TERMINAL_BOLD, "Replay", line);
+    if (p->torch_version) {
+        char version[64];
+        terminal_clean(version, sizeof version, p->torch_version, t->term.utf8);
+        text_put(line, sizeof line, "PyTorch %s", version);
+    } else {
+        text_put(line, sizeof line, "PyTorch " WHATIF_NEWEST "; the recording does not state its version");
+    }
+    draw_label(t, TERMINAL_PLAIN, "Rules", line);
+}
+
+static bool helps(const struct whatif_scenario *s, const struct whatif_outcome *recorded)
+{
+    const struct whatif_outcome *o = &s->outcome;
+    if (s->error || !s->conf || !o->fits) return false;
+    return !recorded->fits || o->peak_reserved_bytes < recorded->peak_reserved_bytes;
+}
+
+static void print_next(const struct draw_text *t, const struct view_whatif *w)
+{
+    struct view_commands c = {.most = VIEW_COMMANDS};
+    const struct whatif_scenario *best = w->scenarios, *last = &w->scenarios[w->n - 1];
+    char words[160];
+    if (helps(best, &w->proof->recorded)) {
+        text_put(words, sizeof words, "whatif --set %s --html whatif.html", best->conf);
+        view_add_command(&c, words, "memory over time with the best setting, beside the recorded run");
+    }
+    if (last->limit && last->outcome.fits && !last->error) {
+        text_put(words, sizeof words, "whatif --limit %s", last->name);
+        view_add_command(&c, words, "the run on that GPU");
+    }
+    view_add_command(&c, "report", "what held memory, and what to change in the program");
+    view_print_commands(t, &c);
 }
 
 void view_whatif(const struct draw_text *t, const struct view_whatif *w)
@@ -106,6 +138,7 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
                   "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by "
                   "up to 1 MiB for each such block");
     }
+    if (w->search && w->n) print_next(t, w);
 }
 
 /* ---------------------------------------------------------------- JSON */
@@ -184,5 +217,6 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     set_count(replay, "segments_as_recorded", p->segments_same);
     set(replay, "parted_at_event", p->parted_at_event ? json_integer((json_int_t)p->parted_at_event) : NULL);
     set_text(replay, "reason", p->reason);
+    set_text(replay, "torch_version", p->torch_version);
     set(o, "replay", replay);
 }

@@ -11,6 +11,7 @@ struct view_whatif {
     const struct whatif_proof *proof;
     const struct whatif_scenario *scenarios;
     size_t n;
+    bool search; /* settings, best first, and then GPUs: commands to type next are printed, too */
 };
 
 void view_whatif(const struct draw_text *t, const struct view_whatif *w);

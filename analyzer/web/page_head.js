@@ -170,6 +170,7 @@
         const steps = page.report.steps[0];
         if (steps) add("Steps", page.plural(steps.n, "step") + " of " + page.seconds(steps.median_s));
         if (page.report.sync_share > 0) add("Waiting for the GPU", page.share(page.report.sync_share));
+        if (first.torch_version) add("PyTorch", page.clean(first.torch_version));
         if (run.command) add("Command", make("code", null, page.clean(run.command)), true);
         return make("dl", {class: "facts"}, list);
     }

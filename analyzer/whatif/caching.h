@@ -1,8 +1,8 @@
 /* PyTorch's CUDACachingAllocator, replayed: the same requests and frees give the same blocks, segments and calls of
  * the driver. It owns no memory of a GPU: addresses are numbers that its driver invents or repeats.
  *
- * Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch 1.13 to 2.11. What versions do differently is in
- * struct whatif_rules. Memory grows with live and cached blocks. Not thread-safe. */
+ * Rules: c10/cuda/CUDACachingAllocator.cpp of PyTorch 1.13 to 2.15. What versions do differently is in versions.def.
+ * Memory grows with live and cached blocks. Not thread-safe. */
 #ifndef GPUSPY_WHATIF_CACHING_H
 #define GPUSPY_WHATIF_CACHING_H
 
@@ -10,7 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum whatif_version_rule {
+#define VERSION_RULE(name, major, minor, source) WHATIF_##name,
+#include "analyzer/whatif/versions.def"
+#undef VERSION_RULE
+};
+
 struct whatif_rules {
+    uint16_t major, minor; /* of PyTorch; 0: unknown, and then the newest that is known */
     bool expandable;
     int64_t large_bytes;     /* large_segment_size_mb: segments for requests from 1 to 10 MiB, and pages of large
                                 expandable segments */

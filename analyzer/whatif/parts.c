@@ -13,6 +13,9 @@ static void read_settings(struct whatif *w, struct whatif_device *d)
     if (!whatif_rules_recorded(&d->rules, w->run, d->process, d->total, error, sizeof error)) {
         w->proof.reason = arena_printf(&w->arena, "%s", error);
     }
+    size_t n;
+    const struct run_process *list = run_processes(w->run, &n);
+    if (!w->proof.torch_version && d->process < n) w->proof.torch_version = list[d->process].torch_version;
 }
 
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device)

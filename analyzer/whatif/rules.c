@@ -1,4 +1,5 @@
-/* Ranges and defaults: CUDAAllocatorConfig.cpp of PyTorch 2.6, AcceleratorAllocatorConfig.cpp of 2.11. */
+/* Ranges and defaults: CUDAAllocatorConfig.cpp of PyTorch 2.6, AcceleratorAllocatorConfig.cpp of 2.11. What versions do
+ * differently: versions.def. */
 #include "analyzer/whatif/rules.h"
 
 #include <math.h>
@@ -10,6 +11,21 @@
 
 #define MIB ((int64_t)1 << 20)
 
+bool whatif_rules_have(const struct whatif_rules *rules, enum whatif_version_rule rule, const char **since)
+{
+    static const struct {
+        uint16_t major, minor;
+        const char *text;
+    } list[] = {
+#define VERSION_RULE(name, major, minor, source) [WHATIF_##name] = {major, minor, #major "." #minor},
+#include "analyzer/whatif/versions.def"
+#undef VERSION_RULE
+    };
+    if (since) *since = list[rule].text;
+    if (!rules->major) return true;
+    return rules->major > list[rule].major || (rules->major == list[rule].major && rules->minor >= list[rule].minor);
+}
+
 struct parser {
     struct whatif_rules *rules;
     char *error;
@@ -19,6 +35,15 @@ struct parser {
 static bool fail(const struct parser *p, const char *key, const char *value, const char *accepted)
 {
     snprintf(p->error, p->error_size, "%s: '%s' is not %s", key, value, accepted);
+    return false;
+}
+
+static bool has(const struct parser *p, const char *key, enum whatif_version_rule rule)
+{
+    const char *since;
+    if (whatif_rules_have(p->rules, rule, &since)) return true;
+    snprintf(p->error, p->error_size, "%s: PyTorch %u.%u does not have it, only %s and later", key, p->rules->major,
+             p->rules->minor, since);
     return false;
 }
 
@@ -37,12 +62,12 @@ static bool set_expandable(const struct parser *p, const char *key, const char *
     return true;
 }
 
-/* Of max_split_size_mb and max_non_split_rounding_mb: above 20 up to PyTorch 2.6, and from 20 in 2.11. */
 static bool set_mebibytes(const struct parser *p, const char *value, const char *key, int64_t *to)
 {
     double n;
-    if (!number_of(value, &n) || n < 20 || n > 1e9 || n != floor(n)) {
-        return fail(p, key, value, "a whole number of MiB, at least 20");
+    const bool at_least = whatif_rules_have(p->rules, WHATIF_SPLIT_AT_LEAST, NULL);
+    if (!number_of(value, &n) || n < 20 || (n == 20 && !at_least) || n > 1e9 || n != floor(n)) {
+        return fail(p, key, value, at_least ? "a whole number of MiB, at least 20" : "a whole number of MiB above 20");
     }
     *to = (int64_t)n * MIB;
     return true;
@@ -58,7 +83,7 @@ static bool set_max_round(const struct parser *p, const char *key, const char *v
     return set_mebibytes(p, value, key, &p->rules->max_round_bytes);
 }
 
-/* PyTorch 2.11, pull request 172056. Unless max_non_split_rounding_mb is set, it is the same. */
+/* Unless max_non_split_rounding_mb is set, it is the same. */
 static bool set_large_segment(const struct parser *p, const char *key, const char *value)
 {
     double n;
@@ -91,8 +116,7 @@ static bool is_divisor(double n)
     return n >= 1 && n <= 1 << 20 && n == floor(n) && ((uint32_t)n & ((uint32_t)n - 1)) == 0;
 }
 
-/* "8", or "[256:1,512:2,1024:4,>:8]": by size in MiB, the last for all that is larger. 0 and 1: not rounded. PyTorch
- * 2.6 gives the last also to the size before it; this is 2.11. */
+/* "8", or "[256:1,512:2,1024:4,>:8]": by size in MiB, the last for all that is larger. 0 and 1: not rounded. */
 static bool set_divisions(const struct parser *p, const char *key, const char *value)
 {
     static const char accepted[] = "a power of two, or a list such as [256:1,512:2,>:8]";
@@ -105,6 +129,8 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
         for (size_t i = 0; i < n; i++) divisions[i] = (uint32_t)parts;
         return true;
     }
+    if (!has(p, key, WHATIF_DIVISIONS_LIST)) return false;
+    const size_t after = whatif_rules_have(p->rules, WHATIF_DIVISIONS_REST, NULL);
     bool first = true;
     size_t last = 0;
     for (const char *at = value + 1; *at && *at != ']';) {
@@ -117,7 +143,7 @@ static bool set_divisions(const struct parser *p, const char *key, const char *v
         *colon = 0;
         const bool rest = strcmp(entry, ">") == 0;
         if (!rest && (!number_of(entry, &size) || !is_divisor(size))) return fail(p, key, value, accepted);
-        size_t index = rest ? last + 1 : (size_t)log2(size);
+        size_t index = rest ? last + after : (size_t)log2(size);
         if (!rest && index >= n) index = n - 1;
         for (size_t i = first && !rest ? 0 : index; i < n && (i <= index || rest); i++) divisions[i] = (uint32_t)parts;
         first &= rest;
@@ -139,28 +165,32 @@ static bool ignore(const struct parser *p, const char *key, const char *value)
     return true;
 }
 
+enum { ALWAYS = -1 };
 static const struct {
     const char *key;
     bool (*set)(const struct parser *p, const char *key, const char *value);
+    int rule; /* enum whatif_version_rule; ALWAYS */
 } keys[] = {
-    {"expandable_segments", set_expandable},
-    {"large_segment_size_mb", set_large_segment},
-    {"max_split_size_mb", set_max_split},
-    {"max_non_split_rounding_mb", set_max_round},
-    {"garbage_collection_threshold", set_threshold},
-    {"per_process_memory_fraction", set_fraction},
-    {"roundup_power2_divisions", set_divisions},
-    {"backend", set_backend},
-    {"release_lock_on_cudamalloc", ignore},
-    {"release_lock_on_hipmalloc", ignore},
-    {"pinned_use_cuda_host_register", ignore},
-    {"pinned_use_hip_host_register", ignore},
-    {"pinned_num_register_threads", ignore},
-    {"pinned_use_background_threads", ignore},
-    {"pinned_reserve_segment_size_mb", ignore},
-    {"graph_capture_record_stream_reuse", ignore},
-    {"throw_on_cudamalloc_oom", ignore},
-    {"pinned_free_catch_all", ignore},
+    {"expandable_segments", set_expandable, WHATIF_EXPANDABLE},
+    {"large_segment_size_mb", set_large_segment, WHATIF_LARGE_SEGMENT},
+    {"max_split_size_mb", set_max_split, ALWAYS},
+    {"max_non_split_rounding_mb", set_max_round, WHATIF_MAX_ROUND},
+    {"garbage_collection_threshold", set_threshold, ALWAYS},
+    {"per_process_memory_fraction", set_fraction, ALWAYS}, /* by set_per_process_memory_fraction */
+    {"roundup_power2_divisions", set_divisions, ALWAYS},
+    {"backend", set_backend, WHATIF_BACKEND},
+    {"release_lock_on_cudamalloc", ignore, ALWAYS},
+    {"release_lock_on_hipmalloc", ignore, ALWAYS},
+    {"pinned_use_cuda_host_register", ignore, ALWAYS},
+    {"pinned_use_hip_host_register", ignore, ALWAYS},
+    {"pinned_num_register_threads", ignore, ALWAYS},
+    {"pinned_use_background_threads", ignore, ALWAYS},
+    {"pinned_reserve_segment_size_mb", ignore, ALWAYS},
+    {"graph_capture_record_stream_reuse", ignore, ALWAYS},
+    {"throw_on_cudamalloc_oom", ignore, ALWAYS},
+    {"pinned_free_catch_all", ignore, ALWAYS},
+    {"pinned_max_round_threshold_mb", ignore, ALWAYS},
+    {"pinned_max_cached_size_mb", ignore, ALWAYS},
 };
 
 /* What PyTorch refuses of settings together. */
@@ -206,9 +236,22 @@ bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *erro
             snprintf(error, error_size, "'%s' is not a setting of PyTorch's allocator that gpuspy knows", name);
             return false;
         }
+        if (keys[i].rule != ALWAYS && !has(&p, name, (enum whatif_version_rule)keys[i].rule)) return false;
         if (!keys[i].set(&p, name, value)) return false;
     }
     return check_rules(rules, error, error_size);
+}
+
+/* "2.6.0+cu124" */
+static void read_version(struct whatif_rules *rules, const struct run *run, uint32_t process)
+{
+    size_t n;
+    const struct run_process *list = run_processes(run, &n);
+    unsigned major, minor;
+    if (process >= n || !list[process].torch_version) return;
+    if (sscanf(list[process].torch_version, "%3u.%3u", &major, &minor) != 2) return;
+    rules->major = (uint16_t)major;
+    rules->minor = (uint16_t)minor;
 }
 
 bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, int64_t device_bytes,
@@ -218,6 +261,7 @@ bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t
     char why[256];
     bool all = true;
     *rules = whatif_default_rules;
+    read_version(rules, run, process);
     rules->device_bytes = device_bytes > 0 && device_bytes != INT64_MAX ? device_bytes : (int64_t)80 << 30;
     for (size_t i = 0; i < 2; i++) {
         const char *conf = run_setting_value(run, process, names[i]);

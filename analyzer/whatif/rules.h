@@ -14,4 +14,7 @@ bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *erro
 bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, int64_t device_bytes,
                            char *error, size_t error_size);
 
+/* Whether the version of these rules does so; `since`, if not NULL: the first version that does, such as "2.1". */
+bool whatif_rules_have(const struct whatif_rules *rules, enum whatif_version_rule rule, const char **since);
+
 #endif

@@ -1,6 +1,7 @@
 """What-ifs of recordings that real GPUs made: what PyTorch's allocator did there is the oracle of its replay. What it
 does under other settings than the recorded ones is compared in tests/torch/test_whatif.py."""
 import json
+import os
 import re
 import subprocess
 
@@ -84,6 +85,17 @@ def test_search_ranks_settings_and_names_a_gpu(tmp_path):
     assert names == [x["name"] for x in asked(file)["whatif"]]
     text = subprocess.run([BUILD / "gpuspy", "whatif", file], capture_output=True, text=True).stdout
     assert "as recorded" in text and "Replay" in text
+
+
+def test_search_ends_with_commands_to_type(tmp_path):
+    file = write(tmp_path / "s.pickle", usual_run().snapshot())
+    text = subprocess.run([BUILD / "gpuspy", "whatif", "--search", file], capture_output=True, text=True).stdout
+    commands = re.findall(r"^  (gpuspy .*?)(?:  +[a-z].*)?$", text[text.index("\nNext"):], re.M)
+    assert len(commands) >= 2 and any("whatif --limit" in command for command in commands), text
+    for command in commands:
+        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True,
+                              env=dict(os.environ, PATH=f"{BUILD}:{os.environ['PATH']}"))
+        assert done.returncode == 0, (command, done.stderr)
 
 
 def wasteful_run(first, second):

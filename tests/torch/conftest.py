@@ -53,6 +53,8 @@ class Recorded:
         env.update(SIMCUDA_UNKNOWN="zero", LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
                    LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", PYTHONDONTWRITEBYTECODE=1,
                    OMP_NUM_THREADS=2)
+        if "newest" in os.environ["TORCH_PYTHON"]:  # may import what the simulated CUDA lacks, as with --simulate
+            env.update(LD_AUDIT=BUILD / "sim" / "libsimcuda-redirect.so", SIMCUDA_LIBRARIES=env.pop("LD_LIBRARY_PATH"))
         env.update(more)
         env, python = {k: str(v) for k, v in env.items()}, os.environ["TORCH_PYTHON"]
         if is_forked(command):

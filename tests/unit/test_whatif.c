@@ -219,12 +219,79 @@ static void test_refused_settings(void **state)
     }
 }
 
+struct since {
+    const char *conf;
+    uint16_t major, minor; /* the first version that takes it */
+};
+
+static bool takes(const char *conf, uint16_t major, uint16_t minor)
+{
+    char error[256] = "";
+    struct whatif_rules rules = whatif_default_rules;
+    rules.device_bytes = 512 * MIB;
+    rules.major = major;
+    rules.minor = minor;
+    return whatif_rules_parse(&rules, conf, error, sizeof error);
+}
+
+/* Measured with libc10 and libc10_cuda of PyTorch 1.13 to 2.15. */
+static void test_versions_take_settings(void **state)
+{
+    static const struct since cases[] = {{"backend:native", 2, 0},
+                                         {"expandable_segments:True", 2, 1},
+                                         {"max_non_split_rounding_mb:64", 2, 6},
+                                         {"max_split_size_mb:20", 2, 9},
+                                         {"max_non_split_rounding_mb:20", 2, 9},
+                                         {"large_segment_size_mb:40", 2, 11},
+                                         {"max_split_size_mb:21", 0, 0},
+                                         {"roundup_power2_divisions:[2:4,>:8]", 2, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct since *c = &cases[i];
+        assert_true(takes(c->conf, 0, 0)); /* unknown: the newest */
+        assert_true(takes(c->conf, 2, 15) && takes(c->conf, 3, 0));
+        for (uint16_t major = 1; major <= 2; major++) {
+            for (uint16_t minor = 0; minor < 20; minor++) {
+                assert_int_equal(takes(c->conf, major, minor),
+                                 major > c->major || (major == c->major && minor >= c->minor));
+            }
+        }
+    }
+}
+
+/* Measured with libc10_cuda of 2.2, 2.5, 2.7 and 2.8, and libc10 of 2.9 and 2.14. */
+static void test_rest_of_a_list_by_version(void **state)
+{
+    static const struct {
+        uint16_t minor;
+        uint32_t at_4_mib;
+    } cases[] = {{2, 4}, {8, 4}, {9, 8}, {14, 8}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char error[256] = "";
+        struct whatif_rules rules = whatif_default_rules;
+        rules.major = 2;
+        rules.minor = cases[i].minor;
+        assert_true(whatif_rules_parse(&rules, "roundup_power2_divisions:[1:2,4:8,>:4]", error, sizeof error));
+        assert_int_equal(rules.divisions[0], 2);
+        assert_int_equal(rules.divisions[1], 0);
+        assert_int_equal(rules.divisions[2], cases[i].at_4_mib);
+        assert_int_equal(rules.divisions[3], 4);
+        assert_int_equal(rules.divisions[15], 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks_lie_apart),   cmocka_unit_test(test_pending_memory_is_nobodys),
-        cmocka_unit_test(test_rounding),           cmocka_unit_test(test_divisions_by_size),
-        cmocka_unit_test(test_large_segment_size), cmocka_unit_test(test_refused_settings),
+        cmocka_unit_test(test_blocks_lie_apart),
+        cmocka_unit_test(test_pending_memory_is_nobodys),
+        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_divisions_by_size),
+        cmocka_unit_test(test_large_segment_size),
+        cmocka_unit_test(test_refused_settings),
+        cmocka_unit_test(test_versions_take_settings),
+        cmocka_unit_test(test_rest_of_a_list_by_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,10 @@
+/* What the recording states of the process as a name and a value. */
+#ifndef GPUSPY_SETTING_H
+#define GPUSPY_SETTING_H
+
+#include "schema/spool.h"
+
+/* `flags`: 0 or GS_FLAG_FACT. */
+void gs_setting_write(struct gs_writer *w, const char *name, const char *value, uint8_t flags);
+
+#endif
