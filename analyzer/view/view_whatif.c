@@ -84,7 +84,8 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
         terminal_clean(version, sizeof version, p->torch_version, t->term.utf8);
         text_put(line, sizeof line, "PyTorch %s", version);
     } else {
-        text_put(line, sizeof line, "PyTorch " WHATIF_NEWEST "; the recording does not state its version");
+        text_put(line, sizeof line, "PyTorch %s, which reproduces most of the recording; it does not state its version",
+                 p->torch_assumed ? p->torch_assumed : "2.11");
     }
     draw_label(t, TERMINAL_PLAIN, "Rules", line);
 }
@@ -218,5 +219,6 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     set(replay, "parted_at_event", p->parted_at_event ? json_integer((json_int_t)p->parted_at_event) : NULL);
     set_text(replay, "reason", p->reason);
     set_text(replay, "torch_version", p->torch_version);
+    set_text(replay, "torch_assumed", p->torch_version ? NULL : p->torch_assumed);
     set(o, "replay", replay);
 }

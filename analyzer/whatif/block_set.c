@@ -6,6 +6,7 @@ static inline bool is_below(const struct whatif_set *set, const struct whatif_bl
 {
     if (b->stream != key.stream) return b->stream < key.stream;
     if (!set->by_address && b->bytes != key.bytes) return b->bytes < key.bytes;
+    if (!set->by_address && b->rank != key.rank) return b->rank < key.rank;
     return equal ? b->address <= key.address : b->address < key.address;
 }
 

@@ -1,5 +1,5 @@
-/* Blocks of the replayed allocator, and ordered sets of them: treaps by stream, size and address, or by stream and
- * address. A block is in at most one set. */
+/* Blocks of the replayed allocator, and ordered sets of them: treaps by stream, size, rank and address, or by stream
+ * and address. A block is in at most one set. */
 #ifndef GPUSPY_WHATIF_BLOCK_SET_H
 #define GPUSPY_WHATIF_BLOCK_SET_H
 
@@ -12,6 +12,7 @@
 struct whatif_block {
     uint64_t address, stream;
     int64_t bytes;
+    uint64_t rank;        /* among blocks of the same size: the lowest is taken first */
     uint64_t gc_since;    /* the pool's searches when it came into the set */
     uint32_t prev, next;  /* neighbours in the segment, WHATIF_NONE */
     uint32_t left, right; /* in the set */
@@ -29,7 +30,7 @@ struct whatif_set {
 struct whatif_key {
     uint64_t stream;
     int64_t bytes;
-    uint64_t address;
+    uint64_t rank, address;
 };
 
 void whatif_set_insert(struct whatif_block *blocks, struct whatif_set *set, uint32_t block);
@@ -42,7 +43,7 @@ uint32_t whatif_set_before(const struct whatif_block *blocks, const struct whati
 
 static inline struct whatif_key whatif_key_of(const struct whatif_block *b)
 {
-    return (struct whatif_key){b->stream, b->bytes, b->address};
+    return (struct whatif_key){b->stream, b->bytes, b->rank, b->address};
 }
 
 #endif

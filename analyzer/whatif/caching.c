@@ -5,17 +5,13 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/whatif/block_set.h"
+#include "analyzer/whatif/rules.h"
 
 #define MIB ((int64_t)1 << 20)
 /* kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kRoundLarge */
 static const int64_t least_block = 512, small_request = MIB, small_segment = 2 * MIB, large_request = 10 * MIB,
                      large_step = 2 * MIB;
 static const int64_t most_reserved = INT64_MAX / 4; /* no sum overflows, whatever a file says */
-
-const struct whatif_rules whatif_default_rules = {.large_bytes = 20 * MIB, /* kLargeBuffer */
-                                                  .max_split_bytes = INT64_MAX,
-                                                  .max_round_bytes = 20 * MIB,
-                                                  .allowed_bytes = INT64_MAX};
 
 struct pool {
     struct whatif_set free, unmapped;
@@ -40,6 +36,8 @@ struct whatif_allocator {
     struct area *areas;
     size_t areas_n, areas_cap;
     struct whatif_totals totals;
+    enum { BY_ADDRESS, BY_BLOCK, BY_SEGMENT } order; /* of free blocks with the same size */
+    uint64_t ranks;                                  /* given so far */
     uint32_t placed; /* the latest block of the segment that is being placed, WHATIF_NONE */
 };
 
@@ -53,6 +51,9 @@ struct whatif_allocator *whatif_allocator_new(const struct whatif_rules *rules, 
 {
     struct whatif_allocator *a = arena_realloc(NULL, 1, sizeof *a);
     *a = (struct whatif_allocator){.rules = *rules, .driver = *driver, .placed = WHATIF_NONE};
+    a->order = whatif_rules_have(rules, WHATIF_SEGMENT_ORDER, NULL) ? BY_SEGMENT
+               : whatif_rules_have(rules, WHATIF_BLOCK_ORDER, NULL) ? BY_BLOCK
+                                                                    : BY_ADDRESS;
     return a;
 }
 
@@ -160,6 +161,17 @@ static void set_erase(struct whatif_allocator *a, uint32_t at)
     whatif_set_erase(a->blocks, a->blocks[at].mapped ? &pool->free : &pool->unmapped, at);
 }
 
+static uint64_t next_rank(struct whatif_allocator *a)
+{
+    return a->order == BY_ADDRESS ? 0 : ++a->ranks;
+}
+
+/* `at` is what PyTorch makes a new block of in a split; the other part stays the block it was. */
+static void renumber(struct whatif_allocator *a, uint32_t at)
+{
+    if (a->order == BY_BLOCK) a->blocks[at].rank = ++a->ranks;
+}
+
 /* A block behind `at`, which keeps its first `bytes`. Neither may be in a set. */
 static uint32_t split_block(struct whatif_allocator *a, uint32_t at, int64_t bytes)
 {
@@ -241,11 +253,14 @@ static void unmap_block(struct whatif_allocator *a, uint32_t at)
     set_erase(a, at);
     if (from > offset) { /* the pages' beginning becomes a block of its own; the rest is what goes */
         uint32_t rest = split_block(a, at, (int64_t)(from - offset));
+        renumber(a, at);
         set_insert(a, at);
         at = rest;
     }
     if (a->blocks[at].bytes > (int64_t)(to - from)) {
-        set_insert(a, split_block(a, at, (int64_t)(to - from)));
+        const uint32_t rest = split_block(a, at, (int64_t)(to - from));
+        renumber(a, rest);
+        set_insert(a, rest);
     }
     a->driver.give_back(a->driver.self, area.address + from, (int64_t)(to - from), area.page);
     count_reserved(a, -(int64_t)(to - from), -1);
@@ -289,7 +304,7 @@ static bool release_available(struct whatif_allocator *a, const struct request *
     const int64_t most = a->rules.max_split_bytes;
     if (most == INT64_MAX) return false;
     const struct whatif_set *free = &pool_of(a, r->pool)->free;
-    struct whatif_key key = {r->stream, r->bytes < most ? most : r->bytes, 0};
+    struct whatif_key key = {.stream = r->stream, .bytes = r->bytes < most ? most : r->bytes};
     uint32_t at = whatif_set_find(a->blocks, free, key, false);
     int64_t released = 0;
     if (at != WHATIF_NONE && a->blocks[at].stream == r->stream && a->blocks[at].area == WHATIF_NONE) {
@@ -352,7 +367,11 @@ static bool map_block(struct whatif_allocator *a, uint32_t at, int64_t bytes)
     uint64_t address = a->blocks[at].address;
     if (!a->driver.take(a->driver.self, size, area.page, &address)) return false;
     set_erase(a, at);
-    if (size < a->blocks[at].bytes) set_insert(a, split_block(a, at, size));
+    if (size < a->blocks[at].bytes) {
+        const uint32_t rest = split_block(a, at, size);
+        renumber(a, rest);
+        set_insert(a, rest);
+    }
     a->blocks[at].mapped = true;
     count_reserved(a, size, 1);
     merge(a, at, a->blocks[at].prev);
@@ -378,6 +397,7 @@ static uint32_t add_area(struct whatif_allocator *a, const struct request *r, ui
     *ARENA_PUSH(a->areas, a->areas_n, a->areas_cap) =
         (struct area){address, small ? small_segment : a->rules.large_bytes};
     uint32_t at = add_block(a, (struct whatif_block){.address = address,
+                                                     .rank = next_rank(a),
                                                      .stream = r->stream,
                                                      .bytes = bytes,
                                                      .prev = WHATIF_NONE,
@@ -442,7 +462,8 @@ static uint32_t find_free(struct whatif_allocator *a, const struct request *r)
 {
     struct pool *pool = pool_of(a, r->pool);
     if (a->rules.gc_memory && a->rules.gc_threshold > 0) pool->searches++;
-    uint32_t next, at = whatif_set_find(a->blocks, &pool->free, (struct whatif_key){r->stream, r->bytes, 0}, false);
+    uint32_t next, at = whatif_set_find(a->blocks, &pool->free,
+                                        (struct whatif_key){.stream = r->stream, .bytes = r->bytes}, false);
     if (at == WHATIF_NONE || a->blocks[at].stream != r->stream) return WHATIF_NONE;
     if (a->blocks[at].area != WHATIF_NONE && a->rules.expandable) {
         while (a->blocks[at].area != WHATIF_NONE && (next = next_free(a, pool, at)) != WHATIF_NONE &&
@@ -471,6 +492,7 @@ static uint32_t take_segment(struct whatif_allocator *a, const struct request *r
     if (!a->driver.take(a->driver.self, bytes, 0, &address)) return WHATIF_NONE;
     count_reserved(a, bytes, 1);
     return add_block(a, (struct whatif_block){.address = address,
+                                              .rank = next_rank(a),
                                               .stream = r->stream,
                                               .bytes = bytes,
                                               .prev = WHATIF_NONE,
@@ -512,6 +534,7 @@ uint32_t whatif_allocate(struct whatif_allocator *a, int64_t bytes, uint64_t str
     if (at == WHATIF_NONE) return WHATIF_NO_BLOCK;
     if (splits(a, at, bytes)) {
         set_insert(a, split_block(a, at, bytes));
+        renumber(a, at);
     } else if (!a->pools[r.pool].small && !a->rules.expandable) {
         a->totals.unsplit++;
     }
@@ -553,6 +576,7 @@ void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t 
     if (bytes > most_reserved - a->totals.reserved) return;
     (void)pool_of(a, pool);
     a->placed = add_block(a, (struct whatif_block){.address = address,
+                                                   .rank = next_rank(a),
                                                    .stream = stream,
                                                    .bytes = bytes,
                                                    .prev = WHATIF_NONE,

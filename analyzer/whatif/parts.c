@@ -9,13 +9,23 @@
 
 static void read_settings(struct whatif *w, struct whatif_device *d)
 {
+    static const struct {
+        uint16_t major, minor;
+        const char *text;
+    } assumed[WHATIF_ASSUMED_N] = {{2, 11, "2.11"}, {2, 15, "2.15"}, {2, 12, "2.12"}};
     char error[320];
     if (!whatif_rules_recorded(&d->rules, w->run, d->process, d->total, error, sizeof error)) {
         w->proof.reason = arena_printf(&w->arena, "%s", error);
     }
     size_t n;
     const struct run_process *list = run_processes(w->run, &n);
-    if (!w->proof.torch_version && d->process < n) w->proof.torch_version = list[d->process].torch_version;
+    if (d->rules.major) {
+        w->proof.torch_version = list[d->process].torch_version;
+    } else {
+        d->rules.major = assumed[w->assumed].major;
+        d->rules.minor = assumed[w->assumed].minor;
+        w->proof.torch_assumed = assumed[w->assumed].text;
+    }
 }
 
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device)

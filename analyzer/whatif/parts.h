@@ -40,8 +40,12 @@ struct whatif {
     size_t pending_n, pending_cap;
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;
+    size_t assumed; /* index of the versions that a recording without one is replayed as */
     struct whatif_proof proof;
 };
+
+/* One for each order in which PyTorch took free blocks; the most usual one first. */
+#define WHATIF_ASSUMED_N 3
 
 /* Index of a process's device, made with its settings where it is new. */
 size_t whatif_device_of(struct whatif *w, uint32_t process, int device);

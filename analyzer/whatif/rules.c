@@ -11,6 +11,11 @@
 
 #define MIB ((int64_t)1 << 20)
 
+const struct whatif_rules whatif_default_rules = {.large_bytes = 20 * MIB, /* kLargeBuffer */
+                                                  .max_split_bytes = INT64_MAX,
+                                                  .max_round_bytes = 20 * MIB,
+                                                  .allowed_bytes = INT64_MAX};
+
 bool whatif_rules_have(const struct whatif_rules *rules, enum whatif_version_rule rule, const char **since)
 {
     static const struct {

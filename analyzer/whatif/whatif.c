@@ -23,6 +23,40 @@ static const char *missing(const struct run *run)
     return NULL;
 }
 
+static void forget_devices(struct whatif *w)
+{
+    for (size_t i = 0; i < w->devices_n; i++) {
+        free(w->devices[i].bases);
+        free(w->devices[i].flushes);
+        free(w->devices[i].pieces);
+    }
+    w->devices_n = 0;
+}
+
+static bool prove_as(struct whatif *w, size_t assumed, char *error, size_t error_size)
+{
+    forget_devices(w);
+    w->assumed = assumed;
+    w->proof = (struct whatif_proof){0};
+    return whatif_prove(w, error, error_size);
+}
+
+/* A recording that does not state PyTorch's version is replayed as the version that reproduces it. */
+static bool prove(struct whatif *w, char *error, size_t error_size)
+{
+    size_t best = 0;
+    uint64_t most = 0;
+    for (size_t i = 0; i < WHATIF_ASSUMED_N; i++) {
+        if (!prove_as(w, i, error, error_size)) return false;
+        if (!w->proof.torch_assumed || !w->proof.parted_at_event) return true;
+        if (w->proof.blocks_placed > most) {
+            most = w->proof.blocks_placed;
+            best = i;
+        }
+    }
+    return best == WHATIF_ASSUMED_N - 1 || prove_as(w, best, error, error_size);
+}
+
 struct whatif *whatif_start(struct run *run, const struct step_list *const *steps, size_t steps_n, char *error,
                             size_t error_size)
 {
@@ -42,7 +76,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
                          .owners_n = run_stack_count(run)};
     w->owners = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
-    if (whatif_prove(w, error, error_size)) return w;
+    if (prove(w, error, error_size)) return w;
     whatif_free(w);
     return NULL;
 }
@@ -55,11 +89,7 @@ const struct whatif_proof *whatif_proof(const struct whatif *w)
 void whatif_free(struct whatif *w)
 {
     if (!w) return;
-    for (size_t i = 0; i < w->devices_n; i++) {
-        free(w->devices[i].bases);
-        free(w->devices[i].flushes);
-        free(w->devices[i].pieces);
-    }
+    forget_devices(w);
     if (w->categorizer) category_finder_free(w->categorizer);
     category_uses_free(w->uses);
     free(w->devices);

@@ -60,7 +60,6 @@ struct whatif_scenario {
     const char *error;               /* why it cannot be replayed; NULL */
 };
 
-#define WHATIF_NEWEST "2.15" /* PyTorch that the rules were compared with */
 struct whatif_proof {
     bool exact;
     uint64_t blocks, blocks_placed;   /* tensors allocated; of them at the recorded address */
@@ -68,7 +67,8 @@ struct whatif_proof {
     uint64_t parted_at_event;         /* 0: nowhere */
     int64_t parted_ns;
     const char *reason;             /* why what-ifs are not exact; NULL */
-    const char *torch_version;      /* whose rules are replayed; NULL: unknown, and then WHATIF_NEWEST's */
+    const char *torch_version;      /* whose rules are replayed, as recorded; NULL unknown, and then … */
+    const char *torch_assumed;      /* … the version that reproduces most, such as "2.11"; NULL: of none */
     bool unsure_sizes;              /* some requests are known up to 1 MiB only */
     struct whatif_outcome recorded; /* what the recording itself shows; fits: no fatal OOM */
 };

@@ -281,6 +281,60 @@ static void test_rest_of_a_list_by_version(void **state)
     }
 }
 
+static struct whatif_lane lane_of(uint16_t minor)
+{
+    struct whatif_rules rules = whatif_default_rules;
+    struct whatif_lane lane;
+    rules.device_bytes = 512 * MIB;
+    rules.major = 2;
+    rules.minor = minor;
+    whatif_lane_start(&lane, &rules, true, INT64_MAX); /* a newer segment lies lower */
+    return lane;
+}
+
+static uint32_t take(struct whatif_lane *lane, int64_t bytes)
+{
+    return whatif_allocate(lane->allocator, bytes, 0, 0);
+}
+
+static uint64_t next_address(struct whatif_lane *lane, int64_t bytes)
+{
+    return whatif_block_address(lane->allocator, take(lane, bytes));
+}
+
+/* As measured with PyTorch 2.11, 2.12 and 2.13. */
+static void test_order_of_equal_blocks_by_version(void **state)
+{
+    (void)state;
+    for (uint16_t minor = 10; minor <= 15; minor++) {
+        struct whatif_lane lane = lane_of(minor);
+        const uint32_t first = take(&lane, 12 * MIB), second = take(&lane, 12 * MIB);
+        const uint64_t addresses[] = {whatif_block_address(lane.allocator, first),
+                                      whatif_block_address(lane.allocator, second)};
+        assert_true(addresses[1] < addresses[0]);
+        whatif_release(lane.allocator, first);
+        whatif_release(lane.allocator, second);
+        assert_int_equal(next_address(&lane, 12 * MIB), addresses[minor < 12]);
+        whatif_lane_free(&lane);
+    }
+    for (uint16_t minor = 12; minor <= 13; minor++) {
+        struct whatif_lane lane = lane_of(minor);
+        const uint32_t old = take(&lane, MIB);
+        (void)take(&lane, MIB);
+        (void)take(&lane, MIB);
+        const uint32_t young = take(&lane, MIB);
+        const uint64_t addresses[] = {whatif_block_address(lane.allocator, old),
+                                      whatif_block_address(lane.allocator, young)};
+        whatif_release(lane.allocator, old);
+        const uint32_t front = take(&lane, MIB / 2), rest = take(&lane, MIB / 2); /* of the old segment */
+        whatif_release(lane.allocator, rest);
+        whatif_release(lane.allocator, front); /* the block that was made last is what is left of both */
+        whatif_release(lane.allocator, young);
+        assert_int_equal(next_address(&lane, MIB), addresses[minor == 12]);
+        whatif_lane_free(&lane);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_refused_settings),
         cmocka_unit_test(test_versions_take_settings),
         cmocka_unit_test(test_rest_of_a_list_by_version),
+        cmocka_unit_test(test_order_of_equal_blocks_by_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
