@@ -5,6 +5,7 @@
 #define GPUSPY_ACTS_H
 
 #include <string.h>
+#include "interpose/allocator_state.h"
 #include "interpose/cuda_abi.h"
 #include "interpose/device.h"
 #include "interpose/graph.h"
@@ -392,6 +393,7 @@ static inline void before_handle_gone(struct gs_hooked *call, uint8_t kind, uint
 static inline void after_handle_gone(struct gs_hooked *call, uint8_t kind, uint64_t handle)
 {
     if (call->result == 0) gs_record_handle(call->t, kind, handle, GS_DEVICE_NONE, true);
+    if (kind == GS_HANDLE_GRAPH || kind == GS_HANDLE_GRAPH_EXEC) gs_allocator_read_unused(call->t);
     gs_record_implicit_sync(call->t);
 }
 

@@ -9,6 +9,7 @@
  * Each is always passed on: torch.profiler lives on them. They come under the allocator's lock,
  * which is taken with the GIL held: nothing here may wait for the GIL. */
 #include <stdatomic.h>
+#include "interpose/allocator_state.h"
 #include "interpose/device.h"
 #include "interpose/graph.h"
 #include "interpose/recorder.h"
@@ -61,6 +62,9 @@ static void usage(const void *caller, void *pointer, int64_t bytes, int64_t allo
     if (t && !cpu && bytes > 0) {
         gs_allocator_seen(caller);
         if (has_totals) extra = gs_requested_extra(caller, device_index(device), bytes, allocated, reserved);
+        if (has_totals) gs_allocator_read_cap(t, device_index(device), reserved);
+        if (t->grown) gs_allocator_read_pool(t, device_index(device), (uint64_t)(uintptr_t)pointer, bytes);
+        t->grown = false;
         stream = gs_torch_stream(device_index(device));
         if (stream != GS_STREAM_UNKNOWN && gs_captured(stream)) flags = GS_FLAG_CAPTURED;
     } else if (!cpu && bytes < 0) {
@@ -84,6 +88,8 @@ static void out_of_memory(const void *caller, int64_t bytes, int64_t allocated, 
     }
     uint64_t free_bytes, total_bytes;
     gs_device_memory(&free_bytes, &total_bytes);
+    gs_allocator_read_cap(t, device_index(device), reserved);
+    gs_allocator_read_unused(t);
     gs_record_oom(t, (uint64_t)bytes, free_bytes, total_bytes, (uint64_t)allocated, (uint64_t)reserved, GS_LAYER_TENSOR,
                   GS_SPACE_DEVICE, device_index(device));
     gs_leave(t);

@@ -224,6 +224,7 @@ void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint
     if (!t || !address) return;
     int saved = errno;
     const int on = gs_device_resolve(t, device);
+    t->grown = t->grown || layer == GS_LAYER_DEVICE;
     if (t->call.noted == 1 && t->call.noted_address == address) bytes = t->call.noted_bytes;
     capture(t, EVERYTHING);
     struct gs_rec_alloc *r = BEGIN(t, gs_rec_alloc, GS_REC_ALLOC, flags);
@@ -561,6 +562,7 @@ void gs_record_vmm(struct gs_thread *t, uint8_t op, uint64_t handle, uint64_t ad
         r->device = (int16_t)on;
         r->op = op;
         memset(r->pad, 0, sizeof r->pad);
+        t->grown = t->grown || op == GS_VMM_MAP;
         end(t, r);
     }
     errno = saved;

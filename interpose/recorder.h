@@ -56,6 +56,7 @@ struct gs_thread {
     void *returns;           /* … and what that is, as long as the wrapper has not been left */
     void *const *lost_slot;  /* the same of a signal handler's call that was counted as lost */
     void *lost_returns;
+    bool grown;  /* it has got memory from CUDA since its last tensor */
     bool capped; /* the last device allocation that failed was refused by GPUSPY_LIMIT */
 };
 

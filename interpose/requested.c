@@ -12,14 +12,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 #include "interpose/allocator.h"
+#include "interpose/peek.h"
 #include "schema/event.h"
 
 enum { DEVICES = 64, SEARCHES = 16, CONFIRMATIONS = 3 };
-enum { STACK_BYTES = 8192, PIECE_BYTES = 1024, OBJECT_BYTES = 2048 }; /* an object's first bytes have its statistics */
+enum { OBJECT_BYTES = 2048 }; /* an object's first bytes have its statistics */
 
 struct stat {
     int64_t current, peak, allocated, freed; /* allocated: all since the start, or since somebody reset it */
@@ -78,21 +76,20 @@ static bool is_more(const struct stats *s, const struct more_stats *m)
 
 /* --- finding them -------------------------------------------------------------------------------- */
 
-/* Bytes that could be read. */
-static size_t copy_from(uintptr_t address, void *to, size_t bytes)
-{
-    const struct iovec local = {to, bytes}, remote = {(void *)address, bytes};
-    const long got = syscall(SYS_process_vm_readv, (long)getpid(), &local, 1ul, &remote, 1ul, 0ul);
-    return got > 0 ? (size_t)got : 0;
-}
+struct search {
+    struct counted *c;
+    int64_t bytes, allocated, reserved;
+};
 
-static bool find_in_object(struct counted *c, uintptr_t object, int64_t bytes, int64_t allocated, int64_t reserved)
+static bool find_in_object(void *self, uintptr_t object)
 {
+    const struct search *search = self;
+    struct counted *c = search->c;
     char copy[OBJECT_BYTES];
-    const size_t n = copy_from(object, copy, sizeof copy) & ~(size_t)7;
+    const size_t n = gs_peek(object, copy, sizeof copy) & ~(size_t)7;
     for (size_t at = 0; at + sizeof(struct stats) + sizeof(struct more_stats) <= n; at += 8) {
         const struct stats *s = (const void *)(copy + at);
-        if (!is_stats(s, bytes, allocated, reserved)) continue;
+        if (!is_stats(s, search->bytes, search->allocated, search->reserved)) continue;
         for (size_t more = at + sizeof *s; more <= at + sizeof *s + GAP_MAX; more += 8) {
             if (more + sizeof(struct more_stats) > n || !is_more(s, (const void *)(copy + more))) continue;
             SET(c->stats, object + at);
@@ -101,26 +98,6 @@ static bool find_in_object(struct counted *c, uintptr_t object, int64_t bytes, i
         }
     }
     return false;
-}
-
-/* Words of the stack above this function, its own registers among them, as pointers to the allocator. */
-static __attribute__((noinline)) void search(struct counted *c, int64_t bytes, int64_t allocated, int64_t reserved)
-{
-    __builtin_unwind_init();
-    const uintptr_t own = (uintptr_t)__builtin_frame_address(0);
-    const uintptr_t from = own - 8 * sizeof(uintptr_t), stack = own - (16 << 10), beyond = own + (1 << 20);
-    uintptr_t words[PIECE_BYTES / sizeof(uintptr_t)], last = 0;
-    for (uintptr_t at = from; at < from + STACK_BYTES; at += sizeof words) {
-        const size_t n = copy_from(at, words, sizeof words) / sizeof *words;
-        for (size_t i = 0; i < n; i++) {
-            const uintptr_t word = words[i];
-            const bool on_stack = word - stack < beyond - stack;
-            if (word % 8 || word < 1 << 16 || word >> 47 || on_stack || word == last) continue;
-            last = word;
-            if (find_in_object(c, word, bytes, allocated, reserved)) return;
-        }
-        if (n < sizeof words / sizeof *words) return;
-    }
 }
 
 /* Finds them, or sees whether what was found counts along. */
@@ -133,12 +110,11 @@ static __attribute__((noinline, cold)) bool learn(struct counted *c, int64_t byt
     if (!GET(c->stats) && GET(c->searches) < SEARCHES) {
         SET(c->searches, GET(c->searches) + 1);
         SET(c->confirmed, 0);
-        search(c, bytes, allocated, reserved);
+        (void)gs_peek_stack(find_in_object, &(struct search){c, bytes, allocated, reserved}, NULL);
     }
     const uintptr_t at = GET(c->stats);
-    const bool right = at && copy_from(at, &s, sizeof s) == sizeof s &&
-                       copy_from(GET(c->more), &m, sizeof m) == sizeof m && is_stats(&s, bytes, allocated, reserved) &&
-                       is_more(&s, &m);
+    const bool right = at && gs_peek(at, &s, sizeof s) == sizeof s && gs_peek(GET(c->more), &m, sizeof m) == sizeof m &&
+                       is_stats(&s, bytes, allocated, reserved) && is_more(&s, &m);
     if (right) {
         now[0] = s.allocation[ALL].allocated;
         now[1] = m.requested_bytes[ALL].allocated;
@@ -195,4 +171,10 @@ uint32_t gs_requested_extra(const void *caller, int device, int64_t bytes, int64
     SET(c->any, true);
     if (requested <= 0 || requested > bytes || bytes - requested >= GS_EXTRA_UNKNOWN) return GS_EXTRA_UNKNOWN;
     return (uint32_t)(bytes - requested);
+}
+
+uintptr_t gs_requested_end(int device)
+{
+    const bool known = device >= 0 && device < DEVICES && GET(devices[device].stats);
+    return known ? GET(devices[device].more) + sizeof(struct more_stats) : 0;
 }

@@ -9,5 +9,7 @@
  * GS_EXTRA_UNKNOWN (schema/event.h). `caller`: of the report. The first calls look for the statistics by system calls;
  * then each costs a few loads. Keeps errno. */
 uint32_t gs_requested_extra(const void *caller, int device, int64_t bytes, int64_t allocated, int64_t reserved);
+/* Where the device's statistics end in PyTorch's allocator; 0: not known. */
+uintptr_t gs_requested_end(int device);
 
 #endif

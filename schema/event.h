@@ -101,6 +101,7 @@ enum gs_rec_type {
     GS_REC_PENDING,       /* gs_rec_pending + events: PyTorch frees a block that another stream may
                              still use; right before the block's GS_REC_TENSOR of the same thread */
     GS_REC_EVENT_DONE,    /* gs_rec_event_done: PyTorch's allocator was told that an event has passed */
+    GS_REC_ALLOCATOR,     /* gs_rec_allocator: what PyTorch's allocator has in itself */
     GS_REC_TYPES
 };
 
@@ -360,6 +361,24 @@ struct gs_rec_pending {
 struct gs_rec_event_done {
     struct gs_rec rec;
     uint64_t event;
+};
+
+/* clang-format off */
+#define GS_ALLOCATOR_FACTS(X)                                                                      \
+    X(CAP, 0, "cap")   /* value: the bytes that it may reserve (set_per_process_memory_fraction); 0: no cap */ \
+    X(POOL, 1, "pool") /* value: the pool of the block at the address, and so of its segment: 0 the default one, \
+                          -1 unknown, else a private one's number */                              \
+    X(UNUSED, 2, "unused") /* value: a private pool that nothing allocates from any more */
+/* clang-format on */
+#define GS_ENUM_ALLOCATOR(s, v, w) GS_ALLOCATOR_##s = v,
+enum gs_allocator_fact { GS_ALLOCATOR_FACTS(GS_ENUM_ALLOCATOR) };
+struct gs_rec_allocator {
+    struct gs_rec rec;
+    uint64_t address;
+    int64_t value;
+    int16_t device;
+    uint8_t kind; /* enum gs_allocator_fact */
+    uint8_t pad[5];
 };
 
 struct gs_rec_pool {

@@ -206,6 +206,18 @@ CREATE TABLE pool (             -- what a pool said of itself
     api INTEGER                 -- the call at which it was asked
 );
 
+CREATE TABLE allocator_fact (   -- what PyTorch's caching allocator had in itself
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    kind INTEGER NOT NULL,      -- allocator_fact_kind
+    address INTEGER,            -- pool: of a tensor in the segment that is in the pool
+    value INTEGER NOT NULL      -- cap: the bytes that it may reserve (set_per_process_memory_fraction), 0 any;
+                                -- pool: 0 the default one, -1 unknown, else the number of a private one (CUDA graphs,
+                                -- MemPool); unused: a private pool that nothing allocates from any more
+);
+
 CREATE TABLE call_count (       -- calls that are only counted (launches, queries), by second
     process_id INTEGER NOT NULL,
     second INTEGER NOT NULL,    -- in which they were seen, since the start of recording
@@ -337,6 +349,7 @@ CREATE TABLE host_memory (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE sync_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE frame_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE sample_source (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE allocator_fact_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE mark_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE handle_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 

@@ -23,6 +23,7 @@ static const uint16_t least[GS_REC_TYPES] = {
     [GS_REC_DEVICE_SAMPLE] = sizeof(struct gs_rec_device_sample),
     [GS_REC_VMM] = sizeof(struct gs_rec_vmm),
     [GS_REC_POOL] = sizeof(struct gs_rec_pool),
+    [GS_REC_ALLOCATOR] = sizeof(struct gs_rec_allocator),
     [GS_REC_PENDING] = sizeof(struct gs_rec_pending),
     [GS_REC_EVENT_DONE] = sizeof(struct gs_rec_event_done),
 };

@@ -65,7 +65,7 @@
 #include "schema/event.h"
 
 #define GS_SPOOL_MAGIC "gpuspy spool"
-#define GS_SPOOL_VERSION 7
+#define GS_SPOOL_VERSION 8
 #define GS_SPOOL_COMMIT_MS 250 /* the drain commits this often: what is lost with the segment */
 #define GS_SPOOL_ORPHANS 16    /* segments of dead processes that one user may leave in memory */
 #define GS_SPOOL_HEADER_BYTES (4096 + GS_SPOOL_COUNTERS * 16)

@@ -108,11 +108,12 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
 #define SYNC_ROW(s, v, w) ROW("sync_kind", v, w)
 #define FRAME_ROW(s, v, w) ROW("frame_kind", v, w)
 #define SAMPLE_ROW(s, v, w) ROW("sample_source", v, w)
+#define FACT_ROW(s, v, w) ROW("allocator_fact_kind", v, w)
 #define MARK_ROW(s, v, w) ROW("mark_kind", v, w)
 #define HANDLE_ROW(s, v, w) ROW("handle_kind", v, w)
 static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIRECTIONS(DIRECTION_ROW)
     GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW)
-        GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW);
+        GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW);
 
 #define STRING_OF(x) #x
 #define NUMBER(x) STRING_OF(x)
@@ -393,14 +394,18 @@ void gs_store_close(struct gs_store *s)
         free(s->threads.at[t].frames.ids);
         free(s->threads.at[t].stacks.ids);
     }
-    void *arrays[] = {
-        s->allocations.at, s->ends.at,           s->copies.at,       s->memsets.at,     s->syncs.at,
-        s->ooms.at,        s->recovered_ooms.at, s->samples.at,      s->reserved.at,    s->handles.at,
-        s->handle_ends.at, s->device_samples.at, s->owners.at,       s->object_rows.at, s->sizes.at,
-        s->mappings.at,    s->mapping_ends.at,   s->graphs.at,       s->graph_ends.at,  s->pools.at,
-        s->counters.at,    s->pendings.at,       s->pending_ends.at, s->frames.at,      s->stacks.at,
-        s->modules.at,     s->thread_rows.at,    s->apis.at,         s->devices.at,     s->settings.at,
-        s->numbers.at,     s->text.at,           s->threads.at,      s->open_ooms.at,   s->open_handles.at};
+    void *arrays[] = {s->allocations.at,    s->ends.at,         s->copies.at,
+                      s->memsets.at,        s->syncs.at,        s->ooms.at,
+                      s->recovered_ooms.at, s->samples.at,      s->reserved.at,
+                      s->handles.at,        s->handle_ends.at,  s->device_samples.at,
+                      s->owners.at,         s->object_rows.at,  s->sizes.at,
+                      s->mappings.at,       s->mapping_ends.at, s->graphs.at,
+                      s->graph_ends.at,     s->pools.at,        s->allocator_facts.at,
+                      s->counters.at,       s->pendings.at,     s->pending_ends.at,
+                      s->frames.at,         s->stacks.at,       s->modules.at,
+                      s->thread_rows.at,    s->apis.at,         s->devices.at,
+                      s->settings.at,       s->numbers.at,      s->text.at,
+                      s->threads.at,        s->open_ooms.at,    s->open_handles.at};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     gs_store_free_marks(s);
     gs_store_free_sources(s);

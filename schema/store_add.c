@@ -331,6 +331,7 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     case GS_REC_DEVICE_SAMPLE: return gs_store_add_device_sample(s, any);
     case GS_REC_VMM: return gs_store_add_vmm(s, thread, any);
     case GS_REC_POOL: return gs_store_add_pool(s, any);
+    case GS_REC_ALLOCATOR: return gs_store_add_allocator(s, any);
     case GS_REC_PENDING: return gs_store_add_pending(s, thread, any);
     case GS_REC_EVENT_DONE: return gs_store_event_done(s, ((const struct gs_rec_event_done *)any)->event, rec->time_ns);
     default: return 0;

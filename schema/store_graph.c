@@ -66,3 +66,17 @@ int gs_store_add_pool(struct gs_store *s, const struct gs_rec_pool *rec)
     };
     return 0;
 }
+
+int gs_store_add_allocator(struct gs_store *s, const struct gs_rec_allocator *rec)
+{
+    struct gs_row_allocator *row = GS_ARRAY_ADD(&s->allocator_facts);
+    if (!row) return gs_store_no_memory(s);
+    *row = (struct gs_row_allocator){
+        .time_ns = gs_whole(rec->rec.time_ns),
+        .address = gs_whole(rec->address),
+        .value = rec->value,
+        .device = rec->device,
+        .kind = rec->kind,
+    };
+    return 0;
+}

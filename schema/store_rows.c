@@ -218,6 +218,13 @@ static int write_graphs(struct gs_store *s)
         sqlite3_bind_int64(st, 5, row->reserved);
         sqlite3_bind_int(st, 6, row->api);
     });
+    WRITE(s->allocator_facts, GS_SQL_ALLOCATOR, struct gs_row_allocator, {
+        sqlite3_bind_int(st, 1, row->device);
+        sqlite3_bind_int64(st, 2, row->time_ns);
+        sqlite3_bind_int(st, 3, row->kind);
+        sqlite3_bind_int64(st, 4, row->address);
+        sqlite3_bind_int64(st, 5, row->value);
+    });
     return 0;
 }
 
@@ -479,6 +486,7 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
         s->counted[s->counters.at[i].slot] = (struct gs_counter_state){s->counters.at[i].key, s->counters.at[i].count};
     s->owners.count = s->object_rows.count = s->sizes.count = s->mappings.count = 0;
     s->mapping_ends.count = s->graphs.count = s->graph_ends.count = s->pools.count = 0;
+    s->allocator_facts.count = 0;
     s->counters.count = 0;
     s->allocations.count = s->ends.count = s->copies.count = s->memsets.count = 0;
     s->syncs.count = s->ooms.count = s->recovered_ooms.count = s->samples.count = 0;

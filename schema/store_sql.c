@@ -48,6 +48,8 @@ static const char *const statements[GS_SQL_COUNT] = {
     [GS_SQL_GRAPH_END] = "UPDATE graph_memory SET freed_ns=? WHERE id=?",
     [GS_SQL_POOL] = "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes,api)"
                     " VALUES(" P "?,?,?,?,?,?)",
+    [GS_SQL_ALLOCATOR] = "INSERT INTO allocator_fact(process_id,device,time_ns,kind,address,value)"
+                         " VALUES(" P "?,?,?,?,?)",
     [GS_SQL_PENDING] = "INSERT INTO pending_free(id,process_id,allocation_id,event,free_ns,done_ns,"
                        "event_stack_id,free_stack_id) VALUES(?," P "?,?,?,?,?,?)",
     [GS_SQL_PENDING_END] = "UPDATE pending_free SET done_ns=? WHERE id=?",

@@ -120,6 +120,11 @@ struct gs_row_pool {
     int16_t device;
     uint16_t api;
 };
+struct gs_row_allocator {
+    int64_t time_ns, address, value;
+    int16_t device;
+    uint8_t kind;
+};
 struct gs_row_counter {
     uint64_t key, count, more;
     uint32_t slot;
@@ -264,6 +269,7 @@ enum gs_statement {
     GS_SQL_GRAPH,
     GS_SQL_GRAPH_END,
     GS_SQL_POOL,
+    GS_SQL_ALLOCATOR,
     GS_SQL_PENDING,
     GS_SQL_PENDING_END,
     GS_SQL_CALLS,
@@ -322,6 +328,7 @@ struct gs_store {
     GS_ARRAY(struct gs_row_graph) graphs;
     GS_ARRAY(struct gs_row_moment) graph_ends;
     GS_ARRAY(struct gs_row_pool) pools;
+    GS_ARRAY(struct gs_row_allocator) allocator_facts;
     GS_ARRAY(struct gs_row_pending) pendings;
     GS_ARRAY(struct gs_row_moment) pending_ends;
     GS_ARRAY(struct gs_row_counter) counters;
@@ -436,6 +443,7 @@ int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_re
 bool gs_store_graph_free(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec, int *rc);
 int gs_store_graph_end(struct gs_store *s, uint64_t id, int64_t time_ns);
 int gs_store_add_pool(struct gs_store *s, const struct gs_rec_pool *rec);
+int gs_store_add_allocator(struct gs_store *s, const struct gs_rec_allocator *rec);
 /* store_pending.c */
 int gs_store_add_pending(struct gs_store *s, uint32_t thread, const struct gs_rec_pending *rec);
 /* An event has passed: nothing happens where no tensor waits for it. */

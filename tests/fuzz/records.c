@@ -155,6 +155,14 @@ static size_t memory_event(struct fuzz_bytes *b, struct gs_rec *rec)
         r->op = fuzz_u8(b) % 8;
         return sizeof *r;
     }
+    case GS_REC_ALLOCATOR: {
+        struct gs_rec_allocator *r = (void *)rec;
+        r->address = address(b);
+        r->value = (int64_t)fuzz_hostile(b);
+        r->device = device(b);
+        r->kind = fuzz_u8(b) % 4;
+        return sizeof *r;
+    }
     case GS_REC_POOL: {
         struct gs_rec_pool *r = (void *)rec;
         r->pool = fuzz_hostile(b);
@@ -274,7 +282,8 @@ static const fill fills[GS_REC_TYPES] = {
     [GS_REC_COPY] = call_event,         [GS_REC_SET] = call_event,           [GS_REC_SYNC] = call_event,
     [GS_REC_OOM] = call_event,          [GS_REC_SAMPLE] = said_event,        [GS_REC_HANDLE] = said_event,
     [GS_REC_MARK] = said_event,         [GS_REC_DEVICE_SAMPLE] = said_event, [GS_REC_VMM] = memory_event,
-    [GS_REC_POOL] = memory_event,       [GS_REC_PENDING] = memory_event,     [GS_REC_EVENT_DONE] = memory_event,
+    [GS_REC_ALLOCATOR] = memory_event,  [GS_REC_POOL] = memory_event,        [GS_REC_PENDING] = memory_event,
+    [GS_REC_EVENT_DONE] = memory_event,
 };
 
 size_t fuzz_record(struct fuzz_bytes *b, uint64_t *time, void *to)
