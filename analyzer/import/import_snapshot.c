@@ -466,6 +466,7 @@ static void write_about(struct importer *s)
     if (s->from.settings)
         import_feed_setting(s->feed, "", ""); /* they are known: those that are not there are not set */
     if (s->from.settings && *s->from.settings) import_feed_setting(s->feed, name, s->from.settings);
+    if (s->from.torch) import_feed_note(s->feed, "torch", "%s", s->from.torch);
     import_feed_note(s->feed, "lacks", "waits copies%s%s", history ? "" : " history",
                      history && s->from.timed ? "" : " times");
     if (s->unmatched) import_feed_note(s->feed, "unmatched", "%llu", (unsigned long long)s->unmatched);

@@ -107,6 +107,7 @@ static size_t take_event(void *taker, const struct import_value *pairs, size_t n
     struct import_snapshot_event e;
     if (n < 2 || !read_event(s->shape, pairs, n, &e)) return 0;
     *ARENA_PUSH(s->events, s->events_n, s->events_cap) = e;
+    s->has_pool_ids = s->has_pool_ids || e.pool != IMPORT_POOL_UNKNOWN;
     return s->events_n;
 }
 
@@ -323,6 +324,15 @@ static bool are_segments(const struct import_value *list)
     return all;
 }
 
+/* Compared: snapshots of PyTorch 2.6 to 2.15. */
+static const char *torch_of(const struct import_snapshot *s, const struct import_value *settings)
+{
+    if (import_member(settings, "max_cached_size")) return "2.15"; /* from 2.13 */
+    if (s->has_pool_ids) return "2.12";
+    if (import_member(settings, "graph_capture_record_stream_reuse")) return "2.11"; /* from 2.9 */
+    return import_member(settings, "expandable_segments") ? "2.8" : NULL;
+}
+
 bool import_snapshot_read(struct import_snapshot *s, const char *path, import_progress_fn progress, void *self,
                           char *error, size_t error_size)
 {
@@ -337,7 +347,9 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
         snprintf(error, error_size, "it is a pickle, but no snapshot of torch.cuda.memory: it has no list of segments");
         return false;
     }
-    s->settings = import_text(import_member(import_member(root, "allocator_settings"), "PYTORCH_CUDA_ALLOC_CONF"));
+    const struct import_value *settings = import_member(root, "allocator_settings");
+    s->settings = import_text(import_member(settings, "PYTORCH_CUDA_ALLOC_CONF"));
+    if (s->settings) s->torch = torch_of(s, settings);
     read_segments(s, segments, false);
     read_segments(s, import_member(root, "host_segments"), true);
     read_notes(s, import_member(root, "external_annotations"));

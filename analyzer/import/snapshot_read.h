@@ -62,6 +62,8 @@ struct import_snapshot_total {
 struct import_snapshot {
     struct import_pickle *pickle;
     const char *settings; /* PYTORCH_CUDA_ALLOC_CONF, NULL unknown */
+    const char *torch;    /* a version of PyTorch that writes such members, NULL unknown */
+    bool has_pool_ids;    /* in events */
     struct import_snapshot_event *events;
     size_t events_n, events_cap;
     bool timed;

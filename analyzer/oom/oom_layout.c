@@ -84,7 +84,10 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     char error[256];
     if (row->layer != GS_LAYER_TENSOR || row->device < 0) return NULL;
     run_each_live(b->run, take, &t);
-    const bool replays = whatif_rules_recorded(&rules, b->run, row->process, row->total_bytes, error, sizeof error);
+    size_t n;
+    const char *version = run_processes(b->run, &n)[row->process].torch_version;
+    const bool replays =
+        whatif_rules_recorded(&rules, b->run, row->process, version, row->total_bytes, error, sizeof error);
     if (replays && !t.grows && !rules.expandable && t.n < PIECES_MOST) {
         if (t.n) qsort(t.list, t.n, sizeof *t.list, order_by_address);
         const size_t kept = keep_segments(t.list, t.n);

@@ -303,6 +303,21 @@ static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
     return run->pools_n < SMALL_TABLE_MAX;
 }
 
+static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
+{
+    struct run *run = l->run;
+    const struct run_allocator_fact f = {.process = process_of(l, st, 0),
+                                         .device = device_of(st, 1),
+                                         .time_ns = positive(st, 2),
+                                         .kind = (uint8_t)(sqlite3_column_int(st, 3) & 0xff),
+                                         .address = (uint64_t)sqlite3_column_int64(st, 4),
+                                         .value = sqlite3_column_int64(st, 5)};
+    if (f.process != RUN_NONE && f.device >= 0 && f.time_ns >= 0 && f.value >= -1) {
+        *ARENA_PUSH(run->allocator_facts, run->allocator_facts_n, run->allocator_facts_cap) = f;
+    }
+    return run->allocator_facts_n < SMALL_TABLE_MAX / 4;
+}
+
 static bool add_counted(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
@@ -348,6 +363,8 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
                 p->exception_place = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "torch_version") == 0) {
                 p->torch_version = run_column_text(l->run, st, 1);
+            } else if (key && strcmp(key, "import.torch") == 0) {
+                p->torch_like = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "python_gc") == 0) {
                 p->collector_off = value == 0;
             } else if (key && strcmp(key, "exit_signal") == 0) {
@@ -483,7 +500,7 @@ static const struct {
      "name)"},
     {add_meta, false, false, "meta",
      "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status', 'exit_signal', "
-     "'exception', 'exception_place', 'python_gc', 'torch_version')"},
+     "'exception', 'exception_place', 'python_gc', 'torch_version', 'import.torch')"},
     {add_import, false, false, "meta",
      "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
      "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), "
@@ -528,6 +545,8 @@ static const struct {
     {add_pool_memory, false, false, "pool",
      "SELECT process_id, device, pool, time_ns, reserved_bytes FROM pool WHERE pool <> 0 AND "
      "reserved_bytes IS NOT NULL ORDER BY id"},
+    {add_allocator_fact, false, false, "allocator_fact",
+     "SELECT process_id, device, time_ns, kind, address, value FROM allocator_fact ORDER BY time_ns, id"},
     {add_counted, false, false, "call_count",
      "SELECT process_id, api, total(count), total(count * not_ready) FROM call_count WHERE count > 0 "
      "GROUP BY process_id, api"},

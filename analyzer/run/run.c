@@ -256,6 +256,7 @@ void run_forget(struct run *run, size_t databases, size_t processes)
     FORGET(mappings)
     FORGET(graphs)
     FORGET(pools)
+    FORGET(allocator_facts)
     FORGET(counted)
     FORGET(checks)
     FORGET(mappers)
@@ -292,6 +293,7 @@ void run_close(struct run *run)
     free(run->mappings);
     free(run->graphs);
     free(run->pools);
+    free(run->allocator_facts);
     free(run->counted);
     free(run->checks);
     free(run->mappers);

@@ -101,6 +101,7 @@ struct run_process {
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
     const char *torch_version;                               /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
+    const char *torch_like;                                  /* the same of an import, as far as its form shows; NULL */
     int64_t start_real_ns;                                   /* RUN_UNKNOWN */
     int64_t end_ns;              /* the orderly end, or the last event seen; never unknown */
     uint64_t allocations;        /* rows, about: what a file says that may have gaps */
@@ -253,6 +254,14 @@ struct run_pool_memory {
     uint64_t pool;
     int64_t time_ns, reserved_bytes;
 };
+/* What PyTorch's allocator had in itself, in order of time by process. */
+struct run_allocator_fact {
+    uint32_t process;
+    int device;
+    uint8_t kind; /* enum gs_allocator_fact */
+    int64_t time_ns, value;
+    uint64_t address;
+};
 /* A thread that was seen to call. */
 struct run_thread {
     uint32_t process, number; /* number: the recorder's, as calls and marks name it */
@@ -318,6 +327,7 @@ const struct run_graph_memory *run_graph_memory(const struct run *run, size_t *n
 /* What it was at a time; 0 where nothing had been said by then. */
 int64_t run_graph_memory_at(const struct run *run, uint32_t process, int device, int64_t time_ns);
 const struct run_pool_memory *run_pool_memory(const struct run *run, size_t *n);
+const struct run_allocator_fact *run_allocator_facts(const struct run *run, size_t *n);
 const struct run_thread *run_threads(const struct run *run, size_t *n); /* by process */
 const struct run_counted *run_counted(const struct run *run, size_t *n);
 const struct run_tensor_check *run_tensor_checks(const struct run *run, size_t *n);

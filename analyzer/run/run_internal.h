@@ -75,6 +75,8 @@ struct run {
     size_t graphs_n, graphs_cap;
     struct run_pool_memory *pools;
     size_t pools_n, pools_cap;
+    struct run_allocator_fact *allocator_facts;
+    size_t allocator_facts_n, allocator_facts_cap;
     struct run_counted *counted;
     size_t counted_n, counted_cap;
     struct run_tensor_check *checks;

@@ -139,6 +139,15 @@ void view_whatif(const struct draw_text *t, const struct view_whatif *w)
                   "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by "
                   "up to 1 MiB for each such block");
     }
+    for (size_t i = 0; i < w->n; i++) {
+        if (w->scenarios[i].error || !w->scenarios[i].outcome.unsure) continue;
+        fputc('\n', t->out);
+        draw_wrap(
+            t, INDENT, "",
+            "The program has a torch.cuda.MemPool. If it was made with use_on_oom=True, it can serve requests that "
+            "fail here");
+        break;
+    }
     if (w->search && w->n) print_next(t, w);
 }
 
@@ -199,7 +208,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
         json_t *x = json_object();
         set_text(x, "name", s->name);
         set(x, "settings", settings_json(s));
-        set_bool(x, "exact", p->exact && !p->unsure_sizes && !s->error && !s->scale);
+        set_bool(x, "exact", p->exact && !p->unsure_sizes && !s->error && !s->scale && !s->outcome.unsure);
         set_text(x, "error", s->error);
         if (!s->error) {
             outcome_json(x, w, &s->outcome);

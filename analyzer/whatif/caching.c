@@ -17,6 +17,7 @@ struct pool {
     struct whatif_set free, unmapped;
     uint64_t searches; /* for the age of its free blocks */
     bool small;
+    bool releases; /* its cached segments may go back: the default pool's, and those that nothing uses any more */
 };
 
 struct area { /* of an expandable segment */
@@ -142,7 +143,7 @@ static struct pool *pool_of(struct whatif_allocator *a, uint32_t pool)
     while (pool >= a->pools_n) {
         size_t at = a->pools_n;
         *ARENA_PUSH(a->pools, a->pools_n, a->pools_cap) =
-            (struct pool){{WHATIF_NONE, false}, {WHATIF_NONE, true}, 0, at % 2 == 0};
+            (struct pool){{WHATIF_NONE, false}, {WHATIF_NONE, true}, 0, at % 2 == 0, at < 2};
     }
     return &a->pools[pool];
 }
@@ -295,7 +296,29 @@ void whatif_empty_cache(struct whatif_allocator *a)
         if (a->blocks[a->pending[i]].pending) free_block(a, a->pending[i]);
     }
     a->pending_n = 0;
-    for (size_t i = 2; i-- > 0;) release_pool(a, pool_of(a, (uint32_t)i)); /* large ones first */
+    (void)pool_of(a, 1);
+    release_pool(a, &a->pools[1]); /* large ones first */
+    release_pool(a, &a->pools[0]);
+    for (size_t i = 2; i < a->pools_n; i++) {
+        if (a->pools[i].releases) release_pool(a, &a->pools[i]);
+    }
+}
+
+void whatif_pool_unused(struct whatif_allocator *a, uint32_t pool)
+{
+    (void)pool_of(a, 2 * pool + 1);
+    a->pools[2 * pool].releases = a->pools[2 * pool + 1].releases = true;
+}
+
+bool whatif_is_capped(const struct whatif_allocator *a)
+{
+    return a->rules.allowed_bytes != INT64_MAX;
+}
+
+void whatif_set_cap(struct whatif_allocator *a, int64_t bytes)
+{
+    a->rules.allowed_bytes = bytes > 0 ? bytes : INT64_MAX;
+    a->rules.gc_memory = bytes > 0 ? bytes : 0;
 }
 
 /* [release_available_cached_blocks] */
@@ -525,7 +548,7 @@ uint32_t whatif_allocate(struct whatif_allocator *a, int64_t bytes, uint64_t str
         if (a->rules.gc_memory && a->rules.gc_threshold > 0) collect_garbage(a);
         at = take_segment(a, &r);
         if (at == WHATIF_NONE && release_available(a, &r)) at = take_segment(a, &r);
-        if (at == WHATIF_NONE) {
+        if (at == WHATIF_NONE && !pool) { /* while a private pool is in use, nothing is given back */
             whatif_empty_cache(a);
             a->totals.retries++;
             at = take_segment(a, &r);

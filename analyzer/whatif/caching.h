@@ -65,6 +65,11 @@ void whatif_release(struct whatif_allocator *a, uint32_t block);
 void whatif_release_later(struct whatif_allocator *a, uint32_t block);
 void whatif_finish_pending(struct whatif_allocator *a, uint32_t block);
 void whatif_empty_cache(struct whatif_allocator *a);
+/* Nothing allocates from a private pool any more: its cached segments go back as those of the default one do. */
+void whatif_pool_unused(struct whatif_allocator *a, uint32_t pool);
+/* From now on PyTorch may reserve so many bytes; 0: any. */
+void whatif_set_cap(struct whatif_allocator *a, int64_t bytes);
+bool whatif_is_capped(const struct whatif_allocator *a);
 /* What was there when a recording began: a segment, and then its blocks in order of address, placed as they lie. */
 void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small);
 uint32_t whatif_place_block(struct whatif_allocator *a, uint64_t address, int64_t bytes);

@@ -9,22 +9,17 @@
 
 static void read_settings(struct whatif *w, struct whatif_device *d)
 {
-    static const struct {
-        uint16_t major, minor;
-        const char *text;
-    } assumed[WHATIF_ASSUMED_N] = {{2, 11, "2.11"}, {2, 15, "2.15"}, {2, 12, "2.12"}};
+    static const char *const assumed[WHATIF_ASSUMED_N] = {"2.11", "2.15", "2.12"};
     char error[320];
-    if (!whatif_rules_recorded(&d->rules, w->run, d->process, d->total, error, sizeof error)) {
-        w->proof.reason = arena_printf(&w->arena, "%s", error);
-    }
     size_t n;
     const struct run_process *list = run_processes(w->run, &n);
-    if (d->rules.major) {
-        w->proof.torch_version = list[d->process].torch_version;
-    } else {
-        d->rules.major = assumed[w->assumed].major;
-        d->rules.minor = assumed[w->assumed].minor;
-        w->proof.torch_assumed = assumed[w->assumed].text;
+    const char *version = list[d->process].torch_version;
+    w->proof.torch_version = version;
+    if (!version)
+        version = !w->assumed && list[d->process].torch_like ? list[d->process].torch_like : assumed[w->assumed];
+    if (!w->proof.torch_version) w->proof.torch_assumed = version;
+    if (!whatif_rules_recorded(&d->rules, w->run, d->process, version, d->total, error, sizeof error)) {
+        w->proof.reason = arena_printf(&w->arena, "%s", error);
     }
 }
 
@@ -46,7 +41,28 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device)
         }
     }
     read_settings(w, d);
+    whatif_facts_read(&d->facts, w->run, process, device);
     return w->devices_n - 1;
+}
+
+/* --- private pools ----------------------------------------------------------------------------------- */
+
+uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
+                        bool *unknown)
+{
+    const bool captured = life->space == GS_SPACE_POOL;
+    const int64_t pool = d->facts.pools ? whatif_pool_map_at(m, &d->facts, life->alloc_ns, life->address) : -1;
+    *unknown = pool < 0 && (captured || m->any_private);
+    return pool >= 0 ? (uint32_t)pool : captured;
+}
+
+int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
+                            bool freed)
+{
+    if (!d->facts.pools) return -1;
+    if (freed) return whatif_pool_map_remove(m, &d->facts, life->free_ns, life->address, life->bytes);
+    whatif_pool_map_add(m, life->address, life->bytes, life->space == GS_SPACE_VMM);
+    return -1;
 }
 
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life)

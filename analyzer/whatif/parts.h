@@ -5,6 +5,7 @@
 #include "analyzer/category/category.h"
 #include "analyzer/category/category_use.h"
 #include "analyzer/whatif/lane.h"
+#include "analyzer/whatif/pool_map.h"
 #include "analyzer/whatif/whatif.h"
 
 struct whatif_moment {
@@ -22,6 +23,8 @@ struct whatif_device {
     size_t flushes_n, flushes_cap;
     struct whatif_piece *pieces; /* there when the recording began */
     size_t pieces_n, pieces_cap;
+    struct whatif_facts facts;
+    bool user_pools; /* torch.cuda.MemPool */
     int64_t ascents; /* of one new segment's address over the one before, less descents */
     struct whatif_outcome recorded;
 };
@@ -52,6 +55,13 @@ size_t whatif_device_of(struct whatif *w, uint32_t process, int device);
 /* Whether memory of CUDA's was taken by PyTorch's allocator, as far as its stack shows. */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process);
+
+/* The pool of a tensor; `unknown` is set if it may be in a private one that is not known. */
+uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
+                        bool *unknown);
+/* Of memory that is PyTorch's: a segment, or pages of one. Returns the pool of what goes, -1 unknown. */
+int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
+                            bool freed);
 
 /* What a recorded allocation asks for: the request where it is known, else its block; with the rules' roundings. */
 static inline int64_t whatif_asked(const struct whatif_rules *rules, const struct run_lifetime *life)

@@ -18,6 +18,9 @@ struct beside { /* a device, while its recording is replayed */
     struct whatif_allocator *allocator;
     struct whatif_lane lane; /* its map of blocks alone */
     struct whatif_dues dues;
+    struct whatif_pool_map map;
+    size_t next_fact;
+    bool refused;       /* CUDA refused memory since the last tensor */
     struct call *calls; /* since the last event of a tensor: from `from` on */
     size_t from, calls_n, calls_cap;
     bool placed, fails; /* fails: the recorded request failed */
@@ -159,6 +162,17 @@ static struct whatif_allocator *allocator_of(struct beside *b)
     return b->allocator;
 }
 
+/* What the recorder read from the allocator by then. */
+static void apply_facts(struct beside *b, int64_t ns)
+{
+    const struct whatif_facts *f = &device_at(b)->facts;
+    for (; b->next_fact < f->n && f->list[b->next_fact].ns <= ns; b->next_fact++) {
+        const struct whatif_fact *fact = &f->list[b->next_fact];
+        if (fact->kind == GS_ALLOCATOR_CAP) whatif_set_cap(allocator_of(b), fact->value);
+        if (fact->kind == GS_ALLOCATOR_UNUSED) whatif_pool_unused(allocator_of(b), (uint32_t)fact->value);
+    }
+}
+
 /* --- the cache emptied ---------------------------------------------------------------------------------- */
 
 static bool empties_cache(const struct beside *b, uint32_t stack)
@@ -251,6 +265,8 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
             w->proof.reason = "expandable segments of before the first event are not replayed";
         return;
     }
+    const int64_t pool = whatif_note_segment(d, &b->map, life, freed);
+    if (pool > 0) whatif_facts_add_unused(&d->facts, life->free_ns, pool); /* or it would not go back */
     if (!freed) {
         w->proof.segments++;
         if (!page && b->last_segment) d->ascents += life->address > b->last_segment ? 1 : -1;
@@ -279,6 +295,12 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     }
     struct whatif_allocator *a = allocator_of(b);
     const uint64_t retries = whatif_totals(a)->retries, unsplit = whatif_totals(a)->unsplit;
+    bool pool_unknown;
+    const uint32_t pool = whatif_pool_of(d, &b->map, life, &pool_unknown);
+    if (pool_unknown && !w->proof.reason) w->proof.reason = "the private pools of some blocks are unknown";
+    d->user_pools = d->user_pools || (pool && life->space != GS_SPACE_POOL);
+    apply_facts(b, life->alloc_ns);
+    b->refused = false;
     b->events++;
     w->proof.blocks++;
     b->last_stream = stream_of(life);
@@ -286,7 +308,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     settle(b, true);
     const bool known = run_requested(life) != RUN_UNKNOWN;
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
-    if (!whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, life->space == GS_SPACE_POOL)) {
+    if (!whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool)) {
         part(b, "the replay finds no memory for a request that got some");
     } else {
         const uint32_t block = map_get(&b->lane.block_of, life->address);
@@ -330,6 +352,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         b->allocated = arena_add_capped(b->allocated, -life->bytes);
         if (p->w->imported && life->free_ns == 0) return;
         (void)allocator_of(b);
+        apply_facts(b, life->free_ns);
         b->events++;
         settle(b, false);
         const int64_t until = whatif_pending_until(p->w, &p->pending_next, life);
@@ -370,7 +393,10 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
             d->total = arena_add_capped(b->device_live, oom->free_bytes); /* all that there is for it */
         add_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
     }
-    if (oom->layer != GS_LAYER_TENSOR) return;
+    if (oom->layer != GS_LAYER_TENSOR) {
+        b->refused = true;
+        return;
+    }
     if (oom->fatal && d->recorded.fits) {
         d->recorded.fits = false;
         d->recorded.oom = (struct whatif_failure){.time_ns = oom->time_ns,
@@ -384,6 +410,10 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     }
     struct whatif_allocator *a = allocator_of(b);
     const uint64_t retries = whatif_totals(a)->retries;
+    apply_facts(b, oom->time_ns);
+    if (!b->refused && !p->w->imported && !whatif_is_capped(a) && !p->w->proof.reason)
+        p->w->proof.reason = "a request failed that CUDA did not refuse: how much PyTorch was allowed is unknown";
+    b->refused = false;
     b->fails = true;
     if (oom->requested_bytes > 0) {
         const uint32_t block = whatif_allocate(a, whatif_rounded(&d->rules, oom->requested_bytes), b->last_stream, 0);
@@ -441,10 +471,12 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
     bool ok = run_replay(w->run, &observer, 1, error, error_size);
     for (size_t i = 0; i < p.n; i++) {
         struct beside *b = p.list[i];
+        if (b->allocator) apply_facts(b, INT64_MAX);
         settle(b, false);
         if (b->allocator) device_at(b)->recorded.segments = whatif_totals(b->allocator)->peak_segments;
         whatif_allocator_free(b->allocator);
         map_free(&b->lane.block_of);
+        whatif_pool_map_free(&b->map);
         free(b->dues.list);
         free(b->calls);
         free(b->areas);

@@ -108,11 +108,24 @@ static bool set_threshold(const struct parser *p, const char *key, const char *v
     return true;
 }
 
+/* set_per_process_memory_fraction */
+static int64_t share_of(const struct whatif_rules *rules, double fraction)
+{
+    const double bytes = fraction * (double)rules->device_bytes;
+    return (int64_t)(whatif_rules_have(rules, WHATIF_FRACTION_ROUNDS, NULL) ? round(bytes) : bytes);
+}
+
+int64_t whatif_rules_cap_on(const struct whatif_rules *rules, int64_t cap, int64_t device_bytes)
+{
+    if (cap <= 0 || device_bytes <= 0 || device_bytes == INT64_MAX || device_bytes == rules->device_bytes) return cap;
+    return share_of(rules, (double)cap / (double)device_bytes);
+}
+
 static bool set_fraction(const struct parser *p, const char *key, const char *value)
 {
     double n;
     if (!number_of(value, &n) || n <= 0 || n > 1) return fail(p, key, value, "a share above 0, at most 1");
-    p->rules->allowed_bytes = p->rules->gc_memory = (int64_t)(n * (double)p->rules->device_bytes);
+    p->rules->allowed_bytes = p->rules->gc_memory = share_of(p->rules, n);
     return true;
 }
 
@@ -248,25 +261,22 @@ bool whatif_rules_parse(struct whatif_rules *rules, const char *conf, char *erro
 }
 
 /* "2.6.0+cu124" */
-static void read_version(struct whatif_rules *rules, const struct run *run, uint32_t process)
+static void read_version(struct whatif_rules *rules, const char *version)
 {
-    size_t n;
-    const struct run_process *list = run_processes(run, &n);
     unsigned major, minor;
-    if (process >= n || !list[process].torch_version) return;
-    if (sscanf(list[process].torch_version, "%3u.%3u", &major, &minor) != 2) return;
+    if (!version || sscanf(version, "%3u.%3u", &major, &minor) != 2) return;
     rules->major = (uint16_t)major;
     rules->minor = (uint16_t)minor;
 }
 
-bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, int64_t device_bytes,
-                           char *error, size_t error_size)
+bool whatif_rules_recorded(struct whatif_rules *rules, struct run *run, uint32_t process, const char *version,
+                           int64_t device_bytes, char *error, size_t error_size)
 {
     static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
     char why[256];
     bool all = true;
     *rules = whatif_default_rules;
-    read_version(rules, run, process);
+    read_version(rules, version);
     rules->device_bytes = device_bytes > 0 && device_bytes != INT64_MAX ? device_bytes : (int64_t)80 << 30;
     for (size_t i = 0; i < 2; i++) {
         const char *conf = run_setting_value(run, process, names[i]);

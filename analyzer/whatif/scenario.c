@@ -12,11 +12,12 @@ struct track { /* a device under one scenario */
     struct whatif_rules rules;
     struct whatif_dues dues;
     uint64_t *without; /* recorded addresses of blocks that end with their step */
-    size_t without_n, without_cap, next_base, next_flush, pending_next;
+    size_t without_n, without_cap, next_base, next_flush, next_fact, pending_next;
     size_t steps_done;
     int64_t base, peak_ns, peak_reserved;
     uint64_t last_stream, events;
     bool open, over;            /* over: it ran out of memory */
+    bool own_cap;               /* the scenario sets it */
     struct whatif_curve *curve; /* NULL: not asked for */
     size_t curve_at;            /* its last part that is known */
     int64_t last_reserved;
@@ -25,9 +26,10 @@ struct track { /* a device under one scenario */
 struct play {
     struct whatif *w;
     struct whatif_scenario *scenario;
-    struct track *tracks; /* as w->devices */
-    uint8_t *matches;     /* by stack: 0 not looked at, 1 in the line that is left out, 2 not */
-    const char *file;     /* of that line */
+    struct track *tracks;         /* as w->devices */
+    struct whatif_pool_map *maps; /* likewise, of all scenarios */
+    uint8_t *matches;             /* by stack: 0 not looked at, 1 in the line that is left out, 2 not */
+    const char *file;             /* of that line */
     size_t file_length;
     int line;
 };
@@ -106,6 +108,12 @@ static void advance(struct play *p, struct track *t, int64_t ns)
         t->lane.other = arena_add_capped(t->lane.other, d->bases[t->next_base].bytes - t->base);
         t->base = d->bases[t->next_base].bytes;
     }
+    for (; t->next_fact < d->facts.n && d->facts.list[t->next_fact].ns <= ns; t->next_fact++) {
+        const struct whatif_fact *f = &d->facts.list[t->next_fact];
+        if (f->kind == GS_ALLOCATOR_CAP && !t->own_cap)
+            whatif_set_cap(t->lane.allocator, whatif_rules_cap_on(&t->rules, f->value, d->total));
+        if (f->kind == GS_ALLOCATOR_UNUSED) whatif_pool_unused(t->lane.allocator, (uint32_t)f->value);
+    }
     for (; t->next_flush < d->flushes_n && d->flushes[t->next_flush] <= ns; t->next_flush++) {
         whatif_empty_cache(t->lane.allocator);
     }
@@ -148,6 +156,7 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     const size_t step = steps ? step_at(steps, failure.time_ns) : SIZE_MAX;
     t->over = true;
     if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
+    o->unsure = p->w->devices[t - p->tracks].user_pools && whatif_rules_have(&t->rules, WHATIF_USE_ON_OOM, NULL);
     failure.reserved_bytes = totals->reserved;
     failure.allocated_bytes = totals->allocated;
     failure.event = t->events;
@@ -171,7 +180,10 @@ static void allocate(struct play *p, struct track *t, const struct run_lifetime 
     whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
     const double *scale = p->scenario->scale;
     const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);
-    if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, life->space == GS_SPACE_POOL)) {
+    const struct whatif_device *d = &p->w->devices[t - p->tracks];
+    bool unknown; /* then the proof says so */
+    const uint32_t pool = whatif_pool_of(d, &p->maps[t - p->tracks], life, &unknown);
+    if (!whatif_lane_allocate(&t->lane, life->address, bytes, t->last_stream, pool)) {
         run_out(p, t,
                 (struct whatif_failure){.time_ns = life->alloc_ns,
                                         .requested_bytes = bytes,
@@ -257,6 +269,30 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
     whatif_release(t->lane.allocator, block); /* the program took the way of the failure */
 }
 
+/* Before all scenarios: which pool each segment is of. */
+struct tracker {
+    struct whatif *w;
+    struct whatif_pool_map *maps;
+};
+
+static void track_segment(void *self, const struct run_lifetime *life, const struct run_series *series, bool freed)
+{
+    const struct tracker *t = self;
+    if (life->device < 0 || series->layer != RUN_SERIES_DEVICE || !whatif_is_segment(t->w, life)) return;
+    const size_t at = whatif_device_of(t->w, series->process, life->device);
+    (void)whatif_note_segment(&t->w->devices[at], &t->maps[at], life, freed);
+}
+
+static void track_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    track_segment(self, life, series, false);
+}
+
+static void track_on_free(void *self, const struct run_lifetime *life, const struct run_series *series)
+{
+    track_segment(self, life, series, true);
+}
+
 /* --- all of them ---------------------------------------------------------------------------------------- */
 
 static bool prepare(struct play *p, struct whatif *w, struct whatif_scenario *s)
@@ -280,6 +316,10 @@ static bool prepare(struct play *p, struct whatif *w, struct whatif_scenario *s)
         const int64_t total = w->devices[i].total;
         t->rules = w->devices[i].rules;
         t->rules.device_bytes = s->limit ? s->limit : total == INT64_MAX ? w->devices[i].rules.device_bytes : total;
+        t->rules.allowed_bytes = whatif_rules_cap_on(&t->rules, t->rules.gc_memory, w->devices[i].rules.device_bytes);
+        t->rules.gc_memory = t->rules.allowed_bytes;
+        if (!t->rules.allowed_bytes) t->rules.allowed_bytes = INT64_MAX;
+        t->own_cap = s->conf && strstr(s->conf, "per_process_memory_fraction");
         if (s->conf && !whatif_rules_parse(&t->rules, s->conf, error, sizeof error)) {
             s->error = arena_printf(&w->arena, "%s", error);
             return false;
@@ -338,20 +378,26 @@ static void release(struct play *p)
 bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
     struct play *plays = arena_realloc(NULL, n + 1, sizeof *plays);
-    struct run_observer *observers = arena_realloc(NULL, n + 1, sizeof *observers);
-    size_t observers_n = 0;
+    struct run_observer *observers = arena_realloc(NULL, n + 2, sizeof *observers);
+    struct tracker tracker = {w, arena_realloc(NULL, w->devices_n + 1, sizeof *tracker.maps)};
+    size_t observers_n = 1;
     bool ok = true;
+    memset(tracker.maps, 0, (w->devices_n + 1) * sizeof *tracker.maps);
+    observers[0] = (struct run_observer){.self = &tracker, .alloc = track_on_alloc, .free = track_on_free};
     for (size_t i = 0; ok && i < n; i++) ok = !scenarios[i].scale || whatif_read_categories(w, error, error_size);
     for (size_t i = 0; i < n; i++) {
         if (!prepare(&plays[i], w, &scenarios[i])) continue;
+        plays[i].maps = tracker.maps;
         observers[observers_n++] =
             (struct run_observer){.self = &plays[i], .alloc = play_on_alloc, .free = play_on_free, .oom = play_on_oom};
     }
-    ok = ok && (!observers_n || run_replay(w->run, observers, observers_n, error, error_size));
+    ok = ok && (observers_n == 1 || run_replay(w->run, observers, observers_n, error, error_size));
     for (size_t i = 0; i < n; i++) {
         if (ok && !scenarios[i].error) conclude(&plays[i]);
         release(&plays[i]);
     }
+    for (size_t i = 0; i < w->devices_n; i++) whatif_pool_map_free(&tracker.maps[i]);
+    free(tracker.maps);
     free(plays);
     free(observers);
     return ok;

@@ -26,8 +26,10 @@ struct whatif_outcome {
     bool fits;                 /* no request failed that the program did not handle */
     struct whatif_failure oom; /* unless it fits */
     bool request_fits;         /* the request that failed in the recording, at which it ends, gets memory: … */
-    int64_t spare_bytes;       /* … and so many bytes of the GPU are left then; RUN_UNKNOWN */
-    int64_t capacity_bytes;    /* of the device; RUN_UNKNOWN */
+    bool unsure;            /* a torch.cuda.MemPool(use_on_oom=True) would serve the request that fails; whether there
+                               is one is unknown */
+    int64_t spare_bytes;    /* … and so many bytes of the GPU are left then; RUN_UNKNOWN */
+    int64_t capacity_bytes; /* of the device; RUN_UNKNOWN */
     int64_t peak_allocated_bytes, peak_reserved_bytes, peak_ns;
     int64_t cached_bytes, largest_free_bytes; /* reserved and in no block, at the end or the failure */
     uint64_t segments, retries;               /* segments: at the peak of reserved memory */

@@ -14,8 +14,6 @@ SETTINGS = ["", "expandable_segments:True", "max_split_size_mb:21", "max_split_s
             "roundup_power2_divisions:4", "roundup_power2_divisions:[1:2,4:8,>:4]", "garbage_collection_threshold:0.6",
             "expandable_segments:True,roundup_power2_divisions:8"]
 MIB, LARGE, CONTEXT, SEGMENT = 1 << 20, 8 << 30, 100 << 20, 20 << 20
-# A recording does not have the private pool of a block: the replay then says that it is inexact.
-PRIVATE = ("graphs", "pools")
 CASES = [(setting, (row + column) % 3, program) for row, setting in enumerate(SETTINGS) for column, program in enumerate(PROGRAMS)
          if os.environ.get("WHATIF_ALL") or column % len(SETTINGS) == row]
 if os.environ.get("WHATIF_ALL"):
@@ -40,7 +38,7 @@ def size_of(recorded, which):
 
 
 def failed_at(answer):
-    return answer["oom"] and (answer["oom"]["site"]["line"], answer["oom"]["requested_bytes"])
+    return answer["oom"] and ((answer["oom"]["site"] or {}).get("line"), answer["oom"]["requested_bytes"])
 
 
 @pytest.mark.parametrize("setting, which, program", CASES)
@@ -52,9 +50,6 @@ def test_a_what_if_is_what_happens(once, setting, which, program):
     real = asked(run_of(once, program, setting, size).database, "--limit", "8GiB")["recorded"]
     answer = asked(first.database, "--limit", f"{size // MIB}MiB", *(["--set", setting] if setting else []))
     ours = answer["whatif"][0]
-    if program in PRIVATE:
-        assert not answer["replay"]["exact"] and not ours["exact"] and answer["replay"]["reason"]
-        return
     assert answer["replay"]["exact"], answer["replay"]
     failures = [failed_at(x) if program != "caught" or not x["oom"] else x["oom"]["site"]["line"] for x in (ours, real)]
     assert ours["fits"] == real["fits"] and failures[0] == failures[1], (ours, real)  # `caught` requests the GPU's size
@@ -80,4 +75,5 @@ def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, pr
         figures = [[x["whatif"][0][key] for key in ("fits", "peak_reserved_bytes", "segments", "retries")] for x in (ours, theirs)]
         assert figures[0] == figures[1], words
         failures = [failed_at(x["whatif"][0]) for x in (ours, theirs)]
-        assert not failures[0] or failures[0][0] == failures[1][0], failures
+        # The newest PyTorch writes no frames for the threads of backward.
+        assert not failures[0] or failures[1][0] in (failures[0][0], None), failures
