@@ -84,11 +84,12 @@ bool gs_mark_early_end(const struct gs_mark_early *range, uint64_t *id)
 {
     *id = 0;
     for (struct early *e = early; is_any(e); e++) {
-        const uint32_t state = atomic_load(&e->state), live = atomic_load(&gs_session_live);
+        const uint32_t state = atomic_load(&e->state);
         if ((state != OPEN && state != WRITING) || !is_of(e, range)) continue;
         /* while its start is being written, whoever writes it writes its end */
         atomic_store(&e->ended, true);
         if (!take(e, OPEN, CLAIMED)) return true;
+        const uint32_t live = atomic_load(&gs_session_live); /* only now: its start may have been written meanwhile */
         if (live && atomic_load(&e->session) == live) *id = e->range.id;
         give_back(e);
         return true;
