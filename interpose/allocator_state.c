@@ -65,9 +65,10 @@ static __attribute__((noinline, cold)) void find_cap(struct cap *c, uintptr_t en
     const uintptr_t total = end + at * sizeof *words;
     const bool optional = is_name((const char *)&words[at + 1]);
     const size_t properties = optional ? properties_bytes() : 0;
-    if (optional && !properties) return;
+    const uintptr_t cap = total + sizeof *words + properties;
+    if ((optional && !properties) || gs_peek(cap, words, 2 * sizeof *words) != 2 * sizeof *words) return;
     SET(c->optional, optional);
-    SET(c->at, total + sizeof *words + properties);
+    SET(c->at, cap);
     SET(c->total, total);
 }
 
