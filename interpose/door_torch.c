@@ -87,6 +87,7 @@ static void out_of_memory(const void *caller, int64_t bytes, int64_t allocated, 
         return;
     }
     uint64_t free_bytes, total_bytes;
+    gs_allocator_seen(caller);
     gs_device_memory(&free_bytes, &total_bytes);
     gs_allocator_read_cap(t, device_index(device), reserved);
     gs_allocator_read_unused(t);

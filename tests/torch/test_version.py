@@ -35,6 +35,14 @@ def test_a_recording_has_the_version(record, tmp_path):
         assert code or json.loads(printed)["replay"]["torch_version"] == version
 
 
+def test_a_process_whose_first_request_fails_has_it(record, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nprint(torch.__version__)\ntorch.empty(1 << 31, device='cuda')\n")
+    run = record(script, SIMCUDA_MEMORY="1GiB")
+    assert "out of memory" in run.stderr
+    assert run.report()["run"]["processes"][0]["torch_version"] == run.stdout.strip()
+
+
 def test_a_killed_process_has_it_too(record, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
