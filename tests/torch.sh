@@ -37,13 +37,14 @@ figures() {
 # An older PyTorch runs what depends on PyTorch: its allocator, its reporting functions and the CUDA runtime that it is
 # linked with (the first line), its operations, optimizers and Python frames (the second), its files and texts (the
 # third), and one job of each way to shard. What the analyzer concludes from such recordings is the same code for all versions. Of the newest release: is
-# it still imported, does it still train, are its requests still known?
+# it still imported, does it still train, are its requests, its pools and its allocator's rules still known?
 tests_of() {
-    local file other="figures allocator requested processes distributed simulate
+    local file other="version private_pools fraction whatif
+        figures allocator requested processes distributed simulate
         backward categories uses steps waits optimizers simulate_loops
         export limit"
     case $1 in
-    */newest-torch) printf '%s\n' tests/torch/test_{simulate,requested}.py ;;
+    */newest-torch) printf '%s\n' tests/torch/test_{simulate,requested,version,private_pools,fraction,whatif}.py ;;
     */torch-2.11.0) echo tests/torch ;;
     *)
         for file in $other; do echo "tests/torch/test_$file.py"; done
@@ -64,7 +65,8 @@ for venv in "$build"/torch-*/; do
     rm -f "$venv"/{acceptance,figures,again}.txt
     [ -n "$name" ] || acceptance "${venv%/}" &
 done
-if [ -z "$name" ] || [[ "test_simulate test_requested" == *"$name"* ]] || grep -q "def test_[a-z_]*$name" tests/torch/test_{simulate,requested}.py; then
+if [ -z "$name" ] || [[ "test_simulate test_requested test_version test_private_pools test_fraction test_whatif" == *"$name"* ]] ||
+    grep -q "def test_[a-z_]*$name" tests/torch/test_{simulate,requested,version,private_pools,fraction,whatif}.py; then
     newest=$build/newest-torch
     rm -f "$newest"/{figures,again}.txt
     if scripts/setup-torch.sh --newest; then
