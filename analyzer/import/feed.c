@@ -23,16 +23,23 @@ struct note {
     char key[64], text[960];
 };
 
+struct numbers { /* the store numbers frames and stacks for each thread, and keeps an array up to the highest */
+    uint32_t frames, stacks;
+};
+
 struct import_feed {
     struct arena arena;
     char *path;
     struct gs_store *store;
     bool failed;
-    struct map frames; /* hash of a frame → its number */
-    struct map stacks; /* hash of its frames → its number */
-    struct map apis;   /* hash of a name → its number */
-    uint32_t frames_n, stacks_n, threads_n, apis_n;
+    struct map frames;         /* hash of a frame and its thread → its number */
+    struct map stacks;         /* hash of its frames and their thread → its number */
+    struct map native_indexes; /* hash of a native frame → in natives */
+    struct map apis;           /* hash of a name → its number */
+    uint32_t threads_n, apis_n;
     uint32_t thread; /* the chosen one */
+    struct numbers *last;
+    size_t last_n, last_cap;
     struct native *natives;
     size_t natives_n, natives_cap;
     struct note *notes;
@@ -109,6 +116,7 @@ uint32_t import_feed_thread(struct import_feed *f, uint32_t tid, const char *nam
     struct gs_rec_thread r = {.rec = REC(GS_REC_THREAD, 0, 0), .tid = tid, .name_len = (uint16_t)length};
     const uint32_t chosen = f->thread;
     f->thread = ++f->threads_n;
+    *ARENA_PUSH(f->last, f->last_n, f->last_cap) = (struct numbers){0};
     add_with_texts(f, &r.rec, sizeof r, &name, &length, 1);
     f->thread = chosen;
     return f->threads_n;
@@ -131,6 +139,7 @@ struct import_feed *import_feed_start(const char *path, const struct import_sour
     if (!store) return NULL;
     struct import_feed *f = arena_realloc(NULL, 1, sizeof *f);
     *f = (struct import_feed){.store = store, .path = strdup(path), .threads_n = 1, .thread = 1};
+    for (uint32_t i = 0; i <= f->threads_n; i++) *ARENA_PUSH(f->last, f->last_n, f->last_cap) = (struct numbers){0};
     for (size_t i = 0; i < sizeof usual_apis / sizeof *usual_apis; i++) import_feed_api(f, usual_apis[i]);
     import_feed_note(f, "format", "%s", source->format);
     return f;
@@ -138,7 +147,19 @@ struct import_feed *import_feed_start(const char *path, const struct import_sour
 
 /* --- stacks ------------------------------------------------------------------------------------ */
 
-static void define_frame(struct import_feed *f, const struct import_frame *frame, uint32_t number)
+static uint32_t native_index(struct import_feed *f, const struct import_frame *frame, uint64_t hash)
+{
+    uint32_t *index = map_at(&f->native_indexes, hash);
+    if (*index == MAP_NEW) {
+        *index = (uint32_t)f->natives_n;
+        *ARENA_PUSH(f->natives, f->natives_n, f->natives_cap) =
+            (struct native){frame->file ? arena_printf(&f->arena, "%s", frame->file) : NULL,
+                            frame->function ? arena_printf(&f->arena, "%s", frame->function) : NULL, frame->line};
+    }
+    return *index;
+}
+
+static void define_frame(struct import_feed *f, const struct import_frame *frame, uint64_t hash, uint32_t number)
 {
     if (frame->python) {
         const char *texts[] = {frame->function, frame->file};
@@ -151,23 +172,23 @@ static void define_frame(struct import_feed *f, const struct import_frame *frame
         add_with_texts(f, &r.rec, sizeof r, texts, lengths, 2);
         return;
     }
-    *ARENA_PUSH(f->natives, f->natives_n, f->natives_cap) =
-        (struct native){frame->file ? arena_printf(&f->arena, "%s", frame->file) : NULL,
-                        frame->function ? arena_printf(&f->arena, "%s", frame->function) : NULL, frame->line};
     const size_t length = cut(frame->module);
-    struct gs_rec_frame_native r = {
-        .rec = REC(GS_REC_FRAME_NATIVE, 0, 0), .frame = number, .path_len = (uint16_t)length, .offset = f->natives_n};
+    struct gs_rec_frame_native r = {.rec = REC(GS_REC_FRAME_NATIVE, 0, 0),
+                                    .frame = number,
+                                    .path_len = (uint16_t)length,
+                                    .offset = native_index(f, frame, hash) + 1};
     add_with_texts(f, &r.rec, sizeof r, &frame->module, &length, 1);
 }
 
 static uint32_t frame_number(struct import_feed *f, const struct import_frame *frame)
 {
-    uint64_t hash = hash_text(hash_text(frame->python, frame->file), frame->function) ^ map_hash(f->thread);
+    uint64_t hash = hash_text(hash_text(frame->python, frame->file), frame->function);
     if (frame->module) hash = hash_text(hash, frame->module);
-    uint32_t *number = map_at(&f->frames, map_hash(hash ^ (uint64_t)frame->line));
+    hash = map_hash(hash ^ (uint64_t)frame->line);
+    uint32_t *number = map_at(&f->frames, map_hash(hash ^ map_hash(f->thread)));
     if (*number == MAP_NEW) {
-        *number = ++f->frames_n;
-        define_frame(f, frame, *number);
+        *number = ++f->last[f->thread].frames;
+        define_frame(f, frame, hash, *number);
     }
     return *number;
 }
@@ -187,7 +208,7 @@ uint32_t import_feed_stack(struct import_feed *f, const struct import_frame *fra
     }
     uint32_t *number = map_at(&f->stacks, hash);
     if (*number == MAP_NEW) {
-        *number = ++f->stacks_n;
+        *number = ++f->last[f->thread].stacks;
         stack.r.rec.stack = *number;
         stack.r.depth = (uint32_t)n;
         stack.r.rec.size =
@@ -479,6 +500,8 @@ bool import_feed_end(struct import_feed *f, char *error, size_t error_size)
     map_free(&f->apis);
     map_free(&f->frames);
     map_free(&f->stacks);
+    map_free(&f->native_indexes);
+    free(f->last);
     free(f->natives);
     free(f->notes);
     free(f->path);

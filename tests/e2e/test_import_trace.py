@@ -628,6 +628,27 @@ def test_a_million_open_slices(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def peak_kib(*words):
+    child = subprocess.Popen([TOOL, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    return used.ru_maxrss
+
+
+def test_many_threads_cost_what_their_events_cost(tmp_path):
+    """Each thread's stacks were numbered on from those of all others, in an array for each thread."""
+    peaks = []
+    for threads in 1, 500:
+        trace = Trace()
+        for i in range(30000):
+            trace.slice("cpu_op", f"op{i}", trace.us + 10 * i, 5, tid=1000 + i % threads)
+            trace.memory(trace.us + 10 * i + 1, (1 << 40) + 512 * i, 512, tid=1000 + i % threads)
+        file = trace.write(tmp_path / f"{threads}.json")
+        peaks.append(peak_kib("import", file, "-o", tmp_path / f"{threads}.db"))
+    assert peaks[1] < 1.5 * peaks[0] + 4096, peaks
+
+
 def test_damaged_files_get_one_line(tmp_path):
     whole = json.dumps(usual_trace().document()).encode()
     random.seed(3)
