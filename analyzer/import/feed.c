@@ -265,6 +265,17 @@ void import_feed_pending_end(struct import_feed *f, const struct import_event *e
     add(f, &r.rec);
 }
 
+void import_feed_pool(struct import_feed *f, const struct import_event *e, int64_t pool)
+{
+    struct gs_rec_allocator r = {.rec = REC(GS_REC_ALLOCATOR, 0, e->time_ns),
+                                 .address = e->address,
+                                 .value = pool,
+                                 .device = (int16_t)e->device,
+                                 .kind = GS_ALLOCATOR_POOL};
+    r.rec.size = sizeof r;
+    add(f, &r.rec);
+}
+
 static void add_pages(struct import_feed *f, const struct import_event *e, bool freed, int64_t page)
 {
     static const uint8_t begin[] = {GS_VMM_CREATE, GS_VMM_MAP}, end[] = {GS_VMM_UNMAP, GS_VMM_RELEASE};

@@ -62,6 +62,8 @@ void import_feed_tensor(struct import_feed *f, const struct import_event *e, boo
 /* Before its tensor is freed: other streams still use the memory, and nobody gets it before import_feed_pending_end. */
 void import_feed_pending(struct import_feed *f, const struct import_event *e);
 void import_feed_pending_end(struct import_feed *f, const struct import_event *e);
+/* The segment that holds the address is in the default pool, 0, or in a private one, from 1. */
+void import_feed_pool(struct import_feed *f, const struct import_event *e, int64_t pool);
 /* Memory that it asked the driver for, and gave back; `page` > 0: mapped in pages of so many bytes. */
 void import_feed_segment(struct import_feed *f, const struct import_event *e, bool freed, int64_t page);
 /* A copy that the host was `blocked_ns` in, UINT64_MAX if that is unknown: its row then has 0, and a note counts it.

@@ -34,7 +34,8 @@ struct importer {
     struct import_snapshot_pieces private; /* segments of private pools at the end, by address */
     size_t next[IMPORT_DEVICES + 1];       /* undo: the device's event after this one */
     struct totals now[IMPORT_DEVICES + 1];
-    struct map stacks; /* items of a list of frames, by address → stack */
+    bool grown[IMPORT_DEVICES + 1]; /* it has a new segment, whose pool is that of the next block */
+    struct map stacks;              /* items of a list of frames, by address → stack */
     int64_t start_us;
     size_t first, end; /* the events that are written */
     size_t next_note;
@@ -112,7 +113,7 @@ static void hold_end(struct importer *s)
         } else {
             hold(&s->held, p);
         }
-        if (p->pool == IMPORT_POOL_PRIVATE) *ARENA_PUSH(s->private.list, s->private.n, s->private.cap) = *p;
+        if (p->pool >= IMPORT_POOL_PRIVATE) *ARENA_PUSH(s->private.list, s->private.n, s->private.cap) = *p;
     }
     for (size_t i = 0; i < s->from.blocks.n; i++) {
         const struct import_snapshot_piece *p = &s->from.blocks.list[i];
@@ -122,7 +123,7 @@ static void hold_end(struct importer *s)
 }
 
 /* As the event says, or as its segment does if that is there at the end. */
-static uint8_t pool_of(const struct importer *s, const struct import_snapshot_event *e)
+static uint16_t pool_of(const struct importer *s, const struct import_snapshot_event *e)
 {
     size_t low = 0, high = s->private.n;
     if (e->pool != IMPORT_POOL_UNKNOWN) return e->pool;
@@ -132,7 +133,7 @@ static uint8_t pool_of(const struct importer *s, const struct import_snapshot_ev
         if (e->address < p->address) {
             high = middle;
         } else if (e->address - p->address < (uint64_t)p->bytes) {
-            return IMPORT_POOL_PRIVATE;
+            return p->pool;
         } else {
             low = middle + 1;
         }
@@ -271,6 +272,13 @@ static void write_segment(struct importer *s, struct import_event *e, uint8_t de
     import_feed_segment(s->feed, e, freed, page);
 }
 
+/* A pool that the file does not state is the default one: the replay shows whether that is right. */
+static void write_pool(struct importer *s, const struct import_event *e, uint16_t pool)
+{
+    if (!s->from.private_n || e->device < 0) return;
+    import_feed_pool(s->feed, e, pool >= IMPORT_POOL_PRIVATE ? pool - IMPORT_POOL_PRIVATE + 1 : 0);
+}
+
 static struct import_event event_of(struct importer *s, const struct import_snapshot_piece *h)
 {
     return (struct import_event){.device = device_of(h->device),
@@ -278,7 +286,7 @@ static struct import_event event_of(struct importer *s, const struct import_snap
                                  .bytes = h->bytes,
                                  .requested = h->requested,
                                  .stream = h->stream,
-                                 .private_pool = h->pool == IMPORT_POOL_PRIVATE,
+                                 .private_pool = h->pool >= IMPORT_POOL_PRIVATE,
                                  .stack = stack_of(s, h->frames)};
 }
 
@@ -326,6 +334,7 @@ static void write_held(struct importer *s)
         if (!next) break;
         struct import_event e = event_of(s, next);
         write_segment(s, &e, next->device, false, next->mapped ? next->bytes : 0);
+        write_pool(s, &e, next->pool);
     }
     free(segments);
     free(blocks);
@@ -349,6 +358,7 @@ static void write_free(struct importer *s, struct import_event *e, const struct 
 static void write_event(struct importer *s, const struct import_snapshot_event *from, int64_t ns)
 {
     const bool freed = from->action == IMPORT_GIVE_BACK || from->action == IMPORT_UNMAP;
+    if (from->action == IMPORT_TAKE || from->action == IMPORT_MAP) s->grown[from->device] = true;
     struct import_event e = {.time_ns = ns,
                              .device = device_of(from->device),
                              .stack = stack_of(s, from->frames),
@@ -356,11 +366,15 @@ static void write_event(struct importer *s, const struct import_snapshot_event *
                              .stream = from->stream,
                              .bytes = from->bytes,
                              .requested = from->requested,
-                             .private_pool = from->pool == IMPORT_POOL_PRIVATE,
+                             .private_pool = from->pool >= IMPORT_POOL_PRIVATE,
                              .allocated = s->now[from->device].allocated,
                              .reserved = s->now[from->device].reserved};
     switch ((enum import_action)from->action) {
-    case IMPORT_ALLOC: write_tensor(s, &e, from->device, false); break;
+    case IMPORT_ALLOC:
+        write_tensor(s, &e, from->device, false);
+        if (s->grown[from->device]) write_pool(s, &e, from->pool);
+        s->grown[from->device] = false;
+        break;
     case IMPORT_FREE: write_free(s, &e, from); break;
     case IMPORT_COMPLETED:
         if (e.bytes) import_feed_pending_end(s->feed, &e);

@@ -70,17 +70,26 @@ static enum import_action action_of(const char *word)
 }
 
 /* (0, 0) is the default pool; others are of CUDA graphs and MemPool. */
-static enum import_pool pool_of(const struct import_value *id)
+static uint16_t pool_of(struct import_snapshot *s, const struct import_value *id)
 {
     if (import_count(id) != 2) return IMPORT_POOL_UNKNOWN;
-    return import_integer(import_item(id, 0), 0) || import_integer(import_item(id, 1), 0) ? IMPORT_POOL_PRIVATE
-                                                                                          : IMPORT_POOL_DEFAULT;
+    const uint64_t first = (uint64_t)import_integer(import_item(id, 0), 0),
+                   second = (uint64_t)import_integer(import_item(id, 1), 0);
+    if (!first && !second) return IMPORT_POOL_DEFAULT;
+    uint32_t *number = map_at(&s->pools, map_hash(map_hash(first) + second));
+    if (*number == MAP_NEW) {
+        const uint32_t next = IMPORT_POOL_PRIVATE + s->private_n;
+        *number = next < IMPORT_POOL_LAST ? next : IMPORT_POOL_LAST;
+        s->private_n++;
+    }
+    return (uint16_t)*number;
 }
 
 /* False: the dict is no event. */
-static bool read_event(struct import_snapshot_shape *shape, const struct import_value *pairs, size_t n,
+static bool read_event(struct import_snapshot *s, const struct import_value *pairs, size_t n,
                        struct import_snapshot_event *e)
 {
+    struct import_snapshot_shape *shape = s->shape;
     const struct import_value *fields[FIELD_OTHER + 1] = {0};
     if (!has_shape(shape, pairs, n) && !learn_shape(shape, pairs, n)) return false;
     for (size_t i = 0; i < n; i++) fields[shape->fields[i]] = &pairs[2 * i + 1];
@@ -93,7 +102,7 @@ static bool read_event(struct import_snapshot_shape *shape, const struct import_
         .stream = (uint64_t)import_integer(fields[FIELD_STREAM], 0),
         .time_us = import_integer(fields[FIELD_TIME], INT64_MIN),
         .frames = import_count(frames) ? frames->list : NULL,
-        .pool = (uint8_t)pool_of(fields[FIELD_POOL_ID]),
+        .pool = pool_of(s, fields[FIELD_POOL_ID]),
     };
     e->requested = e->bytes;
     if (e->action == IMPORT_OOM) e->address = (uint64_t)import_integer(fields[FIELD_DEVICE_FREE], (int64_t)e->address);
@@ -105,7 +114,7 @@ static size_t take_event(void *taker, const struct import_value *pairs, size_t n
 {
     struct import_snapshot *s = taker;
     struct import_snapshot_event e;
-    if (n < 2 || !read_event(s->shape, pairs, n, &e)) return 0;
+    if (n < 2 || !read_event(s, pairs, n, &e)) return 0;
     *ARENA_PUSH(s->events, s->events_n, s->events_cap) = e;
     s->has_pool_ids = s->has_pool_ids || e.pool != IMPORT_POOL_UNKNOWN;
     return s->events_n;
@@ -126,7 +135,7 @@ static void place_event(struct placing *p, const struct import_value *item, uint
         ok = taken - 1 >= p->n; /* not a second time */
         e = s->events[taken - 1];
     } else {
-        ok = ok && p->n >= p->taken_n && read_event(s->shape, item->list->items, item->list->n / 2, &e);
+        ok = ok && p->n >= p->taken_n && read_event(s, item->list->items, item->list->n / 2, &e);
     }
     if (ok && e.action == IMPORT_OTHER) return;
     if (!ok || e.bytes < 0 || e.bytes > largest) {
@@ -276,7 +285,7 @@ static void read_segments(struct import_snapshot *s, const struct import_value *
                                               .bytes = import_integer(import_member(segment, "total_size"), 0),
                                               .stream = (uint64_t)import_integer(import_member(segment, "stream"), 0),
                                               .frames = frames_of(segment),
-                                              .pool = (uint8_t)pool_of(import_member(segment, "segment_pool_id")),
+                                              .pool = pool_of(s, import_member(segment, "segment_pool_id")),
                                               .mapped =
                                                   import_integer(import_member(segment, "is_expandable"), 0) != 0};
         if (device < 0 || device > (host ? IMPORT_HOST : IMPORT_DEVICES - 1) || piece.bytes <= 0 ||
@@ -360,6 +369,7 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
 void import_snapshot_release(struct import_snapshot *s)
 {
     free(s->shape);
+    map_free(&s->pools);
     free(s->events);
     free(s->segments.list);
     free(s->blocks.list);

@@ -3,6 +3,7 @@
 #ifndef GPUSPY_IMPORT_SNAPSHOT_READ_H
 #define GPUSPY_IMPORT_SNAPSHOT_READ_H
 
+#include "analyzer/base/arena.h"
 #include "analyzer/import/unpickle.h"
 
 /* IMPORT_HOST: PyTorch's cache of pinned memory, which is of no GPU. */
@@ -17,7 +18,8 @@ enum { IMPORT_DEVICES = 64, IMPORT_HOST = IMPORT_DEVICES };
 #define IMPORT_ENUM_ACTION(symbol, word) IMPORT_##symbol,
 enum import_action { IMPORT_ACTIONS(IMPORT_ENUM_ACTION) IMPORT_OTHER };
 
-enum import_pool { IMPORT_POOL_UNKNOWN, IMPORT_POOL_DEFAULT, IMPORT_POOL_PRIVATE };
+/* Private pools are numbered from IMPORT_POOL_PRIVATE in order of appearance; the last number stands for all beyond. */
+enum import_pool { IMPORT_POOL_UNKNOWN, IMPORT_POOL_DEFAULT, IMPORT_POOL_PRIVATE, IMPORT_POOL_LAST = UINT16_MAX };
 
 struct import_snapshot_event {
     const struct import_list *frames; /* NULL none */
@@ -25,7 +27,8 @@ struct import_snapshot_event {
     uint64_t address;                 /* OOM: what was free of the device */
     uint64_t stream;
     int64_t bytes, requested; /* requested: of ALLOC and FREE */
-    uint8_t action, device, pool;
+    uint8_t action, device;
+    uint16_t pool;
     bool later; /* FREE, COMPLETED: another stream used the block; not one right after the other */
 };
 
@@ -34,7 +37,8 @@ struct import_snapshot_piece {
     uint64_t address, stream;
     int64_t bytes, requested; /* requested: of a block; 0 unknown */
     const struct import_list *frames;
-    uint8_t device, pool;
+    uint8_t device;
+    uint16_t pool;
     bool pending; /* freed, and waiting for other streams */
     bool mapped;  /* of an expandable segment */
 };
@@ -72,6 +76,8 @@ struct import_snapshot {
     size_t notes_n, notes_cap;
     struct import_snapshot_total totals[IMPORT_TOTALS_N];
     uint64_t segments_n, refused; /* refused: segments, blocks and events that make no sense */
+    struct map pools;             /* segment_pool_id → enum import_pool */
+    uint32_t private_n;           /* private pools */
     struct import_snapshot_shape *shape;
 };
 

@@ -46,7 +46,7 @@ static void take(void *self, const struct run_lifetime *life)
         t->latest_ns = life->alloc_ns;
         t->stream = stream;
     }
-    *ARENA_PUSH(t->list, t->n, t->cap) = (struct piece){{life->address, stream, life->bytes, block},
+    *ARENA_PUSH(t->list, t->n, t->cap) = (struct piece){{life->address, stream, life->bytes, 0, block},
                                                         life->stack,
                                                         block && life->space == GS_SPACE_POOL,
                                                         life->alloc_ns};

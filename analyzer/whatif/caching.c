@@ -592,9 +592,10 @@ void whatif_finish_pending(struct whatif_allocator *a, uint32_t block)
 
 /* --- what was there before --------------------------------------------------------------------------- */
 
-void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small)
+void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
+                          uint32_t in)
 {
-    const uint16_t pool = small ? 0 : 1;
+    const uint16_t pool = (uint16_t)(2 * in + !small);
     a->placed = WHATIF_NONE;
     if (bytes > most_reserved - a->totals.reserved) return;
     (void)pool_of(a, pool);

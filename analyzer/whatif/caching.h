@@ -71,7 +71,8 @@ void whatif_pool_unused(struct whatif_allocator *a, uint32_t pool);
 void whatif_set_cap(struct whatif_allocator *a, int64_t bytes);
 bool whatif_is_capped(const struct whatif_allocator *a);
 /* What was there when a recording began: a segment, and then its blocks in order of address, placed as they lie. */
-void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small);
+void whatif_place_segment(struct whatif_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
+                          uint32_t pool);
 uint32_t whatif_place_block(struct whatif_allocator *a, uint64_t address, int64_t bytes);
 void whatif_place_end(struct whatif_allocator *a);
 

@@ -137,7 +137,8 @@ void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_
         if (!p->block) {
             whatif_place_end(l->allocator);
             whatif_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : 0,
-                                 first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small);
+                                 first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
+                                 p->pool);
             l->other = arena_add_capped(l->other, p->bytes);
         } else {
             const uint32_t block = whatif_place_block(l->allocator, p->address, p->bytes);

@@ -151,12 +151,24 @@ static struct beside *beside_of(struct proof *p, uint32_t process, int device)
 }
 
 /* Made late: by then what was there before the recording is known. */
+/* Of the segments that were there before the recording. */
+static void find_pools(struct beside *b)
+{
+    struct whatif_device *d = device_at(b);
+    for (size_t i = 0; i < d->pieces_n; i++) {
+        struct whatif_piece *p = &d->pieces[i];
+        const int64_t pool = p->block ? 0 : whatif_pool_map_at(&b->map, &d->facts, 0, p->address);
+        p->pool = pool > 0 ? (uint32_t)pool : 0;
+    }
+}
+
 static struct whatif_allocator *allocator_of(struct beside *b)
 {
     if (!b->allocator) {
         const struct whatif_driver driver = {b, proof_take, proof_give_back, proof_reserve};
         b->allocator = whatif_allocator_new(&device_at(b)->rules, &driver);
         b->lane.allocator = b->allocator;
+        find_pools(b);
         whatif_lane_place(&b->lane, device_at(b)->pieces, device_at(b)->pieces_n);
     }
     return b->allocator;
@@ -260,7 +272,8 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     if (!page) count_peak(b); /* pages count with the tensor: those of a request that fails go back at once */
     if (!freed && w->imported && life->alloc_ns == 0) {
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
-            (struct whatif_piece){life->address, life->stream, life->bytes, false};
+            (struct whatif_piece){.address = life->address, .stream = life->stream, .bytes = life->bytes};
+        (void)whatif_note_segment(d, &b->map, life, false);
         if (page && !w->proof.reason)
             w->proof.reason = "expandable segments of before the first event are not replayed";
         return;
@@ -289,8 +302,8 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     count_peak(b);
     if (w->imported && life->alloc_ns == 0) {
         if (life->free_ns == 0) return; /* freed before, and waiting for other streams: placed as cached memory */
-        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
-            (struct whatif_piece){life->address, stream_of(life), life->bytes, true};
+        *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){
+            .address = life->address, .stream = stream_of(life), .bytes = life->bytes, .block = true};
         return;
     }
     struct whatif_allocator *a = allocator_of(b);

@@ -449,6 +449,33 @@ def test_private_pools(tmp_path):
     assert "20.00 MiB reserved in private pools, 3.00 MiB of it in tensors" in text
 
 
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("ids", [True, False])
+def test_the_replay_keeps_private_pools_apart(tmp_path, before, ids):
+    """What one private pool has free, no other one gets."""
+    run = Run()
+    for k in range(2 * before):
+        run.segment(0, BASE + 20 * k * MIB, 20 * MIB)
+    for k in range(2):
+        if not before:
+            run.segment(0, BASE + 20 * k * MIB, 20 * MIB)
+        run.alloc(0, BASE + 20 * k * MIB, 2 * MIB, line=10 + k)
+        run.free(0, BASE + 20 * k * MIB)
+    run.alloc(0, BASE + 20 * MIB, 3 * MIB, line=30)
+    run.alloc(0, BASE, 4 * MIB, line=40)
+    snapshot = run.snapshot()
+    del snapshot["device_traces"][0][: 2 * before]
+    pools = [(0, 3), (7, 0)]
+    for segment in snapshot["segments"]:
+        segment["segment_pool_id"] = pools[(segment["address"] - BASE) // (20 * MIB)]
+    for event in snapshot["device_traces"][0]:
+        if ids:
+            event["pool_id"] = pools[(event["addr"] - BASE) // (20 * MIB)]
+    file = write(tmp_path / "s.pickle", snapshot)
+    replay = json.loads(gpuspy("whatif", "--json", "--limit", "20GiB", file).stdout)["replay"]
+    assert replay["exact"], replay
+
+
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("first", [False, True])
 def test_the_cache_of_pinned_memory(tmp_path, nested, first):
