@@ -124,6 +124,14 @@ static double launch_limit_value(const struct runner *r, const struct check_resu
     return l->of_share ? base * (1 + l->value) : base + l->value;
 }
 
+/* A recording of one moment has what was live then: the peak is at least that. */
+static const char *why_at_least(struct runner *r, enum check_gate_id gate)
+{
+    const bool peak = gate == GATE_PEAK || gate == GATE_TENSOR_PEAK || gate == GATE_PINNED;
+    const char *why = peak ? run_why_unknown(r->c.run, RUN_FACT_HISTORY) : NULL;
+    return why ? arena_printf(r->c.arena, "what was live is within the limit, but the peak is unknown: %s", why) : NULL;
+}
+
 static void judge(struct runner *r, struct check_result *result)
 {
     enum { SLACK = 1000000000 }; /* of figures that were divided */
@@ -134,7 +142,9 @@ static void judge(struct runner *r, struct check_result *result)
         }
     } else {
         double most = result->limit + result->limit / SLACK;
-        result->status = result->value > most ? CHECK_FAILED : CHECK_OK;
+        const char *at_least = result->value > most ? NULL : why_at_least(r, result->gate);
+        result->status = result->value > most ? CHECK_FAILED : at_least ? CHECK_UNKNOWN : CHECK_OK;
+        if (at_least) result->why = at_least;
     }
     if (result->status == CHECK_FAILED) {
         check_gates[result->gate].explain(&r->c, result);

@@ -473,6 +473,15 @@ static bool has_history(const struct importer *s)
     return false;
 }
 
+/* PyTorch adds its pinned memory only where the program asks for it. */
+static bool has_host(const struct importer *s)
+{
+    bool has = false;
+    for (size_t i = 0; i < s->from.segments.n && !has; i++) has = s->from.segments.list[i].device == IMPORT_HOST;
+    for (size_t i = 0; i < s->from.events_n && !has; i++) has = s->from.events[i].device == IMPORT_HOST;
+    return has;
+}
+
 static void write_about(struct importer *s)
 {
     static const char name[] = "PYTORCH_CUDA_ALLOC_CONF";
@@ -481,8 +490,10 @@ static void write_about(struct importer *s)
         import_feed_setting(s->feed, "", ""); /* they are known: those that are not there are not set */
     if (s->from.settings && *s->from.settings) import_feed_setting(s->feed, name, s->from.settings);
     if (s->from.torch) import_feed_note(s->feed, "torch", "%s", s->from.torch);
-    import_feed_note(s->feed, "lacks", "waits copies%s%s", history ? "" : " history",
-                     history && s->from.timed ? "" : " times");
+    import_feed_note(s->feed, "lacks", "waits copies%s%s%s", history ? "" : " history",
+                     history && s->from.timed ? "" : " times", has_host(s) ? "" : " pinned");
+    if (!history)
+        import_feed_note(s->feed, "lacks.history", "this PyTorch snapshot has no history of allocations and frees");
     if (s->unmatched) import_feed_note(s->feed, "unmatched", "%llu", (unsigned long long)s->unmatched);
     if (s->from.refused) import_feed_damaged(s->feed, s->from.refused);
     remark_totals(s);

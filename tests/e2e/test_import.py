@@ -210,7 +210,7 @@ def test_every_protocol_is_read_alike(tmp_path, protocol):
         want = expected(snapshot)[0]
         assert report["memory"][0]["tensor_peak_bytes"] == want["most"]
         assert report["memory"][0]["reserved_peak_bytes"] == 400 * MIB
-        assert report["run"]["lacks"] == ["waits", "copies"]
+        assert report["run"]["lacks"] == ["waits", "copies", "pinned"]
 
 
 @pytest.mark.parametrize("last", [None, 1, 7, 100, 299])
@@ -289,7 +289,7 @@ def test_what_a_snapshot_does_not_tell_stays_unknown(tmp_path):
     assert "unknown time, " in text.stdout and "no copies and no times" in " ".join(text.stdout.split())
     for name in "bare.pickle", "list.pickle":
         assert "Whether memory ran out is unknown" in gpuspy("report", tmp_path / name).stdout
-        assert "unknown: a PyTorch snapshot does not record it" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
+        assert "unknown: this PyTorch snapshot has no history of" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
     assert "unknown" in gpuspy("tree", "--what", "waits", file, code=1).stderr
     assert "unknown" in gpuspy("tree", "--what", "copies", file, code=1).stderr
     for gate in "--max-syncs-per-step=1", "--max-blocked-share=1%", "--max-copies-per-step=1", "--max-h2d-per-step=1B":
@@ -762,3 +762,19 @@ def test_the_real_out_of_memory():
     assert (oom["requested_bytes"], oom["free_bytes"], oom["device"]) == (5_308_694_528, 95_682_560, 1)
     text = gpuspy("report", "--only", "oom", file).stdout
     assert "models.py:174" in text and "expandable" not in text.split("GPU 0")[0]
+
+
+def test_one_moment_passes_no_limit_of_a_peak(tmp_path):
+    """What was live is the least that the peak can have been."""
+    snapshot = usual_run().snapshot()
+    snapshot["device_traces"] = [[] for _ in snapshot["device_traces"]]
+    file = write(tmp_path / "s.pickle", snapshot)
+    limits = ["--max-peak", "--max-tensor-peak", "--max-pinned"]
+    text = gpuspy("check", *(f"{limit}=1TiB" for limit in limits), file, code=1).stdout
+    assert text.count("UNKNOWN") == 3 and "this PyTorch snapshot has no history" in " ".join(text.split())
+    assert gpuspy("check", *(f"{limit}=1B" for limit in limits), file, code=1).stdout.count("FAILED") == 2
+
+
+def test_pinned_memory_that_a_snapshot_does_not_have(tmp_path):
+    file = write(tmp_path / "s.pickle", usual_run().snapshot())
+    assert "UNKNOWN  max-pinned" in gpuspy("check", "--max-pinned=1TiB", file, code=1).stdout
