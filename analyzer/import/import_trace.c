@@ -265,12 +265,12 @@ static void note_levels(struct writing *w)
         units_format_bytes(bytes, (uint64_t)l->missing);
         if (l->device < 0) {
             REMARK(w,
-                   "%s of CPU tensors were allocated before the trace began and not freed in it: no figure here "
+                   "%s of CPU tensors were allocated before the recording and not freed in it: no figure here "
                    "counts them",
                    bytes);
         } else {
             REMARK(w,
-                   "GPU %d: %s of tensors were allocated before the trace began and not freed in it: no figure here "
+                   "GPU %d: %s of tensors were allocated before the recording and not freed in it: no figure here "
                    "counts them",
                    l->device, bytes);
         }
@@ -291,7 +291,7 @@ static void note_limits(struct writing *w)
     if (w->levels.unplaced && !t->timeline) {
         REMARK(w,
                "the trace has no addresses: a free is taken to free the youngest live tensor of its size, and what was "
-               "allocated before the trace is unknown unless the trace frees it");
+               "allocated before the recording is unknown unless the trace frees it");
     } else if (w->levels.unplaced) {
         REMARK(
             w,

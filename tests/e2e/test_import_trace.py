@@ -341,7 +341,7 @@ def test_what_was_allocated_before_is_known_but_not_invented(tmp_path):
     db = imported(file, tmp_path)
     assert measured_memory(db)[0] == {"count": 2, "bytes": 8 * MIB, "before": 3 * MIB, "most": 5 * MIB, "end": 5 * MIB}
     text = " ".join(gpuspy("report", file).stdout.split())
-    assert "GPU 0: 97.00 MiB of tensors were allocated before the trace began" in text
+    assert "GPU 0: 97.00 MiB of tensors were allocated before the recording" in text
     assert db.execute("SELECT count(*) FROM reserved").fetchone()[0] == 0  # a share of it would be wrong
     assert "cannot tell" in gpuspy("check", "--max-peak", "50MiB", file, code=1).stdout
 
@@ -777,4 +777,4 @@ def test_a_newer_layout(tmp_path):
     rank, start = db.execute("SELECT rank, start_real_ns FROM process").fetchone()
     assert rank == 5 and abs(start - base) < 10_000
     assert db.execute("SELECT count(*) FROM mark").fetchone()[0] == 1
-    assert "4.00 KiB of tensors were allocated before the trace began" in " ".join(gpuspy("report", tmp_path / "t.json").stdout.split())
+    assert "4.00 KiB of tensors were allocated before the recording" in " ".join(gpuspy("report", tmp_path / "t.json").stdout.split())
