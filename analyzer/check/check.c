@@ -124,11 +124,12 @@ static double launch_limit_value(const struct runner *r, const struct check_resu
     return l->of_share ? base * (1 + l->value) : base + l->value;
 }
 
-/* A recording of one moment has what was live then: the peak is at least that. */
+/* A recording of one moment has what was live then, and a trace what was allocated in it: the peak is at least that. */
 static const char *why_at_least(struct runner *r, enum check_gate_id gate)
 {
     const bool peak = gate == GATE_PEAK || gate == GATE_TENSOR_PEAK || gate == GATE_PINNED;
     const char *why = peak ? run_why_unknown(r->c.run, RUN_FACT_HISTORY) : NULL;
+    if (!why && (gate == GATE_PEAK || gate == GATE_TENSOR_PEAK)) why = run_why_unknown(r->c.run, RUN_FACT_BEFORE);
     return why ? arena_printf(r->c.arena, "what was live is within the limit, but the peak is unknown: %s", why) : NULL;
 }
 

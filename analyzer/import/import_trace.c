@@ -315,13 +315,24 @@ static void note_limits(struct writing *w)
         REMARK(w, "the trace holds %u processes: each thread's name shows which one", t->processes_n);
 }
 
+/* Are figures of what was live too low? */
+static const char *unknown_before(const struct writing *w)
+{
+    for (size_t i = 0; i < w->levels.n; i++)
+        if (w->levels.list[i].missing > 0)
+            return "the trace does not record what was allocated before it and not freed in it";
+    return w->levels.unplaced ? "the trace has no addresses: what was allocated before it is unknown" : NULL;
+}
+
 static void write_notes(struct writing *w)
 {
     struct import_trace *t = w->t;
     bool calls = t->calls || t->gpu_n, gpu_memory = false;
     for (size_t i = 0; i < t->memory_n && !gpu_memory; i++) gpu_memory = t->memory[i].device >= 0;
-    import_feed_note(w->feed, "lacks", "%ssegments pinned%s", calls ? "" : "waits copies ",
-                     t->memory_n ? "" : " memory");
+    const char *before = t->memory_n ? unknown_before(w) : NULL;
+    import_feed_note(w->feed, "lacks", "%ssegments pinned%s%s", calls ? "" : "waits copies ",
+                     t->memory_n ? "" : " memory", before ? " before" : "");
+    if (before) import_feed_note(w->feed, "lacks.before", "%s", before);
     if (!calls) {
         const char *why = t->timeline ? "a PyTorch memory timeline does not record it"
                                       : "this torch.profiler trace has no calls to CUDA";

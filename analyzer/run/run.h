@@ -433,7 +433,8 @@ static inline int64_t run_requested(const struct run_lifetime *life)
     RUN_FACT(TENSORS, "tensors")   \
     RUN_FACT(FAILURES, "failures") \
     RUN_FACT(SEGMENTS, "segments") \
-    RUN_FACT(PINNED, "pinned")
+    RUN_FACT(PINNED, "pinned")     \
+    RUN_FACT(BEFORE, "before") /* what was allocated before the recording, and not freed in it */
 enum run_fact {
 #define RUN_FACT(symbol, word) RUN_FACT_##symbol,
     RUN_FACTS(RUN_FACT)

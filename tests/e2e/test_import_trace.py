@@ -198,7 +198,7 @@ def test_what_real_gpus_gave(tmp_path, file):
     marks = db.execute("SELECT sum(life_ns) FROM mark m JOIN mark_name n ON n.id = m.name WHERE n.name = 'ProfilerStep'").fetchone()[0]
     assert marks == sum(span.values())
     assert db.execute("SELECT count(*) FROM meta WHERE key = 'undefined_numbers'").fetchone()[0] == 0
-    assert set(report_of(file)["run"]["lacks"]) == {"segments", "pinned"}
+    assert set(report_of(file)["run"]["lacks"]) == {"segments", "pinned", "before"}  # each began with tensors in use
 
 
 @pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[-40:-8])
@@ -344,6 +344,9 @@ def test_what_was_allocated_before_is_known_but_not_invented(tmp_path):
     assert "GPU 0: 97.00 MiB of tensors were allocated before the recording" in text
     assert db.execute("SELECT count(*) FROM reserved").fetchone()[0] == 0  # a share of it would be wrong
     assert "cannot tell" in gpuspy("check", "--max-peak", "50MiB", file, code=1).stdout
+    unknown = gpuspy("check", "--max-tensor-peak", "50MiB", file, code=1).stdout
+    assert "UNKNOWN" in unknown.upper() and "not freed in it" in " ".join(unknown.split())
+    assert "FAILED" in gpuspy("check", "--max-tensor-peak", "4MiB", file, code=1).stdout.upper()
 
 
 def test_totals_that_disagree_are_counted(tmp_path):
