@@ -492,6 +492,7 @@ bool run_each_last(struct run *run, uint32_t process, int64_t rows_n, run_last_f
     struct last e = {
         .replay = {.run = run, .process = process}, .each = each, .self = self, .all = rows_n == RUN_LAST_ALL};
     struct run_database *db = &run->databases[run->processes[process].database];
+    if (e.all) e.replay.rows_total = run->processes[process].allocations; /* for the progress shown */
     return e.all ? run_rows_scan(db, RUN_ROWS_WHOLE, run->processes[process].allocations, last_batch, &e, error,
                                  error_size)
                  : run_rows_last(db, rows_n, last_batch, &e, error, error_size);
