@@ -164,8 +164,6 @@
         if (tensor) add(once ? "Live in tensors" : "Peak in tensors", page.bytes(tensor.bytes));
         if (device) add(once ? "CUDA allocations" : "Peak of CUDA allocations", page.bytes(device.bytes));
         if (!(run.lacks || []).includes("times")) add("Ran for", page.seconds(run.duration_s));
-        if (first.start_s)
-            add("Recorded", new Date(first.start_s * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC");
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
         const steps = page.report.steps[0];
         if (steps) add("Steps", page.plural(steps.n, "step") + " of " + page.seconds(steps.median_s));
@@ -266,11 +264,13 @@
         page.byId("memory").hidden = page.byId("live").hidden = !page.places.length;
         warnings();
         head();
-        const run = page.report.run, python = (run.processes[0] || {}).python_version;
+        const run = page.report.run, first = run.processes[0] || {}, python = first.python_version;
+        const recorded = first.start_s
+            ? " · recorded " + new Date(first.start_s * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC" : "";
         page.fill(page.byId("foot"),
             make("div", null,
                 "gpuspy " + page.clean(page.model.gpuspy || "") +
-                    (page.model.source ? " · " + page.clean(page.model.source) : "") +
+                    (page.model.source ? " · " + page.clean(page.model.source) : "") + recorded +
                     (python ? " · Python " + page.clean(python) : "") + " · " + page.plural(run.events, "event")),
             make("div", null, "All of this page is in this one file: it opens offline, without network requests."));
     });
