@@ -26,7 +26,7 @@ class Prepared:
         self.channel, self.answers = ours, ours.makefile("r")
 
     def run(self, folder, command, environment, seconds):
-        """(exit status, stdout, stderr); the database is in the folder, under the name that the environment has."""
+        """What subprocess.run would return; the database is in the folder, under the name that the environment has."""
         outputs = folder / "stdout.txt", folder / "stderr.txt"
         request = {"folder": str(folder), "command": [str(word) for word in command], "environment": environment,
                    "stdout": str(outputs[0]), "stderr": str(outputs[1])}
@@ -39,7 +39,7 @@ class Prepared:
         texts = [output.read_text(errors="replace") for output in outputs]
         for output in outputs:
             output.unlink()
-        return answer["code"], *texts
+        return subprocess.CompletedProcess(command, answer["code"], *texts)
 
     def end(self):
         self.answers.close()

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, SECONDS
+from conftest import BUILD, ROOT, SECONDS, run_again
 
 TRAIN = """
 import torch
@@ -46,8 +46,8 @@ dist.destroy_process_group()
 
 def gpuspy(folder, *words):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_", "CUDA_"))}
-    return subprocess.run([BUILD / "gpuspy", *map(str, words)], cwd=folder, env=dict(env, OMP_NUM_THREADS="2"), text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+    return run_again(folder, lambda: subprocess.run([BUILD / "gpuspy", *map(str, words)], cwd=folder, env=dict(env, OMP_NUM_THREADS="2"),
+                                                    text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS))
 
 
 @pytest.fixture
