@@ -249,38 +249,41 @@ static int64_t peak_bucket(const struct page_level *l)
 
 /* --- changes ------------------------------------------------------------------------------------ */
 
-static int change_order(const void *a, const void *b)
-{
-    const struct page_change *x = a, *y = b;
-    return (x->line > y->line) - (x->line < y->line);
-}
+struct sums { /* of one bucket, by number; a bit says which there are */
+    int64_t *bytes, *blocks;
+    uint64_t *set;
+    size_t words;
+};
 
-static void put_bucket(const struct putting *t, struct page_change *c, size_t n, struct page_column *out)
+static void put_bucket(const struct putting *t, const struct page_change *c, size_t n, struct sums *sums,
+                       struct page_column *out)
 {
-    size_t kept = 0;
+    int64_t kept = 0;
     uint32_t last = 0;
     for (size_t i = 0; i < n; i++) {
-        c[i].line = t->p->lines[c[i].line].number;
+        const uint32_t number = t->p->lines[c[i].line].number;
+        sums->set[number / 64] |= (uint64_t)1 << number % 64;
+        sums->bytes[number] += c[i].bytes;
+        sums->blocks[number] += c[i].blocks;
     }
-    if (n > 1) {
-        qsort(c, n, sizeof *c, change_order);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (kept && c[kept - 1].line == c[i].line) {
-            c[kept - 1].bytes += c[i].bytes;
-            c[kept - 1].blocks += c[i].blocks;
-        } else {
-            kept += kept == 0 || c[kept - 1].bytes || c[kept - 1].blocks;
-            c[kept - 1] = c[i];
+    for (size_t w = 0; w < sums->words; w++)
+        for (uint64_t bits = sums->set[w]; bits; bits &= bits - 1) {
+            const size_t number = w * 64 + (size_t)__builtin_ctzll(bits);
+            kept += sums->bytes[number] || sums->blocks[number];
         }
-    }
-    kept -= kept && !c[kept - 1].bytes && !c[kept - 1].blocks;
-    page_column_add(out, (int64_t)kept);
-    for (size_t i = 0; i < kept; i++) {
-        page_column_add(out, (int64_t)c[i].line - last);
-        page_column_add(out, c[i].bytes / (int64_t)t->unit);
-        page_column_add(out, c[i].blocks);
-        last = c[i].line;
+    page_column_add(out, kept);
+    for (size_t w = 0; w < sums->words; w++) {
+        for (uint64_t bits = sums->set[w]; bits; bits &= bits - 1) {
+            const uint32_t number = (uint32_t)(w * 64) + (uint32_t)__builtin_ctzll(bits);
+            int64_t *bytes = &sums->bytes[number], *blocks = &sums->blocks[number];
+            if (!*bytes && !*blocks) continue;
+            page_column_add(out, (int64_t)number - last);
+            page_column_add(out, *bytes / (int64_t)t->unit);
+            page_column_add(out, *blocks);
+            last = number;
+            *bytes = *blocks = 0;
+        }
+        sums->set[w] = 0;
     }
 }
 
@@ -288,10 +291,17 @@ static void put_changes(struct putting *t, struct page_writer *w)
 {
     struct page_level *l = t->l;
     struct page_column changes = {0}, exact = {0};
+    const size_t words = t->lines_n / 64 + 1;
+    struct arena arena = {0};
+    struct sums sums = {.bytes = arena_alloc(&arena, words * 64 * sizeof *sums.bytes),
+                        .blocks = arena_alloc(&arena, words * 64 * sizeof *sums.blocks),
+                        .set = arena_alloc(&arena, words * sizeof *sums.set),
+                        .words = words};
     for (size_t i = 0; i < l->buckets_n; i++) {
         size_t end = i + 1 < l->buckets_n ? l->buckets[i + 1].changes : l->changes_n;
-        put_bucket(t, l->changes + l->buckets[i].changes, end - l->buckets[i].changes, &changes);
+        put_bucket(t, l->changes + l->buckets[i].changes, end - l->buckets[i].changes, &sums, &changes);
     }
+    arena_free(&arena);
     page_put_column(w, "changes", &changes);
     if (!t->exact_n) {
         return;
