@@ -66,7 +66,7 @@ def options(row):
     if "inference" in task:
         prompt, _, new = row["seq"].replace("~", "").partition("+")
         length = int(prompt) + int(new or 0)
-        if not new and "generate" in task:
+        if not new and "generate" in task and whole(task) != prompt:  # where they are equal, the prompt is counted in
             length += int(whole(task))
         out += ["--inference", "--batch", whole(row["batch"]), "--seq", str(length)]
         if new:
@@ -96,8 +96,17 @@ def options(row):
         out += ["--lora-rank", rank[1] if rank else "64"] + (["--target", "qv"] if "q,v" in row["notes"] or "'q_proj', 'v_proj'" in row["notes"] else [])
         if "nf4-dq" in precision or "nf4" in precision:
             out += ["--weights", "nf4-double" if "dq" in precision else "nf4"]
+        out += ["--modules-to-save", "embeddings"] if "(emb)" in task else []
     elif "adapter" in task or any(word in task for word in ("ia3", "vera", "oft", "adalora", "trainable_tokens")):
         raise Skipped("adapter: " + task)
+    if "optimizer in backward" in row["notes"]:
+        raise Skipped("optimizer in backward")
+    if "full-parameter" in task:  # QwenLM's, by DeepSpeed
+        out += ["--master-weights"]
+    if row["checkpointing"] == "recipe default":  # torchtune's
+        out += ["--checkpointing", "full", "--chunked-loss"]
+    if "compile" in row["notes"] + task:
+        out += ["--fused-layers"]
     if "full" in row["checkpointing"] and not ("1 GPU" in row["checkpointing"] and row["gpus"] == "1"):
         out += ["--checkpointing", "full"]
     elif "selective op" in row["checkpointing"]:
@@ -112,7 +121,14 @@ def options(row):
             for word in ("tp", "pp", "cp"):
                 found = re.search(word + r" (\d+)", sharding)
                 out += [f"--{word}", found[1]] if found and found[1] != "1" else []
-        out += ["--gpus", row["gpus"], "--sharding", "zero3" if "zero3" in sharding or "fsdp" in sharding else "zero2" if "zero2" in sharding else "ddp"]
+        stages = re.search(r"pp (\d+)", sharding)
+        if stages and "torchtitan" in row["source"]:  # as many micro-batches as stages
+            at = out.index("--batch") + 1
+            out[at] = str(int(out[at]) // int(stages[1]))
+            out += ["--accumulation", stages[1]]
+        out += ["--sequence-parallel"] if "tp" in sharding and "torchtitan" in row["source"] else []
+        out += ["--accumulation", "8"] if "litgpt" in row["source"] else []  # a step has 128 sequences
+        out += ["--gpus", row["gpus"], "--sharding", "fsdp2" if "fsdp2" in sharding else "fsdp" if "fsdp" in sharding else "zero3" if "zero3" in sharding else "zero2" if "zero2" in sharding else "ddp"]
     return out
 
 

@@ -112,10 +112,8 @@ static void add_layers(const struct plan *p, const struct estimate_act_sizes *z,
     } else {
         line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD),
                    full ? "inputs of the checkpointed layers" : "activations of the layers",
-                   full ? total / shared : total * 0.8, full ? total / shared : total, full ? total : total * 1.2);
-        if (full && p->sequence_parallel)
-            line->why =
-                "low and likely: each GPU's share of the tokens (Megatron-LM); high: whole, as in the paper's table";
+                   full ? total / shared : total * 0.8, full ? total / shared : total,
+                   full ? total / shared : total * 1.2);
         if (full)
             estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers,
                              flight, z->tokens, input / shared / z->tokens);

@@ -177,6 +177,71 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
     estimate_states_step(p, &a->n, &a->optimizer, FLOAT32, r);
 }
 
+/* FSDP's first version joins a unit's parameters into one, which has one gradient: also for those that are frozen. */
+static void add_flat_gradients(const struct plan *p, const struct frozen *f, struct estimate_result *r)
+{
+    static const char why[] = "none with FSDP2, nor where adapters are units of their own (peft's wrapping policy)";
+    const double each = (f->plain_bytes + f->quantised_bytes) / fmax(1, f->plain + f->quantised);
+    const double own = ceil(f->n.own * each);
+    struct estimate_line *line;
+    char count[UNITS_TEXT];
+
+    if (estimate_shard_group(p, false) <= 1) return;
+    line = estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "gradients of frozen weights",
+                        (struct estimate_interval){0, own, own});
+    estimate_explain(line, "torch/distributed/fsdp/_flat_param.py: a FlatParameter has one gradient",
+                     "%s weights · %.3g B", units_format_count(count, units_whole(f->n.own)), each);
+    line->why = why;
+    estimate_states_no_sync(p, &f->n, each, own, r);
+}
+
+/* ---------------------------------------------------------------- modules_to_save */
+
+static bool is_saved(const struct plan *p, const struct model_tensor *t)
+{
+    return (t->role == TENSOR_EMBEDDING || t->role == TENSOR_HEAD) && t->dims == 2 && t->rows == p->model->shape.vocab;
+}
+
+/* Copies that have the type of what they are copied from, so that gradients and states have it, too. Of a tied matrix
+ * there are two: peft copies the embedding and the output layer each. */
+static void add_saved(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    static const char source[] = "peft utils/other.py: ModulesToSaveWrapper copies a module and trains the copy";
+    const bool states_divided = p->sharding != PLAN_SHARDING_DDP, whole = p->sharding != PLAN_SHARDING_ZERO3;
+    const double element = p->prepared ? FLOAT32 : p->weights ? 2 : p->precision->weights;
+    struct estimate_shard_sum n = estimate_shard_sum(p, stage, is_saved);
+    struct estimate_optimizer_sum sum = {0};
+    struct estimate_shard s;
+    struct estimate_line *line;
+    char each[32];
+
+    if (p->saved == PLAN_SAVED_NONE || n.all <= 0) return;
+    for (size_t i = 0; i < p->model->tensors_n; i++) {
+        if (!is_saved(p, &p->model->tensors[i]) || !estimate_shard_of(p, stage, &p->model->tensors[i], &s)) continue;
+        if (p->model->shape.tied) s.count *= 2;
+        estimate_optimizer_take(p, &s, element, states_divided ? estimate_shard_group(p, false) : 1, &sum);
+    }
+    if (p->model->shape.tied) n = (struct estimate_shard_sum){2 * n.all, 2 * n.own, 2 * n.dense, 2 * n.experts};
+    snprintf(each, sizeof each, "%.0f B", element);
+    line = estimate_add(r, ESTIMATE_ADAPTERS, IN_TRAINING, "trained copies of embedding and output layer",
+                        EXACTLY(ceil((whole ? n.all : n.own) * element)));
+    estimate_states_explain(line, source, p, &n, each, !whole);
+    line = estimate_add(r, ESTIMATE_GRADIENTS, p->accumulation > 1 ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP),
+                        "gradients of these copies",
+                        EXACTLY(ceil((p->sharding >= PLAN_SHARDING_ZERO2 ? n.own : n.all) * element)));
+    estimate_states_explain(line, source, p, &n, each, p->sharding >= PLAN_SHARDING_ZERO2);
+    if (sum.states.high > 0) {
+        line = estimate_add(
+            r, ESTIMATE_OPTIMIZER, IN_TRAINING, "optimizer states of these copies",
+            (struct estimate_interval){ceil(sum.states.low), ceil(sum.states.likely), ceil(sum.states.high)});
+        line->host = p->offload != PLAN_OFFLOAD_NONE;
+        snprintf(each, sizeof each, "%.6g B", sum.states.likely / (states_divided ? n.own : n.all));
+        estimate_states_explain(line, p->optimizer->source, p, &n, each, states_divided);
+        if (sum.states.low < sum.states.high) line->why = "pages move to the host where the GPU has no room";
+    }
+    estimate_states_step(p, &n, &sum, element, r);
+}
+
 static void add_temporaries(const struct frozen *f, const struct adapted *a, struct estimate_result *r)
 {
     struct estimate_line *line;
@@ -207,6 +272,8 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     a = adapted_of(p, stage);
     add_frozen(p, &f, r);
     add_trained(p, &a, r);
+    add_saved(p, stage, r);
+    if (p->flat) add_flat_gradients(p, &f, r);
     if (estimate_shard_gathers(p) && f.plain + f.quantised > 0)
         estimate_states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     add_temporaries(&f, &a, r);

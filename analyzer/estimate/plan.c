@@ -156,6 +156,8 @@ static bool adapters(const struct plan *p, char why[WHY])
 {
     if (p->adapter != PLAN_ADAPTER_NONE && !has_matrices(p->model))
         return REJECT("--adapter: which matrices the model has is unknown; give --model, or --layers, --hidden …");
+    if (p->adapter == PLAN_ADAPTER_NONE && p->saved != PLAN_SAVED_NONE)
+        return REJECT("--modules-to-save: without adapters everything is trained; add --adapter lora");
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)
         return REJECT("--ema: a moving average of all weights beside adapters of frozen ones; leave out one");
     if (!p->inference && p->weights && p->adapter == PLAN_ADAPTER_NONE)
@@ -191,6 +193,7 @@ static bool serving(const struct plan *p, char why[WHY])
         {p->master_weights, "master-weights", ""},
         {p->ema, "ema", ""},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", ""},
+        {p->saved != PLAN_SAVED_NONE, "modules-to-save", ""},
         {p->accumulation > 1, "accumulation", ""},
         {p->interleave > 1, "interleave", ""},
         {p->checkpoint != PLAN_CHECKPOINT_NONE, "checkpointing", ""},

@@ -62,6 +62,10 @@ struct estimate_precision;
     X(LINEAR, "all-linear", "attention and MLP matrices")
 /* clang-format on */
 
+#define PLAN_SAVED(X)                            \
+    X(NONE, "none", "only adapters are trained") \
+    X(EMBEDDINGS, "embeddings", "a copy of the token embedding and the output layer is trained as a whole")
+
 #define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
 enum plan_attention { PLAN_ATTENTIONS(ATTENTION) };
 #undef ATTENTION
@@ -83,6 +87,9 @@ enum plan_adapter { PLAN_ADAPTERS(ADAPTER) };
 #define TARGET(id, word, what) PLAN_TARGET_##id,
 enum plan_target { PLAN_TARGETS(TARGET) };
 #undef TARGET
+#define SAVED(id, word, what) PLAN_SAVED_##id,
+enum plan_saved { PLAN_SAVED(SAVED) };
+#undef SAVED
 
 /* How stored weights are quantised: quantisations.def, quantisation.h. NULL in a plan: as `precision` says. */
 enum estimate_quantisation_scheme { QUANTISATION_ALL, QUANTISATION_LINEAR, QUANTISATION_EXPERTS, QUANTISATION_GGUF };
@@ -118,6 +125,8 @@ struct plan {
     uint64_t interleave;    /* model chunks a pipeline stage (virtual stages) */
     bool sequence_parallel; /* with tp: norms and dropouts are divided too */
     enum plan_sharding sharding;
+    bool fsdp; /* PyTorch's; DeepSpeed's ZeRO otherwise */
+    bool flat; /* its first version, which joins a unit's parameters into one */
     enum plan_offload offload;
     bool bucket_view; /* gradient_as_bucket_view=True */
 
@@ -125,6 +134,7 @@ struct plan {
     bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
     uint64_t rank; /* of the adapters */
     enum plan_target target;
+    enum plan_saved saved;                       /* peft's modules_to_save */
     const struct estimate_quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
     bool ema;                                    /* an exponential moving average of the weights, float32, on the GPU */
 

@@ -11,10 +11,11 @@
 const char plan_attentions[] = PLAN_ATTENTIONS(WORD);
 const char plan_checkpoints[] = PLAN_CHECKPOINTS(WORD);
 const char plan_steps[] = PLAN_STEPS(WORD);
-const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp-grad-op|"; /* the last two: sharding_of() */
+const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /* the last: sharding_of() */
 const char plan_offloads[] = PLAN_OFFLOADS(WORD);
 const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: adapter_of() */
 const char plan_targets[] = PLAN_TARGETS(WORD);
+const char plan_saved[] = PLAN_SAVED(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
 
@@ -34,10 +35,15 @@ static int place_of(const char *word, const char *words)
     return 0;
 }
 
+static bool is(const char *word, const char *other)
+{
+    return word && strcmp(word, other) == 0;
+}
+
 /* PyTorch's words for two of them. */
 static enum plan_sharding sharding_of(const char *word)
 {
-    return word && strcmp(word, "fsdp") == 0           ? PLAN_SHARDING_ZERO3
+    return is(word, "fsdp") || is(word, "fsdp2")       ? PLAN_SHARDING_ZERO3
            : word && strcmp(word, "fsdp-grad-op") == 0 ? PLAN_SHARDING_ZERO2
                                                        : (enum plan_sharding)place_of(word, plan_shardings);
 }
@@ -215,12 +221,15 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .interleave = at_least_1(s->interleave),
         .sequence_parallel = s->sequence_parallel,
         .sharding = sharding_of(s->sharding),
+        .flat = is(s->sharding, "fsdp") || is(s->sharding, "fsdp-grad-op"),
+        .fsdp = s->sharding && strncmp(s->sharding, "fsdp", 4) == 0,
         .offload = place_of(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
         .rank = s->rank                                     ? s->rank
                 : strcmp(s->model.optimizer, "galore") == 0 ? 128
                                                             : PLAN_RANK,
         .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
+        .saved = place_of(s->saved, plan_saved),
         .ema = s->ema,
         .cache_block = s->cache_block,
         .prompt = s->prompt,

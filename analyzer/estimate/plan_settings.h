@@ -24,7 +24,7 @@ struct plan_settings {
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
     bool sequence_parallel;
     const char *sharding, *offload;
-    const char *adapter, *target;
+    const char *adapter, *target, *saved;
     uint64_t rank;
     const char *weights; /* quantisation */
     /* inference */
@@ -42,7 +42,7 @@ struct plan_settings {
     }
 
 extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_steps[], plan_shardings[],
-    plan_offloads[], plan_adapters[], plan_targets[];
+    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[];
 
 #define PLAN_AT(type, member, field) offsetof(type, member) + offsetof(struct plan_settings, field)
 #define PLAN_COUNT(type, member, name, field, argument, help)                              \
@@ -136,6 +136,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         "lora or dora with frozen weights; qlora: lora with --weights=nf4-double, and peft's float32 embeddings"), \
         PLAN_COUNT(type, member, "lora-rank", rank, "N", "rank of the adapters; default 16"),                      \
         PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),     \
+        PLAN_WORD(type, member, "modules-to-save", saved, plan_saved,                                              \
+                  "what is trained as a whole beside adapters, as peft's modules_to_save; default none"),          \
     {                                                                                                              \
         "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,               \
             "how frozen or served weights are stored"                                                              \

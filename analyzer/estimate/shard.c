@@ -199,8 +199,9 @@ double estimate_shard_outside(const struct plan *p, uint64_t stage)
  * keep master weights have them whole all the time (DeepSpeed, Megatron-LM). */
 bool estimate_shard_gathers_until_backward(const struct plan *p)
 {
-    return p->sharding == PLAN_SHARDING_ZERO2 && !p->master_weights && p->adapter == PLAN_ADAPTER_NONE &&
-           estimate_shard_group(p, false) > 1;
+    if (p->master_weights || p->adapter != PLAN_ADAPTER_NONE || estimate_shard_group(p, false) <= 1) return false;
+    /* torchtitan parallelize_llama.py: under pipeline parallelism each micro-batch would gather them again */
+    return p->sharding == PLAN_SHARDING_ZERO2 || (p->sharding == PLAN_SHARDING_ZERO3 && p->fsdp && p->pp > 1);
 }
 
 bool estimate_shard_gathers(const struct plan *p)

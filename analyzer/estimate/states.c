@@ -102,6 +102,28 @@ static void add_main_gradients(const struct plan *p, const struct estimate_shard
                        : "Megatron-LM, and DeepSpeed with grad_accum_dtype fp32, sum gradients up in float32";
 }
 
+/* Of FSDP's units that are gathered or reduced, a parameter. */
+static double unit_element(const struct plan *p)
+{
+    return p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
+}
+
+void estimate_states_no_sync(const struct plan *p, const struct estimate_shard_sum *n, double each, double kept,
+                             struct estimate_result *r)
+{
+    struct estimate_line *line;
+    char all[UNITS_TEXT];
+    double bytes = fmax(0, ceil(n->all * each) - kept);
+
+    if (!p->fsdp || p->accumulation <= 1 || estimate_shard_group(p, false) <= 1 || bytes <= 0) return;
+    line = estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "gradients that stay whole",
+                        (struct estimate_interval){0, bytes, bytes});
+    estimate_explain(line, "torch/distributed/fsdp/fully_sharded_data_parallel.py: no_sync keeps unsharded gradients",
+                     "%s parameters · %.3g B, beside the own shard", units_format_count(all, units_whole(n->all)),
+                     each);
+    line->why = "none where gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
+}
+
 static void add_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
     bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && estimate_shard_group(p, false) > 1;
@@ -125,6 +147,9 @@ static void add_gradients(const struct plan *p, const struct estimate_shard_sum 
         line->why = "some steps have the buckets twice, others once";
     }
     if (p->master_weights && !away) add_main_gradients(p, n, divided, phases, r);
+    /* FSDP2 sums them up in the type that it reduces, the first version in the type that it computes in */
+    estimate_states_no_sync(p, n, p->flat ? unit_element(p) : p->precision->gradients,
+                            away ? 0 : ceil(part_of(n, divided) * each), r);
 }
 
 static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
@@ -219,12 +244,6 @@ static double after_loss(const struct plan *p)
     return pass.after_loss;
 }
 
-/* Of FSDP's units that are gathered or reduced, a parameter. */
-static double unit_element(const struct plan *p)
-{
-    return p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
-}
-
 /* Gradients on the way to the GPU that keeps them. DeepSpeed flattens them into one or two buckets; FSDP
  * reduces a unit's, and with the next one's already made; Megatron-LM reduces in place. */
 static void add_reduced(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,
@@ -274,8 +293,9 @@ static void add_gathered_until_backward(const struct plan *p, const struct estim
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
                         (struct estimate_interval){ceil((n->all - n->own) * each), ceil(n->all * each),
                                                    ceil(n->all * (whole + casts))});
-    estimate_explain(line, "torch FSDP: SHARD_GRAD_OP, reshard_after_forward=False; measured on PyTorch 2.11",
-                     "%s parameters · %.3g B, beside the own shard", all, each);
+    estimate_explain(
+        line, "torch FSDP: SHARD_GRAD_OP, reshard_after_forward=False (also under --pp); measured on PyTorch 2.11",
+        "%s parameters · %.3g B, beside the own shard", all, each);
     line->why = "in place (DeepSpeed) or beside the shard (FSDP); 16 bits with FSDP's MixedPrecision";
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(STEP), "weights that stay whole",
                         (struct estimate_interval){0, 0, ceil((n->all - n->own) * whole)});

@@ -15,6 +15,10 @@ void estimate_states_explain(struct estimate_line *line, const char *source, con
 
 /* Lines of parameters that are trained: DDP's flat copy of their gradients, of `each` bytes; what the step
  * makes and frees, `element` bytes an element of a state. */
+/* FSDP's no_sync, where a step has several micro-batches: gradients stay whole until the last. `each` bytes a
+ * parameter, of which `kept` bytes have a line already. */
+void estimate_states_no_sync(const struct plan *p, const struct estimate_shard_sum *n, double each, double kept,
+                             struct estimate_result *r);
 void estimate_states_buckets(const struct plan *p, const struct estimate_shard_sum *n, unsigned each,
                              struct estimate_result *r);
 void estimate_states_step(const struct plan *p, const struct estimate_shard_sum *n,
