@@ -83,7 +83,7 @@ $(O)/libgpuspy.so: $(INTERPOSE_OBJ) $(SCHEMA_LIB) interpose/libgpuspy.map
 ANALYZER_SRC := $(wildcard analyzer/*.c analyzer/*/*.c)
 ANALYZER_OBJ := $(ANALYZER_SRC:%.c=$(O)/obj/%.o) $(O)/obj/page.o $(O)/obj/estimate_page.o
 ANALYZER_LIB := $(O)/obj/libanalyzer.a
-ANALYZER_LIBS ?= -ldw -lelf -liberty -ljansson -lz $(SQLITE_STATIC) -lm -lpthread -ldl
+ANALYZER_LIBS ?= -ldw -lelf -liberty -ljansson -lyaml -lz $(SQLITE_STATIC) -lm -lpthread -ldl
 
 $(O)/obj/libschema.a: $(SCHEMA_OBJ)
 $(O)/obj/libanalyzer.a: $(filter-out $(O)/obj/analyzer/main.o,$(ANALYZER_OBJ))

@@ -7,7 +7,7 @@ set -euo pipefail
 arch=$1 folder=$2
 here=$(dirname "$0")
 declare -A debian=([x86_64]=amd64 [aarch64]=arm64)
-packages=(libdw-dev libelf-dev libiberty-dev libjansson-dev zlib1g-dev liblzma-dev libbz2-dev libsqlite3-dev)
+packages=(libdw-dev libelf-dev libiberty-dev libjansson-dev libyaml-dev zlib1g-dev liblzma-dev libbz2-dev libsqlite3-dev)
 
 [ -n "${debian[$arch]:-}" ] || { echo "wheel: no wheel for $arch; give ARCH=x86_64 or ARCH=aarch64" >&2; exit 2; }
 [ -e "$folder/done" ] && exit 0

@@ -1,5 +1,5 @@
 # make wheel: dist/gpuspy-VERSION-py3-none-manylinux_2_28_ARCH.whl. zig's C compiler links against the symbol versions of
-# glibc 2.28; libdw, libelf, jansson, zlib and SQLite are Debian's static libraries of ARCH (scripts/wheel-libs.sh).
+# glibc 2.28; libdw, libelf, jansson, libyaml, zlib and SQLite are Debian's static libraries of ARCH (scripts/wheel-libs.sh).
 ARCH ?= $(shell uname -m)
 WHEEL := $(O)/wheel-$(ARCH)
 WHEEL_LIBS := $(WHEEL)/libs
@@ -34,4 +34,4 @@ wheel-build: $(WHEEL)/cc
 	$(Q)$(MAKE) --no-print-directory all O=$(WHEEL) CC=$(abspath $(WHEEL)/cc) AR=$(AR) HIDE_LIBS= EXE_PIE=-pie \
 	    CFLAGS='-O2 -g -fPIC -isystem $(abspath $(WHEEL_LIBS))/include -ffile-prefix-map=$(CURDIR)=.' \
 	    SQLITE_STATIC=$(call STATIC,sqlite3) \
-	    ANALYZER_LIBS='$(foreach lib,dw elf iberty jansson z lzma bz2 sqlite3,$(call STATIC,$(lib))) -lm -lpthread -ldl'
+	    ANALYZER_LIBS='$(foreach lib,dw elf iberty jansson yaml z lzma bz2 sqlite3,$(call STATIC,$(lib))) -lm -lpthread -ldl'

@@ -57,7 +57,7 @@ cuda.cudaDeviceSynchronize()
 make --no-print-directory wheel ARCH=aarch64 O="$build" >/dev/null && fetch || { echo "test-arm64: the aarch64 build failed" >&2; exit 1; }
 make --no-print-directory units O="$wheel" CC="$wheel/cc" HIDE_LIBS= CFLAGS="-O2 -g -isystem $wheel/libs/include" \
     SQLITE_STATIC="$wheel/libs/libsqlite3.a" LDFLAGS="-L$wheel/libs" \
-    ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || exit 1
+    ANALYZER_LIBS="$(printf "$wheel/libs/lib%s.a " dw elf iberty jansson yaml z lzma bz2 sqlite3) -lm -lpthread -ldl" >/dev/null || exit 1
 for test in tests/unit/test_*.c; do
     name=$(basename "$test" .c)
     [[ $unlike == *" $name "* ]] || check "$name" run "$wheel/tests/unit/$name"

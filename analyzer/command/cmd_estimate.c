@@ -1,5 +1,6 @@
 /* gpuspy estimate: what training or serving a model needs, whether it fits, what would make it fit. */
 #include <jansson.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "analyzer/estimate/answer.h"
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/plan_settings.h"
+#include "analyzer/estimate/recipe.h"
 #include "analyzer/export/export_estimate.h"
 #include "analyzer/export/export_list.h"
 #include "analyzer/json/json_estimate.h"
@@ -25,11 +27,15 @@ struct settings {
     struct view_display_settings display;
     bool models, json, csv, explain, no_calibration;
     const char *html, *solve;
+    struct option_list config;
 };
 
 static const struct option_row options[] = {
     OPTIONS_HEADING("Model"),
     ESTIMATE_MODEL_OPTIONS(struct settings, plan.model, 'p'),
+    {"config", 0, OPTION_LIST, offsetof(struct settings, config), "FILE", NULL, 0, 0,
+     "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, torchtitan, "
+     "Megatron-LM, NeMo or vLLM; several separated by commas; other options override it"},
     {"models", 0, OPTION_FLAG, offsetof(struct settings, models), NULL, NULL, 0, 0, "list the models that have a name"},
     PLAN_SHAPE_OPTIONS(struct settings, plan),
     OPTIONS_HEADING("Training"),
@@ -66,6 +72,7 @@ static const struct command_example examples[] = {
     {"gpuspy estimate --params 7B --precision bf16 --optimizer adamw8bit",
      "7 billion parameters in bfloat16, states in 8 bits"},
     {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit into 24 GiB?"},
+    {"gpuspy estimate --config qlora.yml --gpu 4090", "what that training needs; also says which keys it left out"},
     {"gpuspy estimate --models", "the models that have a name"},
     {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq", "the longest context to serve"},
     {"gpuspy estimate --gpus", "the GPUs that gpuspy knows"},
@@ -121,16 +128,16 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
 }
 
 /* False after a line on stderr. */
-static bool print(const struct settings *s, const struct estimate_answer *a)
+static bool print(const struct settings *s, const struct estimate_answer *a, const struct estimate_recipe *recipe)
 {
     if (s->html) return write_html(s, a, NULL, NULL);
-    if (s->json) return print_json(json_estimate(a));
+    if (s->json) return print_json(json_estimate(a, recipe));
     if (s->csv) {
         export_estimate_csv(a, stdout);
         return true;
     }
-    view_estimate(
-        &(struct view_estimate){.a = a, .term = view_display_start(&s->display), .out = stdout, .explain = s->explain});
+    view_estimate(&(struct view_estimate){
+        .a = a, .recipe = recipe, .term = view_display_start(&s->display), .out = stdout, .explain = s->explain});
     return true;
 }
 
@@ -164,7 +171,7 @@ static int list(const struct settings *s, const char *key, const char *title, st
     return ok ? EXIT_YES : EXIT_INPUT;
 }
 
-static int answer(const struct settings *s, int argc, char **argv)
+static int answer(const struct settings *s, const struct estimate_recipe *recipe, int argc, char **argv)
 {
     static struct estimate_answer a;
     const struct estimate_gpu **named = calloc(estimate_gpu_count, sizeof *named);
@@ -187,7 +194,7 @@ static int answer(const struct settings *s, int argc, char **argv)
             .argv = argv,
             .model = s->plan.model.model ? text_path_here(model_text, sizeof model_text, s->plan.model.model) : NULL};
         if (estimate_answer_build("estimate", &plan, &wish, &a)) {
-            exit_code = !print(s, &a) ? EXIT_INPUT : estimate_answer_fits(&a) ? EXIT_YES : EXIT_NO;
+            exit_code = !print(s, &a, recipe) ? EXIT_INPUT : estimate_answer_fits(&a) ? EXIT_YES : EXIT_NO;
         }
         estimate_answer_free(&a);
     }
@@ -196,12 +203,61 @@ static int answer(const struct settings *s, int argc, char **argv)
     return exit_code;
 }
 
+/* The options of --config, and behind them the command line without it: what comes later counts. NULL after a line on
+ * stderr. Free the list, not its words. */
+static char **expand(const struct settings *s, int *argc, char **argv, struct estimate_recipe *recipe, int *exit_code)
+{
+    char path[OPTION_LIST_MAX][PATH_MAX];
+    const char *paths[OPTION_LIST_MAX];
+    bool bad_input;
+    int n = 0;
+
+    for (size_t i = 0; i < s->config.n; i++) {
+        snprintf(path[i], sizeof path[i], "%.*s", s->config.item[i].length, s->config.item[i].text);
+        paths[i] = path[i];
+    }
+    if (!estimate_recipe_read("estimate", paths, s->config.n, plan_settings_model_given(&s->plan), recipe,
+                              &bad_input)) {
+        *exit_code = bad_input ? EXIT_INPUT : EXIT_USAGE;
+        return NULL;
+    }
+    char **all = calloc(recipe->options_n + (size_t)*argc + 1, sizeof *all);
+    for (size_t i = 0; all && i < recipe->options_n; i++) all[n++] = recipe->option[i];
+    for (int i = 0; all && i < *argc; i++) {
+        const bool alone = strcmp(argv[i], "--config") == 0;
+        if (!alone && strncmp(argv[i], "--config=", 9) != 0) all[n++] = argv[i];
+        i += alone;
+    }
+    *argc = n;
+    return all;
+}
+
+static int estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe);
+
+static int estimate_recipe(const struct command *self, const struct settings *given, int argc, char **argv)
+{
+    struct estimate_recipe recipe = {.options_n = 0};
+    int exit_code = EXIT_INPUT;
+    char **all = expand(given, &argc, argv, &recipe, &exit_code);
+
+    if (all) exit_code = estimate(self, argc, all, &recipe);
+    free(all);
+    estimate_recipe_free(&recipe);
+    return exit_code;
+}
+
 int command_estimate(const struct command *self, int argc, char **argv)
+{
+    return estimate(self, argc, argv, NULL);
+}
+
+static int estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
     int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (s.config.n && !recipe && !operands) return estimate_recipe(self, &s, argc, argv);
     if (operands > 0) {
         uint64_t n;
         char why[UNITS_WHY];
@@ -223,8 +279,9 @@ int command_estimate(const struct command *self, int argc, char **argv)
         return list(&s, "gpus", "the GPUs that gpuspy knows", estimate_gpu_list_json, estimate_gpu_list_text);
     if (s.models) return list(&s, "models", "the models that have a name", model_list_json, model_list_text);
     if (!plan_settings_model_given(&s.plan)) {
-        complain("estimate: no model given; add --model llama-3-8b or --params 7B");
+        complain("estimate: no model given%s; add --model llama-3-8b or --params 7B",
+                 recipe ? ", and the configuration names none" : "");
         return EXIT_USAGE;
     }
-    return answer(&s, argc, argv);
+    return answer(&s, recipe, argc, argv);
 }

@@ -266,7 +266,15 @@ static json_t *meanings(void)
     return o;
 }
 
-json_t *json_estimate(const struct estimate_answer *a)
+static json_t *texts(char *const *list, size_t n)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n; i++) json_array_append_new(all, text(list[i]));
+    return all;
+}
+
+json_t *json_estimate(const struct estimate_answer *a, const struct estimate_recipe *recipe)
 {
     const struct estimate *e = &a->floor;
     char command[4096], way[512];
@@ -282,6 +290,12 @@ json_t *json_estimate(const struct estimate_answer *a)
         json_object_set_new(
             root, "memory",
             json_pack("{s:I, s:b}", "memory_bytes", whole(a->plan.memory), "fits", estimate_answer_fits(a)));
+    if (recipe)
+        json_object_set_new(root, "config",
+                            json_pack("{s:s, s:o, s:o, s:I}", "tools", recipe->tools, "options",
+                                      texts(recipe->option, recipe->options_n), "not_considered",
+                                      texts(recipe->unused, recipe->unused_n), "not_listed",
+                                      (json_int_t)recipe->unused_more));
     json_object_set_new(root, "model", model(a->plan.model));
     json_object_set_new(root, "plan", plan(a));
     json_object_set_new(root, "lines", lines(&a->result));

@@ -52,8 +52,19 @@ static bool says_only_how_tuned(const char *word, size_t n)
     return false;
 }
 
-/* "meta-llama/Meta-Llama-3-8B-Instruct" → "llama-3-8b". */
-static void plain_name(char out[NAME_MAX_BYTES], const char *text)
+/* Words at the end of a name that say which edition it is: when it came out, what it was trained on further, or that
+ * its weights have 16 bits. Its shape is the same; of weights that are quantised it is not said here. */
+static bool says_which_edition(const char *word)
+{
+    static const char *const words[] = {"base", "sft", "dpo", "rl", "bf16", "fp16", "deduped", "dequantized"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i], word) == 0) return true;
+    return strlen(word) == 4 && strspn(word, "0123456789") == 4; /* 2507 */
+}
+
+/* "meta-llama/Meta-Llama-3-8B-Instruct" → "llama-3-8b"; with `points` "phi-1_5" → "phi-1.5". */
+static void plain_name(char out[NAME_MAX_BYTES], const char *text, bool points)
 {
     const char *slash = strrchr(text, '/');
     char lower[NAME_MAX_BYTES];
@@ -61,7 +72,11 @@ static void plain_name(char out[NAME_MAX_BYTES], const char *text)
 
     text = slash ? slash + 1 : text;
     snprintf(lower, sizeof lower, "%s", text);
-    for (char *c = lower; *c; c++) *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    for (char *c = lower; *c; c++) {
+        const bool point =
+            points && *c == '_' && c > lower && isdigit((unsigned char)c[-1]) && isdigit((unsigned char)c[1]);
+        *c = point ? '.' : *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    }
     out[0] = 0;
     for (const char *word = lower; *word;) {
         size_t length = strcspn(word, "-");
@@ -103,12 +118,13 @@ static const struct preset *preset_of(const char *text)
     const struct preset *p = preset_called(text, equal);
 
     if (p || strlen(text) >= NAME_MAX_BYTES) return p;
-    plain_name(name, text);
-    p = preset_called(name, same_name);
-    /* A model's first version is called base where a tuned one has the plain name. */
-    if (!p && strlen(name) > 5 && equal(name + strlen(name) - 5, "-base")) {
-        name[strlen(name) - 5] = 0;
+    for (int points = 0; !p && points < 2; points++) {
+        plain_name(name, text, points);
         p = preset_called(name, same_name);
+        for (char *word; !p && (word = strrchr(name, '-')) && says_which_edition(word + 1);) {
+            *word = 0;
+            p = preset_called(name, same_name);
+        }
     }
     return p;
 }
@@ -179,7 +195,7 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
     if (!p && !(strchr(text, '/') && stat(text, &st) == 0)) p = preset_of(text);
     if (p) return of_preset(command, p, m, exit_code);
     *m = (struct model){.source = "preset"};
-    if (strlen(text) < NAME_MAX_BYTES) plain_name(name, text);
+    if (strlen(text) < NAME_MAX_BYTES) plain_name(name, text, false);
     if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 && nearest_name(name, near, sizeof near)))
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;

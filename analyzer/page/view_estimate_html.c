@@ -40,7 +40,7 @@ static void put_data(const char *json, bool explain, FILE *out)
 
 bool page_estimate(const struct estimate_answer *a, bool explain, FILE *out)
 {
-    json_t *root = json_estimate(a);
+    json_t *root = json_estimate(a, NULL);
     char *json = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12)) : NULL;
     const char *rest;
 

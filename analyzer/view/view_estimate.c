@@ -330,8 +330,38 @@ void view_estimate_notes(const struct view_estimate *v)
     for (size_t i = 0; i < a->result.notes_n; i++) view_estimate_sentence(v, 0, a->result.notes[i]);
 }
 
+static void join(char *out, size_t size, const char *between, char *const *list, size_t n)
+{
+    size_t at = strlen(out);
+
+    for (size_t i = 0; i < n && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", i ? between : "", list[i]);
+}
+
+/* What --config was read as, so that a reader can check it, and what was left out. */
+static void configuration(const struct view_estimate *v)
+{
+    const struct estimate_recipe *r = v->recipe;
+    char text[4096], clean[4096];
+    int at;
+
+    if (!r) return;
+    at = fprintf(v->out, "Configuration (%s): ", r->tools);
+    text[0] = 0;
+    join(text, sizeof text, " ", r->option, r->options_n);
+    view_estimate_wrap(v, INDENT, at, terminal_clean(clean, sizeof clean, text, v->term.utf8));
+    if (r->unused_n) {
+        at = fprintf(v->out, "Not considered: ");
+        text[0] = 0;
+        join(text, sizeof text, ", ", r->unused, r->unused_n);
+        view_estimate_wrap(v, INDENT, at, terminal_clean(clean, sizeof clean, text, v->term.utf8));
+    }
+    putc('\n', v->out);
+}
+
 void view_estimate(const struct view_estimate *v)
 {
+    configuration(v);
     view_estimate_head(v);
     view_estimate_bars(v); /* the answer, on the first screen: does it fit, what was solved for, what makes it fit */
     view_estimate_solution(v);

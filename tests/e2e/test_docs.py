@@ -148,6 +148,10 @@ def folder(tmp_path):
     for rank in (0, 3):
         for name in ("", "monday/", "tuesday/"):
             recording(work / f"runs/{name}run{rank or ''}.db", run=f"job{name}", rank=rank, pid=200 + rank)
+    (work / "qlora.yml").write_text("base_model: meta-llama/Meta-Llama-3-8B\nadapter: qlora\nlora_r: 32\nmicro_batch_size: 2\n"
+                                    "sequence_len: 2048\nbf16: auto\noptimizer: adamw_bnb_8bit\ngradient_checkpointing: true\n")
+    (work / "fsdp.yaml").write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\nmixed_precision: bf16\nnum_processes: 8\n")
+    (work / "sft.yaml").write_text("model_name_or_path: Qwen/Qwen2.5-7B\nper_device_train_batch_size: 2\nmax_length: 2048\n")
     (work / "queries.sql").write_text("select count(*) from allocations;\n")
     (work / ".gpuspy-check").write_text("max-peak = 100GiB\n")
     models(work)

@@ -1,0 +1,651 @@
+#include "analyzer/estimate/recipe.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "analyzer/base/term.h"
+#include "analyzer/model/model.h"
+
+enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
+
+/* What the keys say. TEXT: a value of any kind, NULL unset; the others UNSET. */
+struct said {
+    const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
+    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache;
+    const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
+    const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
+    int64_t layers, hidden, heads, kv_heads, ffn, vocab, context, experts, experts_used, gated;
+    int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
+    int64_t lora, dora, rank, all_linear, fused_step, distributed;
+    int64_t batch, global_batch, accumulation, seq, requests;
+    int64_t checkpointing_on, selective, flash, eager, liger, chunked, compiled;
+    int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
+};
+
+enum kind { TEXT, COUNT, FLAG, UNFLAG, NOTHING };
+
+static const struct key {
+    const char *path;
+    enum kind kind;
+    size_t at;
+} keys[] = {
+#define KEY(path, kind, field) {path, kind, offsetof(struct said, field)},
+#define SILENT(path) {path, NOTHING, 0},
+#include "analyzer/estimate/recipe_keys.def"
+#undef KEY
+#undef SILENT
+};
+
+/* A key that no row has is listed where its name has one of these. */
+static const char *const recipe_words[] = {
+    "batch",   "seq_len", "length",   "offload", "checkpointing", "recompute", "optim",  "precision", "dtype",   "quant",
+    "lora",    "parallel", "shard",   "zero",    "fsdp",          "cache",     "expert", "attention", "attn",    "memory",
+    "accum",   "fused",    "compile", "vocab",   "ema",           "image",     "bucket", "activation", "unfrozen", "freeze",
+    "adapter", "reward",   "ref_",    "teacher", "generation",    "gpus",      "num_nodes", "galore", "graph",   "layers_to"};
+
+/* Whose file it is, by the first key that it has. */
+static const struct {
+    const char *key, *tool;
+} tools[] = {
+    {"base_model", "axolotl"},
+    {"finetuning_type", "LLaMA-Factory"},
+    {"stage", "LLaMA-Factory"},
+    {"model_class", "LLaMA-Factory"},
+    {"peft_config", "LLaMA-Factory"},
+    {"checkpointer", "torchtune"},
+    {"zero_optimization", "DeepSpeed"},
+    {"train_micro_batch_size_per_gpu", "DeepSpeed"},
+    {"compute_environment", "accelerate"},
+    {"distributed_type", "accelerate"},
+    {"trainer", "NeMo"},
+    {"parallelism", "torchtitan"},
+    {"training", "torchtitan"},
+    {"num_layers", "Megatron-LM"},
+    {"num-layers", "Megatron-LM"},
+    {"per_device_train_batch_size", "TRL"},
+    {"model_name_or_path", "TRL"},
+    {"max_model_len", "vLLM"},
+    {"max-model-len", "vLLM"},
+    {"gpu_memory_utilization", "vLLM"},
+    {"gpu-memory-utilization", "vLLM"},
+    {"tensor-parallel-size", "vLLM"},
+};
+
+/* Optimizers by the end of their names in lower case, without "torch" in front; a later row never hides a longer name. */
+static const struct {
+    const char *theirs, *ours;
+    bool fused;
+} optimizers[] = {
+    {"adamw_torch_fused", "adamw", true},
+    {"adamw_torch_8bit", "adamw8bit", false},
+    {"adamw_torch_4bit", "adamw4bit", false},
+    {"adamw_torch", "adamw", false},
+    {"adamw_hf", "adamw", false},
+    {"adamw_apex_fused", "adamw", true},
+    {"adamw_bnb_8bit", "adamw8bit", false},
+    {"adamw_8bit", "adamw8bit", false},
+    {"paged_adamw_8bit", "paged-adamw8bit", false},
+    {"paged_adamw_32bit", "paged-adamw", false},
+    {"paged_adamw", "paged-adamw", false},
+    {"pagedadamw8bit", "paged-adamw8bit", false},
+    {"pagedadamw", "paged-adamw", false},
+    {"adamw8bit", "adamw8bit", false},
+    {"distributed_fused_adam", "adam", true},
+    {"fused_adam", "adam", true},
+    {"fusedadam", "adam", true},
+    {"deepspeedcpuadam", "adam", false},
+    {"galore_adamw", "galore", false},
+    {"galore_adamw_8bit", "galore", false},
+    {"lion_32bit", "lion", false},
+    {"lion_pytorch", "lion", false},
+    {"schedule_free_adamw", "adamw-schedulefree", false},
+    {"schedule_free_sgd", "sgd-schedulefree", false},
+    {"came_pytorch", "adafactor", false},
+};
+
+/* ---------------------------------------------------------------- what a value says */
+
+static const char *text_of(const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    return text ? text : "";
+}
+
+static bool is(const json_t *value, const char *word)
+{
+    return strcasecmp(text_of(value), word) == 0;
+}
+
+/* Neither nothing nor off, nor empty. */
+static bool is_given(const json_t *value)
+{
+    if (!value || json_is_null(value) || json_is_false(value)) return false;
+    if (json_is_string(value)) return *text_of(value) != 0;
+    return !(json_is_array(value) && json_array_size(value) == 0);
+}
+
+static bool says_yes(const json_t *value)
+{
+    return json_is_true(value) || json_integer_value(value) > 0 || is(value, "auto") || is(value, "true") ||
+           is(value, "full") || is(value, "yes");
+}
+
+/* The text, or one of the list's, has the word in it. */
+static bool has(const json_t *value, const char *word)
+{
+    size_t i;
+    json_t *item;
+
+    if (strcasestr(text_of(value), word)) return true;
+    json_array_foreach ((json_t *)value, i, item)
+        if (strcasestr(text_of(item), word)) return true;
+    return false;
+}
+
+static int64_t count_of(const json_t *value)
+{
+    char *end;
+
+    if (json_is_integer(value)) return json_integer_value(value) >= 0 ? json_integer_value(value) : UNSET;
+    if (json_is_real(value) && json_real_value(value) >= 0 && json_real_value(value) < 1e15)
+        return (int64_t)json_real_value(value);
+    const long long n = strtoll(text_of(value), &end, 10);
+    return *text_of(value) && !*end && n >= 0 ? n : UNSET;
+}
+
+/* ---------------------------------------------------------------- reading keys */
+
+static bool matches(const char *pattern, const char *path)
+{
+    const size_t n = strlen(pattern);
+
+    if (n > 1 && strcmp(pattern + n - 2, ".*") == 0) return strncasecmp(path, pattern, n - 1) == 0;
+    return strcasecmp(path, pattern) == 0;
+}
+
+static const struct key *key_of(const char *path)
+{
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (matches(keys[i].path, path)) return &keys[i];
+    return NULL;
+}
+
+static void say(struct said *said, const struct key *key, const json_t *value)
+{
+    char *field = (char *)said + key->at;
+
+    if (json_is_null(value) || key->kind == NOTHING) return;
+    if (key->kind == TEXT)
+        memcpy(field, &value, sizeof value);
+    else {
+        const int64_t n = key->kind == COUNT ? count_of(value) : says_yes(value) == (key->kind == FLAG);
+        memcpy(field, &n, sizeof n);
+    }
+}
+
+static void add(char **list, size_t *n, size_t max, size_t *more, const char *format, va_list arguments)
+{
+    char text[400];
+
+    vsnprintf(text, sizeof text, format, arguments);
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(list[i], text) == 0) return;
+    if (*n < max && (list[*n] = strdup(text)))
+        ++*n;
+    else if (more)
+        ++*more;
+}
+
+__attribute__((format(printf, 2, 3))) static void put(struct estimate_recipe *r, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    add(r->option, &r->options_n, RECIPE_OPTIONS_MAX, NULL, format, arguments);
+    va_end(arguments);
+}
+
+__attribute__((format(printf, 2, 3))) static void leave_out(struct estimate_recipe *r, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    add(r->unused, &r->unused_n, RECIPE_UNUSED_MAX, &r->unused_more, format, arguments);
+    va_end(arguments);
+}
+
+static bool may_matter(const char *path)
+{
+    const char *last = strrchr(path, '.');
+
+    for (size_t i = 0; i < sizeof recipe_words / sizeof *recipe_words; i++)
+        if (strcasestr(last ? last + 1 : path, recipe_words[i])) return true;
+    return false;
+}
+
+/* A key that no row has. What is off, or nothing, says that nothing is done. */
+static void unknown(struct estimate_recipe *r, const char *path, const json_t *value)
+{
+    if (json_is_null(value) || json_is_false(value) || json_is_object(value) || is(value, "none") || !may_matter(path))
+        return;
+    if (json_is_string(value))
+        leave_out(r, "%s=%.60s", path, text_of(value));
+    else if (json_is_integer(value))
+        leave_out(r, "%s=%" JSON_INTEGER_FORMAT, path, json_integer_value(value));
+    else if (json_is_real(value))
+        leave_out(r, "%s=%g", path, json_real_value(value));
+    else
+        leave_out(r, "%s", path);
+}
+
+/* Keys of sections, "section.key"; `left` bounds what a file of aliases may unfold to. */
+static void walk(struct estimate_recipe *r, struct said *said, const json_t *object, const char *before, unsigned *left)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach ((json_t *)object, name, value) {
+        char path[PATH_PARTS];
+        if (!*left || snprintf(path, sizeof path, "%s%s%s", before, *before ? "." : "", name) >= (int)sizeof path)
+            return;
+        --*left;
+        for (char *c = path; *c; c++) *c = *c == '-' ? '_' : *c;
+        const struct key *key = key_of(path);
+        if (key)
+            say(said, key, value);
+        else
+            unknown(r, path, value);
+        if (json_is_object(value) && !(key && key->kind == NOTHING)) walk(r, said, value, path, left);
+    }
+}
+
+static const char *tool_of(const json_t *root)
+{
+    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
+        if (json_object_get(root, tools[i].key)) return tools[i].tool;
+    return "";
+}
+
+/* ---------------------------------------------------------------- from what is said to options */
+
+static bool by(const struct estimate_recipe *r, const char *tool)
+{
+    return strstr(r->tools, tool) != NULL;
+}
+
+/* "llama3_1_8b" as models are named: "llama-3.1-8b". */
+static void spell(char *out, size_t size, const char *name)
+{
+    size_t n = 0;
+
+    for (const char *c = name; *c && n + 2 < size; c++) {
+        const bool digit = isdigit((unsigned char)*c), after_digit = c > name && isdigit((unsigned char)c[-1]);
+        const bool between = *c == '_' && after_digit && isdigit((unsigned char)c[1]) && !isdigit((unsigned char)c[2]) &&
+                             (c[2] == '_' || !c[2]);
+        if (digit && c > name && isalpha((unsigned char)c[-1]) && strncasecmp(name, "qwen", 4) != 0 && n < 8)
+            out[n++] = '-';
+        out[n++] = between ? '.' : *c == '_' ? '-' : *c;
+    }
+    out[n] = 0;
+}
+
+static const char *last_part(char *path)
+{
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/') path[--n] = 0;
+    if (n > 9 && strcmp(path + n - 9, "/original") == 0) path[n - 9] = 0;
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* torchtune names a folder of weights, whose name is the model's, and a function that makes the model. */
+static void model_of_torchtune(const struct said *s, char *out, size_t size)
+{
+    char path[PATH_MAX];
+    const char *component = strrchr(text_of(s->component), '.');
+
+    snprintf(path, sizeof path, "%s", text_of(s->folder));
+    const char *folder = last_part(path);
+    component = component ? component + 1 : "";
+    if (strncmp(component, "qlora_", 6) == 0 || strncmp(component, "lora_", 5) == 0)
+        component = strchr(component, '_') + 1;
+    if (strpbrk(folder, "0123456789") && !strchr(folder, '$'))
+        snprintf(out, size, "%s", folder);
+    else
+        spell(out, size, component);
+}
+
+static void put_model(struct estimate_recipe *r, const struct said *s)
+{
+    char name[512] = "", family[64];
+
+    if (*text_of(s->model))
+        snprintf(name, sizeof name, "%s", text_of(s->model));
+    else if (s->component || s->folder)
+        model_of_torchtune(s, name, sizeof name);
+    else if (s->titan_name && s->titan_flavor) {
+        spell(family, sizeof family, text_of(s->titan_name));
+        snprintf(name, sizeof name, "%s%s-%s", family,
+                 is(s->titan_name, "llama3") && is(s->titan_flavor, "405B") ? ".1" : "", text_of(s->titan_flavor));
+        for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
+    }
+    if (*name) {
+        put(r, "--model=%s", name);
+        return;
+    }
+    const struct {
+        const char *option;
+        int64_t n;
+    } shape[] = {{"layers", s->layers},   {"hidden", s->hidden},   {"heads", s->heads},
+                 {"kv-heads", s->kv_heads}, {"ffn", s->ffn},       {"vocab", s->vocab},
+                 {"context", s->context}, {"experts", s->experts}, {"experts-used", s->experts_used}};
+    const bool gated = s->gated > 0 || has(s->activation, "swiglu");
+    if (s->layers > 0 && !gated) put(r, "--family=gpt");
+    for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
+        if (shape[i].n > 0) put(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
+    if (s->layers > 0 && s->ffn <= 0 && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
+        put(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
+}
+
+static bool has_deepspeed(const struct said *s)
+{
+    return s->zero >= 0 || has(s->distribution, "deepspeed") || *text_of(s->deepspeed);
+}
+
+static bool has_fsdp(const struct said *s)
+{
+    return is_given(s->fsdp) || s->strategy ||
+           has(s->distribution, "fsdp") || s->fsdp_version > 0;
+}
+
+static const char *adapter_of(const struct said *s)
+{
+    const char *component = strrchr(text_of(s->component), '.');
+    const bool four = s->four_bits > 0 || s->bits == 4 || has(s->component, ".qlora_");
+
+    component = component ? component + 1 : "";
+    if (s->dora > 0) return "dora";
+    if (is(s->adapter, "qlora") || strncmp(component, "qlora_", 6) == 0) return "qlora";
+    if (is(s->adapter, "dora")) return "dora";
+    if (is(s->adapter, "lora") || s->lora > 0 || strncmp(component, "lora_", 5) == 0) return four ? "qlora" : "lora";
+    return NULL;
+}
+
+/* Where nobody says it: TRL's SFTConfig has bf16 unless there is fp16; torchtitan's FSDP computes in bfloat16. */
+static bool bf16_is_on(const struct estimate_recipe *r, const struct said *s)
+{
+    if (s->bf16) return says_yes(s->bf16);
+    if (s->mixed || s->dtype) return has(s->mixed, "bf") || has(s->dtype, "bf");
+    return by(r, "torchtitan") || (by(r, "TRL") && !says_yes(s->fp16));
+}
+
+static bool fp16_is_on(const struct said *s)
+{
+    return says_yes(s->fp16) || (!s->bf16 && (has(s->mixed, "16") || is(s->mixed, "16") || has(s->dtype, "float16"))) ||
+           json_integer_value(s->mixed) == 16;
+}
+
+/* Which of parameters, gradients and states have which type, as each tool makes them; its sources are in docs/estimate.md. */
+static void put_precision(struct estimate_recipe *r, const struct said *s, bool adapters)
+{
+    const bool bf16 = bf16_is_on(r, s), fp16 = !bf16 && fp16_is_on(s), half = bf16 || fp16;
+    const char *word = bf16 ? "bf16" : "fp16";
+
+    if (!half) {
+        put(r, "--precision=fp32");
+        return;
+    }
+    if (s->fp8 > 0) leave_out(r, "fp8");
+    const bool megatron = by(r, "Megatron-LM") || by(r, "NeMo");
+    if ((has_deepspeed(s) || megatron) && !adapters) {
+        put(r, "--precision=%s", word);
+        put(r, "--master-weights");
+        return;
+    }
+    /* in 16 bits as a whole: loaded so, and nothing makes trained parameters float32 */
+    const bool whole = adapters || by(r, "torchtune") || s->pure > 0 ||
+                       (!has_fsdp(s) && (by(r, "axolotl") || has(s->dtype, "16")));
+    put(r, "--precision=%s%s", whole ? "" : "amp-", word);
+}
+
+static void put_optimizer(struct estimate_recipe *r, const struct said *s)
+{
+    const char *name = text_of(s->optimizer), *last = strrchr(name, '.');
+    char lower[64];
+
+    if (!*name && json_is_object(s->optimizer)) return; /* a section: its own keys say it */
+    if (!*name) {
+        if (by(r, "TRL") || by(r, "LLaMA-Factory")) put(r, "--optimizer=adamw"); /* TrainingArguments' default */
+        return;
+    }
+    snprintf(lower, sizeof lower, "%s", last ? last + 1 : name);
+    for (char *c = lower; *c; c++) *c = (char)tolower((unsigned char)*c);
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        if (strcmp(lower, optimizers[i].theirs) != 0) continue;
+        put(r, "--optimizer=%s", optimizers[i].ours);
+        if (optimizers[i].fused || s->fused_step > 0) put(r, "--step=fused");
+        return;
+    }
+    put(r, "--optimizer=%s", lower);
+    if (s->fused_step > 0 || by(r, "torchtitan")) put(r, "--step=fused");
+}
+
+static void put_adapter(struct estimate_recipe *r, const struct said *s, const char *adapter)
+{
+    if (!adapter) {
+        if (*text_of(s->adapter) && !is(s->adapter, "full") && !is(s->adapter, "none"))
+            leave_out(r, "adapter=%s", text_of(s->adapter));
+        return;
+    }
+    put(r, "--adapter=%s", adapter);
+    if (s->rank > 0) put(r, "--lora-rank=%" PRId64, s->rank);
+    if (s->eight_bits > 0 || s->bits == 8) put(r, "--weights=int8");
+    if (strcmp(adapter, "dora") == 0 && (s->four_bits > 0 || s->bits == 4)) put(r, "--weights=nf4-double");
+    const bool mlp = has(s->target, "gate") || has(s->target, "up_proj") || has(s->target, "down") ||
+                     has(s->target, "all") || has(s->target, "mlp") || has(s->target, "fc");
+    const bool output = has(s->target, "k_proj") || has(s->target, "o_proj") || has(s->target, "output");
+    if (s->target && s->all_linear <= 0 && !mlp) put(r, "--target=%s", output ? "attention" : "qv");
+    if (has(s->saved, "embed") || has(s->saved, "lm_head") || has(s->saved, "wte"))
+        put(r, "--modules-to-save=embeddings");
+}
+
+static void put_batches(struct estimate_recipe *r, const struct said *s, int64_t data_parallel)
+{
+    int64_t batch = s->batch, passes = s->accumulation;
+
+    if (by(r, "torchtitan") && s->pp > 1 && batch > 0 && batch % s->pp == 0) { /* as many micro-batches as stages */
+        batch /= s->pp;
+        passes = s->pp;
+    }
+    if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0) passes = s->global_batch / batch / data_parallel;
+    if (batch > 0) put(r, "--batch=%" PRId64, batch);
+    if (passes > 1) put(r, "--accumulation=%" PRId64, passes);
+    if (s->seq > 0) put(r, "--seq=%" PRId64, s->seq);
+    if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put(r, "--seq=1024"); /* SFTConfig's max_length */
+}
+
+static void put_activations(struct estimate_recipe *r, const struct said *s)
+{
+    const char *mode = text_of(s->checkpointing);
+    const bool whole = json_is_true(s->checkpointing) || !strcasecmp(mode, "full") || !strcasecmp(mode, "true") ||
+                       !strcasecmp(mode, "offload") || !strcasecmp(mode, "unsloth");
+
+    if (s->selective > 0 || (strcasecmp(mode, "selective") == 0 && !by(r, "torchtitan")))
+        put(r, "--checkpointing=selective");
+    else if (strcasecmp(mode, "selective") == 0)
+        put(r, "--checkpointing=selective-op");
+    else if (whole || s->checkpointing_on > 0 ||
+             ((by(r, "LLaMA-Factory") || by(r, "TRL")) && s->checkpointing_on != 0 && !json_is_false(s->checkpointing)))
+        put(r, "--checkpointing=full"); /* these two do it where nobody says otherwise */
+    if (strcasecmp(mode, "offload") == 0) leave_out(r, "gradient_checkpointing=offload");
+    if (s->eager > 0 || is(s->attention, "eager") || is(s->attention, "disabled")) put(r, "--attention=eager");
+    if (s->liger > 0 || has(s->plugins, "liger") || s->compiled > 0) put(r, "--fused-layers");
+    if (s->chunked > 0 || s->liger > 0 || has(s->plugins, "cut_cross_entropy") || has(s->loss, "chunked") ||
+        has(s->loss, "LinearCrossEntropy"))
+        put(r, "--chunked-loss");
+}
+
+static int64_t at_least_1(int64_t n)
+{
+    return n > 1 ? n : 1;
+}
+
+/* All of them; 0: not said. */
+static int64_t gpus_of(const struct said *s)
+{
+    const int64_t divided = at_least_1(s->tp) * at_least_1(s->pp) * at_least_1(s->cp);
+
+    if (s->gpus > 0) return s->gpus;
+    if (s->devices > 0) return s->devices * at_least_1(s->nodes);
+    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20) return s->shards * at_least_1(s->replicas) * divided;
+    return 0;
+}
+
+static void put_sharding(struct estimate_recipe *r, const struct said *s, int64_t gpus)
+{
+    static const char *const zero[] = {"ddp", "zero1", "zero2", "zero3"};
+    const bool fsdp = has_fsdp(s) || by(r, "torchtitan") || (by(r, "torchtune") && s->offload > 0), grad_op = has(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
+    const struct {
+        const char *option;
+        int64_t n;
+    } parts[] = {{"tp", s->tp}, {"pp", s->pp}, {"cp", s->cp}, {"ep", s->ep}};
+    const char *sharding = s->zero >= 0 && s->zero <= 3                        ? zero[s->zero]
+                           : fsdp && grad_op                                   ? "fsdp-grad-op"
+                           : fsdp && (s->fsdp_version == 2 || by(r, "torchtitan") || by(r, "torchtune") || is(s->distribution, "fsdp2")) ? "fsdp2"
+                           : fsdp                                              ? "fsdp"
+                           : s->distributed > 0                                ? "zero1"
+                                                                               : NULL;
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].n > 1) put(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
+    if (gpus > 1) put(r, "--gpus=%" PRId64, gpus);
+    if (s->tp > 1 && (s->sequence_parallel > 0 || by(r, "torchtitan"))) put(r, "--sequence-parallel");
+    if (sharding) put(r, "--sharding=%s", sharding);
+    if (sharding && gpus <= 0) leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
+    if ((s->offload > 0 || is(s->offload_param, "cpu")) && (s->zero == 3 || (fsdp && !grad_op)))
+        put(r, "--offload=all");
+    else if (is(s->offload_optimizer, "cpu"))
+        put(r, "--offload=optimizer");
+}
+
+static void put_serving(struct estimate_recipe *r, const struct said *s)
+{
+    put(r, "--inference");
+    put(r, "--cache-block=16");
+    if (s->seq > 0) put(r, "--seq=%" PRId64, s->seq);
+    if (s->tp > 1) put(r, "--tp=%" PRId64, s->tp);
+    if (s->pp > 1) put(r, "--pp=%" PRId64, s->pp);
+    if (has(s->cache, "fp8")) put(r, "--kv-cache=fp8");
+    if (*text_of(s->quantization)) put(r, "--weights=%s", is(s->quantization, "gptq") ? "gptq-4bit" : text_of(s->quantization));
+    if (s->requests > 0) leave_out(r, "max_num_seqs=%" PRId64 ": add --batch N for as many requests at once", s->requests);
+}
+
+static void settle(struct estimate_recipe *r, const struct said *s, bool model_given)
+{
+    const char *adapter = adapter_of(s);
+    const int64_t gpus = gpus_of(s);
+    const int64_t divided = at_least_1(s->tp) * at_least_1(s->pp) * at_least_1(s->cp);
+
+    if (!model_given) put_model(r, s);
+    if (strcmp(r->tools, "vLLM") == 0) {
+        put_serving(r, s);
+        return;
+    }
+    put_precision(r, s, adapter != NULL);
+    put_optimizer(r, s);
+    put_adapter(r, s, adapter);
+    put_batches(r, s, gpus > 0 ? gpus / divided : 0);
+    put_activations(r, s);
+    put_sharding(r, s, gpus);
+}
+
+/* ---------------------------------------------------------------- files */
+
+/* A configuration that names another one (DeepSpeed's): beside it, or from one of the folders above it on. */
+static json_t *load_named(const char *from, const char *name)
+{
+    char folder[PATH_MAX], path[2 * PATH_MAX], why[200];
+    json_t *root = *name == '/' ? estimate_recipe_load(name, why, sizeof why) : NULL;
+
+    if (!realpath(from, folder)) return root;
+    for (char *slash; !root && *name != '/' && (slash = strrchr(folder, '/'));) {
+        *slash = 0;
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        root = estimate_recipe_load(path, why, sizeof why);
+    }
+    return root;
+}
+
+static void add_tool(struct estimate_recipe *r, const char *tool)
+{
+    const size_t n = strlen(r->tools);
+
+    if (*tool && !strstr(r->tools, tool)) snprintf(r->tools + n, sizeof r->tools - n, "%s%s", n ? ", " : "", tool);
+}
+
+/* The stage in a file's name, where the file is not here: "zero3.json", "ds_z2_config.json". */
+static int64_t stage_named(const char *name)
+{
+    const char *at = strcasestr(name, "zero");
+
+    at = at ? at + 4 : (at = strcasestr(name, "_z")) ? at + 2 : NULL;
+    if (at && (*at == '_' || *at == '-')) at++;
+    return at && *at >= '0' && *at <= '3' ? *at - '0' : UNSET;
+}
+
+bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given,
+                          struct estimate_recipe *r, bool *bad_input)
+{
+    json_t *roots[16], *named = NULL;
+    struct said said;
+    unsigned left = KEYS_MAX;
+    size_t read = 0;
+    char why[200] = "";
+
+    *r = (struct estimate_recipe){.options_n = 0};
+    *bad_input = true;
+    memset(&said, 0, sizeof said);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].kind != TEXT && keys[i].kind != NOTHING)
+            memcpy((char *)&said + keys[i].at, &(int64_t){UNSET}, sizeof(int64_t));
+    for (; read < n && read < sizeof roots / sizeof *roots; read++) {
+        roots[read] = estimate_recipe_load(paths[read], why, sizeof why);
+        if (!roots[read]) break;
+        add_tool(r, tool_of(roots[read]));
+        walk(r, &said, roots[read], "", &left);
+    }
+    const bool all = read == n;
+    if (!all) complain("%s: --config: %s: %s", command, paths[read], *why ? why : "too many files");
+    if (all && *text_of(said.deepspeed) && said.zero < 0) {
+        named = load_named(paths[0], text_of(said.deepspeed));
+        if (named) {
+            add_tool(r, "DeepSpeed");
+            walk(r, &said, named, "", &left);
+        } else {
+            said.zero = stage_named(text_of(said.deepspeed));
+            leave_out(r, "%s, which was not found: its stage is taken from its name", text_of(said.deepspeed));
+        }
+    }
+    if (all && !*r->tools) complain("%s: --config: %s: of no tool that is known; 'gpuspy help estimate' lists them", command, paths[0]);
+    const bool known = all && *r->tools;
+    if (known) settle(r, &said, model_given);
+    for (size_t i = 0; i < read; i++) json_decref(roots[i]);
+    json_decref(named);
+    return known;
+}
+
+void estimate_recipe_free(struct estimate_recipe *r)
+{
+    for (size_t i = 0; i < r->options_n; i++) free(r->option[i]);
+    for (size_t i = 0; i < r->unused_n; i++) free(r->unused[i]);
+    *r = (struct estimate_recipe){.options_n = 0};
+}

@@ -1,0 +1,371 @@
+/* Text in, JSON out: the four forms of configuration. */
+#include "analyzer/estimate/recipe.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <yaml.h>
+
+enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128 };
+
+/* ---------------------------------------------------------------- scalars */
+
+static bool is_one_of(const char *text, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcasecmp(text, words[i]) == 0) return true;
+    return false;
+}
+
+/* Text that is no UTF-8 says nothing here. */
+static json_t *string(const char *text)
+{
+    json_t *value = json_string(text);
+
+    return value ? value : json_null();
+}
+
+/* What a plain scalar means: as YAML 1.1 has it, and numbers such as 2e-5, which Python's YAML takes for text. */
+static json_t *scalar(const char *text)
+{
+    static const char *const nothing[] = {"", "~", "null", "none"}, *const yes[] = {"true", "yes", "on"},
+                             *const no[] = {"false", "no", "off"};
+    char digits[64], *end;
+    size_t n = 0;
+
+    if (is_one_of(text, nothing, sizeof nothing / sizeof *nothing)) return json_null();
+    if (is_one_of(text, yes, sizeof yes / sizeof *yes)) return json_true();
+    if (is_one_of(text, no, sizeof no / sizeof *no)) return json_false();
+    if (isdigit((unsigned char)text[*text == '-' || *text == '+'])) {
+        for (const char *c = text; *c && n < sizeof digits - 1; c++)
+            if (*c != '_') digits[n++] = *c;
+        digits[n] = 0;
+        const long long whole = strtoll(digits, &end, 10);
+        if (!*end) return json_integer(whole);
+        const double real = strtod(digits, &end);
+        if (!*end) return json_real(real);
+    }
+    return string(text);
+}
+
+/* ---------------------------------------------------------------- YAML */
+
+struct yaml {
+    yaml_parser_t parser;
+    struct {
+        char name[NAME];
+        json_t *value; /* borrowed of the document */
+    } anchors[ANCHORS_MAX];
+    size_t anchors_n;
+    const char *why;
+};
+
+static json_t *yaml_value(struct yaml *y, const yaml_event_t *event, unsigned depth);
+
+static void keep_anchor(struct yaml *y, const yaml_char_t *name, json_t *value)
+{
+    if (!name || y->anchors_n == ANCHORS_MAX) return;
+    snprintf(y->anchors[y->anchors_n].name, NAME, "%s", (const char *)name);
+    y->anchors[y->anchors_n++].value = value;
+}
+
+static json_t *alias_of(const struct yaml *y, const yaml_char_t *name)
+{
+    for (size_t i = y->anchors_n; i > 0; i--)
+        if (strcmp(y->anchors[i - 1].name, (const char *)name) == 0) return json_incref(y->anchors[i - 1].value);
+    return json_null();
+}
+
+static bool next_event(struct yaml *y, yaml_event_t *event)
+{
+    if (yaml_parser_parse(&y->parser, event)) return true;
+    y->why = y->parser.problem ? y->parser.problem : "no YAML";
+    return false;
+}
+
+/* "<<: *base": what the key's value has and the map has not. */
+static void merge(json_t *map, const char *key, json_t *value)
+{
+    if (strcmp(key, "<<") == 0 && json_is_object(value))
+        json_object_update_missing(map, value);
+    else
+        json_object_set(map, key, value);
+}
+
+static json_t *yaml_items(struct yaml *y, bool map, const yaml_char_t *anchor, unsigned depth)
+{
+    json_t *all = map ? json_object() : json_array();
+    char key[NAME] = "";
+    bool has_key = false;
+
+    if (depth > DEPTH_MAX) y->why = "nested too deeply";
+    while (!y->why) {
+        yaml_event_t event;
+        if (!next_event(y, &event)) break;
+        const bool ends = event.type == YAML_MAPPING_END_EVENT || event.type == YAML_SEQUENCE_END_EVENT;
+        if (!ends && map && !has_key && event.type == YAML_SCALAR_EVENT) {
+            snprintf(key, sizeof key, "%s", (const char *)event.data.scalar.value);
+            has_key = true;
+        } else if (!ends) {
+            json_t *value = yaml_value(y, &event, depth + 1);
+            if (value && map && has_key)
+                merge(all, key, value);
+            else if (value && !map)
+                json_array_append(all, value);
+            json_decref(value);
+            has_key = map && !has_key; /* a key that is no scalar has a value all the same */
+            if (map && has_key) key[0] = 0;
+        }
+        yaml_event_delete(&event);
+        if (ends) break;
+    }
+    keep_anchor(y, anchor, all);
+    return all;
+}
+
+/* A new reference; NULL: `why` says what is wrong. */
+static json_t *yaml_value(struct yaml *y, const yaml_event_t *event, unsigned depth)
+{
+    json_t *value = NULL;
+
+    switch (event->type) {
+    case YAML_SCALAR_EVENT: {
+        const char *text = (const char *)event->data.scalar.value;
+        const bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+        value = plain ? scalar(text) : string(text);
+        keep_anchor(y, event->data.scalar.anchor, value);
+        return value;
+    }
+    case YAML_ALIAS_EVENT: return alias_of(y, event->data.alias.anchor);
+    case YAML_MAPPING_START_EVENT: return yaml_items(y, true, event->data.mapping_start.anchor, depth);
+    case YAML_SEQUENCE_START_EVENT: return yaml_items(y, false, event->data.sequence_start.anchor, depth);
+    default: return NULL;
+    }
+}
+
+static json_t *read_yaml(const char *text, size_t n, char *why, size_t why_size)
+{
+    struct yaml *y = calloc(1, sizeof *y);
+    json_t *root = NULL;
+    bool more = true;
+
+    if (!y || !yaml_parser_initialize(&y->parser)) {
+        snprintf(why, why_size, "memory ran out");
+        free(y);
+        return NULL;
+    }
+    yaml_parser_set_input_string(&y->parser, (const unsigned char *)text, n);
+    while (more && !root && !y->why) { /* the first document */
+        yaml_event_t event;
+        if (!next_event(y, &event)) break;
+        root = yaml_value(y, &event, 0);
+        more = event.type != YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+    }
+    if (y->why) snprintf(why, why_size, "line %zu: %s", y->parser.problem_mark.line + 1, y->why);
+    if (y->why && root) {
+        json_decref(root);
+        root = NULL;
+    }
+    yaml_parser_delete(&y->parser);
+    free(y);
+    return root;
+}
+
+/* ---------------------------------------------------------------- TOML: [section], key = value */
+
+static char *trimmed(char *text)
+{
+    while (isspace((unsigned char)*text)) text++;
+    for (size_t n = strlen(text); n && isspace((unsigned char)text[n - 1]); n--) text[n - 1] = 0;
+    return text;
+}
+
+/* Ends the line at a comment that is in no quotes. */
+static void drop_comment(char *line)
+{
+    char quote = 0;
+
+    for (; *line; line++) {
+        if (quote)
+            quote = *line == quote ? 0 : quote;
+        else if (*line == '"' || *line == '\'')
+            quote = *line;
+        else if (*line == '#')
+            *line = 0;
+        if (!*line) return;
+    }
+}
+
+static json_t *toml_value(char *text)
+{
+    size_t n = strlen(text);
+
+    if (n >= 2 && (*text == '"' || *text == '\'') && text[n - 1] == *text) {
+        text[n - 1] = 0;
+        return string(text + 1);
+    }
+    if (*text == '[' || *text == '{') return json_array(); /* no list says anything about memory */
+    return scalar(text);
+}
+
+/* The table of "a.b.c", which is made. */
+static json_t *toml_table(json_t *root, char *name)
+{
+    char *rest = NULL;
+
+    for (char *part = strtok_r(name, ".", &rest); part; part = strtok_r(NULL, ".", &rest)) {
+        json_t *next = json_object_get(root, trimmed(part));
+        if (!json_is_object(next)) {
+            next = json_object();
+            if (json_object_set_new(root, trimmed(part), next) != 0) return root;
+        }
+        root = next;
+    }
+    return root;
+}
+
+static json_t *read_toml(char *text)
+{
+    json_t *root = json_object(), *table = root;
+    char *rest = NULL;
+
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        drop_comment(line);
+        line = trimmed(line);
+        char *equals = strchr(line, '='), *end = strchr(line, ']');
+        if (*line == '[' && end && line[1] != '[') {
+            *end = 0;
+            table = toml_table(root, line + 1);
+        } else if (equals) {
+            *equals = 0;
+            json_object_set_new(table, trimmed(line), toml_value(trimmed(equals + 1)));
+        }
+    }
+    return root;
+}
+
+/* ---------------------------------------------------------------- a command line: --name value, NAME=value */
+
+static void strip_quotes(char *word)
+{
+    size_t n = strlen(word);
+
+    if (n >= 2 && (*word == '"' || *word == '\'') && word[n - 1] == *word) {
+        memmove(word, word + 1, n - 2);
+        word[n - 2] = 0;
+    }
+}
+
+/* What $NAME or ${NAME} was assigned; the word itself where nothing was. */
+static const char *resolved(const json_t *variables, const char *word)
+{
+    char name[NAME];
+    const char *value;
+
+    if (*word != '$') return word;
+    snprintf(name, sizeof name, "%s", word + 1 + (word[1] == '{'));
+    name[strcspn(name, "}:")] = 0;
+    value = json_string_value(json_object_get(variables, name));
+    return value ? value : word;
+}
+
+static json_t *read_arguments(char *text)
+{
+    json_t *root = json_object(), *variables = json_object();
+    char *rest = NULL, name[NAME] = "";
+
+    for (char *word = strtok_r(text, " \t\r\n\\()", &rest); word; word = strtok_r(NULL, " \t\r\n\\()", &rest)) {
+        char *equals = strchr(word, '=');
+        strip_quotes(word);
+        if (strncmp(word, "--", 2) == 0) {
+            snprintf(name, sizeof name, "%s", word + 2);
+            char *value = strchr(name, '=');
+            if (value) *value++ = 0;
+            json_object_set_new(root, name, value ? scalar(resolved(variables, value)) : json_true());
+            if (value) name[0] = 0;
+        } else if (equals && !*name) {
+            *equals = 0;
+            strip_quotes(equals + 1);
+            json_object_set_new(variables, word, json_string(resolved(variables, equals + 1)));
+        } else if (*name) {
+            json_object_set_new(root, name, scalar(resolved(variables, word)));
+            name[0] = 0;
+        } else if (equals) {
+            *equals = 0;
+            json_object_set_new(variables, word, json_string(equals + 1));
+        }
+    }
+    json_decref(variables);
+    return root;
+}
+
+/* ---------------------------------------------------------------- which of them */
+
+static char *read_text(const char *path, size_t *n, char *why, size_t why_size)
+{
+    FILE *file = fopen(path, "re");
+    char *text = file ? malloc(BYTES_MAX + 1) : NULL;
+
+    *n = text ? fread(text, 1, BYTES_MAX + 1, file) : 0;
+    if (!file || ferror(file))
+        snprintf(why, why_size, "%s", strerror(errno));
+    else if (!text)
+        snprintf(why, why_size, "memory ran out");
+    else if (*n > BYTES_MAX)
+        snprintf(why, why_size, "larger than 1 MiB: no configuration");
+    else if (memchr(text, 0, *n))
+        snprintf(why, why_size, "no text");
+    else {
+        text[*n] = 0;
+        fclose(file);
+        return text;
+    }
+    if (file) fclose(file);
+    free(text);
+    return NULL;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool begins_with_an_option(const char *text)
+{
+    text += strspn(text, " \t\r\n");
+    return strncmp(text, "--", 2) == 0 && isalpha((unsigned char)text[2]);
+}
+
+json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
+{
+    size_t n;
+    char *text = read_text(path, &n, why, why_size);
+    json_t *root = NULL;
+    json_error_t error;
+
+    if (!text) return NULL;
+    if (text[strspn(text, " \t\r\n")] == '{') {
+        root = json_loads(text, 0, &error);
+        if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
+    } else if (ends_with(path, ".toml"))
+        root = read_toml(text);
+    else if (ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text))
+        root = read_arguments(text);
+    else
+        root = read_yaml(text, n, why, why_size);
+    if (root && !json_is_object(root)) {
+        json_decref(root);
+        root = NULL;
+        snprintf(why, why_size, "no names and values in it");
+    } else if (!root && !*why)
+        snprintf(why, why_size, "nothing in it");
+    free(text);
+    return root;
+}

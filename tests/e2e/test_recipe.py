@@ -1,0 +1,261 @@
+"""gpuspy estimate --config: what configurations of training tools are read as. The keys are those that each tool
+documents; the files are written here."""
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+GPUSPY = Path(os.environ.get("O", ROOT / "build")) / "gpuspy"
+GPUSPY = GPUSPY if GPUSPY.is_absolute() else ROOT / GPUSPY
+
+
+def gpuspy(folder, *words):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    return subprocess.run([GPUSPY, "estimate", *map(str, words)], cwd=folder, env=env, text=True, capture_output=True, timeout=60)
+
+
+def read_as(folder, *words):
+    done = gpuspy(folder, "--json", *words)
+    assert done.returncode in (0, 1), done.stderr
+    answer = json.loads(done.stdout)
+    return answer, answer["config"]
+
+
+AXOLOTL = """
+base_model: NousResearch/Meta-Llama-3-8B
+load_in_4bit: true
+adapter: qlora
+lora_r: 32
+lora_alpha: 16            # says nothing about memory
+lora_target_linear: true
+sequence_len: 4096
+sample_packing: true
+gradient_accumulation_steps: 4
+micro_batch_size: 2
+optimizer: paged_adamw_32bit
+learning_rate: 2e-4
+bf16: auto
+gradient_checkpointing: true
+activation_offloading: true
+fsdp:
+  - full_shard
+  - auto_wrap
+fsdp_config:
+  fsdp_offload_params: true
+"""
+TORCHTUNE = """
+model:
+  _component_: torchtune.models.llama3_1.lora_llama3_1_8b
+  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']
+  apply_lora_to_mlp: True
+  lora_rank: 8
+tokenizer:
+  _component_: torchtune.models.llama3.llama3_tokenizer
+  max_seq_len: 2048
+checkpointer:
+  checkpoint_dir: /tmp/Meta-Llama-3.1-8B-Instruct/
+batch_size: 2
+gradient_accumulation_steps: 8
+optimizer:
+  _component_: torch.optim.AdamW
+  fused: True
+loss:
+  _component_: torchtune.modules.loss.LinearCrossEntropyLoss
+dtype: bf16
+enable_activation_checkpointing: True
+optimizer_in_bwd: True
+"""
+FACTORY = """
+model_name_or_path: Qwen/Qwen2.5-7B-Instruct
+stage: sft
+finetuning_type: full
+deepspeed: configs/ds_z3_config.json
+cutoff_len: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+bf16: true
+"""
+TRL = """
+model_name_or_path: Qwen/Qwen2.5-7B
+dtype: bfloat16
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 8
+max_length: 2048
+use_peft: true
+lora_r: 32
+lora_target_modules: [q_proj, v_proj]
+lora_modules_to_save: [embed_tokens, lm_head]
+"""
+ACCELERATE = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+mixed_precision: bf16
+num_processes: 8
+"""
+DEEPSPEED = """{"bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto",
+ "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true}}}"""
+TORCHTITAN = """
+[model]
+name = "llama3"
+flavor = "8B"   # a comment
+[optimizer]
+name = "AdamW"
+[training]
+local_batch_size = 2
+seq_len = 8_192
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 2
+[activation_checkpoint]
+mode = 'selective'
+"""
+MEGATRON = """#!/bin/bash
+TP=4
+ARGS=(
+  --tensor-model-parallel-size ${TP} \\
+  --pipeline-model-parallel-size=2
+  --sequence-parallel --swiglu --bf16 --use-distributed-optimizer
+  --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008
+  --seq-length 4096 --max-position-embeddings 4096 --vocab-size "32000"
+  --micro-batch-size 1 --global-batch-size 512
+  --recompute-granularity selective
+)
+torchrun pretrain_gpt.py ${ARGS[@]}
+"""
+NEMO = """
+trainer: {devices: 8, num_nodes: 2, precision: bf16}
+model:
+  micro_batch_size: 1
+  global_batch_size: 64
+  tensor_model_parallel_size: 4
+  encoder_seq_length: 4096
+  num_layers: 32
+  hidden_size: 4096
+  num_attention_heads: 32
+  override_vocab_size: 32000
+  activation: fast-swiglu
+  megatron_amp_O2: true
+  optim: {name: distributed_fused_adam}
+"""
+VLLM = """
+model: meta-llama/Llama-3.1-8B-Instruct
+max-model-len: 8192
+tensor-parallel-size: 2
+kv-cache-dtype: fp8
+gpu-memory-utilization: 0.9
+"""
+
+CASES = [
+    ("axolotl", "c.yml", AXOLOTL, "--model=NousResearch/Meta-Llama-3-8B --precision=bf16 --optimizer=paged-adamw --adapter=qlora "
+     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --sharding=fsdp --offload=all",
+     ["activation_offloading", "the number of GPUs"]),
+    ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
+     "--adapter=lora --lora-rank=8 --batch=2 --accumulation=8 --seq=2048 --checkpointing=full --chunked-loss", ["optimizer_in_bwd"]),
+    ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
+     "--batch=1 --accumulation=2 --seq=2048 --checkpointing=full --sharding=zero3",
+     ["configs/ds_z3_config.json, which was not found", "the number of GPUs"]),
+    ("TRL", "c.yaml", TRL, "--model=Qwen/Qwen2.5-7B --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=32 --target=qv "
+     "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --checkpointing=full", []),
+    ("torchtitan", "c.toml", TORCHTITAN, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=2 --seq=8192 "
+     "--checkpointing=selective-op --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
+    ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --vocab=32000 --context=4096 --precision=bf16 "
+     "--master-weights --batch=1 --seq=4096 --checkpointing=selective --tp=4 --pp=2 --sequence-parallel --sharding=zero1",
+     ["the number of GPUs"]),
+    ("NeMo", "c.yaml", NEMO, "--layers=32 --hidden=4096 --heads=32 --vocab=32000 --ffn=10880 --precision=bf16 --master-weights --optimizer=adam --step=fused "
+     "--batch=1 --accumulation=16 --seq=4096 --tp=4 --gpus=16", []),
+    ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --inference --cache-block=16 --seq=8192 --tp=2 --kv-cache=fp8",
+     ["gpu_memory_utilization=0.9"]),
+]
+
+
+@pytest.mark.parametrize("tool, name, text, options, unused", CASES, ids=[c[0] for c in CASES])
+def test_a_configuration_is_these_options(tmp_path, tool, name, text, options, unused):
+    (tmp_path / name).write_text(text)
+    answer, config = read_as(tmp_path, "--config", name)
+    assert config["tools"] == tool
+    assert config["options"] == options.split()
+    assert len(config["not_considered"]) == len(unused)
+    for said, part in zip(sorted(config["not_considered"]), sorted(unused)):
+        assert said.startswith(part)
+    plain = json.loads(gpuspy(tmp_path, "--json", *options.split()).stdout)
+    assert answer["peak"] == plain["peak"] and answer["lines"] == plain["lines"]
+
+
+def test_options_override_the_configuration(tmp_path):
+    (tmp_path / "c.yml").write_text(AXOLOTL)
+    answer, config = read_as(tmp_path, "--config=c.yml", "--batch", "7", "--model", "llama-3.2-1b", "--adapter", "none", "--offload", "none")
+    assert answer["plan"]["batch"] == 7 and answer["model"]["name"] == "llama-3.2-1b" and answer["plan"]["adapter"] == "none"
+    assert not any(option.startswith("--model") for option in config["options"])
+    assert read_as(tmp_path, "--config=c.yml", "--params", "12B", "--adapter", "none")[0]["params"] == 12e9
+
+
+def test_several_files_are_one_configuration(tmp_path):
+    (tmp_path / "fsdp.yaml").write_text(ACCELERATE)
+    (tmp_path / "sft.yaml").write_text(TRL)
+    _, config = read_as(tmp_path, "--config", "fsdp.yaml,sft.yaml")
+    assert config["tools"] == "accelerate, TRL" and {"--gpus=8", "--sharding=fsdp2", "--lora-rank=32"} <= set(config["options"])
+
+
+def test_deepspeeds_own_file_is_read(tmp_path):
+    (tmp_path / "ds.json").write_text(DEEPSPEED)
+    answer, config = read_as(tmp_path, "--config", "ds.json", "--model", "llama-3-8b", "--gpus", "8")
+    assert config["options"] == ["--precision=bf16", "--master-weights", "--batch=4", "--sharding=zero3", "--offload=optimizer"]
+    assert answer["plan"]["sharding"] == "zero3" and answer["plan"]["offload"] == "optimizer"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.yml").write_text(AXOLOTL.replace("fsdp:", "deepspeed: ds.json\nold:").replace("adapter: qlora", ""))
+    _, config = read_as(tmp_path, "--config", "sub/c.yml")  # it names the other one from the folder above
+    assert config["tools"] == "axolotl, DeepSpeed" and "--sharding=zero3" in config["options"]
+
+
+def test_yaml_as_people_write_it(tmp_path):
+    (tmp_path / "c.yml").write_text("---\n# comment\nx: &base\n  micro_batch_size: 3\nbase_model: 'llama-3-8b'\n<<: *base\n"
+                                    "sequence_len: 2_048\nbf16: yes\noptimizer: \"adamw_torch_fused\"\nlearning_rate: 1e-5\n...\n---\nother: 1\n")
+    _, config = read_as(tmp_path, "--config", "c.yml")
+    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--optimizer=adamw", "--step=fused", "--batch=3", "--seq=2048"]
+
+
+@pytest.mark.parametrize("name, text, says", [
+    ("c.yml", "base_model: [1, 2\nx: }", "line"), ("c.json", '{"zero_optimization": ', "line 1"), ("c.yml", "", "nothing in it"),
+    ("c.yml", "- a\n- b\n", "no names and values"), ("c.yml", "title: hello\n", "no tool that is known"), ("c.yml", "a: " + "[" * 100 + "]" * 100, "nested"),
+    ("c.yml", "x" * 1100000, "larger than 1 MiB"), ("c.yml", "base_model: x\0y", "no text"),
+], ids=range(8))
+def test_what_is_no_configuration_is_one_line(tmp_path, name, text, says):
+    (tmp_path / name).write_text(text)
+    done = gpuspy(tmp_path, "--config", name)
+    assert done.returncode == 3 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert done.stderr.startswith(f"gpuspy: estimate: --config: {name}: ") and not done.stdout
+
+
+def test_a_missing_file_and_an_unknown_model_are_said(tmp_path):
+    done = gpuspy(tmp_path, "--config", "none.yml")
+    assert done.returncode == 3 and done.stderr == "gpuspy: estimate: --config: none.yml: No such file or directory\n"
+    (tmp_path / "c.yml").write_text("base_model: me/new-model-9b\nmicro_batch_size: 1\n")
+    done = gpuspy(tmp_path, "--config", "c.yml")
+    assert done.returncode in (2, 3) and "new-model-9b" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_file_of_aliases_does_not_unfold(tmp_path):
+    text = "a0: &a0 {micro_batch_size: 1}\n" + "".join(
+        f"a{i}: &a{i} {{" + ", ".join(f"k{j}: *a{i - 1}" for j in range(9)) + "}\n" for i in range(1, 30))
+    (tmp_path / "c.yml").write_text("base_model: llama-3-8b\n" + text)
+    assert read_as(tmp_path, "--config", "c.yml")[1]["tools"] == "axolotl"
+
+
+def test_mutated_files_end_in_order(tmp_path):
+    random.seed(5)
+    texts = [text for _, _, text, _, _ in CASES] + [ACCELERATE, DEEPSPEED]
+    for n in range(150):
+        text = bytearray(random.choice(texts).encode())
+        for _ in range(random.randrange(1, 12)):
+            at = random.randrange(len(text))
+            text[at:at + random.randrange(3)] = random.choice([b":", b"- ", b"{", b"]", b"&a ", b"*a", b"\n", b"\xff", b"'", b"=", b"[", b"--", b"${"])
+        name = random.choice(["c.yml", "c.toml", "c.sh", "c.json"])
+        (tmp_path / name).write_bytes(bytes(text))
+        done = gpuspy(tmp_path, "--config", name)
+        assert done.returncode in (0, 1, 2, 3) and done.stderr.count("\n") <= 1, (done.returncode, done.stderr, bytes(text))
