@@ -99,6 +99,17 @@ static bool printable(const char *text)
     return true;
 }
 
+static uint64_t min_free(void)
+{
+    const char *value = getenv("GPUSPY_MIN_FREE");
+    uint64_t bytes;
+    if (!value || !*value) return GS_MIN_FREE_DEFAULT;
+    if (strcmp(value, "0") == 0) return 0;
+    if (gs_size_read(value, &bytes)) return bytes;
+    complain("GPUSPY_MIN_FREE", value, "a size, such as 5GiB, or 0");
+    return GS_MIN_FREE_DEFAULT;
+}
+
 /* Processes started from this one inherit the id and so belong to the same run. */
 static void run_id(void)
 {
@@ -127,6 +138,7 @@ static void read_environment(void)
         config.nvml = flag_unless_unset("GPUSPY_NVML");
         config.args = flag_unless_unset("GPUSPY_ARGS");
         config.source = flag_unless_unset("GPUSPY_SOURCE");
+        config.min_free = min_free();
         config.keep_deepbind = keep_deepbind();
         config.stacks = stacks();
         config.native_depth = native_depth();

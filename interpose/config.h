@@ -4,6 +4,9 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
+
+#define GS_MIN_FREE_DEFAULT UINT64_MAX /* 1 GiB, or a twentieth of a smaller disk */
 
 struct gs_config {
     bool disabled;         /* GPUSPY_DISABLE */
@@ -13,6 +16,7 @@ struct gs_config {
     bool args;             /* GPUSPY_ARGS: not 0; the command line is stored */
     bool source;           /* GPUSPY_SOURCE: not 0; the program's Python files are stored */
     bool keep_deepbind;    /* GPUSPY_DEEPBIND=keep */
+    uint64_t min_free;     /* GPUSPY_MIN_FREE, bytes; GS_MIN_FREE_DEFAULT */
     unsigned stacks;       /* GPUSPY_STACKS: of GS_STACK_PYTHON, GS_STACK_NATIVE */
     unsigned native_depth; /* GPUSPY_NATIVE_DEPTH, 0 the default */
     char db[PATH_MAX];     /* GPUSPY_DB as given, with its % signs */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "interpose/allocator.h"
 #include "interpose/before.h"
+#include "interpose/config.h"
 #include "interpose/clock.h"
 #include "interpose/nvml.h"
 #include "interpose/recorder.h"
@@ -35,6 +36,10 @@
 #define STUCK_MS 5000    /* without any progress the end is given up */
 #define BURY_FILL 0.5    /* so many chunks in use: perhaps by threads that are no more … */
 #define BURY_NS 50000000 /* … looked at this often */
+/* The program needs the disk, too: its checkpoint must not fail because of its recording. */
+#define FLOOR_BYTES ((uint64_t)1 << 30)
+#define FLOOR_PART 20 /* of a disk, where that is less */
+#define DISK_NS 1000000000
 
 static struct {
     pthread_t thread;
@@ -44,11 +49,12 @@ static struct {
     bool stop, versioned;
     uint64_t flush_asked, flush_done; /* gpuspy_flush: calls so far, and those that are served */
     bool vanished;                    /* somebody has deleted the database */
+    bool full;                        /* the disk is nearly: the recording has been ended in order */
     bool failed;                      /* the store cannot go on: what is in the spool stays there */
     struct gs_spool *spool;
     struct gs_store *store;
     struct gs_reader *reader;
-    uint64_t committed_ns, buried_ns;
+    uint64_t committed_ns, buried_ns, disk_seen_ns;
     struct gs_summary summary;
     _Atomic uint64_t progress; /* grows while work is done */
 } drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -131,6 +137,15 @@ static int read_all(bool final)
     return n < 0 ? -1 : total;
 }
 
+static void write_fact(const char *name, const char *value)
+{
+    struct gs_writer w = {0};
+    gs_writer_open(&w, drain.spool);
+    w.impatient = true;
+    gs_setting_write(&w, name, value, GS_FLAG_FACT);
+    gs_writer_close(&w);
+}
+
 /* Once PyTorch's allocator has reported: which PyTorch it is. By the spool, so that a kill loses it no more than what
  * was reported. */
 static void write_torch_version(void)
@@ -140,11 +155,7 @@ static void write_torch_version(void)
     if (!module) return;
     drain.versioned = true;
     if (!gs_torch_version(module, version, sizeof version)) return;
-    struct gs_writer w = {0};
-    gs_writer_open(&w, drain.spool);
-    w.impatient = true;
-    gs_setting_write(&w, "torch_version", version, GS_FLAG_FACT);
-    gs_writer_close(&w);
+    write_fact("torch_version", version);
 }
 
 static void finish(void)
@@ -192,6 +203,32 @@ static void close_store(void)
     drain.store = NULL;
 }
 
+static const char *unit_of(uint64_t bytes)
+{
+    return bytes >> 30 ? "GiB" : "MiB";
+}
+
+static double in_units(uint64_t bytes)
+{
+    return (double)bytes / (bytes >> 30 ? 0x1p30 : 0x1p20);
+}
+
+static bool disk_is_nearly_full(void)
+{
+    const uint64_t asked = gs_config()->min_free, now = gs_now();
+    uint64_t total, left, floor;
+    if (!asked || (drain.disk_seen_ns && now - drain.disk_seen_ns < DISK_NS)) return false;
+    drain.disk_seen_ns = now;
+    if (!gs_store_disk(drain.store, &total, &left)) return false;
+    floor = asked != GS_MIN_FREE_DEFAULT ? asked : total / FLOOR_PART < FLOOR_BYTES ? total / FLOOR_PART : FLOOR_BYTES;
+    if (left >= floor) return false;
+    write_fact("stopped", "disk");
+    gs_deactivate("recording stopped here: its disk has %.1f %s left, and %.1f %s stay free for the program "
+                  "(GPUSPY_MIN_FREE)",
+                  in_units(left), unit_of(left), in_units(floor), unit_of(floor));
+    return true;
+}
+
 static unsigned own_threads(void)
 {
     return 2 + gs_nvml_threads(); /* the watcher and this one */
@@ -209,6 +246,7 @@ static int drain_until_stopped(void)
         write_torch_version();
         serve_flush(asked);
         if (!records && gs_program_ended(own_threads(), &signal)) return signal;
+        if ((drain.full = disk_is_nearly_full())) break;
         ms = next_wait(ms, records);
         if (gs_reader_fill(drain.reader) < COMMIT_FILL && gs_before_step()) ms = WAIT_MIN_MS;
         wait_ms(ms);
@@ -231,7 +269,7 @@ static void *run(void *unused)
     pthread_mutex_unlock(&drain.lock);
     if (ended_by >= 0) {
         gs_watcher_end_process(ended_by);
-    } else if (failed) { /* nobody would notice any more that the program's threads have ended */
+    } else if (failed || drain.full) { /* nobody would notice any more that the program's threads have ended */
         gs_nvml_end();
         gs_watcher_stop();
     }

@@ -28,6 +28,8 @@ static inline bool gs_limited(void)
 /* Reads the variable's value: `24GiB` for every device, `0:24GiB,1:40GiB` for some. False: it makes no
  * sense, and nothing is capped. */
 bool gs_limit_read(const char *value);
+/* A size alone, such as 5GiB. */
+bool gs_size_read(const char *text, uint64_t *bytes);
 
 /* The cap of a device, which may be more than it has; 0 none. */
 uint64_t gs_limit_of(int device);

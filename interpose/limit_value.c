@@ -50,6 +50,11 @@ static bool read_size(const char **at, uint64_t *bytes)
     return true;
 }
 
+bool gs_size_read(const char *text, uint64_t *bytes)
+{
+    return read_size(&text, bytes) && !*text;
+}
+
 static bool read_entry(const char **at, uint64_t *everywhere, uint64_t *each)
 {
     const char *p = *at;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static const char schema_sql[] =
@@ -372,6 +373,16 @@ uint64_t gs_store_vanished(struct gs_store *s)
         !moved)
         return 0;
     return s->counts[GS_COUNT_EVENTS] - s->pending_events;
+}
+
+bool gs_store_disk(struct gs_store *s, uint64_t *total, uint64_t *free_bytes)
+{
+    const char *path = sqlite3_db_filename(s->db, "main");
+    struct statvfs disk;
+    if (!path || statvfs(path, &disk) != 0 || !disk.f_blocks) return false;
+    *total = (uint64_t)disk.f_blocks * disk.f_frsize;
+    *free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+    return true;
 }
 
 const struct gs_summary *gs_store_summary(struct gs_store *s)

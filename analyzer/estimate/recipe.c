@@ -16,7 +16,7 @@
 enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 
 /* What the keys say. TEXT: a value of any kind, NULL unset; the others UNSET. */
-struct said {
+struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
@@ -36,7 +36,7 @@ static const struct key {
     enum kind kind;
     size_t at;
 } keys[] = {
-#define KEY(path, kind, field) {path, kind, offsetof(struct said, field)},
+#define KEY(path, kind, field) {path, kind, offsetof(struct values, field)},
 #define SILENT(path) {path, NOTHING, 0},
 #include "analyzer/estimate/recipe_keys.def"
 #undef KEY
@@ -45,10 +45,11 @@ static const struct key {
 
 /* A key that no row has is listed where its name has one of these. */
 static const char *const recipe_words[] = {
-    "batch",   "seq_len", "length",   "offload", "checkpointing", "recompute", "optim",  "precision", "dtype",   "quant",
-    "lora",    "parallel", "shard",   "zero",    "fsdp",          "cache",     "expert", "attention", "attn",    "memory",
-    "accum",   "fused",    "compile", "vocab",   "ema",           "image",     "bucket", "activation", "unfrozen", "freeze",
-    "adapter", "reward",   "ref_",    "teacher", "generation",    "gpus",      "num_nodes", "galore", "graph",   "layers_to"};
+    "batch",  "seq_len",   "length",     "offload",    "checkpointing", "recompute", "optim",   "precision",
+    "dtype",  "quant",     "lora",       "parallel",   "shard",         "zero",      "fsdp",    "cache",
+    "expert", "attention", "attn",       "memory",     "accum",         "fused",     "compile", "vocab",
+    "ema",    "image",     "bucket",     "activation", "unfrozen",      "freeze",    "adapter", "reward",
+    "ref_",   "teacher",   "generation", "gpus",       "num_nodes",     "galore",    "graph",   "layers_to"};
 
 /* Whose file it is, by the first key that it has. */
 static const struct {
@@ -78,7 +79,8 @@ static const struct {
     {"tensor-parallel-size", "vLLM"},
 };
 
-/* Optimizers by the end of their names in lower case, without "torch" in front; a later row never hides a longer name. */
+/* Optimizers by the end of their names in lower case, without "torch" in front; a later row never hides a longer name.
+ */
 static const struct {
     const char *theirs, *ours;
     bool fused;
@@ -145,8 +147,7 @@ static bool has(const json_t *value, const char *word)
     json_t *item;
 
     if (strcasestr(text_of(value), word)) return true;
-    json_array_foreach ((json_t *)value, i, item)
-        if (strcasestr(text_of(item), word)) return true;
+    json_array_foreach((json_t *)value, i, item) if (strcasestr(text_of(item), word)) return true;
     return false;
 }
 
@@ -178,9 +179,9 @@ static const struct key *key_of(const char *path)
     return NULL;
 }
 
-static void say(struct said *said, const struct key *key, const json_t *value)
+static void keep_value(struct values *values, const struct key *key, const json_t *value)
 {
-    char *field = (char *)said + key->at;
+    char *field = (char *)values + key->at;
 
     if (json_is_null(value) || key->kind == NOTHING) return;
     if (key->kind == TEXT)
@@ -247,12 +248,14 @@ static void unknown(struct estimate_recipe *r, const char *path, const json_t *v
 }
 
 /* Keys of sections, "section.key"; `left` bounds what a file of aliases may unfold to. */
-static void walk(struct estimate_recipe *r, struct said *said, const json_t *object, const char *before, unsigned *left)
+static void walk(struct estimate_recipe *r, struct values *values, const json_t *object, const char *before,
+                 unsigned *left)
 {
     const char *name;
     json_t *value;
 
-    json_object_foreach ((json_t *)object, name, value) {
+    json_object_foreach((json_t *)object, name, value)
+    {
         char path[PATH_PARTS];
         if (!*left || snprintf(path, sizeof path, "%s%s%s", before, *before ? "." : "", name) >= (int)sizeof path)
             return;
@@ -260,10 +263,10 @@ static void walk(struct estimate_recipe *r, struct said *said, const json_t *obj
         for (char *c = path; *c; c++) *c = *c == '-' ? '_' : *c;
         const struct key *key = key_of(path);
         if (key)
-            say(said, key, value);
+            keep_value(values, key, value);
         else
             unknown(r, path, value);
-        if (json_is_object(value) && !(key && key->kind == NOTHING)) walk(r, said, value, path, left);
+        if (json_is_object(value) && !(key && key->kind == NOTHING)) walk(r, values, value, path, left);
     }
 }
 
@@ -274,7 +277,7 @@ static const char *tool_of(const json_t *root)
     return "";
 }
 
-/* ---------------------------------------------------------------- from what is said to options */
+/* ---------------------------------------------------------------- from what is values to options */
 
 static bool by(const struct estimate_recipe *r, const char *tool)
 {
@@ -288,8 +291,8 @@ static void spell(char *out, size_t size, const char *name)
 
     for (const char *c = name; *c && n + 2 < size; c++) {
         const bool digit = isdigit((unsigned char)*c), after_digit = c > name && isdigit((unsigned char)c[-1]);
-        const bool between = *c == '_' && after_digit && isdigit((unsigned char)c[1]) && !isdigit((unsigned char)c[2]) &&
-                             (c[2] == '_' || !c[2]);
+        const bool between = *c == '_' && after_digit && isdigit((unsigned char)c[1]) &&
+                             !isdigit((unsigned char)c[2]) && (c[2] == '_' || !c[2]);
         if (digit && c > name && isalpha((unsigned char)c[-1]) && strncasecmp(name, "qwen", 4) != 0 && n < 8)
             out[n++] = '-';
         out[n++] = between ? '.' : *c == '_' ? '-' : *c;
@@ -308,7 +311,7 @@ static const char *last_part(char *path)
 }
 
 /* torchtune names a folder of weights, whose name is the model's, and a function that makes the model. */
-static void model_of_torchtune(const struct said *s, char *out, size_t size)
+static void model_of_torchtune(const struct values *s, char *out, size_t size)
 {
     char path[PATH_MAX];
     const char *component = strrchr(text_of(s->component), '.');
@@ -324,7 +327,7 @@ static void model_of_torchtune(const struct said *s, char *out, size_t size)
         spell(out, size, component);
 }
 
-static void put_model(struct estimate_recipe *r, const struct said *s)
+static void put_model(struct estimate_recipe *r, const struct values *s)
 {
     char name[512] = "", family[64];
 
@@ -345,9 +348,9 @@ static void put_model(struct estimate_recipe *r, const struct said *s)
     const struct {
         const char *option;
         int64_t n;
-    } shape[] = {{"layers", s->layers},   {"hidden", s->hidden},   {"heads", s->heads},
-                 {"kv-heads", s->kv_heads}, {"ffn", s->ffn},       {"vocab", s->vocab},
-                 {"context", s->context}, {"experts", s->experts}, {"experts-used", s->experts_used}};
+    } shape[] = {{"layers", s->layers},     {"hidden", s->hidden},   {"heads", s->heads},
+                 {"kv-heads", s->kv_heads}, {"ffn", s->ffn},         {"vocab", s->vocab},
+                 {"context", s->context},   {"experts", s->experts}, {"experts-used", s->experts_used}};
     const bool gated = s->gated > 0 || has(s->activation, "swiglu");
     if (s->layers > 0 && !gated) put(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < sizeof shape / sizeof *shape; i++)
@@ -356,18 +359,17 @@ static void put_model(struct estimate_recipe *r, const struct said *s)
         put(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
 }
 
-static bool has_deepspeed(const struct said *s)
+static bool has_deepspeed(const struct values *s)
 {
     return s->zero >= 0 || has(s->distribution, "deepspeed") || *text_of(s->deepspeed);
 }
 
-static bool has_fsdp(const struct said *s)
+static bool has_fsdp(const struct values *s)
 {
-    return is_given(s->fsdp) || s->strategy ||
-           has(s->distribution, "fsdp") || s->fsdp_version > 0;
+    return is_given(s->fsdp) || s->strategy || has(s->distribution, "fsdp") || s->fsdp_version > 0;
 }
 
-static const char *adapter_of(const struct said *s)
+static const char *adapter_of(const struct values *s)
 {
     const char *component = strrchr(text_of(s->component), '.');
     const bool four = s->four_bits > 0 || s->bits == 4 || has(s->component, ".qlora_");
@@ -381,21 +383,22 @@ static const char *adapter_of(const struct said *s)
 }
 
 /* Where nobody says it: TRL's SFTConfig has bf16 unless there is fp16; torchtitan's FSDP computes in bfloat16. */
-static bool bf16_is_on(const struct estimate_recipe *r, const struct said *s)
+static bool bf16_is_on(const struct estimate_recipe *r, const struct values *s)
 {
     if (s->bf16) return says_yes(s->bf16);
     if (s->mixed || s->dtype) return has(s->mixed, "bf") || has(s->dtype, "bf");
     return by(r, "torchtitan") || (by(r, "TRL") && !says_yes(s->fp16));
 }
 
-static bool fp16_is_on(const struct said *s)
+static bool fp16_is_on(const struct values *s)
 {
     return says_yes(s->fp16) || (!s->bf16 && (has(s->mixed, "16") || is(s->mixed, "16") || has(s->dtype, "float16"))) ||
            json_integer_value(s->mixed) == 16;
 }
 
-/* Which of parameters, gradients and states have which type, as each tool makes them; its sources are in docs/estimate.md. */
-static void put_precision(struct estimate_recipe *r, const struct said *s, bool adapters)
+/* Which of parameters, gradients and states have which type, as each tool makes them; its sources are in
+ * docs/estimate.md. */
+static void put_precision(struct estimate_recipe *r, const struct values *s, bool adapters)
 {
     const bool bf16 = bf16_is_on(r, s), fp16 = !bf16 && fp16_is_on(s), half = bf16 || fp16;
     const char *word = bf16 ? "bf16" : "fp16";
@@ -412,12 +415,12 @@ static void put_precision(struct estimate_recipe *r, const struct said *s, bool 
         return;
     }
     /* in 16 bits as a whole: loaded so, and nothing makes trained parameters float32 */
-    const bool whole = adapters || by(r, "torchtune") || s->pure > 0 ||
-                       (!has_fsdp(s) && (by(r, "axolotl") || has(s->dtype, "16")));
+    const bool whole =
+        adapters || by(r, "torchtune") || s->pure > 0 || (!has_fsdp(s) && (by(r, "axolotl") || has(s->dtype, "16")));
     put(r, "--precision=%s%s", whole ? "" : "amp-", word);
 }
 
-static void put_optimizer(struct estimate_recipe *r, const struct said *s)
+static void put_optimizer(struct estimate_recipe *r, const struct values *s)
 {
     const char *name = text_of(s->optimizer), *last = strrchr(name, '.');
     char lower[64];
@@ -439,7 +442,7 @@ static void put_optimizer(struct estimate_recipe *r, const struct said *s)
     if (s->fused_step > 0 || by(r, "torchtitan")) put(r, "--step=fused");
 }
 
-static void put_adapter(struct estimate_recipe *r, const struct said *s, const char *adapter)
+static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
 {
     if (!adapter) {
         if (*text_of(s->adapter) && !is(s->adapter, "full") && !is(s->adapter, "none"))
@@ -458,7 +461,7 @@ static void put_adapter(struct estimate_recipe *r, const struct said *s, const c
         put(r, "--modules-to-save=embeddings");
 }
 
-static void put_batches(struct estimate_recipe *r, const struct said *s, int64_t data_parallel)
+static void put_batches(struct estimate_recipe *r, const struct values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;
 
@@ -466,14 +469,15 @@ static void put_batches(struct estimate_recipe *r, const struct said *s, int64_t
         batch /= s->pp;
         passes = s->pp;
     }
-    if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0) passes = s->global_batch / batch / data_parallel;
+    if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0)
+        passes = s->global_batch / batch / data_parallel;
     if (batch > 0) put(r, "--batch=%" PRId64, batch);
     if (passes > 1) put(r, "--accumulation=%" PRId64, passes);
     if (s->seq > 0) put(r, "--seq=%" PRId64, s->seq);
     if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put(r, "--seq=1024"); /* SFTConfig's max_length */
 }
 
-static void put_activations(struct estimate_recipe *r, const struct said *s)
+static void put_activations(struct estimate_recipe *r, const struct values *s)
 {
     const char *mode = text_of(s->checkpointing);
     const bool whole = json_is_true(s->checkpointing) || !strcasecmp(mode, "full") || !strcasecmp(mode, "true") ||
@@ -499,8 +503,8 @@ static int64_t at_least_1(int64_t n)
     return n > 1 ? n : 1;
 }
 
-/* All of them; 0: not said. */
-static int64_t gpus_of(const struct said *s)
+/* All of them; 0: not values. */
+static int64_t gpus_of(const struct values *s)
 {
     const int64_t divided = at_least_1(s->tp) * at_least_1(s->pp) * at_least_1(s->cp);
 
@@ -510,20 +514,23 @@ static int64_t gpus_of(const struct said *s)
     return 0;
 }
 
-static void put_sharding(struct estimate_recipe *r, const struct said *s, int64_t gpus)
+static void put_sharding(struct estimate_recipe *r, const struct values *s, int64_t gpus)
 {
     static const char *const zero[] = {"ddp", "zero1", "zero2", "zero3"};
-    const bool fsdp = has_fsdp(s) || by(r, "torchtitan") || (by(r, "torchtune") && s->offload > 0), grad_op = has(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
+    const bool fsdp = has_fsdp(s) || by(r, "torchtitan") || (by(r, "torchtune") && s->offload > 0),
+               grad_op = has(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
     const struct {
         const char *option;
         int64_t n;
     } parts[] = {{"tp", s->tp}, {"pp", s->pp}, {"cp", s->cp}, {"ep", s->ep}};
-    const char *sharding = s->zero >= 0 && s->zero <= 3                        ? zero[s->zero]
-                           : fsdp && grad_op                                   ? "fsdp-grad-op"
-                           : fsdp && (s->fsdp_version == 2 || by(r, "torchtitan") || by(r, "torchtune") || is(s->distribution, "fsdp2")) ? "fsdp2"
-                           : fsdp                                              ? "fsdp"
-                           : s->distributed > 0                                ? "zero1"
-                                                                               : NULL;
+    const char *sharding =
+        s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
+        : fsdp && grad_op            ? "fsdp-grad-op"
+        : fsdp && (s->fsdp_version == 2 || by(r, "torchtitan") || by(r, "torchtune") || is(s->distribution, "fsdp2"))
+            ? "fsdp2"
+        : fsdp               ? "fsdp"
+        : s->distributed > 0 ? "zero1"
+                             : NULL;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i].n > 1) put(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
@@ -537,7 +544,7 @@ static void put_sharding(struct estimate_recipe *r, const struct said *s, int64_
         put(r, "--offload=optimizer");
 }
 
-static void put_serving(struct estimate_recipe *r, const struct said *s)
+static void put_serving(struct estimate_recipe *r, const struct values *s)
 {
     put(r, "--inference");
     put(r, "--cache-block=16");
@@ -545,11 +552,13 @@ static void put_serving(struct estimate_recipe *r, const struct said *s)
     if (s->tp > 1) put(r, "--tp=%" PRId64, s->tp);
     if (s->pp > 1) put(r, "--pp=%" PRId64, s->pp);
     if (has(s->cache, "fp8")) put(r, "--kv-cache=fp8");
-    if (*text_of(s->quantization)) put(r, "--weights=%s", is(s->quantization, "gptq") ? "gptq-4bit" : text_of(s->quantization));
-    if (s->requests > 0) leave_out(r, "max_num_seqs=%" PRId64 ": add --batch N for as many requests at once", s->requests);
+    if (*text_of(s->quantization))
+        put(r, "--weights=%s", is(s->quantization, "gptq") ? "gptq-4bit" : text_of(s->quantization));
+    if (s->requests > 0)
+        leave_out(r, "max_num_seqs=%" PRId64 ": add --batch N for as many requests at once", s->requests);
 }
 
-static void settle(struct estimate_recipe *r, const struct said *s, bool model_given)
+static void settle(struct estimate_recipe *r, const struct values *s, bool model_given)
 {
     const char *adapter = adapter_of(s);
     const int64_t gpus = gpus_of(s);
@@ -606,38 +615,39 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
                           struct estimate_recipe *r, bool *bad_input)
 {
     json_t *roots[16], *named = NULL;
-    struct said said;
+    struct values values;
     unsigned left = KEYS_MAX;
     size_t read = 0;
     char why[200] = "";
 
     *r = (struct estimate_recipe){.options_n = 0};
     *bad_input = true;
-    memset(&said, 0, sizeof said);
+    memset(&values, 0, sizeof values);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (keys[i].kind != TEXT && keys[i].kind != NOTHING)
-            memcpy((char *)&said + keys[i].at, &(int64_t){UNSET}, sizeof(int64_t));
+            memcpy((char *)&values + keys[i].at, &(int64_t){UNSET}, sizeof(int64_t));
     for (; read < n && read < sizeof roots / sizeof *roots; read++) {
         roots[read] = estimate_recipe_load(paths[read], why, sizeof why);
         if (!roots[read]) break;
         add_tool(r, tool_of(roots[read]));
-        walk(r, &said, roots[read], "", &left);
+        walk(r, &values, roots[read], "", &left);
     }
     const bool all = read == n;
     if (!all) complain("%s: --config: %s: %s", command, paths[read], *why ? why : "too many files");
-    if (all && *text_of(said.deepspeed) && said.zero < 0) {
-        named = load_named(paths[0], text_of(said.deepspeed));
+    if (all && *text_of(values.deepspeed) && values.zero < 0) {
+        named = load_named(paths[0], text_of(values.deepspeed));
         if (named) {
             add_tool(r, "DeepSpeed");
-            walk(r, &said, named, "", &left);
+            walk(r, &values, named, "", &left);
         } else {
-            said.zero = stage_named(text_of(said.deepspeed));
-            leave_out(r, "%s, which was not found: its stage is taken from its name", text_of(said.deepspeed));
+            values.zero = stage_named(text_of(values.deepspeed));
+            leave_out(r, "%s, which was not found: its stage is taken from its name", text_of(values.deepspeed));
         }
     }
-    if (all && !*r->tools) complain("%s: --config: %s: of no tool that is known; 'gpuspy help estimate' lists them", command, paths[0]);
+    if (all && !*r->tools)
+        complain("%s: --config: %s: of no tool that is known; 'gpuspy help estimate' lists them", command, paths[0]);
     const bool known = all && *r->tools;
-    if (known) settle(r, &said, model_given);
+    if (known) settle(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);
     json_decref(named);
     return known;

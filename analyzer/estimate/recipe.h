@@ -26,8 +26,8 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
                           struct estimate_recipe *recipe, bool *bad_input);
 void estimate_recipe_free(struct estimate_recipe *recipe);
 
-/* recipe_read.c: a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON; a new reference, NULL with a
- * reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share what they name. */
+/* recipe_read.c: a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON; a new reference, NULL with
+ * a reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share what they name. */
 struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size);
 
 #endif

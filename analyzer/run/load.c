@@ -361,6 +361,8 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
                 p->exception = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "exception_place") == 0) {
                 p->exception_place = run_column_text(l->run, st, 1);
+            } else if (key && strcmp(key, "stopped") == 0) {
+                p->stopped = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "torch_version") == 0) {
                 p->torch_version = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "import.torch") == 0) {
@@ -500,7 +502,7 @@ static const struct {
      "name)"},
     {add_meta, false, false, "meta",
      "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status', 'exit_signal', "
-     "'exception', 'exception_place', 'python_gc', 'torch_version', 'import.torch')"},
+     "'exception', 'exception_place', 'python_gc', 'torch_version', 'stopped', 'import.torch')"},
     {add_import, false, false, "meta",
      "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
      "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), "

@@ -100,9 +100,10 @@ struct run_process {
     const char *path;                                        /* its database */
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
-    const char *torch_version;                               /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
-    const char *torch_like;                                  /* the same of an import, as far as its form shows; NULL */
-    int64_t start_real_ns;                                   /* RUN_UNKNOWN */
+    const char *stopped;         /* why the recording ended before the program: "disk", nearly full; NULL: it did not */
+    const char *torch_version;   /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
+    const char *torch_like;      /* the same of an import, as far as its form shows; NULL */
+    int64_t start_real_ns;       /* RUN_UNKNOWN */
     int64_t end_ns;              /* the orderly end, or the last event seen; never unknown */
     uint64_t allocations;        /* rows, about: what a file says that may have gaps */
     int64_t last_alloc_ns;       /* the last allocation: after it there is only tear-down; 0 none */

@@ -380,6 +380,37 @@ def test_a_limit_on_the_size_of_files(recording):
     assert rows + report["run"]["lost_events"] == 600000
 
 
+def test_a_disk_keeps_room_for_the_program(recording):
+    """The recording ends in order, and the program does not notice; asked for more than any disk has, at once."""
+    done = storm(recording, 300000, GPUSPY_MIN_FREE="900TiB")
+    assert (done.returncode, done.stdout) == (0, "300000 pairs\n")
+    assert re.fullmatch(r"gpuspy: recording stopped here: its disk has [0-9.]+ [MG]iB left, and 921600.0 GiB stay free for the "
+                        r"program \(GPUSPY_MIN_FREE\)\n", done.stderr)
+    assert names_of(recording) == ["run.db"]  # no spool is left behind
+    report = recording.report()
+    assert report["run"]["processes"][0]["stopped"] == "disk" and report["run"]["lost_events"] == 0
+    assert "stopped at" in recording.gpuspy("report", recording.database).stdout
+    done = storm(recording, 10, GPUSPY_MIN_FREE="much")
+    assert "GPUSPY_MIN_FREE=much" in done.stderr and "such as 5GiB" in done.stderr
+
+
+def test_a_small_disk_keeps_a_twentieth(recording):
+    disk = recording.folder / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "none", disk], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("may not mount a small file system here")
+    try:
+        recording.database = disk / "run.db"
+        with open(disk / "filler", "wb") as file:
+            file.write(bytes(160 << 20))
+        done = storm(recording, 2500000)
+        assert done.stdout == "2500000 pairs\n" and done.returncode == 0
+        assert "recording stopped here: its disk has" in done.stderr and "10.0 MiB stay free" in done.stderr, done.stderr
+        assert recording.report()["run"]["processes"][0]["stopped"] == "disk"
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
 @pytest.mark.parametrize("mebibytes", [1, 4])
 def test_a_disk_that_fills_up(recording, mebibytes):
     disk = recording.folder / "disk"
@@ -388,7 +419,7 @@ def test_a_disk_that_fills_up(recording, mebibytes):
         pytest.skip("may not mount a small file system here")
     try:
         recording.database = disk / "run.db"
-        done = storm(recording, 300000)
+        done = storm(recording, 300000, GPUSPY_MIN_FREE="0")
         assert done.stdout == "300000 pairs\n" and done.returncode == 0
         assert len(done.stderr.splitlines()) == 1 and "recording stopped here" in done.stderr, done.stderr
         grown = recording.folder / "copy"

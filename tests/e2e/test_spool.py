@@ -61,7 +61,7 @@ def small(recording):
 
 
 def survive(recording, size, kill):
-    child = start(recording, SHORT, "20000" if kill else "1500", "250")
+    child = start(recording, SHORT, "20000" if kill else "1500", "250", GPUSPY_MIN_FREE="0")
     if kill:
         time.sleep(random.Random(size).uniform(0, 0.4))
         child.kill()

@@ -62,7 +62,7 @@ static void show(struct estimate_answer *a, uint8_t how)
     char *out = NULL;
     size_t size;
     FILE *f = open_memstream(&out, &size);
-    json_t *root = json_estimate(a);
+    json_t *root = json_estimate(a, NULL);
     struct view_estimate v = {.a = a,
                               .out = f,
                               .explain = how & 1,

@@ -85,7 +85,8 @@ class Place:
                 preload += f":{TORTURE}/libc.so.checked"
                 env["LOCKORDER_OUT"] = str(self.folder / "lockorder")
             env.update(LD_PRELOAD=f"{first}:{preload}" if first else preload,
-                       GPUSPY_DB=str(self.database_folder / "run.db"), **self.variables)
+                       GPUSPY_DB=str(self.database_folder / "run.db"), GPUSPY_MIN_FREE="0",
+                       **self.variables)
         return env
 
     def header(self):
