@@ -277,7 +277,7 @@ static const char *tool_of(const json_t *root)
     return "";
 }
 
-/* ---------------------------------------------------------------- from what is values to options */
+/* ---------------------------------------------------------------- from values to options */
 
 static bool by(const struct estimate_recipe *r, const char *tool)
 {
@@ -503,7 +503,7 @@ static int64_t at_least_1(int64_t n)
     return n > 1 ? n : 1;
 }
 
-/* All of them; 0: not values. */
+/* All of them; 0: not stated. */
 static int64_t gpus_of(const struct values *s)
 {
     const int64_t divided = at_least_1(s->tp) * at_least_1(s->pp) * at_least_1(s->cp);
