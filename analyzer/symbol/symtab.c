@@ -8,9 +8,8 @@
  * the rest of it. They are dealt into stretches of address space instead, and a name is read only
  * where it is asked for: the strings alone are 80 MB. */
 struct symbol {
-    uint64_t address, size;
-    int number;
-    bool local, weak;
+    uint32_t address, size; /* from the module's start; a module of 4 GiB has none behind that */
+    uint32_t number : 30, local : 1, weak : 1;
 };
 
 struct symbol_table {
@@ -18,13 +17,14 @@ struct symbol_table {
     struct symbol *symbols; /* by stretch, in no order within */
     uint32_t *first;        /* of each stretch, and one past the last */
     size_t stretches;
-    uint64_t low;
+    uint64_t start; /* of the module */
+    uint32_t low;
     unsigned shift; /* a stretch is 1 << shift bytes */
 };
 
 enum { A_STRETCH = 8 /* symbols, on average */ };
 
-static bool read_symbol(Dwfl_Module *mod, int number, struct symbol *s)
+static bool read_symbol(Dwfl_Module *mod, int number, uint64_t start, struct symbol *s)
 {
     GElf_Sym sym;
     GElf_Addr address;
@@ -33,21 +33,45 @@ static bool read_symbol(Dwfl_Module *mod, int number, struct symbol *s)
     int type = GELF_ST_TYPE(sym.st_info);
 
     if (!name || !sym.st_name || section == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC)) return false;
-    *s = (struct symbol){address, sym.st_size, number, GELF_ST_BIND(sym.st_info) == STB_LOCAL,
-                         GELF_ST_BIND(sym.st_info) == STB_WEAK};
+    if (address - start > UINT32_MAX || number >> 30) return false;
+    *s = (struct symbol){.address = (uint32_t)(address - start),
+                         .size = sym.st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)sym.st_size,
+                         .number = (uint32_t)number & 0x3fffffff,
+                         .local = GELF_ST_BIND(sym.st_info) == STB_LOCAL,
+                         .weak = GELF_ST_BIND(sym.st_info) == STB_WEAK};
     return true;
 }
 
-static size_t stretch_of(const struct symbol_table *t, uint64_t address)
+static size_t stretch_of(const struct symbol_table *t, uint32_t address)
 {
     return (size_t)((address - t->low) >> t->shift);
 }
 
+/* Puts each symbol into its stretch, in place: a swap brings one to where it belongs. `next` has where each stretch is
+ * filled up to. */
+static void permute(struct symbol_table *t, uint32_t *next)
+{
+    for (size_t stretch = 0; stretch < t->stretches; stretch++) {
+        while (next[stretch] < t->first[stretch + 1]) {
+            struct symbol *here = &t->symbols[next[stretch]], moved = *here;
+            const size_t to = stretch_of(t, moved.address);
+            if (to == stretch) {
+                next[stretch]++;
+                continue;
+            }
+            *here = t->symbols[next[to]];
+            t->symbols[next[to]++] = moved;
+        }
+    }
+}
+
+/* Takes `all` over. */
 static bool deal(struct symbol_table *t, struct symbol *all, size_t n)
 {
-    uint64_t high = 0;
+    uint32_t high = 0, *next;
 
-    t->low = UINT64_MAX;
+    t->symbols = all;
+    t->low = UINT32_MAX;
     for (size_t i = 0; i < n; i++) {
         t->low = all[i].address < t->low ? all[i].address : t->low;
         high = all[i].address > high ? all[i].address : high;
@@ -55,15 +79,15 @@ static bool deal(struct symbol_table *t, struct symbol *all, size_t n)
     while ((high - t->low) >> t->shift > n / A_STRETCH + 1) t->shift++;
     t->stretches = stretch_of(t, high) + 1;
     t->first = calloc(t->stretches + 1, sizeof *t->first);
-    t->symbols = malloc(n * sizeof *t->symbols);
-    if (!t->first || !t->symbols) return false;
-    for (size_t i = 0; i < n; i++) t->first[stretch_of(t, all[i].address) + 1]++;
-    for (size_t i = 0; i < t->stretches; i++) t->first[i + 1] += t->first[i];
-    for (size_t i = n; i-- > 0;) /* from the back: `first` is moved there and comes back below */
-        t->symbols[--t->first[stretch_of(t, all[i].address) + 1]] = all[i];
-    memmove(t->first, t->first + 1, t->stretches * sizeof *t->first);
-    t->first[t->stretches] = (uint32_t)n;
-    return true;
+    next = malloc((t->stretches + 1) * sizeof *next);
+    if (t->first && next) {
+        for (size_t i = 0; i < n; i++) t->first[stretch_of(t, all[i].address) + 1]++;
+        for (size_t i = 0; i < t->stretches; i++) t->first[i + 1] += t->first[i];
+        memcpy(next, t->first, (t->stretches + 1) * sizeof *next);
+        permute(t, next);
+    }
+    free(next);
+    return t->first && next;
 }
 
 struct symbol_table *symbol_table_new(Dwfl_Module *mod)
@@ -73,14 +97,20 @@ struct symbol_table *symbol_table_new(Dwfl_Module *mod)
     struct symbol_table *t = all ? calloc(1, sizeof *t) : NULL;
     size_t n = 0;
 
-    for (int i = 0; t && i < count; i++) n += read_symbol(mod, i, &all[n]);
-    if (t) t->mod = mod;
-    if (!n || !deal(t, all, n)) {
-        symbol_table_free(t);
-        t = NULL;
+    if (t) {
+        t->mod = mod;
+        dwfl_module_info(mod, NULL, &t->start, NULL, NULL, NULL, NULL, NULL);
     }
-    free(all);
-    return t;
+    for (int i = 0; t && i < count; i++) n += read_symbol(mod, i, t->start, &all[n]);
+    if (!n) {
+        free(all);
+        free(t);
+        return NULL;
+    }
+    struct symbol *fewer = realloc(all, n * sizeof *all);
+    if (deal(t, fewer ? fewer : all, n)) return t;
+    symbol_table_free(t);
+    return NULL;
 }
 
 void symbol_table_free(struct symbol_table *t)
@@ -96,12 +126,12 @@ static const char *name_of(const struct symbol_table *t, const struct symbol *s)
     GElf_Sym sym;
     GElf_Addr address;
 
-    return dwfl_module_getsym_info(t->mod, s->number, &sym, &address, NULL, NULL, NULL);
+    return dwfl_module_getsym_info(t->mod, (int)s->number, &sym, &address, NULL, NULL, NULL);
 }
 
 /* Without a size (assembler) it reaches to the next one; with a size, an address behind it is in a
  * function that has no name here. */
-static bool covers(const struct symbol *s, uint64_t address)
+static bool covers(const struct symbol *s, uint32_t address)
 {
     return !s->size || address - s->address < s->size;
 }
@@ -111,10 +141,10 @@ static int rank_of(const struct symbol *s, const char *name)
 {
     size_t underscores = strspn(name, "_");
 
-    return s->local * 8 + (underscores > 3 ? 3 : (int)underscores) * 2 + s->weak;
+    return (int)s->local * 8 + (underscores > 3 ? 3 : (int)underscores) * 2 + s->weak;
 }
 
-static bool better(const struct symbol_table *t, const struct symbol *a, const struct symbol *b, uint64_t address)
+static bool better(const struct symbol_table *t, const struct symbol *a, const struct symbol *b, uint32_t address)
 {
     if (a->address != b->address) return a->address > b->address;
     if (covers(a, address) != covers(b, address)) return covers(a, address);
@@ -124,11 +154,12 @@ static bool better(const struct symbol_table *t, const struct symbol *a, const s
     return difference ? difference < 0 : strcmp(x, y) < 0;
 }
 
-const char *symbol_table_at(struct symbol_table *t, uint64_t address)
+const char *symbol_table_at(struct symbol_table *t, uint64_t at)
 {
     const struct symbol *best = NULL;
 
-    if (!t || address < t->low) return NULL;
+    if (!t || at - t->start > UINT32_MAX || at - t->start < t->low) return NULL;
+    const uint32_t address = (uint32_t)(at - t->start);
     size_t stretch = stretch_of(t, address);
     stretch = stretch < t->stretches ? stretch : t->stretches - 1;
     for (; !best; stretch--) {
