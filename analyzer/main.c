@@ -14,6 +14,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/command/help.h"
+#include "analyzer/launch/on_oom.h"
 #include "schema/open_high.h"
 
 /* A standard stream that was closed would be the next file that is opened, and a line printed would
@@ -76,6 +77,8 @@ int main(int argc, char **argv)
         puts("gpuspy " GPUSPY_VERSION);
     else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         command_help_overview(commands, stdout);
+    else if (strcmp(name, LAUNCH_ON_OOM_WORD) == 0)
+        code = launch_on_oom_attend(argc - 2, argv + 2);
     else if (*name && access(name, F_OK) == 0) /* a recording: gpuspy run.db */
         code = command_find(commands, "report")->run(command_find(commands, "report"), argc - 1, argv + 1);
     else if (*name)

@@ -6,6 +6,7 @@
 #include "interpose/fork.h"
 #include "interpose/host.h"
 #include "interpose/inherit.h"
+#include "interpose/on_oom.h"
 #include "interpose/python_failure.h"
 #include "interpose/resolve.h"
 #include "interpose/session.h"
@@ -23,6 +24,7 @@ static void __attribute__((constructor)) load(void)
     /* Before there is a thread: one that forks while another starts the session is to wait for it. */
     if (gs_session_is_enabled()) {
         gs_inherit(gs_config());
+        gs_on_oom_load();
         gs_session_load();
         gs_fork_load();
         gs_resolve_load();

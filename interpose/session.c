@@ -17,6 +17,7 @@
 #include "interpose/unseen.h"
 #include "interpose/drain.h"
 #include "interpose/nvml.h"
+#include "interpose/on_oom.h"
 #include "interpose/host.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
@@ -220,7 +221,10 @@ static void *open_and_drain(void *unused)
     define_process();
     gs_before_start(&session.path);
     int failed = gs_drain_start(gs_session_spool(), store);
-    if (!failed) return &session;
+    if (!failed) {
+        gs_on_oom_start(session.path.db);
+        return &session;
+    }
     gs_store_close(store);
     gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
     return NULL;

@@ -15,12 +15,13 @@
 #include "analyzer/launch/launch.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/launch/limit.h"
+#include "analyzer/launch/on_oom.h"
 #include "analyzer/command/recorded.h"
 #include "analyzer/launch/simulate.h"
 #include "analyzer/base/term.h"
 
 struct settings {
-    const char *output, *stacks, *simulate, *limit;
+    const char *output, *stacks, *simulate, *limit, *on_oom;
     int native_depth; /* 0: the recorder's default */
     int gpus;         /* simulated ones; 0: one */
     int loops;        /* -1: not given */
@@ -46,6 +47,9 @@ static const struct option_row options[] = {
     {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
      "cap the GPUs at this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by device; requests beyond it fail as out "
      "of memory"},
+    {"on-oom", 0, OPTION_TEXT, offsetof(struct settings, on_oom), "COMMAND", NULL, 0, 0,
+     "run this shell command after an out of memory that the program did not handle, and after the first that it did; "
+     "{} is the recording, %p the pid, %h the host; the output goes to RECORDING.on-oom.log"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
      "print no summary at the end"},
@@ -59,6 +63,8 @@ static const struct command_example examples[] = {
     {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
     {"gpuspy run --simulate a100-40g -- python train.py", "what it needs on another GPU, and whether it fits"},
     {"gpuspy run --limit rtx-4090 -- python train.py", "whether it runs on a smaller GPU than this one"},
+    {"gpuspy run --on-oom 'gpuspy report --html /runs/%p.html {}' -- python train.py",
+     "a page as soon as it runs out of memory"},
     {0},
 };
 
@@ -171,6 +177,7 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
         launch_set(l, "GPUSPY_NATIVE_DEPTH", depth);
     }
     if (s->limit) launch_set(l, "GPUSPY_LIMIT", s->limit);
+    if (s->on_oom) launch_set(l, LAUNCH_ON_OOM, s->on_oom);
     if (s->torch_cpu) launch_set(l, "GPUSPY_TORCH_CPU", "1");
     /* One summary is enough: ours, which sees all processes, or none. */
     launch_set(l, "GPUSPY_QUIET", "1");
@@ -195,6 +202,8 @@ static int record(const struct settings *s, struct launch *l, const char *db, co
     r.status = l->status;
     if (!s->no_summary) command_print_recorded(&r);
     if (s->simulate && !s->no_summary) launch_lacks_complain();
+    if (s->on_oom) setenv(LAUNCH_ON_OOM, s->on_oom, 1);
+    if (getenv(LAUNCH_ON_OOM) && *getenv(LAUNCH_ON_OOM)) command_finish_on_oom(&r);
     return launch_end(l);
 }
 

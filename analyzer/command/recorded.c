@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "analyzer/launch/on_oom.h"
 #include "analyzer/report/report.h"
 #include "analyzer/view/view_text.h"
 #include "analyzer/symbol/symbol.h"
@@ -87,6 +88,12 @@ static struct list find(const struct command_recorded *r)
     if (d) closedir(d);
     if (l.n) qsort(l.path, l.n, sizeof *l.path, by_length_then_name);
     return l;
+}
+
+static void forget(struct list *l)
+{
+    for (size_t i = 0; i < l->n; i++) free(l->path[i]);
+    free(l->path);
 }
 
 /* ---------------------------------------------------------------- the summary */
@@ -244,6 +251,13 @@ void command_print_recorded(const struct command_recorded *r)
         print_run(r, &l);
     else
         command_print_unrecorded(r->program, r->status, r->torch_cpu);
-    for (size_t i = 0; i < l.n; i++) free(l.path[i]);
-    free(l.path);
+    forget(&l);
+}
+
+void command_finish_on_oom(const struct command_recorded *r)
+{
+    struct list l = find(r);
+
+    launch_on_oom_finish(l.path, l.n);
+    forget(&l);
 }

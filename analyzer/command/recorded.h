@@ -19,5 +19,7 @@ struct command_recorded {
 /* Finds the databases of the run in the folder of `db`, completes those whose process was killed, and
  * prints the summary on stderr: peaks, out of memory, what to type next. */
 void command_print_recorded(const struct command_recorded *r);
+/* Runs the command of --on-oom for those of them that ran out of memory, unless it has run; waits for it. */
+void command_finish_on_oom(const struct command_recorded *r);
 
 #endif

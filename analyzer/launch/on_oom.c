@@ -1,0 +1,282 @@
+#include "analyzer/launch/on_oom.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "analyzer/base/exit_code.h"
+#include "analyzer/base/term.h"
+#include "schema/spool.h"
+#include "schema/store.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+enum { LOOK_MS = 1000, FINISH_S = 600, TICK_MS = 20, NICE = 5, COMMAND_MAX = 65536 };
+
+/* ---------------------------------------------------------------- the recording */
+
+static bool goes_on(const char *path)
+{
+    char spool[PATH_MAX + 8], error[160];
+    struct gs_spool_control c;
+    snprintf(spool, sizeof spool, "%s.spool", path);
+    if (gs_spool_read_control(spool, &c, error, sizeof error)) return false;
+    const enum gs_spool_state state = gs_spool_state(&c);
+    return state == GS_SPOOL_RECORDING || state == GS_SPOOL_ELSEWHERE;
+}
+
+struct failures {
+    int64_t open, handled; /* open: nothing shows yet that the program recovered */
+    int64_t pid, start_ns;
+};
+
+/* Where PyTorch's allocator frees its cache and tries again, the program sees no failure. */
+static bool read_failures(const char *path, struct failures *f)
+{
+    static const char query[] =
+        "SELECT (SELECT count(*) FROM oom WHERE fatal), (SELECT count(*) FROM oom WHERE NOT fatal AND (layer = 1 OR NOT "
+        "EXISTS (SELECT 1 FROM meta WHERE key = 'torch_version'))), pid, start_real_ns, (SELECT value FROM meta WHERE key "
+        "= 'exit_status') FROM process LIMIT 1";
+    sqlite3 *db = NULL;
+    sqlite3_stmt *q = NULL;
+    bool read = false;
+    *f = (struct failures){0};
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK) {
+        sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
+        sqlite3_busy_timeout(db, LOOK_MS);
+        read = sqlite3_prepare_v2(db, query, -1, &q, NULL) == SQLITE_OK && sqlite3_step(q) == SQLITE_ROW;
+    }
+    if (read) {
+        const bool ended_well = sqlite3_column_type(q, 4) != SQLITE_NULL && sqlite3_column_int64(q, 4) == 0;
+        *f = (struct failures){sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), sqlite3_column_int64(q, 2),
+                               sqlite3_column_int64(q, 3)};
+        if (ended_well) {
+            f->handled += f->open;
+            f->open = 0;
+        }
+    }
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    return read;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+struct text {
+    char *at;
+    size_t used;
+};
+
+static void add(struct text *t, const char *from, size_t n)
+{
+    n = n < COMMAND_MAX - 1 - t->used ? n : COMMAND_MAX - 1 - t->used;
+    memcpy(t->at + t->used, from, n);
+    t->used += n;
+    t->at[t->used] = 0;
+}
+
+/* As one word of the shell. A usual path stays as it is, so that quotes around {} do no harm. */
+static void add_quoted(struct text *t, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+    if (*word && !word[strspn(word, plain)]) {
+        add(t, word, strlen(word));
+        return;
+    }
+    add(t, "'", 1);
+    for (; *word; word++) *word == '\'' ? add(t, "'\\''", 4) : add(t, word, 1);
+    add(t, "'", 1);
+}
+
+static bool expand(struct text *t, const char *command, const char *path, int64_t pid)
+{
+    char host[256] = "", number[32];
+    gethostname(host, sizeof host - 1);
+    snprintf(number, sizeof number, "%lld", (long long)pid);
+    for (const char *c = command; *c; c++) {
+        if (c[0] == '{' && c[1] == '}')
+            add_quoted(t, path), c++;
+        else if (c[0] == '%' && c[1] == 'p')
+            add(t, number, strlen(number)), c++;
+        else if (c[0] == '%' && c[1] == 'h')
+            add_quoted(t, host), c++;
+        else if (c[0] == '%' && c[1] == '%')
+            add(t, "%", 1), c++;
+        else
+            add(t, c, 1);
+    }
+    return t->used < COMMAND_MAX - 1;
+}
+
+struct log {
+    char path[PATH_MAX + 16];
+    int fd; /* locked while the process lives; -1: it cannot be written, and the command's output is dropped */
+};
+
+/* The output is written through another description of the file: what the command leaves running holds no lock. */
+static void be_command(const struct log *log, const char *command, const char *outcome)
+{
+    const int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int out = open(log->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (out < 0) out = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(126);
+    setenv("GPUSPY_OOM", outcome, 1);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+static void write_log(const struct log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void write_log(const struct log *log, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (log->fd >= 0) vdprintf(log->fd, format, arguments);
+    va_end(arguments);
+}
+
+static void run_command(const struct log *log, const char *command, const char *outcome)
+{
+    int status = 0;
+    const pid_t pid = fork();
+    if (pid == 0) be_command(log, command, outcome);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    if (pid < 0)
+        write_log(log, "gpuspy: cannot start the command: %s\n", strerror(errno));
+    else if (WIFSIGNALED(status))
+        write_log(log, "gpuspy: the command died of signal %d\n", WTERMSIG(status));
+    else
+        write_log(log, "gpuspy: the command ended with status %d\n", WEXITSTATUS(status));
+}
+
+/* ---------------------------------------------------------------- the log */
+
+static void open_log(struct log *log, const char *path)
+{
+    snprintf(log->path, sizeof log->path, "%s.on-oom.log", path);
+    log->fd = open(log->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    while (log->fd >= 0 && flock(log->fd, LOCK_EX) != 0 && errno == EINTR) continue;
+}
+
+static bool has_line(const struct log *log, const char *line)
+{
+    char *have = NULL;
+    size_t size = 0;
+    bool found = false;
+    const int fd = log->fd < 0 ? -1 : open(log->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    while (f && !found && getline(&have, &size, f) >= 0) found = strcmp(have, line) == 0;
+    if (f) fclose(f);
+    free(have);
+    return found;
+}
+
+/* Once for each outcome of a process, whoever attends it. */
+static void respond(const char *path, const struct failures *f, const char *outcome)
+{
+    struct log log;
+    char line[160];
+    struct text t = {.at = calloc(1, COMMAND_MAX)};
+    const char *command = getenv(LAUNCH_ON_OOM);
+    if (!t.at || !command) return;
+    open_log(&log, path);
+    snprintf(line, sizeof line, "gpuspy: out of memory, %s: process %lld, started at %lld ns\n", outcome, (long long)f->pid,
+             (long long)f->start_ns);
+    if (!has_line(&log, line)) {
+        write_log(&log, "%s", line);
+        if (expand(&t, command, path, f->pid))
+            run_command(&log, t.at, outcome);
+        else
+            write_log(&log, "gpuspy: the command is longer than %d bytes\n", COMMAND_MAX);
+    }
+    if (log.fd >= 0) close(log.fd);
+    free(t.at);
+}
+
+/* ---------------------------------------------------------------- attending */
+
+/* Until it ends, or for a second. */
+static void wait_for(int process)
+{
+    struct pollfd p = {.fd = process, .events = POLLIN};
+    if (poll(&p, 1, LOOK_MS) > 0) poll(NULL, 0, TICK_MS); /* it has just ended, or a recording of it has not */
+}
+
+static void attend_end(const char *path, bool responded)
+{
+    struct failures f;
+    char error[512];
+    uint32_t pid;
+    (void)gs_recover(path, &pid, error, sizeof error);
+    if (!read_failures(path, &f)) return;
+    if (f.open > 0)
+        respond(path, &f, "not handled");
+    else if (f.handled > 0 && !responded)
+        respond(path, &f, "handled");
+}
+
+int launch_on_oom_attend(int argc, char **argv)
+{
+    struct failures f;
+    bool responded = false;
+    if (argc != 2 || !getenv(LAUNCH_ON_OOM)) {
+        complain("%s is for gpuspy's own use: RECORDING PID", LAUNCH_ON_OOM_WORD);
+        return EXIT_USAGE;
+    }
+    const char *path = argv[0];
+    const int process = (int)syscall(SYS_pidfd_open, (pid_t)strtol(argv[1], NULL, 10), 0);
+    setpriority(PRIO_PROCESS, 0, NICE);
+    while (goes_on(path)) {
+        if (!responded && read_failures(path, &f) && f.handled > 0) {
+            responded = true;
+            respond(path, &f, "handled");
+        }
+        wait_for(process);
+    }
+    attend_end(path, responded);
+    return EXIT_YES;
+}
+
+/* ---------------------------------------------------------------- after `gpuspy run` */
+
+static void be_attendant(char *const *recordings, size_t n)
+{
+    setsid();
+    for (int fd = 0, null = open("/dev/null", O_RDWR | O_CLOEXEC); fd <= 2; fd++) dup2(null, fd);
+    setpriority(PRIO_PROCESS, 0, NICE);
+    for (size_t i = 0; i < n; i++)
+        if (!goes_on(recordings[i])) attend_end(recordings[i], false);
+    _exit(0);
+}
+
+void launch_on_oom_finish(char *const *recordings, size_t n)
+{
+    struct failures f;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) any = any || (read_failures(recordings[i], &f) && f.open + f.handled > 0);
+    if (!any) return;
+    const pid_t pid = fork();
+    if (pid == 0) be_attendant(recordings, n);
+    const time_t until = time(NULL) + FINISH_S;
+    while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
+        if (time(NULL) > until) {
+            complain("run: the command of --on-oom has not ended after %d min; it goes on, and gpuspy does not wait", FINISH_S / 60);
+            return;
+        }
+        poll(NULL, 0, TICK_MS);
+    }
+}
