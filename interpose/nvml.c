@@ -75,6 +75,7 @@ static struct {
     int (*by_bus)(const char *, nvml_abi_device *);
     int (*memory)(nvml_abi_device, struct nvml_abi_memory *);
     int (*utilization)(nvml_abi_device, struct nvml_abi_utilization *);
+    int (*temperature)(nvml_abi_device, int, unsigned int *);
     int (*name)(unsigned int, char *, unsigned int);
     list_function *list[3];
 } call;
@@ -88,6 +89,7 @@ static const struct {
     {offsetof(__typeof__(call), by_bus), {"nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByPciBusId"}},
     {offsetof(__typeof__(call), memory), {"nvmlDeviceGetMemoryInfo"}},
     {offsetof(__typeof__(call), utilization), {"nvmlDeviceGetUtilizationRates"}},
+    {offsetof(__typeof__(call), temperature), {"nvmlDeviceGetTemperature"}},
     {offsetof(__typeof__(call), name), {"nvmlSystemGetProcessName"}},
 #define LIST(i, name)                        \
     {                                        \
@@ -307,6 +309,7 @@ static void sample_device(int device)
     char name[256] = "";
     struct nvml_abi_memory memory;
     struct nvml_abi_utilization busy;
+    unsigned int degrees;
     const nvml_abi_device handle = handle_of(device);
     if (!handle || !read_use(handle, &memory, &holders)) return;
     struct gs_rec_device_sample r = {.used_bytes = memory.total - memory.free,
@@ -318,6 +321,8 @@ static void sample_device(int device)
         r.utilisation = (uint8_t)(busy.gpu <= 100 ? busy.gpu : 255);
         r.memory_utilisation = (uint8_t)(busy.memory <= 100 ? busy.memory : 255);
     }
+    if (call.temperature && call.temperature(handle, NVML_ABI_TEMPERATURE_GPU, &degrees) == NVML_ABI_SUCCESS)
+        r.temperature = (uint8_t)(degrees < UINT8_MAX ? degrees + 1 : 0);
     judge(&holders, &r, name, sizeof name);
     if (gs_limited()) see_capped(device, &r, name);
     write_sample(&r, name);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NVML_ABI_SUCCESS = 0, NVML_ABI_INSUFFICIENT_SIZE = 7 };
+enum { NVML_ABI_SUCCESS = 0, NVML_ABI_INSUFFICIENT_SIZE = 7, NVML_ABI_TEMPERATURE_GPU = 0 };
 #define NVML_ABI_UNKNOWN UINT64_MAX /* bytes of a process that the driver does not tell */
 
 typedef struct nvmlDevice_st *nvml_abi_device;

@@ -182,13 +182,15 @@ void gs_on_oom_start(const char *database)
     struct rlimit files = {.rlim_cur = 1024};
     if (!on_oom.environment) return;
     if (adopts_orphans()) {
-        gs_print_line("GPUSPY_ON_OOM has no effect in process %ld, which adopts orphans; start it with `gpuspy run`, or in a "
-                      "container with an init process (docker run --init)",
-                      (long)getpid());
+        gs_print_line(
+            "GPUSPY_ON_OOM has no effect in process %ld, which adopts orphans; start it with `gpuspy run`, or in a "
+            "container with an init process (docker run --init)",
+            (long)getpid());
         return;
     }
     if (!find_program(program, sizeof program)) {
-        gs_print_line("GPUSPY_ON_OOM has no effect: cannot find the program gpuspy beside %s or in PATH", on_oom.library);
+        gs_print_line("GPUSPY_ON_OOM has no effect: cannot find the program gpuspy beside %s or in PATH",
+                      on_oom.library);
         return;
     }
     snprintf(pid, sizeof pid, "%ld", (long)getpid());

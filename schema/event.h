@@ -308,7 +308,8 @@ struct gs_rec_device_sample {
     int16_t device;
     uint8_t utilisation, memory_utilisation; /* percent of the time; 255 unknown */
     uint16_t name_len;
-    uint8_t pad[6];
+    uint8_t temperature; /* °C + 1; 0 unknown */
+    uint8_t pad[5];
     /* name of other_pid */
 };
 

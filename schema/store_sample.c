@@ -1,6 +1,8 @@
 /* What NVML says of a device, once a second → rows. */
 #include "schema/store_state.h"
 
+#include <stdio.h>
+
 /* Unknown, or more than SQLite's integers hold: NULL, kept as -1. */
 static int64_t known(uint64_t n)
 {
@@ -22,6 +24,7 @@ int gs_store_add_device_sample(struct gs_store *s, const struct gs_rec_device_sa
         .device = rec->device,
         .utilisation = rec->utilisation,
         .memory_utilisation = rec->memory_utilisation,
+        .temperature = rec->temperature,
     };
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }
@@ -29,6 +32,19 @@ int gs_store_add_device_sample(struct gs_store *s, const struct gs_rec_device_sa
 static int64_t percent(uint8_t n)
 {
     return n <= 100 ? n : -1;
+}
+
+/* Only the last one is kept: as gpu0.temperature in meta. */
+static int write_temperature(struct gs_store *s, const struct gs_row_device_sample *row)
+{
+    char key[32];
+    if (!row->temperature) return 0;
+    sqlite3_stmt *st = gs_store_statement(s, GS_SQL_META);
+    if (!st) return -1;
+    snprintf(key, sizeof key, "gpu%d.temperature", row->device);
+    sqlite3_bind_text(st, 1, key, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_int(st, 2, row->temperature - 1);
+    return gs_store_run(s, st);
 }
 
 int gs_store_write_device_samples(struct gs_store *s)
@@ -51,7 +67,7 @@ int gs_store_write_device_samples(struct gs_store *s)
             sqlite3_bind_text(st, 11, s->text.at + row->name.at, (int)row->name.length, SQLITE_STATIC);
         else
             sqlite3_bind_null(st, 11);
-        if (gs_store_run(s, st)) return -1;
+        if (gs_store_run(s, st) || write_temperature(s, row)) return -1;
     }
     return 0;
 }

@@ -158,6 +158,7 @@ struct gs_row_device_sample {
     uint32_t pid;
     int16_t device;
     uint8_t utilisation, memory_utilisation;
+    uint8_t temperature; /* °C + 1; 0 unknown */
 };
 struct gs_row_frame {
     int64_t offset;

@@ -11,6 +11,7 @@
 #define SAME(a, b) _Static_assert((long long)(a) == (long long)(b), #a " is " #b)
 
 SAME(NVML_ABI_SUCCESS, NVML_SUCCESS);
+SAME(NVML_ABI_TEMPERATURE_GPU, NVML_TEMPERATURE_GPU);
 SAME(NVML_ABI_INSUFFICIENT_SIZE, NVML_ERROR_INSUFFICIENT_SIZE);
 SAME(sizeof(struct nvml_abi_memory), sizeof(nvmlMemory_t));
 SAME(offsetof(struct nvml_abi_memory, total), offsetof(nvmlMemory_t, total));

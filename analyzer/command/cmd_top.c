@@ -61,7 +61,10 @@ const struct command_text command_text_top = {
     .options = options,
     .about = "Shows a running program's GPU memory live: per process and device what tensors, the allocator's cache "
              "and others use; per line of code what it holds, what grew in the last minute, and what allocates, copies "
-             "and waits. Press ? for the keys.\n\ntop only reads: the recording neither waits for it nor changes, and "
+             "and waits. A curve shows the last five minutes; if memory grows steadily, top states when the GPU is "
+             "full at that "
+             "growth. Utilization and temperature are NVML's. Press ? for the keys.\n\ntop only reads: the recording "
+             "neither waits for it nor changes, and "
              "it works with any recording at any time. The last second may be missing; the first line shows the age of "
              "the data.\n\nWithout an operand, gpuspy looks for running recordings in /proc and lists them if there "
              "are several. A recording that has ended is shown as of its end.",

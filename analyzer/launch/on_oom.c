@@ -48,10 +48,11 @@ struct failures {
 /* Where PyTorch's allocator frees its cache and tries again, the program sees no failure. */
 static bool read_failures(const char *path, struct failures *f)
 {
-    static const char query[] =
-        "SELECT (SELECT count(*) FROM oom WHERE fatal), (SELECT count(*) FROM oom WHERE NOT fatal AND (layer = 1 OR NOT "
-        "EXISTS (SELECT 1 FROM meta WHERE key = 'torch_version'))), pid, start_real_ns, (SELECT value FROM meta WHERE key "
-        "= 'exit_status') FROM process LIMIT 1";
+    static const char query[] = "SELECT (SELECT count(*) FROM oom WHERE fatal), (SELECT count(*) FROM oom WHERE NOT "
+                                "fatal AND (layer = 1 OR NOT "
+                                "EXISTS (SELECT 1 FROM meta WHERE key = 'torch_version'))), pid, start_real_ns, "
+                                "(SELECT value FROM meta WHERE key "
+                                "= 'exit_status') FROM process LIMIT 1";
     sqlite3 *db = NULL;
     sqlite3_stmt *q = NULL;
     bool read = false;
@@ -194,8 +195,8 @@ static void respond(const char *path, const struct failures *f, const char *outc
     const char *command = getenv(LAUNCH_ON_OOM);
     if (!t.at || !command) return;
     open_log(&log, path);
-    snprintf(line, sizeof line, "gpuspy: out of memory, %s: process %lld, started at %lld ns\n", outcome, (long long)f->pid,
-             (long long)f->start_ns);
+    snprintf(line, sizeof line, "gpuspy: out of memory, %s: process %lld, started at %lld ns\n", outcome,
+             (long long)f->pid, (long long)f->start_ns);
     if (!has_line(&log, line)) {
         write_log(&log, "%s", line);
         if (expand(&t, command, path, f->pid))
@@ -274,7 +275,8 @@ void launch_on_oom_finish(char *const *recordings, size_t n)
     const time_t until = time(NULL) + FINISH_S;
     while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
         if (time(NULL) > until) {
-            complain("run: the command of --on-oom has not ended after %d min; it goes on, and gpuspy does not wait", FINISH_S / 60);
+            complain("run: the command of --on-oom has not ended after %d min; it goes on, and gpuspy does not wait",
+                     FINISH_S / 60);
             return;
         }
         poll(NULL, 0, TICK_MS);

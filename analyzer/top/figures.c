@@ -1,6 +1,7 @@
 /* What both views say of a recording: its state, rates, and what holds a device. */
 #include "analyzer/top/view_parts.h"
 
+#include <math.h>
 #include "analyzer/base/text.h"
 
 const char *top_state_word(enum top_state state)
@@ -99,4 +100,33 @@ struct top_held top_held_of(const struct top_model *m, uint32_t source, const st
     h.others = h.by_nvml ? top_min(d->other_bytes, rest) : 0;
     h.context = rest - h.others;
     return h;
+}
+
+enum { FORECAST_POINTS = TOP_WINDOW_S / TOP_SLOT_S, FORECAST_MOST_S = 7 * 24 * 3600 };
+
+/* The cache is free for tensors, so what counts is what is live, at its highest in each five seconds. */
+struct top_forecast top_forecast_of(const struct top_model *m, uint32_t source, const struct top_device *d)
+{
+    const struct top_source *s = &m->sources[source];
+    const struct top_series *series = top_series_find(m, source, d->device, top_layer_of(m, source));
+    const struct top_held h = top_held_of(m, source, d);
+    struct top_forecast f = {NAN, NAN};
+    struct top_span points[FORECAST_POINTS];
+    if (s->state != TOP_RECORDING || !series) {
+        return f;
+    }
+    const int64_t level = series->known != RUN_UNKNOWN ? series->known : series->bytes;
+    const size_t n =
+        top_curve_read(&series->curve, s->now_ns, level, s->curve_from_ns, TOP_SLOT_S, points, FORECAST_POINTS);
+    const double growth = top_curve_growth(points, n) / TOP_SLOT_S;
+    if (growth <= 0 || s->unfound_bytes > level / 100) {
+        return f;
+    }
+    f.bytes_per_s = growth;
+    if (h.used != RUN_UNKNOWN) {
+        const int64_t most = h.used - top_min(h.cached, top_max(h.device - h.tensors, 0)) - level + points[n - 1].high;
+        const double full_s = (double)top_max(h.total - most, 0) / growth;
+        f.full_s = full_s <= FORECAST_MOST_S ? full_s : NAN;
+    }
+    return f;
 }

@@ -45,6 +45,9 @@ void top_model_free(struct top_model *m)
         free(s->devices);
         free(s->alive);
     }
+    for (size_t i = 0; i < m->series_n; i++) {
+        top_curve_clear(&m->series[i].curve);
+    }
     run_close(m->run);
     map_free(&m->place_map);
     map_free(&m->copy_map);

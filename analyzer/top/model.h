@@ -15,6 +15,7 @@
 #include <sys/types.h>
 #include "analyzer/run/run.h"
 #include "analyzer/run/run_internal.h"
+#include "analyzer/top/curve.h"
 #include "schema/spool.h"
 
 enum top_layer { TOP_DEVICE, TOP_TENSOR, TOP_PINNED, TOP_HOST, TOP_SHARED, TOP_LAYERS };
@@ -48,6 +49,7 @@ struct top_series {
     int64_t sampled_ns;   /* of a device: when it said how full it is; RUN_UNKNOWN */
     int64_t after_sample; /* change of bytes since */
     struct top_ring ring; /* change of bytes, allocations */
+    struct top_curve curve;
 };
 
 /* What one stack holds of a series. */
@@ -92,6 +94,7 @@ struct top_device {
     uint32_t other_pid;
     const char *other_name;
     int utilisation;        /* percent, -1 */
+    int temperature;        /* °C, -1 */
     int64_t reserved_bytes; /* PyTorch's, RUN_UNKNOWN */
 };
 
@@ -141,7 +144,8 @@ struct top_source {
     size_t alive_n, alive_cap, cursor;
     int64_t unfound_bytes;
     bool loaded, finished;
-    int64_t reloaded_ns; /* CLOCK_MONOTONIC */
+    int64_t reloaded_ns;   /* CLOCK_MONOTONIC */
+    int64_t curve_from_ns; /* since when the curves are known */
     int64_t last_allocation, last_copy, last_sync, last_sample, last_reserved;
 };
 

@@ -7,7 +7,7 @@
 #include <time.h>
 #include "schema/store.h"
 
-enum { BLOCK = 256, DENSE = 6 };
+enum { BLOCK = 256, DENSE = 6, CURVE_ROWS = 1000000 };
 
 struct reading {
     struct top_model *m;
@@ -76,6 +76,7 @@ static void change(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_
 {
     s->bytes = arena_add_capped(s->bytes, bytes);
     top_ring_add(&s->ring, time_ns, bytes, count);
+    top_curve_add(&s->curve, time_ns, bytes);
     if (time_ns > s->sampled_ns) {
         s->after_sample = arena_add_capped(s->after_sample, bytes);
     }
@@ -291,6 +292,17 @@ static bool read_failure(struct reading *r, sqlite3_stmt *st)
     return s->failures_n < TOP_FAILURES_MAX;
 }
 
+static bool read_temperature(struct reading *r, sqlite3_stmt *st)
+{
+    const char *key = (const char *)sqlite3_column_text(st, 0);
+    const int64_t degrees = sqlite3_column_int64(st, 1);
+    int device;
+    if (key && sscanf(key, "gpu%2d.temperature", &device) == 1 && device_of(device) >= 0) {
+        top_device_at(r->s, device)->temperature = degrees >= 0 && degrees <= 255 ? (int)degrees : -1;
+    }
+    return true;
+}
+
 static bool read_counted(struct reading *r, sqlite3_stmt *st)
 {
     r->s->events = (uint64_t)bounded(sqlite3_column_int64(st, 0));
@@ -377,6 +389,7 @@ static bool read_small(struct reading *r)
                     "SELECT id, device, time_ns, free_bytes, total_bytes, source, utilisation, "
                     "own_bytes, other_bytes, other_pid, other_name FROM sample WHERE id > ?",
                     s->last_sample, 0, read_sample) &&
+           each_row(r, "SELECT key, value FROM meta WHERE key GLOB 'gpu*.temperature'", NOTHING, 0, read_temperature) &&
            each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0, read_reserved) &&
            each_row(r,
                     "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id "
@@ -385,11 +398,43 @@ static bool read_small(struct reading *r)
            each_row(r, "SELECT name, number, value FROM recovery_value", NOTHING, 0, read_recovery_value);
 }
 
+static bool read_time(struct reading *r, sqlite3_stmt *st)
+{
+    r->s->curve_from_ns = bounded(sqlite3_column_int64(st, 0));
+    return false;
+}
+
+/* Of what ended before the first look, what the tables and the curves need: the curves want five minutes, or less of a
+ * program that allocates very often. */
+static bool find_from(struct reading *r, int64_t *from)
+{
+    struct top_source *s = r->s;
+    char sql[160];
+    *from = s->end_ns - (TOP_WINDOW_S + 2 * TOP_SLOT_S) * 1000000000ll;
+    if (!r->whole) {
+        return true;
+    }
+    s->curve_from_ns = 0;
+    snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s WHERE id >= (SELECT max(id) FROM %s) - %d ORDER BY id LIMIT 1",
+             s->db.allocations, s->db.allocations, CURVE_ROWS);
+    if (!each_row(r, sql, NOTHING, 0, read_time)) {
+        return false;
+    }
+    const int64_t curve = s->end_ns - (TOP_CURVE_S + TOP_SLOT_S) * 1000000000ll;
+    s->curve_from_ns = s->curve_from_ns > curve ? s->curve_from_ns : curve;
+    *from = *from < s->curve_from_ns ? *from : s->curve_from_ns;
+    s->curve_from_ns = *from > 0 ? *from : 0;
+    return true;
+}
+
 static bool read_events(struct reading *r)
 {
     struct top_source *s = r->s;
     char sql[256];
-    const int64_t from = s->end_ns - (TOP_WINDOW_S + 2 * TOP_SLOT_S) * 1000000000ll;
+    int64_t from;
+    if (!find_from(r, &from)) {
+        return false;
+    }
     snprintf(sql, sizeof sql, "SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM %s WHERE id > ?1%s",
              s->db.allocations,
              r->whole ? " AND (life_ns IS NULL OR alloc_ns + life_ns >= ?2) ORDER BY id" : " ORDER BY id");
@@ -589,6 +634,7 @@ void top_rows_forget(struct top_model *m, uint32_t source)
             m->series[i].count = 0;
             m->series[i].after_sample = 0;
             m->series[i].ring = (struct top_ring){0};
+            top_curve_clear(&m->series[i].curve);
         }
     }
     s->alive_n = s->cursor = 0;

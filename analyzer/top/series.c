@@ -82,6 +82,7 @@ struct top_device *top_device_at(struct top_source *s, int device)
                              .own_bytes = RUN_UNKNOWN,
                              .other_bytes = RUN_UNKNOWN,
                              .utilisation = -1,
+                             .temperature = -1,
                              .reserved_bytes = RUN_UNKNOWN};
     return d;
 }

@@ -18,6 +18,7 @@ static const char *const help_text[] = {
     "HELD       live now                + 1 MIN    change over the last minute",
     "+ WATCHED  change since you began  ALLOC/S    over the last 5 to 10 s",
     "NOW        of waits: share of the time blocked of late",
+    "the curve  highest in each five seconds of the last five minutes",
     "the bar    tensors, the allocator's cache, other allocations, the context",
     "           and what sizes are rounded up by, other processes",
 };
@@ -48,7 +49,7 @@ static int head_height(const struct top_view *v, bool brief)
     const struct top_model *m = v->tables->model;
     int lines = 1;
     for (size_t i = 0; i < m->sources_n; i++) {
-        lines += 2 + (int)m->sources[i].devices_n * (brief ? 1 : 2);
+        lines += 2 + (int)m->sources[i].devices_n * (brief ? 1 : 3);
     }
     return lines;
 }

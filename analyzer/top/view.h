@@ -37,6 +37,11 @@ struct top_held {
     int64_t context, others;         /* of this process beside its allocations; of other processes */
     bool by_nvml;                    /* others is NVML's */
 };
+/* At the growth of the last minute; both NAN: no steady growth is seen, or the recording has ended. */
+struct top_forecast {
+    double bytes_per_s, full_s; /* full_s: until the GPU is full; NAN: the total is unknown, or it takes days */
+};
+struct top_forecast top_forecast_of(const struct top_model *m, uint32_t source, const struct top_device *d);
 struct top_held top_held_of(const struct top_model *m, uint32_t source, const struct top_device *d);
 
 #endif

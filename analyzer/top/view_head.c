@@ -1,12 +1,20 @@
 /* The head of the screen: the recordings, their devices, what fills them. */
 #include "analyzer/top/view_parts.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
 #include "analyzer/base/text.h"
 
-enum { BAR_MAX = 50, BAR_MIN = 10 };
+enum {
+    BAR_MAX = 50,
+    BAR_MIN = 10,
+    CURVE_POINTS_MIN = 3,
+    CURVE_POINTS_MAX = TOP_CURVE_S / TOP_SLOT_S,
+    CURVE_TEXT = 80,
+    URGENT_S = 60
+};
 
 struct part {
     int64_t bytes;
@@ -81,19 +89,73 @@ static void growth(struct top_line *l, const struct top_series *s, int64_t now_n
     }
 }
 
+static int bar_width(const struct top_view *v)
+{
+    const int width = v->columns - 50;
+    return width > BAR_MAX ? BAR_MAX : width < BAR_MIN ? BAR_MIN : width;
+}
+
+static void forecast(struct top_line *l, const struct top_forecast *f)
+{
+    char text[UNITS_TEXT];
+    if (!isnan(f->full_s)) {
+        const enum terminal_style style = f->full_s < URGENT_S ? TERMINAL_RED : TERMINAL_YELLOW;
+        snprintf(text, sizeof text, "%.0f s", f->full_s);
+        piece(l, style, "  full in %s", f->full_s < 60 ? text : units_format_seconds(text, f->full_s));
+    }
+    if (!isnan(f->bytes_per_s)) {
+        piece(l, TERMINAL_YELLOW, "  %s per minute", units_format_bytes_signed(text, (int64_t)(f->bytes_per_s * 60)));
+    }
+}
+
+/* From the lowest to the highest of it, so that a slow growth shows. */
+static void curve_line(struct top_line *l, uint32_t source, const struct top_device *d, const struct top_series *series)
+{
+    static const char *const block[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    static const char plain[] = "_.-=+*#@";
+    const struct top_source *s = &l->v->tables->model->sources[source];
+    const struct top_forecast f = top_forecast_of(l->v->tables->model, source, d);
+    struct top_span points[CURVE_POINTS_MAX];
+    int64_t low = INT64_MAX, high = 0;
+    char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT];
+    int seconds = TOP_SLOT_S;
+    const int64_t known_s = (s->now_ns - s->curve_from_ns) / 1000000000;
+    while (top_min(known_s, TOP_CURVE_S) / seconds > top_max(l->v->columns - CURVE_TEXT, BAR_MIN)) {
+        seconds += TOP_SLOT_S;
+    }
+    const int64_t level = series->known != RUN_UNKNOWN ? series->known : series->bytes;
+    const size_t n =
+        top_curve_read(&series->curve, s->now_ns, level, s->curve_from_ns, seconds, points, CURVE_POINTS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        low = top_min(low, top_max(points[i].high, 0));
+        high = top_max(high, points[i].high);
+    }
+    if (n < CURVE_POINTS_MIN || high == 0) {
+        return;
+    }
+    top_put(l, TERMINAL_PLAIN, "       ");
+    for (size_t i = 0; i < n; i++) {
+        const int at =
+            high > low ? (int)((double)(top_max(points[i].high, 0) - low) / (double)(high - low) * 7 + 0.5) : 0;
+        top_put(l, TERMINAL_CYAN, l->v->term.utf8 ? "%s" : "%.1s", l->v->term.utf8 ? block[at] : &plain[at]);
+    }
+    forecast(l, &f);
+    piece(l, TERMINAL_PLAIN, "  %s to %s in %s", top_bytes(a, low), top_bytes(b, high),
+          units_format_seconds(c, (double)n * seconds));
+    top_finish(l);
+}
+
 static void device_line(struct top_line *l, uint32_t source, const struct top_device *d, bool brief)
 {
     const struct top_model *m = l->v->tables->model;
     const struct top_source *s = &m->sources[source];
     struct top_held h = top_held_of(m, source, d);
     char a[UNITS_TEXT], b[UNITS_TEXT];
-    int width = l->v->columns - 50;
-    width = width > BAR_MAX ? BAR_MAX : width < BAR_MIN ? BAR_MIN : width;
     top_put(l, TERMINAL_BOLD, "  GPU %d ", d->device);
     int64_t used = h.used == RUN_UNKNOWN ? h.device : h.used;
     if (h.total > 0) {
         double share = (double)used / (double)h.total;
-        bar(l, &h, width);
+        bar(l, &h, bar_width(l->v));
         top_put(l, alarm(share), " %s", top_bytes(a, used));
         top_put(l, TERMINAL_PLAIN, " of %s %s%s", top_bytes(b, h.total),
                 units_format_share((char[UNITS_TEXT]){0}, share), h.used == RUN_UNKNOWN ? " recorded" : "");
@@ -103,6 +165,9 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
     }
     if (d->utilisation >= 0) {
         piece(l, TERMINAL_PLAIN, "  busy %d %%", d->utilisation);
+    }
+    if (d->temperature >= 0) {
+        piece(l, TERMINAL_PLAIN, l->v->term.utf8 ? "  %d °C" : "  %d C", d->temperature);
     }
     top_finish(l);
     if (brief || (h.device == 0 && h.tensors == 0 && h.used == RUN_UNKNOWN)) {
@@ -124,6 +189,9 @@ static void device_line(struct top_line *l, uint32_t source, const struct top_de
         piece(l, TERMINAL_PLAIN, "  peak %s", top_bytes(a, series->peak));
     }
     top_finish(l);
+    if (series && s->state == TOP_RECORDING) {
+        curve_line(l, source, d, series);
+    }
 }
 
 static void process_line(struct top_line *l, uint32_t source)

@@ -1,5 +1,5 @@
 /* A snapshot for scripts. Unknown is null; sizes are bytes, times seconds. Fields are only ever added. */
-#include "analyzer/top/view.h"
+#include "analyzer/top/view_parts.h"
 
 #include "analyzer/draw/json_site.h"
 
@@ -12,6 +12,20 @@ static const char *const failure_layers[4] = {GS_LAYERS(WORD)};
 static double seconds(int64_t ns)
 {
     return ns == RUN_UNKNOWN ? NAN : (double)ns / 1e9;
+}
+
+/* The highest value of each five seconds of the last five minutes, as far as they are known; the last one ends now. */
+static json_t *curve_json(const struct top_model *m, const struct top_series *s)
+{
+    const struct top_source *source = &m->sources[s->source];
+    struct top_span points[TOP_CURVE_S / TOP_SLOT_S];
+    json_t *list = json_array();
+    const size_t n = top_curve_read(&s->curve, source->now_ns, s->known != RUN_UNKNOWN ? s->known : s->bytes,
+                                    source->curve_from_ns, TOP_SLOT_S, points, sizeof points / sizeof *points);
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(list, json_integer(top_max(points[i].high, 0)));
+    }
+    return list;
 }
 
 static json_t *series_json(const struct top_model *m, const struct top_series *s)
@@ -27,13 +41,15 @@ static json_t *series_json(const struct top_model *m, const struct top_series *s
     set_bytes(o, "peak_bytes", s->peak);
     set_bytes(o, "change_bytes", minute.amount);
     set_real(o, "change_over_s", minute.seconds);
+    set(o, "curve", curve_json(m, s));
     set_real(o, "allocations_per_s", lately.seconds > 0 ? (double)lately.count / lately.seconds : NAN);
     return o;
 }
 
 static json_t *device_json(const struct top_model *m, uint32_t source, const struct top_device *d)
 {
-    struct top_held h = top_held_of(m, source, d);
+    const struct top_held h = top_held_of(m, source, d);
+    const struct top_forecast f = top_forecast_of(m, source, d);
     json_t *o = json_object();
     set_count(o, "index", (uint64_t)d->device);
     set_text(o, "name", d->name);
@@ -44,6 +60,9 @@ static json_t *device_json(const struct top_model *m, uint32_t source, const str
     set_bytes(o, "reserved_bytes", d->reserved_bytes);
     set_bytes(o, "cached_bytes", d->reserved_bytes == RUN_UNKNOWN ? RUN_UNKNOWN : h.cached);
     set_bytes(o, "other_processes_bytes", h.by_nvml ? h.others : RUN_UNKNOWN);
+    set(o, "temperature_celsius", d->temperature < 0 ? NULL : json_integer(d->temperature));
+    set_real(o, "growth_bytes_per_s", f.bytes_per_s);
+    set_real(o, "full_in_s", f.full_s);
     set(o, "utilisation_percent", d->utilisation < 0 ? NULL : json_integer(d->utilisation));
     return o;
 }

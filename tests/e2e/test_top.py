@@ -440,3 +440,47 @@ def test_many_live_that_change(recording):
     now = settled(recording)
     assert by_function(now)["leak"]["bytes"] == own["leak"]
     program.kill()
+
+
+LEAKS = """import sys, time
+import minicuda
+rt = minicuda.Runtime()
+leaks = []
+while True:
+    step = [minicuda.Tensor(rt, 100 << 20) for _ in range(5)]
+    if sys.argv[1] == "leaks":
+        leaks.append(minicuda.Tensor(rt, 8 << 20))
+    time.sleep(0.05)
+    del step
+"""
+
+
+@pytest.mark.parametrize("what", ["leaks", "steady"])
+def test_when_the_gpu_is_full_at_this_growth(recording, what):
+    (recording.folder / "leaks.py").write_text(LEAKS)
+    job = subprocess.Popen([sys.executable, "leaks.py", what], cwd=recording.folder,
+                           env=recording.environment(SIMCUDA_MEMORY="16GiB", SIMCUDA_CONTEXT="256MiB", SIMCUDA_TEMPERATURE=63,
+                                                     SIMCUDA_UTILIZATION="37/12", PYTHONPATH=ROOT / "fixtures" / "python"))
+    try:
+        time.sleep(18)
+        first = snapshot(recording)
+        (device,) = first["processes"][0]["devices"]
+        live = next(s for s in first["processes"][0]["live"] if s["layer"] == "device")
+        assert (device["temperature_celsius"], device["utilisation_percent"]) == (63, 37)
+        assert len(live["curve"]) == 3 and max(live["curve"]) == live["peak_bytes"]
+        shown = recording.gpuspy("top", "--once", recording.database, env={"COLUMNS": "140", "LC_ALL": "C.UTF-8"}).stdout
+        assert "busy 37 %  63 °C" in shown and re.search("[▁▂▃▄▅▆▇█]{3}  ", shown)
+        if what == "steady":
+            assert device["growth_bytes_per_s"] is None and device["full_in_s"] is None and "full in" not in shown
+            return
+        assert re.search(r"full in \d+ (s|min)", shown)
+        time.sleep(5)
+        (later,) = snapshot(recording)["processes"][0]["devices"]
+        grown = later["allocated_bytes"] - device["allocated_bytes"]
+        assert 0.7 * grown / 5 - (100 << 20) < device["growth_bytes_per_s"] < 1.3 * grown / 5 + (100 << 20)
+        assert later["full_in_s"] < device["full_in_s"]
+        full = (16 << 30) - (256 << 20) - live["peak_bytes"]
+        assert device["full_in_s"] == pytest.approx(full / device["growth_bytes_per_s"], rel=0.1)
+    finally:
+        job.kill()
+        job.wait()
