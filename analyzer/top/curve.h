@@ -1,5 +1,5 @@
-/* What a series held over the last five minutes: changes by tenth of a second, so that a slow growth shows below the rise
- * and fall of each step. 24 KB, allocated at the first change. */
+/* What a series held over the last five minutes: changes by tenth of a second, so that a slow growth shows below the
+ * rise and fall of each step. 24 KB, allocated at the first change. */
 #ifndef GPUSPY_TOP_CURVE_H
 #define GPUSPY_TOP_CURVE_H
 
@@ -23,8 +23,8 @@ size_t top_curve_read(const struct top_curve *c, int64_t now_ns, int64_t level, 
                       struct top_span *points, size_t n);
 void top_curve_clear(struct top_curve *c);
 
-/* The line through the highest values of stretches, if it rises for sure: by more than three standard errors, and to the
- * end. Bytes per stretch; 0: there is no steady growth. */
+/* The line through the highest values of stretches, if it rises for sure: by more than three standard errors, and to
+ * the end. Bytes per stretch; 0: there is no steady growth. */
 double top_curve_growth(const struct top_span *points, size_t n);
 
 #endif

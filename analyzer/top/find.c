@@ -94,17 +94,47 @@ static bool take_file(const char *file, uint32_t pid, struct top_found *out)
     return true;
 }
 
-static bool read_process(uint32_t pid, struct top_found *out)
+static bool read_descriptors(const char *path, uint32_t pid, struct top_found *out)
 {
-    char path[64], link[96], file[4096];
+    char link[128], file[4096];
     bool found = false;
-    snprintf(path, sizeof path, "/proc/%u/fd", pid);
     DIR *dir = opendir(path);
     for (struct dirent *e; dir && !found && (e = readdir(dir));) {
         snprintf(link, sizeof link, "%s/%.20s", path, e->d_name);
         const ssize_t n = readlink(link, file, sizeof file - 1);
         file[n > 0 ? n : 0] = 0;
         found = file[0] == '/' && take_file(file, pid, out);
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return found;
+}
+
+static bool is_drain(uint32_t pid, const char *task)
+{
+    char path[96], name[32] = "";
+    snprintf(path, sizeof path, "/proc/%u/task/%.20s/comm", pid, task);
+    FILE *f = fopen(path, "re");
+    const bool read = f && fgets(name, sizeof name, f);
+    if (f) {
+        fclose(f);
+    }
+    return read && strcmp(name, "gpuspy-drain\n") == 0;
+}
+
+/* The drain usually has a table of descriptors of its own; else the process has the database open. */
+static bool read_process(uint32_t pid, struct top_found *out)
+{
+    char path[96];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%u/task", pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        if (is_drain(pid, e->d_name)) {
+            snprintf(path, sizeof path, "/proc/%u/task/%.20s/fd", pid, e->d_name);
+            found = read_descriptors(path, pid, out);
+        }
     }
     if (dir) {
         closedir(dir);

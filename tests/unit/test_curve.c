@@ -55,10 +55,12 @@ static double growth(const int64_t *high, size_t n)
 
 static void growth_is_certain_or_none(void **state)
 {
-    const int64_t two[] = {1, 2}, line[] = {10, 20, 30, 40}, noise[] = {10, 90, 20, 70, 30, 80, 20, 90}, falls[] = {40, 30, 20, 10},
-                  ended[] = {10, 20, 30, 40, 40}, flat[] = {5, 5, 5, 5}, rough[] = {10, 21, 29, 42, 50, 61};
+    const int64_t two[] = {1, 2}, line[] = {10, 20, 30, 40}, noise[] = {10, 90, 20, 70, 30, 80, 20, 90},
+                  falls[] = {40, 30, 20, 10}, ended[] = {10, 20, 30, 40, 40}, flat[] = {5, 5, 5, 5},
+                  rough[] = {10, 21, 29, 42, 50, 61};
     (void)state;
-    assert_true(growth(two, 2) == 0 && growth(noise, 8) == 0 && growth(falls, 4) == 0 && growth(ended, 5) == 0 && growth(flat, 4) == 0);
+    assert_true(growth(two, 2) == 0 && growth(noise, 8) == 0 && growth(falls, 4) == 0 && growth(ended, 5) == 0 &&
+                growth(flat, 4) == 0);
     assert_true(growth(line, 4) == 10 && growth(rough, 6) > 9 && growth(rough, 6) < 11);
 }
 

@@ -1,0 +1,125 @@
+/* gpuspy metrics: figures of all active recordings for Prometheus. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/base/term.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/fleet/serve.h"
+
+#define ADDRESS "127.0.0.1:9464"
+
+struct settings {
+    const char *listen, *textfile, *interval;
+    int lines;
+    bool once;
+};
+
+static const struct option_row options[] = {
+    {"listen", 'l', OPTION_TEXT, offsetof(struct settings, listen), "ADDRESS:PORT", NULL, 0, 0,
+     "serve /metrics on this address and no other; default " ADDRESS ", unless --textfile or --once is given"},
+    {"textfile", 't', OPTION_FILE, offsetof(struct settings, textfile), "FOLDER", NULL, 0, 0,
+     "write FOLDER/gpuspy.prom for node_exporter's textfile collector, and remove it at the end"},
+    {"interval", 'i', OPTION_TEXT, offsetof(struct settings, interval), "SECONDS", NULL, 0, 0,
+     "with --textfile: write every N seconds; default 15"},
+    {"lines", 'n', OPTION_NUMBER, offsetof(struct settings, lines), "N", NULL, 1, FLEET_LINES_MAX,
+     "the N lines of each process that hold most; default 10"},
+    {"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0, "print the metrics once (OpenMetrics) and exit"},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"gpuspy metrics", "serve http://" ADDRESS "/metrics for a Prometheus on this machine"},
+    {"gpuspy metrics --listen 10.0.0.7:9464", "for a Prometheus elsewhere: anyone who reaches the address can read it"},
+    {"gpuspy metrics --textfile /var/lib/prometheus/node-exporter", "through node_exporter"},
+    {"gpuspy metrics --once", "look at them"},
+    {0},
+};
+
+const struct command_text command_text_metrics = {
+    .options = options,
+    .about =
+        "Serves figures of all running recordings of this machine, as OpenMetrics or in Prometheus's text format: live and peak "
+        "memory by layer, the cache, the lines that hold most, growth and time until the GPU is full, waits, copies, failed "
+        "allocations. What a report must compute (memory at the peak by category, growth per step, step time) is computed now "
+        "and then in a child process and appears after a while.\n\nLabels: run_id, pid, gpu (the entry of CUDA_VISIBLE_DEVICES, "
+        "else CUDA's number), rank; from the process's environment job_id (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, JOB_ID or "
+        "TORCHELASTIC_RUN_ID), pod and namespace (POD_NAME and POD_NAMESPACE; in Kubernetes else HOSTNAME and the service "
+        "account's namespace).\n\ngpuspy reads what the user may read: the user's own recordings, as root all, those in "
+        "containers among them. There is no authentication and no encryption. A recording that has ended stays for five "
+        "minutes. SIGTERM ends the command with status 0. docs/metrics.md lists the metrics.",
+    .examples = examples,
+};
+
+static bool take_interval(const char *text, double *out)
+{
+    char *end = NULL;
+    *out = text ? strtod(text, &end) : 15;
+    if (text && (end == text || *end || !(*out >= 1) || !(*out <= 86400))) {
+        complain("metrics: --interval: '%s' is not a number of seconds from 1 to 86400", text);
+        return false;
+    }
+    return true;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || (!S_ISDIR(st.st_mode) && (errno = ENOTDIR)) || access(path, W_OK | X_OK) != 0) {
+        complain("metrics: cannot write to '%s': %s; give a folder that exists", path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+static int print_once(struct fleet *f)
+{
+    fleet_refresh(f);
+    fleet_analyse_all(f);
+    fleet_write(f, true, stdout);
+    return EXIT_YES;
+}
+
+static int serve(struct fleet *f, const struct settings *s, struct fleet_service *service)
+{
+    char address[256], why[512];
+    bool usage;
+    if (service->textfile && !is_folder(service->textfile)) return EXIT_INPUT;
+    if (s->listen || !service->textfile) {
+        service->listener = fleet_listen(s->listen ? s->listen : ADDRESS, address, sizeof address, why, sizeof why, &usage);
+        if (service->listener < 0) {
+            complain("metrics: --listen: %s", why);
+            return usage ? EXIT_USAGE : EXIT_INPUT;
+        }
+        complain("metrics: serving http://%s/metrics", address);
+    }
+    const int code = fleet_serve(f, service);
+    if (service->listener >= 0) close(service->listener);
+    return code;
+}
+
+int command_metrics(const struct command *self, int argc, char **argv)
+{
+    struct settings s = {.lines = FLEET_LINES};
+    struct fleet_service service = {.listener = -1};
+    struct fleet fleet = {.n = 0};
+    int operands = options_parse(self, argc, argv, &s);
+
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands > 0) {
+        complain("metrics: '%s': no operand is expected; gpuspy finds the running recordings", argv[0]);
+        return EXIT_USAGE;
+    }
+    if (!take_interval(s.interval, &service.interval_s)) return EXIT_USAGE;
+    if (s.once && (s.listen || s.textfile)) {
+        complain("metrics: --once prints and exits; give it without --listen and --textfile");
+        return EXIT_USAGE;
+    }
+    fleet.lines = (unsigned)s.lines;
+    service.textfile = s.textfile;
+    const int code = s.once ? print_once(&fleet) : serve(&fleet, &s, &service);
+    fleet_analysis_stop(&fleet);
+    fleet_free(&fleet);
+    return code;
+}

@@ -1,0 +1,133 @@
+#include "analyzer/fleet/fleet.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "analyzer/top/find.h"
+
+#define SECOND 1000000000ll
+enum { FIND_S = 5, LINGER_S = 300, BUDGET_MS = 50 };
+
+int64_t fleet_clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+static void free_recording(struct fleet_recording *r)
+{
+    top_tables_free(&r->tables);
+    top_model_free(r->model);
+    free(r->database);
+    free(r);
+}
+
+void fleet_free(struct fleet *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        free_recording(f->list[i]);
+    }
+    f->n = 0;
+}
+
+static void drop(struct fleet *f, size_t i)
+{
+    free_recording(f->list[i]);
+    memmove(&f->list[i], &f->list[i + 1], (--f->n - i) * sizeof *f->list);
+}
+
+static struct fleet_recording *find_known(const struct fleet *f, const struct top_found *found)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        if (f->list[i]->pid == found->pid && strcmp(f->list[i]->database, found->database) == 0) {
+            return f->list[i];
+        }
+    }
+    return NULL;
+}
+
+/* Native frames keep their module and offset: names would be read from whatever files the process has mapped. */
+static void add(struct fleet *f, const struct top_found *found)
+{
+    struct fleet_recording *r = arena_realloc(NULL, 1, sizeof *r);
+    *r = (struct fleet_recording){.pid = found->pid, .database = strdup(found->database), .model = top_model_new(NULL, NULL)};
+    r->tables.model = r->model;
+    top_model_add(r->model, found->database);
+    fleet_labels_read(found->pid, &r->labels);
+    f->list[f->n++] = r;
+}
+
+/* A process that executed another program has a new recording: the old one's labels would be the same. */
+static void drop_ended_of(struct fleet *f, uint32_t pid)
+{
+    for (size_t i = f->n; i-- > 0;) {
+        if (f->list[i]->pid == pid) {
+            drop(f, i);
+        }
+    }
+}
+
+static void drop_longest_ended(struct fleet *f)
+{
+    size_t oldest = f->n;
+    for (size_t i = 0; i < f->n; i++) {
+        if (f->list[i]->ended_ns && (oldest == f->n || f->list[i]->ended_ns < f->list[oldest]->ended_ns)) {
+            oldest = i;
+        }
+    }
+    if (oldest < f->n) {
+        drop(f, oldest);
+    }
+}
+
+static void find(struct fleet *f, int64_t now)
+{
+    size_t n;
+    struct top_found *found = top_find_all(&n);
+    f->found_ns = now;
+    f->left_out = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (find_known(f, &found[i])) {
+            continue;
+        }
+        drop_ended_of(f, found[i].pid);
+        if (f->n == FLEET_RECORDINGS) {
+            drop_longest_ended(f);
+        }
+        if (f->n < FLEET_RECORDINGS) {
+            add(f, &found[i]);
+        } else {
+            f->left_out++;
+        }
+    }
+    top_found_free(found, n);
+}
+
+/* One that has ended stays for a while: the failure that it died of is to be seen by whoever looks every minute. */
+static void update(struct fleet *f, int64_t now)
+{
+    for (size_t i = f->n; i-- > 0;) {
+        struct fleet_recording *r = f->list[i];
+        if (!r->ended_ns && !top_model_update(r->model, BUDGET_MS * 1000000ll)) {
+            r->ended_ns = now;
+        }
+        if (r->ended_ns && now - r->ended_ns > LINGER_S * SECOND) {
+            drop(f, i);
+        }
+    }
+}
+
+void fleet_refresh(struct fleet *f)
+{
+    const int64_t now = fleet_clock_ns();
+    if (f->refreshed_ns && now - f->refreshed_ns < SECOND) {
+        return;
+    }
+    if (!f->found_ns || now - f->found_ns > FIND_S * SECOND) {
+        find(f, now);
+    }
+    update(f, now);
+    f->refreshed_ns = now;
+    f->refresh_s = (double)(fleet_clock_ns() - now) / 1e9;
+}

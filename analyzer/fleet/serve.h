@@ -1,0 +1,35 @@
+/* Serves the metrics by HTTP/1.1, writes them to a file, or both, until SIGTERM or SIGINT. */
+#ifndef GPUSPY_FLEET_SERVE_H
+#define GPUSPY_FLEET_SERVE_H
+
+#include "analyzer/fleet/fleet.h"
+
+struct fleet_service {
+    int listener;         /* a listening socket, -1: none */
+    const char *textfile; /* a folder, NULL: none; gpuspy.prom is written there every interval_s */
+    double interval_s;
+};
+
+/* "127.0.0.1:9464", "[::1]:9464", "localhost:0": numbers only, except localhost. Binds to that address and no other.
+ * -1 and one line in `why`; *usage: the text is not an address. `address` is what it is bound to. */
+int fleet_listen(const char *text, char *address, size_t size, char *why, size_t why_size, bool *usage);
+/* An exit status, after a line on stderr if it is not 0. */
+int fleet_serve(struct fleet *f, const struct fleet_service *service);
+
+/* request.c. What a request asks for, read so far; the head ends with an empty line. */
+enum fleet_answer {
+    FLEET_MORE, /* the head is not complete */
+    FLEET_METRICS = 200,
+    FLEET_BAD = 400,
+    FLEET_NO_SUCH = 404,
+    FLEET_NO_METHOD = 405,
+    FLEET_TOO_LONG = 431,
+    FLEET_NO_VERSION = 505,
+};
+struct fleet_request {
+    bool head_only, openmetrics, is_index;
+};
+enum { FLEET_HEAD_MAX = 8192 };
+enum fleet_answer fleet_request_read(const char *text, size_t n, struct fleet_request *out);
+
+#endif
