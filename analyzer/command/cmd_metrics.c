@@ -25,7 +25,8 @@ static const struct option_row options[] = {
      "with --textfile: write every N seconds; default 15"},
     {"lines", 'n', OPTION_NUMBER, offsetof(struct settings, lines), "N", NULL, 1, FLEET_LINES_MAX,
      "the N lines of each process that hold most; default 10"},
-    {"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0, "print the metrics once (OpenMetrics) and exit"},
+    {"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0,
+     "print the metrics once (OpenMetrics) and exit"},
     {0},
 };
 
@@ -39,16 +40,23 @@ static const struct command_example examples[] = {
 
 const struct command_text command_text_metrics = {
     .options = options,
-    .about =
-        "Serves figures of all running recordings of this machine, as OpenMetrics or in Prometheus's text format: live and peak "
-        "memory by layer, the cache, the lines that hold most, growth and time until the GPU is full, waits, copies, failed "
-        "allocations. What a report must compute (memory at the peak by category, growth per step, step time) is computed now "
-        "and then in a child process and appears after a while.\n\nLabels: run_id, pid, gpu (the entry of CUDA_VISIBLE_DEVICES, "
-        "else CUDA's number), rank; from the process's environment job_id (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, JOB_ID or "
-        "TORCHELASTIC_RUN_ID), pod and namespace (POD_NAME and POD_NAMESPACE; in Kubernetes else HOSTNAME and the service "
-        "account's namespace).\n\ngpuspy reads what the user may read: the user's own recordings, as root all, those in "
-        "containers among them. There is no authentication and no encryption. A recording that has ended stays for five "
-        "minutes. SIGTERM ends the command with status 0. docs/metrics.md lists the metrics.",
+    .about = "Serves figures of all running recordings of this machine, as OpenMetrics or in Prometheus's text format: "
+             "live and peak "
+             "memory by layer, the cache, the lines that hold most, growth and time until the GPU is full, waits, "
+             "copies, failed "
+             "allocations. What a report must compute (memory at the peak by category, growth per step, step time) is "
+             "computed now "
+             "and then in a child process and appears after a while.\n\nLabels: run_id, pid, gpu (the entry of "
+             "CUDA_VISIBLE_DEVICES, "
+             "else CUDA's number), rank; from the process's environment job_id (SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, "
+             "JOB_ID or "
+             "TORCHELASTIC_RUN_ID), pod and namespace (POD_NAME and POD_NAMESPACE; in Kubernetes else HOSTNAME and the "
+             "service "
+             "account's namespace).\n\ngpuspy reads what the user may read: the user's own recordings, as root all, "
+             "those in "
+             "containers among them. There is no authentication and no encryption. A recording that has ended stays "
+             "for five "
+             "minutes. SIGTERM ends the command with status 0. docs/metrics.md lists the metrics.",
     .examples = examples,
 };
 
@@ -85,9 +93,11 @@ static int serve(struct fleet *f, const struct settings *s, struct fleet_service
 {
     char address[256], why[512];
     bool usage;
+    fleet_stop_on_signals();
     if (service->textfile && !is_folder(service->textfile)) return EXIT_INPUT;
     if (s->listen || !service->textfile) {
-        service->listener = fleet_listen(s->listen ? s->listen : ADDRESS, address, sizeof address, why, sizeof why, &usage);
+        service->listener =
+            fleet_listen(s->listen ? s->listen : ADDRESS, address, sizeof address, why, sizeof why, &usage);
         if (service->listener < 0) {
             complain("metrics: --listen: %s", why);
             return usage ? EXIT_USAGE : EXIT_INPUT;

@@ -93,7 +93,8 @@ static struct fleet_recording *due(const struct fleet *f, int64_t now)
     struct fleet_recording *first = NULL;
     for (size_t i = 0; i < f->n; i++) {
         struct fleet_recording *r = f->list[i];
-        if (!r->ended_ns && r->model->sources[0].loaded && r->analysed_ns <= now && (!first || r->analysed_ns < first->analysed_ns)) {
+        if (!r->ended_ns && r->model->sources[0].loaded && r->analysed_ns <= now &&
+            (!first || r->analysed_ns < first->analysed_ns)) {
             first = r;
         }
     }

@@ -51,7 +51,8 @@ static struct fleet_recording *find_known(const struct fleet *f, const struct to
 static void add(struct fleet *f, const struct top_found *found)
 {
     struct fleet_recording *r = arena_realloc(NULL, 1, sizeof *r);
-    *r = (struct fleet_recording){.pid = found->pid, .database = strdup(found->database), .model = top_model_new(NULL, NULL)};
+    *r = (struct fleet_recording){
+        .pid = found->pid, .database = strdup(found->database), .model = top_model_new(NULL, NULL)};
     r->tables.model = r->model;
     top_model_add(r->model, found->database);
     fleet_labels_read(found->pid, &r->labels);

@@ -1,4 +1,5 @@
-/* One row a family, in the order of output. All samples of a family stand together, so each family asks all recordings. */
+/* One row a family, in the order of output. All samples of a family stand together, so each family asks all recordings.
+ */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -364,7 +365,8 @@ static struct line *line_at(struct line *lines, size_t *n, size_t most, const st
         snprintf(function, sizeof function, "+0x%llx", (unsigned long long)site->offset);
     }
     if (site->caller && site->caller->file) {
-        snprintf(caller, sizeof caller, "%s:%d", terminal_clean(name, sizeof name, site->caller->file, true), site->caller->line);
+        snprintf(caller, sizeof caller, "%s:%d", terminal_clean(name, sizeof name, site->caller->file, true),
+                 site->caller->line);
     }
     for (size_t i = 0; i < *n; i++) {
         if (lines[i].line == site->line && strcmp(lines[i].file, file) == 0 &&
@@ -521,17 +523,21 @@ static const struct family of_fleet[] = {
 
 static const struct family of_recording[] = {
     {"gpuspy_recording", NULL, INFO, "A recorded process.", recording},
-    {"gpuspy_recording_active", NULL, GAUGE, "1 while the process is being recorded, 0 for five minutes after its end.", active},
+    {"gpuspy_recording_active", NULL, GAUGE, "1 while the process is being recorded, 0 for five minutes after its end.",
+     active},
     {"gpuspy_data_age_seconds", "seconds", GAUGE, "How old the figures are at most.", age},
     {"gpuspy_events", NULL, COUNTER, "Recorded events.", events},
     {"gpuspy_lost_events", NULL, COUNTER, "Events that were dropped for want of space.", lost},
     {"gpuspy_memory_live_bytes", "bytes", GAUGE, "Live memory.", live},
     {"gpuspy_memory_peak_bytes", "bytes", GAUGE, "The most memory that was live at once.", peak},
-    {"gpuspy_memory_peak_category_bytes", "bytes", GAUGE, "Tensors that were live at the peak, by what they are for.", categories},
+    {"gpuspy_memory_peak_category_bytes", "bytes", GAUGE, "Tensors that were live at the peak, by what they are for.",
+     categories},
     {"gpuspy_memory_cached_bytes", "bytes", GAUGE, "Memory in PyTorch's cache that no tensor uses.", cached},
     {"gpuspy_memory_line_bytes", "bytes", GAUGE, "Live memory by line of code, the largest lines only.", lines},
-    {"gpuspy_memory_growth_bytes_per_second", "bytes_per_second", GAUGE, "Steady growth over the last minute; 0 if there is none.", growth},
-    {"gpuspy_memory_growth_per_step_bytes", "bytes", GAUGE, "Growth per step of the program; 0 if there is none.", step_growth},
+    {"gpuspy_memory_growth_bytes_per_second", "bytes_per_second", GAUGE,
+     "Steady growth over the last minute; 0 if there is none.", growth},
+    {"gpuspy_memory_growth_per_step_bytes", "bytes", GAUGE, "Growth per step of the program; 0 if there is none.",
+     step_growth},
     {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "When the GPU is full at the growth of the last minute.", full},
     {"gpuspy_step_seconds", "seconds", GAUGE, "Median time of a step of the program.", step},
     {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations.", failures},
@@ -541,8 +547,10 @@ static const struct family of_recording[] = {
     {"gpuspy_copied_bytes", "bytes", COUNTER, "Bytes copied to, from and on the GPU.", copied},
     {"gpuspy_gpu_memory_total_bytes", "bytes", GAUGE, "Memory of the GPU.", total},
     {"gpuspy_gpu_memory_used_bytes", "bytes", GAUGE, "Used memory of the GPU, of all processes.", used},
-    {"gpuspy_gpu_memory_other_processes_bytes", "bytes", GAUGE, "GPU memory of other processes, as NVML states it.", others},
-    {"gpuspy_gpu_utilization_ratio", "ratio", GAUGE, "Share of the time in which a kernel ran, as NVML states it.", utilization},
+    {"gpuspy_gpu_memory_other_processes_bytes", "bytes", GAUGE, "GPU memory of other processes, as NVML states it.",
+     others},
+    {"gpuspy_gpu_utilization_ratio", "ratio", GAUGE, "Share of the time in which a kernel ran, as NVML states it.",
+     utilization},
     {"gpuspy_gpu_temperature_celsius", "celsius", GAUGE, "Temperature of the GPU, as NVML states it.", temperature},
 };
 

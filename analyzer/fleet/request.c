@@ -71,8 +71,8 @@ static bool contains(struct piece p, const char *word)
 static enum fleet_answer read_first(struct piece line, struct fleet_request *out, bool *needs_host)
 {
     struct piece method, target, version;
-    if (!is_printable(line) || !next_word(&line, &method) || !next_word(&line, &target) || !next_word(&line, &version) ||
-        line.n > 0) {
+    if (!is_printable(line) || !next_word(&line, &method) || !next_word(&line, &target) ||
+        !next_word(&line, &version) || line.n > 0) {
         return FLEET_BAD;
     }
     if (!starts(version, "HTTP/")) {
@@ -88,7 +88,9 @@ static enum fleet_answer read_first(struct piece line, struct fleet_request *out
     }
     const struct piece path = path_of(target);
     out->is_index = is(path, "/");
-    return out->is_index || is(path, "/metrics") ? FLEET_METRICS : path.n && path.at[0] == '/' ? FLEET_NO_SUCH : FLEET_BAD;
+    return out->is_index || is(path, "/metrics") ? FLEET_METRICS
+           : path.n && path.at[0] == '/'         ? FLEET_NO_SUCH
+                                                 : FLEET_BAD;
 }
 
 static enum fleet_answer read_head(struct piece rest, struct fleet_request *out)
@@ -100,11 +102,13 @@ static enum fleet_answer read_head(struct piece rest, struct fleet_request *out)
     const enum fleet_answer answer = read_first(line, out, &needs_host);
     while (next_line(&rest, &line) && line.n > 0) {
         const char *colon = memchr(line.at, ':', line.n);
-        if (!colon || colon == line.at || line.at[0] == ' ' || line.at[0] == '\t' || colon[-1] == ' ' || !is_printable(line)) {
+        if (!colon || colon == line.at || line.at[0] == ' ' || line.at[0] == '\t' || colon[-1] == ' ' ||
+            !is_printable(line)) {
             return FLEET_BAD;
         }
         hosts += starts(line, "host:");
-        out->openmetrics = out->openmetrics || (starts(line, "accept:") && contains(line, "application/openmetrics-text"));
+        out->openmetrics =
+            out->openmetrics || (starts(line, "accept:") && contains(line, "application/openmetrics-text"));
     }
     return answer == FLEET_NO_VERSION || hosts == 1 || (!needs_host && hosts == 0) ? answer : FLEET_BAD;
 }

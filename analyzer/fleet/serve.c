@@ -50,14 +50,16 @@ static void name_address(int fd, char *address, size_t size)
     socklen_t length = sizeof a;
     char host[128] = "?", port[16] = "?";
     if (getsockname(fd, (struct sockaddr *)&a, &length) == 0) {
-        getnameinfo((struct sockaddr *)&a, length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+        getnameinfo((struct sockaddr *)&a, length, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV);
     }
     snprintf(address, size, a.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
 int fleet_listen(const char *text, char *address, size_t size, char *why, size_t why_size, bool *usage)
 {
-    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+                                   .ai_socktype = SOCK_STREAM};
     const int yes = 1;
     struct addrinfo *a = NULL;
     char host[128];
@@ -65,7 +67,8 @@ int fleet_listen(const char *text, char *address, size_t size, char *why, size_t
     *usage = !split(text, host, sizeof host, &port) ||
              getaddrinfo(strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, port, &hints, &a) != 0;
     if (*usage) {
-        snprintf(why, why_size, "'%.100s' is not an address and a port; type for example 127.0.0.1:9464 or [::1]:9464", text);
+        snprintf(why, why_size, "'%.100s' is not an address and a port; type for example 127.0.0.1:9464 or [::1]:9464",
+                 text);
         return -1;
     }
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -145,12 +148,14 @@ static void answer(struct server *s, struct client *c, enum fleet_answer status,
     n = text ? n : strlen(body);
     FILE *out = open_memstream(&c->answer, &c->answer_n);
     if (out) {
-        fprintf(out, "HTTP/1.1 %d %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
-                (int)status, phrase(status),
-                openmetrics ? "application/openmetrics-text; version=1.0.0"
-                : metrics   ? "text/plain; version=0.0.4"
-                            : "text/plain",
-                n, status == FLEET_NO_METHOD ? "Allow: GET, HEAD\r\n" : "");
+        fprintf(
+            out,
+            "HTTP/1.1 %d %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
+            (int)status, phrase(status),
+            openmetrics ? "application/openmetrics-text; version=1.0.0"
+            : metrics   ? "text/plain; version=0.0.4"
+                        : "text/plain",
+            n, status == FLEET_NO_METHOD ? "Allow: GET, HEAD\r\n" : "");
         if (!request->head_only) {
             fwrite(body, 1, n, out);
         }
@@ -271,6 +276,13 @@ static void stop(int number)
     stopped = 1;
 }
 
+void fleet_stop_on_signals(void)
+{
+    const struct sigaction on_stop = {.sa_handler = stop};
+    sigaction(SIGTERM, &on_stop, NULL);
+    sigaction(SIGINT, &on_stop, NULL);
+}
+
 static int64_t wait_ms(const struct server *s)
 {
     const int64_t left = s->service->textfile ? (s->file_ns - fleet_clock_ns()) / 1000000 + 1 : TICK_MS;
@@ -302,9 +314,6 @@ static void poll_once(struct server *s)
 int fleet_serve(struct fleet *f, const struct fleet_service *service)
 {
     struct server s = {.fleet = f, .service = service, .file_ns = fleet_clock_ns()};
-    const struct sigaction on_stop = {.sa_handler = stop};
-    sigaction(SIGTERM, &on_stop, NULL);
-    sigaction(SIGINT, &on_stop, NULL);
     bool ok = true;
     while (!stopped && ok) {
         poll_once(&s);

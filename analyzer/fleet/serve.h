@@ -13,6 +13,8 @@ struct fleet_service {
 /* "127.0.0.1:9464", "[::1]:9464", "localhost:0": numbers only, except localhost. Binds to that address and no other.
  * -1 and one line in `why`; *usage: the text is not an address. `address` is what it is bound to. */
 int fleet_listen(const char *text, char *address, size_t size, char *why, size_t why_size, bool *usage);
+/* From here on SIGTERM and SIGINT end fleet_serve. */
+void fleet_stop_on_signals(void);
 /* An exit status, after a line on stderr if it is not 0. */
 int fleet_serve(struct fleet *f, const struct fleet_service *service);
 
