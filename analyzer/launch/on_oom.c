@@ -26,7 +26,7 @@
 #define SYS_pidfd_open 434
 #endif
 
-enum { LOOK_MS = 1000, FINISH_S = 600, TICK_MS = 20, NICE = 5, COMMAND_MAX = 65536 };
+enum { LOOK_MS = 1000, FINISH_S = 600, TICK_MS = 20, END_MS = 200, NICE = 5, COMMAND_MAX = 65536 };
 
 /* ---------------------------------------------------------------- the recording */
 
@@ -129,6 +129,14 @@ struct log {
     int fd; /* locked while the process lives; -1: it cannot be written, and the command's output is dropped */
 };
 
+/* systemd and batch systems signal all processes of a job when it ends, and kill them some time later: until then the
+ * command may run. An attending process ends by itself. */
+static void ignore_ends(bool ignored)
+{
+    static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) signal(ends[i], ignored ? SIG_IGN : SIG_DFL);
+}
+
 /* The output is written through another description of the file: what the command leaves running holds no lock. */
 static void be_command(const struct log *log, const char *command, const char *outcome)
 {
@@ -137,6 +145,7 @@ static void be_command(const struct log *log, const char *command, const char *o
     if (out < 0) out = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(126);
     setenv("GPUSPY_OOM", outcome, 1);
+    ignore_ends(false);
     execl("/bin/sh", "sh", "-c", command, (char *)NULL);
     _exit(127);
 }
@@ -214,7 +223,9 @@ static void respond(const char *path, const struct failures *f, const char *outc
 static void wait_for(int process)
 {
     struct pollfd p = {.fd = process, .events = POLLIN};
-    if (poll(&p, 1, LOOK_MS) > 0) poll(NULL, 0, TICK_MS); /* it has just ended, or a recording of it has not */
+    /* It has just ended, and who signals its other processes then does so before the command is started. Or it
+     * executed another program, and its recording ends as soon as that program's drain has completed it. */
+    if (poll(&p, 1, LOOK_MS) > 0) poll(NULL, 0, END_MS);
 }
 
 static void attend_end(const char *path, bool responded)
@@ -241,6 +252,7 @@ int launch_on_oom_attend(int argc, char **argv)
     const char *path = argv[0];
     const int process = (int)syscall(SYS_pidfd_open, (pid_t)strtol(argv[1], NULL, 10), 0);
     setpriority(PRIO_PROCESS, 0, NICE);
+    ignore_ends(true);
     while (goes_on(path)) {
         if (!responded && read_failures(path, &f) && f.handled > 0) {
             responded = true;

@@ -114,6 +114,21 @@ def test_the_first_that_was_handled_while_the_job_runs(recording):
     assert (recording.folder / "result.txt").read_text().count("\n") == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_whoever_signals_all_processes_of_a_job_leaves_the_command_its_time(recording, number):
+    script = RECOVERS.replace("4 << 30)\nexcept", "2 << 30)\nexcept").replace("sys.stdin.read()", "sys.stdin.readline(); minicuda.Tensor(rt, 64 << 30)")
+    (recording.folder / "script.py").write_text(script)
+    job = subprocess.Popen([sys.executable, "script.py"], cwd=recording.folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, env=recording.environment(GPUSPY_ON_OOM="kill -TERM $$; " + COMMAND, **settings()))
+    assert job.stdout.readline() == "recovered\n"
+    for pid in attendants(recording):
+        os.kill(pid, number)
+    job.communicate("\n")
+    assert job.returncode == 1
+    settle(recording)
+    assert "the command died of signal 15" in (recording.folder / "run.db.on-oom.log").read_text()  # which it does not ignore
+
+
 def test_handled_ones_that_only_the_end_shows(recording):
     recording.python(HANDLES, GPUSPY_ON_OOM=COMMAND, **settings())
     assert wait_for(recording.folder / "result.txt").split()[0] == "handled"
