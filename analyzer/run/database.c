@@ -342,10 +342,35 @@ char *run_database_uri(const char *path, const char *query)
     return uri;
 }
 
+static int copy_path(sqlite3_vfs *vfs, const char *path, int size, char *out)
+{
+    (void)vfs;
+    return snprintf(out, (size_t)size, "%s", path) < size ? SQLITE_OK : SQLITE_CANTOPEN;
+}
+
+/* SQLite replaces symbolic links of a path by what they read. /proc/PID/root, through which a container's files are
+ * reached, reads as "/". NULL: SQLite's usual way. */
+static const char *vfs_of(const char *path)
+{
+    static const char name[] = "gpuspy-proc";
+    static sqlite3_vfs vfs;
+    const sqlite3_vfs *usual = sqlite3_vfs_find(NULL);
+    if (strncmp(path, "/proc/", 6) != 0 || !usual) {
+        return NULL;
+    }
+    if (!vfs.zName) {
+        vfs = *usual;
+        vfs.zName = name;
+        vfs.xFullPathname = copy_path;
+        sqlite3_vfs_register(&vfs, 0);
+    }
+    return name;
+}
+
 static int try_open(struct run_database *db, int flags, const char *query)
 {
     char *uri = run_database_uri(db->opened, query);
-    int rc = sqlite3_open_v2(uri, &db->db, flags | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL);
+    int rc = sqlite3_open_v2(uri, &db->db, flags | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, vfs_of(db->opened));
     free(uri);
     if (rc == SQLITE_OK) {
         sqlite3_extended_result_codes(db->db, 1);

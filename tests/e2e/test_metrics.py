@@ -355,5 +355,25 @@ def test_gpus_have_a_name_of_their_own_whatever_the_variable_holds(recording):
             j.process.wait()
 
 
-def test_a_job_started_without_an_operand_is_found_by_top(recording, job):
+def test_top_finds_it_by_its_pid(recording, job):
     wait_until(lambda: f"{job.process.pid} " in recording.gpuspy("top", "--once", job.process.pid).stdout)
+
+
+def test_a_container_with_files_and_numbers_of_its_own(recording):
+    """Mounts, process ids and shared memory: what a container runtime separates."""
+    unshare = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no namespaces can be made here")
+    (recording.folder / "train.py").write_text(PROGRAM)
+    env = recording.environment(GPUSPY_DB="/mnt/run.db", SIMCUDA_MEMORY="16GiB", PYTHONPATH=ROOT / "fixtures" / "python", GPUSPY_QUIET=1, LD_PRELOAD="",
+                                KUBERNETES_SERVICE_HOST="10.0.0.1", POD_NAME="trainer-0", POD_NAMESPACE="ml")
+    inside = f"mount -t tmpfs tmpfs /mnt && exec env LD_PRELOAD={BUILD}/libgpuspy.so {sys.executable} train.py"
+    job = subprocess.Popen([*unshare, "sh", "-c", inside], env=env, cwd=recording.folder, stderr=subprocess.DEVNULL)
+    try:
+        def seen():
+            samples = readers.openmetrics(recording.gpuspy("metrics", "--once").stdout)
+            return {dict(l)["namespace"] for (name, l) in samples if name == "gpuspy_memory_live_bytes" and dict(l).get("pod") == "trainer-0"}
+        assert wait_until(seen) == {"ml"}
+    finally:
+        job.kill()
+        job.wait()

@@ -247,6 +247,18 @@ def test_run_waits_for_its_command(recording, script):
     assert (recording.folder / "result.txt").read_text().count("\n") == 1
 
 
+def test_run_as_process_1_of_a_container(recording):
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no namespaces can be made here")
+    (recording.folder / "script.py").write_text(DIES)
+    env = recording.environment(LD_PRELOAD="", **settings())
+    command = ["run", "-q", "--on-oom", "sleep 1; " + COMMAND, "--", sys.executable, "script.py"]
+    done = subprocess.run([*unshare, str(BUILD / "gpuspy"), *command], env=env, cwd=recording.folder, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1
+    assert (recording.folder / "result.txt").read_text().startswith("not handled 2 ")
+
+
 def test_run_runs_what_nobody_attended(recording):
     """The attending process is killed as well, as by a batch system that kills all of a job's processes."""
     kills = """for name in filter(str.isdigit, os.listdir("/proc")):
