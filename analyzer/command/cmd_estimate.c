@@ -75,6 +75,8 @@ static const struct command_example examples[] = {
     {"gpuspy estimate --config qlora.yml --gpu 4090", "what that training needs; also says which keys it left out"},
     {"gpuspy estimate --models", "the models that have a name"},
     {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq", "the longest context to serve"},
+    {"gpuspy estimate --model llama-3-8b --serve vllm --seq 8192 --gpu h100-80g",
+     "vLLM's KV cache: how many requests at once"},
     {"gpuspy estimate --gpus", "the GPUs that gpuspy knows"},
     {0},
 };

@@ -99,6 +99,7 @@ static bool hold_against(const struct estimate_answer *a, const struct estimate_
     }
     *t = (struct estimate_target){.gpu = gpu, .memory = memory, .peak = r->peak, .fit = estimate_fit(r, memory)};
     memcpy(t->part, r->part, sizeof t->part);
+    if (on.share > 0 && !estimate_server(&on, memory, &t->server)) t->server.request = 0;
     return true;
 }
 
@@ -213,6 +214,10 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
         if (!hold_against(a, n ? named[i] : NULL, plan->memory > 0 ? plan->memory : estimate_fit_usable(named[i]),
                           &a->targets[i]))
             return too_much(command);
+    if (a->plan.share > 0 && !a->targets_n) {
+        complain("%s: --serve: what is left for the cache depends on the GPU; add --gpu or --memory", command);
+        return false;
+    }
     estimate_wires_build(&a->plan, wish->network, &a->wires);
     if (!help(a)) return too_much(command);
     note_assumed(a);

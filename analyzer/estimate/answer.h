@@ -8,6 +8,7 @@
 #include "analyzer/estimate/fit.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/plan_settings.h"
+#include "analyzer/estimate/server.h"
 #include "analyzer/estimate/solve.h"
 #include "analyzer/estimate/wires.h"
 
@@ -21,6 +22,7 @@ struct estimate_target {
     /* on that GPU: its context and workspaces are its own */
     struct estimate_interval peak, part[ESTIMATE_PARTS_N];
     struct estimate_fit fit;
+    struct estimate_server server; /* with --serve; `request` 0: it has no cache */
 };
 
 /* With more GPUs than that, the lines are those of no certain one. */

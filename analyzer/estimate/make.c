@@ -38,7 +38,7 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
                       "--accumulation %ju: so many micro-batches are in flight; --accumulation %ju fills the %ju "
                       "pipeline stages, and needs more",
                       (uintmax_t)p->accumulation, (uintmax_t)p->pp, (uintmax_t)p->pp);
-    if (!p->inference && p->pp > 1 && plan_dp(p) > 1 && p->sharding >= PLAN_SHARDING_ZERO2) {
+    if (!p->inference && p->pp > 1 && plan_dp(p) > 1 && p->sharding >= PLAN_SHARDING_ZERO2 && !p->fsdp) {
         /* PipelineEngine.__init__ asserts it (deepspeed/runtime/pipe/engine.py) */
         estimate_note(
             r,

@@ -142,6 +142,7 @@ struct plan {
     uint64_t prompt;                           /* tokens read at once, of `seq`; 0: all */
     const struct estimate_quantisation *cache; /* KV cache; NULL: 16 bits */
     uint64_t cache_block;                      /* tokens a block (vLLM: 16); 0: contiguous */
+    double share;                              /* vLLM's gpu_memory_utilization; 0: no server was asked for */
 
     const struct estimate_gpu *gpu;                 /* NULL: not named */
     double context;                                 /* bytes of CUDA's context; 0: not given */

@@ -1,6 +1,7 @@
 #include "analyzer/estimate/plan_settings.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
@@ -15,6 +16,7 @@ const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp2|fsdp-grad-op|"; /
 const char plan_offloads[] = PLAN_OFFLOADS(WORD);
 const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: adapter_of() */
 const char plan_targets[] = PLAN_TARGETS(WORD);
+const char plan_servers[] = "vllm|";
 const char plan_saved[] = PLAN_SAVED(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
@@ -189,6 +191,28 @@ static void adapter_of(const struct plan_settings *s, struct plan *p)
     if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
 }
 
+/* "0.9" or "90%"; 0 where no server is asked for. */
+static bool share_of(const char *command, const struct plan_settings *s, double *share)
+{
+    char *end = "";
+
+    *share = s->serve ? 0.9 : 0; /* vLLM's default */
+    if (s->share && !s->serve) {
+        complain("%s: --gpu-memory-utilization: is a server's; add --serve vllm", command);
+        return false;
+    }
+    if (s->share) {
+        *share = strtod(s->share, &end);
+        if (strcmp(end, "%") == 0) {
+            *share /= 100;
+            end = "";
+        }
+    }
+    if (!s->serve || (!*end && *share > 0 && *share <= 1)) return true;
+    complain("%s: --gpu-memory-utilization: '%s' is no share; give 0.9 or 90%%", command, s->share);
+    return false;
+}
+
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p, struct model *m,
                         int *exit_code)
 {
@@ -201,7 +225,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     }
     *p = (struct plan){
         .model = m,
-        .inference = s->inference,
+        .inference = s->inference || s->serve,
         .precision_given = s->model.precision != estimate_default_precision,
         .master_weights = s->model.master_weights,
         .step = place_of(s->step, plan_steps),
@@ -231,7 +255,9 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
         .saved = place_of(s->saved, plan_saved),
         .ema = s->ema,
-        .cache_block = s->cache_block,
+        .cache_block = s->cache_block ? s->cache_block
+                       : s->serve     ? 16
+                                      : 0,
         .prompt = s->prompt,
         .context = (double)s->context_size,
         .memory = (double)s->memory,
@@ -243,5 +269,6 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
     adapter_of(s, p);
+    if (!share_of(command, s, &p->share)) return false;
     return plan_check(command, p);
 }

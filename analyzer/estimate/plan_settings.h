@@ -31,6 +31,7 @@ struct plan_settings {
     bool inference;
     const char *cache;
     uint64_t cache_block, prompt;
+    const char *serve, *share;
     /* the device */
     struct option_list gpu;
     uint64_t memory, context_size;
@@ -42,7 +43,7 @@ struct plan_settings {
     }
 
 extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_steps[], plan_shardings[],
-    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[];
+    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[], plan_servers[];
 
 #define PLAN_AT(type, member, field) offsetof(type, member) + offsetof(struct plan_settings, field)
 #define PLAN_COUNT(type, member, name, field, argument, help)                              \
@@ -145,6 +146,17 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 
 #define PLAN_INFERENCE_OPTIONS(type, member)                                                            \
     PLAN_FLAG(type, member, "inference", inference, "serve the model instead of training it"),          \
+        PLAN_WORD(type, member, "serve", serve, plan_servers,                                           \
+                  "what is left for the KV cache of this server, and how many requests that is"),       \
+        {"gpu-memory-utilization",                                                                      \
+         0,                                                                                             \
+         OPTION_TEXT,                                                                                   \
+         PLAN_AT(type, member, share),                                                                  \
+         "SHARE",                                                                                       \
+         NULL,                                                                                          \
+         0,                                                                                             \
+         0,                                                                                             \
+         "with --serve: the share of the GPU that the server takes; default 0.9"},                      \
         {"kv-cache",                                                                                    \
          0,                                                                                             \
          OPTION_TEXT,                                                                                   \

@@ -18,7 +18,7 @@ enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 /* What the keys say. TEXT: a value of any kind, NULL unset; the others UNSET. */
 struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
-    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache;
+    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, context, experts, experts_used, gated;
@@ -546,8 +546,8 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
 
 static void put_serving(struct estimate_recipe *r, const struct values *s)
 {
-    put(r, "--inference");
-    put(r, "--cache-block=16");
+    put(r, "--serve=vllm");
+    if (s->share) put(r, "--gpu-memory-utilization=%g", json_number_value(s->share));
     if (s->seq > 0) put(r, "--seq=%" PRId64, s->seq);
     if (s->tp > 1) put(r, "--tp=%" PRId64, s->tp);
     if (s->pp > 1) put(r, "--pp=%" PRId64, s->pp);

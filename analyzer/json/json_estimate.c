@@ -173,6 +173,16 @@ static json_t *part_names(void)
     return o;
 }
 
+/* What --serve asks. */
+static json_t *server(const struct estimate_server *s)
+{
+    return json_pack(
+        "{s:f, s:I, s:o, s:o, s:I, s:o, s:o}", "gpu_memory_utilization", s->share, "taken_bytes", whole(s->taken),
+        "used", interval(s->used), "kv_cache", interval(s->cache), "request_bytes", whole(s->request), "tokens",
+        interval(s->tokens), "requests",
+        json_pack("{s:f, s:f, s:f}", "low", s->requests.low, "likely", s->requests.likely, "high", s->requests.high));
+}
+
 static json_t *gpus_of(const struct estimate_answer *a)
 {
     json_t *list = json_array();
@@ -185,6 +195,7 @@ static json_t *gpus_of(const struct estimate_answer *a)
                             estimate_fit_word[t->fit.verdict], "margin_low_bytes", whole(t->fit.margin.low),
                             "margin_bytes", whole(t->fit.margin.likely), "margin_high_bytes", whole(t->fit.margin.high),
                             "share", t->fit.share, "peak", interval(t->peak)));
+        if (t->server.request > 0) json_object_set_new(json_array_get(list, i), "server", server(&t->server));
     }
     return list;
 }

@@ -359,11 +359,49 @@ static void configuration(const struct view_estimate *v)
     putc('\n', v->out);
 }
 
+static void view_server(const struct view_estimate *v, const struct estimate_target *t)
+{
+    const struct estimate_server *s = &t->server;
+    const char *gpu = t->gpu ? t->gpu->key : "the GPU", *dash = v->term.utf8 ? "–" : "-";
+    char taken[UNITS_TEXT], total[UNITS_TEXT], cache[UNITS_TEXT], range[VIEW_RANGE], tokens[3][UNITS_TEXT], text[600];
+
+    units_format_bytes(taken, units_whole(s->taken));
+    units_format_bytes(total, units_whole(t->memory));
+    units_format_count(tokens[0], units_whole(s->tokens.low));
+    units_format_count(tokens[1], units_whole(s->tokens.likely));
+    units_format_count(tokens[2], units_whole(s->tokens.high));
+    if (s->requests.likely < 1)
+        snprintf(text, sizeof text,
+                 "vLLM does not start on %s: its share, %s (%.4g of %s), leaves less than one request of %ju tokens "
+                 "needs; give shorter ones (--seq; vLLM: --max-model-len) or a larger share",
+                 gpu, taken, s->share, total, (uintmax_t)v->a->plan.seq);
+    else
+        snprintf(text, sizeof text,
+                 "vLLM takes %s of %s (%.4g of %s). KV cache: %s (%s), %s tokens (%s %s %s). That is %.1f requests of "
+                 "%ju tokens at once (%.1f %s %.1f).",
+                 taken, gpu, s->share, total, view_estimate_bytes(cache, s->cache.likely),
+                 view_estimate_range(v, range, s->cache), tokens[1], tokens[0], dash, tokens[2], s->requests.likely,
+                 (uintmax_t)v->a->plan.seq, s->requests.low, dash, s->requests.high);
+    view_estimate_wrap(v, INDENT, 0, text);
+}
+
+/* What --serve asks. */
+static void servers(const struct view_estimate *v)
+{
+    const struct estimate_answer *a = v->a;
+
+    if (a->plan.share <= 0) return;
+    putc('\n', v->out);
+    for (size_t i = 0; i < a->targets_n; i++)
+        if (a->targets[i].server.request > 0) view_server(v, &a->targets[i]);
+}
+
 void view_estimate(const struct view_estimate *v)
 {
     configuration(v);
     view_estimate_head(v);
     view_estimate_bars(v); /* the answer, on the first screen: does it fit, what was solved for, what makes it fit */
+    servers(v);
     view_estimate_solution(v);
     view_estimate_way(v);
     view_estimate_table(v);

@@ -333,6 +333,33 @@ def test_modules_to_save_are_trained_copies():
     assert "add --adapter" in gpuspy("estimate", *LLAMA, "--modules-to-save", "embeddings").stderr
 
 
+# What users published of vLLM's start: the cache of one GPU in GiB.
+LOGS = [(["llama-3-8b", "8192", "79.22GiB"], 53.29), (["llama-3-8b", "8192", "79.22GiB", "--tp", "2", "--gpus", "2"], 58.97),
+        (["deepseek-r1-distill-qwen-14b", "32768", "23.55GiB", "--tp", "2", "--gpus", "2", "--gpu-memory-utilization", "0.98"], 8.69),
+        (["llama-2-7b", "4096", "79.15GiB"], 7351 * 16 * 2**19 / 2**30), (["llama-3.1-70b", "2048", "79.18GiB", "--weights", "w8a8",
+         "--gpu-memory-utilization", "98%"], 1381 * 16 * 320 / 2**20), (["qwen3-235b-a22b", "40960", "79.18GiB", "--weights", "fp8-block", "--tp", "4",
+         "--gpus", "4"], 8.11)]
+
+
+@pytest.mark.parametrize("words, cache", LOGS)
+def test_what_vllm_makes_its_cache(words, cache):
+    model, seq, memory, *more = words
+    s = answer("--serve", "vllm", "--model", model, "--seq", seq, "--memory", memory, *more)["gpus"][0]["server"]
+    low, high = (s["kv_cache"][key] / 2**30 for key in ("low_bytes", "high_bytes"))
+    assert low <= cache <= high
+    assert s["tokens"]["bytes"] % 16 == 0 and s["requests"]["likely"] == pytest.approx(s["kv_cache"]["bytes"] / s["request_bytes"])
+    assert s["tokens"]["bytes"] <= s["requests"]["likely"] * int(seq) < s["tokens"]["bytes"] + 16
+
+
+def test_a_server_that_does_not_start():
+    text = gpuspy("estimate", "--serve", "vllm", "--model", "llama-3-8b", "--seq", "8192", "--memory", "17GiB").stdout
+    assert "vLLM does not start" in text and "--max-model-len" in text
+    for words, says in ([["--serve", "vllm"], "--gpu or --memory"], [["--gpu-memory-utilization", "0.9", "--memory", "80GiB"], "--serve vllm"],
+                        [["--serve", "vllm", "--gpu-memory-utilization", "1.2", "--memory", "80GiB"], "0.9 or 90%"]):
+        done = gpuspy("estimate", "--model", "llama-3-8b", *words)
+        assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_sequence_parallel_inputs_of_layers_are_shared():
     """What torchtitan publishes of Llama 3.1 70B on 256 H100 (tp 8, batch 16): 67.6 and 71.9 GiB reserved."""
     e = answer("--model", "llama-3.1-70b", "--optimizer", "adamw", "--batch", "16", "--seq", "8192", "--precision", "amp-bf16", "--fused-layers",

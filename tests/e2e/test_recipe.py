@@ -169,21 +169,21 @@ CASES = [
      ["the number of GPUs"]),
     ("NeMo", "c.yaml", NEMO, "--layers=32 --hidden=4096 --heads=32 --vocab=32000 --ffn=10880 --precision=bf16 --master-weights --optimizer=adam --step=fused "
      "--batch=1 --accumulation=16 --seq=4096 --tp=4 --gpus=16", []),
-    ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --inference --cache-block=16 --seq=8192 --tp=2 --kv-cache=fp8",
-     ["gpu_memory_utilization=0.9"]),
+    ("vLLM", "c.yaml", VLLM, "--model=meta-llama/Llama-3.1-8B-Instruct --serve=vllm --gpu-memory-utilization=0.9 --seq=8192 --tp=2 --kv-cache=fp8", []),
 ]
 
 
 @pytest.mark.parametrize("tool, name, text, options, unused", CASES, ids=[c[0] for c in CASES])
 def test_a_configuration_is_these_options(tmp_path, tool, name, text, options, unused):
     (tmp_path / name).write_text(text)
-    answer, config = read_as(tmp_path, "--config", name)
+    gpu = ["--memory", "80GiB"] if tool == "vLLM" else []
+    answer, config = read_as(tmp_path, "--config", name, *gpu)
     assert config["tools"] == tool
     assert config["options"] == options.split()
     assert len(config["not_considered"]) == len(unused)
     for said, part in zip(sorted(config["not_considered"]), sorted(unused)):
         assert said.startswith(part)
-    plain = json.loads(gpuspy(tmp_path, "--json", *options.split()).stdout)
+    plain = json.loads(gpuspy(tmp_path, "--json", *options.split(), *gpu).stdout)
     assert answer["peak"] == plain["peak"] and answer["lines"] == plain["lines"]
 
 
