@@ -167,7 +167,7 @@ static void lost(struct writer *w)
 static void failures(struct writer *w)
 {
     begin(w);
-    end_int(w, (int64_t)source(w)->failures_total);
+    end_int(w, (int64_t)source(w)->failures_seen);
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -540,7 +540,7 @@ static const struct family of_recording[] = {
      step_growth},
     {"gpuspy_time_to_full_seconds", "seconds", GAUGE, "When the GPU is full at the growth of the last minute.", full},
     {"gpuspy_step_seconds", "seconds", GAUGE, "Median time of a step of the program.", step},
-    {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations.", failures},
+    {"gpuspy_out_of_memory", NULL, COUNTER, "Failed allocations that the program saw.", failures},
     {"gpuspy_waits", NULL, COUNTER, "Waits of the host for the GPU.", waits},
     {"gpuspy_wait_seconds", "seconds", COUNTER, "Time that the host waited for the GPU.", wait_seconds},
     {"gpuspy_copies", NULL, COUNTER, "Copies to, from and on the GPU.", copies},

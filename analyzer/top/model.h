@@ -138,6 +138,7 @@ struct top_source {
     struct top_failure failures[TOP_FAILURES_MAX]; /* newest first */
     size_t failures_n;
     uint64_t failures_total;
+    uint64_t failures_seen; /* by the program: without those that PyTorch's allocator answers by freeing its cache */
     struct top_wait waits[TOP_WAITS_MAX]; /* the last ones, a ring: next is the oldest */
     size_t waits_next;
     struct top_alive *alive; /* by id */

@@ -303,6 +303,12 @@ static bool read_temperature(struct reading *r, sqlite3_stmt *st)
     return true;
 }
 
+static bool read_seen(struct reading *r, sqlite3_stmt *st)
+{
+    r->s->failures_seen = (uint64_t)bounded(sqlite3_column_int64(st, 0));
+    return false;
+}
+
 static bool read_counted(struct reading *r, sqlite3_stmt *st)
 {
     r->s->events = (uint64_t)bounded(sqlite3_column_int64(st, 0));
@@ -395,6 +401,10 @@ static bool read_small(struct reading *r)
                     "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id "
                     "FROM oom ORDER BY id DESC LIMIT 4",
                     NOTHING, 0, read_failure) &&
+           each_row(r,
+                    "SELECT count(*) FROM oom WHERE layer = 1 OR NOT EXISTS (SELECT 1 FROM meta WHERE key = "
+                    "'torch_version')",
+                    NOTHING, 0, read_seen) &&
            each_row(r, "SELECT name, number, value FROM recovery_value", NOTHING, 0, read_recovery_value);
 }
 
