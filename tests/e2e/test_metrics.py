@@ -377,3 +377,12 @@ def test_a_container_with_files_and_numbers_of_its_own(recording):
     finally:
         job.kill()
         job.wait()
+
+
+def test_the_document_names_every_metric_and_no_other():
+    rows = re.findall(r'^    \{"(gpuspy_\w+)",.*?(GAUGE|COUNTER|INFO)', (ROOT / "analyzer/fleet/metrics.c").read_text(), re.M | re.S)
+    written = {name + {"COUNTER": "_total", "INFO": "_info", "GAUGE": ""}[kind] for name, kind in rows}
+    table = (ROOT / "docs/metrics.md").read_text().split("## Metrics")[1].split("## Prometheus")[0]
+    assert written == set(re.findall(r"`(gpuspy_\w+)`", table)) and len(written) > 20
+    used = {name for _, query in dashboard_queries() for name in re.findall(r"gpuspy_\w+", query)}
+    assert used <= written
