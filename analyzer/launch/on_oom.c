@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -140,8 +141,10 @@ static void ignore_ends(bool ignored)
 /* The output is written through another description of the file: what the command leaves running holds no lock. */
 static void be_command(const struct log *log, const char *command, const char *outcome)
 {
+    char again[32];
+    snprintf(again, sizeof again, "/proc/self/fd/%d", log->fd);
     const int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int out = open(log->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    int out = open(again, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (out < 0) out = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(126);
     setenv("GPUSPY_OOM", outcome, 1);
@@ -177,8 +180,13 @@ static void run_command(const struct log *log, const char *command, const char *
 
 static void open_log(struct log *log, const char *path)
 {
+    struct stat st;
     snprintf(log->path, sizeof log->path, "%s.on-oom.log", path);
     log->fd = open(log->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (log->fd >= 0 && (fstat(log->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())) {
+        close(log->fd); /* in a folder that others write to, too */
+        log->fd = -1;
+    }
     while (log->fd >= 0 && flock(log->fd, LOCK_EX) != 0 && errno == EINTR) continue;
 }
 

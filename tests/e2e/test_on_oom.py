@@ -177,10 +177,11 @@ for _ in range(3):
 tasks = [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
 os.close(writable)
 end = os.read(readable, 1)
+before = list(caught)
 pid = os.fork()
 if pid == 0:
     os._exit(7)
-print(json.dumps({"children": sorted(set(rows)), "caught": [n for n in caught if n != signal.SIGCHLD], "own": list(os.waitpid(-1, 0)) == [pid, 7 << 8],
+print(json.dumps({"children": sorted(set(rows)), "caught": before, "own": list(os.waitpid(-1, 0)) == [pid, 7 << 8],
                   "tasks": "".join(tasks), "end": end.decode(), "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
                   "descriptors": sorted(int(fd) for fd in os.listdir("/proc/self/fd") if int(fd) < 500)}))
 """
@@ -291,3 +292,14 @@ def test_the_command_is_not_recorded(recording):
 def test_the_word_is_for_gpuspy_itself(recording):
     done = recording.gpuspy("--attend-oom")
     assert done.returncode == 2 and done.stderr.startswith("gpuspy: --attend-oom is for gpuspy's own use")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_stands_in_the_logs_place_is_left_alone(recording, kind):
+    log, other = recording.folder / "run.db.on-oom.log", recording.folder / "other.txt"
+    other.write_text("kept")
+    {"link": lambda: log.symlink_to(other), "pipe": lambda: os.mkfifo(log), "folder": log.mkdir}[kind]()
+    recording.python(DIES, check=False, GPUSPY_ON_OOM="echo output; " + COMMAND, **settings())
+    assert wait_for(recording.folder / "result.txt").startswith("not handled")
+    settle(recording)
+    assert other.read_text() == "kept"

@@ -15,7 +15,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(answer != FLEET_MORE || n < FLEET_HEAD_MAX, "%zu", n);
         if (answer == FLEET_MORE) continue;
         FUZZ_CHECK(fleet_request_read(text, size, &again) == answer, "%d", (int)answer);
-        FUZZ_CHECK(answer != FLEET_METRICS || memcmp(text, request.head_only ? "HEAD " : "GET ", request.head_only ? 5 : 4) == 0, "%zu", n);
+        FUZZ_CHECK(answer != FLEET_METRICS ||
+                       memcmp(text, request.head_only ? "HEAD " : "GET ", request.head_only ? 5 : 4) == 0,
+                   "%zu", n);
         break;
     }
     return 0;
