@@ -25,7 +25,7 @@ struct settings {
     int native_depth; /* 0: the recorder's default */
     int gpus;         /* simulated ones; 0: one */
     int loops;        /* -1: not given */
-    bool torch_cpu, quiet, no_summary;
+    bool torch_cpu, inside_pools, quiet, no_summary;
 };
 
 static const struct option_row options[] = {
@@ -37,6 +37,10 @@ static const struct option_row options[] = {
      "record at most N native frames per stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
      "also record PyTorch's CPU tensors"},
+    {"inside-pools", 0, OPTION_FLAG, offsetof(struct settings, inside_pools), NULL, NULL, 0, 0,
+     "start JAX and TensorFlow without their memory pools, so that each array is an allocation of CUDA's, with its "
+     "line; "
+     "slower, and memory is less fragmented than it would be"},
     {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
      "dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), without a real one: allocators, copies and "
      "waits are real, kernels do not run; memory is meaningful, values are not"},
@@ -61,6 +65,7 @@ static const struct command_example examples[] = {
     {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",
      "all processes of a distributed run, with Python stacks only"},
     {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
+    {"gpuspy run --inside-pools -- python train.py", "which lines of a JAX program hold memory"},
     {"gpuspy run --simulate a100-40g -- python train.py", "what it needs on another GPU, and whether it fits"},
     {"gpuspy run --limit rtx-4090 -- python train.py", "whether it runs on a smaller GPU than this one"},
     {"gpuspy run --on-oom 'gpuspy report --html /runs/%p.html {}' -- python train.py",
@@ -165,6 +170,13 @@ static const char *run_id(void)
     return id;
 }
 
+/* What makes a framework ask CUDA for each array: JAX's "GPU memory allocation", TensorFlow's gpu_process_state.cc. */
+static const struct {
+    const char *name, *value;
+} pools[] = {{"XLA_PYTHON_CLIENT_ALLOCATOR", "platform"},
+             {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
+             {"TF_GPU_ALLOCATOR", "cuda_malloc_async"}};
+
 static void set_environment(const struct settings *s, struct launch *l, const char *db, const char *id)
 {
     static char depth[16];
@@ -179,6 +191,8 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
     if (s->limit) launch_set(l, "GPUSPY_LIMIT", s->limit);
     if (s->on_oom) launch_set(l, LAUNCH_ON_OOM, s->on_oom);
     if (s->torch_cpu) launch_set(l, "GPUSPY_TORCH_CPU", "1");
+    for (size_t i = 0; s->inside_pools && i < sizeof pools / sizeof *pools; i++)
+        if (!getenv(pools[i].name)) launch_set(l, pools[i].name, pools[i].value);
     /* One summary is enough: ours, which sees all processes, or none. */
     launch_set(l, "GPUSPY_QUIET", "1");
 }

@@ -3,9 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-#define BLOCK 16        /* tokens, vLLM's default */
-#define PROFILED 256    /* sequences in vLLM's profiling pass: max_num_seqs, by default 256 … 1024 (EngineArgs) */
-/* What published logs have as non_torch_memory beyond the context: 1.8 GiB on one GPU, 3.6 GiB with tensor parallelism. */
+#define BLOCK 16     /* tokens, vLLM's default */
+#define PROFILED 256 /* sequences in vLLM's profiling pass: max_num_seqs, by default 256 … 1024 (EngineArgs) */
+/* What published logs have as non_torch_memory beyond the context: 1.8 GiB on one GPU, 3.6 GiB with tensor parallelism.
+ */
 #define OVERHEAD_HIGH (1.5 * 0x1p30)
 #define OVERHEAD_TP_HIGH (3.5 * 0x1p30)
 
@@ -57,8 +58,8 @@ bool estimate_server(const struct plan *p, double memory, struct estimate_server
     if (!(s->request > 0)) return false;
     s->cache = (struct estimate_interval){fmax(0, s->taken - s->used.high), fmax(0, s->taken - s->used.likely),
                                           fmax(0, s->taken - s->used.low)};
-    s->requests = (struct estimate_interval){s->cache.low / s->request, s->cache.likely / s->request,
-                                             s->cache.high / s->request};
+    s->requests =
+        (struct estimate_interval){s->cache.low / s->request, s->cache.likely / s->request, s->cache.high / s->request};
     const double blocks = (double)p->seq / BLOCK;
     s->tokens = (struct estimate_interval){floor_of(s->requests.low * blocks) * BLOCK,
                                            floor_of(s->requests.likely * blocks) * BLOCK,

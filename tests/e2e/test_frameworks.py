@@ -1,6 +1,8 @@
 """JAX and Numba themselves on the simulated GPU (scripts/setup-frameworks.sh installs them; skipped without)."""
+import subprocess
+
 import pytest
-from conftest import BUILD, SAN
+from conftest import BUILD, SAN, SECONDS
 
 PYTHON = BUILD / "frameworks" / "venv" / "bin" / "python"
 GIB, MIB = 1 << 30, 1 << 20
@@ -62,3 +64,32 @@ def test_numba_by_the_driver(recording):
     _, peak = run(recording, NUMBA)
     assert peak["by_owner"] == {"Numba": 40 * MIB}
     assert {s["site"]["line"] for s in peak["by_site"]} == {4, 5}
+
+
+INSIDE = """
+import jax._src.hardware_utils
+jax._src.hardware_utils.has_visible_nvidia_gpu = lambda: True
+import jax
+import numpy
+kept = []
+for step in range(3):
+    kept.append(jax.device_put(numpy.ones((1 << 21,), "f4")))
+    dropped = jax.device_put(numpy.ones((1 << 20,), "f4"))
+    del dropped
+kept[0].block_until_ready()
+"""
+
+
+def test_inside_jaxs_pool(recording):
+    """With --inside-pools each array is an allocation at its line, and one that is dropped is freed."""
+    path = recording.folder / "script.py"
+    path.write_text(INSIDE)
+    env = recording.environment(LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1,
+                                JAX_PLATFORMS="cuda")
+    env = {k: v for k, v in env.items() if not k.startswith(("LD_PRELOAD", "GPUSPY_"))}
+    done = subprocess.run([BUILD / "gpuspy", "run", "-o", recording.database, "--inside-pools", "--", PYTHON, path], env=env,
+                          cwd=recording.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    (peak,) = [p for p in recording.report()["peak"] if p["layer"] == "device"]
+    held = {s["site"]["line"]: s["bytes"] for s in peak["by_site"]}
+    assert held[8] == 24 * MIB
