@@ -52,15 +52,15 @@ static bool says_only_how_tuned(const char *word, size_t n)
     return false;
 }
 
-/* Words at the end of a name that say which edition it is: when it came out, what it was trained on further, or that
- * its weights have 16 bits. Its shape is the same; of weights that are quantised it is not said here. */
+/* Words at the end of a name that say which edition it is: what it was trained on further, or that its weights have 16
+ * bits. Its shape is the same, which is not said of one that came out later (2507), nor of quantised weights. */
 static bool says_which_edition(const char *word)
 {
     static const char *const words[] = {"base", "sft", "dpo", "rl", "bf16", "fp16", "deduped", "dequantized"};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(words[i], word) == 0) return true;
-    return strlen(word) == 4 && strspn(word, "0123456789") == 4; /* 2507 */
+    return false;
 }
 
 /* "meta-llama/Meta-Llama-3-8B-Instruct" → "llama-3-8b"; with `points` "phi-1_5" → "phi-1.5". */

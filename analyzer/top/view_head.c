@@ -100,8 +100,7 @@ static void forecast(struct top_line *l, const struct top_forecast *f)
     char text[UNITS_TEXT];
     if (!isnan(f->full_s)) {
         const enum terminal_style style = f->full_s < URGENT_S ? TERMINAL_RED : TERMINAL_YELLOW;
-        snprintf(text, sizeof text, "%.0f s", f->full_s);
-        piece(l, style, "  full in %s", f->full_s < 60 ? text : units_format_seconds(text, f->full_s));
+        piece(l, style, "  full in %s", units_format_seconds(text, f->full_s));
     }
     if (!isnan(f->bytes_per_s)) {
         piece(l, TERMINAL_YELLOW, "  %s per minute", units_format_bytes_signed(text, (int64_t)(f->bytes_per_s * 60)));

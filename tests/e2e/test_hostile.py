@@ -42,6 +42,7 @@ VIEWS = {
     "calibrate": ["--output {out} {db}", "--output {out} --json --model gpt2 --batch 2 --seq 64 {db}"],
     "sql": ["{db} 'select * from allocations limit 5'", "--json {db} 'select * from frames limit 50'"],
     "doctor": [],
+    "metrics": [],  # reads no file that it is given
     "jupyter": [],
 } | {name: ["{db}", "--json {db}"] for name in ("tree", "table", "stats", "leaks", "timeline", "flame")}
 
