@@ -195,6 +195,17 @@ static void add_flat_gradients(const struct plan *p, const struct frozen *f, str
     estimate_states_no_sync(p, &f->n, each, own, r);
 }
 
+/* DeepSpeed's flat buffers for gradients on their way have this size, however few parameters are trained. */
+static void add_bucket(struct estimate_result *r)
+{
+    struct estimate_line *line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DeepSpeed's buffers for gradients",
+                                              (struct estimate_interval){0, 0, 2 * 5e8 * 2});
+
+    estimate_explain(line, "DeepSpeed stage3.py: torch.empty(reduce_bucket_size), 5e8, twice with overlap_comm",
+                     "2 · 500,000,000 · 2 B");
+    line->why = "Hugging Face's \"auto\" makes them as small as hidden · hidden";
+}
+
 /* ---------------------------------------------------------------- modules_to_save */
 
 static bool is_saved(const struct plan *p, const struct model_tensor *t)
@@ -213,7 +224,7 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
     struct estimate_optimizer_sum sum = {0};
     struct estimate_shard s;
     struct estimate_line *line;
-    char each[32];
+    char each[UNITS_TEXT];
 
     if (p->saved == PLAN_SAVED_NONE || n.all <= 0) return;
     for (size_t i = 0; i < p->model->tensors_n; i++) {
@@ -240,6 +251,12 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
         if (sum.states.low < sum.states.high) line->why = "pages move to the host where the GPU has no room";
     }
     estimate_states_step(p, &n, &sum, element, r);
+    if (p->step != PLAN_STEP_FOREACH || p->offload != PLAN_OFFLOAD_NONE || sum.elements <= 0) return;
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "a second copy in the step",
+                        (struct estimate_interval){0, 0, ceil(sum.elements * element)});
+    estimate_explain(line, "torch/optim/adamw.py of PyTorch 2.0: _multi_tensor_adamw's denom is a list of its own",
+                     "%s parameters here · %.0f B", units_format_count(each, units_whole(sum.elements)), element);
+    line->why = "PyTorch 2.1 and later add in place";
 }
 
 static void add_temporaries(const struct frozen *f, const struct adapted *a, struct estimate_result *r)
@@ -276,6 +293,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     if (p->flat) add_flat_gradients(p, &f, r);
     if (estimate_shard_gathers(p) && f.plain + f.quantised > 0)
         estimate_states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
+    if (!p->fsdp && p->sharding >= PLAN_SHARDING_ZERO2 && estimate_shard_group(p, false) > 1) add_bucket(r);
     add_temporaries(&f, &a, r);
     if (!p->weights) estimate_states_casts(p, stage, r);
 }
