@@ -57,7 +57,7 @@ static const char *row_text(struct diff_owner *o, const struct diff_row *r)
     case DIFF_CATEGORY:
         return r->category == RESULT_CATEGORY_UNKNOWN ? "what has no category" : result_category_text(r->category);
     case DIFF_OWNER: return r->name;
-    case DIFF_FILE: return s->known ? base(s->file) : "an unknown place";
+    case DIFF_FILE: return s->known ? base(s->file) : "a call without a stack";
     case DIFF_FUNCTION:
         return s->function ? arena_printf(&o->arena, "%s in %s", s->function, base(s->file))
                            : arena_printf(&o->arena, "%s", site_text(s, site, sizeof site));

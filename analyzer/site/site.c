@@ -415,7 +415,7 @@ static const char *base_name(const char *path)
 const char *site_text(const struct result_site *site, char *buffer, size_t size)
 {
     if (!site->known) {
-        snprintf(buffer, size, "an unknown place");
+        snprintf(buffer, size, "a call without a stack");
     } else if (site->exit) {
         snprintf(buffer, size, "at interpreter exit");
     } else if (site->line && site->operation) {
