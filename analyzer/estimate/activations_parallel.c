@@ -77,8 +77,8 @@ static void add_operations(const struct plan *p, double layers, double flight, d
     double one = input + operations_kept(p, ACT_EAGER), least = input + operations_kept(p, ACT_FUSED),
            n = layers * flight;
     struct estimate_line *line =
-        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "what the checkpointed layers keep", n * fmin(least, 0.9 * one),
-            n * one, n * fmax(1.1 * one, one - input + whole_input));
+        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "what the checkpointed layers keep",
+            n * fmax(input, fmin(least, 0.9 * one)), n * one, n * fmax(1.1 * one, one - input + whole_input));
 
     line->why =
         "low: compiled layers, which do not keep what nothing reads; high: other products are kept, or whole inputs";
@@ -102,8 +102,11 @@ static void add_layers(const struct plan *p, const struct estimate_act_sizes *z,
     double live = z->tokens * (whole + (b.divided + (scores ? b.scores : 0)) / t);
     /* what the layer that backward is in makes again; its input is there */
     double shared = p->sequence_parallel ? t : 1, again = full ? live - input / shared : live - one;
-    if (operations) /* in one piece, what is not kept of it */
+    double again_low = again; /* compiled layers keep less, and make more again */
+    if (operations) {         /* in one piece, what is not kept of it */
+        again_low = fmax(0, live - input / shared - operations_kept(p, ACT_FUSED));
         again = fmax(0, live - input / shared - operations_kept(p, ACT_EAGER));
+    }
     double total = full ? layers * flight * input : layers * flight * one;
     struct estimate_line *line;
 
@@ -123,8 +126,8 @@ static void add_layers(const struct plan *p, const struct estimate_act_sizes *z,
                              z->tokens, b.whole, p->sequence_parallel ? "/tp" : "", b.divided + (kept ? b.scores : 0),
                              (uintmax_t)p->tp);
     }
-    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward is in", 0.8 * again + 0.3 * live,
-               again + 0.5 * live, 1.2 * again + live);
+    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward is in",
+               fmin(0.8 * again_low + 0.3 * live, again + 0.5 * live), again + 0.5 * live, 1.2 * again + live);
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · (%.0f B made again, and gradients of %.0f B)", z->tokens,
                      again / z->tokens, live / z->tokens);
     line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "the layer that backward ends with", 0.8 * live, 1.3 * live,
