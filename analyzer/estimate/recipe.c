@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 #include "analyzer/base/term.h"
-#include "analyzer/model/model.h"
+#include "analyzer/estimate/estimate.h"
 
 enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 
@@ -436,6 +435,10 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s)
         if (strcmp(lower, optimizers[i].theirs) != 0) continue;
         put(r, "--optimizer=%s", optimizers[i].ours);
         if (optimizers[i].fused || s->fused_step > 0) put(r, "--step=fused");
+        return;
+    }
+    if (!estimate_any_optimizer(lower)) {
+        leave_out(r, "optimizer=%s: Adam's two states are counted", name);
         return;
     }
     put(r, "--optimizer=%s", lower);

@@ -259,3 +259,12 @@ def test_mutated_files_end_in_order(tmp_path):
         (tmp_path / name).write_bytes(bytes(text))
         done = gpuspy(tmp_path, "--config", name)
         assert done.returncode in (0, 1, 2, 3) and done.stderr.count("\n") <= 1, (done.returncode, done.stderr, bytes(text))
+
+
+def test_an_optimizer_that_is_not_known_is_said(tmp_path):
+    (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: lomo\nbf16: true\n")
+    _, config = read_as(tmp_path, "--config", "c.yml")
+    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16"]
+    assert config["not_considered"] == ["optimizer=lomo: Adam's two states are counted"]
+    (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: adafactor\n")
+    assert "--optimizer=adafactor" in read_as(tmp_path, "--config", "c.yml")[1]["options"]
