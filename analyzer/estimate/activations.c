@@ -20,7 +20,7 @@ static const char *const kept_titles[ACT_GROUPS_N] = {
 
 #define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
 static const char WHY_EAGER[] =
-    "low: fused kernels and no dropout; likely: Hugging Face's eager modules; high: a padding mask";
+    "low: fused kernels and no dropout; expected: Hugging Face's eager modules; high: a padding mask";
 
 #define WHY_CONV "low: nothing over what is kept; high: layouts are changed, cuDNN takes workspaces"
 

@@ -187,7 +187,7 @@ static void header(const struct view_estimate *v)
     char line[512] = "";
 
     cell(line, sizeof line, "", INDENT + title_width(v));
-    cell(line, sizeof line, ranges(v) ? "likely" : "", -SIZE);
+    cell(line, sizeof line, ranges(v) ? "expected" : "", -SIZE);
     if (ranges(v)) cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -ranges(v));
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         if (view_estimate_phase(v, phase)) {

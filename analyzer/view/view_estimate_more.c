@@ -227,8 +227,9 @@ void view_estimate_solution(const struct view_estimate *v)
                  estimate_solve_word[s->what]);
         view_estimate_indented(v, text);
     } else {
-        if (s->surely.any != s->likely.any || s->surely.value != s->likely.value) found(v, "likely", &s->likely, false);
-        found(v, "surely", &s->surely, true);
+        if (s->surely.any != s->likely.any || s->surely.value != s->likely.value)
+            found(v, "expected", &s->likely, false);
+        found(v, "at the high end", &s->surely, true);
     }
     view_estimate_sentence(v, INDENT, s->note);
 }

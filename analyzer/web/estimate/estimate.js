@@ -128,7 +128,7 @@
         const peak = make("tr", {class: "sum"}, make("td", null, "at the peak"), make("td", {class: "n"}, bytes(e.peak.bytes)), make("td", {class: "n"}, between(e.peak)),
             phases.map(phase => make("td", {class: "n"}, phase === e.peak.phase ? "▲" : "")));
         page.fill(byId("table"), make("table", {class: "rows"},
-            make("thead", null, make("tr", null, make("th", null, "part"), make("th", {class: "n"}, "likely"), make("th", {class: "n"}, "low – high"),
+            make("thead", null, make("tr", null, make("th", null, "part"), make("th", {class: "n"}, "expected"), make("th", {class: "n"}, "low – high"),
                 phases.map(phase => make("th", {class: "n"}, phaseName[phase].toLowerCase())))),
             make("tbody", null, body, peak)));
         byId("explain").setAttribute("aria-pressed", String(open.size === shown.length));
@@ -163,7 +163,7 @@
         if (e.solve) {
             const one = (how, s) => make("p", null, how + ": ", s ? [copied(s.option), ", " + bytes(s.peak.bytes) + " (at most " + bytes(s.peak.high_bytes) + ")"] : "none fits");
             byId("solution").hidden = false;
-            page.fill(byId("solved"), one("Likely", e.solve.likely), one("Surely", e.solve.surely),
+            page.fill(byId("solved"), one("Expected", e.solve.likely), one("At the high end", e.solve.surely),
                 e.solve.note && make("p", {class: "note"}, page.clean(e.solve.note, 2000)));
         }
         if (e.wires.length) {
