@@ -36,9 +36,6 @@
 #define STUCK_MS 5000    /* without any progress the end is given up */
 #define BURY_FILL 0.5    /* so many chunks in use: perhaps by threads that are no more … */
 #define BURY_NS 50000000 /* … looked at this often */
-/* The program needs the disk, too: its checkpoint must not fail because of its recording. */
-#define FLOOR_BYTES ((uint64_t)1 << 30)
-#define FLOOR_PART 20 /* of a disk, where that is less */
 #define DISK_NS 1000000000
 
 static struct {
@@ -220,7 +217,7 @@ static bool disk_is_nearly_full(void)
     if (!asked || (drain.disk_seen_ns && now - drain.disk_seen_ns < DISK_NS)) return false;
     drain.disk_seen_ns = now;
     if (!gs_store_disk(drain.store, &total, &left)) return false;
-    floor = asked != GS_MIN_FREE_DEFAULT ? asked : total / FLOOR_PART < FLOOR_BYTES ? total / FLOOR_PART : FLOOR_BYTES;
+    floor = asked != GS_MIN_FREE_DEFAULT ? asked : gs_disk_floor(total);
     if (left >= floor) return false;
     write_fact("stopped", "disk");
     gs_deactivate("recording stopped here: its disk has %.1f %s left, and %.1f %s stay free for the program "

@@ -100,6 +100,13 @@ void gs_store_exit(struct gs_store *s, const struct gs_spool_header *header);
 void gs_store_add_lost(const char *path, uint64_t events, uint64_t time_ns);
 /* Events that were rows already in a database that somebody has deleted; 0 where it is still there. */
 uint64_t gs_store_vanished(struct gs_store *s);
+/* What a recording leaves free on its disk, where GPUSPY_MIN_FREE does not say it: the program needs the disk, too, and
+ * its checkpoint must not fail because of its recording. */
+static inline uint64_t gs_disk_floor(uint64_t total)
+{
+    const uint64_t part = total / 20, most = (uint64_t)1 << 30;
+    return part < most ? part : most;
+}
 /* Bytes that the disk of the database has, and how many of them the user may still write. False: unknown. */
 bool gs_store_disk(struct gs_store *s, uint64_t *total, uint64_t *free_bytes);
 const struct gs_summary *gs_store_summary(struct gs_store *s);

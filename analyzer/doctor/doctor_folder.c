@@ -15,6 +15,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "schema/spool.h"
+#include "schema/store.h"
 
 enum { ENOUGH_MIB = 1024, LEAST_MIB = 128 };
 
@@ -65,13 +66,19 @@ static void check_memory(struct doctor *d)
 static void check_space(struct doctor *d, const char *folder)
 {
     struct statfs fs;
-    char size[UNITS_TEXT];
+    char size[UNITS_TEXT], floor_text[UNITS_TEXT];
 
     if (statfs(folder, &fs) != 0) return;
     uint64_t free_bytes = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
     units_format_bytes(size, free_bytes);
-    const char *network = network_of(fs.f_type);
-    if (free_bytes < (uint64_t)LEAST_MIB << 20)
+    const char *network = network_of(fs.f_type), *asked = getenv("GPUSPY_MIN_FREE");
+    const uint64_t least = asked && *asked ? 0 : gs_disk_floor((uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize);
+    if (free_bytes < least)
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space",
+                           "record elsewhere: gpuspy run -o FOLDER/run.db; or set GPUSPY_MIN_FREE",
+                           "%s has %s free: a recording ends below %s", folder, size,
+                           units_format_bytes(floor_text, least));
+    else if (free_bytes < (uint64_t)LEAST_MIB << 20)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
                            "%s has %s free: events would be dropped (about 20 bytes each)", folder, size);
     else if (free_bytes < (uint64_t)ENOUGH_MIB << 20)

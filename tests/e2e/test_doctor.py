@@ -349,6 +349,17 @@ def test_folders_that_will_not_do(tmp_path):
     assert one(findings("/bin/ls", cwd=tmp_path, GPUSPY_DB=tmp_path / "run.db"), "space")["state"] in ("ok", "warning")
 
 
+def test_a_disk_on_which_a_recording_ends_at_once(tmp_path):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "none", tmp_path], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("may not mount a small file system here")
+    try:
+        (tmp_path / "filler").write_bytes(bytes(97 << 20))
+        space = one(findings("/bin/ls", cwd=tmp_path, GPUSPY_DB=tmp_path / "run.db"), "space")
+        assert space["state"] == "problem" and "ends below 5.00 MiB" in space["text"] and "GPUSPY_MIN_FREE" in space["fix"]
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
 def test_settings(tmp_path):
     checks = findings("/bin/ls", cwd=tmp_path, GPUSPY_STAKS="both", GPUSPY_NATIVE_DEPTH="0", GPUSPY_QUIET="maybe",
                       GPUSPY_NVML="1")
