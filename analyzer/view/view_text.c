@@ -170,22 +170,6 @@ static void lost(const struct draw_text *v)
     warn(v, line);
 }
 
-static void stopped(const struct draw_text *v)
-{
-    const struct result_report *r = v->report;
-    char line[300], at[UNITS_TEXT];
-
-    for (size_t i = 0; i < r->processes_n; i++) {
-        if (!r->processes[i].stopped) continue;
-        snprintf(line, sizeof line,
-                 "the recording of process %u stopped at %s because its disk was nearly full (GPUSPY_MIN_FREE); the "
-                 "program went on, and what it freed later seems never freed",
-                 r->processes[i].pid, units_format_seconds(at, (double)r->processes[i].end_ns / 1e9));
-        warn(v, line);
-        return;
-    }
-}
-
 static void killed(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
@@ -282,7 +266,6 @@ static void devices(const struct draw_text *v)
 void view_text_warnings(const struct draw_text *v)
 {
     if (v->report->lost_events) lost(v);
-    stopped(v);
     if (!v->report->run || !run_endless_loop(v->report->run)) /* else it is the loop that ended it */
         killed(v);
     size_t shown = v->brief && v->report->notes_n > NOTES_BRIEF ? NOTES_BRIEF : v->report->notes_n;
