@@ -58,7 +58,7 @@ struct yaml {
     yaml_parser_t parser;
     struct {
         char name[NAME];
-        json_t *value; /* borrowed of the document */
+        json_t *value; /* its own reference: what a later key replaces goes from the document */
     } anchors[ANCHORS_MAX];
     size_t anchors_n;
     const char *why;
@@ -70,7 +70,7 @@ static void keep_anchor(struct yaml *y, const yaml_char_t *name, json_t *value)
 {
     if (!name || y->anchors_n == ANCHORS_MAX) return;
     snprintf(y->anchors[y->anchors_n].name, NAME, "%s", (const char *)name);
-    y->anchors[y->anchors_n++].value = value;
+    y->anchors[y->anchors_n++].value = json_incref(value);
 }
 
 static json_t *alias_of(const struct yaml *y, const yaml_char_t *name)
@@ -171,6 +171,7 @@ static json_t *read_yaml(const char *text, size_t n, char *why, size_t why_size)
         json_decref(root);
         root = NULL;
     }
+    for (size_t i = 0; i < y->anchors_n; i++) json_decref(y->anchors[i].value);
     yaml_parser_delete(&y->parser);
     free(y);
     return root;

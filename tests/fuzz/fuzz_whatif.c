@@ -15,8 +15,8 @@ static const char *const settings[] = {
     "roundup_power2_divisions:[1:2,4:8,>:4]",
     "per_process_memory_fraction:0.5,garbage_collection_threshold:0.3",
     "expandable_segments:True,per_process_memory_fraction:0.4,roundup_power2_divisions:4",
-    "max_split_size_mb:33,max_non_split_rounding_mb:22,per_process_memory_fraction:0.9,garbage_collection_threshold:0."
-    "1",
+    "max_split_size_mb:33,max_non_split_rounding_mb:22,per_process_memory_fraction:0.9",
+    "per_process_memory_fraction:0.9,garbage_collection_threshold:0.1",
 };
 
 static void apply(struct whatif_rules *rules, struct fuzz_bytes *b)
