@@ -66,7 +66,7 @@ static const char *none_yet(const struct question_budget_facts *f, const struct 
 
 static const char *of_the_likely(const struct question_budget_facts *f, const struct result_budget_row *row)
 {
-    return row->peak_bytes > 0 ? TEXT(f, "%.2g times the expected", (double)row->peak_bytes / row->estimate_bytes)
+    return row->peak_bytes > 0 ? TEXT(f, "%.2g times the likely", (double)row->peak_bytes / row->estimate_bytes)
                                : "none at that moment";
 }
 
