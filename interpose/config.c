@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "interpose/limit.h"
 #include "interpose/stack.h"
+#include "schema/store.h"
 
 static struct gs_config config;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -110,6 +111,18 @@ static uint64_t min_free(void)
     return GS_MIN_FREE_DEFAULT;
 }
 
+static uint64_t keep(void)
+{
+    const char *value = getenv("GPUSPY_KEEP");
+    uint64_t bytes;
+    if (!value || !*value || strcmp(value, "0") == 0) return 0;
+    if (gs_size_read(value, &bytes) && bytes >= GS_KEEP_MIN) return bytes;
+    if (!config.complaint[0])
+        snprintf(config.complaint, sizeof config.complaint,
+                 "GPUSPY_KEEP=%.60s is not a size of at least 32MiB, such as 512MiB; the recording is not bounded", value);
+    return 0;
+}
+
 /* Processes started from this one inherit the id and so belong to the same run. */
 static void run_id(void)
 {
@@ -139,6 +152,7 @@ static void read_environment(void)
         config.args = flag_unless_unset("GPUSPY_ARGS");
         config.source = flag_unless_unset("GPUSPY_SOURCE");
         config.min_free = min_free();
+        config.keep = keep();
         config.keep_deepbind = keep_deepbind();
         config.stacks = stacks();
         config.native_depth = native_depth();

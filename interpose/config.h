@@ -17,6 +17,7 @@ struct gs_config {
     bool source;           /* GPUSPY_SOURCE: not 0; the program's Python files are stored */
     bool keep_deepbind;    /* GPUSPY_DEEPBIND=keep */
     uint64_t min_free;     /* GPUSPY_MIN_FREE, bytes; GS_MIN_FREE_DEFAULT */
+    uint64_t keep;         /* GPUSPY_KEEP, bytes; 0: the recording is not bounded */
     unsigned stacks;       /* GPUSPY_STACKS: of GS_STACK_PYTHON, GS_STACK_NATIVE */
     unsigned native_depth; /* GPUSPY_NATIVE_DEPTH, 0 the default */
     char db[PATH_MAX];     /* GPUSPY_DB as given, with its % signs */

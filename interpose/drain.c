@@ -46,7 +46,10 @@ static struct {
     bool stop, versioned;
     uint64_t flush_asked, flush_done; /* gpuspy_flush: calls so far, and those that are served */
     bool vanished;                    /* somebody has deleted the database */
-    bool full;                        /* the disk is nearly: the recording has been ended in order */
+    bool full;                        /* no room is left for more rows: the recording has been ended in order */
+    bool bound_reached;               /* … because of what GPUSPY_KEEP must keep */
+    bool trimming;                    /* a removal of old rows is under way */
+    bool squeezed;                    /* the disk was nearly full: the recording does not grow any more */
     bool failed;                      /* the store cannot go on: what is in the spool stays there */
     struct gs_spool *spool;
     struct gs_store *store;
@@ -83,6 +86,16 @@ static bool commit(void)
     return true;
 }
 
+/* After a commit: removes a part of the old rows where the recording has reached its bound. */
+static bool trim(void)
+{
+    const enum gs_trim rc = gs_store_trim(drain.store);
+    drain.trimming = rc == GS_TRIM_MORE;
+    drain.bound_reached = rc == GS_TRIM_FULL;
+    if (rc == GS_TRIM_FAILED) fail();
+    return rc != GS_TRIM_FAILED;
+}
+
 static bool commit_is_due(void)
 {
     const uint64_t pending = gs_store_pending(drain.store);
@@ -106,7 +119,7 @@ static int read_batch(void)
         n++;
     }
     atomic_fetch_add(&drain.progress, 1);
-    if (commit_is_due() && !commit()) return -1;
+    if (commit_is_due() && (!commit() || !trim())) return -1;
     return n;
 }
 
@@ -210,15 +223,35 @@ static double in_units(uint64_t bytes)
     return (double)bytes / (bytes >> 30 ? 0x1p30 : 0x1p20);
 }
 
-static bool disk_is_nearly_full(void)
+/* Has the disk less left than it must keep free? Looks once a second. */
+static bool disk_is_nearly_full(uint64_t *left, uint64_t *floor)
 {
     const uint64_t asked = gs_config()->min_free, now = gs_now();
-    uint64_t total, left, floor;
+    uint64_t total;
     if (!asked || (drain.disk_seen_ns && now - drain.disk_seen_ns < DISK_NS)) return false;
     drain.disk_seen_ns = now;
-    if (!gs_store_disk(drain.store, &total, &left)) return false;
-    floor = asked != GS_MIN_FREE_DEFAULT ? asked : gs_disk_floor(total);
-    if (left >= floor) return false;
+    if (!gs_store_disk(drain.store, &total, left)) return false;
+    *floor = asked != GS_MIN_FREE_DEFAULT ? asked : gs_disk_floor(total);
+    return *left < *floor;
+}
+
+/* Ends the recording where there is no room for more: on its disk, or in GPUSPY_KEEP. A recording that has grown large
+ * stops growing first: old rows make room for new ones. */
+static bool is_full(void)
+{
+    uint64_t left, floor;
+    if (drain.bound_reached) {
+        write_fact("stopped", "keep");
+        gs_deactivate("recording stopped here: its live memory and peaks alone need more than GPUSPY_KEEP allows "
+                      "(%.1f %s)",
+                      in_units(gs_config()->keep), unit_of(gs_config()->keep));
+        return true;
+    }
+    if (!disk_is_nearly_full(&left, &floor)) return false;
+    if (left > floor / 2 && (drain.squeezed || gs_store_keep(drain.store, GS_KEEP_SIZE) == 0)) {
+        drain.squeezed = true;
+        return false;
+    }
     write_fact("stopped", "disk");
     gs_deactivate("recording stopped here: its disk has %.1f %s left, and %.1f %s stay free for the program "
                   "(GPUSPY_MIN_FREE)",
@@ -243,8 +276,9 @@ static int drain_until_stopped(void)
         write_torch_version();
         serve_flush(asked);
         if (!records && gs_program_ended(own_threads(), &signal)) return signal;
-        if ((drain.full = disk_is_nearly_full())) break;
-        ms = next_wait(ms, records);
+        if (drain.trimming && (!commit() || !trim())) break;
+        if ((drain.full = is_full())) break;
+        ms = drain.trimming ? WAIT_MIN_MS : next_wait(ms, records);
         if (gs_reader_fill(drain.reader) < COMMIT_FILL && gs_before_step()) ms = WAIT_MIN_MS;
         wait_ms(ms);
     }
@@ -284,6 +318,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.spool = spool;
     drain.store = store;
     drain.stop = drain.failed = drain.vanished = drain.versioned = false;
+    drain.bound_reached = drain.trimming = drain.squeezed = false;
     drain.committed_ns = drain.buried_ns = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;

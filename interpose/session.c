@@ -102,6 +102,7 @@ static struct gs_store *create_store(const char *command, uint64_t real_ns, char
         .exe = len > 0 ? exe : NULL,
         .python_version = gs_stack_python_version(),
         .sources = gs_config()->source ? 1 : -1,
+        .keep = gs_config()->keep,
     };
     return gs_store_create(session.path.db, &info, error, error_size);
 }

@@ -47,6 +47,9 @@
     X(CONTEXT, 1, "context") X(EVENT, 2, "event") X(POOL, 3, "pool") X(GRAPH, 4, "graph")          \
         X(GRAPH_EXEC, 5, "graph_exec")
 /* clang-format on */
+#define GS_REMOVED_KINDS(X) \
+    X(ALLOCATION, 0, "allocation") X(COPY, 1, "copy") X(SYNC, 2, "sync") X(MEMSET, 3, "memset") X(MARK, 4, "mark")
+#define GS_SERIES(X) X(DEVICE, 0, "device") X(TENSOR, 1, "tensor") X(PINNED, 2, "pinned") X(HOST, 3, "host")
 
 #define GS_ENUM_LAYER(s, v, w) GS_LAYER_##s = v,
 #define GS_ENUM_SPACE(s, v, w) GS_SPACE_##s = v,
@@ -66,6 +69,10 @@ enum gs_frame_kind { GS_FRAME_KINDS(GS_ENUM_FRAME) };
 enum gs_mark_kind { GS_MARK_KINDS(GS_ENUM_MARK) };
 enum gs_sample_source { GS_SAMPLE_SOURCES(GS_ENUM_SAMPLE) };
 enum gs_handle_kind { GS_HANDLE_KINDS(GS_ENUM_HANDLE) };
+#define GS_ENUM_REMOVED(s, v, w) GS_REMOVED_##s = v,
+#define GS_ENUM_SERIES(s, v, w) GS_SERIES_##s = v,
+enum gs_removed { GS_REMOVED_KINDS(GS_ENUM_REMOVED) GS_REMOVED_COUNT };
+enum gs_series { GS_SERIES(GS_ENUM_SERIES) GS_SERIES_COUNT };
 
 enum gs_rec_type {
     GS_REC_NONE = 0, /* zero bytes: the end of what a killed writer got to */

@@ -45,6 +45,7 @@ static struct gs_store *new_store(char *error, size_t error_size)
     s->first_mapping = s->first_graph = s->first_pending = 1;
     s->last_thread = GS_SPOOL_THREADS - 1;
     for (int d = 0; d < GS_DEVICES_MAX; d++) s->last_reserved[d] = -1;
+    gs_levels_start(&s->levels);
     return s;
 }
 
@@ -112,9 +113,12 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
 #define FACT_ROW(s, v, w) ROW("allocator_fact_kind", v, w)
 #define MARK_ROW(s, v, w) ROW("mark_kind", v, w)
 #define HANDLE_ROW(s, v, w) ROW("handle_kind", v, w)
+#define REMOVED_ROW(s, v, w) ROW("removed_what", v, w)
+#define SERIES_ROW(s, v, w) ROW("series", v, w)
 static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIRECTIONS(DIRECTION_ROW)
     GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW)
-        GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW);
+        GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW)
+        GS_REMOVED_KINDS(REMOVED_ROW) GS_SERIES(SERIES_ROW);
 
 #define STRING_OF(x) #x
 #define NUMBER(x) STRING_OF(x)
@@ -151,7 +155,8 @@ struct gs_store *gs_store_create(const char *path, const struct gs_store_info *i
     fchmod(fd, 0600); /* whatever the umask is; SQLite gives its other files the same mode */
     close(fd);
     struct gs_store *s = new_store(error, error_size);
-    if (!s || open_database(s, path) || make_schema(s, info) || gs_store_open_sources(s)) {
+    if (!s || open_database(s, path) || make_schema(s, info) || gs_store_open_sources(s) ||
+        (info->keep && gs_store_keep(s, info->keep))) {
         if (s) {
             snprintf(error, error_size, "%s", s->error);
             gs_store_close(s);
@@ -224,7 +229,7 @@ uint64_t gs_store_pending(const struct gs_store *s)
     return s->pending_events + s->device_samples.count + s->frames.count + s->stacks.count;
 }
 
-static int abandon(struct gs_store *s)
+int gs_store_abandon(struct gs_store *s)
 {
     char why[sizeof s->error];
     memcpy(why, s->error, sizeof why);
@@ -245,7 +250,7 @@ static int commit(struct gs_store *s, const struct gs_reader *r)
     }
     if (r && gs_store_read_counters(s, r)) return -1;
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return -1;
-    if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT")) return abandon(s);
+    if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
     gs_store_forget_rows(s, r);
     return 0;
 }
@@ -330,7 +335,7 @@ static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t l
                         "DROP TABLE recovery_owner;"
                         "DROP TABLE recovery_object;DROP TABLE recovery_undo;"
                         "DROP TABLE recovery_counter;COMMIT"))
-        return abandon(s);
+        return gs_store_abandon(s);
     s->finished = true;
     s->summary.lost = lost;
     /* Where somebody reads it just now the log stays, and goes with the last reader. */
@@ -420,6 +425,8 @@ void gs_store_close(struct gs_store *s)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
     gs_store_free_marks(s);
     gs_store_free_sources(s);
+    gs_levels_free(&s->levels);
+    gs_keep_free(&s->keep);
     gs_live_free(&s->live);
     gs_live_free(&s->graph_live);
     gs_live_free(&s->events);

@@ -53,6 +53,7 @@ struct gs_store_info {
     int rank;                               /* RANK, LOCAL_RANK or OMPI_COMM_WORLD_RANK; -1 unknown */
     const char *cwd, *exe, *python_version; /* may be NULL */
     int sources;                            /* 1: the program's Python files are stored; -1: the user forbids it */
+    uint64_t keep;                          /* bytes that the recording may have, see gs_store_keep; 0: any */
 };
 
 struct gs_summary {
@@ -87,6 +88,15 @@ int gs_store_commit(struct gs_store *s, const struct gs_reader *r);
 uint64_t gs_store_pending(const struct gs_store *s);
 /* The spool's counters have moved since the last commit, which writes that, too. */
 bool gs_store_counted(const struct gs_store *s, const struct gs_reader *r);
+/* Bounds the database and its log from now on: to `bytes` (at least GS_KEEP_MIN), or to their size now. gs_store_trim
+ * then removes old rows. A bound only ever gets smaller. */
+#define GS_KEEP_MIN (32ull << 20)
+#define GS_KEEP_SIZE 0
+int gs_store_keep(struct gs_store *s, uint64_t bytes);
+/* After a commit, with nothing pending: removes a part of the old rows where the database has grown to its bound, in a
+ * transaction of its own of some 50 ms. What it removes and what of it remains: table removed in gpuspy.sql. */
+enum gs_trim { GS_TRIM_FAILED = -1, GS_TRIM_DONE, GS_TRIM_MORE, GS_TRIM_FULL /* nothing is left that may go */ };
+enum gs_trim gs_store_trim(struct gs_store *s);
 /* The end: unfinished lifetimes stay open (free_ns NULL), OOMs without a later success are fatal,
  * recovery tables go, the journal is folded in. No index is made: in bytes each would cost half a
  * table again, and the analyzer reads in order of id. `complete` false: the process died (it says

@@ -3,9 +3,14 @@
 
 /* ---------------------------------------------------------------- totals */
 
-static void raise_peak(uint64_t *peak, uint64_t now)
+/* The total `now` of a series after an event, and its peak. */
+static void note_level(struct gs_store *s, enum gs_series series, int device, const struct gs_live *live,
+                       uint64_t *peak, uint64_t now)
 {
-    if (now > *peak) *peak = now;
+    gs_level_add(&s->levels, gs_level_index(series, device), now, s->last_ns);
+    if (now <= *peak) return;
+    *peak = now;
+    gs_level_peak(&s->levels, gs_level_index(series, device), live->alloc_ns, s->last_ns);
 }
 
 static void track_device_level(struct gs_store *s, const struct gs_live *live, int64_t bytes)
@@ -13,10 +18,11 @@ static void track_device_level(struct gs_store *s, const struct gs_live *live, i
     if (live->space == GS_SPACE_SHARED) bytes = 0; /* its owner counts it */
     if (gs_on_host(live->space, live->device)) {
         s->pinned_now += (uint64_t)bytes;
-        raise_peak(&s->summary.pinned_peak, s->pinned_now);
+        note_level(s, GS_SERIES_PINNED, 0, live, &s->summary.pinned_peak, s->pinned_now);
     } else if (live->device >= 0 && live->device < GS_DEVICES_MAX) {
         s->device_now[live->device] += (uint64_t)bytes;
-        raise_peak(&s->summary.device[live->device].device_peak, s->device_now[live->device]);
+        note_level(s, GS_SERIES_DEVICE, live->device, live, &s->summary.device[live->device].device_peak,
+                   s->device_now[live->device]);
         s->summary.device[live->device].used = 1;
     }
 }
@@ -36,9 +42,9 @@ static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t
     uint64_t now = check->running > 0 ? (uint64_t)check->running : 0;
     if (live->layer == GS_LAYER_HOST) {
         s->host_now += (uint64_t)bytes;
-        raise_peak(&s->summary.host_peak, s->host_now);
+        note_level(s, GS_SERIES_HOST, 0, live, &s->summary.host_peak, s->host_now);
     } else {
-        raise_peak(&s->summary.device[live->device].tensor_peak, now);
+        note_level(s, GS_SERIES_TENSOR, live->device, live, &s->summary.device[live->device].tensor_peak, now);
         s->summary.device[live->device].used = 1;
     }
 }

@@ -64,6 +64,7 @@ int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oo
         .fatal = true,
         .capped = rec->rec.flags & GS_FLAG_CAPPED,
     };
+    if (gs_keep_failure(&s->keep, (uint64_t)row->time_ns)) return gs_store_no_memory(s);
     s->summary.ooms++;
     s->summary.fatal_ooms++;
     struct gs_open_oom open = {

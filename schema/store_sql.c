@@ -81,6 +81,9 @@ static const char *const statements[GS_SQL_COUNT] = {
     [GS_SQL_OBJECT] = "INSERT OR REPLACE INTO recovery_object(allocation_id,refs,named) VALUES(?,?,?)",
     [GS_SQL_UNDO] = "INSERT OR REPLACE INTO recovery_undo(thread,op,handle,address,bytes,time_ns,"
                     "allocation_id) VALUES(?,?,?,?,?,?,?)",
+    [GS_SQL_LEVEL] = "INSERT INTO level(series,device,start_ns,end_ns,low_bytes,high_bytes) VALUES(?,?,?,?,?,?)",
+    [GS_SQL_REMOVED] = "INSERT INTO removed(what,kind,stack_id,count,bytes,ns) VALUES(?,?,?,?,?,?) ON CONFLICT DO "
+                       "UPDATE SET count=count+excluded.count,bytes=bytes+excluded.bytes,ns=ns+excluded.ns",
     [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",
 };
 

@@ -14,6 +14,8 @@
  *   store_source.c the text of the program's Python files
  *   store_rows.c   rows in memory → SQL
  *   store_feed.c   … the frequent ones, read by SQLite itself
+ *   store_level.c  the totals over time, and when each was largest
+ *   store_keep.c   old rows → totals, in a recording of bounded size
  *   store_load.c   an unfinished database → the same state in memory
  */
 #ifndef GPUSPY_STORE_STATE_H
@@ -22,6 +24,7 @@
 #include <sqlite3.h>
 #include "schema/ranges.h"
 #include "schema/store.h"
+#include "schema/store_keep.h"
 #include "schema/tables.h"
 
 #define GS_PROCESS 1                /* process.id: a database holds one process */
@@ -292,6 +295,8 @@ enum gs_statement {
     GS_SQL_OBJECT,
     GS_SQL_UNDO,
     GS_SQL_COUNTER,
+    GS_SQL_LEVEL,
+    GS_SQL_REMOVED,
     GS_SQL_COUNT
 };
 
@@ -368,6 +373,8 @@ struct gs_store {
     uint64_t host_now, pinned_now;
     int64_t last_reserved[GS_DEVICES_MAX]; /* -1 unknown */
     struct gs_check checks[GS_DEVICES_MAX + 1];
+    struct gs_levels levels;
+    struct gs_keep keep;
     struct gs_summary summary, saved_summary;
     struct gs_live_bytes { /* live now, as the database has it: for those who watch (recovery_value) */
         uint64_t device[GS_DEVICES_MAX], tensor[GS_DEVICES_MAX], host, pinned;
@@ -376,6 +383,7 @@ struct gs_store {
 
 /* store.c: opens an existing database; `finished` where its recording is complete. */
 struct gs_store *gs_store_open(const char *path, char *error, size_t error_size);
+int gs_store_abandon(struct gs_store *s); /* rolls a transaction back, and keeps the error: -1 */
 
 /* store_sql.c */
 extern const char *const gs_count_names[GS_COUNTS];

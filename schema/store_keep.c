@@ -1,0 +1,450 @@
+/* Old rows → totals, in a recording of bounded size.
+ *
+ * A removal begins when the database has nearly filled its limit. It picks a time T so that half of the rows that no
+ * removal has visited are older, and walks each table once in pieces, a transaction each: first the rows that it has
+ * not visited before, then those that earlier removals left. It removes a row that ended before T, unless the row was
+ * live at a moment that stays complete: the peak of a series, a failure. SQLite uses the pages again, so the file does
+ * not grow past its limit. meta.kept_from_ns is T from the first of the transactions on. */
+#include "schema/store_state.h"
+#include "schema/store_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BESIDE_BYTES (12ull << 20) /* of GPUSPY_KEEP, for the log: its limit (PRAGMAS) and a commit */
+#define PIECE 50000                /* rows that a transaction visits */
+#define ROWS_MIN 2000              /* so few young rows are not worth another removal */
+#define FAILURES_FIRST 16          /* failures whose live sets are kept: the first … */
+#define FAILURES_MAX 64            /* … and the last ones, of all these */
+#define BEFORE_NS 100000000        /* of the last failures, events from so long before are kept, too … */
+#define BEFORE_MAX 8               /* … of so many */
+#define SAMPLES 512                /* of each device and source that stay of those before T */
+#define COUNT_SECONDS 256          /* call_count: seconds before T that become one */
+
+static const struct {
+    const char *name, *time, *remove; /* ?1, ?2: the piece's first and last id */
+} tables[GS_KEEP_TABLES] = {
+#define BETWEEN " WHERE id BETWEEN ?1 AND ?2 AND "
+    [GS_REMOVED_ALLOCATION] = {"allocation_row", "alloc_ns",
+                               "DELETE FROM allocation_row" BETWEEN
+                               "gs_remove(0,id,kind&8388607,alloc_stack_id,bytes,alloc_ns,life_ns)"},
+    [GS_REMOVED_COPY] = {"copy_row", "start_ns",
+                         "DELETE FROM copy_row" BETWEEN
+                         "gs_remove(1,id,kind&16777215,stack_id,bytes,start_ns,blocked_ns)"},
+    [GS_REMOVED_SYNC] = {"sync", "start_ns",
+                         "DELETE FROM sync" BETWEEN "gs_remove(2,id,kind+((coalesce(device,-1)+1)&127)*8+"
+                         "coalesce(api,0)*1024,stack_id,0,start_ns,blocked_ns)"},
+    [GS_REMOVED_MEMSET] = {"memset", "start_ns",
+                           "DELETE FROM memset" BETWEEN "gs_remove(3,id,async+((coalesce(device,-1)+1)&127)*2+"
+                           "coalesce(api,0)*256,stack_id,bytes,start_ns,blocked_ns)"},
+    [GS_REMOVED_MARK] = {"mark", "start_ns", "DELETE FROM mark" BETWEEN "gs_remove(4,id,kind,0,0,start_ns,life_ns)"},
+};
+
+/* ---------------------------------------------------------------- moments */
+
+int gs_keep_failure(struct gs_keep *k, uint64_t time_ns)
+{
+    const int64_t t = gs_whole(time_ns);
+    if (k->failures.count == FAILURES_MAX) {
+        struct gs_moment *oldest = &k->failures.at[FAILURES_FIRST];
+        memmove(oldest, oldest + 1, (FAILURES_MAX - FAILURES_FIRST - 1) * sizeof *oldest);
+        k->failures.count--;
+    }
+    struct gs_moment *m = GS_ARRAY_ADD(&k->failures);
+    if (!m) return -1;
+    *m = (struct gs_moment){t, t};
+    return 0;
+}
+
+static int earlier(const void *a, const void *b)
+{
+    const struct gs_moment *x = a, *y = b;
+    return (x->from_ns > y->from_ns) - (x->from_ns < y->from_ns);
+}
+
+static bool add_moment(struct gs_keep *k, struct gs_moment moment, int64_t before_ns)
+{
+    struct gs_moment *m = GS_ARRAY_ADD(&k->moments);
+    if (m) *m = (struct gs_moment){moment.from_ns > before_ns ? moment.from_ns - before_ns : 0, moment.to_ns};
+    return m != NULL;
+}
+
+static void join_moments(struct gs_keep *k)
+{
+    size_t n = 0;
+    if (k->moments.count) qsort(k->moments.at, k->moments.count, sizeof *k->moments.at, earlier);
+    for (size_t i = 0; i < k->moments.count; i++) {
+        const struct gs_moment m = k->moments.at[i];
+        struct gs_moment *last = n ? &k->moments.at[n - 1] : NULL;
+        if (last && m.from_ns <= last->to_ns)
+            last->to_ns = m.to_ns > last->to_ns ? m.to_ns : last->to_ns;
+        else
+            k->moments.at[n++] = m;
+    }
+    k->moments.count = n;
+}
+
+static int find_moments(struct gs_store *s)
+{
+    struct gs_keep *k = &s->keep;
+    k->moments.count = 0;
+    for (size_t i = 0; i < GS_LEVEL_SERIES; i++)
+        if (s->levels.series[i].peaked && !add_moment(k, s->levels.series[i].peak, 0)) return gs_store_no_memory(s);
+    for (size_t i = 0; i < k->failures.count; i++)
+        if (!add_moment(k, k->failures.at[i], k->failures.count - i <= BEFORE_MAX ? BEFORE_NS : 0))
+            return gs_store_no_memory(s);
+    join_moments(k);
+    return 0;
+}
+
+/* Does a lifetime touch one of them? */
+static bool touches(const struct gs_keep *k, int64_t from_ns, int64_t to_ns)
+{
+    size_t low = 0, high = k->moments.count;
+    while (low < high) { /* the first that ends at from_ns or later */
+        const size_t middle = (low + high) / 2;
+        if (k->moments.at[middle].to_ns < from_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < k->moments.count && k->moments.at[low].from_ns <= to_ns;
+}
+
+/* ---------------------------------------------------------------- what may not go */
+
+static int by_value(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool protect(struct gs_keep *k, uint64_t id)
+{
+    int64_t *at = id ? GS_ARRAY_ADD(&k->undoable) : NULL;
+    if (at) *at = (int64_t)id;
+    return at || !id;
+}
+
+/* A free that the program has begun may fail after all, and its row then lives on. Those that begin later end after
+ * T anyway. */
+static int find_undoable(struct gs_store *s)
+{
+    struct gs_keep *k = &s->keep;
+    bool ok = true;
+    k->undoable.count = 0;
+    for (size_t t = 0; t < s->threads.count; t++) {
+        const struct gs_store_thread *thread = &s->threads.at[t];
+        ok = ok && (!thread->last_free_set || protect(k, thread->last_free.id));
+        if (!thread->undo) continue;
+        ok = ok && protect(k, thread->undo->object);
+        for (size_t i = 0; i < thread->undo->ended.count; i++) ok = ok && protect(k, thread->undo->ended.at[i].id);
+    }
+    if (!ok) return gs_store_no_memory(s);
+    if (k->undoable.count) qsort(k->undoable.at, k->undoable.count, sizeof *k->undoable.at, by_value);
+    return 0;
+}
+
+static bool is_undoable(const struct gs_keep *k, int64_t id)
+{
+    return k->undoable.count && bsearch(&id, k->undoable.at, k->undoable.count, sizeof id, by_value);
+}
+
+/* ---------------------------------------------------------------- a row */
+
+static bool add_total(struct gs_keep *k, uint8_t what, int64_t kind, int64_t stack, int64_t bytes, int64_t ns)
+{
+    const int64_t words[] = {kind, stack};
+    const struct gs_content key = gs_content_hash((struct gs_content){what, 6}, words, sizeof words);
+    uint32_t id = gs_id_find(&k->index, key);
+    if (!id) {
+        struct gs_removed_total *new = GS_ARRAY_ADD(&k->totals);
+        if (!new) return false;
+        *new = (struct gs_removed_total){.kind = kind, .stack = stack, .what = what};
+        id = (uint32_t)k->totals.count;
+        if (!gs_id_add(&k->index, key, id)) {
+            k->totals.count--;
+            return false;
+        }
+    }
+    struct gs_removed_total *total = &k->totals.at[id - 1];
+    total->count++;
+    total->bytes = (int64_t)((uint64_t)total->bytes + (uint64_t)bytes);
+    total->ns = (int64_t)((uint64_t)total->ns + (uint64_t)ns);
+    return true;
+}
+
+enum { A_WHAT, A_ID, A_KIND, A_STACK, A_BYTES, A_START, A_LIFE, ARGUMENTS };
+
+/* gs_remove(what, id, kind, stack, bytes, start, life): 1, and it is in the totals; 0: the row stays. */
+static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct gs_keep *k = &((struct gs_store *)sqlite3_user_data(context))->keep;
+    const int what = sqlite3_value_int(v[A_WHAT]);
+    const int64_t id = sqlite3_value_int64(v[A_ID]), start = sqlite3_value_int64(v[A_START]);
+    if (start >= k->from_ns && id < k->stop_id) k->stop_id = id; /* all that follow began later */
+    sqlite3_result_int(context, 0);
+    if (id >= k->stop_id || sqlite3_value_type(v[A_LIFE]) == SQLITE_NULL) return;
+    const int64_t life = sqlite3_value_int64(v[A_LIFE]), end = start + life;
+    if (end >= k->from_ns || touches(k, start, end)) return;
+    if (what == GS_REMOVED_ALLOCATION && is_undoable(k, id)) return;
+    const int64_t kind = sqlite3_value_int64(v[A_KIND]), packed = sqlite3_value_int64(v[A_BYTES]);
+    uint32_t extra;
+    const int64_t bytes = what == GS_REMOVED_ALLOCATION ? gs_bytes_unpack(kind, packed, &extra) : packed;
+    if (!add_total(k, (uint8_t)what, kind, sqlite3_value_int64(v[A_STACK]), bytes, life))
+        sqlite3_result_error_nomem(context);
+    else
+        sqlite3_result_int(context, 1);
+}
+
+/* gs_ended(start, end): did something that is listed only as long as it matters end before T? */
+static void ended(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    const struct gs_keep *k = &((struct gs_store *)sqlite3_user_data(context))->keep;
+    const int64_t start = sqlite3_value_int64(v[0]), end = sqlite3_value_int64(v[1]);
+    sqlite3_result_int(context, sqlite3_value_type(v[1]) != SQLITE_NULL && end < k->from_ns && !touches(k, start, end));
+}
+
+static int write_totals(struct gs_store *s)
+{
+    struct gs_keep *k = &s->keep;
+    sqlite3_stmt *st = k->totals.count ? gs_store_statement(s, GS_SQL_REMOVED) : NULL;
+    if (k->totals.count && !st) return -1;
+    for (size_t i = 0; i < k->totals.count; i++) {
+        const struct gs_removed_total *t = &k->totals.at[i];
+        sqlite3_bind_int(st, 1, t->what);
+        sqlite3_bind_int64(st, 2, t->kind);
+        sqlite3_bind_int64(st, 3, t->stack);
+        sqlite3_bind_int64(st, 4, t->count);
+        sqlite3_bind_int64(st, 5, t->bytes);
+        sqlite3_bind_int64(st, 6, t->ns);
+        if (gs_store_run(s, st)) return -1;
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------- a pass */
+
+/* The first column of the first row; `otherwise` where that is NULL, or there is none. `at`: ?1. */
+static int64_t number_at(struct gs_store *s, const char *sql, int64_t at, int64_t otherwise)
+{
+    sqlite3_stmt *st;
+    int64_t n = otherwise;
+    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK) return otherwise;
+    sqlite3_bind_int64(st, 1, at);
+    if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_INTEGER) n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return n;
+}
+
+static int64_t last_id(struct gs_store *s, size_t table)
+{
+    char sql[64];
+    snprintf(sql, sizeof sql, "SELECT max(id) FROM %s", tables[table].name);
+    return number_at(s, sql, 0, 0);
+}
+
+/* T: half of the young rows of the table that has most of them are older. */
+static bool choose_time(struct gs_store *s)
+{
+    struct gs_keep *k = &s->keep;
+    size_t most = 0;
+    int64_t rows = 0, cut = 0;
+    char sql[128];
+    for (size_t t = 0; t < GS_KEEP_TABLES; t++) {
+        const int64_t last = last_id(s, t), young = last - k->young[t];
+        if (young <= rows) continue;
+        rows = young;
+        most = t;
+        cut = k->young[t] + young / 2;
+    }
+    if (rows < ROWS_MIN) return false;
+    snprintf(sql, sizeof sql, "SELECT %s FROM %s WHERE id >= ?1 ORDER BY id LIMIT 1", tables[most].time,
+             tables[most].name);
+    const int64_t time = number_at(s, sql, cut, 0);
+    if (time <= k->from_ns) return false;
+    k->from_ns = time;
+    return true;
+}
+
+static uint64_t used_bytes(struct gs_store *s)
+{
+    const int64_t pages = number_at(s, "PRAGMA page_count", 0, 0), spare = number_at(s, "PRAGMA freelist_count", 0, 0);
+    return (uint64_t)(pages - spare) * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096);
+}
+
+static void enter_table(struct gs_store *s, unsigned table)
+{
+    struct gs_keep *k = &s->keep;
+    k->table = table;
+    k->again = false;
+    if (table == GS_KEEP_TABLES) return;
+    k->next_id = k->young[table];
+    k->stop_id = last_id(s, table); /* the last one stays: the next number follows from it */
+}
+
+static int begin_pass(struct gs_store *s)
+{
+    char sql[160];
+    if (find_moments(s) || find_undoable(s)) return -1;
+    s->keep.passing = true;
+    enter_table(s, 0);
+    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('kept_from_ns',%lld),('keep',%lld)",
+             (long long)s->keep.from_ns, (long long)s->keep.bytes);
+    return gs_store_sql(s, sql) || gs_store_write_levels(s) ? -1 : 0;
+}
+
+/* After its young rows, those that earlier removals left; then the next table. */
+static void leave_part(struct gs_store *s)
+{
+    struct gs_keep *k = &s->keep;
+    const int64_t young = k->young[k->table];
+    if (k->again) {
+        enter_table(s, k->table + 1);
+        return;
+    }
+    k->again = true;
+    k->young[k->table] = k->stop_id;
+    k->next_id = 1;
+    k->stop_id = young;
+}
+
+static int remove_piece(struct gs_store *s)
+{
+    struct gs_keep *k = &s->keep;
+    char sql[160];
+    sqlite3_stmt *st;
+    snprintf(sql, sizeof sql, "SELECT max(id) FROM (SELECT id FROM %s WHERE id >= ?1 ORDER BY id LIMIT %d)",
+             tables[k->table].name, PIECE);
+    const int64_t last = number_at(s, sql, k->next_id, -1);
+    if (last < 0 || k->next_id >= k->stop_id) {
+        leave_part(s);
+        return 0;
+    }
+    if (sqlite3_prepare_v2(s->db, tables[k->table].remove, -1, &st, NULL) != SQLITE_OK)
+        return gs_store_fail(s, "prepare");
+    sqlite3_bind_int64(st, 1, k->next_id);
+    sqlite3_bind_int64(st, 2, last < k->stop_id ? last : k->stop_id - 1);
+    const int rc = sqlite3_step(st);
+    sqlite3_finalize(st);
+    if (rc != SQLITE_DONE) return gs_store_fail(s, "write");
+    k->next_id = last + 1;
+    if (k->next_id >= k->stop_id) leave_part(s);
+    return write_totals(s);
+}
+
+/* The tables whose rows are few, each in one statement. Samples and reserved totals before T are thinned: what was so
+ * at a moment, the extremes, and one in each of SAMPLES parts of the time stay. */
+static int remove_others(struct gs_store *s)
+{
+    const long long from = s->keep.from_ns, part = from / SAMPLES + 1;
+    const long long seconds = from / 1000000000 / COUNT_SECONDS * COUNT_SECONDS;
+    char sql[1200];
+    if (gs_store_sql(s, "DELETE FROM mapping WHERE id<(SELECT max(id) FROM mapping) AND gs_ended(map_ns,unmap_ns);"
+                        "DELETE FROM pending_free WHERE id<(SELECT max(id) FROM pending_free) AND "
+                        "gs_ended(free_ns,done_ns);"
+                        "DELETE FROM handle WHERE id<(SELECT max(id) FROM handle) AND kind<>1 AND "
+                        "gs_ended(create_ns,destroy_ns);"
+                        "DELETE FROM recovery_owner WHERE allocation_id NOT IN (SELECT id FROM allocation_row);"
+                        "DELETE FROM recovery_object WHERE allocation_id NOT IN (SELECT id FROM allocation_row);"
+                        "DELETE FROM mark_name WHERE id NOT IN (SELECT name FROM mark WHERE name IS NOT NULL UNION "
+                        "SELECT domain FROM mark WHERE domain IS NOT NULL)"))
+        return -1;
+    gs_id_free(&s->marks.name_ids); /* some are gone: each gets a new number when it comes again */
+    snprintf(sql, sizeof sql,
+             "DELETE FROM reserved WHERE id IN (SELECT id FROM (SELECT id,time_ns,lead(time_ns) OVER (PARTITION BY "
+             "device ORDER BY id) AS next FROM reserved) WHERE gs_ended(time_ns,next)) AND id NOT IN "
+             "(SELECT id FROM (SELECT id,max(bytes) FROM reserved GROUP BY device));"
+             "DELETE FROM pool WHERE id IN (SELECT id FROM (SELECT id,time_ns,lead(time_ns) OVER (PARTITION BY "
+             "device,pool ORDER BY id) AS next FROM pool) WHERE gs_ended(time_ns,next)) AND id NOT IN "
+             "(SELECT id FROM (SELECT id,max(reserved_bytes) FROM pool GROUP BY device,pool));"
+             "DELETE FROM sample WHERE gs_ended(time_ns,time_ns) AND id NOT IN (SELECT min(id) FROM sample WHERE "
+             "time_ns<%lld GROUP BY device,source,time_ns/%lld UNION SELECT id FROM (SELECT id,max(other_bytes) FROM "
+             "sample GROUP BY device,source) UNION SELECT id FROM (SELECT id,min(free_bytes) FROM sample GROUP BY "
+             "device,source))",
+             from, part);
+    if (gs_store_sql(s, sql)) return -1;
+    snprintf(sql, sizeof sql,
+             "INSERT INTO call_count SELECT process_id,second/%d*%d,device,stream,api,not_ready,sum(count) FROM "
+             "call_count WHERE second<%lld AND second%%%d<>0 GROUP BY 1,2,3,4,5,6 ON CONFLICT DO UPDATE SET "
+             "count=count+excluded.count;DELETE FROM call_count WHERE second<%lld AND second%%%d<>0",
+             COUNT_SECONDS, COUNT_SECONDS, seconds, COUNT_SECONDS, seconds, COUNT_SECONDS);
+    return gs_store_sql(s, sql);
+}
+
+static int step(struct gs_store *s)
+{
+    struct gs_keep *k = &s->keep;
+    k->totals.count = 0;
+    gs_id_free(&k->index);
+    if (!k->passing) return begin_pass(s);
+    if (k->table < GS_KEEP_TABLES) return remove_piece(s);
+    if (remove_others(s)) return -1;
+    k->passing = false;
+    return 0;
+}
+
+static enum gs_trim trim(struct gs_store *s)
+{
+    struct gs_keep *k = &s->keep;
+    if (!k->limit) return GS_TRIM_DONE;
+    if (!k->passing && used_bytes(s) < k->limit - k->limit / 8) return GS_TRIM_DONE;
+    if (!k->passing && !choose_time(s)) return used_bytes(s) < k->limit ? GS_TRIM_DONE : GS_TRIM_FULL;
+    if (gs_store_sql(s, "BEGIN IMMEDIATE")) return GS_TRIM_FAILED;
+    if (step(s) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
+    return GS_TRIM_MORE;
+}
+
+enum gs_trim gs_store_trim(struct gs_store *s)
+{
+    struct gs_file_guard guard;
+    gs_file_guard_begin(&guard);
+    const enum gs_trim rc = trim(s);
+    gs_file_guard_end(&guard);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- */
+
+static int register_functions(struct gs_store *s)
+{
+    const int flags = SQLITE_UTF8 | SQLITE_DIRECTONLY;
+    const bool ok = sqlite3_create_function_v2(s->db, "gs_remove", ARGUMENTS, flags, s, remove_row, NULL, NULL,
+                                               NULL) == SQLITE_OK &&
+                    sqlite3_create_function_v2(s->db, "gs_ended", 2, flags, s, ended, NULL, NULL, NULL) == SQLITE_OK;
+    return ok ? 0 : gs_store_fail(s, "open");
+}
+
+static int keep(struct gs_store *s, uint64_t bytes)
+{
+    struct gs_keep *k = &s->keep;
+    if (bytes == GS_KEEP_SIZE)
+        bytes = (uint64_t)number_at(s, "PRAGMA page_count", 0, 0) * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096) +
+                BESIDE_BYTES;
+    if (bytes < GS_KEEP_MIN) bytes = GS_KEEP_MIN;
+    if (k->bytes && k->bytes <= bytes) return 0;
+    if (!k->bytes && register_functions(s)) return -1;
+    for (size_t t = 0; !k->bytes && t < GS_KEEP_TABLES; t++) k->young[t] = 1;
+    k->bytes = bytes;
+    k->limit = bytes - BESIDE_BYTES;
+    return 0;
+}
+
+int gs_store_keep(struct gs_store *s, uint64_t bytes)
+{
+    struct gs_file_guard guard;
+    gs_file_guard_begin(&guard);
+    const int rc = keep(s, bytes);
+    gs_file_guard_end(&guard);
+    return rc;
+}
+
+void gs_keep_free(struct gs_keep *k)
+{
+    free(k->failures.at);
+    free(k->moments.at);
+    free(k->undoable.at);
+    free(k->totals.at);
+    gs_id_free(&k->index);
+}

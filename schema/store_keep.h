@@ -1,0 +1,92 @@
+/* What a recording of bounded size (GPUSPY_KEEP) remembers: the totals over time, the moments whose live sets stay
+ * complete, and how far the removal of old rows has come. Part of the store's state; single-threaded. */
+#ifndef GPUSPY_STORE_KEEP_H
+#define GPUSPY_STORE_KEEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "schema/event.h"
+#include "schema/tables.h"
+
+struct gs_store;
+
+/* A span of time, both ends included. The rows of all lifetimes that touch it are kept. */
+struct gs_moment {
+    int64_t from_ns, to_ns;
+};
+
+/* ---------------------------------------------------------------- store_level.c */
+
+enum { GS_LEVEL_DEVICES = 64, GS_LEVEL_SERIES = 2 * GS_LEVEL_DEVICES + 2, GS_LEVEL_BUCKETS = 1024 };
+
+struct gs_level_bucket {
+    uint64_t low, high;
+};
+struct gs_level_series {
+    bool used, peaked;
+    uint64_t now, low, high; /* low, high: since the last closed bucket */
+    struct gs_moment peak;
+    struct gs_level_bucket *buckets; /* GS_LEVEL_BUCKETS; NULL: no memory for them, or no event yet */
+};
+/* Closed buckets of equal width; when all are full, neighbours merge and the width doubles. */
+struct gs_levels {
+    uint64_t width, end_ns; /* end_ns: of the open bucket */
+    uint32_t closed;
+    struct gs_level_series series[GS_LEVEL_SERIES];
+};
+
+void gs_levels_start(struct gs_levels *l);
+void gs_levels_free(struct gs_levels *l);
+void gs_levels_advance(struct gs_levels *l, uint64_t now_ns);
+void gs_level_open(struct gs_level_series *series, uint32_t closed);
+
+/* Device below GS_LEVEL_DEVICES; 0 for pinned and host memory. */
+static inline unsigned gs_level_index(enum gs_series series, int device)
+{
+    return series < GS_SERIES_PINNED ? (unsigned)series * GS_LEVEL_DEVICES + (unsigned)device
+                                     : 2 * GS_LEVEL_DEVICES + (unsigned)(series - GS_SERIES_PINNED);
+}
+/* The total of a series in bytes after an event. */
+static inline void gs_level_add(struct gs_levels *l, unsigned index, uint64_t now, uint64_t now_ns)
+{
+    struct gs_level_series *series = &l->series[index];
+    if (now_ns >= l->end_ns) gs_levels_advance(l, now_ns);
+    if (!series->used) gs_level_open(series, l->closed);
+    series->now = now;
+    if (now < series->low) series->low = now;
+    if (now > series->high) series->high = now;
+}
+/* It is the largest so far, with a lifetime that began at `alloc_ns`. */
+void gs_level_peak(struct gs_levels *l, unsigned index, uint64_t alloc_ns, uint64_t now_ns);
+/* Replaces table level; within a transaction. */
+int gs_store_write_levels(struct gs_store *s);
+
+/* ---------------------------------------------------------------- store_keep.c */
+
+enum { GS_KEEP_TABLES = 5 };
+
+struct gs_removed_total {
+    int64_t kind, stack, count, bytes, ns;
+    uint8_t what; /* enum gs_removed */
+};
+struct gs_keep {
+    uint64_t bytes, limit; /* GPUSPY_KEEP, and what of it the database may fill; 0: not bounded */
+    int64_t from_ns;       /* what ended before may be gone; 0: nothing is */
+    bool passing;          /* a removal is under way: */
+    unsigned table;        /* … the table that it is at */
+    bool again;            /* … at the rows that an earlier removal left */
+    int64_t next_id;       /* … the next of its rows */
+    int64_t stop_id;       /* … the first row that is too young */
+    int64_t young[GS_KEEP_TABLES]; /* of each table, the first row that no removal has visited */
+    GS_ARRAY(struct gs_moment) failures;
+    GS_ARRAY(struct gs_moment) moments; /* of this removal: in order, apart from each other */
+    GS_ARRAY(int64_t) undoable;         /* allocations whose free may yet turn out to have failed, in order */
+    GS_ARRAY(struct gs_removed_total) totals;
+    struct gs_id_map index; /* what, kind, stack → place in totals, plus 1 */
+};
+
+/* An allocation failed at `time_ns`. -1: out of memory. */
+int gs_keep_failure(struct gs_keep *k, uint64_t time_ns);
+void gs_keep_free(struct gs_keep *k);
+
+#endif
