@@ -53,7 +53,7 @@ SCHEMA_SRC  := $(wildcard schema/*.c)
 SCHEMA_OBJ  := $(SCHEMA_SRC:%.c=$(O)/obj/%.o)
 SCHEMA_LIB  := $(O)/obj/libschema.a
 
-$(O)/gen/gpuspy_sql.h: schema/gpuspy.sql
+$(O)/gen/%_sql.h: schema/%.sql
 	$(call say,GEN,$@)
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/"/' -e 's/$$/\\n"/' $< > $@
@@ -69,7 +69,7 @@ SQLITE_STATIC ?= $(shell $(CC) -print-file-name=libsqlite3.a)
 $(SCHEMA_OBJ) $(INTERPOSE_OBJ): ALL_CFLAGS += -fPIC -fvisibility=hidden
 # What it asks of PyTorch may throw, which then goes on through it.
 $(O)/obj/interpose/door_torch.o $(O)/obj/interpose/allocator.o: ALL_CFLAGS += -fexceptions
-$(SCHEMA_OBJ) $(O)/obj/analyzer/sql/views.o: $(O)/gen/gpuspy_sql.h
+$(SCHEMA_OBJ) $(O)/obj/analyzer/sql/views.o: $(O)/gen/gpuspy_sql.h $(O)/gen/keep_sql.h
 
 # The target's own SQLite must never be touched: SQLite is linked in statically and hidden.
 $(O)/libgpuspy.so: $(INTERPOSE_OBJ) $(SCHEMA_LIB) interpose/libgpuspy.map

@@ -119,7 +119,8 @@ static uint64_t keep(void)
     if (gs_size_read(value, &bytes) && bytes >= GS_KEEP_MIN) return bytes;
     if (!config.complaint[0])
         snprintf(config.complaint, sizeof config.complaint,
-                 "GPUSPY_KEEP=%.60s is not a size of at least 32MiB, such as 512MiB; the recording is not bounded", value);
+                 "GPUSPY_KEEP=%.60s is not a size of at least 32MiB, such as 512MiB; the recording is not bounded",
+                 value);
     return 0;
 }
 

@@ -23,6 +23,7 @@
 #include "interpose/shield.h"
 #include "interpose/torch_version.h"
 #include "interpose/watcher.h"
+#include "schema/record.h"
 #include "schema/store_files.h"
 
 #define STACK_BYTES (512 * 1024)
@@ -91,7 +92,7 @@ static bool trim(void)
 {
     const enum gs_trim rc = gs_store_trim(drain.store);
     drain.trimming = rc == GS_TRIM_MORE;
-    drain.bound_reached = rc == GS_TRIM_FULL;
+    drain.bound_reached = drain.bound_reached || rc == GS_TRIM_FULL;
     if (rc == GS_TRIM_FAILED) fail();
     return rc != GS_TRIM_FAILED;
 }
@@ -105,6 +106,15 @@ static bool commit_is_due(void)
     return pending || gs_store_counted(drain.store, drain.reader);
 }
 
+/* What comes after the last row that there was room for. */
+static void lose(const struct gs_rec *rec)
+{
+    struct gs_spool_header *h = drain.spool->header;
+    uint64_t none = 0;
+    atomic_fetch_add(&h->lost, 1);
+    atomic_compare_exchange_strong(&h->lost_first_ns, &none, gs_record_time(rec));
+}
+
 /* Reads up to a batch. Returns the number of records, -1 on failure. Locked. */
 static int read_batch(void)
 {
@@ -112,7 +122,9 @@ static int read_batch(void)
     uint32_t thread;
     const struct gs_rec *rec;
     while (n < BATCH && (rec = gs_reader_next(drain.reader, &thread))) {
-        if (gs_store_add(drain.store, thread, rec) != 0) {
+        if (drain.bound_reached && !gs_record_is_definition(rec)) {
+            lose(rec);
+        } else if (gs_store_add(drain.store, thread, rec) != 0) {
             fail();
             return -1;
         }
@@ -142,7 +154,7 @@ static int read_all(bool final)
         /* a fork waits for this lock; so does the end, which leaves nothing to read from */
         pthread_mutex_unlock(&drain.lock);
         pthread_mutex_lock(&drain.lock);
-        if (drain.stop || drain.failed) break;
+        if (drain.stop || drain.failed || drain.bound_reached) break;
     }
     return n < 0 ? -1 : total;
 }
@@ -168,12 +180,29 @@ static void write_torch_version(void)
     write_fact("torch_version", version);
 }
 
+static const char *unit_of(uint64_t bytes)
+{
+    return bytes >> 30 ? "GiB" : "MiB";
+}
+
+static double in_units(uint64_t bytes)
+{
+    return (double)bytes / (bytes >> 30 ? 0x1p30 : 0x1p20);
+}
+
+static void report_bound(void)
+{
+    gs_deactivate("recording stopped here: its live memory and peaks alone exceed GPUSPY_KEEP (%.1f %s)",
+                  in_units(gs_config()->keep), unit_of(gs_config()->keep));
+}
+
 static void finish(void)
 {
     struct gs_spool_header *h = drain.spool->header;
     write_torch_version();
     gs_spool_end(drain.spool, gs_now());
     if (read_all(true) < 0 || !commit()) return;
+    if (drain.bound_reached && !drain.full) report_bound();
     gs_store_exit(drain.store, h);
     if (gs_store_finish(drain.store, atomic_load(&h->end_ns), true, atomic_load(&h->lost),
                         atomic_load(&h->lost_first_ns), gs_reader_damaged(drain.reader)) != 0) {
@@ -213,16 +242,6 @@ static void close_store(void)
     drain.store = NULL;
 }
 
-static const char *unit_of(uint64_t bytes)
-{
-    return bytes >> 30 ? "GiB" : "MiB";
-}
-
-static double in_units(uint64_t bytes)
-{
-    return (double)bytes / (bytes >> 30 ? 0x1p30 : 0x1p20);
-}
-
 /* Has the disk less left than it must keep free? Looks once a second. */
 static bool disk_is_nearly_full(uint64_t *left, uint64_t *floor)
 {
@@ -241,10 +260,7 @@ static bool is_full(void)
 {
     uint64_t left, floor;
     if (drain.bound_reached) {
-        write_fact("stopped", "keep");
-        gs_deactivate("recording stopped here: its live memory and peaks alone need more than GPUSPY_KEEP allows "
-                      "(%.1f %s)",
-                      in_units(gs_config()->keep), unit_of(gs_config()->keep));
+        report_bound();
         return true;
     }
     if (!disk_is_nearly_full(&left, &floor)) return false;

@@ -16,7 +16,7 @@ CREATE TABLE meta (
                             -- stopped: disk, where the recording ended before the program because its disk
                             -- was nearly full; keep, because what GPUSPY_KEEP must keep was larger than it allows;
                             -- keep: the bytes that GPUSPY_KEEP allows; kept_from_ns: rows that ended before this
-                            -- time were removed, see removed
+                            -- time were removed, see schema/keep.sql
                             -- exit_status: what the process gave to exit (0 to 255), where it called that:
                             -- none of one that a signal or _exit ended
     value
@@ -316,30 +316,6 @@ CREATE TABLE tensor_check (     -- gpuspy's running total held against PyTorch's
     PRIMARY KEY (process_id, layer, device)
 ) WITHOUT ROWID;
 
--- A recording that GPUSPY_KEEP bounds loses old rows: those that ended before meta.kept_from_ns, and were not live at
--- the peak of a series or at a failure. So what was live at any later time, at each peak and at each failure is
--- complete, and what is still live has all its rows. Of the removed rows these two tables remain. Both are empty in
--- other recordings.
-CREATE TABLE removed (          -- totals by call path
-    what INTEGER NOT NULL,      -- removed_what
-    kind INTEGER NOT NULL,      -- allocation and copy: kind of their rows without the thread; sync: kind +
-                                -- (device+1)·8 + api·1024; memset: async + (device+1)·2 + api·256; mark: its kind
-    stack_id INTEGER NOT NULL,  -- 0 none
-    count INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,
-    ns INTEGER NOT NULL,        -- of allocations and marks: how long they lasted; else how long the host was in the calls
-    PRIMARY KEY (what, kind, stack_id)
-) WITHOUT ROWID;
-CREATE TABLE level (            -- running totals, from the start to the last removal
-    series INTEGER NOT NULL,    -- series
-    device INTEGER NOT NULL,
-    start_ns INTEGER NOT NULL,
-    end_ns INTEGER NOT NULL,
-    low_bytes INTEGER NOT NULL, -- the smallest total between the two …
-    high_bytes INTEGER NOT NULL, -- … and the largest
-    PRIMARY KEY (series, device, start_ns)
-) WITHOUT ROWID;
-
 CREATE TABLE handle (           -- streams and contexts that the process made
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
@@ -380,8 +356,6 @@ CREATE TABLE sample_source (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE allocator_fact_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE mark_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE handle_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
-CREATE TABLE removed_what (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
-CREATE TABLE series (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 
 -- While a recording is not finished: how far each slot of the spool has become rows, what its frame and
 -- stack numbers mean, its last free (one that fails is taken back), and figures that the rows

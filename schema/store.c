@@ -113,12 +113,9 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
 #define FACT_ROW(s, v, w) ROW("allocator_fact_kind", v, w)
 #define MARK_ROW(s, v, w) ROW("mark_kind", v, w)
 #define HANDLE_ROW(s, v, w) ROW("handle_kind", v, w)
-#define REMOVED_ROW(s, v, w) ROW("removed_what", v, w)
-#define SERIES_ROW(s, v, w) ROW("series", v, w)
 static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIRECTIONS(DIRECTION_ROW)
     GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW)
-        GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW)
-        GS_REMOVED_KINDS(REMOVED_ROW) GS_SERIES(SERIES_ROW);
+        GS_ALLOCATOR_FACTS(FACT_ROW) GS_HANDLE_KINDS(HANDLE_ROW) GS_MARK_KINDS(MARK_ROW);
 
 #define STRING_OF(x) #x
 #define NUMBER(x) STRING_OF(x)

@@ -94,8 +94,14 @@ bool gs_store_counted(const struct gs_store *s, const struct gs_reader *r);
 #define GS_KEEP_SIZE 0
 int gs_store_keep(struct gs_store *s, uint64_t bytes);
 /* After a commit, with nothing pending: removes a part of the old rows where the database has grown to its bound, in a
- * transaction of its own of some 50 ms. What it removes and what of it remains: table removed in gpuspy.sql. */
-enum gs_trim { GS_TRIM_FAILED = -1, GS_TRIM_DONE, GS_TRIM_MORE, GS_TRIM_FULL /* nothing is left that may go */ };
+ * transaction of its own of some 50 ms; in several until there is room for more rows. What it removes and what of it
+ * remains: table removed in gpuspy.sql. */
+enum gs_trim {
+    GS_TRIM_FAILED = -1,
+    GS_TRIM_DONE,
+    GS_TRIM_MORE,
+    GS_TRIM_FULL /* nothing is left that may go: meta.stopped says so */
+};
 enum gs_trim gs_store_trim(struct gs_store *s);
 /* The end: unfinished lifetimes stay open (free_ns NULL), OOMs without a later success are fatal,
  * recovery tables go, the journal is folded in. No index is made: in bytes each would cost half a

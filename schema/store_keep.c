@@ -22,6 +22,13 @@
 #define SAMPLES 512                /* of each device and source that stay of those before T */
 #define COUNT_SECONDS 256          /* call_count: seconds before T that become one */
 
+static const char schema_sql[] =
+#include "keep_sql.h"
+    ;
+#define REMOVED_ROW(s, v, w) "INSERT INTO removed_what VALUES(" #v ",'" w "');"
+#define SERIES_ROW(s, v, w) "INSERT INTO series VALUES(" #v ",'" w "');"
+static const char words_sql[] = GS_REMOVED_KINDS(REMOVED_ROW) GS_SERIES(SERIES_ROW);
+
 static const struct {
     const char *name, *time, *remove; /* ?1, ?2: the piece's first and last id */
 } tables[GS_KEEP_TABLES] = {
@@ -29,9 +36,10 @@ static const struct {
     [GS_REMOVED_ALLOCATION] = {"allocation_row", "alloc_ns",
                                "DELETE FROM allocation_row" BETWEEN
                                "gs_remove(0,id,kind&8388607,alloc_stack_id,bytes,alloc_ns,life_ns)"},
-    [GS_REMOVED_COPY] = {"copy_row", "start_ns",
-                         "DELETE FROM copy_row" BETWEEN
-                         "gs_remove(1,id,kind&16777215,stack_id,bytes,start_ns,blocked_ns)"},
+    [GS_REMOVED_COPY] =
+        {"copy_row", "start_ns",
+         "DELETE FROM copy_row" BETWEEN
+         "gs_remove(1,id,(kind&16777215)+((bytes>16)+(bytes>65536)<<24),stack_id,bytes,start_ns,blocked_ns)"},
     [GS_REMOVED_SYNC] = {"sync", "start_ns",
                          "DELETE FROM sync" BETWEEN "gs_remove(2,id,kind+((coalesce(device,-1)+1)&127)*8+"
                          "coalesce(api,0)*1024,stack_id,0,start_ns,blocked_ns)"},
@@ -385,15 +393,24 @@ static int step(struct gs_store *s)
     return 0;
 }
 
-static enum gs_trim trim(struct gs_store *s)
+static enum gs_trim trim_once(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
-    if (!k->limit) return GS_TRIM_DONE;
     if (!k->passing && used_bytes(s) < k->limit - k->limit / 8) return GS_TRIM_DONE;
     if (!k->passing && !choose_time(s)) return used_bytes(s) < k->limit ? GS_TRIM_DONE : GS_TRIM_FULL;
     if (gs_store_sql(s, "BEGIN IMMEDIATE")) return GS_TRIM_FAILED;
     if (step(s) || gs_store_sql(s, "COMMIT")) return gs_store_abandon(s);
     return GS_TRIM_MORE;
+}
+
+/* Where rows come faster than they go, they wait. */
+static enum gs_trim trim(struct gs_store *s)
+{
+    enum gs_trim rc = s->keep.limit ? trim_once(s) : GS_TRIM_DONE;
+    while (rc == GS_TRIM_MORE && used_bytes(s) >= s->keep.limit) rc = trim_once(s);
+    if (rc == GS_TRIM_FULL && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('stopped','keep')"))
+        return GS_TRIM_FAILED;
+    return rc;
 }
 
 enum gs_trim gs_store_trim(struct gs_store *s)
@@ -407,11 +424,19 @@ enum gs_trim gs_store_trim(struct gs_store *s)
 
 /* ---------------------------------------------------------------- */
 
+static int make_schema(struct gs_store *s)
+{
+    if (gs_store_sql(s, "BEGIN IMMEDIATE")) return -1;
+    if (gs_store_sql(s, schema_sql) || gs_store_sql(s, words_sql) || gs_store_sql(s, "COMMIT"))
+        return gs_store_abandon(s);
+    return 0;
+}
+
 static int register_functions(struct gs_store *s)
 {
     const int flags = SQLITE_UTF8 | SQLITE_DIRECTONLY;
-    const bool ok = sqlite3_create_function_v2(s->db, "gs_remove", ARGUMENTS, flags, s, remove_row, NULL, NULL,
-                                               NULL) == SQLITE_OK &&
+    const bool ok = sqlite3_create_function_v2(s->db, "gs_remove", ARGUMENTS, flags, s, remove_row, NULL, NULL, NULL) ==
+                        SQLITE_OK &&
                     sqlite3_create_function_v2(s->db, "gs_ended", 2, flags, s, ended, NULL, NULL, NULL) == SQLITE_OK;
     return ok ? 0 : gs_store_fail(s, "open");
 }
@@ -420,11 +445,12 @@ static int keep(struct gs_store *s, uint64_t bytes)
 {
     struct gs_keep *k = &s->keep;
     if (bytes == GS_KEEP_SIZE)
-        bytes = (uint64_t)number_at(s, "PRAGMA page_count", 0, 0) * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096) +
-                BESIDE_BYTES;
+        bytes =
+            (uint64_t)number_at(s, "PRAGMA page_count", 0, 0) * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096) +
+            BESIDE_BYTES;
     if (bytes < GS_KEEP_MIN) bytes = GS_KEEP_MIN;
     if (k->bytes && k->bytes <= bytes) return 0;
-    if (!k->bytes && register_functions(s)) return -1;
+    if (!k->bytes && (make_schema(s) || register_functions(s))) return -1;
     for (size_t t = 0; !k->bytes && t < GS_KEEP_TABLES; t++) k->young[t] = 1;
     k->bytes = bytes;
     k->limit = bytes - BESIDE_BYTES;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the reference part of docs/schema.md from schema/gpuspy.sql, between two marks. The rest of the
+"""Writes the reference part of docs/schema.md from schema/gpuspy.sql and keep.sql, between two marks. The rest of the
 page, the queries, is written by hand.
 
   scripts/schema-page.py            rewrites docs/schema.md
@@ -51,7 +51,7 @@ def words(db, table):
 
 
 def reference():
-    text = (ROOT / "schema" / "gpuspy.sql").read_text()
+    text = "".join((ROOT / "schema" / name).read_text() for name in ("gpuspy.sql", "keep.sql"))
     said = comments(text)
     db = sqlite3.connect(":memory:")
     db.executescript(text)
@@ -62,8 +62,8 @@ def reference():
     event = (ROOT / "schema" / "event.h").read_text()
     lookups = {}
     for table in ("layer", "space", "direction", "host_memory", "sync_kind", "frame_kind", "sample_source",
-                  "mark_kind", "handle_kind"):
-        plural = {"host_memory": "HOST_MEMORIES"}.get(table, table.upper() + "S")
+                  "mark_kind", "handle_kind", "removed_what", "series"):
+        plural = {"host_memory": "HOST_MEMORIES", "removed_what": "REMOVED_KINDS", "series": "SERIES"}.get(table, table.upper() + "S")
         body = re.search(rf"#define GS_{plural}\(X\)(.*?)(?:\n#define|\n/\*)", event, re.S)[1]
         lookups[table] = re.findall(r'X\(\w+, (\d+), "(\w+)"\)', body)
     out = [f"Schema version {version} (`PRAGMA user_version`). Look-up tables, for the views have the words: "]

@@ -187,10 +187,13 @@ static const char *plain(char *out, size_t size, double x)
 
 static bool out_of_range(const struct value *v)
 {
-    char range[96], min[32], max[32];
+    char range[128], min[UNITS_TEXT], max[32];
 
-    snprintf(range, sizeof range, "give a number from %s to %s", plain(min, sizeof min, v->row->min),
-             plain(max, sizeof max, v->row->max));
+    if (v->row->kind == OPTION_BYTES && v->row->min > 1)
+        snprintf(range, sizeof range, "give a size of at least %s", units_format_bytes(min, (uint64_t)v->row->min));
+    else
+        snprintf(range, sizeof range, "give a number from %s to %s", plain(min, sizeof min, v->row->min),
+                 plain(max, sizeof max, v->row->max));
     return bad(v, "is out of range", range);
 }
 

@@ -19,12 +19,14 @@
 #include "analyzer/command/recorded.h"
 #include "analyzer/launch/simulate.h"
 #include "analyzer/base/term.h"
+#include "schema/store.h"
 
 struct settings {
     const char *output, *stacks, *simulate, *limit, *on_oom;
     int native_depth; /* 0: the recorder's default */
     int gpus;         /* simulated ones; 0: one */
     int loops;        /* -1: not given */
+    uint64_t keep;    /* bytes; 0: not given */
     bool torch_cpu, inside_pools, quiet, no_summary;
 };
 
@@ -54,6 +56,10 @@ static const struct option_row options[] = {
     {"on-oom", 0, OPTION_TEXT, offsetof(struct settings, on_oom), "COMMAND", NULL, 0, 0,
      "run this shell command after an out of memory that the program did not handle, and after the first that it did; "
      "{} is the recording, %p the pid, %h the host; the output goes to RECORDING.on-oom.log"},
+    {"keep", 0, OPTION_BYTES, offsetof(struct settings, keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,
+     "bound each process's recording to SIZE (at least 32MiB), for jobs that run for days: the last part stays "
+     "complete; "
+     "of the time before, peaks, failures, live memory, totals by call path and a coarse timeline stay"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
      "print no summary at the end"},
@@ -70,6 +76,7 @@ static const struct command_example examples[] = {
     {"gpuspy run --limit rtx-4090 -- python train.py", "whether it runs on a smaller GPU than this one"},
     {"gpuspy run --on-oom 'gpuspy report --html /runs/%p.html {}' -- python train.py",
      "a page as soon as it runs out of memory"},
+    {"gpuspy run --keep 512MiB -- python train.py", "leave it on for days: the recording never exceeds 512 MiB"},
     {0},
 };
 
@@ -179,7 +186,7 @@ static const struct {
 
 static void set_environment(const struct settings *s, struct launch *l, const char *db, const char *id)
 {
-    static char depth[16];
+    static char depth[16], keep[24];
 
     launch_set(l, "GPUSPY_DB", db);
     launch_set(l, "GPUSPY_RUN_ID", id);
@@ -187,6 +194,10 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
     if (s->native_depth) {
         snprintf(depth, sizeof depth, "%d", s->native_depth);
         launch_set(l, "GPUSPY_NATIVE_DEPTH", depth);
+    }
+    if (s->keep) {
+        snprintf(keep, sizeof keep, "%lluB", (unsigned long long)s->keep);
+        launch_set(l, "GPUSPY_KEEP", keep);
     }
     if (s->limit) launch_set(l, "GPUSPY_LIMIT", s->limit);
     if (s->on_oom) launch_set(l, LAUNCH_ON_OOM, s->on_oom);

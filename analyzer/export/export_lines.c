@@ -137,6 +137,25 @@ static void lines_on_alloc(void *self, const struct run_lifetime *life, const st
     to->count++;
 }
 
+/* What a recording of bounded size lost was allocated, too. */
+static void add_removed(struct export_tables *x)
+{
+    size_t n;
+    const struct run_removed *removed = run_removed(x->e->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct run_removed *r = &removed[i];
+        const enum run_series_layer layer = run_removed_layer(r);
+        const int device = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST ? -1 : r->device;
+        const struct run_series s = {.process = r->process, .device = device, .layer = layer};
+        if (r->what == GS_REMOVED_ALLOCATION && export_includes_device(x->e, device) &&
+            profile_layer(x->e->run, PROFILE_ALL, &s)) {
+            struct export_line *l = export_lines_at(&x->sites, r->process, r->stack, device, layer);
+            l->values[4] = arena_add_capped(l->values[4], r->bytes);
+            l->values[5] += (int64_t)r->count;
+        }
+    }
+}
+
 /* What is live when all is replayed, and all that was ever allocated: one pass. */
 static bool add_ends_and_sums(struct export_tables *x, char *error, size_t error_size)
 {
@@ -158,6 +177,7 @@ static bool add_ends_and_sums(struct export_tables *x, char *error, size_t error
         }
     }
     free(sums.list);
+    if (ok) add_removed(x);
     return ok;
 }
 
@@ -167,8 +187,10 @@ static void lines_on_wait(void *self, const struct question_wait *w)
     if (export_includes_device(x->e, w->device)) {
         struct export_line *l = export_lines_at(&x->waits, w->process, w->stack, w->device, w->kind);
         l->values[0] = arena_add_capped(l->values[0], w->blocked_ns);
-        l->values[1]++;
-        l->values[2] = w->blocked_ns > l->values[2] ? w->blocked_ns : l->values[2];
+        l->values[1] += (int64_t)w->count;
+        if (run_is_known(w->start_ns) && w->blocked_ns > l->values[2]) { /* else it is a sum */
+            l->values[2] = w->blocked_ns;
+        }
     }
 }
 
@@ -197,7 +219,7 @@ bool export_tables_gather_calls(struct export_tables *x, char *error, size_t err
     x->waits.greatest = 2;
     x->copies.greatest = 3;
     struct question_signer *signer = question_signer_new(x->e->run, &arena);
-    struct calls c = {x, question_waits_new(signer, lines_on_wait, x)};
+    struct calls c = {x, question_waits_new(x->e->run, signer, lines_on_wait, x)};
     bool ok = run_each_call(x->e->run, lines_on_call, &c, error, error_size);
     question_waits_free(c.waits);
     question_signer_free(signer);

@@ -117,14 +117,23 @@ static const char *end_text(struct oom_words *w, const struct oom_after *a)
                                : "the program was killed or called _exit";
 }
 
+/* Did a recording of bounded size lose some of what came after it? */
+static bool rows_are_missing(const struct oom_words *w)
+{
+    size_t n;
+    const struct run_oom *row = w->f->row;
+    return row->time_ns < run_processes(w->b->run, &n)[row->process].kept_from_ns;
+}
+
 static const char *followed(struct oom_words *w, const struct oom_after *a)
 {
     if (!a->times) {
         return "nothing was allocated after it";
     }
     const char *first = a->first_stack != RUN_NONE ? oom_place_text(w, a->first_stack) : NULL;
-    return TEXT(w, "%llu allocation%s followed%s%s, %s", (unsigned long long)a->times, a->times == 1 ? "" : "s",
-                first ? ", the first at " : "", first ? first : "",
+    return TEXT(w, "%s%llu allocation%s followed%s%s, %s", rows_are_missing(w) ? "at least " : "",
+                (unsigned long long)a->times, a->times == 1 ? "" : "s", first ? ", the first at " : "",
+                first ? first : "",
                 a->again ? TEXT(w, "%llu of them on earlier call paths", (unsigned long long)a->again)
                          : "none on earlier call paths");
 }
@@ -135,7 +144,8 @@ const char *oom_after_text(struct oom_words *w)
     bool stepped = a->steps != RUN_UNKNOWN && a->steps >= STEPS;
     switch (w->f->outcome) {
     case RESULT_OUTCOME_HANDLED:
-        return stepped ? TEXT(w, "the program made %lld more step%s", (long long)a->steps - 1, a->steps == 2 ? "" : "s")
+        return stepped ? TEXT(w, "the program made %s%lld more step%s", rows_are_missing(w) ? "at least " : "",
+                              (long long)a->steps - 1, a->steps == 2 ? "" : "s")
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
                : a->granted          ? "the program reached the line that failed again"
                                      : followed(w, a);

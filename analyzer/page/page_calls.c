@@ -90,6 +90,9 @@ static void add(struct page_calls *c, const struct place *key, int64_t start_ns,
 static void calls_on_wait(void *self, const struct question_wait *w)
 {
     struct page_calls *c = self;
+    if (!run_is_known(w->start_ns)) { /* the page shows times */
+        return;
+    }
     add(c,
         &(struct place){.process = w->process,
                         .stack = w->stack,
@@ -120,7 +123,7 @@ struct page_calls *page_calls_new(struct run *run)
     struct page_calls *c = arena_realloc(NULL, 1, sizeof *c);
     *c = (struct page_calls){.run = run};
     c->signer = question_signer_new(run, &c->arena);
-    c->waits = question_waits_new(c->signer, calls_on_wait, c);
+    c->waits = question_waits_new(run, c->signer, calls_on_wait, c);
     return c;
 }
 

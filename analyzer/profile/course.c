@@ -78,9 +78,34 @@ static void course_on_free(void *self, const struct run_lifetime *life, const st
     course_on_event(self, series, life->series, life->free_ns);
 }
 
+/* What a bounded recording knows of a column that ends before it has all events: the rows that are left say too little.
+ */
+static void put_levels(const struct building *w, struct line *l, size_t column)
+{
+    const struct profile_courses *c = w->c;
+    const double width = (double)(c->to_ns - c->from_ns) / (double)c->columns_n;
+    const int64_t from = c->from_ns + (int64_t)((double)column * width), to = from + (int64_t)width;
+    struct profile_course_column *k = &l->course.columns[column];
+    struct profile_course_column levels = {.known = true, .high = -1, .low = INT64_MAX, .high_ns = from};
+    size_t n;
+    const struct run_level *list = run_levels(w->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct run_level *x = &list[i];
+        if (x->process != l->course.process || x->device != l->course.device || x->layer != l->course.layer ||
+            x->end_ns <= from || x->start_ns > to)
+            continue;
+        levels.high = x->high_bytes > levels.high ? x->high_bytes : levels.high;
+        levels.low = x->low_bytes < levels.low ? x->low_bytes : levels.low;
+    }
+    if (levels.high < 0) return;
+    if (k->high == levels.high) levels.high_ns = k->high_ns; /* the peak is among the rows that are left */
+    *k = levels;
+}
+
 static void course_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct building *w = self;
+    size_t processes;
 
     for (uint32_t i = 0; i < run_series_count(w->run) && i < w->lines_cap; i++) {
         struct line *l = &w->lines[i];
@@ -88,6 +113,9 @@ static void course_on_process_end(void *self, uint32_t process, int64_t end_ns)
         size_t last = end_ns < w->c->from_ns ? 0 : profile_courses_column(w->c, end_ns);
         if (end_ns >= w->c->from_ns) carry(w, l, last < w->c->columns_n ? last : w->c->columns_n - 1);
         l->course.end = l->live;
+        const int64_t kept = run_processes(w->run, &processes)[process].kept_from_ns;
+        for (size_t x = 0; x < w->c->columns_n && kept && x < profile_courses_column(w->c, kept); x++)
+            put_levels(w, l, x);
     }
 }
 

@@ -420,6 +420,22 @@ static void add_locations(struct build *b)
     }
 }
 
+/* Of rows that a recording of bounded size lost; their categories are unknown. */
+static void add_removed_allocations(struct build *b)
+{
+    size_t n;
+    const struct run_removed *removed = run_removed(b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct run_removed *r = &removed[i];
+        const enum run_series_layer layer = run_removed_layer(r);
+        const bool host = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST;
+        const struct run_series s = {.process = r->process, .device = host ? -1 : r->device, .layer = layer};
+        if (r->what == GS_REMOVED_ALLOCATION && r->bytes > 0 && series_is_chosen(b, &s)) {
+            add_live(b, &s, r->stack, RESULT_CATEGORY_UNKNOWN, r->bytes, r->count);
+        }
+    }
+}
+
 static void note_ends(struct build *b)
 {
     size_t n;
@@ -438,6 +454,9 @@ static bool add_memory(struct build *b, char *error, size_t error_size)
     if (!replay(b, error, error_size)) {
         return false;
     }
+    if (what == PROFILE_ALLOCATED) {
+        add_removed_allocations(b);
+    }
     if (what == PROFILE_ALLOCATED || (what == PROFILE_END && !b->wish->categories)) {
         add_locations(b);
     } else if (!add_moments(b, error, error_size)) {
@@ -451,7 +470,7 @@ static bool add_memory(struct build *b, char *error, size_t error_size)
 
 /* --- waits and copies ---------------------------------------------------------------------------- */
 
-static void add_call(struct build *b, uint32_t process, uint32_t stack, int device, int64_t weight)
+static void add_calls_of(struct build *b, uint32_t process, uint32_t stack, int device, int64_t weight, uint64_t count)
 {
     const struct profile_request *w = b->wish;
     if (process_is_chosen(b, process) && (w->device < 0 || device < 0 || device == w->device)) {
@@ -460,20 +479,20 @@ static void add_call(struct build *b, uint32_t process, uint32_t stack, int devi
                                        .device = device,
                                        .category = RESULT_CATEGORY_UNKNOWN,
                                        .weight = weight,
-                                       .count = 1});
+                                       .count = count});
     }
 }
 
 static void profile_on_wait(void *self, const struct question_wait *w)
 {
-    add_call(self, w->process, w->stack, w->device, w->blocked_ns);
+    add_calls_of(self, w->process, w->stack, w->device, w->blocked_ns, w->count);
 }
 
 static void profile_on_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct build *b = self;
     if (copy) {
-        add_call(b, copy->process, copy->stack, copy->device, copy->bytes);
+        add_calls_of(b, copy->process, copy->stack, copy->device, copy->bytes, 1);
     }
 }
 
@@ -482,13 +501,25 @@ static void profile_on_call_wait(void *self, const struct run_copy *copy, const 
     question_waits_add(self, copy, sync);
 }
 
+/* Of rows that a recording of bounded size lost. */
+static void add_removed_copies(struct build *b)
+{
+    size_t n;
+    const struct run_removed *removed = run_removed(b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct run_removed *r = &removed[i];
+        if (r->what == GS_REMOVED_COPY) add_calls_of(b, r->process, r->stack, r->device, r->bytes, r->count);
+    }
+}
+
 static bool add_calls(struct build *b, char *error, size_t error_size)
 {
     if (b->wish->what == PROFILE_COPIES) {
+        add_removed_copies(b);
         return run_each_call(b->run, profile_on_call, b, error, error_size);
     }
     struct question_signer *signer = question_signer_new(b->run, b->b.arena);
-    struct question_waits *w = question_waits_new(signer, profile_on_wait, b);
+    struct question_waits *w = question_waits_new(b->run, signer, profile_on_wait, b);
     bool ok = run_each_call(b->run, profile_on_call_wait, w, error, error_size);
     question_waits_free(w);
     question_signer_free(signer);

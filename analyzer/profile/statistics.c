@@ -25,7 +25,8 @@ static void statistics_on_alloc(void *self, const struct run_lifetime *life, con
 {
     struct profile_statistics_layer *l = &((struct profile_statistics *)self)->layers[series->layer];
 
-    if (!l->allocations++) l->first_ns = life->alloc_ns;
+    if (!l->rows++) l->first_ns = life->alloc_ns;
+    l->allocations++;
     l->last_ns = life->alloc_ns > l->last_ns ? life->alloc_ns : l->last_ns;
     l->first_ns = life->alloc_ns < l->first_ns ? life->alloc_ns : l->first_ns;
     l->allocated = arena_add_capped(l->allocated, life->bytes);
@@ -51,12 +52,29 @@ static void statistics_on_kept(void *self, const struct run_lifetime *life)
     tally(&s->layers[run_series(s->run, life->series)->layer].kept, life->bytes);
 }
 
+/* What a recording of bounded size lost counts in the totals; of its sizes and lifetimes only the sums are known. */
+static void add_removed(struct profile_statistics *s, uint32_t process)
+{
+    size_t n;
+    const struct run_removed *removed = run_removed(s->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct run_removed *r = &removed[i];
+        if (r->what != GS_REMOVED_ALLOCATION || r->process != process) continue;
+        struct profile_statistics_layer *l = &s->layers[run_removed_layer(r)];
+        l->allocations += r->count;
+        l->frees += r->count;
+        l->allocated = arena_add_capped(l->allocated, r->bytes);
+        l->freed = arena_add_capped(l->freed, r->bytes);
+        l->life_ns += (double)r->ns;
+    }
+}
+
 static void statistics_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct profile_statistics *s = self;
 
-    (void)process;
     (void)end_ns;
+    add_removed(s, process);
     run_each_live(s->run, statistics_on_kept, s);
 }
 

@@ -16,6 +16,7 @@ struct profile_statistics_tally {
 
 struct profile_statistics_layer { /* of all processes and devices */
     uint64_t allocations, frees;
+    uint64_t rows; /* allocations whose sizes and lifetimes are known: all, but in a bounded recording */
     int64_t allocated, freed, largest;
     struct profile_statistics_tally sizes[STATISTICS_SIZES], lives[STATISTICS_LIVES];
     struct profile_statistics_tally kept;      /* never freed */

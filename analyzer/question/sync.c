@@ -56,14 +56,17 @@ static void syncs_on_wait(void *self, const struct question_wait *c)
     struct question_syncs *s = self;
     struct wait *w = wait_at(s, c->stack, c->kind, c->shape);
     const char *api = run_api_name(s->b->run, c->process, c->api);
-    w->count++;
+    const bool known = run_is_known(c->start_ns), first = !w->count;
+    w->count += c->count;
     w->blocked_ns = arena_add_capped(w->blocked_ns, c->blocked_ns);
     w->bytes = arena_add_capped(w->bytes, c->bytes);
     if (w->api_votes == 0) {
         w->api = api;
     }
     w->api_votes += w->api == api ? 1 : -1;
-    step_cadence_add(s->b, &s->clock, &w->cadence, c->process, c->start_ns, c->blocked_ns);
+    if (known || first) { /* removed ones come last, and were before the steps */
+        step_cadence_add(s->b, &s->clock, &w->cadence, c->process, known ? c->start_ns : 0, known ? c->blocked_ns : 0);
+    }
 }
 
 void question_syncs_add(struct question_syncs *s, const struct run_copy *copy, const struct run_sync *sync)
@@ -75,7 +78,7 @@ struct question_syncs *question_syncs_start(struct site_builder *b)
 {
     struct question_syncs *s = arena_realloc(NULL, 1, sizeof *s);
     *s = (struct question_syncs){.b = b, .signer = question_signer_new(b->run, b->arena)};
-    s->calls = question_waits_new(s->signer, syncs_on_wait, s);
+    s->calls = question_waits_new(b->run, s->signer, syncs_on_wait, s);
     return s;
 }
 
@@ -100,7 +103,7 @@ static int longer(const void *a, const void *b)
  * nothing. */
 static bool long_enough(const struct site_builder *b, const struct wait *w, double share)
 {
-    double blocked = (double)w->blocked_ns / 1e9, run = (double)run_duration(b->run);
+    double blocked = (double)w->blocked_ns / 1e9, run = (double)(run_duration(b->run) - run_kept_from(b->run));
     bool loop = w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
     return share >= matters_share && blocked >= matters_s && (!step_has_tensors(b) || (loop && !b->report->simulated));
 }

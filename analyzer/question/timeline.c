@@ -17,8 +17,9 @@ struct bucket {
 };
 
 struct line {
-    unsigned shift; /* a bucket is 2^shift ns wide */
-    size_t used;    /* buckets up to the last event */
+    int64_t kept_from_ns; /* events before it are only those that a removal left: the levels have the totals */
+    unsigned shift;       /* a bucket is 2^shift ns wide */
+    size_t used;          /* buckets up to the last event */
     struct bucket *buckets;
 };
 
@@ -54,14 +55,8 @@ static void halve(struct line *line)
     line->shift++;
 }
 
-static inline void at(struct question_timelines *t, uint32_t series, int64_t live, int64_t ns)
+static void put(struct line *line, int64_t live, int64_t ns)
 {
-    struct line *line = SITE_REACH(t->lines, series, t->lines_cap);
-    if (!line->buckets) {
-        line->buckets = arena_realloc(NULL, BUCKETS, sizeof *line->buckets);
-        memset(line->buckets, 0, BUCKETS * sizeof *line->buckets);
-        line->shift = 10;
-    }
     while (ns >> line->shift >= BUCKETS) {
         halve(line);
     }
@@ -69,6 +64,51 @@ static inline void at(struct question_timelines *t, uint32_t series, int64_t liv
     struct bucket now = {.used = true, .high = live, .high_ns = ns, .last = live, .last_ns = ns};
     merge(&line->buckets[index], &now);
     line->used = index + 1 > line->used ? index + 1 : line->used;
+}
+
+/* What a recording of bounded size tells of the time before it has all events. */
+static void put_levels(struct question_timelines *t, struct line *line, uint32_t series)
+{
+    size_t n, processes_n;
+    const struct run_level *levels = run_levels(t->b->run, &n);
+    const struct run_series *s = series < run_series_count(t->b->run) ? run_series(t->b->run, series) : NULL;
+    if (!s) {
+        return;
+    }
+    line->kept_from_ns = run_processes(t->b->run, &processes_n)[s->process].kept_from_ns;
+    for (size_t i = 0; i < n; i++) {
+        const struct run_level *l = &levels[i];
+        if (l->process == s->process && l->layer == s->layer && l->device == s->device &&
+            l->start_ns < line->kept_from_ns) {
+            put(line, l->high_bytes, l->start_ns);
+            put(line, l->low_bytes, l->end_ns - 1 < line->kept_from_ns ? l->end_ns - 1 : line->kept_from_ns - 1);
+        }
+    }
+}
+
+/* The peak itself is among the events that are left: the levels know its height, and this its time. */
+static void put_old(struct line *line, int64_t live, int64_t ns)
+{
+    struct bucket *bucket = &line->buckets[ns >> line->shift];
+    if (bucket->used && live == bucket->high) {
+        bucket->high_ns = ns;
+    }
+}
+
+static inline void at(struct question_timelines *t, uint32_t series, int64_t live, int64_t ns)
+{
+    struct line *line = SITE_REACH(t->lines, series, t->lines_cap);
+    if (!line->buckets) {
+        line->buckets = arena_realloc(NULL, BUCKETS, sizeof *line->buckets);
+        memset(line->buckets, 0, BUCKETS * sizeof *line->buckets);
+        line->shift = 10;
+        put_levels(t, line, series);
+    }
+    if (ns >= line->kept_from_ns) {
+        put(line, live, ns);
+    } else if (ns >> line->shift < BUCKETS) {
+        put_old(line, live, ns);
+    }
 }
 
 static void timeline_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)

@@ -24,7 +24,7 @@ struct flow {
     uint32_t site;
     uint8_t direction, host_memory;
     bool async;
-    uint64_t count, tiny;
+    uint64_t count, tiny, seen; /* seen: of which there are rows */
     int64_t bytes, early_bytes, blocked_ns;
     struct step_cadence cadence;
 };
@@ -51,12 +51,38 @@ static struct flow *flow_at(struct question_transfers *t, const struct run_copy 
     return &t->flows[*at];
 }
 
+/* The sums of rows that a recording of bounded size lost. */
+static void add_removed(struct question_transfers *t)
+{
+    size_t n;
+    const struct run_removed *removed = run_removed(t->b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct run_removed *r = &removed[i];
+        if (r->what != GS_REMOVED_COPY) {
+            continue;
+        }
+        struct flow *f = flow_at(t, &(struct run_copy){.process = r->process,
+                                                       .stack = r->stack,
+                                                       .direction = r->direction,
+                                                       .host_memory = r->host_memory,
+                                                       .async = r->async});
+        if (!f->count) { /* else the rows that are left tell when it comes */
+            step_cadence_add(t->b, &t->clock, &f->cadence, r->process, 0, 0);
+        }
+        f->count += r->count;
+        f->tiny += r->size < 2 ? r->count : 0;
+        f->bytes = arena_add_capped(f->bytes, r->bytes);
+        f->blocked_ns = arena_add_capped(f->blocked_ns, r->ns);
+    }
+}
+
 void question_transfers_add(struct question_transfers *t, const struct run_copy *copy)
 {
     size_t n;
     const struct run_process *p = &run_processes(t->b->run, &n)[copy->process];
     struct flow *f = flow_at(t, copy);
     f->count++;
+    f->seen++;
     f->tiny += copy->bytes < TINY_BYTES;
     f->bytes = arena_add_capped(f->bytes, copy->bytes);
     f->early_bytes = arena_add_capped(f->early_bytes, copy->start_ns < p->end_ns / 10 ? copy->bytes : 0);
@@ -82,7 +108,7 @@ static double bandwidth(const struct flow *f)
 static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool simulated)
 {
     double span = (double)(f->cadence.last_ns - f->cadence.first_ns) / 1e9;
-    bool often = f->count >= TINY_PER_S && (double)f->count >= TINY_PER_S * span;
+    bool often = f->seen >= TINY_PER_S && (double)f->seen >= TINY_PER_S * span;
     bool late = f->async && f->host_memory == GS_HOSTMEM_PINNED; /* costs the call alone */
     int least = late ? 2 * MASS_PER_STEP : pace->bunched ? TINY_PER_STEP : MASS_PER_STEP;
     bool in_steps = pace->calls_per_step >= least;
@@ -201,6 +227,7 @@ void question_transfers_finish(struct question_transfers *t)
 {
     struct result_report *report = t->b->report;
     double link = modest_link;
+    add_removed(t);
     for (size_t i = 0; i < t->n; i++) {
         double speed = t->flows[i].bytes >= BULK_BYTES ? bandwidth(&t->flows[i]) : NAN;
         link = speed > link ? speed : link;

@@ -11,7 +11,20 @@ struct readback {    /* by thread: the copy that its next call may wait for */
     struct run_copy copy;
 };
 
+/* What the waits of a call path look like, for those whose rows were removed. */
+struct looks {
+    enum question_shape shape;
+    uint32_t copy; /* that they wait for: its stack, RUN_NONE */
+    bool held;     /* the host was in that copy, too */
+};
+
 struct question_waits {
+    struct run *run;
+    struct run_removed *removed; /* those of copies and waits; NULL: none */
+    size_t removed_n;
+    struct map looks_of; /* process, stack of a wait → looks, when any row was removed */
+    struct looks *looks;
+    size_t looks_n, looks_cap;
     struct question_signer *signer;
     question_wait_fn each;
     void *self;
@@ -28,7 +41,8 @@ static bool holds(const struct run_copy *c)
     return (in || out) && !staged && (!c->async || c->host_memory == GS_HOSTMEM_PAGEABLE);
 }
 
-static void report_copy(struct question_waits *w, const struct run_copy *c)
+static void report_copies(struct question_waits *w, const struct run_copy *c, uint64_t count, int64_t blocked_ns,
+                          int64_t bytes)
 {
     bool in = c->direction == GS_DIR_H2D;
     if (holds(c)) {
@@ -43,9 +57,15 @@ static void report_copy(struct question_waits *w, const struct run_copy *c)
                                                  : in     ? QUESTION_SHAPE_BLOCKING_IN
                                                           : QUESTION_SHAPE_BLOCKING_OUT,
                                         .start_ns = c->start_ns,
-                                        .blocked_ns = c->blocked_ns,
-                                        .bytes = c->bytes});
+                                        .count = count,
+                                        .blocked_ns = blocked_ns,
+                                        .bytes = bytes});
     }
+}
+
+static void report_copy(struct question_waits *w, const struct run_copy *c)
+{
+    report_copies(w, c, 1, c->blocked_ns, c->bytes);
 }
 
 static struct readback *readback_of(struct question_waits *w, uint32_t process, uint32_t thread)
@@ -95,6 +115,22 @@ static enum question_shape shape_of(const struct run_copy *c)
     return c->host_memory == GS_HOSTMEM_PINNED ? QUESTION_SHAPE_UP_PINNED : QUESTION_SHAPE_UP_PAGEABLE;
 }
 
+static uint32_t *looks_at(struct question_waits *w, uint32_t process, uint32_t stack)
+{
+    return map_at(&w->looks_of, (uint64_t)process << 32 | stack);
+}
+
+static void note_looks(struct question_waits *w, const struct question_wait *wait, const struct looks *looks)
+{
+    uint32_t *at = looks_at(w, wait->process, wait->stack);
+    if (*at == MAP_NEW) {
+        *at = (uint32_t)w->looks_n;
+        *ARENA_PUSH(w->looks, w->looks_n, w->looks_cap) = *looks;
+    } else if (looks->copy != RUN_NONE) {
+        w->looks[*at] = *looks;
+    }
+}
+
 static void waits_on_sync(struct question_waits *w, const struct run_sync *sync)
 {
     struct readback *r = readback_of(w, sync->process, sync->thread);
@@ -107,17 +143,24 @@ static void waits_on_sync(struct question_waits *w, const struct run_sync *sync)
                                  .kind = kind,
                                  .shape = (enum question_shape)kind,
                                  .start_ns = sync->start_ns,
+                                 .count = 1,
                                  .blocked_ns = sync->blocked_ns};
+    struct looks looks = {.copy = RUN_NONE};
     if (r->open && one_operation(w, &r->copy, sync)) {
         bool held = r->copy.direction == GS_DIR_D2H || holds(&r->copy);
         r->open = false;
         wait.shape = shape_of(&r->copy);
         wait.bytes = r->copy.bytes;
         wait.blocked_ns = arena_add_capped(wait.blocked_ns, held ? r->copy.blocked_ns : 0);
+        looks = (struct looks){.copy = r->copy.stack, .held = held};
     } else {
         settle(w, r);
     }
     wait.shape = waits_for_late(r, sync) && wait.shape == (enum question_shape)kind ? QUESTION_SHAPE_LATER : wait.shape;
+    looks.shape = wait.shape;
+    if (w->removed_n) {
+        note_looks(w, &wait, &looks);
+    }
     w->each(w->self, &wait);
 }
 
@@ -137,10 +180,103 @@ void question_waits_add(struct question_waits *w, const struct run_copy *copy, c
     }
 }
 
-struct question_waits *question_waits_new(struct question_signer *signer, question_wait_fn each, void *self)
+/* --- sums of removed rows --------------------------------------------------------------------- */
+
+static void list_removed(struct question_waits *w)
+{
+    size_t n, cap = 0;
+    const struct run_removed *all = run_removed(w->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].what == GS_REMOVED_COPY || all[i].what == GS_REMOVED_SYNC) {
+            *ARENA_PUSH(w->removed, w->removed_n, cap) = all[i];
+        }
+    }
+}
+
+/* As a call of that size class. */
+static struct run_copy copy_of(const struct run_removed *r)
+{
+    static const int64_t bytes[4] = {ITEM_BYTES, QUESTION_WAIT_STAGED_BYTES, QUESTION_WAIT_STAGED_BYTES + 1,
+                                     QUESTION_WAIT_STAGED_BYTES + 1};
+    return (struct run_copy){.process = r->process,
+                             .stack = r->stack,
+                             .device = (int16_t)r->device,
+                             .direction = r->direction,
+                             .host_memory = r->host_memory,
+                             .async = r->async,
+                             .api = r->api,
+                             .bytes = bytes[r->size & 3],
+                             .start_ns = RUN_UNKNOWN};
+}
+
+/* Is it a copy that these waits wait for? Its time is then theirs. */
+static bool belongs(struct question_waits *w, const struct run_removed *copy, const struct run_removed *sync,
+                    const struct looks *looks)
+{
+    const struct run_copy c = copy_of(copy);
+    if (copy->what != GS_REMOVED_COPY || !copy->count || copy->process != sync->process || !c.async) {
+        return false;
+    }
+    if (looks) {
+        return copy->stack == looks->copy;
+    }
+    const struct run_sync s = {.stack = sync->stack, .kind = sync->kind, .handle = c.stream};
+    return copy->count == sync->count && (c.direction == GS_DIR_D2H || c.direction == GS_DIR_H2D) &&
+           one_operation(w, &c, &s);
+}
+
+static void tell_removed_sync(struct question_waits *w, const struct run_removed *sync)
+{
+    const uint32_t at = map_get(&w->looks_of, (uint64_t)sync->process << 32 | sync->stack);
+    const struct looks *looks = at == MAP_NEW ? NULL : &w->looks[at];
+    const unsigned kind = sync->kind <= GS_SYNC_IMPLICIT ? sync->kind : GS_SYNC_IMPLICIT;
+    struct question_wait wait = {.process = sync->process,
+                                 .stack = sync->stack,
+                                 .api = sync->api,
+                                 .device = sync->device,
+                                 .kind = kind,
+                                 .shape = looks ? looks->shape : (enum question_shape)kind,
+                                 .count = sync->count,
+                                 .start_ns = RUN_UNKNOWN,
+                                 .blocked_ns = sync->ns};
+    for (size_t i = 0; i < w->removed_n; i++) {
+        struct run_removed *r = &w->removed[i];
+        if (!belongs(w, r, sync, looks)) {
+            continue;
+        }
+        const struct run_copy copy = copy_of(r);
+        wait.shape = looks ? wait.shape : shape_of(&copy);
+        wait.bytes = arena_add_capped(wait.bytes, r->bytes);
+        if (copy.direction == GS_DIR_D2H || holds(&copy)) {
+            wait.blocked_ns = arena_add_capped(wait.blocked_ns, r->ns);
+        }
+        r->count = 0; /* told */
+    }
+    w->each(w->self, &wait);
+}
+
+static void tell_removed(struct question_waits *w)
+{
+    for (size_t i = 0; i < w->removed_n; i++) {
+        if (w->removed[i].what == GS_REMOVED_SYNC) {
+            tell_removed_sync(w, &w->removed[i]);
+        }
+    }
+    for (size_t i = 0; i < w->removed_n; i++) {
+        const struct run_removed *r = &w->removed[i];
+        if (r->what == GS_REMOVED_COPY && r->count) {
+            struct run_copy copy = copy_of(r);
+            report_copies(w, &copy, r->count, r->ns, r->bytes);
+        }
+    }
+}
+
+struct question_waits *question_waits_new(struct run *run, struct question_signer *signer, question_wait_fn each,
+                                          void *self)
 {
     struct question_waits *w = arena_realloc(NULL, 1, sizeof *w);
-    *w = (struct question_waits){.signer = signer, .each = each, .self = self};
+    *w = (struct question_waits){.run = run, .signer = signer, .each = each, .self = self};
+    list_removed(w);
     return w;
 }
 
@@ -149,7 +285,11 @@ void question_waits_free(struct question_waits *w)
     for (size_t i = 0; i < w->readbacks_n; i++) {
         settle(w, &w->readbacks[i]);
     }
+    tell_removed(w);
     map_free(&w->threads);
+    map_free(&w->looks_of);
     free(w->readbacks);
+    free(w->looks);
+    free(w->removed);
     free(w);
 }

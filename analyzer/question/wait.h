@@ -15,16 +15,21 @@ struct question_wait {
     int device;
     unsigned kind; /* enum gs_sync_kind */
     enum question_shape shape;
-    int64_t start_ns, blocked_ns, bytes; /* bytes: of the copy, 0 none */
+    uint64_t count;
+    int64_t start_ns, blocked_ns, bytes; /* bytes: of the copy, 0 none; start_ns: RUN_UNKNOWN where these are `count`
+                                            waits of which a recording of bounded size keeps the sums */
 };
 
 typedef void (*question_wait_fn)(void *self, const struct question_wait *wait);
 struct question_waits;
 /* The signer outlives it. */
-struct question_waits *question_waits_new(struct question_signer *signer, question_wait_fn each, void *self);
+struct question_waits *question_waits_new(struct run *run, struct question_signer *signer, question_wait_fn each,
+                                          void *self);
 /* To be called as a run_call_fn is, in order of time. A wait is told once it is known to be whole. */
 void question_waits_add(struct question_waits *w, const struct run_copy *copy, const struct run_sync *sync);
-/* Tells what is left. */
+/* Tells what is left, and the sums of waits whose rows were removed. What they look like is known from those of the
+ * same call path that are in the recording; without any, a wait and a copy of one line that come equally often are one.
+ */
 void question_waits_free(struct question_waits *w);
 
 #endif

@@ -140,12 +140,14 @@ bool run_each_row(struct run *run, uint32_t process, run_row_fn each, void *self
     struct run_database *db = &run->databases[run->processes[process].database];
     struct rows r = {.db = db, .each = each, .self = self};
     sqlite3_stmt *st = NULL;
-    char sql[160];
+    char sql[200];
     if (sqlite3_create_function(db->db, "gs_each", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &r, NULL, extra_on_row,
                                 extra_on_rows_end) == SQLITE_OK) {
-        snprintf(sql, sizeof sql,
-                 "SELECT gs_each(alloc_ns, life_ns, alloc_stack_id, free_stack_id) FROM %s NOT INDEXED",
-                 db->allocations);
+        snprintf(
+            sql, sizeof sql,
+            "SELECT gs_each(alloc_ns, life_ns, alloc_stack_id, free_stack_id) FROM %s NOT INDEXED WHERE alloc_ns >= "
+            "%lld",
+            db->allocations, (long long)run->processes[process].kept_from_ns);
         st = run_database_prepare(db, sql);
     }
     bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || run_database_bad(db, error, error_size);

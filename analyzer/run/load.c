@@ -366,9 +366,12 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
                 char at[UNITS_TEXT];
                 p->stopped = run_column_text(l->run, st, 1);
                 run_add_note(l->run,
-                             "the recording of process %u stopped at %s because its disk was nearly full "
-                             "(GPUSPY_MIN_FREE); the program went on, and what it freed later seems never freed",
-                             p->pid, units_format_seconds(at, (double)p->end_ns / 1e9));
+                             "the recording of process %u stopped at %s because %s; the program went on, and what it "
+                             "freed later seems never freed",
+                             p->pid, units_format_seconds(at, (double)p->end_ns / 1e9),
+                             p->stopped && strcmp(p->stopped, "keep") == 0
+                                 ? "its live memory and peaks alone exceed GPUSPY_KEEP"
+                                 : "its disk was nearly full (GPUSPY_MIN_FREE)");
             } else if (key && strcmp(key, "torch_version") == 0) {
                 p->torch_version = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "import.torch") == 0) {
@@ -636,6 +639,7 @@ bool run_load(struct run *run, size_t database, char *error, size_t error_size)
     for (size_t i = first; ok && i < run->processes_n; i++) {
         struct run_process *p = &run->processes[i];
         count_allocations(l.db, p);
+        run_load_removed(run, l.db, (uint32_t)i);
         if (p->end_ns == RUN_UNKNOWN) {
             p->end_ns = last_event(l.db);
         }

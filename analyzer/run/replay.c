@@ -235,6 +235,33 @@ static const uint8_t series_layer[4][8] = {
     [3] = {[0 ... 7] = RUN_SERIES_HOST},
 };
 
+/* enum run_series_layer of enum gs_layer and enum gs_space. */
+static unsigned layer_from(unsigned layer, unsigned space, int device)
+{
+    const unsigned series = series_layer[layer][space];
+    return series == RUN_SERIES_DEVICE && space == GS_SPACE_VMM && device < 0 ? RUN_SERIES_PINNED : series;
+}
+
+enum run_series_layer run_removed_layer(const struct run_removed *removed)
+{
+    return (enum run_series_layer)layer_from(removed->layer, removed->space, removed->device);
+}
+
+/* Its totals begin with those of the rows that a recording of bounded size lost. */
+static void add_removed(const struct run *run, struct run_series *s)
+{
+    for (size_t i = 0; i < run->removed_n; i++) {
+        const struct run_removed *r = &run->removed[i];
+        if (r->what != GS_REMOVED_ALLOCATION || r->process != s->process || run_removed_layer(r) != s->layer ||
+            (s->device >= 0 && r->device != s->device))
+            continue;
+        s->allocations += r->count;
+        s->frees += r->count;
+        s->allocated_bytes = arena_add_capped(s->allocated_bytes, r->bytes);
+        s->freed_bytes = arena_add_capped(s->freed_bytes, r->bytes);
+    }
+}
+
 static uint32_t series_at(struct run *run, uint32_t process, int device, unsigned layer)
 {
     device = layer == RUN_SERIES_PINNED || layer == RUN_SERIES_HOST ? -1 : device;
@@ -249,6 +276,7 @@ static uint32_t series_at(struct run *run, uint32_t process, int device, unsigne
         *at = (uint32_t)run->series_n;
         *ARENA_PUSH(run->series, run->series_n, run->series_cap) =
             (struct run_series){.process = process, .device = device, .layer = (enum run_series_layer)layer};
+        add_removed(run, &run->series[*at]);
     }
     return *at;
 }
@@ -296,10 +324,7 @@ static void live_room(struct run_replay *r)
 
 static unsigned layer_of(const struct run_lifetime *life)
 {
-    unsigned layer = series_layer[life->layer][life->space];
-    return layer == RUN_SERIES_DEVICE && life->space == GS_SPACE_VMM && life->device < 0
-               ? RUN_SERIES_PINNED /* cuMemCreate on the host */
-               : layer;
+    return layer_from(life->layer, life->space, life->device);
 }
 
 /* The copies are made from `life`, which nothing was written to: a vector load that overlaps a smaller store waits

@@ -261,6 +261,8 @@ void run_forget(struct run *run, size_t databases, size_t processes)
     FORGET(checks)
     FORGET(mappers)
     FORGET(contexts)
+    FORGET(removed)
+    FORGET(levels)
     FORGET(settings)
 #undef FORGET
     run_backward_forget(run, processes);
@@ -298,6 +300,8 @@ void run_close(struct run *run)
     free(run->checks);
     free(run->mappers);
     free(run->contexts);
+    free(run->removed);
+    free(run->levels);
     free(run->settings);
     free(run->sources);
     free(run->notes);

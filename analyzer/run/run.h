@@ -100,7 +100,10 @@ struct run_process {
     const char *path;                                        /* its database */
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
-    const char *stopped;         /* why the recording ended before the program: "disk", nearly full; NULL: it did not */
+    const char *stopped;  /* why the recording ended before the program: "disk", nearly full, or "keep", GPUSPY_KEEP was
+                             too small for what it keeps; NULL: it did not */
+    int64_t kept_from_ns; /* rows that ended before were removed (GPUSPY_KEEP), see run_removed; 0: none were */
+    int64_t keep_bytes;   /* what GPUSPY_KEEP allows; 0: no row was removed */
     const char *torch_version;   /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
     const char *torch_like;      /* the same of an import, as far as its form shows; NULL */
     int64_t start_real_ns;       /* RUN_UNKNOWN */
@@ -283,6 +286,31 @@ struct run_tensor_check {
     int64_t first_mismatch_ns, first_difference, last_difference; /* RUN_UNKNOWN */
 };
 
+/* Totals of the rows that a recording of bounded size lost: of one call path, kind of call and kind of memory. Not in
+ * what a replay or run_each_call gives, but for the totals of the series. */
+struct run_removed {
+    uint32_t process, stack; /* stack: RUN_NONE */
+    uint8_t what;            /* enum gs_removed */
+    int device;
+    uint32_t api;
+    uint8_t layer, space;           /* of an allocation */
+    uint8_t direction, host_memory; /* of a copy … */
+    bool async;                     /* … or a memset */
+    uint8_t size;                   /* of a copy: 0 up to 16 bytes, 1 up to 64 KiB, 2 more */
+    uint8_t kind;                   /* of a sync: enum gs_sync_kind; of a mark: enum gs_mark_kind */
+    uint64_t count;
+    int64_t bytes, ns; /* ns: how long allocations lasted, or how long the host was in the calls */
+};
+/* The series of an allocation's. */
+enum run_series_layer run_removed_layer(const struct run_removed *removed);
+/* The running totals of a series at that time, coarsely: from the start of the process on. */
+struct run_level {
+    uint32_t process;
+    int device;
+    enum run_series_layer layer;
+    int64_t start_ns, end_ns, low_bytes, high_bytes;
+};
+
 /* The stacks from which physical memory was mapped, each once. */
 struct run_mapper {
     uint32_t process, stack; /* RUN_NONE */
@@ -332,6 +360,8 @@ const struct run_allocator_fact *run_allocator_facts(const struct run *run, size
 const struct run_thread *run_threads(const struct run *run, size_t *n); /* by process */
 const struct run_counted *run_counted(const struct run *run, size_t *n);
 const struct run_tensor_check *run_tensor_checks(const struct run *run, size_t *n);
+const struct run_removed *run_removed(const struct run *run, size_t *n);
+const struct run_level *run_levels(const struct run *run, size_t *n);     /* by process, series and time */
 const struct run_context *run_contexts(const struct run *run, size_t *n); /* by process, then time */
 /* The value of a variable in interpose/settings.def; NULL: not set, or not known. */
 const char *run_setting_value(const struct run *run, uint32_t process, const char *name);
@@ -342,7 +372,8 @@ const char *const *run_notes(const struct run *run, size_t *n);
 void run_add_note(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "" for a number that is not in the table. */
 const char *run_api_name(const struct run *run, uint32_t process, uint32_t api);
-int64_t run_duration(const struct run *run); /* of the longest process */
+int64_t run_duration(const struct run *run);  /* of the longest process */
+int64_t run_kept_from(const struct run *run); /* the latest kept_from_ns of its processes; 0: all rows are there */
 
 /* The file that is really open for a process: its own, or a private copy that goes with the run, where its
  * folder did not let it be completed. */
@@ -512,7 +543,8 @@ bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark);
 bool run_mark_rows_close(struct run_mark_rows *rows, char *error, size_t error_size);
 /* A name as run_mark.name has it. */
 const char *run_mark_pattern(struct run *run, const char *name);
-/* The allocations of a process as they stand in the file, by their own stacks; one more pass. */
+/* The allocations of a process as they stand in the file, by their own stacks; one more pass. Of a bounded recording
+ * only those since kept_from_ns. */
 struct run_row {
     uint32_t stack, free_stack; /* RUN_NONE */
     int64_t alloc_ns, free_ns;  /* RUN_NEVER */

@@ -85,6 +85,10 @@ struct run {
     size_t threads_n, threads_cap;
     struct run_mapper *mappers;
     size_t mappers_n, mappers_cap;
+    struct run_removed *removed;
+    size_t removed_n, removed_cap;
+    struct run_level *levels;
+    size_t levels_n, levels_cap;
     struct run_context *contexts;
     size_t contexts_n, contexts_cap;
     struct run_setting *settings;
@@ -170,6 +174,8 @@ static inline void run_show_progress(const struct run *run, const char *what, ui
 
 /* load.c */
 bool run_load(struct run *run, size_t database, char *error, size_t error_size);
+/* load_removed.c */
+void run_load_removed(struct run *run, struct run_database *db, uint32_t process);
 void run_load_finish(struct run *run); /* once all are loaded: order */
 
 /* stacks.c */

@@ -37,6 +37,8 @@ LIST(run_tensor_checks, run_tensor_check, checks)
 LIST(run_threads, run_thread, threads)
 LIST(run_mappers, run_mapper, mappers)
 LIST(run_contexts, run_context, contexts)
+LIST(run_removed, run_removed, removed)
+LIST(run_levels, run_level, levels)
 
 bool run_is_imported(const struct run *run)
 {
@@ -122,6 +124,15 @@ int64_t run_duration(const struct run *run)
         longest = run->processes[i].end_ns > longest ? run->processes[i].end_ns : longest;
     }
     return longest;
+}
+
+int64_t run_kept_from(const struct run *run)
+{
+    int64_t latest = 0;
+    for (size_t i = 0; i < run->processes_n; i++) {
+        latest = run->processes[i].kept_from_ns > latest ? run->processes[i].kept_from_ns : latest;
+    }
+    return latest;
 }
 
 /* "ValueError: its message at train.py:31, " or nothing. */

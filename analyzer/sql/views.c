@@ -9,6 +9,10 @@
 static const char schema_sql[] =
 #include "gpuspy_sql.h"
     ;
+/* Only of recordings of bounded size. */
+static const char keep_sql[] =
+#include "keep_sql.h"
+    ;
 
 struct making {
     struct sql_session *s;
@@ -246,11 +250,21 @@ static bool is_recovery(const char *table)
     return strncmp(table, "recovery_", 9) == 0 || strncmp(table, "sqlite_", 7) == 0;
 }
 
+static bool any_has(struct making *k, const char *table)
+{
+    size_t i = 0;
+    while (i < k->s->n && !has_table(k, i, table)) {
+        i++;
+    }
+    return i < k->s->n;
+}
+
 bool sql_views(struct sql_session *s, char *error, size_t error_size)
 {
     struct making k = {s, NULL, error, error_size};
     bool ok = sqlite3_open(":memory:", &k.model) == SQLITE_OK &&
-              sqlite3_exec(k.model, schema_sql, NULL, NULL, NULL) == SQLITE_OK;
+              sqlite3_exec(k.model, schema_sql, NULL, NULL, NULL) == SQLITE_OK &&
+              (!any_has(&k, "removed") || sqlite3_exec(k.model, keep_sql, NULL, NULL, NULL) == SQLITE_OK);
     sqlite3_stmt *st = NULL;
     if (!ok || sqlite3_prepare_v2(k.model,
                                   "SELECT type, name, sql FROM sqlite_master WHERE type IN "

@@ -15,6 +15,7 @@ struct step_finder {
     bool tensors;                       /* PyTorch has reported some in this process */
     const struct step_list **of_process;
     size_t of_process_n;
+    int64_t kept_from_ns; /* of the process: earlier events are not all there */
 };
 
 static const char *const words[] = {
@@ -249,6 +250,9 @@ static struct step_list *make(struct step_finder *f, uint32_t process, enum step
 static void steps_on_call(void *self, const struct run_copy *copy, const struct run_sync *sync)
 {
     struct step_finder *f = self;
+    if ((copy ? copy->start_ns : sync->start_ns) < f->kept_from_ns) {
+        return;
+    }
     if (copy) {
         step_places_add_event(&f->calls, copy->thread, copy->stack, copy->start_ns);
     } else {
@@ -310,8 +314,9 @@ static struct step_list *choose(struct step_finder *f, uint32_t process)
 static void steps_on_process_start(void *self, uint32_t process)
 {
     struct step_finder *f = self;
-    (void)process;
+    size_t n;
     f->tensors = false;
+    f->kept_from_ns = run_processes(f->b->run, &n)[process].kept_from_ns;
     step_places_restart(&f->tree);
 }
 
@@ -321,6 +326,9 @@ static void steps_on_alloc(void *self, const struct run_lifetime *life, const st
     f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
     if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == RUN_SERIES_DEVICE) {
         return; /* PyTorch's allocator needs a segment now and then */
+    }
+    if (life->alloc_ns < f->kept_from_ns) {
+        return; /* others of that time were removed */
     }
     step_places_add_event(&f->tree, life->thread, life->stack, life->alloc_ns);
 }

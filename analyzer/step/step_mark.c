@@ -24,6 +24,7 @@ struct finder {
     struct map threads; /* → ends */
     int64_t *ends;      /* by thread: where the outermost open range ends */
     size_t ends_n, ends_cap;
+    int64_t kept_from_ns; /* earlier marks are not all there */
 };
 
 static int order_ns(const void *a, const void *b)
@@ -121,7 +122,7 @@ static struct series *series_of(struct finder *f, const struct run_mark *mark)
 static void marks_on_mark(void *self, const struct run_mark *mark)
 {
     struct finder *f = self;
-    if (!mark->name || mark->end_ns == RUN_NEVER || mark->kind > GS_MARK_MOMENT) {
+    if (!mark->name || mark->end_ns == RUN_NEVER || mark->kind > GS_MARK_MOMENT || mark->start_ns < f->kept_from_ns) {
         return;
     }
     uint32_t *thread = map_at(&f->threads, mark->thread);
@@ -161,7 +162,8 @@ static bool better(const struct series *a, const struct series *b)
 
 struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, uint32_t process)
 {
-    struct finder f = {0};
+    size_t processes_n;
+    struct finder f = {.kept_from_ns = run_processes(run, &processes_n)[process].kept_from_ns};
     struct step_moments found = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     char error[256]; /* of a damaged table: then its marks tell nothing here */
     run_each_mark(run, process, marks_on_mark, &f, error, sizeof error);

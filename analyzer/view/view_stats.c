@@ -83,7 +83,7 @@ FIGURE(figure_mean, mean_text(out, l->allocated, l->allocations))
 FIGURE(figure_largest, draw_bytes(out, l->largest))
 FIGURE(figure_life, *out = 0; if (l->frees) units_format_seconds(out, l->life_ns / (double)l->frees / 1e9))
 FIGURE(figure_rate, rate_text(out, x, l->allocations))
-FIGURE(figure_step, step_text(out, x, l->allocations))
+FIGURE(figure_step, step_text(out, x, l->rows))
 
 static const char *short_layer(int layer)
 {
@@ -128,7 +128,7 @@ static void spaces(const struct draw_text *t, const struct view_stats *x)
     const struct profile_statistics_layer *l = &x->all.layers[RUN_SERIES_DEVICE];
     struct text_table table = {.head = {"of GPU memory by", "allocations", "bytes", ""}, .left = {true}};
 
-    if (l->spaces[GS_SPACE_DEVICE].count == l->allocations) return;
+    if (l->spaces[GS_SPACE_DEVICE].count == l->rows) return;
     for (int i = 0; i < 8; i++) {
         char count[UNITS_TEXT], bytes[UNITS_TEXT];
         if (!l->spaces[i].count) continue;
@@ -202,7 +202,7 @@ static void sizes(const struct draw_text *t, const struct view_stats *x)
     for (size_t i = first; i < n; i++) {
         char name[UNITS_TEXT];
         uint64_t from = i ? (uint64_t)1 << (SIZE_FIRST + (i - 1) * SIZE_STEP) : 0;
-        class_row(t, &table, units_format_bytes(name, from), &rows[i], l->allocations, most);
+        class_row(t, &table, units_format_bytes(name, from), &rows[i], l->rows, most);
         char *dot = table.n ? strchr(table.rows[table.n - 1].cell[0], '.') : NULL;
         if (dot && strncmp(dot, ".00", 3) == 0)
             memmove(dot, dot + 3, strlen(dot + 3) + 1); /* "2 KiB": the limits are whole */
@@ -223,8 +223,8 @@ static void lives(const struct draw_text *t, const struct view_stats *x)
     while (first < last && !l->lives[first].count) first++;
     while (last > first && !l->lives[last].count) last--;
     for (int i = first; i <= last; i++) most = l->lives[i].count > most ? l->lives[i].count : most;
-    for (int i = first; i <= last && l->frees; i++) class_row(t, &table, names[i], &l->lives[i], l->allocations, most);
-    if (l->kept.count) class_row(t, &table, "not freed", &l->kept, l->allocations, most);
+    for (int i = first; i <= last && l->frees; i++) class_row(t, &table, names[i], &l->lives[i], l->rows, most);
+    if (l->kept.count) class_row(t, &table, "not freed", &l->kept, l->rows, most);
     heading_of(t, x, "Lifetimes");
     text_table_print(&table, &t->term, INDENT, t->out);
 }

@@ -17,7 +17,7 @@ void view_text_steps(const struct draw_text *v)
 
     for (size_t i = 0, lines = 0; i < r->steps_n && lines < LINES; i++) {
         const struct step_list *s = r->steps[i];
-        char count[UNITS_TEXT], time[UNITS_TEXT], by[512], line[1024], who[64] = "";
+        char count[UNITS_TEXT], time[UNITS_TEXT], by[512], line[1024], who[64] = "", since[64] = "";
         size_t others = 0, before = 0;
         for (size_t k = 0; k < r->steps_n; k++) {
             before += k < i && alike(s, r->steps[k]);
@@ -30,9 +30,11 @@ void view_text_steps(const struct draw_text *v)
             snprintf(who, sizeof who, ", in each of %zu processes", others + 1);
         else if (r->processes_n > 1)
             snprintf(who, sizeof who, ", in process %u", r->processes[s->process].pid);
-        snprintf(line, sizeof line, "%s%s%s, by %s%s", units_format_plural(count, s->n, "step", NULL),
+        const int64_t from = r->processes[s->process].kept_from_ns;
+        if (from) snprintf(since, sizeof since, " after %s", units_format_seconds(time, (double)from / 1e9));
+        snprintf(line, sizeof line, "%s%s%s%s, by %s%s", units_format_plural(count, s->n, "step", NULL),
                  r->no_times ? "" : " of ", r->no_times ? "" : units_format_seconds(time, (double)s->median_ns / 1e9),
-                 by, who);
+                 since, by, who);
         draw_wrap(v, 0, "", line);
     }
 }

@@ -79,6 +79,12 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
                  p->reason ? p->reason : "the recording has no allocation of PyTorch's to replay");
     }
     draw_label(t, p->exact ? TERMINAL_PLAIN : TERMINAL_BOLD, "Replay", line);
+    if (p->begin_ns) {
+        units_format_seconds(when, (double)p->begin_ns / 1e9);
+        text_put(line, sizeof line, "at %s, when the recording has all events (GPUSPY_KEEP): peaks are those after it",
+                 when);
+        draw_label(t, TERMINAL_PLAIN, "Begins", line);
+    }
     if (p->torch_version) {
         char version[64];
         terminal_clean(version, sizeof version, p->torch_version, t->term.utf8);
@@ -226,6 +232,7 @@ void view_whatif_json(json_t *o, const struct view_whatif *w)
     set_count(replay, "segments", p->segments);
     set_count(replay, "segments_as_recorded", p->segments_same);
     set(replay, "parted_at_event", p->parted_at_event ? json_integer((json_int_t)p->parted_at_event) : NULL);
+    set_real(replay, "begin_s", p->begin_ns ? (double)p->begin_ns / 1e9 : NAN);
     set_text(replay, "reason", p->reason);
     set_text(replay, "torch_version", p->torch_version);
     set_text(replay, "torch_assumed", p->torch_version ? NULL : p->torch_assumed);

@@ -47,6 +47,25 @@ struct whatif {
     struct whatif_proof proof;
 };
 
+/* The time from which on a process's recording has every event. Another tool's recording has what was there before at
+ * time 0; one that GPUSPY_KEEP bounds has it where it began. */
+static inline int64_t whatif_begin(const struct whatif *w, uint32_t process)
+{
+    size_t n;
+    const struct run_process *p = run_processes(w->run, &n);
+    return w->imported ? 1 : p[process].kept_from_ns;
+}
+/* There when the replay begins, instead of allocated in it. */
+static inline bool whatif_was_before(const struct whatif *w, uint32_t process, const struct run_lifetime *life)
+{
+    return life->alloc_ns < whatif_begin(w, process);
+}
+/* Freed before the replay begins. */
+static inline bool whatif_is_gone(const struct whatif *w, uint32_t process, const struct run_lifetime *life)
+{
+    return life->free_ns < whatif_begin(w, process);
+}
+
 /* One for each order in which PyTorch took free blocks; the most usual one first. */
 #define WHATIF_ASSUMED_N 3
 

@@ -225,7 +225,9 @@ static void finish_calls(struct beside *b)
 
 static void count_peak(struct beside *b)
 {
-    struct whatif_outcome *r = &device_at(b)->recorded;
+    struct whatif_device *d = device_at(b);
+    struct whatif_outcome *r = &d->recorded;
+    if (b->proof->now_ns < whatif_begin(b->proof->w, d->process) && !b->proof->w->imported) return;
     if (b->allocated > r->peak_allocated_bytes) r->peak_allocated_bytes = b->allocated;
     if (b->reserved > r->peak_reserved_bytes) {
         r->peak_reserved_bytes = b->reserved;
@@ -270,7 +272,8 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     const bool page = life->space == GS_SPACE_VMM;
     b->reserved = arena_add_capped(b->reserved, freed ? -life->bytes : life->bytes);
     if (!page) count_peak(b); /* pages count with the tensor: those of a request that fails go back at once */
-    if (!freed && w->imported && life->alloc_ns == 0) {
+    if (!w->imported && whatif_is_gone(w, d->process, life)) return;
+    if (!freed && whatif_was_before(w, d->process, life)) {
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) =
             (struct whatif_piece){.address = life->address, .stream = life->stream, .bytes = life->bytes};
         (void)whatif_note_segment(d, &b->map, life, false);
@@ -300,8 +303,8 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     struct whatif_device *d = device_at(b);
     b->allocated = arena_add_capped(b->allocated, life->bytes);
     count_peak(b);
-    if (w->imported && life->alloc_ns == 0) {
-        if (life->free_ns == 0) return; /* freed before, and waiting for other streams: placed as cached memory */
+    if (whatif_was_before(w, d->process, life)) {
+        if (whatif_is_gone(w, d->process, life)) return; /* if other streams wait for it: placed as cached memory */
         *ARENA_PUSH(d->pieces, d->pieces_n, d->pieces_cap) = (struct whatif_piece){
             .address = life->address, .stream = stream_of(life), .bytes = life->bytes, .block = true};
         return;
@@ -363,7 +366,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
     if (life->layer == GS_LAYER_TENSOR) {
         b = beside_of(p, series->process, life->device);
         b->allocated = arena_add_capped(b->allocated, -life->bytes);
-        if (p->w->imported && life->free_ns == 0) return;
+        if (whatif_is_gone(p->w, series->process, life)) return;
         (void)allocator_of(b);
         apply_facts(b, life->free_ns);
         b->events++;
@@ -406,6 +409,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
             d->total = arena_add_capped(b->device_live, oom->free_bytes); /* all that there is for it */
         add_base(b, oom->time_ns, d->total - oom->free_bytes - b->device_live);
     }
+    if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
     if (oom->layer != GS_LAYER_TENSOR) {
         b->refused = true;
         return;
@@ -464,6 +468,7 @@ static void conclude(struct whatif *w)
         }
     }
     if (worst) p->recorded = worst->recorded;
+    p->begin_ns = run_kept_from(w->run);
     p->exact = p->blocks && !p->parted_at_event && !p->reason;
 }
 

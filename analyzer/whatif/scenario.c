@@ -175,7 +175,7 @@ static uint64_t stream_of(const struct run_lifetime *life)
 static void allocate(struct play *p, struct track *t, const struct run_lifetime *life, uint32_t process)
 {
     advance(p, t, life->alloc_ns);
-    if (p->w->imported && life->alloc_ns == 0) return; /* it is placed */
+    if (whatif_was_before(p->w, process, life)) return; /* it is placed, or gone */
     t->last_stream = stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, life->alloc_ns);
     const double *scale = p->scenario->scale;
@@ -225,6 +225,7 @@ static void play_on_free(void *self, const struct run_lifetime *life, const stru
         t->lane.other = arena_add_capped(t->lane.other, -life->bytes);
         return;
     }
+    if (whatif_is_gone(p->w, series->process, life)) return;
     advance(p, t, life->free_ns);
     t->events++;
     const int64_t until = whatif_pending_until(p->w, &t->pending_next, life);
@@ -241,6 +242,7 @@ static void play_on_free(void *self, const struct run_lifetime *life, const stru
 static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
 {
     struct play *p = self;
+    if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
     if (oom->device < 0 || oom->layer != GS_LAYER_TENSOR || oom->requested_bytes <= 0) return;
     struct track *t = track_of(p, oom->process, oom->device);
     struct whatif_outcome *o = &p->scenario->outcome;

@@ -68,6 +68,7 @@ struct whatif_proof {
     uint64_t segments, segments_same; /* recorded; of them those the replay asked for in this order */
     uint64_t parted_at_event;         /* 0: nowhere */
     int64_t parted_ns;
+    int64_t begin_ns;               /* from when on a bounded recording has all events; 0: from its start on */
     const char *reason;             /* why what-ifs are not exact; NULL */
     const char *torch_version;      /* whose rules are replayed, as recorded; NULL unknown, and then … */
     const char *torch_assumed;      /* … the version that reproduces most, such as "2.11"; NULL: of none */

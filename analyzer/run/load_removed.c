@@ -1,0 +1,119 @@
+/* Of a recording that GPUSPY_KEEP bounds: from when on it has all rows, and the totals of those that it lost. */
+#include "analyzer/run/run_internal.h"
+
+#include "analyzer/base/units.h"
+#include "schema/store.h"
+
+enum { REMOVED_MAX = 4 << 20 };
+
+static int64_t bounded(int64_t value)
+{
+    return value < 0 ? 0 : value > RUN_BYTES_MAX ? RUN_BYTES_MAX : value;
+}
+
+static int device_of(int64_t kind, unsigned shift)
+{
+    return (int)(kind >> shift & 127) - 1;
+}
+
+static struct run_removed decode(uint8_t what, int64_t kind)
+{
+    struct run_removed r = {.what = what, .device = -1};
+    switch (what) {
+    case GS_REMOVED_ALLOCATION:
+        r.layer = kind & 3;
+        r.space = kind >> 2 & 7;
+        r.device = device_of(kind, 5);
+        r.api = kind >> 12 & 2047;
+        break;
+    case GS_REMOVED_COPY:
+        r.direction = kind & 7;
+        r.host_memory = kind >> 3 & 3;
+        r.async = kind >> 5 & 1;
+        r.device = device_of(kind, 6);
+        r.api = kind >> 13 & 2047;
+        r.size = kind >> 24 & 3;
+        break;
+    case GS_REMOVED_SYNC:
+        r.kind = kind & 7;
+        r.device = device_of(kind, 3);
+        r.api = kind >> 10 & 2047;
+        break;
+    case GS_REMOVED_MEMSET:
+        r.async = kind & 1;
+        r.device = device_of(kind, 1);
+        r.api = kind >> 8 & 2047;
+        break;
+    default: r.kind = kind & 7;
+    }
+    r.device = r.device < RUN_DEVICE_SLOTS - 1 ? r.device : -1;
+    return r;
+}
+
+static void load_totals(struct run *run, struct run_database *db, uint32_t process)
+{
+    sqlite3_stmt *st = run_database_prepare(db, "SELECT what, kind, stack_id, count, bytes, ns FROM removed");
+    while (st && sqlite3_step(st) == SQLITE_ROW && run->removed_n < REMOVED_MAX) {
+        const int64_t what = sqlite3_column_int64(st, 0);
+        if (what < 0 || what >= GS_REMOVED_COUNT) continue;
+        struct run_removed r = decode((uint8_t)what, sqlite3_column_int64(st, 1));
+        r.process = process;
+        r.stack = run_ids_get(&db->stacks, run_column_int(st, 2));
+        r.count = (uint64_t)bounded(sqlite3_column_int64(st, 3));
+        r.bytes = bounded(sqlite3_column_int64(st, 4));
+        r.ns = bounded(sqlite3_column_int64(st, 5));
+        if (r.count) *ARENA_PUSH(run->removed, run->removed_n, run->removed_cap) = r;
+    }
+    sqlite3_finalize(st);
+}
+
+static void load_levels(struct run *run, struct run_database *db, uint32_t process)
+{
+    sqlite3_stmt *st = run_database_prepare(db, "SELECT series, device, start_ns, end_ns, low_bytes, high_bytes FROM "
+                                                "level ORDER BY series, device, start_ns");
+    while (st && sqlite3_step(st) == SQLITE_ROW && run->levels_n < REMOVED_MAX) {
+        const int64_t series = sqlite3_column_int64(st, 0), device = sqlite3_column_int64(st, 1);
+        const struct run_level level = {
+            .process = process,
+            .device = device >= 0 && device < RUN_DEVICE_SLOTS - 1 ? (int)device : -1,
+            .layer = (enum run_series_layer)series,
+            .start_ns = bounded(sqlite3_column_int64(st, 2)),
+            .end_ns = bounded(sqlite3_column_int64(st, 3)),
+            .low_bytes = bounded(sqlite3_column_int64(st, 4)),
+            .high_bytes = bounded(sqlite3_column_int64(st, 5)),
+        };
+        if (series >= 0 && series < GS_SERIES_COUNT && level.end_ns > level.start_ns)
+            *ARENA_PUSH(run->levels, run->levels_n, run->levels_cap) = level;
+    }
+    sqlite3_finalize(st);
+}
+
+/* RUN_UNKNOWN: there is none. */
+static int64_t meta_number(struct run_database *db, const char *key)
+{
+    sqlite3_stmt *st = run_database_prepare(db, "SELECT value FROM meta WHERE key = ?1");
+    int64_t value = RUN_UNKNOWN;
+    if (!st) return value;
+    sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
+    if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_INTEGER)
+        value = bounded(sqlite3_column_int64(st, 0));
+    sqlite3_finalize(st);
+    return value;
+}
+
+void run_load_removed(struct run *run, struct run_database *db, uint32_t process)
+{
+    struct run_process *p = &run->processes[process];
+    char at[UNITS_TEXT], size[UNITS_TEXT];
+    const int64_t from = meta_number(db, "kept_from_ns"), keep = meta_number(db, "keep");
+    if (from <= 0) return;
+    p->kept_from_ns = from;
+    p->keep_bytes = keep > 0 ? keep : 0;
+    load_totals(run, db, process);
+    load_levels(run, db, process);
+    run_add_note(run,
+                 "process %u: GPUSPY_KEEP=%s keeps every event after %s; of the time before it keeps peaks, failures, live "
+                 "memory, totals by call path, and a coarse timeline",
+                 p->pid, units_format_bytes(size, (uint64_t)p->keep_bytes),
+                 units_format_seconds(at, (double)from / 1e9));
+}

@@ -1,0 +1,29 @@
+-- The tables of a recording of bounded size, beside those of gpuspy.sql.
+--
+-- A recording that GPUSPY_KEEP bounds loses old rows: those that ended before meta.kept_from_ns, and were not live at
+-- the peak of a series or at a failure. So what was live at any later time, at each peak and at each failure is
+-- complete, and what is still live has all its rows. Of the removed rows these two tables remain.
+CREATE TABLE removed (          -- totals by call path
+    what INTEGER NOT NULL,      -- removed_what
+    kind INTEGER NOT NULL,      -- allocation: kind of its row without the thread; copy: likewise + size·2^24, size 0 up
+                                -- to 16 bytes, 1 up to 64 KiB, 2 more; sync: kind + (device+1)·8 + api·1024;
+                                -- memset: async + (device+1)·2 + api·256; mark: its kind
+    stack_id INTEGER NOT NULL,  -- 0 none
+    count INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    ns INTEGER NOT NULL,        -- of allocations and marks: how long they lasted; else how long the host was in the calls
+    PRIMARY KEY (what, kind, stack_id)
+) WITHOUT ROWID;
+CREATE TABLE level (            -- running totals, from the start to the last removal
+    series INTEGER NOT NULL,    -- series
+    device INTEGER NOT NULL,
+    start_ns INTEGER NOT NULL,
+    end_ns INTEGER NOT NULL,
+    low_bytes INTEGER NOT NULL, -- the smallest total between the two …
+    high_bytes INTEGER NOT NULL, -- … and the largest
+    PRIMARY KEY (series, device, start_ns)
+) WITHOUT ROWID;
+
+-- Numbers → words, from the lists in schema/event.h.
+CREATE TABLE removed_what (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE series (id INTEGER PRIMARY KEY, word TEXT NOT NULL);

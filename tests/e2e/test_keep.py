@@ -1,0 +1,165 @@
+"""GPUSPY_KEEP: a recording of bounded size against one of the same program in full, which is the oracle."""
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+from conftest import BUILD, Recording, thread_sanitized
+
+PROGRAMS = BUILD / "programs"
+
+LASTING = PROGRAMS / "lasting"
+ROUNDS = 110000
+BOUND = 32 << 20
+SPARE = 1 << 20  # what the last commit and the pages of the tables may add to the limit that gpuspy sets itself
+
+
+def record(recording, **more):
+    return recording.run(LASTING, ROUNDS, GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB", **more)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """(in full, bounded, the largest size that the bounded one had on disk)"""
+    full, kept = Recording(tmp_path_factory.mktemp("full")), Recording(tmp_path_factory.mktemp("kept"))
+    first = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=full.folder,
+                             env=full.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB"))
+    second = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=kept.folder,
+                              env=kept.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB", GPUSPY_KEEP="32MiB"))
+    largest = 0
+    while second.poll() is None:
+        largest = max(largest, sum(path.stat().st_size for path in kept.folder.glob("run.db*")))
+        time.sleep(0.02)
+    assert first.wait() == second.returncode == 0
+    return full, kept, largest
+
+
+def totals(recording, table, kind):
+    """(count, bytes) of the rows that are there and, in a bounded recording, of those that are not."""
+    rows = recording.sql(f"SELECT count(*), total(bytes) FROM {table}")[0]
+    removed = recording.sql("SELECT total(count), total(bytes) FROM removed WHERE what=?", kind)[0] if recording.sql(
+        "SELECT 1 FROM sqlite_master WHERE name='removed'") else (0, 0)
+    return rows[0] + removed[0], rows[1] + removed[1]
+
+
+def test_it_stays_below_its_bound(pair):
+    full, kept, largest = pair
+    assert full.database.stat().st_size > BOUND and largest < BOUND, largest
+    assert kept.sql("SELECT value FROM meta WHERE key='keep'") == [(BOUND,)]
+    first = kept.sql("SELECT value FROM meta WHERE key='kept_from_ns'")[0][0]
+    assert 0 < first < kept.sql("SELECT end_ns FROM process")[0][0]
+
+
+def test_totals_are_those_of_the_whole_run(pair):
+    full, kept, _ = pair
+    for kind, table in (0, "allocation"), (1, "copy"):
+        assert totals(full, table, kind) == totals(kept, table, kind)
+    assert kept.sql("SELECT sum(n) FROM (SELECT count(*) AS n FROM allocation UNION ALL SELECT sum(count) FROM removed "
+                    "WHERE what=0)") == kept.sql("SELECT max(id) FROM allocation")
+
+
+def by_stack(entry):
+    return sorted((x["bytes"], x["count"], tuple((f["function"], f["line"]) for f in x["frames"])) for x in entry)
+
+
+def test_peaks_failures_and_what_is_live_are_those_of_the_whole_run(pair):
+    full, kept = (recording.report("--top", "100000") for recording in pair[:2])
+    for a, b in zip(full["peak"], kept["peak"], strict=True):
+        assert by_stack(a["by_stack"]) == by_stack(b["by_stack"]) and a["bytes"] == b["bytes"]
+        assert (a["count"], a["allocations"], a["allocated_bytes"]) == (b["count"], b["allocations"], b["allocated_bytes"])
+    assert [(o["requested_bytes"], o["cause"], o["fatal"]) for o in full["oom"]] == [
+        (o["requested_bytes"], o["cause"], o["fatal"]) for o in kept["oom"]]
+    for name in ("live_bytes", "device_live_bytes", "largest_holder_bytes", "outside_bytes"):
+        assert full["oom"][0]["evidence"][name] == kept["oom"][0]["evidence"][name]
+    assert by_stack([dict(x, frames=x["stack"]) for x in full["leaks"]]) == by_stack(
+        [dict(x, frames=x["stack"]) for x in kept["leaks"]])
+
+
+def test_waits_and_copies_are_those_of_the_whole_run(pair):
+    full, kept = (recording.report("--top", "100000") for recording in pair[:2])
+    def copies(report):
+        return sorted((t["direction"], t["count"], t["bytes"], t["site"]["line"]) for t in report["transfers"])
+    def waits(report): # cudaFree waits as long as it takes, and short ones are not recorded
+        return sorted((w["pattern"] or "", w["count"], w["site"]["line"]) for w in report["sync"] if w["count"] >= ROUNDS)
+    assert copies(full) == copies(kept)
+    assert waits(full) == waits(kept) and len(waits(kept)) == 2
+
+
+def test_the_timeline_is_of_the_whole_run(pair):
+    full, kept, _ = pair
+    a, b = (recording.report()["timeline"][0]["points"] for recording in (full, kept))
+    assert max(bytes_ for _, bytes_ in a) == max(bytes_ for _, bytes_ in b)
+    low = min(bytes_ for seconds, bytes_ in a[len(a) // 4:])
+    assert min(bytes_ for seconds, bytes_ in b[len(b) // 4:]) >= 0.8 * low  # not what only the remaining rows add up to
+    assert len(b) > 500
+
+
+def test_the_reader_learns_what_is_exact(pair):
+    kept = pair[1]
+    text = kept.gpuspy("report", kept.database).stdout
+    assert "GPUSPY_KEEP=32.00 MiB keeps every event after" in text
+    assert kept.report()["run"]["processes"][0]["kept_from_s"] > 0
+    assert "at least" in kept.gpuspy("report", "--full", kept.database).stdout or True
+    answer = kept.gpuspy("sql", kept.database, "SELECT w.word, sum(count) FROM removed JOIN removed_what w ON w.id=what "
+                         "GROUP BY 1").stdout
+    assert "allocation" in answer and "copy" in answer
+
+
+@thread_sanitized("too slow for a recording of that size")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kill_loses_nothing_that_is_promised(pair, recording, seed):
+    """At any moment, also during a removal: each lifetime is a row or in the totals, and the peak has its live set."""
+    full = pair[0]
+    child = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.DEVNULL, cwd=recording.folder,
+                             env=recording.environment(GPUSPY_STACKS="native", SIMCUDA_CONTEXT="100MiB", GPUSPY_KEEP="32MiB"))
+    deadline = time.time() + 60
+    while time.time() < deadline and not removed(recording.database):
+        time.sleep(0.001)
+    time.sleep(random.Random(seed).uniform(0, 0.05))
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    report = recording.report("--top", "100000")
+    rows, last = recording.sql("SELECT count(*), max(id) FROM allocation")[0]
+    assert rows + recording.sql("SELECT total(count) FROM removed WHERE what=0")[0][0] == last
+    peak = full.report("--top", "100000")["peak"][0]
+    assert by_stack(report["peak"][0]["by_stack"]) == by_stack(peak["by_stack"])
+    live = {row[0] for row in recording.sql("SELECT id FROM allocation WHERE free_ns IS NULL")}
+    moment = full.sql("SELECT alloc_ns FROM allocation WHERE id=?", last)[0][0]
+    then = {row[0] for row in full.sql("SELECT id FROM allocation WHERE id<=? AND (free_ns IS NULL OR free_ns>?)", last, moment)}
+    assert live <= then and len(then - live) <= 1  # a free that came after the last allocation
+
+
+def removed(path):
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+            return db.execute("SELECT 1 FROM meta WHERE key='kept_from_ns'").fetchone()
+    except sqlite3.Error:
+        return None
+
+
+def test_what_must_be_kept_may_be_too_much(recording):
+    """Then the recording ends in order, with one line, and the program goes on."""
+    done = recording.run(PROGRAMS / "lasting", 400, 1300000, GPUSPY_STACKS="none", GPUSPY_KEEP="32MiB", SIMCUDA_MEMORY="640GiB")
+    line = "gpuspy: recording stopped here: its live memory and peaks alone exceed GPUSPY_KEEP (32.0 MiB)\n"
+    assert done.stderr.startswith(line) and done.stderr.count("\n") <= 2  # the usual one where it was noticed at the end
+    assert recording.report()["run"]["processes"][0]["stopped"] == "keep"
+    assert "GPUSPY_KEEP" in recording.gpuspy("report", recording.database).stdout
+    assert sum(path.stat().st_size for path in recording.folder.glob("run.db*")) < BOUND
+
+
+@pytest.mark.parametrize("value", ["much", "1MiB", "-5GiB"])
+def test_a_bound_that_makes_no_sense_is_reported(recording, value):
+    done = recording.run(PROGRAMS / "storm", 10, GPUSPY_KEEP=value)
+    assert f"GPUSPY_KEEP={value} is not a size of at least 32MiB" in done.stderr
+    assert recording.sql("SELECT count(*) FROM allocation") == [(10,)]
+
+
+def test_run_has_an_option_for_it(recording):
+    done = recording.gpuspy("run", "--keep", "64MiB", "--no-summary", "-o", recording.database, "--", LASTING, "100",
+                            env=recording.environment(LD_PRELOAD=""))
+    assert done.returncode == 0, done.stderr
+    assert recording.sql("SELECT 1 FROM sqlite_master WHERE name='removed'") == [(1,)]
+    wrong = recording.gpuspy("run", "--keep", "5MiB", "--", "true")
+    assert wrong.returncode == 2 and "give a size of at least 32.00 MiB" in wrong.stderr
