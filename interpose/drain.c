@@ -38,6 +38,7 @@
 #define BURY_FILL 0.5    /* so many chunks in use: perhaps by threads that are no more … */
 #define BURY_NS 50000000 /* … looked at this often */
 #define DISK_NS 1000000000
+#define SQUEEZE_BYTES (64ull << 20) /* with less room on the disk its log and a second's rows might not fit */
 
 static struct {
     pthread_t thread;
@@ -50,6 +51,7 @@ static struct {
     bool full;                        /* no room is left for more rows: the recording has been ended in order */
     bool bound_reached;               /* … because of what GPUSPY_KEEP must keep */
     bool trimming;                    /* a removal of old rows is under way */
+    uint64_t lost;                    /* until the disk was nearly full */
     bool squeezed;                    /* the disk was nearly full: the recording does not grow any more */
     bool failed;                      /* the store cannot go on: what is in the spool stays there */
     struct gs_spool *spool;
@@ -203,9 +205,10 @@ static void finish(void)
     gs_spool_end(drain.spool, gs_now());
     if (read_all(true) < 0 || !commit()) return;
     if (drain.bound_reached && !drain.full) report_bound();
+    const uint64_t lost = drain.full && !drain.bound_reached ? drain.lost : atomic_load(&h->lost);
     gs_store_exit(drain.store, h);
-    if (gs_store_finish(drain.store, atomic_load(&h->end_ns), true, atomic_load(&h->lost),
-                        atomic_load(&h->lost_first_ns), gs_reader_damaged(drain.reader)) != 0) {
+    if (gs_store_finish(drain.store, atomic_load(&h->end_ns), true, lost, lost ? atomic_load(&h->lost_first_ns) : 0,
+                        gs_reader_damaged(drain.reader)) != 0) {
         fail();
         return;
     }
@@ -264,10 +267,12 @@ static bool is_full(void)
         return true;
     }
     if (!disk_is_nearly_full(&left, &floor)) return false;
-    if (left > floor / 2 && (drain.squeezed || gs_store_keep(drain.store, GS_KEEP_SIZE) == 0)) {
+    if (left > floor / 2 && left >= SQUEEZE_BYTES &&
+        (drain.squeezed || gs_store_keep(drain.store, GS_KEEP_SIZE) == 0)) {
         drain.squeezed = true;
         return false;
     }
+    drain.lost = atomic_load(&drain.spool->header->lost); /* what comes after the end is not lost */
     write_fact("stopped", "disk");
     gs_deactivate("recording stopped here: its disk has %.1f %s left, and %.1f %s stay free for the program "
                   "(GPUSPY_MIN_FREE)",

@@ -123,6 +123,15 @@ int gs_store_sql(struct gs_store *s, const char *sql)
     return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : gs_store_fail(s, "write");
 }
 
+int gs_store_abandon(struct gs_store *s)
+{
+    char why[sizeof s->error];
+    memcpy(why, s->error, sizeof why);
+    if (!sqlite3_get_autocommit(s->db)) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    memcpy(s->error, why, sizeof why);
+    return -1;
+}
+
 int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn)
 {
     sqlite3_stmt *st;

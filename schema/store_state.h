@@ -373,6 +373,7 @@ struct gs_store {
     uint64_t host_now, pinned_now;
     int64_t last_reserved[GS_DEVICES_MAX]; /* -1 unknown */
     struct gs_check checks[GS_DEVICES_MAX + 1];
+    unsigned long_logs; /* commits after which the log was long */
     struct gs_levels levels;
     struct gs_keep keep;
     struct gs_summary summary, saved_summary;
@@ -383,13 +384,13 @@ struct gs_store {
 
 /* store.c: opens an existing database; `finished` where its recording is complete. */
 struct gs_store *gs_store_open(const char *path, char *error, size_t error_size);
-int gs_store_abandon(struct gs_store *s); /* rolls a transaction back, and keeps the error: -1 */
 
 /* store_sql.c */
 extern const char *const gs_count_names[GS_COUNTS];
 int gs_store_fail(struct gs_store *s, const char *what); /* -1, with SQLite's reason */
 int gs_store_no_memory(struct gs_store *s);              /* -1 */
 int gs_store_sql(struct gs_store *s, const char *sql);   /* runs it: 0 or -1 */
+int gs_store_abandon(struct gs_store *s);                /* rolls a transaction back, and keeps the error: -1 */
 typedef int (*gs_row_fn)(struct gs_store *s, sqlite3_stmt *row);
 int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn); /* fn for each row, until -1 */
 /* One statement, ready to be bound, or NULL; run to its end: 0 or -1 */

@@ -294,7 +294,7 @@ int command_whatif(const struct command *self, int argc, char **argv)
         code = EXIT_USAGE;
     } else if (!done) {
         struct page *page = s.html ? page_new(v.run, &v.options) : NULL;
-        if (!page) v.options.questions = REPORT_ASK(STEPS);
+        if (!page) v.options.questions = REPORT_ASK(STEPS) | REPORT_ASK(OOMS);
         q->curve.end_ns = run_duration(v.run) > 0 ? run_duration(v.run) : 1;
         struct result_report *r = report_build(v.run, &v.options, error, sizeof error);
         code = r ? ask(&v, &s, limit, r, q, page) : viewing_failed(&v, error);

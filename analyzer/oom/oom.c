@@ -767,6 +767,11 @@ static void find_handled(struct oom_failures *o)
             g->handled = g->outcome == RESULT_OUTCOME_HANDLED;
             g->fatal = !g->handled;
         }
+        for (size_t row = g->first; row <= g->last && g->handled; row++) {
+            if (o->rows[row].thread == o->rows[g->last].thread) {
+                run_note_survived(o->b->run, row);
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ struct readback {    /* by thread: the copy that its next call may wait for */
 };
 
 /* What the waits of a call path look like, for those whose rows were removed. */
-struct looks {
+struct form {
     enum question_shape shape;
     uint32_t copy; /* that they wait for: its stack, RUN_NONE */
     bool held;     /* the host was in that copy, too */
@@ -22,9 +22,9 @@ struct question_waits {
     struct run *run;
     struct run_removed *removed; /* those of copies and waits; NULL: none */
     size_t removed_n;
-    struct map looks_of; /* process, stack of a wait → looks, when any row was removed */
-    struct looks *looks;
-    size_t looks_n, looks_cap;
+    struct map form_of; /* process, stack of a wait → form, when any row was removed */
+    struct form *forms;
+    size_t forms_n, forms_cap;
     struct question_signer *signer;
     question_wait_fn each;
     void *self;
@@ -115,19 +115,19 @@ static enum question_shape shape_of(const struct run_copy *c)
     return c->host_memory == GS_HOSTMEM_PINNED ? QUESTION_SHAPE_UP_PINNED : QUESTION_SHAPE_UP_PAGEABLE;
 }
 
-static uint32_t *looks_at(struct question_waits *w, uint32_t process, uint32_t stack)
+static uint32_t *form_at(struct question_waits *w, uint32_t process, uint32_t stack)
 {
-    return map_at(&w->looks_of, (uint64_t)process << 32 | stack);
+    return map_at(&w->form_of, (uint64_t)process << 32 | stack);
 }
 
-static void note_looks(struct question_waits *w, const struct question_wait *wait, const struct looks *looks)
+static void note_form(struct question_waits *w, const struct question_wait *wait, const struct form *form)
 {
-    uint32_t *at = looks_at(w, wait->process, wait->stack);
+    uint32_t *at = form_at(w, wait->process, wait->stack);
     if (*at == MAP_NEW) {
-        *at = (uint32_t)w->looks_n;
-        *ARENA_PUSH(w->looks, w->looks_n, w->looks_cap) = *looks;
-    } else if (looks->copy != RUN_NONE) {
-        w->looks[*at] = *looks;
+        *at = (uint32_t)w->forms_n;
+        *ARENA_PUSH(w->forms, w->forms_n, w->forms_cap) = *form;
+    } else if (form->copy != RUN_NONE) {
+        w->forms[*at] = *form;
     }
 }
 
@@ -145,21 +145,21 @@ static void waits_on_sync(struct question_waits *w, const struct run_sync *sync)
                                  .start_ns = sync->start_ns,
                                  .count = 1,
                                  .blocked_ns = sync->blocked_ns};
-    struct looks looks = {.copy = RUN_NONE};
+    struct form form = {.copy = RUN_NONE};
     if (r->open && one_operation(w, &r->copy, sync)) {
         bool held = r->copy.direction == GS_DIR_D2H || holds(&r->copy);
         r->open = false;
         wait.shape = shape_of(&r->copy);
         wait.bytes = r->copy.bytes;
         wait.blocked_ns = arena_add_capped(wait.blocked_ns, held ? r->copy.blocked_ns : 0);
-        looks = (struct looks){.copy = r->copy.stack, .held = held};
+        form = (struct form){.copy = r->copy.stack, .held = held};
     } else {
         settle(w, r);
     }
     wait.shape = waits_for_late(r, sync) && wait.shape == (enum question_shape)kind ? QUESTION_SHAPE_LATER : wait.shape;
-    looks.shape = wait.shape;
+    form.shape = wait.shape;
     if (w->removed_n) {
-        note_looks(w, &wait, &looks);
+        note_form(w, &wait, &form);
     }
     w->each(w->self, &wait);
 }
@@ -211,14 +211,14 @@ static struct run_copy copy_of(const struct run_removed *r)
 
 /* Is it a copy that these waits wait for? Its time is then theirs. */
 static bool belongs(struct question_waits *w, const struct run_removed *copy, const struct run_removed *sync,
-                    const struct looks *looks)
+                    const struct form *form)
 {
     const struct run_copy c = copy_of(copy);
     if (copy->what != GS_REMOVED_COPY || !copy->count || copy->process != sync->process || !c.async) {
         return false;
     }
-    if (looks) {
-        return copy->stack == looks->copy;
+    if (form) {
+        return copy->stack == form->copy;
     }
     const struct run_sync s = {.stack = sync->stack, .kind = sync->kind, .handle = c.stream};
     return copy->count == sync->count && (c.direction == GS_DIR_D2H || c.direction == GS_DIR_H2D) &&
@@ -227,25 +227,25 @@ static bool belongs(struct question_waits *w, const struct run_removed *copy, co
 
 static void tell_removed_sync(struct question_waits *w, const struct run_removed *sync)
 {
-    const uint32_t at = map_get(&w->looks_of, (uint64_t)sync->process << 32 | sync->stack);
-    const struct looks *looks = at == MAP_NEW ? NULL : &w->looks[at];
+    const uint32_t at = map_get(&w->form_of, (uint64_t)sync->process << 32 | sync->stack);
+    const struct form *form = at == MAP_NEW ? NULL : &w->forms[at];
     const unsigned kind = sync->kind <= GS_SYNC_IMPLICIT ? sync->kind : GS_SYNC_IMPLICIT;
     struct question_wait wait = {.process = sync->process,
                                  .stack = sync->stack,
                                  .api = sync->api,
                                  .device = sync->device,
                                  .kind = kind,
-                                 .shape = looks ? looks->shape : (enum question_shape)kind,
+                                 .shape = form ? form->shape : (enum question_shape)kind,
                                  .count = sync->count,
                                  .start_ns = RUN_UNKNOWN,
                                  .blocked_ns = sync->ns};
     for (size_t i = 0; i < w->removed_n; i++) {
         struct run_removed *r = &w->removed[i];
-        if (!belongs(w, r, sync, looks)) {
+        if (!belongs(w, r, sync, form)) {
             continue;
         }
         const struct run_copy copy = copy_of(r);
-        wait.shape = looks ? wait.shape : shape_of(&copy);
+        wait.shape = form ? wait.shape : shape_of(&copy);
         wait.bytes = arena_add_capped(wait.bytes, r->bytes);
         if (copy.direction == GS_DIR_D2H || holds(&copy)) {
             wait.blocked_ns = arena_add_capped(wait.blocked_ns, r->ns);
@@ -287,9 +287,9 @@ void question_waits_free(struct question_waits *w)
     }
     tell_removed(w);
     map_free(&w->threads);
-    map_free(&w->looks_of);
+    map_free(&w->form_of);
     free(w->readbacks);
-    free(w->looks);
+    free(w->forms);
     free(w->removed);
     free(w);
 }

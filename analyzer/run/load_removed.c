@@ -111,9 +111,9 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
     p->keep_bytes = keep > 0 ? keep : 0;
     load_totals(run, db, process);
     load_levels(run, db, process);
-    run_add_note(run,
-                 "process %u: GPUSPY_KEEP=%s keeps every event after %s; of the time before it keeps peaks, failures, live "
-                 "memory, totals by call path, and a coarse timeline",
-                 p->pid, units_format_bytes(size, (uint64_t)p->keep_bytes),
-                 units_format_seconds(at, (double)from / 1e9));
+    run_add_note(
+        run,
+        "process %u: GPUSPY_KEEP=%s keeps every event after %s; of the time before it keeps peaks, failures, live "
+        "memory, totals by call path, and a coarse timeline",
+        p->pid, units_format_bytes(size, (uint64_t)p->keep_bytes), units_format_seconds(at, (double)from / 1e9));
 }

@@ -194,8 +194,14 @@ struct run_oom {
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved; /* RUN_UNKNOWN */
     int64_t time_ns;
     bool fatal;
-    bool capped; /* GPUSPY_LIMIT refused it, not the device */
+    bool capped;   /* GPUSPY_LIMIT refused it, not the device */
+    bool survived; /* fatal as far as its thread's later requests show, yet the program went on: a report says so */
 };
+/* Did the program end with it, as far as is known? */
+static inline bool run_oom_is_end(const struct run_oom *oom)
+{
+    return oom->fatal && !oom->survived;
+}
 
 /* What the device said (samples) and what PyTorch had reserved, in order of time. */
 struct run_sample {
@@ -345,6 +351,7 @@ const struct run_device *run_devices(const struct run *run, size_t *n);
 #define RUN_SIMULATED " (simulated)"
 bool run_device_is_simulated(const char *name);
 const struct run_oom *run_ooms(const struct run *run, size_t *n); /* by process, then time */
+void run_note_survived(struct run *run, size_t oom);              /* index */
 const struct run_device_sample *run_device_samples(const struct run *run, size_t *n);
 /* A dry run's loop that waits for values which are not computed, as one sentence; NULL: none was found. */
 const char *run_endless_loop(const struct run *run);

@@ -40,6 +40,11 @@ LIST(run_contexts, run_context, contexts)
 LIST(run_removed, run_removed, removed)
 LIST(run_levels, run_level, levels)
 
+void run_note_survived(struct run *run, size_t oom)
+{
+    run->ooms[oom].survived = true;
+}
+
 bool run_is_imported(const struct run *run)
 {
     return run->imported;

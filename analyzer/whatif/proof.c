@@ -414,7 +414,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
         b->refused = true;
         return;
     }
-    if (oom->fatal && d->recorded.fits) {
+    if (run_oom_is_end(oom) && d->recorded.fits) {
         d->recorded.fits = false;
         d->recorded.oom = (struct whatif_failure){.time_ns = oom->time_ns,
                                                   .requested_bytes = oom->requested_bytes,

@@ -252,7 +252,7 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
     const uint32_t block = whatif_allocate(t->lane.allocator, bytes, t->last_stream, 0);
     note_peak(t, oom->time_ns);
     if (block == WHATIF_NO_BLOCK) {
-        if (oom->fatal) {
+        if (run_oom_is_end(oom)) {
             run_out(p, t,
                     (struct whatif_failure){.time_ns = oom->time_ns,
                                             .requested_bytes = bytes,
@@ -263,7 +263,7 @@ static void play_on_oom(void *self, const struct run_oom *oom, size_t index)
         return;
     }
     const int64_t spare = t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
-    if (oom->fatal) {
+    if (run_oom_is_end(oom)) {
         o->request_fits = true;
         o->spare_bytes = spare;
     }
