@@ -17,6 +17,7 @@ enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: w
              MOVE,
              INIT,
              LOADER,
+             CACHE,
              LOAD,
              ANY
 };

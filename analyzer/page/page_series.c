@@ -346,7 +346,7 @@ uint32_t page_series_shared(const struct run *run, uint32_t a, uint32_t b)
 /* The line of the call path's line of code; MAP_NEW: there is no room for one more. */
 static uint32_t site_line(struct page_series *p, struct page_level *l, uint32_t stack, unsigned category)
 {
-    uint32_t *at = map_at(&l->site_lines, page_site_key(p->stacks, stack) << 3 | category);
+    uint32_t *at = map_at(&l->site_lines, page_site_key(p->stacks, stack) << 4 | category);
     if (*at == MAP_NEW && l->sites_n < l->lines_room / SITES) {
         l->sites_n++;
         *at = line_add(p, (uint32_t)(l - p->levels), stack, category, true);

@@ -101,14 +101,14 @@ static uint32_t merged_index(struct putting *t, unsigned category, uint64_t path
 /* A merged line has no stack, but neither have blocks whose call is not known. */
 static uint64_t line_key(uint32_t stack, unsigned category)
 {
-    return (uint64_t)stack << 3 | category;
+    return (uint64_t)stack << 4 | category;
 }
 
 /* MAP_NEW: there is no room for one more line of code. */
 static uint32_t site_index(struct putting *t, const struct page_line *line)
 {
     const uint32_t site = line->site ? line->site : page_site(t->stacks, line->stack);
-    uint32_t *at = map_at(&t->site_of, (uint64_t)site << 3 | line->category);
+    uint32_t *at = map_at(&t->site_of, (uint64_t)site << 4 | line->category);
     if (*at == MAP_NEW && t->sites_n < t->sites_room) {
         t->sites_n++;
         *at = add_line_index(t, line->stack, line->category, true);

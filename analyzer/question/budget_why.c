@@ -96,6 +96,7 @@ static const char *not_estimated(const struct question_budget_facts *f, const st
         [RESULT_CATEGORY_INPUTS] = "not estimated: the batches on the GPU",
         [RESULT_CATEGORY_TEMPORARIES] = "not estimated: made and freed within one pass",
         [RESULT_CATEGORY_WORKSPACES] = "not estimated: cuBLAS and cuDNN",
+        [RESULT_CATEGORY_KV_CACHE] = "not estimated: the keys and values of earlier tokens",
         [RESULT_CATEGORY_UNKNOWN] = "not explained: no rule covers it",
     };
     return what[row->category];
@@ -320,6 +321,7 @@ static rule_fn *const rules[RESULT_CATEGORIES_N][RULES] = {
     [RESULT_CATEGORY_INPUTS] = {not_estimated},
     [RESULT_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, elsewhere, more_or_less, not_estimated},
     [RESULT_CATEGORY_WORKSPACES] = {as_expected, more_or_less, not_estimated},
+    [RESULT_CATEGORY_KV_CACHE] = {as_expected, more_or_less, not_estimated},
     [RESULT_CATEGORY_UNKNOWN] = {not_estimated},
 };
 

@@ -27,7 +27,8 @@
     X(OPTIMIZER_STATE, "optimizer_state")                                                          \
     X(ACTIVATIONS, "activations")                                                                  \
     X(INPUTS, "inputs")                                                                            \
-    X(TEMPORARIES, "temporaries") X(WORKSPACES, "workspaces") X(UNKNOWN, "unknown")
+    X(TEMPORARIES, "temporaries")                                                                  \
+    X(WORKSPACES, "workspaces") X(KV_CACHE, "kv_cache") X(UNKNOWN, "unknown")
 /* clang-format on */
 #define RESULT_ENUM_CATEGORY(s, w) RESULT_CATEGORY_##s,
 enum result_category { RESULT_CATEGORIES(RESULT_ENUM_CATEGORY) RESULT_CATEGORIES_N };

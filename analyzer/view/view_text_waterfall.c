@@ -57,7 +57,7 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
 static const int colours[RESULT_CATEGORIES_N] = {
     [RESULT_CATEGORY_PARAMETERS] = 26,  [RESULT_CATEGORY_GRADIENTS] = 208, [RESULT_CATEGORY_OPTIMIZER_STATE] = 117,
     [RESULT_CATEGORY_ACTIVATIONS] = 36, [RESULT_CATEGORY_INPUTS] = 133,    [RESULT_CATEGORY_TEMPORARIES] = 222,
-    [RESULT_CATEGORY_WORKSPACES] = 124, [RESULT_CATEGORY_UNKNOWN] = 245,
+    [RESULT_CATEGORY_WORKSPACES] = 124, [RESULT_CATEGORY_KV_CACHE] = 30,   [RESULT_CATEGORY_UNKNOWN] = 245,
 };
 
 static void part(const struct draw_text *v, struct text_table *t, const struct result_held_part *p)

@@ -26,6 +26,7 @@ static const struct paint {
     [RESULT_CATEGORY_INPUTS] = {44, 36},
     [RESULT_CATEGORY_TEMPORARIES] = {220, 33},
     [RESULT_CATEGORY_WORKSPACES] = {181, 37},
+    [RESULT_CATEGORY_KV_CACHE] = {30, 36},
     [RESULT_CATEGORY_UNKNOWN] = {246, 90},
     [HELD] = {240, 90},
     [EMPTY] = {0, 0},

@@ -156,7 +156,7 @@ var gpuspyPage = (function () {
     };
 
     page.categories = [
-        "parameters", "optimizer_state", "gradients", "inputs", "activations", "workspaces", "temporaries", "unknown",
+        "parameters", "optimizer_state", "kv_cache", "gradients", "inputs", "activations", "workspaces", "temporaries", "unknown",
     ]; /* from what stays to what comes and goes: the order of the stack */
 
     /* Of the chosen place and layer; null where nothing was recorded. */
