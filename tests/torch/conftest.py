@@ -22,23 +22,27 @@ SECONDS = 300  # a laden machine is no failure
 CONFIG = tempfile.TemporaryDirectory()
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
-# Scripts of one process that many tests run, and folders of such scripts: in forks of a Python that has imported PyTorch.
-FORKED = {HERE / "allocations.py", HERE / "backward.py", HERE / "checks.py", HERE / "estimate_measure.py", HERE / "gpt.py",
-          HERE / "innocent.py", HERE / "ooms.py", HERE / "promises", HERE / "serve.py", HERE / "situations.py", HERE / "steps.py",
-          HERE / "waits.py", HERE / "whatif.py", ROOT / "fixtures" / "oom", ROOT / "fixtures" / "python" / "train_kinds.py",
-          ROOT / "fixtures" / "python" / "train_uses.py"}
-# Of several processes: a script, or a word on its command line.
-STARTED = {ROOT / "fixtures" / "oom" / name for name in ("other_rank.py", "worker_spawn.py")} | {"spawned_workers"}
+# Scripts that start processes of multiprocessing, or load an allocator of their own: a script, or a word on its command line.
+FRESH = {HERE / "pluggable.py", HERE / "sharing.py", ROOT / "fixtures" / "oom" / "other_rank.py",
+         ROOT / "fixtures" / "oom" / "worker_spawn.py", "spawn", "spawned_workers"}
 prepared = PreparedPythons()
 atexit.register(prepared.end)
 
 
-def is_forked(command):
-    return bool(FORKED & {command[0], getattr(command[0], "parent", None)}) and not STARTED.intersection(command)
+files_seen = set()
+
+
+def is_forked(command, environment):
+    """A script runs in a fork, but the first run of each test file in a process of its own, as users start it."""
+    file = os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[0]
+    first = file not in files_seen
+    files_seen.add(file)
+    return isinstance(command[0], Path) and not FRESH.intersection(command) and prepared.have_seen(environment) and not first
 
 
 # Those that take longest start first, so that no worker of pytest-xdist is left with one at the end.
-LONG = ("test_oom", "test_figures", "test_allocator", "test_estimate", "test_estimate_sharded")
+LONG = ("test_oom", "test_estimate_sharded", "test_simulate_loops", "test_figures", "test_allocator", "test_whatif_programs", "test_whatif",
+        "test_promises", "test_ranks", "test_categories", "test_signatures", "test_uses", "test_limit")
 
 
 def pytest_collection_modifyitems(items):
@@ -59,20 +63,22 @@ def run_again(folder, start):
 
 
 class Recorded:
-    def __init__(self, folder, *command, **more):
+    def __init__(self, folder, *command, fresh=None, **more):
         self.folder, self.database, self.moments = folder, folder / "run.db", folder / "moments"
         self.reports = {}
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
         env.update(SIMCUDA_UNKNOWN="zero", LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
                    LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", PYTHONDONTWRITEBYTECODE=1,
-                   OMP_NUM_THREADS=2)
+                   OMP_NUM_THREADS=1)  # a busy machine spends its time on threads that wait for one another
         if "newest" in os.environ["TORCH_PYTHON"]:  # may import what the simulated CUDA lacks, as with --simulate
             env.update(LD_AUDIT=BUILD / "sim" / "libsimcuda-redirect.so", SIMCUDA_LIBRARIES=env.pop("LD_LIBRARY_PATH"))
         env.update(more)
         env, python = {k: str(v) for k, v in env.items()}, os.environ["TORCH_PYTHON"]
 
+        forked = is_forked(command, env) if fresh is None else not fresh
+
         def start():
-            if is_forked(command):
+            if forked:
                 return prepared.run(python, folder, command, env, SECONDS)
             return subprocess.run([python, *map(str, command)], env=env, cwd=folder, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, timeout=SECONDS)

@@ -45,4 +45,4 @@ def work(rank, how, folder):
 
 
 if __name__ == "__main__":
-    mp.spawn(work, sys.argv[1:], nprocs=WORLD)
+    mp.start_processes(work, sys.argv[1:], nprocs=WORLD, start_method="spawn" if sys.argv[1] == "ddp" else "fork")

@@ -1,5 +1,5 @@
-"""Starts scripts in forks of a Python that has imported PyTorch (prepared/). Only for scripts of one process: the fork
-has the command line of the Python that it was forked from."""
+"""Starts scripts in forks of a Python that has imported PyTorch (prepared/). The fork has the command line of the Python
+that it was forked from, and gpuspy's settings are those of its start: one Python for each combination of settings."""
 import json
 import os
 import signal
@@ -9,33 +9,43 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "prepared"
-MOST = 3
-# Read when the libraries are loaded, so before the fork.
+MOST = 6
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 EARLY = ("GPUSPY_", "LD_", "PYTORCH_")
+
+
+def settings_of(environment):
+    """What is read when the libraries are loaded, so before the fork. Of its allocator's settings PyTorch then reads only the
+    backend, and the others at the first use."""
+    return frozenset((name, value) for name, value in environment.items()
+                     if name.startswith(EARLY) and name != "GPUSPY_DB" and (name != ALLOCATOR or "backend:" in value))
 
 
 class Prepared:
     def __init__(self, python, environment):
-        self.databases = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory()
+        self.target = Path(self.folder.name) / "target"  # where the fork records: a link to the run's folder
         ours, theirs = socket.socketpair()
-        environment = dict(environment, PYTHONPATH=str(FOLDER), PREPARED_SOCKET=str(theirs.fileno()),
-                           GPUSPY_DB=f"{self.databases.name}/%p.db")
+        library = Path(self.folder.name) / "libleave.so"
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, FOLDER / "leave.c"], check=True)
+        environment = dict(environment, PYTHONPATH=str(FOLDER), PREPARED_SOCKET=str(theirs.fileno()), PREPARED_LEAVE=str(library),
+                           GPUSPY_DB=str(self.target / "run.db"))
         with theirs:
             self.process = subprocess.Popen([python, str(FOLDER)], env=environment, pass_fds=[theirs.fileno()],
                                             start_new_session=True)
-        self.channel, self.answers = ours, ours.makefile("r")
+        self.channel, self.answers, self.environment = ours, ours.makefile("r"), environment
 
     def run(self, folder, command, environment, seconds):
-        """What subprocess.run would return; the database is in the folder, under the name that the environment has."""
+        """What subprocess.run would return; the database is run.db in the folder."""
+        self.target.unlink(missing_ok=True)
+        self.target.symlink_to(folder)
         outputs = folder / "stdout.txt", folder / "stderr.txt"
         request = {"folder": str(folder), "command": [str(word) for word in command], "environment": environment,
+                   "unset": sorted(self.environment.keys() - environment.keys()),
                    "stdout": str(outputs[0]), "stderr": str(outputs[1])}
         self.channel.settimeout(seconds)
         self.channel.sendall(json.dumps(request).encode() + b"\n")
         answer = json.loads(self.answers.readline())
-        recorded = Path(self.databases.name) / f"{answer['process']}.db"
-        if recorded.exists():
-            recorded.rename(environment["GPUSPY_DB"])
         texts = [output.read_text(errors="replace") for output in outputs]
         for output in outputs:
             output.unlink()
@@ -45,7 +55,7 @@ class Prepared:
         self.answers.close()
         self.channel.close()
         self.process.wait()
-        self.databases.cleanup()
+        self.folder.cleanup()
 
     def kill(self):
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -53,13 +63,19 @@ class Prepared:
 
 
 class PreparedPythons:
-    """One of each environment that is read before the fork; the ones used last stay."""
+    """One of each combination of settings that are read before the fork; the ones used last stay."""
 
     def __init__(self):
-        self.of = {}
+        self.of, self.seen = {}, set()
+
+    def have_seen(self, environment):
+        """Whether its settings were asked for before: many come only once, and a Python for each would cost more than it saves."""
+        key, before = settings_of(environment), len(self.seen)
+        self.seen.add(key)
+        return len(self.seen) == before
 
     def run(self, python, folder, command, environment, seconds):
-        key = tuple(sorted((k, v) for k, v in environment.items() if k.startswith(EARLY) and k != "GPUSPY_DB"))
+        key = settings_of(environment)
         prepared = self.of.pop(key, None) or Prepared(python, environment)
         self.of[key] = prepared
         try:

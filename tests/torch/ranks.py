@@ -1,6 +1,6 @@
-"""Two ranks of a job, started as torchrun starts them, or by mp.spawn; and what such scripts get wrong.
+"""Two ranks of a job, started as torchrun starts them, in forks, or by mp.spawn; and what such scripts get wrong.
 
-    ranks.py env|spawn own|stray|checkpoint|first|more
+    ranks.py env|fork|spawn own|stray|checkpoint|first|more
 """
 import os
 import subprocess
@@ -36,6 +36,15 @@ def train(rank, how, store):
     del kept
 
 
+def fork(rank, how, store):
+    child = os.fork()
+    if child:
+        return child
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    train(rank, how, store)
+    sys.exit()
+
+
 def main():
     start, how = sys.argv[1:3]
     if start == "rank":
@@ -43,6 +52,9 @@ def main():
     store = Path(tempfile.mkdtemp()) / "store"
     if start == "spawn":
         return torch.multiprocessing.spawn(train, (how, str(store)), nprocs=2)
+    if start == "fork":
+        ranks = [fork(rank, how, store) for rank in range(2)]
+        sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks))
     ranks = [subprocess.Popen([sys.executable, __file__, "rank", how, store],
                               env=dict(os.environ, RANK=str(r), LOCAL_RANK=str(r), WORLD_SIZE="2")) for r in range(2)]
     sys.exit(max(r.wait() for r in ranks))

@@ -39,7 +39,7 @@ def test_a_clean_loop_passes(once, name, steps):
 
 @pytest.mark.parametrize("name", ["epochs", "warmup", "amp", "later"])
 def test_innocent_training_passes(once, name):
-    done = once(f"innocent-{name}", HERE / "innocent.py", name)
+    done = once(f"innocent {name}", HERE / "innocent.py", name)
     assert done.code == 0, done.stderr
     check(done, "--no-leaks", "--max-growth", "0/step", code=0)
 

@@ -17,6 +17,7 @@ def end(once, script, size, capped, *arguments, **more):
 
 
 def said(text):
+    text = re.sub(r'  File "<frozen runpy>".*\n', "", text)  # of a run in a fork
     text = re.sub(r"Process \d+ has [^.]*\.\d+ [GM]iB memory in use\. ", "", text)
     return re.sub(r"(Free \(according to CUDA\):) .*", r"\1 …", text)
 

@@ -26,7 +26,7 @@ if "dies" in sys.argv:
 def test_the_command_runs_for_failures_that_the_program_sees(record, tmp_path, what, outcomes):
     script, result = tmp_path / "script.py", tmp_path / "result.txt"
     script.write_text(SCRIPT.replace("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"))
-    run = record(script, what, SIMCUDA_MEMORY="4GiB", GPUSPY_ON_OOM=f"echo $GPUSPY_OOM >>{result}")
+    run = record(script, what, fresh=True, SIMCUDA_MEMORY="4GiB", GPUSPY_ON_OOM=f"echo $GPUSPY_OOM >>{result}")
     assert run.code == (what == "dies"), run.stderr
     deadline = time.monotonic() + (20 if outcomes else 3)
     while time.monotonic() < deadline and not result.exists():

@@ -15,7 +15,7 @@ kept = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(20
 @pytest.mark.skipif(not JAX.exists(), reason="JAX is not installed: scripts/setup-frameworks.sh does")
 def test_jax_leaves_a_quarter(record, tmp_path):
     (tmp_path / "both.py").write_text(SCRIPT)
-    done = record(tmp_path / "both.py", PYTHONPATH=JAX, JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1, JAX_PLATFORMS="cuda",
+    done = record(tmp_path / "both.py", fresh=True, PYTHONPATH=JAX, JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1, JAX_PLATFORMS="cuda",
                   SIMCUDA_MEMORY="40GiB")
     assert done.code == 1 and "OutOfMemoryError" in done.stderr, done.stderr[-2000:]
     answer = done.report()

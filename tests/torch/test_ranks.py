@@ -32,24 +32,24 @@ def test_each_on_its_own(job):
 
 
 def test_cuda_before_set_device(job):
-    finding = found(job("env", "stray"), "stray")
+    finding = found(job("fork", "stray"), "stray")
     assert (finding["rank"], finding["device"], finding["site"]["line"]) == (1, 0, LINES["STRAY"])
     assert "set_device(local_rank)" in finding["advice"]
 
 
 def test_a_checkpoint_goes_where_it_came_from(job):
-    finding = found(job("env", "checkpoint"), "stray")
+    finding = found(job("fork", "checkpoint"), "stray")
     assert (finding["rank"], finding["device"], finding["site"]["line"]) == (1, 0, LINES["CHECKPOINT"])
     assert finding["bytes"] >= 16 << 20 and "map_location" in finding["advice"]
 
 
 def test_all_on_the_first(job):
-    finding = found(job("env", "first"), "shared")
+    finding = found(job("fork", "first"), "shared")
     assert finding["ranks"] == 2 and finding["device"] == 0
 
 
 def test_one_holds_more(job):
-    finding = found(job("env", "more"), "imbalance")
+    finding = found(job("fork", "more"), "imbalance")
     assert finding["rank"] == 0 and finding["site"]["line"] == LINES["MORE"]
     assert abs(finding["bytes"] - (256 << 20)) < 1 << 20
 

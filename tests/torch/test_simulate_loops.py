@@ -22,7 +22,7 @@ def simulate(tmp_path):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
         done = subprocess.run([BUILD / "gpuspy", "run", "-q", "--simulate", "t4-16g", *options, "--",
                                os.environ["TORCH_PYTHON"], *map(str, words)], cwd=tmp_path, text=True,
-                              env=dict(clean, PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="2", HF_HUB_OFFLINE="1"),
+                              env=dict(clean, PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"),
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
         return SimpleNamespace(code=done.returncode, out=done.stdout, err=done.stderr)
     return start

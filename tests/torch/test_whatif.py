@@ -24,8 +24,8 @@ def figures(x):
     return x["fits"], oom["event"], oom["site"]["line"], x["retries"], x["segments"]
 
 
-@pytest.mark.parametrize("limit", ["2GiB", "228MiB", "188MiB"])
 @pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("limit", ["2GiB", "228MiB", "188MiB"])
 def test_a_what_if_is_what_a_run_under_these_settings_is(once, settings, limit):
     first = once("whatif", SCRIPT, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="8GiB")
     real = once(f"whatif {settings} {limit}", SCRIPT, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="8GiB", GPUSPY_LIMIT=limit,

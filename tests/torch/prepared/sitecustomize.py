@@ -31,15 +31,19 @@ def become(request):
         output = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(output, descriptor)
         os.close(output)
-    os.environ.pop("PYTHONPATH")
     sys.path[:] = [entry for entry in sys.path if entry != HERE]
+    for name in request["unset"]:
+        os.environ.pop(name, None)
     os.environ.update(request["environment"])
     sys.argv[:] = request["command"]
     sys.meta_path.insert(0, MainScript(request["command"][0]))
 
 
 def serve(descriptor):
+    import ctypes
+
     import torch._dynamo  # an optimizer's first step imports it
+    ctypes.CDLL(os.environ.pop("PREPARED_LEAVE")).leave_early()
     gc.collect()
     gc.freeze()  # without it each child copies most pages when it ends
     channel = socket.socket(fileno=descriptor)
@@ -51,7 +55,7 @@ def serve(descriptor):
             channel.close()
             return become(json.loads(line))
         _, status = os.waitpid(child, 0)
-        channel.sendall(json.dumps({"process": child, "code": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
+        channel.sendall(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
     os._exit(0)
 
 
