@@ -34,9 +34,9 @@
     DIM(height, "height", "conv2d: height of the input")                                                   \
     DIM(width, "width", "conv2d: width of the input; default: the height")                               \
     DIM(kernel, "kernel", "conv2d: size of the square kernel")                                      \
-    DIM(stride, "stride", "conv2d: 1 if not given")                                                 \
-    DIM(padding, "padding", "conv2d: 0 if not given")                                               \
-    DIM(groups, "groups", "conv2d: 1 if not given")
+    DIM(stride, "stride", "conv2d: default 1")                                                 \
+    DIM(padding, "padding", "conv2d: default 0")                                               \
+    DIM(groups, "groups", "conv2d: default 1")
 /* clang-format on */
 
 enum estimate_roof_dim {
