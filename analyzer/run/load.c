@@ -366,11 +366,10 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
             } else if (key && strcmp(key, "stopped") == 0) {
                 char at[UNITS_TEXT];
                 p->stopped = run_column_text(l->run, st, 1);
-                run_add_note(
-                    l->run,
-                    "the recording of process %u stopped at %s because its disk was nearly full "
-                    "(GPUSPY_MIN_FREE); the program went on, and memory that it freed later appears as never freed",
-                    p->pid, units_format_seconds(at, (double)p->end_ns / 1e9));
+                run_add_note(l->run,
+                             "the recording of process %u stopped at %s because its disk was nearly full "
+                             "(GPUSPY_MIN_FREE); the program went on, and what it freed later seems never freed",
+                             p->pid, units_format_seconds(at, (double)p->end_ns / 1e9));
             } else if (key && strcmp(key, "torch_version") == 0) {
                 p->torch_version = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "import.torch") == 0) {
