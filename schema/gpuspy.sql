@@ -4,21 +4,20 @@
 -- PRAGMA user_version is the schema version, PRAGMA application_id is 0x67707379 ("gpsy").
 
 CREATE TABLE meta (
-    key TEXT PRIMARY KEY,   -- what the value is: gpuspy_version, lost_events, damaged_records, unknown_frees, …;
-                            -- env.NAME: a variable of the environment that changes how memory is used
-                            -- (interpose/settings.def), as it was at the first CUDA call; those that
-                            -- were not set have no row. env: present where they were looked at;
-                            -- exception: "ValueError: its message" that no Python code caught, where the status
-                            -- is not 0; exception_place: the program's innermost line of its traceback;
-                            -- sources: 1 where the table source is filled, 0 where GPUSPY_SOURCE=0 forbids it;
-                            -- python_gc: 0 where Python's garbage collector was off then;
-                            -- torch_version: of the PyTorch that the process had loaded, such as 2.6.0+cu124;
-                            -- stopped: disk, where the recording ended before the program because its disk
-                            -- was nearly full; keep, because what GPUSPY_KEEP must keep was larger than it allows;
-                            -- keep: the bytes that GPUSPY_KEEP allows; kept_from_ns: rows that ended before this
-                            -- time were removed, see schema/keep.sql
-                            -- exit_status: what the process gave to exit (0 to 255), where it called that:
-                            -- none of one that a signal or _exit ended
+    key TEXT PRIMARY KEY,   -- the name of the value: gpuspy_version, lost_events, damaged_records, unknown_frees, …;
+                            -- env.NAME: an environment variable that changes how memory is used
+                            -- (interpose/settings.def), with its value at the first CUDA call; variables
+                            -- that were not set have no row; env: present if gpuspy read these variables;
+                            -- exception: the exception that no Python code caught, such as "ValueError: message",
+                            -- if the exit status is not 0; exception_place: the program's innermost line in its
+                            -- traceback; sources: 1 if the table source is filled, 0 if GPUSPY_SOURCE=0 forbids it;
+                            -- python_gc: 0 if Python's garbage collector was off at that exception;
+                            -- torch_version: the version of the loaded PyTorch, such as 2.6.0+cu124;
+                            -- stopped: "disk" if the recording ended before the program because its disk
+                            -- was nearly full, "keep" if what GPUSPY_KEEP must keep exceeds it; keep: the bytes of
+                            -- GPUSPY_KEEP; kept_from_ns: rows that ended before this time were removed (removed);
+                            -- exit_status: the argument of exit (0 to 255); absent if the process ended by a
+                            -- signal or _exit
     value
 ) WITHOUT ROWID;
 
@@ -27,21 +26,21 @@ CREATE TABLE process (
     run_id TEXT NOT NULL,       -- the same for all processes of one run
     pid INTEGER NOT NULL,
     ppid INTEGER,
-    rank INTEGER,               -- of a distributed run, NULL unknown
+    rank INTEGER,               -- in a distributed run; NULL: unknown
     host TEXT,
-    command TEXT,               -- argv joined by spaces
+    command TEXT,               -- argv, joined by spaces; secrets are masked
     cwd TEXT,
     exe TEXT,
     python_version TEXT,        -- NULL: no Python in the process
     start_real_ns INTEGER,      -- CLOCK_REALTIME at time 0
-    end_ns INTEGER,             -- orderly end, or the last event of a process that died; NULL: recording
-    complete INTEGER,           -- 1 ended in order, 0 died (the rows are complete to its last call), NULL recording
-    lost_events INTEGER NOT NULL DEFAULT 0, -- events dropped for want of space
-    lost_first_ns INTEGER       -- when the first was dropped
+    end_ns INTEGER,             -- normal end, or the last event of a process that died; NULL: still recording
+    complete INTEGER,           -- 1: ended normally, 0: died (complete up to its last call), NULL: still recording
+    lost_events INTEGER NOT NULL DEFAULT 0, -- events dropped because there was no space
+    lost_first_ns INTEGER       -- when the first event was dropped
 );
 
 CREATE TABLE thread (
-    id INTEGER PRIMARY KEY,     -- unique in the recording, in no order
+    id INTEGER PRIMARY KEY,     -- unique in the recording, in no particular order
     process_id INTEGER NOT NULL,
     tid INTEGER,                -- the kernel's thread id
     name TEXT
@@ -52,39 +51,39 @@ CREATE TABLE device (
     process_id INTEGER NOT NULL,
     device INTEGER NOT NULL,    -- CUDA ordinal in this process
     name TEXT,
-    total_bytes INTEGER,        -- as the driver reports it; with GPUSPY_LIMIT, the cap
-    free_bytes INTEGER,         -- when first seen, NULL unknown
+    total_bytes INTEGER,        -- as the driver reports it, or the cap of GPUSPY_LIMIT
+    free_bytes INTEGER,         -- when gpuspy first saw the device; NULL: unknown
     seen_ns INTEGER,
-    physical_bytes INTEGER      -- what the driver reports where GPUSPY_LIMIT caps the device below it, else NULL
+    physical_bytes INTEGER      -- if GPUSPY_LIMIT caps the device: as the driver reports it; else NULL
 );
 
 CREATE TABLE module (
     id INTEGER PRIMARY KEY,
     path TEXT NOT NULL,
-    build_id TEXT               -- hexadecimal, NULL none
+    build_id TEXT               -- hexadecimal; NULL: none
 );
 
 CREATE TABLE frame (
     id INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,      -- frame_kind
-    function TEXT,              -- native: NULL until symbolised
+    function TEXT,              -- of a native frame: NULL until gpuspy symbolize stores it
     file TEXT,
     line INTEGER,
-    module_id INTEGER,          -- native frames
-    offset INTEGER              -- native: address in the module of the call (return address - 1)
+    module_id INTEGER,          -- of native frames only
+    offset INTEGER              -- of native frames only: address of the call in the module (return address - 1)
 );
 
 CREATE TABLE source (           -- the program's own Python files, as they were when recording began
     id INTEGER PRIMARY KEY,
     file TEXT NOT NULL UNIQUE,  -- as in frame
-    bytes INTEGER NOT NULL,     -- of text
+    bytes INTEGER NOT NULL,     -- size of text
     left_out TEXT,              -- why there is no text: missing (or not a Python file), changed (written after recording
-                                -- began), large (above 256 KiB), full (4 MiB are stored already)
+                                -- began), large (above 256 KiB), full (4 MiB are already stored)
     text TEXT                   -- secrets are masked, as in process.command
 );
 
--- Where `gpuspy symbolize` found functions inlined at a native frame there is a table of them, too; frame
--- itself then names the innermost that is no header of the system:
+-- If `gpuspy symbolize` found functions inlined at native frames, it adds a table of them; frame then names
+-- the innermost one that is not in a system header:
 -- CREATE TABLE inlined_frame (frame_id INTEGER NOT NULL, level INTEGER NOT NULL, -- 0: the innermost
 --                             function TEXT, file TEXT, line INTEGER, PRIMARY KEY (frame_id, level)) WITHOUT ROWID
 
@@ -92,47 +91,47 @@ CREATE TABLE stack (            -- a tree: a stack is its innermost frame and th
     id INTEGER PRIMARY KEY,
     parent_id INTEGER,          -- the caller, NULL at the root
     frame_id INTEGER NOT NULL,
-    depth INTEGER NOT NULL      -- frames up to the root, this one included
+    depth INTEGER NOT NULL      -- number of frames up to the root, including this one
 );
 
-CREATE TABLE api (              -- entry points by number; from 4096 on those whose calls could not be seen
+CREATE TABLE api (              -- entry points by number; from 4096 on, those whose calls gpuspy could not record
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL
 );
 
--- One row a lifetime. In order of id the rows are in order of alloc_ns. They lie packed in
--- allocation_row, and the view allocation is what to query: generated columns in the table itself
--- would be worked out at every insert, which costs the recorded program more than the row does.
+-- One row per lifetime; ordered by id, rows are also ordered by alloc_ns. Query the view allocation,
+-- not this packed table. Generated columns in the table itself would be computed at every insert, which
+-- would cost the recorded program more than the row does.
 -- kind packs the small columns, to keep a row below 40 bytes:
 -- layer + space·4 + (device+1)·32 + api·4096 + (alloc_thread_id-2)·2^23
 -- (so that the kind of the first two threads fits three bytes).
 CREATE TABLE allocation_row (
     id INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
-    address INTEGER NOT NULL,   -- of physical memory (space vmm, or imported): its handle
-    bytes INTEGER NOT NULL,     -- below 0: of a tensor whose request is known, see the view
+    address INTEGER NOT NULL,   -- of physical memory (space vmm, or imported), its handle
+    bytes INTEGER NOT NULL,     -- negative: a tensor whose request is known, see the view
     alloc_ns INTEGER NOT NULL,
     life_ns INTEGER,            -- NULL: never freed while recorded
-    stream INTEGER,             -- 0 default or none; of a tensor -1: unknown
+    stream INTEGER,             -- 0: default or none; -1, of a tensor: unknown
     alloc_stack_id INTEGER,
     free_stack_id INTEGER
 );
--- bytes of a tensor whose request is known: minus (request + units of 512 bytes by which its block is larger than the
--- request rounded up to 512, times 2^40), so that in most rows the request costs nothing.
+-- The bytes of a tensor whose request is known are stored as -(request + n · 2^40): its block is n · 512 bytes larger
+-- than the request rounded up to 512. In most rows n is 0, so that the request takes no space.
 CREATE VIEW allocation AS
 SELECT id, 1 AS process_id,                 -- a database holds one process
        ((kind >> 5) & 127) - 1 AS device,
        kind & 3 AS layer,                   -- layer
-       (kind >> 2) & 7 AS space,            -- space; shared: another owner counts it, no total here does;
-                                            -- of a tensor pool: in a private pool of a CUDA graph
+       (kind >> 2) & 7 AS space,            -- space; shared: its owner counts it, and no total here does;
+                                            -- pool, of a tensor: in a private pool of a CUDA graph
        (kind >> 12) & 2047 AS api,          -- api
        address,
        CASE WHEN bytes < 0 AND kind & 3 = 1 THEN ((-bytes & 1099511627775) + 511 & ~511) + (-bytes >> 40) * 512
             ELSE bytes END AS bytes,
        alloc_ns, alloc_ns + life_ns AS free_ns, stream, alloc_stack_id, free_stack_id,
        (kind >> 23) + 2 AS alloc_thread_id, kind, life_ns,
-       CASE WHEN bytes < 0 AND kind & 3 = 1 THEN -bytes & 1099511627775 END AS requested_bytes -- of a tensor, what
-                                            -- the program requested; bytes is its block. NULL unknown
+       CASE WHEN bytes < 0 AND kind & 3 = 1 THEN -bytes & 1099511627775 END AS requested_bytes -- of a tensor, the
+                                            -- size that the program requested; bytes is its block; NULL: unknown
 FROM allocation_row;
 
 -- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + (thread_id-2)·2^24.
@@ -141,7 +140,7 @@ CREATE TABLE copy_row (
     kind INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     start_ns INTEGER NOT NULL,
-    blocked_ns INTEGER NOT NULL, -- how long the host was in the call
+    blocked_ns INTEGER NOT NULL, -- how long the call blocked the host
     stream INTEGER,
     stack_id INTEGER
 );
@@ -149,20 +148,20 @@ CREATE VIEW copy AS
 SELECT id, 1 AS process_id,
        ((kind >> 6) & 127) - 1 AS device,
        kind & 7 AS direction,               -- direction
-       (kind >> 3) & 3 AS host_memory,      -- host_memory, of the host side
-       (kind >> 5) & 1 AS async,            -- 1: an ...Async call
+       (kind >> 3) & 3 AS host_memory,      -- host_memory: the kind of the host's memory
+       (kind >> 5) & 1 AS async,            -- 1: a call whose name ends in Async
        (kind >> 13) & 2047 AS api,          -- api
        bytes, start_ns, blocked_ns, stream, stack_id,
        (kind >> 24) + 2 AS thread_id, kind
 FROM copy_row;
 
--- Where physical memory (an allocation of space vmm, or shared where it was imported) can be
--- reached. One allocation may be mapped several times; its bytes count once.
+-- The addresses at which physical memory (an allocation of space vmm, or shared if it was imported) is
+-- mapped. One allocation may be mapped several times; its bytes count once.
 CREATE TABLE mapping (
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
     allocation_id INTEGER NOT NULL,
-    device INTEGER,             -- where the memory lies
+    device INTEGER,             -- the device that has the memory
     address INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     offset INTEGER NOT NULL,    -- in the allocation
@@ -171,64 +170,66 @@ CREATE TABLE mapping (
     stack_id INTEGER
 );
 
--- A tensor that PyTorch freed while another stream could still use it (record_stream): its memory is not
--- to be had before each of its events has passed. A row an event. That the events belong to this free
--- is an inference: it holds where the caller of the free's innermost frame is in the event's stack, too.
+-- A tensor that PyTorch freed while another stream could still use it (record_stream): PyTorch does not
+-- reuse its memory until all of its events have completed. One row per event. gpuspy infers which events
+-- belong to a free: the caller of the free's innermost frame is also in the event's stack.
 CREATE TABLE pending_free (
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
     allocation_id INTEGER NOT NULL,
     event INTEGER NOT NULL,
     free_ns INTEGER NOT NULL,
-    done_ns INTEGER,            -- the allocator was told that it has passed; NULL: not while recorded
+    done_ns INTEGER,            -- when the allocator learned that the event had completed; NULL: not while recorded
     event_stack_id INTEGER,     -- where the event was recorded
     free_stack_id INTEGER       -- where the free was reported, with native frames
 );
 
-CREATE TABLE graph_memory (     -- allocations that are nodes of a graph: an address is given, memory only
-    id INTEGER PRIMARY KEY,     -- while the graph runs (see pool); no total counts them
+-- Allocations that are nodes of a graph: they have an address, but memory only while the graph runs (see
+-- pool). No total counts them.
+CREATE TABLE graph_memory (
+    id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
     device INTEGER,
     api INTEGER,
     address INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     time_ns INTEGER NOT NULL,
-    freed_ns INTEGER,           -- the last free of it, within the graph or outside; NULL none
+    freed_ns INTEGER,           -- the last free, inside the graph or outside; NULL: none
     stream INTEGER,
     stack_id INTEGER,
     thread_id INTEGER
 );
 
-CREATE TABLE pool (             -- what a pool said of itself
+CREATE TABLE pool (             -- what CUDA reported about a pool
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
     device INTEGER,
-    pool INTEGER NOT NULL,      -- handle; 0: the device's memory for graphs
+    pool INTEGER NOT NULL,      -- its handle; 0: the device's memory for graphs
     time_ns INTEGER NOT NULL,
-    used_bytes INTEGER,         -- in allocations
-    reserved_bytes INTEGER,     -- held from the device
-    api INTEGER                 -- the call at which it was asked
+    used_bytes INTEGER,         -- by allocations
+    reserved_bytes INTEGER,     -- of the device's memory
+    api INTEGER                 -- the call at which gpuspy asked CUDA
 );
 
-CREATE TABLE allocator_fact (   -- what PyTorch's caching allocator had in itself
+CREATE TABLE allocator_fact (   -- state read from PyTorch's caching allocator
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
     device INTEGER NOT NULL,
     time_ns INTEGER NOT NULL,
     kind INTEGER NOT NULL,      -- allocator_fact_kind
-    address INTEGER,            -- pool: of a tensor in the segment that is in the pool
-    value INTEGER NOT NULL      -- cap: the bytes that it may reserve (set_per_process_memory_fraction), 0 any;
-                                -- pool: 0 the default one, -1 unknown, else the number of a private one (CUDA graphs,
-                                -- MemPool); unused: a private pool that nothing allocates from any more
+    address INTEGER,            -- of a tensor in a segment of the pool
+    value INTEGER NOT NULL      -- cap: the bytes that it may reserve (set_per_process_memory_fraction), 0: no limit;
+                                -- pool: 0: the default pool, -1: unknown, else the number of a private pool (CUDA
+                                -- graphs, MemPool); unused: a private pool from which nothing allocates any more
 );
 
 CREATE TABLE call_count (       -- calls that are only counted (launches, queries), by second
     process_id INTEGER NOT NULL,
-    second INTEGER NOT NULL,    -- in which they were seen, since the start of recording
-    device INTEGER NOT NULL,    -- 14: all above 13
-    stream INTEGER NOT NULL,    -- 48 bits of the handle, 0 default or none, -1 not told
+    second INTEGER NOT NULL,    -- of the recording in which they were counted
+    device INTEGER NOT NULL,    -- 14: all devices above 13
+    stream INTEGER NOT NULL,    -- 48 bits of the handle; 0: default or none, -1: unknown
     api INTEGER NOT NULL,
-    not_ready INTEGER NOT NULL, -- 1: a query that was told to come again
+    not_ready INTEGER NOT NULL, -- 1: a query whose result was "not ready"
     count INTEGER NOT NULL,
     PRIMARY KEY (process_id, second, device, stream, api, not_ready)
 ) WITHOUT ROWID;
@@ -255,7 +256,7 @@ CREATE TABLE sync (             -- calls whose purpose is to wait, and frees tha
     api INTEGER,
     start_ns INTEGER NOT NULL,
     blocked_ns INTEGER NOT NULL,
-    handle INTEGER,             -- stream or event waited for
+    handle INTEGER,             -- the stream or event that the host waited for
     stack_id INTEGER,
     thread_id INTEGER
 );
@@ -264,36 +265,36 @@ CREATE TABLE oom (              -- each failed allocation
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
     device INTEGER,
-    layer INTEGER NOT NULL,     -- layer: device = the CUDA call failed, tensor = PyTorch gave up
+    layer INTEGER NOT NULL,     -- device: the CUDA call failed, tensor: PyTorch's allocator failed
     space INTEGER,
     api INTEGER,
     requested_bytes INTEGER NOT NULL,
-    free_bytes INTEGER,         -- of the device at that moment, NULL unknown
+    free_bytes INTEGER,         -- of the device at that moment; NULL: unknown
     total_bytes INTEGER,
-    tensor_allocated INTEGER,   -- PyTorch's own totals, NULL unknown
+    tensor_allocated INTEGER,   -- PyTorch's own total; NULL: unknown
     tensor_reserved INTEGER,
     time_ns INTEGER NOT NULL,
-    fatal INTEGER NOT NULL,     -- 0: the same thread later got as much at once, or went on allocating
+    fatal INTEGER NOT NULL,     -- 0: the same thread later allocated as much at once, or continued to allocate
     stack_id INTEGER,
     thread_id INTEGER,
     capped INTEGER              -- 1: refused by GPUSPY_LIMIT, not by the device
 );
 
-CREATE TABLE sample (           -- what the device said of itself
+CREATE TABLE sample (           -- memory of a device, as CUDA or NVML reported it
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
     device INTEGER NOT NULL,
     time_ns INTEGER NOT NULL,
     free_bytes INTEGER,
-    total_bytes INTEGER,        -- NVML's is a little more than CUDA's: it counts what the driver keeps
+    total_bytes INTEGER,        -- NVML's total is a little larger than CUDA's, because it includes the driver's
     source INTEGER NOT NULL,    -- sample_source
-    -- of NVML only, once a second; NULL where it could not tell
-    utilisation INTEGER,        -- percent of the time in which a kernel ran …
-    memory_utilisation INTEGER, -- … and in which memory was read or written
+    utilisation INTEGER,        -- percent of the time in which a kernel ran (like all that follows: only from NVML,
+                                -- once per second; NULL: unknown)
+    memory_utilisation INTEGER, -- percent of the time in which memory was read or written
     own_bytes INTEGER,          -- held by this process
-    other_bytes INTEGER,        -- held by all other processes that it lists …
-    other_pid INTEGER,          -- … of which this one holds most
-    other_name TEXT
+    other_bytes INTEGER,        -- held by all other processes that NVML lists
+    other_pid INTEGER,          -- the process that holds most of these bytes
+    other_name TEXT             -- its name
 );
 
 CREATE TABLE reserved (         -- PyTorch's reserved total, each time it changed
@@ -304,7 +305,7 @@ CREATE TABLE reserved (         -- PyTorch's reserved total, each time it change
     bytes INTEGER NOT NULL
 );
 
-CREATE TABLE tensor_check (     -- gpuspy's running total held against PyTorch's, at every event
+CREATE TABLE tensor_check (     -- gpuspy's running total compared with PyTorch's, at every event
     process_id INTEGER NOT NULL,
     layer INTEGER NOT NULL,
     device INTEGER NOT NULL,
@@ -316,7 +317,7 @@ CREATE TABLE tensor_check (     -- gpuspy's running total held against PyTorch's
     PRIMARY KEY (process_id, layer, device)
 ) WITHOUT ROWID;
 
-CREATE TABLE handle (           -- streams and contexts that the process made
+CREATE TABLE handle (           -- streams and contexts that the process created
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
     kind INTEGER NOT NULL,      -- handle_kind
@@ -328,19 +329,19 @@ CREATE TABLE handle (           -- streams and contexts that the process made
     stack_id INTEGER
 );
 
-CREATE TABLE mark (             -- what the program says of itself: NVTX ranges and moments, cudaProfilerStart
+CREATE TABLE mark (             -- the program's own marks: NVTX ranges and moments, cudaProfilerStart
     id INTEGER PRIMARY KEY,     -- in order of start_ns
-    kind INTEGER NOT NULL,      -- mark_kind; a range is one row: push (nested, of a thread) or start (also what was
+    kind INTEGER NOT NULL,      -- mark_kind; a range is one row: push (nested, of one thread) or start (also one that was
                                 -- open when the recording began)
-    name INTEGER,               -- mark_name, NULL none
-    domain INTEGER,             -- mark_name, NULL the default one
+    name INTEGER,               -- mark_name; NULL: none
+    domain INTEGER,             -- mark_name; NULL: the default domain
     start_ns INTEGER NOT NULL,
-    life_ns INTEGER,            -- NULL: a range that was not ended while recorded
-    thread_id INTEGER,          -- that began it
+    life_ns INTEGER,            -- NULL: a range that did not end while recorded
+    thread_id INTEGER,          -- the thread that began it
     process_id INTEGER AS (1) VIRTUAL,
     end_ns INTEGER AS (start_ns + life_ns) VIRTUAL
 );
-CREATE TABLE mark_name (        -- a text may stand here more than once
+CREATE TABLE mark_name (        -- the same text may occur more than once
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL
 );
@@ -357,24 +358,24 @@ CREATE TABLE allocator_fact_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE mark_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE handle_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 
--- While a recording is not finished: how far each slot of the spool has become rows, what its frame and
--- stack numbers mean, its last free (one that fails is taken back), and figures that the rows
--- alone don't tell. Dropped at the end.
+-- While a recording is not finished: how much of each slot of the spool has become rows, what its frame and
+-- stack numbers mean, its last free (undone if it fails), and figures that cannot be derived from the
+-- rows. Dropped at the end.
 CREATE TABLE recovery_thread (
     thread INTEGER PRIMARY KEY, seq INTEGER, offset INTEGER, time_ns INTEGER,
     free_layer INTEGER, free_address INTEGER, free_id INTEGER,
     row INTEGER                 -- id in table thread of the thread that uses the slot now; 0 unknown
 );
--- What the last free, unmapping or release of a thread undid, and of which contexts things are: where
--- it is not the primary one of the row's own device.
+-- What the last free, unmapping or release of a thread undid, and the context of an allocation, if it is
+-- not the primary one of the row's own device.
 CREATE TABLE recovery_owner (allocation_id INTEGER PRIMARY KEY, context INTEGER, home INTEGER);
--- Physical memory: references, and whether its handle's value still names it.
+-- Physical memory: its references, and whether its handle still names it.
 CREATE TABLE recovery_object (allocation_id INTEGER PRIMARY KEY, refs INTEGER, named INTEGER);
 CREATE TABLE recovery_undo (
     thread INTEGER PRIMARY KEY, op INTEGER, handle INTEGER, address INTEGER, bytes INTEGER,
     time_ns INTEGER, allocation_id INTEGER
 );
--- The spool's counters as far as they are in call_count.
+-- The part of the spool's counters that call_count already contains.
 CREATE TABLE recovery_counter (slot INTEGER PRIMARY KEY, key INTEGER, count INTEGER);
 CREATE TABLE recovery_value (name TEXT, number INTEGER, value INTEGER, PRIMARY KEY (name, number)) WITHOUT ROWID;
 CREATE TABLE recovery_number (
@@ -382,11 +383,11 @@ CREATE TABLE recovery_number (
     PRIMARY KEY (thread, what, number)
 ) WITHOUT ROWID;
 
-CREATE TABLE recovery_mark (    -- ranges that are open, by what their end will say
+CREATE TABLE recovery_mark (    -- open ranges, by the key that their end will have
     mark_id INTEGER PRIMARY KEY, kind INTEGER, key INTEGER
 );
 
--- What people query ---------------------------------------------------------------------------
+-- Views for queries ---------------------------------------------------------------------------
 
 CREATE VIEW allocations AS
 SELECT a.id, a.process_id, a.device, l.word AS layer, s.word AS space, p.name AS api, a.address, a.bytes,
@@ -405,7 +406,7 @@ SELECT m.id, m.process_id, m.device, s.word AS space, m.address, m.bytes, m.offs
        m.allocation_id, m.stack_id
 FROM mapping m LEFT JOIN allocation a ON a.id = m.allocation_id LEFT JOIN space s ON s.id = a.space;
 
-CREATE VIEW calls AS            -- what was only counted, by second
+CREATE VIEW calls AS            -- calls that are only counted, by second
 SELECT c.process_id, c.second, c.device, nullif(c.stream, -1) AS stream, p.name AS api,
        CASE c.not_ready WHEN 1 THEN 'not ready' ELSE 'done' END AS answer, c.count
 FROM call_count c LEFT JOIN api p ON p.id = c.api;
@@ -432,7 +433,7 @@ SELECT f.id, k.word AS kind, f.function, f.file, f.line, f.module_id, m.path AS 
 FROM frame f LEFT JOIN frame_kind k ON k.id = f.kind LEFT JOIN module m ON m.id = f.module_id;
 
 -- The innermost Python line of each stack, or its innermost frame if it has none. `gpuspy sql` replaces this
--- view by the line that the report names: the innermost of the user's own code, past libraries and helpers.
+-- view with one of the line that the report names: the innermost of the user's own code, past libraries and helpers.
 CREATE VIEW sites AS
 WITH RECURSIVE up(stack_id, at, frame_id, parent_id, kind, hops) AS (
     SELECT s.id, s.id, s.frame_id, s.parent_id, f.kind, 0 FROM stack s JOIN frame f ON f.id = s.frame_id
@@ -453,7 +454,7 @@ FROM allocations a LEFT JOIN sites s ON s.stack_id = a.alloc_stack_id
 WHERE a.free_ns IS NULL AND NOT (a.layer = 'device' AND a.space = 'shared') GROUP BY a.device, a.layer, a.space, s.function, s.file, s.line ORDER BY bytes DESC;
 
 -- The rows of `syncs` by line. The report's waits also contain the copies during which the host was blocked, and
--- count a copy together with the wait that follows it: copy_sites has them.
+-- count a copy together with the wait that follows it; copy_sites has these copies.
 CREATE VIEW sync_sites AS
 SELECT y.kind, y.api, count(*) AS count, sum(y.blocked_ns) / 1e9 AS blocked_s, s.function, s.file, s.line
 FROM syncs y LEFT JOIN sites s ON s.stack_id = y.stack_id

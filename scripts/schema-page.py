@@ -3,7 +3,7 @@
 page, the queries, is written by hand.
 
   scripts/schema-page.py            rewrites docs/schema.md
-  scripts/schema-page.py --check    exits 1 where it is not what the schema says
+  scripts/schema-page.py --check    exits 1 if docs/schema.md differs from the schema
 """
 import re
 import sqlite3
@@ -18,7 +18,7 @@ VIEWS = ("allocations", "copies", "syncs", "ooms", "marks", "mappings", "calls",
 
 
 def comments(text):
-    """By object: what stands above and behind its CREATE, and behind each of its columns."""
+    """By object: the comments before its CREATE and on its line, and those of its columns."""
     said, above, name, column = {}, [], None, None
     for line in text.splitlines():
         code, _, comment = (part.strip() for part in line.partition("--"))
@@ -33,7 +33,7 @@ def comments(text):
             above = above + [comment] if comment and not comment.endswith("---") else []
             name = None if not comment else name
         elif name:
-            word = re.match(r"(\w+)", code) and (re.search(r" AS (\w+),?$", code) or re.match(r"(\w+)", code))
+            word = re.search(r" AS (\w+),?$", code) or re.match(r"(\w+)", code)
             if word:
                 column = word[1]
                 said[name][column] = comment
@@ -66,7 +66,7 @@ def reference():
         plural = {"host_memory": "HOST_MEMORIES", "removed_what": "REMOVED_KINDS", "series": "SERIES"}.get(table, table.upper() + "S")
         body = re.search(rf"#define GS_{plural}\(X\)(.*?)(?:\n#define|\n/\*)", event, re.S)[1]
         lookups[table] = re.findall(r'X\(\w+, (\d+), "(\w+)"\)', body)
-    out = [f"Schema version {version} (`PRAGMA user_version`). Look-up tables, for the views have the words: "]
+    out = [f"Schema version {version} (`PRAGMA user_version`). The views show the words of these look-up tables: "]
     out[0] += "; ".join(f"`{table}` " + ", ".join(f"{n} {word}" for n, word in rows)
                         for table, rows in lookups.items()) + ".\n"
     for heading, wanted in (("Views", lambda k, n: n in VIEWS),
@@ -96,7 +96,7 @@ def main():
     new = head + BEGIN + reference() + END + rest.split(END)[1]
     if "--check" in sys.argv[1:]:
         if new != page:
-            sys.exit("schema-page: docs/schema.md is not what schema/gpuspy.sql says; run scripts/schema-page.py")
+            sys.exit("schema-page: docs/schema.md differs from schema/gpuspy.sql; run scripts/schema-page.py")
         return
     PAGE.write_text(new)
 

@@ -348,8 +348,8 @@ static void judge(struct allocator_flushes *f, struct line *l)
     x->matters = x->kind == ALLOCATOR_FLUSH_EMPTY_CACHE && often && x->again >= x->bytes / 2;
     if (x->matters) {
         x->advice = arena_printf(f->b->arena,
-                                 "%s: %llu times it gave %s back to CUDA in all, "
-                                 "and %s of it was taken anew; PyTorch uses its cache again by itself",
+                                 "%s: %llu times it freed %s of CUDA memory in total, and %s of it was allocated "
+                                 "again; PyTorch reuses its cache by itself",
                                  remedy(f, l), (unsigned long long)x->count, site_bytes_text(f->b, (double)x->bytes),
                                  site_bytes_text(f->b, (double)x->again));
     }

@@ -139,7 +139,7 @@ static void judge(struct runner *r, struct check_result *result)
     if (isnan(result->value) || isnan(result->limit)) {
         result->status = CHECK_UNKNOWN;
         if (!isnan(result->value)) {
-            result->why = "the baseline does not tell it";
+            result->why = "the baseline does not contain it";
         }
     } else {
         double most = result->limit + result->limit / SLACK;

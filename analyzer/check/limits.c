@@ -263,7 +263,8 @@ static bool budget_settled(const struct budget_text *b, struct check_limit *out,
         return false;
     }
     if (b->s.params && b->s.model) {
-        refuse(why, "has params and model; '%s' has a number of parameters: give one of them", b->s.model);
+        refuse(why, "has params and model, but '%s' already has a number of parameters; give only one of them",
+               b->s.model);
         return false;
     }
     if (b->s.params && estimate_shaped(o->name)) {
@@ -274,7 +275,7 @@ static bool budget_settled(const struct budget_text *b, struct check_limit *out,
         return false;
     }
     if (b->s.master_weights && p->weights >= 4) {
-        refuse(why, "has master-weights with precision %s, where the weights are float32 already", p->name);
+        refuse(why, "has master-weights with precision %s, where the weights are already float32", p->name);
         return false;
     }
     out->budget = (struct check_budget_limit){.tolerance = b->tolerance, .activations = b->activations};
@@ -496,7 +497,7 @@ static bool assignment(struct reader *r, char *text)
     }
     if (strcmp(key, "allow-incomplete") == 0) {
         if (r->glob || r->device >= 0) {
-            return bad(r, "'%s' holds for all: it stands before the first section", key);
+            return bad(r, "'%s' applies to all sections; write it before the first one", key);
         }
         return truth(r, key, value, &r->l->allow_incomplete);
     }
@@ -533,7 +534,7 @@ bool check_limits_read(struct check_limits *l, const char *text, size_t size, co
         size_t n = (size_t)((stop ? stop : end) - text);
         r.line++;
         if (n >= sizeof line || memchr(text, 0, n)) {
-            return bad(&r, n >= sizeof line ? "the line is too long" : "this is not text");
+            return bad(&r, n >= sizeof line ? "the line is too long" : "this is not a text file");
         }
         memcpy(line, text, n);
         line[n - (n && text[n - 1] == '\r')] = 0;

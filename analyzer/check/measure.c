@@ -34,8 +34,9 @@ static const struct step_list *steps_of(const struct checking *c)
 
 static const char *no_steps(struct checking *c)
 {
-    return arena_printf(c->arena, "no steps were found in the program, so nothing can be said of one; mark them with "
-                                  "NVTX ranges, or measure the whole run");
+    return arena_printf(c->arena,
+                        "no steps were found in the program, so figures per step are unknown; mark steps with "
+                        "NVTX ranges, or measure the whole run");
 }
 
 static const char *over_steps(struct checking *c)
@@ -64,14 +65,14 @@ static void measure_complete(struct checking *c)
     const struct run_process *p = c->process;
     const char *why =
         p->recording   ? "the program is still running"
-        : p->torn      ? "its last events are not there"
+        : p->torn      ? "its last events are missing"
         : !p->complete ? "the program was killed, crashed or called _exit: what it would have done next is unknown"
         : crashed(c, failure, sizeof failure) ? arena_printf(c->arena,
                                                              "the program crashed (%s): what it would have "
                                                              "needed later is unknown",
                                                              failure)
                                               : NULL;
-    const char *also = p->damaged ? "records in it made no sense and were left out" : NULL;
+    const char *also = p->damaged ? "invalid records in it were left out" : NULL;
     emit(c, -1, why || also ? 1 : 0, why ? why : also);
 }
 
@@ -160,7 +161,7 @@ static void measure_peak(struct checking *c)
     }
     if (!any) {
         emit(c, -1, tensors ? NAN : 0,
-             tensors ? "tensors were seen, but not the CUDA allocations in which they lie" : NULL);
+             tensors ? "tensors were recorded, but not the CUDA allocations that contain them" : NULL);
     }
 }
 
@@ -178,7 +179,7 @@ static void measure_tensor_peak(struct checking *c)
         }
     }
     if (!any) {
-        emit(c, -1, memory ? NAN : 0, memory ? "no tensor was reported by PyTorch, though GPU memory was taken" : NULL);
+        emit(c, -1, memory ? NAN : 0, memory ? "PyTorch reported no tensors, although GPU memory was allocated" : NULL);
     }
 }
 
@@ -325,8 +326,8 @@ static const char *too_short(struct checking *c)
                             STEPS_LEAST);
     }
     if (s->n < STEPS_LEAST) {
-        return arena_printf(c->arena, "%zu steps are too few to tell whether memory keeps growing; %d are enough", s->n,
-                            STEPS_LEAST);
+        return arena_printf(c->arena, "%zu steps are too few to judge whether memory keeps growing; %d are enough",
+                            s->n, STEPS_LEAST);
     }
     return NULL;
 }
@@ -375,9 +376,9 @@ static void explain_growth(struct checking *c, struct check_result *r)
             const struct result_growth_line *l = &g->lines[k];
             double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
             check_line_add(c, r, &cap, &l->site, per_step ? share * g->bytes_per_step : (double)l->bytes,
-                           arena_printf(c->arena, "%llu allocation%s stayed%s", (unsigned long long)l->count,
+                           arena_printf(c->arena, "%llu allocation%s kept%s", (unsigned long long)l->count,
                                         l->count == 1 ? "" : "s",
-                                        g->graph ? ", kept with what one forward pass makes" : ""));
+                                        g->graph ? ", with the results of one forward pass" : ""));
         }
     }
     for (size_t i = 0; i < c->report->leaks_n && !r->lines_n && r->device < 0; i++) {
@@ -409,7 +410,7 @@ static void measure_leaks(struct checking *c)
     }
     if (!c->process->python_version && !grows && r->leaks_at_end) {
         double bytes = never_freed(r);
-        emit(c, -1, bytes, bytes > 0 ? "never freed, though the program ended in order" : NULL);
+        emit(c, -1, bytes, bytes > 0 ? "never freed, although the program ended normally" : NULL);
         return;
     }
     measure_grown(c, false);
@@ -465,7 +466,7 @@ static void emit_rate(struct checking *c, const struct rate *r)
     bool some = r->rare >= 0.005;
     emit(c, -1, r->sum,
          isnan(r->sum) ? no_steps(c)
-         : some ? arena_printf(c->arena, "%s; %.2f more a step come now and then and are not counted", over_steps(c),
+         : some ? arena_printf(c->arena, "%s; %.2f more per step occur now and then and are not counted", over_steps(c),
                                r->rare)
          : steps_of(c) ? over_steps(c)
                        : NULL);
@@ -486,7 +487,7 @@ static void measure_blocked(struct checking *c)
     double sum = 0;
     if (emit_unknown_fact(c, RUN_FACT_WAITS)) return;
     if (c->report->simulated) {
-        emit(c, -1, NAN, "times on a simulated GPU mean nothing");
+        emit(c, -1, NAN, "times on a simulated GPU have no meaning");
         return;
     }
     for (size_t i = 0; i < c->report->syncs_n; i++) {
@@ -694,11 +695,11 @@ static void measure_fragmentation(struct checking *c)
         emit(c, f->device, lost >= 0 ? (double)lost / (double)f->reserved_bytes : (double)NAN,
              lost >= 0 ? arena_printf(c->arena, "%s of %s", units_format_bytes(bytes, (uint64_t)lost),
                                       units_format_bytes(reserved, (uint64_t)f->reserved_bytes))
-                       : "where the allocator's holes were is unknown");
+                       : "the holes of the allocator are unknown");
     }
     if (!any) {
         bool memory = allocations_of(r) > 0;
-        emit(c, -1, memory ? NAN : 0, memory ? "no allocator of PyTorch's was seen" : NULL);
+        emit(c, -1, memory ? NAN : 0, memory ? "PyTorch's allocator was not recorded" : NULL);
     }
 }
 
@@ -733,8 +734,7 @@ static void measure_budget(struct checking *c)
         return; /* a helper without GPU memory */
     }
     if (!tensors || !b->rows_n) {
-        emit(c, -1, NAN,
-             !tensors ? "no tensor was reported by PyTorch" : "what the tensors are for was not recognised");
+        emit(c, -1, NAN, !tensors ? "PyTorch reported no tensors" : "the categories of the tensors are unknown");
         return;
     }
     for (size_t i = 0; i < b->rows_n; i++) {

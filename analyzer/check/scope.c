@@ -85,8 +85,8 @@ static void measure_scope(struct checking *c, const char *name, enum run_series_
     }
     if (others) {
         emit_scope(c, name, NULL, NAN,
-                   layer == RUN_SERIES_DEVICE ? "tensors were seen, but not the CUDA allocations in which they lie"
-                                              : "no tensor was reported by PyTorch, though GPU memory was taken");
+                   layer == RUN_SERIES_DEVICE ? "tensors were recorded, but not the CUDA allocations that contain them"
+                                              : "PyTorch reported no tensors, although GPU memory was allocated");
     } else {
         emit_scope(c, name, NULL, empty ? 0 : NAN, empty ? NULL : why_unknown(c, name));
     }
@@ -133,9 +133,10 @@ bool check_scopes_occurred(const struct check_scopes *s, const char *source, cha
             return false;
         }
         if (!s->list[i].occurred) {
-            snprintf(error, error_size,
-                     "'%s' has no NVTX range named '%s', nor any other; mark one, such as by gpuspy.scope(\"%s\")",
-                     source, name, name);
+            snprintf(
+                error, error_size,
+                "'%s' has no NVTX range named '%s', nor any other; mark one, for example with gpuspy.scope(\"%s\")",
+                source, name, name);
             return false;
         }
     }

@@ -49,8 +49,8 @@ static void judge(struct check *c, struct check_result *r)
     if (r->shared && r->status == CHECK_OK && r->value > r->limit) {
         r->status = CHECK_UNKNOWN;
         r->why = arena_printf(&c->arena,
-                              "the peaks of %u processes on this GPU come to more than the limit together, "
-                              "but were not at the same moment, maybe",
+                              "the peaks of %u processes on this GPU sum to more than the limit, but may not have "
+                              "occurred at the same moment",
                               r->shared + 1);
     } else if (r->shared) {
         r->why = arena_printf(&c->arena, "the peaks of %u processes together", r->shared + 1);

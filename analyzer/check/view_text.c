@@ -68,9 +68,9 @@ char *check_sentence(struct check *c, const struct check_result *r)
     check_who_text(r, who, sizeof who);
     const char *on = *who ? (r->device >= 0 ? " on " : " in ") : "";
     if (r->status == CHECK_UNKNOWN) {
-        return isnan(r->value) ? arena_printf(&c->arena, "cannot tell%s%s: %s", on, who, r->why)
-                               : arena_printf(&c->arena, "cannot tell%s%s: %s (so far: %s %s)", on, who, r->why, what,
-                                              check_gate_value(g, r->value, value));
+        return isnan(r->value) ? arena_printf(&c->arena, "cannot be judged%s%s: %s", on, who, r->why)
+                               : arena_printf(&c->arena, "cannot be judged%s%s: %s (so far: %s %s)", on, who, r->why,
+                                              what, check_gate_value(g, r->value, value));
     }
     if (!has_limit(g)) {
         return flag_sentence(c, r, on, who);

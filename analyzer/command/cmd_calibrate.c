@@ -29,8 +29,10 @@ static const struct option_row options[] = {
     ESTIMATE_OPTIONS(struct settings, plan.model, 0),
     PLAN_TRAINING_OPTIONS(struct settings, plan),
     PLAN_ADAPTER_OPTIONS(struct settings, plan),
-    {"show", 0, OPTION_FLAG, offsetof(struct settings, show), NULL, NULL, 0, 0, "print what earlier recordings taught"},
-    {"forget", 0, OPTION_FLAG, offsetof(struct settings, forget), NULL, NULL, 0, 0, "delete all that was learned"},
+    {"show", 0, OPTION_FLAG, offsetof(struct settings, show), NULL, NULL, 0, 0,
+     "print what gpuspy learned from earlier recordings"},
+    {"forget", 0, OPTION_FLAG, offsetof(struct settings, forget), NULL, NULL, 0, 0,
+     "delete everything that gpuspy learned"},
     {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
      "write to this file; default: GPUSPY_CALIBRATION, else gpuspy/calibration.json in XDG_CONFIG_HOME or ~/.config"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
@@ -42,7 +44,7 @@ static const struct command_example examples[] = {
     {"gpuspy calibrate run.db", "learn what the CUDA context, workspaces and the allocator take on this GPU"},
     {"gpuspy calibrate --model gpt2 --precision amp --batch 8 --seq 1024 run.db",
      "also learn the activations of this model"},
-    {"gpuspy calibrate --show", "print what is known, and from how many runs"},
+    {"gpuspy calibrate --show", "print what was learned, and from how many runs"},
     {0},
 };
 
@@ -54,7 +56,7 @@ const struct command_text command_text_calibrate = {
              "the activations with the prediction of 'gpuspy estimate'.\n\nThe next 'gpuspy estimate' uses these "
              "values and states so: contexts and workspaces for the same GPU, activations for the same family, "
              "precision, attention and checkpointing. A recording that is read again replaces what was learned from "
-             "it. A simulated GPU says nothing about contexts.",
+             "it. gpuspy learns no contexts from a simulated GPU.",
     .examples = examples,
 };
 
@@ -160,7 +162,7 @@ static int planned(const struct settings *s, char **paths, size_t n, struct esti
             complain("calibrate: activations depend on the batch; add --batch%s",
                      model.shape.vocab ? " and --seq as they were in the recording" : ", as it was in the recording");
         else if (!estimate_make(&plan, &result))
-            complain("calibrate: that needs more than 2^63 bytes on one GPU");
+            complain("calibrate: this needs more than 2^63 bytes on one GPU");
         else if (!question_plan_has_activations(&result))
             complain("calibrate: %s has no shape, so activations cannot be compared; give --model",
                      s->plan.model.params ? "--params" : "this model");
@@ -179,7 +181,7 @@ static int run(const struct settings *s, char **paths, size_t n)
 
     if (s->output ? !fits_in(s->output, path, sizeof path) : !estimate_calibration_path(path, sizeof path)) {
         complain(s->output ? "calibrate: --output: the name is too long"
-                           : "calibrate: no place to write to; give --output, or set HOME or GPUSPY_CALIBRATION");
+                           : "calibrate: no file to write to; give --output, or set HOME or GPUSPY_CALIBRATION");
         return EXIT_INPUT;
     }
     if (s->forget) return estimate_calibration_delete("calibrate", path) ? EXIT_YES : EXIT_INPUT;

@@ -39,7 +39,8 @@ struct settings {
 static const struct option_row options[] = {
 #include "analyzer/check/gates.def"
     {"config", 'c', OPTION_FILE, offsetof(struct settings, config), "FILE", NULL, 0, 0,
-     "read limits from FILE; " FOUND " in the working directory if not given. Options on the command line win"},
+     "read limits from FILE; " FOUND
+     " in the working directory if not given. Options on the command line take precedence"},
     {"no-config", 0, OPTION_FLAG, offsetof(struct settings, no_config), NULL, NULL, 0, 0, "do not read a limits file"},
     {"baseline", 0, OPTION_FILE, offsetof(struct settings, baseline), "DATABASE", NULL, 0, 0,
      "an earlier recording, to which limits such as +5% or +100MiB are relative"},
@@ -75,7 +76,8 @@ const struct command_text command_text_check = {
     .options = options,
     .about = "Compares a recording with limits. The exit status is 0 if all of them hold, else 1, with the lines of "
              "code that exceed them. What is unknown (no steps were found, events were lost, the program was killed) "
-             "counts as failure.\n\nEach process of a run and each of its GPUs is judged alone; the worst counts. "
+             "counts as failure.\n\nEach process of a run and each of its GPUs is judged separately; the worst result "
+             "counts. "
              "Limits per step are averages over the program's usual steps, without start-up, warm-up, evaluations, "
              "checkpoints and the end.\n\nA limits file has lines such as 'max-peak = 10GiB' and 'no-leaks = true', "
              "comments after #, and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' removes a limit "

@@ -52,7 +52,7 @@ static const struct option_row options[] = {
     {"no-calibration", 0, OPTION_FLAG, offsetof(struct settings, no_calibration), NULL, NULL, 0, 0,
      "ignore what 'gpuspy calibrate' learned from your recordings"},
     {"solve", 0, OPTION_CHOICE, offsetof(struct settings, solve), "WORD", estimate_solve_words, 0, 0,
-     "find the largest batch, sequence or number of layers, or the fewest GPUs, with which it fits"},
+     "find the largest batch, sequence or number of layers, or the fewest GPUs, that fit"},
     OPTIONS_HEADING("Output"),
     {"explain", 0, OPTION_FLAG, offsetof(struct settings, explain), NULL, NULL, 0, 0,
      "print each line's formula with its numbers, its source, and why low and high differ"},
@@ -72,7 +72,7 @@ static const struct command_example examples[] = {
     {"gpuspy estimate --params 7B --precision bf16 --optimizer adamw8bit",
      "7 billion parameters in bfloat16, states in 8 bits"},
     {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit into 24 GiB?"},
-    {"gpuspy estimate --config qlora.yml --gpu 4090", "what that training needs; also says which keys it left out"},
+    {"gpuspy estimate --config qlora.yml --gpu 4090", "what that training needs, and which keys gpuspy ignores"},
     {"gpuspy estimate --models", "the models that have a name"},
     {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq", "the longest context to serve"},
     {"gpuspy estimate --model llama-3-8b --serve vllm --seq 8192 --gpu h100-80g",
@@ -119,7 +119,7 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
         export_list_html(title, rows, out.file);
     if (!ok) {
         output_drop(&out);
-        complain("estimate: memory ran out");
+        complain("estimate: out of memory");
         return false;
     }
     if (!output_keep(&out, "estimate")) return false;
@@ -273,7 +273,7 @@ static int estimate(const struct command *self, int argc, char **argv, const str
         return EXIT_USAGE;
     }
     if (s.plan.memory && s.plan.memory < 1 << 20) { /* "24" of somebody who means GiB would be answered with nonsense */
-        complain("estimate: --memory: %ju bytes are less than any GPU has; add the unit, such as --memory 24GiB",
+        complain("estimate: --memory: %ju bytes are less than any GPU has; add a unit, such as --memory 24GiB",
                  (uintmax_t)s.plan.memory);
         return EXIT_USAGE;
     }

@@ -111,8 +111,8 @@ static bool ask_python(const char *program, struct python *p)
               next_line(&text, p->prefix, sizeof p->prefix) && next_line(&text, found, sizeof found);
     if (!ok) {
         complain("jupyter: cannot ask '%s' for its environment: %s; name a Python with --python", program,
-                 !c->started    ? "there is no such program"
-                 : c->timed_out ? "it does not answer"
+                 !c->started    ? "the program does not exist"
+                 : c->timed_out ? "it does not respond"
                                 : "it is not a Python, or fails");
     } else if (strncmp(found, "True", 4) != 0) {
         complain("jupyter: '%s' has no ipykernel; type: %s -m pip install ipykernel", p->executable, p->executable);
@@ -255,7 +255,7 @@ int command_jupyter(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands != 1 || strcmp(argv[0], "install") != 0) {
-        complain("jupyter: say what to do; type: gpuspy jupyter install");
+        complain("jupyter: no action given; type: gpuspy jupyter install");
         return EXIT_USAGE;
     }
     if (s.user + s.sys_prefix + (s.prefix != NULL) > 1) {

@@ -40,12 +40,11 @@ static const struct option_row options[] = {
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
      "also record PyTorch's CPU tensors"},
     {"inside-pools", 0, OPTION_FLAG, offsetof(struct settings, inside_pools), NULL, NULL, 0, 0,
-     "start JAX and TensorFlow without their memory pools, so that each array is an allocation of CUDA's, with its "
-     "line; "
-     "slower, and memory is less fragmented than it would be"},
+     "start JAX and TensorFlow without their memory pools, so that each array is a CUDA allocation with its line; the "
+     "program is slower, and memory less fragmented than with the pools"},
     {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", estimate_gpu_words, 0, 0,
      "dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), without a real one: allocators, copies and "
-     "waits are real, kernels do not run; memory is meaningful, values are not"},
+     "waits are real, kernels do not run; figures of memory are meaningful, computed values are not"},
     {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16, "simulate N GPUs"},
     {"simulate-loops", 0, OPTION_NUMBER, offsetof(struct settings, loops), "N", NULL, 0, 1000000000,
      "stop the dry run in a loop that read N values, which a simulated GPU does not compute, without progress; default "
@@ -84,7 +83,7 @@ const struct command_text command_text_run = {
     .options = options,
     .about =
         "Runs a program with libgpuspy.so preloaded. Each of its processes that uses CUDA records its allocations, "
-        "copies and waits with their lines of code. When the program ends, in whatever way, gpuspy completes the "
+        "copies and waits with their lines of code. However the program ends, gpuspy completes the "
         "recording and prints a summary on stderr.\n\nThe exit status is the program's, or gpuspy dies of the same "
         "signal; 127 if the program does not exist, 126 if it cannot be executed, 125 if gpuspy cannot start it, 124 "
         "after a dry run was stopped in a loop (--simulate-loops). gpuspy forwards signals to the program.",

@@ -45,7 +45,7 @@ const struct command_text command_text_symbolize = {
     .options = options,
     .about =
         "Stores function, file and line of each native frame in the recording, taken from the programs and libraries "
-        "that ran, so that another machine does not need them. Python frames always have theirs. A file whose build id "
+        "that ran, so that another machine does not need them. Python frames always have them. A file whose build id "
         "differs from the one that ran is not used.\n\nAll processes of the run are symbolized, each in one "
         "transaction: an interruption leaves the recording unchanged. Run it again after you install more debugging "
         "information. It ends with the modules that have no lines, and the packages that contain them.\n\ngpuspy looks "
@@ -208,12 +208,16 @@ static void print_lacks(const struct symbolize *s)
 static void print_text(const struct symbolize *s, const struct files *f)
 {
     if (!s->frames)
-        printf("No native frames: %s recorded with Python's alone.\n", f->n == 1 ? "it was" : "they were");
+        printf("No native frames: %s only Python's frames.\n", f->n == 1 ? "the recording has" : "the recordings have");
     else
         printf("%llu of %llu native frames are named, %llu with file and line%s\n", (unsigned long long)s->named,
                (unsigned long long)s->frames, (unsigned long long)s->lines, s->changed ? "" : "; nothing was new");
-    if (s->inlined) printf("%llu stand for several inlined functions\n", (unsigned long long)s->inlined);
-    if (s->nowhere) printf("%llu are generated code, in no file\n", (unsigned long long)s->nowhere);
+    if (s->inlined)
+        printf("%llu frame%s for several inlined functions\n", (unsigned long long)s->inlined,
+               s->inlined == 1 ? " stands" : "s stand");
+    if (s->nowhere)
+        printf("%llu frame%s generated code, in no file\n", (unsigned long long)s->nowhere,
+               s->nowhere == 1 ? " is" : "s are");
     print_lacks(s);
     for (size_t i = 0; i < f->n && f->to[i]; i++) fprintf(stderr, "gpuspy: written to %s\n", f->to[i]);
 }
@@ -277,7 +281,7 @@ int command_symbolize(const struct command *self, int argc, char **argv)
     if (!s.symbols) return EXIT_INPUT;
     if (set.debug_dir) symbolizer_use_debug_dir(s.symbols, set.debug_dir);
     if (set.debuginfod && !symbolizer_use_servers(s.symbols, &servers, &problem))
-        complain("symbolize: --debuginfod: %s; nothing is asked for", problem);
+        complain("symbolize: --debuginfod: %s; gpuspy asks no server", problem);
     else if (set.debuginfod)
         complain("symbolize: asking %s for missing files", servers);
     int code = symbolize(&set, &s, argv, (size_t)operands);

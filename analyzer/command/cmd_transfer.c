@@ -152,7 +152,8 @@ static void print_head(const struct settings *s, const struct answer *a)
         printf(": %s parameters, %s", units_format_count(count, s->params), estimate_precision(s->precision)->meaning);
     if (a->gpus > 1) printf("\n%s GPUs", units_format_count(count, a->gpus));
     if (first->nodes > 1)
-        printf(" in %ju machines, %s a GPU between them", (uintmax_t)first->nodes, units_format_rate(text, a->network));
+        printf(" in %ju machines, %s per GPU between them", (uintmax_t)first->nodes,
+               units_format_rate(text, a->network));
     puts("\n");
 }
 
@@ -191,25 +192,25 @@ static void print_meaning(const struct answer *a)
     const struct estimate_wire *w = &a->links[0].of[WIRE_ALL_REDUCE];
     uint64_t least = w->nodes ? a->gpus / w->nodes : 0, most = w->nodes ? (a->gpus + w->nodes - 1) / w->nodes : 0;
 
-    puts("\nOne pass is S/B: all the bytes once over one GPU's link.");
+    puts("\nOne pass is S/B: all bytes once over one GPU's link.");
     if (w->nodes > 1 && most > 1)
-        printf("Across m = %ju machines of g = %ju GPUs%s, those share the bytes:\n"
-               "each sends its part over its own share N of the network.\n"
+        printf("Across m = %ju machines of g = %ju GPUs%s, the GPUs of a machine share\n"
+               "the bytes; each sends its part over its share N of the network.\n"
                "  all-reduce      2(g-1)/g S/B + 2(m-1)/m S/g/N\n"
-               "  reduce-scatter  half of it, and so is all-gather\n",
+               "  reduce-scatter  half of that, like all-gather\n",
                (uintmax_t)w->nodes, (uintmax_t)least, most > least ? " or one more" : "");
     else if (a->gpus > 1)
         printf("A ring of %ju takes 2(n-1)/n = %.4g of that for an all-reduce,\n"
                "(n-1)/n = %.4g for a reduce-scatter, an all-gather or an all-to-all.\n",
                (uintmax_t)a->gpus, w->factor, w->factor / 2);
-    puts("At the links' full rate, without latency or anything else on the wires.");
+    puts("All times assume the links' full rate, no latency and no other traffic.");
 }
 
 static void print_text(const struct settings *s, const struct answer *a)
 {
     struct terminal term = terminal_of(stdout);
-    struct text_table alone = {.head = {"a direction", "one pass", "link"}};
-    struct text_table t = {.head = {"a direction", "one pass", "all-reduce", "reduce-scatter", "link"}};
+    struct text_table alone = {.head = {"one way", "one pass", "link"}};
+    struct text_table t = {.head = {"one way", "one pass", "all-reduce", "reduce-scatter", "link"}};
 
     print_head(s, a);
     for (size_t i = 0; i < a->n; i++) print_row(a, &a->links[i], a->gpus > 1 ? &t : &alone);

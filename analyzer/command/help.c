@@ -147,7 +147,7 @@ void command_help_overview(const struct command *const *all, FILE *f)
         "\nStart with:\n  gpuspy run -- python train.py    record; the same by hand:\n                                 "
         "  LD_PRELOAD=libgpuspy.so python train.py\n  gpuspy report run.db             read what happened\n\n'gpuspy "
         "COMMAND --help' explains a command, 'gpuspy -V' prints the version.\nExit status: 0 success, 1 the "
-        "answer is no, 2 usage error, 3 bad input; 'run'\nends as the program that it ran.\n",
+        "answer is no, 2 usage error, 3 bad input; 'run'\nhas the exit status of the program that it ran.\n",
         f);
 }
 

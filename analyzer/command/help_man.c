@@ -74,9 +74,10 @@ static void exit_status(FILE *f)
 
 static void run_status(FILE *f)
 {
-    fputs(".PP\n\\fBgpuspy run\\fR ends as the program that it ran: with its exit status, or by the same signal; with "
-          "127 if the program does not exist, 126 if it cannot be executed, and 125 if gpuspy cannot start it.\n",
-          f);
+    fputs(
+        ".PP\n\\fBgpuspy run\\fR ends like the program that it ran: with its exit status, or by the same signal; with "
+        "127 if the program does not exist, 126 if it cannot be executed, and 125 if gpuspy cannot start it.\n",
+        f);
 }
 
 /* All pages, but the one that it stands on. */

@@ -172,7 +172,7 @@ void command_help_completion_fish(const struct command *const *all, FILE *f)
           "end\n"
           "complete -c gpuspy -f\n"
           "complete -c gpuspy -n __fish_use_subcommand -a '(gpuspy_commands)'\n"
-          "complete -c gpuspy -n __fish_use_subcommand -l version -d 'say which version it is'\n"
+          "complete -c gpuspy -n __fish_use_subcommand -l version -d 'print the version'\n"
           "complete -c gpuspy -s h -l help -d 'explain it'\n",
           f);
     for (const struct command *const *c = all; *c; c++) {

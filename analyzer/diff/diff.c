@@ -510,7 +510,7 @@ static bool build_comparable(struct work *w, char *error, size_t error_size)
         !w->profile[0]->n || !w->profile[1]->n) {
         return true;
     }
-    diff_add_note(w->o, "the %s recording has no tensors of PyTorch: what is compared is what both took from CUDA",
+    diff_add_note(w->o, "the %s recording has no PyTorch tensors, so CUDA allocations are compared",
                   tensors[0] ? "second" : "first");
     return build_profiles(w, RUN_SERIES_DEVICE, error, error_size);
 }
@@ -568,7 +568,7 @@ static void list_files(struct work *w)
         any = w->match->of_a[i] != DIFF_MATCH_ALONE;
     }
     if (!any && w->sites[0].n && w->sites[1].n) {
-        diff_add_note(w->o, "the two recordings have no line in common: each stands in the list by itself");
+        diff_add_note(w->o, "the two recordings have no line in common: each line is listed separately");
     }
 }
 

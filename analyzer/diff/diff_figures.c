@@ -179,15 +179,15 @@ static const struct {
     {"peak_pinned_bytes", "peak of pinned memory", "bytes", pinned, false, false, "live pinned memory"},
     {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL},
     {"oom", "out of memory", "count", failures, true, false, NULL},
-    {"retries", "allocations tried again", "count", retries, false, false, NULL},
+    {"retries", "allocations retried", "count", retries, false, false, NULL},
     {"growth_bytes", "grew steadily", "bytes", growth, false, false, NULL},
-    {"growth_bytes_per_step", "growth a step", "bytes", growth_per_step, false, false, NULL},
+    {"growth_bytes_per_step", "growth per step", "bytes", growth_per_step, false, false, NULL},
     {"steps", "steps", "count", steps, false, false, NULL},
-    {"step_s", "time of a step", "s", step_s, false, true, NULL},
-    {"waits_per_step", "waits a step", "count", waits_per_step, false, false, NULL},
-    {"copies_per_step", "copies a step", "count", copies_per_step, false, false, NULL},
-    {"blocked_s", "waited in all", "s", waited, false, true, NULL},
-    {"copied_bytes", "copied in all", "bytes", copied, false, false, NULL},
+    {"step_s", "time per step", "s", step_s, false, true, NULL},
+    {"waits_per_step", "waits per step", "count", waits_per_step, false, false, NULL},
+    {"copies_per_step", "copies per step", "count", copies_per_step, false, false, NULL},
+    {"blocked_s", "waited in total", "s", waited, false, true, NULL},
+    {"copied_bytes", "copied in total", "bytes", copied, false, false, NULL},
     {"duration_s", "duration", "s", duration, true, false, NULL},
     {"lost_events", "events lost", "count", lost, false, false, NULL},
 };
@@ -227,7 +227,7 @@ void diff_add_figures(struct diff_owner *o, const struct diff_side side[2])
         }
     }
     if (simulated && (d->wish.what == PROFILE_WAITS)) {
-        diff_add_note(o, "a GPU is simulated: how long it was waited for means nothing, only how often");
+        diff_add_note(o, "a GPU is simulated: the duration of waits has no meaning, only their number");
     }
     for (int k = 0; k < 2; k++) {
         const struct result_report *r = side[k].report;

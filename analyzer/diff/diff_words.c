@@ -55,7 +55,7 @@ static const char *row_text(struct diff_owner *o, const struct diff_row *r)
     const struct result_site *s = &r->site[r->present[DIFF_AFTER]];
     switch (o->diff.wish.by) {
     case DIFF_CATEGORY:
-        return r->category == RESULT_CATEGORY_UNKNOWN ? "what has no category" : result_category_text(r->category);
+        return r->category == RESULT_CATEGORY_UNKNOWN ? "memory without a category" : result_category_text(r->category);
     case DIFF_OWNER: return r->name;
     case DIFF_FILE: return s->known ? base(s->file) : "a call without a stack";
     case DIFF_FUNCTION:
@@ -107,7 +107,7 @@ static const char *same_text(struct diff_owner *o, const char *of)
         return arena_printf(&o->arena, "%s is the same%s: %s", of, by, after);
     }
     if (up && down) {
-        return arena_printf(&o->arena, "%s is the same in sum%s, %s; what changed: %s and %s", of, by, after,
+        return arena_printf(&o->arena, "%s is the same in total%s, %s; what changed: %s and %s", of, by, after,
                             with_change(o, up), with_change(o, down));
     }
     return arena_printf(&o->arena, "%s is the same%s, %s; what changed: %s", of, by, after,
@@ -158,7 +158,7 @@ static void per_step(struct diff_owner *o)
     for (size_t i = 0; i < d->figures_n && summed; i++) {
         const struct diff_figure *f = &d->figures[i];
         if (strcmp(f->key, "steps") == 0 && f->value[0] > 0 && f->value[1] > 0 && f->value[0] != f->value[1]) {
-            diff_add_note(o, "the first run has %.0f steps and the second %.0f: divided by them it is %s and %s a step",
+            diff_add_note(o, "the first run has %.0f steps and the second %.0f: that is %s and %s per step",
                           f->value[0], f->value[1], amount(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
                           amount(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
         }

@@ -161,7 +161,7 @@ static bool in_wsl(void)
 
 static const char *how_to_share(void)
 {
-    return getenv("KUBERNETES_SERVICE_HOST") ? "ask for it: resources.limits: nvidia.com/gpu: 1"
+    return getenv("KUBERNETES_SERVICE_HOST") ? "request one: resources.limits: nvidia.com/gpu: 1"
            : getenv("SINGULARITY_CONTAINER") || getenv("APPTAINER_CONTAINER")
                ? "start the container with --nv"
                : "start the container with --gpus all (and the NVIDIA Container Toolkit on the host)";
@@ -175,8 +175,8 @@ static bool check_permissions(struct doctor *d)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (access(files[i], F_OK) == 0 && access(files[i], R_OK | W_OK) != 0) {
             doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "permission",
-                               "join the group that owns it (often video), or ask for a GPU in the batch system",
-                               "%s may not be opened: %s", files[i], strerror(errno));
+                               "join the group that owns it (often video), or request a GPU from the batch system",
+                               "cannot open %s: %s", files[i], strerror(errno));
             return false;
         }
     return true;
@@ -188,18 +188,20 @@ static const struct {
     int code;
     const char *text, *fix;
 } refusals[] = {
-    {34, "the library is a stub, made for linking", "take its folder (…/stubs) out of LD_LIBRARY_PATH"},
-    {100, "it sees no GPU", NULL},
-    {802, "it is not ready yet", "on machines with NVSwitch: start nvidia-fabricmanager"},
-    {803, "the library and the kernel module are of different versions", "reboot after the driver's update"},
-    {804, "forward compatibility is not for this GPU", "take the cuda-compat folder out of LD_LIBRARY_PATH"},
-    {999, "it failed for an unknown reason", "see dmesg; after a suspend: rmmod nvidia_uvm && modprobe nvidia_uvm"},
+    {34, "the library is a stub for linking", "remove its folder (…/stubs) from LD_LIBRARY_PATH"},
+    {100, "it finds no GPU", NULL},
+    {802, "it is not ready yet", "if the machine has NVSwitch, start nvidia-fabricmanager"},
+    {803, "the library and the kernel module have different versions", "reboot after the driver update"},
+    {804, "this GPU does not support forward compatibility", "remove the cuda-compat folder from LD_LIBRARY_PATH"},
+    {999, "it failed for an unknown reason",
+     "see dmesg; after a suspend, type: rmmod nvidia_uvm && modprobe nvidia_uvm"},
     {304, "the operating system refused it", "see the permissions of /dev/nvidia*, and dmesg"},
 };
 
 static void add_refusal(struct doctor *d, long code)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *text = "it refuses", *fix = "see dmesg and nvidia-smi";
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *text = "it returned an error",
+               *fix = "see dmesg and nvidia-smi";
 
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         if (refusals[i].code == code) {
@@ -209,8 +211,8 @@ static void add_refusal(struct doctor *d, long code)
     if (code == 100 && in_container() && !d->hardware) fix = how_to_share();
     if (code == 100 && d->hidden) {
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "hidden",
-                           "unset CUDA_VISIBLE_DEVICES, or name one of them, counted from 0",
-                           "CUDA_VISIBLE_DEVICES=%s hides the %d GPU%s of this machine: programs see none",
+                           "unset CUDA_VISIBLE_DEVICES, or set it to a GPU's number, counted from 0",
+                           "CUDA_VISIBLE_DEVICES=%s hides the %d GPU%s of this machine: programs find none",
                            visible ? visible : "", d->hidden, d->hidden == 1 ? "" : "s");
         return;
     }
@@ -231,7 +233,7 @@ static void add_devices(struct doctor *d, const char *text)
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (d->hidden > d->devices)
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "visible", NULL,
-                           "CUDA_VISIBLE_DEVICES=%s: %d of %d GPUs are seen", visible ? visible : "", d->devices,
+                           "CUDA_VISIBLE_DEVICES=%s: %d of %d GPUs are visible", visible ? visible : "", d->devices,
                            d->hidden);
 }
 
@@ -241,29 +243,29 @@ static void no_driver(struct doctor *d, const char *why)
 
     if (in_wsl())
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "driver",
-                           "install NVIDIA's driver in Windows (none in Linux); its library is in /usr/lib/wsl/lib",
+                           "install NVIDIA's driver in Windows, not in Linux; its library is in /usr/lib/wsl/lib",
                            "libcuda.so.1 cannot be opened: %s", why);
     else if (in_container() && (mapped || d->hardware))
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "container", how_to_share(),
-                           "this container has no GPU, though the machine has one: libcuda.so.1 is not here");
+                           "the machine has a GPU, but this container has no libcuda.so.1");
     else if (d->hardware)
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "driver",
                            "install NVIDIA's driver (apt install nvidia-driver)",
-                           "this machine has a GPU of NVIDIA's, but no driver: %s", why);
+                           "this machine has an NVIDIA GPU, but no driver: %s", why);
     else
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "driver",
-                           "a dry run needs none: gpuspy run --simulate a100-40g -- PROGRAM",
-                           "no NVIDIA GPU found, and no driver (libcuda.so.1): programs have no GPU to use");
+                           "a dry run needs no GPU: gpuspy run --simulate a100-40g -- PROGRAM",
+                           "no NVIDIA GPU and no driver (libcuda.so.1) found: programs cannot use a GPU");
 }
 
 static void check_library(struct doctor *d, const char *path)
 {
     if (strstr(path, "/stubs/"))
-        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "stub", "take that folder out of LD_LIBRARY_PATH",
-                           "libcuda.so.1 is the Toolkit's stub, made for linking: %s", path);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "stub", "remove that folder from LD_LIBRARY_PATH",
+                           "libcuda.so.1 is the Toolkit's stub for linking: %s", path);
     else if (in_wsl() && !strstr(path, "/wsl/"))
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "wsl",
-                           "remove the Linux driver: under WSL the one in /usr/lib/wsl/lib is right",
+                           "remove the Linux driver; WSL needs the one in /usr/lib/wsl/lib",
                            "libcuda.so.1 is not WSL's: %s", path);
 }
 
@@ -276,21 +278,21 @@ static void check_nvml(struct doctor *d)
     ask(c, "nvml", false);
     long rc = read_long(c->out, "init", -1);
     if (c->timed_out)
-        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", "set GPUSPY_NVML=0: it is not asked then",
-                           "NVML does not answer");
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", "set GPUSPY_NVML=0 to record without NVML",
+                           "NVML does not respond");
     else if (rc == 18)
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "mismatch", "reboot, or reload the nvidia modules",
-                           "the driver's library and kernel module are of different versions");
+                           "the driver's library and kernel module have different versions");
     else if (rc != 0)
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "nvml", NULL,
-                           "without NVML, what other processes hold is not seen (libnvidia-ml.so.1)");
+                           "no NVML (libnvidia-ml.so.1): memory of other processes is not recorded");
     else if (answer(c->out, "driver", version, sizeof version))
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "nvml", NULL,
-                           "NVML answers (driver %s): what other processes hold is seen", version);
+                           "NVML responds (driver %s): memory of other processes is recorded", version);
     for (const char *at = c->out; (at = answer(at, "mig", version, sizeof version));)
-        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_WARNING, "mig", NULL,
-                           "GPU %s is divided (MIG): programs see one part of it; NVML's figures are of the whole",
-                           version);
+        doctor_add_finding(
+            d, DOCTOR_DRIVER, DOCTOR_WARNING, "mig", NULL,
+            "GPU %s is divided (MIG): programs use one part of it, and NVML's figures are for the whole GPU", version);
     free(c);
 }
 
@@ -305,7 +307,7 @@ static void check_visible(struct doctor *d)
         if (n && (digits == n || strncmp(p, "GPU-", 4) == 0 || strncmp(p, "MIG-", 4) == 0)) continue;
         if (n && strncmp(p, "-1", 2) == 0) return; /* the usual way to say none */
         doctor_add_finding(
-            d, DOCTOR_DRIVER, DOCTOR_WARNING, "visible", "numbers from 0 or GPU-… names, separated by commas",
+            d, DOCTOR_DRIVER, DOCTOR_WARNING, "visible", "give numbers from 0 or GPU-… names, separated by commas",
             "CUDA_VISIBLE_DEVICES=%s: '%.*s' names no GPU, and CUDA ignores what follows", visible, (int)n, p);
         return;
     }
@@ -335,11 +337,11 @@ void doctor_driver(struct doctor *d)
     bool allowed = check_permissions(d);
     if (c->timed_out)
         doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "hangs",
-                           "see dmesg (Xid); nvidia-smi will hang, too; reboot",
-                           "the driver does not answer: cuInit took more than %d s", TIMEOUT_MS / 1000);
+                           "see dmesg (Xid) and reboot; nvidia-smi will hang too",
+                           "the driver does not respond: cuInit took more than %d s", TIMEOUT_MS / 1000);
     else if (init < 0)
-        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "crashes", "install the driver anew",
-                           "the driver's library ended the program that asked it (%s)", text);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_PROBLEM, "crashes", "reinstall the driver",
+                           "the driver's library ended the program that called it (%s)", text);
     if (c->timed_out || init < 0) {
         free(c);
         return;
@@ -352,8 +354,9 @@ void doctor_driver(struct doctor *d)
     d->hardware = d->hardware || d->hidden || d->devices;
     d->driver = init == 0;
     if (init == 0)
-        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "driver", NULL, "the driver works, for CUDA up to %d.%d (%s)",
-                           d->cuda / 1000, d->cuda % 1000 / 10, text);
+        doctor_add_finding(d, DOCTOR_DRIVER, DOCTOR_OK, "driver", NULL,
+                           "the driver works and supports CUDA up to %d.%d (%s)", d->cuda / 1000, d->cuda % 1000 / 10,
+                           text);
     else if (allowed)
         add_refusal(d, init);
     add_devices(d, c->out);

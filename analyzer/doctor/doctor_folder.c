@@ -57,7 +57,7 @@ static void check_memory(struct doctor *d)
     if (id < 0)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_WARNING, "memory",
                            "allow shmget, or raise kernel.shmmni, kernel.shmall or kernel.shmmax",
-                           "no shared memory (shmget: %s): if the program is killed, the last %d ms are not recorded",
+                           "no shared memory (shmget: %s): if the program is killed, its last %d ms are lost",
                            strerror(errno), GS_SPOOL_COMMIT_MS);
     else
         shmctl(id, IPC_RMID, NULL);
@@ -76,7 +76,7 @@ static void check_space(struct doctor *d, const char *folder)
     if (free_bytes < least)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space",
                            "record elsewhere: gpuspy run -o FOLDER/run.db; or set GPUSPY_MIN_FREE",
-                           "%s has %s free: a recording ends below %s", folder, size,
+                           "%s has %s free; a recording ends when less than %s is free", folder, size,
                            units_format_bytes(floor_text, least));
     else if (free_bytes < (uint64_t)LEAST_MIB << 20)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
@@ -85,11 +85,11 @@ static void check_space(struct doctor *d, const char *folder)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_WARNING, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
                            "%s has only %s free; an event takes about 20 bytes", folder, size);
     else
-        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_OK, "space", NULL, "%s can be written, %s free", folder, size);
+        doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_OK, "space", NULL, "%s is writable, with %s free", folder, size);
     if (network)
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_WARNING, "network",
                            "record to a local disk (gpuspy run -o /tmp/run.db) and copy it afterwards",
-                           "%s is on a network filesystem (%s): what a crash leaves may not be complete", folder,
+                           "%s is on a network file system (%s): after a crash the recording may be incomplete", folder,
                            network);
 }
 
@@ -110,13 +110,13 @@ void doctor_folder(struct doctor *d)
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "folder",
                            "create it, or record elsewhere: gpuspy run -o FILE",
-                           "%s, where GPUSPY_DB places the recording, is not a folder", path);
+                           "%s, the folder of the recording (GPUSPY_DB), is not a folder", path);
         return;
     }
     int error = try_file(path);
     if (error > 0) {
         doctor_add_finding(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "writable",
-                           "record elsewhere: gpuspy run -o FOLDER/run.db", "%s cannot be written: %s", path,
+                           "record elsewhere: gpuspy run -o FOLDER/run.db", "%s is not writable: %s", path,
                            strerror(error));
         return;
     }
@@ -169,21 +169,20 @@ static void check_value(struct doctor *d, const char *name, const char *value)
         if (options_nearest(value, rows[i].words, near, sizeof near))
             snprintf(fix, sizeof fix, "did you mean %s=%s?", name, near);
         else
-            snprintf(fix, sizeof fix, "it takes one of %s", list);
-        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix, "%s=%s is unknown: using the default",
-                           name, value);
+            snprintf(fix, sizeof fix, "give one of %s", list);
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix,
+                           "%s=%s is invalid; gpuspy uses the default", name, value);
     }
     char *end;
     long depth = strtol(value, &end, 10);
     if (strcmp(name, "GPUSPY_NATIVE_DEPTH") == 0 && *value && (*end || depth < 1 || depth > 512))
-        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a number from 1 to 512",
-                           "%s=%s is unknown: using the default", name, value);
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "give a number from 1 to 512",
+                           "%s=%s is invalid; gpuspy uses the default", name, value);
     char limit[2048], wrong[128];
     if (strcmp(name, "GPUSPY_LIMIT") == 0 && *value &&
         !launch_limit_value(value, false, limit, sizeof limit, wrong, sizeof wrong))
-        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value",
-                           "it takes a size such as 24GiB, or 0:24GiB,1:40GiB",
-                           "%s=%s is unknown: devices are not capped", name, value);
+        doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "give a size such as 24GiB, or 0:24GiB,1:40GiB",
+                           "%s=%s is invalid; devices are not capped", name, value);
     if (strcmp(name, "GPUSPY_DISABLE") == 0 && *value && options_is_word(value, "1|yes|true|on"))
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_PROBLEM, "disabled", "unset GPUSPY_DISABLE",
                            "GPUSPY_DISABLE=%s: nothing is recorded", value);
@@ -206,11 +205,11 @@ void doctor_settings(struct doctor *d)
         bool hint = options_nearest(name, words, near, sizeof near);
         snprintf(fix, sizeof fix, "did you mean %s?", near);
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "unknown", hint ? fix : "see 'gpuspy help --man'",
-                           "%s is not a variable of gpuspy's: it has no effect", name);
+                           "gpuspy has no variable %s; it has no effect", name);
     }
     if (d->n == before)
         doctor_add_finding(d, DOCTOR_SETTINGS, DOCTOR_OK, "settings", NULL,
-                           set ? "the %zu GPUSPY_ variables that are set make sense"
-                               : "no GPUSPY_ variable is set: all is as it is by default",
+                           set ? "the %zu GPUSPY_ variables that are set are valid"
+                               : "no GPUSPY_ variable is set: gpuspy uses its defaults",
                            set);
 }

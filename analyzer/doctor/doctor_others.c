@@ -13,14 +13,15 @@ static const struct {
     const char *text, *fix;
 } variables[] = {
     {"CUDA_INJECTION64_PATH", NULL,
-     "a profiler is loaded into each CUDA program: its calls are seen, too, and times are its own, too",
+     "a profiler is loaded into each CUDA program; recordings include its calls and its time", "record without it"},
+    {"NVTX_INJECTION64_PATH", NULL, "that tool receives the NVTX ranges, and gpuspy cannot record them",
      "record without it"},
-    {"NVTX_INJECTION64_PATH", NULL, "NVTX ranges go to that tool, not into the recording", "record without it"},
-    {"LD_AUDIT", NULL, "an auditor stands before the loader: libraries may be others than those named", NULL},
-    {"CUDA_LAUNCH_BLOCKING", "0", "each kernel is waited for: waits are not those of a usual run", "unset it"},
-    {"CUDA_MPS_PIPE_DIRECTORY", NULL, "programs share a GPU through MPS: what others hold is counted to its server",
-     NULL},
-    {"PYTORCH_NO_CUDA_MEMORY_CACHING", "0", "PyTorch's cache is off: each tensor is an allocation of its own",
+    {"LD_AUDIT", NULL, "a loader auditor may load other libraries than those named", NULL},
+    {"CUDA_LAUNCH_BLOCKING", "0", "every kernel launch waits: the recorded waits differ from those of a usual run",
+     "unset it"},
+    {"CUDA_MPS_PIPE_DIRECTORY", NULL,
+     "programs share a GPU through MPS; memory of other processes is attributed to its server", NULL},
+    {"PYTORCH_NO_CUDA_MEMORY_CACHING", "0", "PyTorch's cache is off: each tensor is a separate CUDA allocation",
      "unset it"},
 };
 
@@ -41,17 +42,17 @@ static void check_preloaded(struct doctor *d, const char *where, const char *lis
         bool profiler = strstr(base, "Injection") || strstr(base, "nsys") || strstr(base, "cupti") ||
                         strstr(base, "heaptrack") || strstr(base, "memray");
         if (strncmp(base, "libgpuspy", 9) == 0 && d->library[0] && strcmp(word, d->library) != 0)
-            doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "another_gpuspy", "take it out",
-                               "%s loads another gpuspy: %s, and this one is %s", where, word, d->library);
+            doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "another_gpuspy", "remove it",
+                               "%s loads another gpuspy, %s; this one is %s", where, word, d->library);
         else if (strncmp(base, "libgpuspy", 9) == 0)
             continue;
         else if (strncmp(base, "libcuda", 7) == 0 || strncmp(base, "libcudart", 9) == 0)
-            doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "preloaded_cuda", "take it out",
-                               "%s loads %s before all others: calls may pass by the recorder", where, word);
+            doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "preloaded_cuda", "remove it",
+                               "%s preloads %s: calls may bypass the recorder", where, word);
         else
             doctor_add_finding(d, DOCTOR_OTHERS, profiler ? DOCTOR_WARNING : DOCTOR_OK, "preloaded",
                                profiler ? "record without it" : NULL, "%s also loads %s%s", where, word,
-                               profiler ? ": both will be slower, and see each other" : "");
+                               profiler ? ": both tools become slower and record each other's calls" : "");
     }
 }
 
@@ -60,8 +61,8 @@ static void check_stubs(struct doctor *d)
     const char *path = getenv("LD_LIBRARY_PATH");
 
     if (path && strstr(path, "/stubs"))
-        doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_PROBLEM, "stubs", "take that folder out",
-                           "LD_LIBRARY_PATH has a folder of stubs, whose libcuda.so does nothing: %s", path);
+        doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_PROBLEM, "stubs", "remove that folder",
+                           "LD_LIBRARY_PATH contains a folder of stubs, whose libcuda.so does nothing: %s", path);
 }
 
 void doctor_others(struct doctor *d)
@@ -82,6 +83,5 @@ void doctor_others(struct doctor *d)
             (!variables[i].unless || strcmp(value, variables[i].unless) != 0))
             doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_WARNING, "environment", variables[i].fix, "%s=%s: %s",
                                variables[i].name, value, variables[i].text);
-    if (d->n == before)
-        doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_OK, "others", NULL, "no other profiler stands in the way");
+    if (d->n == before) doctor_add_finding(d, DOCTOR_OTHERS, DOCTOR_OK, "others", NULL, "no other profiler found");
 }

@@ -89,13 +89,15 @@ static void check_python(struct doctor *d, const json_t *o)
 
     if (strcmp(text_of(o, "implementation"), "cpython") != 0)
         doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "implementation", NULL,
-                           "%s is %s: its frames are not seen, only C's", d->python, text_of(o, "implementation"));
+                           "%s is %s: only native frames are recorded, not Python's", d->python,
+                           text_of(o, "implementation"));
     else if (major != 3 || !supported(minor, free_threaded))
-        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "version", "update gpuspy, or use a Python that it knows",
-                           "%s is Python %s%s, whose frames this gpuspy does not know: only C's are seen", d->python,
-                           text_of(o, "version"), kind);
+        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "version",
+                           "update gpuspy, or use a Python version that it supports",
+                           "%s is Python %s%s, which this gpuspy does not support: only native frames are recorded",
+                           d->python, text_of(o, "version"), kind);
     else
-        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_OK, "version", NULL, "%s is Python %s%s: its lines are seen",
+        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_OK, "version", NULL, "%s is Python %s%s: its lines are recorded",
                            d->python, text_of(o, "version"), kind);
 }
 
@@ -114,7 +116,7 @@ static void wheel_of(const struct doctor *d, char *out, size_t size)
                      built[i] / 1000, built[i] % 1000 / 10);
             return;
         }
-    snprintf(out, size, "see pytorch.org/get-started for the build with the driver's CUDA");
+    snprintf(out, size, "see pytorch.org/get-started for the build that matches the driver's CUDA");
 }
 
 static void say_no_cuda(struct doctor *d, const char *version, const char *hip)
@@ -124,7 +126,7 @@ static void say_no_cuda(struct doctor *d, const char *version, const char *hip)
     wheel_of(d, fix, sizeof fix);
     if (*hip)
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_rocm", NULL,
-                           "PyTorch %s is built for ROCm %s: of HIP's calls nothing is seen", version, hip);
+                           "PyTorch %s is built for ROCm %s: HIP calls are not recorded", version, hip);
     else if (d->devices)
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_cpu", fix,
                            "PyTorch %s is a CPU-only build, though the driver sees %d GPU%s: it will not use %s",
@@ -147,7 +149,7 @@ static void check_cuda(struct doctor *d, const char *version, const char *cuda)
                            version, cuda, d->cuda / 1000, d->cuda % 1000 / 10);
     else
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch", NULL,
-                           "PyTorch %s, built with CUDA %s: its tensors are seen, each with its line", version, cuda);
+                           "PyTorch %s, built with CUDA %s: tensors are recorded, each with its line", version, cuda);
 }
 
 static void check_torch(struct doctor *d, const json_t *o)
@@ -159,16 +161,16 @@ static void check_torch(struct doctor *d, const json_t *o)
     if (!*version) {
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_hidden",
                            "rename it, or change the working directory",
-                           "%s is what 'import torch' finds, and it is not PyTorch", text_of(torch, "file"));
+                           "'import torch' finds %s, which is not PyTorch", text_of(torch, "file"));
         return;
     }
     long major = strtol(version, (char **)(uintptr_t)&end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
     if (!*cuda)
         say_no_cuda(d, version, text_of(torch, "hip"));
     else if (major < 1 || (major == 1 && minor < 6))
-        doctor_add_finding(
-            d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_old", "PyTorch 1.6 or later says what its tensors are",
-            "PyTorch %s does not report its tensors: only the segments that it takes from CUDA are seen", version);
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_old",
+                           "use PyTorch 1.6 or later, which reports its tensors",
+                           "PyTorch %s does not report its tensors: only its CUDA allocations are recorded", version);
     else
         check_cuda(d, version, cuda);
 }
@@ -195,12 +197,13 @@ static void check_torch_deep(struct doctor *d)
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL, "PyTorch cannot be imported: %s",
                            last ? last + 1 : c->err);
     } else if (json_is_true(json_object_get(o, "available")))
-        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch_import", NULL, "PyTorch, imported, sees %lld GPU%s",
+        doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch_import", NULL,
+                           "PyTorch was imported and finds %lld GPU%s",
                            (long long)json_integer_value(json_object_get(o, "count")),
                            json_integer_value(json_object_get(o, "count")) == 1 ? "" : "s");
     else
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, d->devices ? DOCTOR_PROBLEM : DOCTOR_WARNING, "torch_import", NULL,
-                           "PyTorch, imported, sees no GPU: %s", text_of(o, "error"));
+                           "PyTorch was imported and finds no GPU: %s", text_of(o, "error"));
     json_decref(o);
     free(c);
 }
@@ -213,21 +216,21 @@ static void check_frameworks(struct doctor *d, const json_t *o)
         const char *package, *name, *seen;
     } rows[] = {
         {"jax", "JAX",
-         "its pool is seen, not its arrays; it takes 75 % of a GPU at its start unless "
+         "its pool is recorded, not its arrays; it allocates 75 % of a GPU at the start unless "
          "XLA_PYTHON_CLIENT_PREALLOCATE=false"},
-        {"cupy", "CuPy", "its pool is seen, not its arrays"},
-        {"cupy-cuda11x", "CuPy", "its pool is seen, not its arrays"},
-        {"cupy-cuda12x", "CuPy", "its pool is seen, not its arrays"},
-        {"cupy-cuda13x", "CuPy", "its pool is seen, not its arrays"},
+        {"cupy", "CuPy", "its pool is recorded, not its arrays"},
+        {"cupy-cuda11x", "CuPy", "its pool is recorded, not its arrays"},
+        {"cupy-cuda12x", "CuPy", "its pool is recorded, not its arrays"},
+        {"cupy-cuda13x", "CuPy", "its pool is recorded, not its arrays"},
         {"tensorflow", "TensorFlow",
-         "its pool is seen, not its tensors; it takes nearly all of a GPU at its start "
+         "its pool is recorded, not its tensors; it allocates nearly all of a GPU at the start "
          "unless TF_FORCE_GPU_ALLOW_GROWTH=true"},
-        {"tensorflow-cpu", "TensorFlow", "a CPU-only build: nothing is seen of it"},
-        {"numba", "Numba", "its allocations are seen, each with its line"},
-        {"pycuda", "PyCUDA", "its allocations are seen, each with its line"},
-        {"vllm", "vLLM", "its weights and its key-value cache are seen as PyTorch's tensors"},
-        {"onnxruntime-gpu", "ONNX Runtime", "its arena is seen, not its tensors"},
-        {"rmm-cu12", "RMM", "its pool is seen, not what is taken from it"},
+        {"tensorflow-cpu", "TensorFlow", "a CPU-only build: nothing of it is recorded"},
+        {"numba", "Numba", "its allocations are recorded, each with its line"},
+        {"pycuda", "PyCUDA", "its allocations are recorded, each with its line"},
+        {"vllm", "vLLM", "its weights and its KV cache are recorded as PyTorch's tensors"},
+        {"onnxruntime-gpu", "ONNX Runtime", "its arena is recorded, not its tensors"},
+        {"rmm-cu12", "RMM", "its pool is recorded, not the allocations in it"},
     };
     const json_t *packages = json_object_get(o, "packages");
 
@@ -243,17 +246,17 @@ void doctor_python(struct doctor *d)
 
     if (!c) {
         if (!d->program[0])
-            doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "python", "name one: gpuspy doctor PYTHON",
-                               "there is no python in PATH; programs in C and C++ are recorded all the same");
+            doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_WARNING, "python", "name a Python: gpuspy doctor PYTHON",
+                               "no python in PATH; programs in C and C++ can still be recorded");
         return;
     }
     json_t *o = run_python(d, probe_script, TIMEOUT_MS, c);
     if (!json_is_object(o)) {
         char line[256];
         snprintf(line, sizeof line, "%.*s", (int)strcspn(c->err, "\n"), c->err);
-        doctor_add_finding(d, DOCTOR_PYTHON, DOCTOR_PROBLEM, "python", "try it: does that Python start?", "%s %s%s",
-                           d->python, c->timed_out ? "did not answer within 30 s" : "did not answer as Python 3 does: ",
-                           c->timed_out ? "" : line);
+        doctor_add_finding(
+            d, DOCTOR_PYTHON, DOCTOR_PROBLEM, "python", "check that this Python starts", "%s %s%s", d->python,
+            c->timed_out ? "did not respond within 30 s" : "did not respond like Python 3: ", c->timed_out ? "" : line);
     } else {
         char executable[PATH_MAX];
         if (realpath(text_of(o, "executable"), executable)) doctor_preloadable(d, executable);

@@ -141,15 +141,15 @@ bool doctor_preloadable(struct doctor *d, const char *path)
 
     if (its.elf && ours.elf && (its.machine != ours.machine || its.bits != ours.bits))
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "architecture", "build gpuspy for that architecture",
-                           "%s is of another architecture than libgpuspy.so, which can't be loaded into it", path);
+                           "%s and libgpuspy.so have different architectures, so the recorder cannot be loaded", path);
     else if (its.elf && !its.dynamic)
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "static",
-                           "link it dynamically: the loader preloads nothing into a static program",
+                           "link it dynamically; the loader preloads no libraries into static programs",
                            "%s is statically linked", path);
     else if (its.elf && rights)
         doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "secure_execution",
-                           "record a copy of the file: cp takes away what makes it special",
-                           "%s runs with another's rights (%s): the loader ignores LD_PRELOAD", path, rights);
+                           "record a copy of the file; cp drops these rights",
+                           "%s runs with other rights (%s): the loader ignores LD_PRELOAD", path, rights);
     else
         return true;
     return false;
@@ -184,18 +184,18 @@ static void check_loads(struct doctor *d)
         const char *loader_error = strstr(c.err, "ERROR: ld.so");
         const char *why = loader_error ? loader_error : strstr(c.err, d->library);
         if (c.started && (!ended || why)) {
-            why = why ? why : c.timed_out ? "it did not end" : "it failed";
+            why = why ? why : c.timed_out ? "it did not exit" : "it failed";
             snprintf(line, sizeof line, "%.*s", (int)strcspn(why, "\n"), why);
             doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "loads",
-                               strstr(line, "GLIBC")  ? "build gpuspy on the oldest system that it is to run on"
-                               : strstr(line, "rror") ? "build gpuspy with the C library that this program has"
+                               strstr(line, "GLIBC")  ? "build gpuspy on the oldest system on which you use it"
+                               : strstr(line, "rror") ? "build gpuspy with the C library that this program uses"
                                                       : NULL,
                                "libgpuspy.so does not load into %s: %s", programs[i][0], line);
             return;
         }
     }
     doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_OK, "loads", NULL,
-                       "libgpuspy.so %s loads (%s); it needs no root and no ptrace", GPUSPY_VERSION, d->library);
+                       "libgpuspy.so %s loads (%s); it needs neither root nor ptrace", GPUSPY_VERSION, d->library);
 }
 
 void doctor_recorder(struct doctor *d)

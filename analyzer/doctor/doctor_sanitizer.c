@@ -50,14 +50,14 @@ bool doctor_sanitizer(struct doctor *d, const char *path)
     case MEMORY:
         doctor_add_finding(
             d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "memory_sanitizer", "record a build without it",
-            "%s is built with MemorySanitizer, which would report memory that gpuspy writes as uninitialised: "
-            "it runs unrecorded",
+            "%s is built with MemorySanitizer, which would report memory that gpuspy writes as uninitialised; "
+            "gpuspy does not record it",
             path);
         return false;
     case ADDRESS:
         doctor_add_finding(
             d, DOCTOR_RECORDER, DOCTOR_OK, "address_sanitizer",
-            "start it with gpuspy run; with LD_PRELOAD by hand, set ASAN_OPTIONS=verify_asan_link_order=0 too",
+            "start it with gpuspy run; if you set LD_PRELOAD yourself, also set ASAN_OPTIONS=verify_asan_link_order=0",
             "%s is built with AddressSanitizer, which otherwise refuses preloaded libraries", path);
         break;
     case NONE: break;

@@ -29,7 +29,7 @@ static void last_line(char *text, char *out, size_t size)
     snprintf(out, size, "%s", last ? last + 1 : text);
 }
 
-/* "; of what it imports, the simulated GPU lacks a, b and 3 more, which return "not supported"" */
+/* "; it imports a, b and 3 more, which the simulated GPU lacks: calls of them return "not supported"" */
 static void list_lacks(char *out, size_t size)
 {
     struct launch_lack *list;
@@ -39,12 +39,12 @@ static void list_lacks(char *out, size_t size)
         if (!list[i].refused) list[n++] = list[i];
     out[0] = 0;
     for (size_t i = 0; i < n && i < NAMED && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s",
-                                 i ? ", " : "; of what it imports, the simulated GPU lacks ",
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "; it imports ",
                                  *list[i].name ? list[i].name : list[i].library);
     if (n > NAMED && used < size) used += (size_t)snprintf(out + used, size - used, " and %zu more", n - NAMED);
     if (n && used < size)
-        snprintf(out + used, size - used, ": calls of %s return \"not supported\"", n == 1 ? "it" : "them");
+        snprintf(out + used, size - used, ", which the simulated GPU lacks: calls of %s return \"not supported\"",
+                 n == 1 ? "it" : "them");
     free(list);
 }
 
@@ -61,7 +61,7 @@ void doctor_simulate(struct doctor *d, const char *version)
     launch_child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
     if (!launch_simulate_variables(estimate_gpu_find("h100-80g"), 1, set_in_child, c, why, sizeof why)) {
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
-                           "gpuspy run --simulate cannot work: %s", why);
+                           "gpuspy run --simulate does not work: %s", why);
         free(c);
         return;
     }
@@ -73,11 +73,10 @@ void doctor_simulate(struct doctor *d, const char *version)
                            "PyTorch %s was imported on the simulated GPU (gpuspy run --simulate)%s", version, lacks);
     else if (c->timed_out)
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
-                           "PyTorch %s took more than %d s to be imported on the simulated GPU", version,
-                           TIMEOUT_MS / 1000);
+                           "importing PyTorch %s on the simulated GPU took more than %d s", version, TIMEOUT_MS / 1000);
     else
         doctor_add_finding(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
                            "PyTorch %s cannot be used on the simulated GPU (gpuspy run --simulate): %s%s", version,
-                           *why ? why : "it ended without a message", lacks);
+                           *why ? why : "it exited without a message", lacks);
     free(c);
 }

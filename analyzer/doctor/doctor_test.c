@@ -94,7 +94,7 @@ static void add_lines(struct doctor *d, char *text)
 
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
         if (strncmp(line, "gpuspy: ", 8) == 0)
-            doctor_add_finding(d, DOCTOR_TEST, DOCTOR_WARNING, "said", NULL, "the recorder said: %s", line + 8);
+            doctor_add_finding(d, DOCTOR_TEST, DOCTOR_WARNING, "said", NULL, "the recorder printed: %s", line + 8);
 }
 
 static void judge(struct doctor *d, struct launch_child *c, const char *db, bool simulated)
@@ -106,11 +106,11 @@ static void judge(struct doctor *d, struct launch_child *c, const char *db, bool
     add_lines(d, c->err);
     if (c->timed_out)
         doctor_add_finding(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
-                           "a program that allocates 1 MiB on %s did not end", where);
+                           "a program that allocates 1 MiB on %s did not exit", where);
     else if (!strstr(c->out, "result 0\n"))
         doctor_add_finding(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
                            "a program could not allocate 1 MiB on %s (%.60s)", where,
-                           *c->out ? strtok(c->out, "\n") : "it ended before");
+                           *c->out ? strtok(c->out, "\n") : "it exited before that");
     else if (!read_back(db, &s, error, sizeof error))
         doctor_add_finding(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a test recording could not be read: %s",
                            error);
@@ -135,7 +135,7 @@ void doctor_test(struct doctor *d)
     if (!c || !d->library[0] || (simulated && !launch_simulate_folder(sim, sizeof sim, why, sizeof why))) {
         if (d->library[0])
             doctor_add_finding(d, DOCTOR_TEST, DOCTOR_WARNING, "test", NULL,
-                               "not tested: there is no GPU, and no simulated CUDA");
+                               "not tested: no GPU and no simulated CUDA found");
         free(c);
         return;
     }

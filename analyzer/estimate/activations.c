@@ -12,24 +12,24 @@ static const char *const titles[] = {
 };
 
 static const char *const kept_titles[ACT_GROUPS_N] = {
-    [ACT_ATTENTION] = "kept of attention: products' results, output",
-    [ACT_SCORES] = "kept of attention: scores",
-    [ACT_MLP] = "kept of the MLP: products' results",
-    [ACT_ADAPTERS] = "kept of adapters: products' results",
+    [ACT_ATTENTION] = "attention: kept matrix products, output",
+    [ACT_SCORES] = "attention: kept scores",
+    [ACT_MLP] = "MLP: kept matrix products",
+    [ACT_ADAPTERS] = "adapters: kept matrix products",
 };
 
 #define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
 static const char WHY_EAGER[] =
     "low: fused kernels and no dropout; expected: Hugging Face's eager modules; high: a padding mask";
 
-#define WHY_CONV "low: nothing over what is kept; high: layouts are changed, cuDNN takes workspaces"
+#define WHY_CONV "low: nothing beyond what is kept; high: cuDNN converts layouts and allocates workspaces"
 
 static struct estimate_interval sorted(double low, double likely, double high)
 {
     return (struct estimate_interval){fmin(low, fmin(likely, high)), likely, fmax(low, fmax(likely, high))};
 }
 
-#define WHY_KEPT "low: compiled layers keep only what backward reads, Transformer Engine's float8 products are not kept"
+#define WHY_KEPT "low: compiled layers keep only what backward reads, and no float8 products of Transformer Engine"
 
 static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
                                  struct estimate_interval bytes, const char *why, const char *formula)
@@ -66,7 +66,7 @@ static void add_kept(struct estimate_result *r, const struct plan *p, enum estim
     if (p->model->shape.family == MODEL_WHISPER)
         of_two_stacks(p, group, text, sizeof text);
     else
-        snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B that operations returned",
+        snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B of operations' results",
                  (uintmax_t)p->model->shape.layers, tokens, bytes.likely / tokens / (double)p->model->shape.layers);
     struct estimate_line *line =
         add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), kept_titles[group], bytes, WHY_KEPT, text);
@@ -81,21 +81,21 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
 
     if (p->checkpoint != PLAN_CHECKPOINT_NONE)
         estimate_note(
-            r, "which parts of a convolutional network are checkpointed is unknown: all activations are counted");
+            r, "it is unknown which parts of a convolutional network are checkpointed: all activations are counted");
 
     for (int i = 0; i < ACT_VARIANTS_N; i++)
         if (!estimate_act_conv(p, i, &v[i])) {
-            estimate_note(r, "activations of %s are unknown: they are left out", p->model->name);
+            estimate_note(r, "the activations of %s are unknown and left out", p->model->name);
             return;
         }
 #define OF(field) sorted(v[ACT_FUSED].field, v[ACT_EAGER].field, v[ACT_PADDED].field)
     snprintf(text, sizeof text, "%.0f images of %ju x %ju · %.0f B kept by the operations", images,
              (uintmax_t)p->model->shape.image, (uintmax_t)p->model->shape.image, v[ACT_EAGER].saved[ACT_CONV] / images);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[ACT_CONV], OF(saved[ACT_CONV]), WHY_CONV, text);
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, last layers of the model", OF(first),
-        WHY_CONV, "the largest moment of backward's first half, over what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second),
-        WHY_CONV, "the largest moment of the first layers' backward");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, last layers of the model", OF(first),
+        WHY_CONV, "the maximum in backward's first half, on top of what forward kept");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", OF(second), WHY_CONV,
+        "the maximum in the first layers' backward");
 #undef OF
 }
 
@@ -162,7 +162,7 @@ static void eager(const struct plan *p, struct estimate_result *r)
         if (m->family == MODEL_WHISPER)
             of_two_stacks(p, g, text, sizeof text);
         else if (each <= 0)
-            snprintf(text, sizeof text, "none; a mask of %.0f · %.0f in each layer where sequences are padded", z.seq,
+            snprintf(text, sizeof text, "none; with padded sequences, a mask of %.0f · %.0f in each layer", z.seq,
                      z.seq);
         else if (u.width > 0)
             snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f %s · %.2f B", (uintmax_t)m->layers, z.tokens,
@@ -184,14 +184,14 @@ static void eager(const struct plan *p, struct estimate_result *r)
              m->vocab ? logits.likely / z.tokens / (double)m->vocab : 0);
     add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD),
         likely->at_loss ? "logits, log-probabilities, their gradients" : "logits", logits,
-        "low: the script lets go of the logits; high: it keeps them", text);
+        "low: the script drops the logits; high: it keeps them", text);
     snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
     add(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),
-        "low: the script lets go of the logits; high: it keeps them", text);
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, first layers of backward", gradients,
-        WHY_EAGER, "the largest moment of backward's first half, over what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second),
-        WHY_EAGER, "the largest moment of its last layer and of the embedding, over all gradients");
+        "low: the script drops the logits; high: it keeps them", text);
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients being computed, first layers of backward", gradients,
+        WHY_EAGER, "the maximum in backward's first half, on top of what forward kept");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "live at the end of backward", OF(second), WHY_EAGER,
+        "the maximum in the layer where backward ends and in the embedding, on top of all gradients");
 #undef OF
 }
 
@@ -203,17 +203,16 @@ static void of_mamba(const struct plan *p, size_t from, struct estimate_result *
     for (size_t i = from; i < r->lines_n; i++) {
         struct estimate_line *line = &r->lines[i];
         if (line->why != WHY_EAGER) continue;
-        line->why = kernels ? "not measured, but worked out from what mamba_ssm's kernels keep: 20 % either way"
-                            : "transformers' modules without kernels: 5 % either way";
+        line->why = kernels ? "derived from what mamba_ssm's kernels keep, not measured: ±20 %"
+                            : "transformers' modules without kernels: ±5 %";
         if (kernels)
             line->source = "mamba_ssm: selective_scan_interface.py, ssd_combined.py: what they save for backward";
     }
     if (kernels)
-        estimate_note(
-            r,
-            "with mamba_ssm's kernels; without them transformers keeps the states of every token: --attention eager");
+        estimate_note(r, "computed for mamba_ssm's kernels; without them (--attention eager), transformers keeps the "
+                         "states of every token");
     if (p->adapter != PLAN_ADAPTER_NONE)
-        estimate_note(r, "what adapters of a Mamba keep besides is unknown: it is left out");
+        estimate_note(r, "what a Mamba's adapters keep for backward is unknown and left out");
 }
 
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -229,9 +228,8 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     z = estimate_act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
     if (p->attention == PLAN_ATTENTION_FLASH && estimate_act_falls_back(p, &z))
         estimate_note(
-            r,
-            "grouped queries in float32 have no fused attention in PyTorch: the scores are kept, unless a padding mask "
-            "is given or keys and values are repeated");
+            r, "PyTorch has no fused attention for grouped queries in float32: the scores are kept, unless there is a "
+               "padding mask or keys and values are repeated");
     size_t before = r->lines_n;
     if (p->tp > 1 || p->pp > 1)
         estimate_act_parallel(p, stage, r);

@@ -20,7 +20,7 @@
 /* GROUP(id, title): what a saved tensor belongs to; a line each. */
 /* clang-format off */
 #define ACT_GROUPS(GROUP)                                    \
-    GROUP(NORM, "norms and what the linear layers read")     \
+    GROUP(NORM, "norms and inputs of the linear layers")     \
     GROUP(ATTENTION, "attention: q, k, v, output")           \
     GROUP(SCORES, "attention scores")                        \
     GROUP(MLP, "MLP")                                        \

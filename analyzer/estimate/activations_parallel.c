@@ -7,7 +7,7 @@
 #include "analyzer/estimate/shard.h"
 
 #define KORTHIKANTI "Korthikanti et al. 2022 (arXiv:2205.05198), table 2"
-#define CLOSED "a closed form: within some 20 % of fused kernels (Megatron-LM)"
+#define CLOSED "a closed form: ±20 % for fused kernels (Megatron-LM)"
 
 /* Bytes a token of one layer: what all tensor-parallel GPUs hold, or a part where sequences are divided too;
  * what is divided among them; the scores. */
@@ -77,11 +77,10 @@ static void add_operations(const struct plan *p, double layers, double flight, d
     double one = input + operations_kept(p, ACT_EAGER), least = input + operations_kept(p, ACT_FUSED),
            n = layers * flight;
     struct estimate_line *line =
-        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "what the checkpointed layers keep",
+        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "kept by the checkpointed layers",
             n * fmax(input, fmin(least, 0.9 * one)), n * one, n * fmax(1.1 * one, one - input + whole_input));
 
-    line->why =
-        "low: compiled layers, which do not keep what nothing reads; high: other products are kept, or whole inputs";
+    line->why = "low: compiled layers keep only what is read; high: other products or whole inputs are kept";
     estimate_explain(line, ACT_KEPT_SOURCE,
                      "%.0f layers · %.4g micro-batches · (%.0f B of input + %.0f B of operations)", layers, flight,
                      input, one - input);
@@ -100,7 +99,7 @@ static void add_layers(const struct plan *p, const struct estimate_act_sizes *z,
     double whole = b.whole / (p->sequence_parallel ? t : 1), divided = (b.divided + (kept ? b.scores : 0)) / t;
     double one = z->tokens * (whole + divided), input = z->tokens * z->stream * (double)p->model->shape.hidden;
     double live = z->tokens * (whole + (b.divided + (scores ? b.scores : 0)) / t);
-    /* what the layer that backward is in makes again; its input is there */
+    /* what the layer that backward computes makes again; its input is there */
     double shared = p->sequence_parallel ? t : 1, again = full ? live - input / shared : live - one;
     double again_low = again; /* compiled layers keep less, and make more again */
     if (operations) {         /* in one piece, what is not kept of it */
@@ -126,9 +125,9 @@ static void add_layers(const struct plan *p, const struct estimate_act_sizes *z,
                              z->tokens, b.whole, p->sequence_parallel ? "/tp" : "", b.divided + (kept ? b.scores : 0),
                              (uintmax_t)p->tp);
     }
-    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward is in",
+    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward computes",
                fmin(0.8 * again_low + 0.3 * live, again + 0.5 * live), again + 0.5 * live, 1.2 * again + live);
-    estimate_explain(line, KORTHIKANTI, "%.0f tokens · (%.0f B made again, and gradients of %.0f B)", z->tokens,
+    estimate_explain(line, KORTHIKANTI, "%.0f tokens · (%.0f B recomputed, and gradients of %.0f B)", z->tokens,
                      again / z->tokens, live / z->tokens);
     line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "the layer that backward ends with", 0.8 * live, 1.3 * live,
                2 * live);
@@ -159,7 +158,7 @@ static void add_ends(const struct plan *p, const struct estimate_act_sizes *z, u
     if (p->chunked_loss) logits = fmin(logits, z->tokens * h / t);
     line = add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits, (4 + z->compute) * logits,
                (8 + z->compute) * logits);
-    line->why = "low: float32 logits written over in place (Megatron-LM); high: a gradient beside them";
+    line->why = "low: float32 logits overwritten in place (Megatron-LM); high: logits and a separate gradient";
     estimate_explain(line, "Megatron-LM tensor_parallel/cross_entropy.py: the vocabulary is divided",
                      "%.0f tokens · %ju words / tp %ju · (4 + %.0f) B", z->tokens, (uintmax_t)m->vocab,
                      (uintmax_t)p->tp, z->compute);
@@ -172,5 +171,5 @@ void estimate_act_parallel(const struct plan *p, uint64_t stage, struct estimate
     add_layers(p, &z, stage, r);
     add_ends(p, &z, stage, r);
     if (p->adapter != PLAN_ADAPTER_NONE)
-        estimate_note(r, "with tensor or pipeline parallelism activations are counted as if no weight were frozen");
+        estimate_note(r, "with tensor or pipeline parallelism, activations are counted as if no weight were frozen");
 }

@@ -81,8 +81,7 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
         line->host = p->offload == PLAN_OFFLOAD_ALL;
     }
     if (f->plain <= 0) return;
-    line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING,
-                        upcast ? "frozen weights that are not quantised" : "frozen weights",
+    line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, upcast ? "frozen weights, not quantised" : "frozen weights",
                         upcast ? (struct estimate_interval){bytes, p->prepared ? ceil(f->plain * FLOAT32) : bytes,
                                                             ceil(f->plain * FLOAT32)}
                                : EXACTLY(bytes));
@@ -91,7 +90,8 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
                      units_format_count(count, units_whole(f->plain)),
                      upcast ? "of embeddings, norms and the output layer" : "weights", divided ? " on each GPU" : "",
                      f->plain_bytes / f->plain);
-    if (upcast) line->why = "peft's prepare_model_for_kbit_training makes them float32; torchtune and Unsloth do not";
+    if (upcast)
+        line->why = "peft's prepare_model_for_kbit_training converts them to float32; torchtune and Unsloth do not";
 }
 
 /* ---------------------------------------------------------------- adapters */
@@ -160,7 +160,7 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
     line = estimate_add(r, ESTIMATE_ADAPTERS, IN_TRAINING, "adapters, float32",
                         EXACTLY(ceil((whole ? a->n.all : a->n.own) * FLOAT32)));
     snprintf(each, sizeof each, "4 B (rank %ju, %.0f matrices)", (uintmax_t)p->rank, a->matrices);
-    estimate_states_explain(line, "peft lora/layer.py: r (in + out) a matrix; autocast_adapter_dtype", p, &a->n, each,
+    estimate_states_explain(line, "peft lora/layer.py: r (in + out) per matrix; autocast_adapter_dtype", p, &a->n, each,
                             !whole);
     line = estimate_add(r, ESTIMATE_GRADIENTS, kept, "gradients of the adapters",
                         EXACTLY(ceil((gradients_divided ? a->n.own : a->n.all) * FLOAT32)));
@@ -170,7 +170,7 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
         line->host = away;
         snprintf(each, sizeof each, "%.6g B", states.likely / (states_divided ? a->n.own : a->n.all));
         estimate_states_explain(line, p->optimizer->source, p, &a->n, each, states_divided);
-        if (states.low < states.high) line->why = "pages move to the host where the GPU has no room";
+        if (states.low < states.high) line->why = "pages move to the host if the GPU has no room";
     }
     if (p->sharding == PLAN_SHARDING_DDP && estimate_shard_group(p, false) > 1)
         estimate_states_buckets(p, &a->n, (unsigned)FLOAT32, r);
@@ -180,7 +180,7 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
 /* FSDP's first version joins a unit's parameters into one, which has one gradient: also for those that are frozen. */
 static void add_flat_gradients(const struct plan *p, const struct frozen *f, struct estimate_result *r)
 {
-    static const char why[] = "none with FSDP2, nor where adapters are units of their own (peft's wrapping policy)";
+    static const char why[] = "none with FSDP2, or if adapters are separate units (peft's wrapping policy)";
     const double each = (f->plain_bytes + f->quantised_bytes) / fmax(1, f->plain + f->quantised);
     const double own = ceil(f->n.own * each);
     struct estimate_line *line;
@@ -198,7 +198,7 @@ static void add_flat_gradients(const struct plan *p, const struct frozen *f, str
 /* DeepSpeed's flat buffers for gradients on their way have this size, however few parameters are trained. */
 static void add_bucket(struct estimate_result *r)
 {
-    struct estimate_line *line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DeepSpeed's buffers for gradients",
+    struct estimate_line *line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DeepSpeed's gradient buffers",
                                               (struct estimate_interval){0, 0, 2 * 5e8 * 2});
 
     estimate_explain(line, "DeepSpeed stage3.py: torch.empty(reduce_bucket_size), 5e8, twice with overlap_comm",
@@ -248,15 +248,15 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
         line->host = p->offload != PLAN_OFFLOAD_NONE;
         snprintf(each, sizeof each, "%.6g B", sum.states.likely / (states_divided ? n.own : n.all));
         estimate_states_explain(line, p->optimizer->source, p, &n, each, states_divided);
-        if (sum.states.low < sum.states.high) line->why = "pages move to the host where the GPU has no room";
+        if (sum.states.low < sum.states.high) line->why = "pages move to the host if the GPU has no room";
     }
     estimate_states_step(p, &n, &sum, element, r);
     if (p->step != PLAN_STEP_FOREACH || p->offload != PLAN_OFFLOAD_NONE || sum.elements <= 0) return;
-    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "a second copy in the step",
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "a second copy during the step",
                         (struct estimate_interval){0, 0, ceil(sum.elements * element)});
-    estimate_explain(line, "torch/optim/adamw.py of PyTorch 2.0: _multi_tensor_adamw's denom is a list of its own",
+    estimate_explain(line, "torch/optim/adamw.py of PyTorch 2.0: _multi_tensor_adamw's denom is a separate list",
                      "%s parameters here · %.0f B", units_format_count(each, units_whole(sum.elements)), element);
-    line->why = "PyTorch 2.1 and later add in place";
+    line->why = "none with PyTorch 2.1 and later, which adds in place";
 }
 
 static void add_temporaries(const struct frozen *f, const struct adapted *a, struct estimate_result *r)
@@ -275,7 +275,7 @@ static void add_temporaries(const struct frozen *f, const struct adapted *a, str
                             (struct estimate_interval){a->dora / 2, a->dora, a->dora});
         estimate_explain(line, "peft lora/dora.py: get_lora_weight, get_weight_norm",
                          "of the largest matrix: (4 rows · cols + cols · cols) · 4 B");
-        line->why = "half of it under autocast or with 16-bit adapters";
+        line->why = "half as much under autocast or with 16-bit adapters";
     }
 }
 

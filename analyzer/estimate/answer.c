@@ -79,7 +79,7 @@ double estimate_answer_host_bytes(const struct estimate_result *r)
 
 static bool too_much(const char *command)
 {
-    complain("%s: that needs more than 2^63 bytes on one GPU; look at the numbers once more", command);
+    complain("%s: this needs more than 2^63 bytes on one GPU; check the numbers", command);
     return false;
 }
 
@@ -171,16 +171,16 @@ static bool help(struct estimate_answer *a)
 static void note_assumed(struct estimate_answer *a)
 {
     if (a->plan.pp > 1)
-        estimate_note(&a->result, "shown is pipeline stage %ju of %ju, the fullest", (uintmax_t)a->result.stage + 1,
-                      (uintmax_t)a->plan.pp);
+        estimate_note(&a->result, "the figures are for pipeline stage %ju of %ju, the fullest",
+                      (uintmax_t)a->result.stage + 1, (uintmax_t)a->plan.pp);
     if (a->plan.inference && plan_dp(&a->plan) > 1 && a->plan.ep == 1)
-        estimate_note(&a->result, "%ju GPUs serve %ju copies of the model; --tp and --pp divide one among them",
+        estimate_note(&a->result, "%ju GPUs serve %ju copies of the model; --tp and --pp divide a copy among GPUs",
                       (uintmax_t)a->plan.gpus, (uintmax_t)plan_dp(&a->plan));
     if (a->plan.model->tensors_n == 1 && a->plan.sharding == PLAN_SHARDING_ZERO3 && !a->plan.inference)
-        estimate_note(&a->result, "left out: the weights that are gathered for a layer; how large one is, is unknown "
-                                  "of a bare number of parameters");
+        estimate_note(&a->result, "the weights gathered for a layer are left out: a number of parameters does not "
+                                  "determine a layer's size");
     if (a->plan.model->shape.family == MODEL_UNKNOWN && (a->plan.batch || a->plan.seq))
-        estimate_note(&a->result, "--batch and --seq change nothing without a shape: give --model or --layers, "
+        estimate_note(&a->result, "--batch and --seq have no effect without a shape: add --model or --layers, "
                                   "--hidden, --heads");
     if (a->assumed.batch && a->assumed.seq)
         estimate_note(&a->result, "assumed: --batch %ju --seq %ju", (uintmax_t)a->plan.batch, (uintmax_t)a->plan.seq);
@@ -207,7 +207,7 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
     a->targets_n = n ? n : plan->memory > 0;
     a->targets = calloc(a->targets_n + 1, sizeof *a->targets);
     if (!a->targets) {
-        complain("%s: memory ran out", command);
+        complain("%s: out of memory", command);
         return false;
     }
     for (size_t i = 0; i < a->targets_n; i++)
@@ -215,7 +215,7 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
                           &a->targets[i]))
             return too_much(command);
     if (a->plan.share > 0 && !a->targets_n) {
-        complain("%s: --serve: what is left for the cache depends on the GPU; add --gpu or --memory", command);
+        complain("%s: --serve: the size of the cache depends on the GPU; add --gpu or --memory", command);
         return false;
     }
     estimate_wires_build(&a->plan, wish->network, &a->wires);
@@ -226,7 +226,7 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
     beside(&a->plan, wish->model, a->beside, sizeof a->beside);
     a->solved = wish->solve >= 0;
     if (a->solved && n > ANSWER_FEW && !(a->plan.memory > 0)) {
-        complain("%s: --solve: for which GPU? these are %zu; name one, such as --gpu h100-80g", command, n);
+        complain("%s: --solve takes one GPU, and these are %zu; name one, such as --gpu h100-80g", command, n);
         return false;
     }
     if (a->solved && !estimate_solve(command, &a->plan, (enum estimate_solve_what)wish->solve, &a->solution))

@@ -100,7 +100,7 @@ static bool read_row(const json_t *o, struct estimate_calibration_row *row, char
 #undef NUMBER
     const double factor = row->activations / row->activations_predicted;
     if (factor < CALIBRATION_FACTOR_LEAST || factor > CALIBRATION_FACTOR_MOST) {
-        snprintf(why, n, "'activations_bytes' and what was predicted are more than %g times apart",
+        snprintf(why, n, "'activations_bytes' and the predicted bytes are more than a factor of %g apart",
                  CALIBRATION_FACTOR_MOST);
         return false;
     }
@@ -141,7 +141,7 @@ bool estimate_calibration_parse(const char *text, size_t n, struct estimate_cali
     else if (!kind || strcmp(kind, KIND) != 0 || !json_is_integer(schema))
         snprintf(why, why_size, "it is not a calibration file of gpuspy");
     else if (json_integer_value(schema) != SCHEMA)
-        snprintf(why, why_size, "it has version %lld, made by another gpuspy; this one knows %d",
+        snprintf(why, why_size, "it has version %lld, which another gpuspy wrote; this gpuspy reads version %d",
                  (long long)json_integer_value(schema), SCHEMA);
     else
         ok = read_rows(json_object_get(root, "runs"), c, why, why_size);
@@ -281,7 +281,7 @@ bool estimate_calibration_save(const char *command, const struct estimate_calibr
     json_t *runs = json_array(), *root;
 
     if (!*c->path) {
-        complain("%s: no folder for the calibration: set HOME, or GPUSPY_CALIBRATION to a file", command);
+        complain("%s: no folder for the calibration; set HOME, or set GPUSPY_CALIBRATION to a file name", command);
         json_decref(runs);
         return false;
     }
@@ -449,7 +449,7 @@ bool estimate_calibration_delete(const char *command, const char *path)
 
     if (stat(path, &st) != 0 && errno == ENOENT) return true;
     if (!S_ISREG(st.st_mode) || !is_ours(path)) {
-        complain("%s: '%s' is not a calibration file of gpuspy, and stays", command, path);
+        complain("%s: '%s' is not a calibration file of gpuspy and was not removed", command, path);
         return false;
     }
     if (unlink(path) != 0) {
@@ -487,7 +487,7 @@ static void explain_calibration(const struct plan *p, struct estimate_result *r,
             snprintf(text + n, sizeof text - n, "%s%s (%s)", n ? ", " : "", used[i].what,
                      runs_text(used[i].runs, runs));
         }
-    if (*text) estimate_note(r, "calibrated with your own recordings: %s; --no-calibration leaves them out", text);
+    if (*text) estimate_note(r, "calibrated with your own recordings: %s; --no-calibration ignores them", text);
 }
 
 void estimate_calibrate(const struct plan *p, struct estimate_result *r)

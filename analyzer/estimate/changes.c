@@ -53,11 +53,11 @@ static void add_wires(const struct plan *before, const struct plan *after, struc
     estimate_wires_build(after, 0, &new);
     if (new.sum_s <= old.sum_s * 1.02 || !(new.sum_s > 0)) return;
     if (old.sum_s > 0)
-        snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires, %s now%s",
+        snprintf(c->cost + n, sizeof c->cost - n, "; %s of transfers per step, %s now%s",
                  units_format_seconds(then, new.sum_s), units_format_seconds(now, old.sum_s),
                  new.links.assumed ? " (A100's)" : "");
     else
-        snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires%s", units_format_seconds(then, new.sum_s),
+        snprintf(c->cost + n, sizeof c->cost - n, "; %s of transfers per step%s", units_format_seconds(then, new.sum_s),
                  new.links.assumed ? " (A100's)" : "");
 }
 

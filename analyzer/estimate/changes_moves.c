@@ -69,7 +69,7 @@ APPLY(fused_step)
     } else {
         SET_TEXT(what, "optimizer step parameter by parameter: foreach=False in the optimizer");
         SET_TEXT(option, "--step loop");
-        SET_TEXT(cost, "several small kernels for each parameter, once a step");
+        SET_TEXT(cost, "several small kernels for each parameter, once per step");
     }
     return true;
 }
@@ -98,7 +98,7 @@ APPLY(chunked_loss)
 {
     if (p->chunked_loss || !decoder(p) || !p->batch) return false;
     p->chunked_loss = true;
-    SET_TEXT(what, "logits and loss in pieces: Liger's fused linear cross-entropy, or cut-cross-entropy");
+    SET_TEXT(what, "logits and loss in chunks: Liger's fused linear cross-entropy, or cut-cross-entropy");
     SET_TEXT(option, "--chunked-loss");
     SET_TEXT(cost, "one more package; the model returns no logits; about as fast");
     return true;
@@ -110,7 +110,7 @@ APPLY(compiled)
     p->fused_layers = true;
     SET_TEXT(what, "compiled layers: torch.compile(model), or Transformer Engine's and Liger's kernels");
     SET_TEXT(option, "--fused-layers");
-    SET_TEXT(cost, "nothing once it is compiled, which takes minutes; it is faster");
+    SET_TEXT(cost, "nothing after compilation, which takes minutes; it is faster");
     return true;
 }
 
@@ -120,7 +120,7 @@ APPLY(sequence_parallel)
     p->sequence_parallel = true;
     SET_TEXT(what, "sequence parallel: norms and dropouts divided among the tensor-parallel GPUs");
     SET_TEXT(option, "--sequence-parallel");
-    SET_TEXT(cost, "layers' inputs are gathered once more, while backward computes");
+    SET_TEXT(cost, "backward gathers the layers' inputs once more, while it computes");
     return true;
 }
 
@@ -140,7 +140,7 @@ APPLY(checkpoint_selective)
     if (p->checkpoint != PLAN_CHECKPOINT_NONE || p->attention != PLAN_ATTENTION_EAGER || !transformer(p) || !p->batch)
         return false;
     p->checkpoint = PLAN_CHECKPOINT_SELECTIVE;
-    SET_TEXT(what, "selective checkpointing: attention's core is computed again (Megatron-LM: "
+    SET_TEXT(what, "selective checkpointing: attention's core is recomputed (Megatron-LM: "
                    "--recompute-activations)");
     SET_TEXT(option, "--checkpointing selective");
     SET_TEXT(cost, "%.1f %% more compute", 100 * core_share(p));
@@ -158,12 +158,11 @@ APPLY(checkpoint_operations)
     p->checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
     double share = all > 0 ? estimate_act_recomputed(p) / all : 1;
     if (share > 0.2) return false;
-    SET_TEXT(
-        what,
-        "checkpointing but for chosen operations: torch.utils.checkpoint with create_selective_checkpoint_contexts, "
-        "torchtitan's policy");
+    SET_TEXT(what,
+             "checkpointing except chosen operations: torch.utils.checkpoint, create_selective_checkpoint_contexts, "
+             "torchtitan's policy");
     SET_TEXT(option, "--checkpointing selective-op");
-    SET_TEXT(cost, share < 0.005 ? "what lies between products is computed again" : "%.0f %% more compute",
+    SET_TEXT(cost, share < 0.005 ? "operations between matrix products are recomputed" : "%.0f %% more compute",
              100 * share);
     return true;
 }
@@ -185,8 +184,8 @@ APPLY(micro_batch)
     if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8)) return false;
     p->batch /= by;
     p->accumulation *= by;
-    SET_TEXT(what, "micro-batches of %ju, %ju of them before a step: gradient_accumulation_steps=%ju",
-             (uintmax_t)p->batch, (uintmax_t)p->accumulation, (uintmax_t)p->accumulation);
+    SET_TEXT(what, "micro-batches of %ju, %ju of them per step: gradient_accumulation_steps=%ju", (uintmax_t)p->batch,
+             (uintmax_t)p->accumulation, (uintmax_t)p->accumulation);
     SET_TEXT(option, "--batch %ju --accumulation %ju", (uintmax_t)p->batch, (uintmax_t)p->accumulation);
     SET_TEXT(cost, "the same gradients (not with batch normalisation); small batches keep a GPU less busy");
     return true;
@@ -215,9 +214,9 @@ static const char *sharder(const struct plan *p, enum plan_sharding sharding)
 
 APPLY(shard)
 {
-    static const char *const whats[] = {[PLAN_SHARDING_ZERO1] = "optimizer states divided",
-                                        [PLAN_SHARDING_ZERO2] = "gradients and optimizer states divided",
-                                        [PLAN_SHARDING_ZERO3] = "everything divided"};
+    static const char *const whats[] = {[PLAN_SHARDING_ZERO1] = "optimizer states sharded",
+                                        [PLAN_SHARDING_ZERO2] = "gradients and optimizer states sharded",
+                                        [PLAN_SHARDING_ZERO3] = "everything sharded"};
     static const char *const options[] = {
         [PLAN_SHARDING_ZERO1] = "zero1", [PLAN_SHARDING_ZERO2] = "zero2", [PLAN_SHARDING_ZERO3] = "zero3"};
 
@@ -226,9 +225,9 @@ APPLY(shard)
     SET_TEXT(what, "%s: %s", whats[move->n], sharder(p, p->sharding));
     SET_TEXT(option, "--sharding %s", options[move->n]);
     if (p->sharding == PLAN_SHARDING_ZERO3)
-        SET_TEXT(cost, "parameters are gathered for each layer: half as much again on the wires as with DDP");
+        SET_TEXT(cost, "parameters are gathered for each layer: 1.5 times the traffic of DDP");
     else
-        SET_TEXT(cost, "as much on the wires as DDP");
+        SET_TEXT(cost, "the same traffic as DDP");
     return true;
 }
 
@@ -239,9 +238,9 @@ APPLY(more_gpus)
     if (to > 65536) return false;
     p->gpus = to;
     p->sharding = PLAN_SHARDING_ZERO3;
-    SET_TEXT(what, "%ju GPUs, everything divided among them: %s", (uintmax_t)to, sharder(p, p->sharding));
+    SET_TEXT(what, "%ju GPUs, everything sharded among them: %s", (uintmax_t)to, sharder(p, p->sharding));
     SET_TEXT(option, "--gpus %ju --sharding zero3", (uintmax_t)to);
-    SET_TEXT(cost, "%ju GPUs instead of %ju; a step takes %u times the batch, or each GPU less of it", (uintmax_t)to,
+    SET_TEXT(cost, "%ju GPUs instead of %ju; %u times the batch per step, or a smaller batch per GPU", (uintmax_t)to,
              (uintmax_t)(to / move->n), move->n);
     return true;
 }
@@ -257,7 +256,7 @@ APPLY(tensor_parallel)
              p->inference ? "vLLM: --tensor-parallel-size"
                           : "tensor parallel, Megatron-LM or torch's parallelize_module");
     SET_TEXT(option, "--gpus %ju --tp %ju", (uintmax_t)p->gpus, (uintmax_t)tp);
-    SET_TEXT(cost, "%ju GPUs instead of %ju, all-reduces in every layer: NVLink", (uintmax_t)p->gpus,
+    SET_TEXT(cost, "%ju GPUs instead of %ju, all-reduces in every layer: needs NVLink", (uintmax_t)p->gpus,
              (uintmax_t)(p->gpus / move->n));
     return true;
 }
@@ -292,7 +291,7 @@ APPLY(all_16_bit)
     if (p->precision->weights >= 4) p->precision = bf16;
     p->precision_given = true;
     p->master_weights = false;
-    SET_TEXT(cost, "small updates are rounded away; stochastic rounding or Kahan summation helps");
+    SET_TEXT(cost, "rounding loses small updates; stochastic rounding or Kahan summation helps");
     return true;
 }
 
@@ -347,7 +346,7 @@ APPLY(offload)
              : pipelined  ? "--sharding zero1 "
                           : "--sharding zero2 ",
              all ? "all" : "optimizer");
-    SET_TEXT(cost, "gradients go to the host, which steps, and weights come back, each step");
+    SET_TEXT(cost, "each step copies gradients to the host, which runs the optimizer, and weights back");
     return true;
 }
 
@@ -364,7 +363,7 @@ APPLY(tensor_parallel_within)
     if (p->inference) {
         SET_TEXT(what, "each layer divided among %ju of the %ju GPUs (vLLM: --tensor-parallel-size)", (uintmax_t)tp,
                  (uintmax_t)p->gpus);
-        SET_TEXT(cost, "all-reduces in every layer, %ju cop%s of the model to serve from, %ju now",
+        SET_TEXT(cost, "all-reduces in every layer; %ju cop%s of the model serve requests, %ju now",
                  (uintmax_t)plan_dp(p), plan_dp(p) == 1 ? "y" : "ies", (uintmax_t)plan_dp(p) * move->n);
         return true;
     }
@@ -372,7 +371,7 @@ APPLY(tensor_parallel_within)
         what,
         "each layer divided among %ju of the %ju GPUs (tensor parallel, Megatron-LM or torch's parallelize_module)",
         (uintmax_t)tp, (uintmax_t)p->gpus);
-    SET_TEXT(cost, "all-reduces in every layer, 1/%u of the batch a step: NVLink", move->n);
+    SET_TEXT(cost, "all-reduces in every layer, 1/%u of the batch per step: needs NVLink", move->n);
     return true;
 }
 
@@ -388,7 +387,7 @@ APPLY(lora)
     SET_TEXT(what, "LoRA of rank %ju beside frozen weights: peft's LoraConfig(r=%ju, target_modules=\"all-linear\")",
              (uintmax_t)p->rank, (uintmax_t)p->rank);
     SET_TEXT(option, "--adapter lora%s", master ? " without --master-weights" : "");
-    SET_TEXT(cost, "only the adapters learn: for fine-tuning, not for training from scratch");
+    SET_TEXT(cost, "only the adapters are trained: for fine-tuning, not for training from scratch");
     return true;
 }
 
@@ -402,7 +401,8 @@ APPLY(qlora)
     SET_TEXT(option, "%s--weights nf4-double%s", p->adapter == PLAN_ADAPTER_NONE ? "--adapter lora " : "",
              p->master_weights ? " without --master-weights" : "");
     p->master_weights = false;
-    SET_TEXT(cost, "only the adapters learn, weights are unpacked for each use; the paper measures 16-bit quality");
+    SET_TEXT(cost,
+             "only the adapters are trained, weights are unpacked for each use; the paper measures 16-bit quality");
     p->adapter = PLAN_ADAPTER_LORA;
     return true;
 }
@@ -416,7 +416,8 @@ APPLY(shorter)
     SET_TEXT(what, p->inference ? "contexts of %ju tokens (vLLM: --max-model-len)" : "sequences of %ju tokens",
              (uintmax_t)p->seq);
     SET_TEXT(option, "--seq %ju", (uintmax_t)p->seq);
-    SET_TEXT(cost, p->inference ? "longer requests are refused or cut" : "nothing farther apart is learnt");
+    SET_TEXT(cost, p->inference ? "longer requests are refused or truncated"
+                                : "the model learns no dependencies over longer distances");
     return true;
 }
 
@@ -466,7 +467,7 @@ APPLY(fewer_at_once)
     if (!decoder(p))
         SET_TEXT(cost, "others wait; small batches keep a GPU less busy");
     else
-        SET_TEXT(cost, "others wait: while it is the memory that limits, 1/%ju of the tokens a second", (uintmax_t)by);
+        SET_TEXT(cost, "others wait; while memory is the limit, 1/%ju of the tokens per second", (uintmax_t)by);
     return true;
 }
 
@@ -474,7 +475,7 @@ APPLY(in_pieces)
 {
     if (p->cache_block || !decoder(p) || !p->batch || !p->seq) return false;
     p->cache_block = 16;
-    SET_TEXT(what, "a server that reads prompts in pieces and keeps the cache in blocks (vLLM, SGLang)");
+    SET_TEXT(what, "a server that reads prompts in chunks and keeps the cache in blocks (vLLM, SGLang)");
     SET_TEXT(option, "--cache-block 16");
     SET_TEXT(cost, "another program instead of model.generate(); it is faster");
     return true;
@@ -502,7 +503,7 @@ const struct estimate_move estimate_moves[] = {
     {"in_pieces", CHANGE_COST_LITTLE, BLOCKS, 0, false, true, "PagedAttention (2309.06180)", in_pieces},
     {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, shard},
     {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false,
-     "one forward of one forward and two in backward", checkpoint_full},
+     "forward is one of three units of work, backward two", checkpoint_full},
     /* less time than full checkpointing, but a policy to write where that is a switch */
     {"checkpointing_selective_op", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, ACT_KEPT_SOURCE,
      checkpoint_operations},

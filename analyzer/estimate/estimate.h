@@ -124,7 +124,7 @@ enum estimate_part {
 /* clang-format off */
 #define ESTIMATE_PHASES(PHASE)                                                       \
     PHASE(FORWARD, "forward_end", "end of forward, backward begins")                 \
-    PHASE(BACKWARD, "backward_end", "end of backward, all gradients are there")      \
+    PHASE(BACKWARD, "backward_end", "end of backward, all gradients exist")      \
     PHASE(STEP, "step", "optimizer step")                                            \
     PHASE(PREFILL, "prefill", "prefill, the prompt is read")                         \
     PHASE(DECODE, "decode", "decode, the context is full")

@@ -12,9 +12,9 @@
  * in text, JSON, pages and --help, is from here. Exit status 0 is fits or tight, 1 does not fit. */
 /* clang-format off */
 #define FIT_VERDICTS(VERDICT)                                                                     \
-    VERDICT(YES, "fits", "fits", "even at the high end")                                         \
-    VERDICT(TIGHT, "tight", "tight", "the likely need fits, the high end does not")               \
-    VERDICT(NO, "does_not_fit", "does not fit", "the likely need is too much")
+    VERDICT(YES, "fits", "fits", "even the high end fits")                                         \
+    VERDICT(TIGHT, "tight", "tight", "the expected need fits, the high end does not")               \
+    VERDICT(NO, "does_not_fit", "does not fit", "the expected need exceeds the memory")
 /* clang-format on */
 
 enum estimate_fit_verdict {
@@ -23,12 +23,13 @@ enum estimate_fit_verdict {
 #undef VERDICT
 };
 
-/* By verdict: "does_not_fit", "does not fit", "the likely need is too much". */
+/* By verdict: "does_not_fit", "does not fit", "the expected need exceeds the memory". */
 extern const char *const estimate_fit_word[], *const estimate_fit_words[], *const estimate_fit_meaning[];
 /* All of them in a sentence, for --help: a text literal. */
 #define FIT_VERDICT_SENTENCE(id, word, words, meaning) words ": " meaning ". "
-#define FIT_VERDICTS_EXPLAINED \
-    FIT_VERDICTS(FIT_VERDICT_SENTENCE) "Exit status 0 is fits or tight on a GPU that was named, 1 does not fit on any"
+#define FIT_VERDICTS_EXPLAINED         \
+    FIT_VERDICTS(FIT_VERDICT_SENTENCE) \
+    "Exit status 0: fits or tight on at least one of the named GPUs; 1: does not fit on any"
 
 struct estimate_fit {
     enum estimate_fit_verdict verdict;

@@ -13,7 +13,7 @@
 #define MIB 1048576.0
 
 static const char own[] = "your own recordings (gpuspy calibrate)";
-static const char own_why[] = "the least and the most of your own recordings";
+static const char own_why[] = "the lowest and highest value in your own recordings";
 
 static unsigned phases_of(const struct plan *p)
 {
@@ -53,14 +53,14 @@ static void add_context(const struct plan *p, struct estimate_result *r)
                             (struct estimate_interval){n * CONTEXT_LOW, n * CONTEXT_LIKELY, n * CONTEXT_HIGH});
         estimate_explain(line, "published measurements of five GPUs, kernels loaded lazily",
                          "%.0f multiprocessors · 3.9 MiB (2.9 to 8)", n);
-        line->why = "differs by driver and libraries; more where all kernels are loaded at once";
+        line->why = "depends on driver and libraries; more if all kernels are loaded at once";
         return;
     }
     line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
                         (struct estimate_interval){280 * MIB, 500 * MIB, 900 * MIB});
     estimate_explain(line, "published measurements: 287 MB to 0.9 GiB, kernels loaded lazily",
                      "a context, and the kernels that a program uses");
-    line->why = "differs by driver, GPU and libraries; more than 1 GiB where all kernels are loaded at once";
+    line->why = "depends on driver, GPU and libraries; more than 1 GiB if all kernels are loaded at once";
 }
 
 /* ATen/cuda/CublasHandlePool.cpp: a workspace for each handle and stream, from the caching allocator: 2 of
@@ -90,7 +90,8 @@ static void add_workspaces(const struct plan *p, struct estimate_result *r)
         (struct estimate_interval){handles * one, handles * one, handles * (known ? one : CUBLAS_HOPPER) + MIB});
     estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
                      "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
-    line->why = known ? "PyTorch 2.11 keeps 1 MiB for cuBLASLt" : "32 MiB a handle on Hopper; --gpu says which it is";
+    line->why =
+        known ? "PyTorch 2.11 keeps 1 MiB for cuBLASLt" : "32 MiB per handle on Hopper; add --gpu to name the GPU";
 }
 
 /* ---------------------------------------------------------------- NCCL */
@@ -115,9 +116,9 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
     if (n <= 0) return;
     line = estimate_add(r, ESTIMATE_COMMUNICATION, phases_of(p), "NCCL communicators",
                         (struct estimate_interval){n * 4 * 2 * connection, n * 16 * 2 * connection, n * 1.6e9});
-    estimate_explain(line, "published measurements: 9.2 MiB a connection and channel, 0.5 to 1.6 GB a communicator",
+    estimate_explain(line, "published measurements: 9.2 MiB per connection and channel, 0.5 to 1.6 GB per communicator",
                      "%.0f group%s (%s) · 16 channels · 2 connections · 9.2 MiB", n, n > 1 ? "s" : "", names);
-    line->why = "4 to 32 channels by topology and NCCL's version; trees and NVLS add connections";
+    line->why = "4 to 32 channels, depending on topology and NCCL's version; trees and NVLS add connections";
 }
 
 /* ---------------------------------------------------------------- the caching allocator */
@@ -207,9 +208,9 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
     bytes = scaled(largest(p, r, false), share);
     bytes.high += SEGMENTS;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments", bytes);
-    estimate_explain(line, "measured: the least memory in which eight trainings run, PyTorch 2.11",
-                     "%.0f %% of what comes and goes (1 to 30 %%), and a segment of each pool", share.likely * 100);
-    line->why = "1 to 10 % were needed; high allows for other models and lengths that vary";
+    estimate_explain(line, "measured: the smallest memory in which eight trainings run, PyTorch 2.11",
+                     "%.0f %% of short-lived memory (1 to 30 %%), and a segment of each pool", share.likely * 100);
+    line->why = "1 to 10 % were measured; high covers other models and varying lengths";
 }
 
 /* transformers before 4.50 computes the loss of a copy of the logits without each sequence's last token. The gradient
@@ -228,7 +229,7 @@ static void add_shifted_logits(const struct plan *p, struct estimate_result *r)
         return;
     line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_TRAINING, "the gradient of sliced logits",
                         (struct estimate_interval){0, whole, whole});
-    line->why = "not with transformers 4.50 and later, which shifts the labels instead";
+    line->why = "none with transformers 4.50 and later, which shifts the labels instead";
     estimate_explain(line, "transformers 4.49 loss_utils.py; c10/cuda/CUDACachingAllocator.cpp: segments of 2 MiB",
                      "batch %ju · seq %ju · vocabulary %ju · 4 B, in whole segments", (uintmax_t)p->batch,
                      (uintmax_t)p->seq, (uintmax_t)s->vocab);

@@ -192,7 +192,7 @@ void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain
 
     fprintf(out, "%sGPU                 memory    HBM  host   link   fp32   tf32  16bit    fp8%s%s\n",
             terminal_style(term, TERMINAL_BOLD), wide ? "  name" : "", terminal_style(term, TERMINAL_PLAIN));
-    fprintf(out, "%s                         GB/s (host, link a direction)   TFLOPS, dense%s\n",
+    fprintf(out, "%s                         GB/s (host, link one way)       TFLOPS, dense%s\n",
             terminal_style(term, TERMINAL_DIM), terminal_style(term, TERMINAL_PLAIN));
     for (size_t i = 0; i < estimate_gpu_count; i++) {
         const struct estimate_gpu *g = &estimate_gpus[i];
@@ -206,13 +206,13 @@ void estimate_gpu_list_text(FILE *out, const struct terminal *term, bool explain
         fprintf(out, wide ? "  %s\n" : "\n", g->product);
         if (explain) explained(out, term, g);
     }
-    fputs("\nMemory is what the driver gives to a program. TFLOPS are the vendors' figures\n"
+    fputs("\nMemory is what the driver offers to a program. TFLOPS are the vendors' figures\n"
           "without sparsity, 16 bit and fp8 on tensor cores. * a bridge, which joins two\n"
           "GPUs. --json, --csv and --html have all rates, --explain the sources.\n\n",
           out);
     fprintf(out,
             "%sNext%s\n  gpuspy estimate --model llama-3-8b --gpu l40s  # does it fit there?\n"
-            "  gpuspy estimate --model llama-3-8b --gpu all   # where does it?\n",
+            "  gpuspy estimate --model llama-3-8b --gpu all   # on which GPUs does it fit?\n",
             terminal_style(term, TERMINAL_BOLD), terminal_style(term, TERMINAL_PLAIN));
 }
 

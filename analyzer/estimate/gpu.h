@@ -15,8 +15,8 @@
     RATE(FP32, "fp32", 4, "FP32 on the ordinary cores")                                            \
     RATE(FP16_PLAIN, "fp16-plain", 2, "FP16 on the ordinary cores, no tensor cores")               \
     RATE(TF32, "tf32", 4, "TF32 on tensor cores: float32 matmuls, if allowed")                       \
-    RATE(FP16, "fp16", 2, "FP16 on tensor cores, added up in FP32")                                \
-    RATE(BF16, "bf16", 2, "BF16 on tensor cores, added up in FP32")                                \
+    RATE(FP16, "fp16", 2, "FP16 on tensor cores, accumulated in FP32")                                \
+    RATE(BF16, "bf16", 2, "BF16 on tensor cores, accumulated in FP32")                                \
     RATE(FP8, "fp8", 1, "FP8 on tensor cores")                                                     \
     RATE(INT8, "int8", 1, "INT8 on tensor cores")                                                  \
     RATE(FP4, "fp4", 0.5, "FP4 on tensor cores")
@@ -32,7 +32,7 @@ extern const double estimate_gpu_rate_bytes[GPU_RATES_N]; /* of an element */
 /* How the memory of a GPU is known. */
 #define GPU_KNOWNS(KNOWN)                                                         \
     KNOWN(PYTORCH, 0.3, "the total capacity in PyTorch's out-of-memory messages") \
-    KNOWN(SMI, 0.5, "nvidia-smi's total, less what the driver keeps")
+    KNOWN(SMI, 0.5, "nvidia-smi's total minus what the driver keeps")
 #define GPU_KNOWN(symbol, off, text) GPU_BY_##symbol,
 enum estimate_gpu_known { GPU_KNOWNS(GPU_KNOWN) GPU_KNOWNS_N };
 #undef GPU_KNOWN

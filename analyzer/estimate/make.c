@@ -35,21 +35,20 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
                       (uintmax_t)s->context);
     if (!p->inference && p->pp > 1 && p->batch && p->accumulation < p->pp)
         estimate_note(r,
-                      "--accumulation %ju: so many micro-batches are in flight; --accumulation %ju fills the %ju "
-                      "pipeline stages, and needs more",
+                      "--accumulation %ju keeps as many micro-batches in flight; --accumulation %ju would fill the "
+                      "%ju pipeline stages, and needs more memory",
                       (uintmax_t)p->accumulation, (uintmax_t)p->pp, (uintmax_t)p->pp);
     if (!p->inference && p->pp > 1 && plan_dp(p) > 1 && p->sharding >= PLAN_SHARDING_ZERO2 && !p->fsdp) {
         /* PipelineEngine.__init__ asserts it (deepspeed/runtime/pipe/engine.py) */
-        estimate_note(
-            r,
-            "--sharding %s with --pp is FSDP's: DeepSpeed refuses ZeRO-2 and ZeRO-3 with pipelines; there, and "
-            "in Megatron-LM, it is --sharding zero1",
-            p->sharding == PLAN_SHARDING_ZERO2 ? "zero2" : "zero3");
+        estimate_note(r,
+                      "--sharding %s with --pp means FSDP: DeepSpeed refuses ZeRO-2 and ZeRO-3 with pipelines; for "
+                      "DeepSpeed and Megatron-LM use --sharding zero1",
+                      p->sharding == PLAN_SHARDING_ZERO2 ? "zero2" : "zero3");
         if (p->sharding ==
             PLAN_SHARDING_ZERO3) /* torchtitan/distributed/fsdp.py: reshard_after_forward = not pp_enabled */
             estimate_note(
-                r, "With --pp torchtitan keeps what it gathered for forward until backward, about as --sharding zero2 "
-                   "does, unless fsdp_reshard_after_forward is \"always\"");
+                r, "With --pp, torchtitan keeps gathered weights from forward until backward, much like --sharding "
+                   "zero2, unless fsdp_reshard_after_forward is \"always\"");
     }
     if (*p->model->note) estimate_note(r, "%s", p->model->note);
 }

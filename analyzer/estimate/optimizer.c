@@ -132,6 +132,6 @@ struct estimate_interval estimate_optimizer_temporaries(const struct plan *p, co
     if (p->step == PLAN_STEP_FUSED && o->steps == STEPS_FUSED) return EXACTLY(0);
     if (o->steps == STEPS_SINGLE) /* foreach only where it is asked for */
         return (struct estimate_interval){one.low, one.likely, fmax(one.high, all.high)};
-    *how = "copies of all parameters' size (foreach)";
+    *how = "copies as large as all parameters (foreach)";
     return all;
 }

@@ -23,7 +23,7 @@ static bool zeroes(const struct plan *p, char why[WHY])
                   {"accumulation", p->accumulation}};
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (!counts[i].n) return REJECT("--%s: at least 1", counts[i].option);
+        if (!counts[i].n) return REJECT("--%s: give at least 1", counts[i].option);
     return false;
 }
 
@@ -46,17 +46,16 @@ static bool tensor_parallel(const struct plan *p, char why[WHY])
     uint64_t few, many;
 
     if (p->tp == 1)
-        return p->sequence_parallel &&
-               REJECT("--sequence-parallel: divides norms among tensor-parallel GPUs; give --tp");
+        return p->sequence_parallel && REJECT("--sequence-parallel divides norms among tensor-parallel GPUs; add --tp");
     if (s->family == MODEL_CONV)
-        return REJECT("--tp: convolutional networks are not divided by tensors; use --sharding");
+        return REJECT("--tp: convolutional networks cannot be tensor parallel; use --sharding");
     if (s->heads && s->heads % p->tp)
         return REJECT("--tp: %ju GPUs do not divide %ju attention heads", (uintmax_t)p->tp, (uintmax_t)s->heads);
     few = p->tp < s->kv_heads ? p->tp : s->kv_heads;
     many = p->tp < s->kv_heads ? s->kv_heads : p->tp;
     if (few && !s->kv_rank && many % few)
-        return REJECT("--tp: %ju GPUs and %ju heads of keys and values: one does not divide the other",
-                      (uintmax_t)p->tp, (uintmax_t)s->kv_heads);
+        return REJECT("--tp: neither of %ju GPUs and %ju heads of keys and values divides the other", (uintmax_t)p->tp,
+                      (uintmax_t)s->kv_heads);
     if (s->ffn && s->ffn % p->tp)
         return REJECT("--tp: %ju GPUs do not divide an MLP of %ju", (uintmax_t)p->tp, (uintmax_t)s->ffn);
     if (s->experts && s->expert_ffn % p->tp)
@@ -69,7 +68,7 @@ static bool pipeline(const struct plan *p, char why[WHY])
     uint64_t layers = p->model->shape.layers;
 
     if (p->interleave > 1 && p->pp == 1)
-        return REJECT("--interleave: gives each pipeline stage several chunks of layers; give --pp");
+        return REJECT("--interleave gives each pipeline stage several chunks of layers; add --pp");
     if (p->pp == 1) return false;
     if (layers && p->pp > layers)
         return REJECT("--pp: %ju stages are more than the %ju layers", (uintmax_t)p->pp, (uintmax_t)layers);
@@ -87,12 +86,12 @@ static bool own_kinds(const struct plan *p, char why[WHY])
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
     if (family != MODEL_WHISPER && family != MODEL_MAMBA) return false;
-    if (option) return REJECT("--%s: how a %s is divided is unknown; use --sharding", option, name);
+    if (option) return REJECT("--%s: gpuspy does not know how a %s is divided; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
         (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family == MODEL_MAMBA))
-        return REJECT("--checkpointing: what a %s keeps then is unknown; give full", name);
+        return REJECT("--checkpointing: gpuspy does not know what a %s keeps; use full", name);
     if (p->fused_layers && family == MODEL_MAMBA)
-        return REJECT("--fused-layers: mamba_ssm's kernels, which are the default, are fused already");
+        return REJECT("--fused-layers: mamba_ssm's kernels, the default, are already fused");
     return false;
 }
 
@@ -115,10 +114,10 @@ static bool positions(const struct plan *p, char why[WHY])
     uint64_t most = plan_positions(&p->model->shape);
 
     if (most && p->seq > most)
-        return REJECT("--seq: %ju tokens are more than the model can place: it has learned %ju positions",
-                      (uintmax_t)p->seq, (uintmax_t)most);
+        return REJECT("--seq: %ju tokens are more than the model's %ju learned positions", (uintmax_t)p->seq,
+                      (uintmax_t)most);
     if (most && p->cp > most)
-        return REJECT("--cp: %ju GPUs are more than the %ju positions that the model has learned", (uintmax_t)p->cp,
+        return REJECT("--cp: %ju GPUs are more than the model's %ju learned positions", (uintmax_t)p->cp,
                       (uintmax_t)most);
     return false;
 }
@@ -137,9 +136,9 @@ static bool offloads(const struct plan *p, char why[WHY])
 {
     if (p->inference || p->offload == PLAN_OFFLOAD_NONE) return false;
     if (p->offload == PLAN_OFFLOAD_ALL && p->sharding != PLAN_SHARDING_ZERO3)
-        return REJECT("--offload: parameters can only live in the host's memory with --sharding zero3");
+        return REJECT("--offload: parameters can be in host memory only with --sharding zero3");
     if (p->sharding == PLAN_SHARDING_DDP)
-        return REJECT("--offload: optimizer states go to the host with --sharding zero1, zero2 or zero3");
+        return REJECT("--offload: optimizer states can be in host memory only with --sharding zero1, zero2 or zero3");
     return false;
 }
 
@@ -155,13 +154,13 @@ static bool has_matrices(const struct model *m)
 static bool adapters(const struct plan *p, char why[WHY])
 {
     if (p->adapter != PLAN_ADAPTER_NONE && !has_matrices(p->model))
-        return REJECT("--adapter: which matrices the model has is unknown; give --model, or --layers, --hidden …");
+        return REJECT("--adapter: the model's matrices are unknown; add --model, or --layers, --hidden …");
     if (p->adapter == PLAN_ADAPTER_NONE && p->saved != PLAN_SAVED_NONE)
-        return REJECT("--modules-to-save: without adapters everything is trained; add --adapter lora");
+        return REJECT("--modules-to-save: without adapters all layers are trained; add --adapter lora");
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)
-        return REJECT("--ema: a moving average of all weights beside adapters of frozen ones; leave out one");
+        return REJECT("--ema averages all weights, but with --adapter they are frozen; leave out one");
     if (!p->inference && p->weights && p->adapter == PLAN_ADAPTER_NONE)
-        return REJECT("--weights: how frozen weights are stored; give --precision instead, or add --adapter lora");
+        return REJECT("--weights applies to frozen weights; give --precision instead, or add --adapter lora");
     return false;
 }
 
@@ -170,16 +169,16 @@ static bool formats(const struct plan *p, char why[WHY])
     if (p->inference) return false;
     if (p->master_weights && p->precision->weights >= 4)
         return REJECT(
-            "--master-weights: with --precision %s the weights are float32 already; use it with bf16, fp16 or "
+            "--master-weights: with --precision %s the weights are already float32; use it with bf16, fp16 or "
             "fp8",
             p->precision->name);
     if (p->master_weights && p->adapter != PLAN_ADAPTER_NONE)
-        return REJECT("--master-weights: adapters are float32 already");
+        return REJECT("--master-weights: adapters are already float32");
     if (p->optimizer->shaped)
         for (size_t i = 0; i < p->model->tensors_n; i++)
             if (p->model->tensors[i].dims == 0)
-                return REJECT("--optimizer: the states of '%s' depend on the shapes of the matrices (%s); a number of "
-                              "parameters is not enough",
+                return REJECT("--optimizer: the states of '%s' depend on the shapes of the matrices (%s); add --model "
+                              "or a shape",
                               p->optimizer->name, p->optimizer->shaped);
     return false;
 }
@@ -206,12 +205,12 @@ static bool serving(const struct plan *p, char why[WHY])
 
     for (size_t i = 0; p->inference && i < sizeof training / sizeof *training; i++)
         if (training[i].given)
-            return REJECT("--%s: is about training, and --inference is not%s", training[i].option, training[i].instead);
+            return REJECT("--%s applies to training, not to --inference%s", training[i].option, training[i].instead);
     if (!p->inference && (p->cache || p->cache_block))
         return REJECT("--%s: training has no KV cache; add --inference", p->cache ? "kv-cache" : "cache-block");
-    if (!p->inference && p->prompt) return REJECT("--prompt: training reads no prompt; add --inference");
+    if (!p->inference && p->prompt) return REJECT("--prompt: training has no prompt; add --inference");
     if (p->prompt && p->seq && p->prompt > p->seq)
-        return REJECT("--prompt: more than --seq, which counts the prompt and the answer");
+        return REJECT("--prompt: more than --seq, which includes prompt and answer");
     return false;
 }
 

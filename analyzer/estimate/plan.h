@@ -14,19 +14,19 @@ struct estimate_precision;
 /* Each list: X(id, word on the command line, meaning). */
 #define PLAN_ATTENTIONS(X)                                                                           \
     X(FLASH, "flash", "scaled_dot_product_attention or FlashAttention: no matrix of scores is kept") \
-    X(EAGER, "eager", "the matrix of scores is made and kept for backward")
+    X(EAGER, "eager", "the matrix of scores is computed and kept for backward")
 
 /* clang-format off */
 #define PLAN_CHECKPOINTS(X)                                                           \
     X(NONE, "none", "all activations are kept for backward")                          \
-    X(SELECTIVE, "selective", "attention's core is computed again in backward")       \
-    X(SELECTIVE_OP, "selective-op", "forward is computed again but for attention and every second matrix product (torchtitan)") \
-    X(FULL, "full", "only each layer's input is kept; forward is computed again")
+    X(SELECTIVE, "selective", "attention's core is recomputed in backward")       \
+    X(SELECTIVE_OP, "selective-op", "forward is recomputed except attention and every second matrix product (torchtitan)") \
+    X(FULL, "full", "only each layer's input is kept; forward is recomputed")
 /* clang-format on */
 
 /* clang-format off */
 #define PLAN_STEPS(X)                                                                    \
-    X(FOREACH, "foreach", "PyTorch's default on CUDA: a temporary copy of all parameters' size") \
+    X(FOREACH, "foreach", "PyTorch's default on CUDA: a temporary copy as large as all parameters") \
     X(FUSED, "fused", "one kernel, no temporaries (fused=True; DeepSpeed, apex)")        \
     X(LOOP, "loop", "one parameter after another (foreach=False)")
 /* clang-format on */
@@ -44,7 +44,7 @@ struct estimate_precision;
 /* clang-format off */
 #define PLAN_OFFLOADS(X)                                                                        \
     X(NONE, "none", "everything stays on the GPU")                                              \
-    X(OPTIMIZER, "optimizer", "optimizer states and master weights live in the host's memory")  \
+    X(OPTIMIZER, "optimizer", "optimizer states and master weights are in host memory")  \
     X(ALL, "all", "parameters too")
 /* clang-format on */
 
@@ -64,7 +64,7 @@ struct estimate_precision;
 
 #define PLAN_SAVED(X)                            \
     X(NONE, "none", "only adapters are trained") \
-    X(EMBEDDINGS, "embeddings", "a copy of the token embedding and the output layer is trained as a whole")
+    X(EMBEDDINGS, "embeddings", "full copies of the token embedding and the output layer are trained")
 
 #define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
 enum plan_attention { PLAN_ATTENTIONS(ATTENTION) };

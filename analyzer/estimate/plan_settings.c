@@ -102,13 +102,12 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
         return false;
     }
     if ((s->model.model || s->model.params) && shape_given(s)) {
-        complain("%s: --layers, --hidden, --heads describe a model; give them, or %s", command,
+        complain("%s: --layers, --hidden and --heads describe a model; leave them out, or %s", command,
                  s->model.model ? "--model" : "--params");
         return false;
     }
     if (s->image && !s->model.model && shape.family != MODEL_VIT) {
-        complain("%s: --image: only a model of images has images; name it by --model, such as --model resnet-50",
-                 command);
+        complain("%s: --image: only image models have images; name one, such as --model resnet-50", command);
         return false;
     }
     if (s->model.model)
@@ -198,7 +197,7 @@ static bool share_of(const char *command, const struct plan_settings *s, double 
 
     *share = s->serve ? 0.9 : 0; /* vLLM's default */
     if (s->share && !s->serve) {
-        complain("%s: --gpu-memory-utilization: is a server's; add --serve vllm", command);
+        complain("%s: --gpu-memory-utilization applies to servers only; add --serve vllm", command);
         return false;
     }
     if (s->share) {
@@ -209,7 +208,7 @@ static bool share_of(const char *command, const struct plan_settings *s, double 
         }
     }
     if (!s->serve || (!*end && *share > 0 && *share <= 1)) return true;
-    complain("%s: --gpu-memory-utilization: '%s' is no share; give 0.9 or 90%%", command, s->share);
+    complain("%s: --gpu-memory-utilization: '%s' is not a share; give 0.9 or 90%%", command, s->share);
     return false;
 }
 
@@ -219,8 +218,9 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     if (!find_model(command, s, m, exit_code)) return false;
     *exit_code = EXIT_USAGE;
     if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
-        complain("%s: --seq: an image model has no sequence; use --image for their size, --batch for their number",
-                 command);
+        complain(
+            "%s: --seq: an image model has no sequence; use --image for the images' size, --batch for their number",
+            command);
         return false;
     }
     *p = (struct plan){

@@ -138,7 +138,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "lora-rank", rank, "N", "rank of the adapters; default 16"),                      \
         PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),     \
         PLAN_WORD(type, member, "modules-to-save", saved, plan_saved,                                              \
-                  "what is trained as a whole beside adapters, as peft's modules_to_save; default none"),          \
+                  "layers trained in full beside adapters, like peft's modules_to_save; default none"),            \
     {                                                                                                              \
         "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,               \
             "how frozen or served weights are stored"                                                              \
@@ -147,7 +147,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 #define PLAN_INFERENCE_OPTIONS(type, member)                                                            \
     PLAN_FLAG(type, member, "inference", inference, "serve the model instead of training it"),          \
         PLAN_WORD(type, member, "serve", serve, plan_servers,                                           \
-                  "what is left for the KV cache of this server, and how many requests that is"),       \
+                  "compute how much this server leaves for the KV cache, and how many requests fit"),   \
         {"gpu-memory-utilization",                                                                      \
          0,                                                                                             \
          OPTION_TEXT,                                                                                   \
@@ -169,29 +169,29 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "prompt", prompt, "N", "tokens of the prompt; default: all of --seq"), \
         PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens per block of the KV cache")
 
-#define PLAN_DEVICE_OPTIONS(type, member)                                                                        \
-    {"gpu",                                                                                                      \
-     0,                                                                                                          \
-     OPTION_LIST,                                                                                                \
-     PLAN_AT(type, member, gpu),                                                                                 \
-     "NAME",                                                                                                     \
-     plan_gpus,                                                                                                  \
-     0,                                                                                                          \
-     0,                                                                                                          \
-     "compare with this GPU, several separated by commas, or all; exit status 1 if it "                          \
-     "fits into none"},                                                                                          \
-        {"memory",                                                                                               \
-         0,                                                                                                      \
-         OPTION_BYTES,                                                                                           \
-         PLAN_AT(type, member, memory),                                                                          \
-         "SIZE",                                                                                                 \
-         NULL,                                                                                                   \
-         1,                                                                                                      \
-         1e18,                                                                                                   \
-         "compare with SIZE, such as 24GiB; exit status 1 if it does not fit"},                                  \
-    {                                                                                                            \
-        "context-size", 0, OPTION_BYTES, PLAN_AT(type, member, context_size), "SIZE", NULL, 1, 1e12,             \
-            "size of the CUDA context, if you know it: nvidia-smi's figure of a process that only imported CUDA" \
+#define PLAN_DEVICE_OPTIONS(type, member)                                                                            \
+    {"gpu",                                                                                                          \
+     0,                                                                                                              \
+     OPTION_LIST,                                                                                                    \
+     PLAN_AT(type, member, gpu),                                                                                     \
+     "NAME",                                                                                                         \
+     plan_gpus,                                                                                                      \
+     0,                                                                                                              \
+     0,                                                                                                              \
+     "compare with this GPU, several separated by commas, or all; exit status 1 if it "                              \
+     "fits on none"},                                                                                                \
+        {"memory",                                                                                                   \
+         0,                                                                                                          \
+         OPTION_BYTES,                                                                                               \
+         PLAN_AT(type, member, memory),                                                                              \
+         "SIZE",                                                                                                     \
+         NULL,                                                                                                       \
+         1,                                                                                                          \
+         1e18,                                                                                                       \
+         "compare with SIZE, such as 24GiB; exit status 1 if it does not fit"},                                      \
+    {                                                                                                                \
+        "context-size", 0, OPTION_BYTES, PLAN_AT(type, member, context_size), "SIZE", NULL, 1, 1e12,                 \
+            "size of the CUDA context, if you know it: nvidia-smi's figure for a process that only initialised CUDA" \
     }
 
 extern const char plan_gpus[]; /* plan_quantisations: quantisation.h */

@@ -636,7 +636,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
         walk(r, &values, roots[read], "", &left);
     }
     const bool all = read == n;
-    if (!all) complain("%s: --config: %s: %s", command, paths[read], *why ? why : "too many files");
+    if (!all) complain("%s: --config: %s: %s", command, paths[read], *why ? why : "too many files; at most 16");
     if (all && *text_of(values.deepspeed) && values.zero < 0) {
         named = load_named(paths[0], text_of(values.deepspeed));
         if (named) {
@@ -648,7 +648,8 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
         }
     }
     if (all && !*r->tools)
-        complain("%s: --config: %s: of no tool that is known; 'gpuspy help estimate' lists them", command, paths[0]);
+        complain("%s: --config: %s: no known tool's configuration; 'gpuspy help estimate' lists the tools", command,
+                 paths[0]);
     const bool known = all && *r->tools;
     if (known) settle(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);

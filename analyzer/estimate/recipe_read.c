@@ -83,7 +83,7 @@ static json_t *alias_of(const struct yaml *y, const yaml_char_t *name)
 static bool next_event(struct yaml *y, yaml_event_t *event)
 {
     if (yaml_parser_parse(&y->parser, event)) return true;
-    y->why = y->parser.problem ? y->parser.problem : "no YAML";
+    y->why = y->parser.problem ? y->parser.problem : "not YAML";
     return false;
 }
 
@@ -154,7 +154,7 @@ static json_t *read_yaml(const char *text, size_t n, char *why, size_t why_size)
     bool more = true;
 
     if (!y || !yaml_parser_initialize(&y->parser)) {
-        snprintf(why, why_size, "memory ran out");
+        snprintf(why, why_size, "out of memory");
         free(y);
         return NULL;
     }
@@ -316,11 +316,11 @@ static char *read_text(const char *path, size_t *n, char *why, size_t why_size)
     if (!file || ferror(file))
         snprintf(why, why_size, "%s", strerror(errno));
     else if (!text)
-        snprintf(why, why_size, "memory ran out");
+        snprintf(why, why_size, "out of memory");
     else if (*n > BYTES_MAX)
-        snprintf(why, why_size, "larger than 1 MiB: no configuration");
+        snprintf(why, why_size, "larger than 1 MiB, so not a configuration");
     else if (memchr(text, 0, *n))
-        snprintf(why, why_size, "no text");
+        snprintf(why, why_size, "not a text file");
     else {
         text[*n] = 0;
         fclose(file);
@@ -364,9 +364,9 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     if (root && !json_is_object(root)) {
         json_decref(root);
         root = NULL;
-        snprintf(why, why_size, "no names and values in it");
+        snprintf(why, why_size, "it has no names and values");
     } else if (!root && !*why)
-        snprintf(why, why_size, "nothing in it");
+        snprintf(why, why_size, "it is empty");
     free(text);
     return root;
 }

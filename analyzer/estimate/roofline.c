@@ -49,7 +49,7 @@ static size_t matmul(const struct estimate_roof_shape *s, double e, struct estim
     size_t i = 0;
 
     way(&out[i++], "no reuse", flops, work, e * b * (2 * m * n * k + m * n),
-        "a thread for each element of C, which reads its row and column",
+        "one thread for each element of C, which reads a row of A and a column of B",
         b > 1 ? "b·(2·m·n·k + m·n)" : "2·m·n·k + m·n");
     if (tile > 1) {
         double t = tile, across = ceil(n / t), down = ceil(m / t);
@@ -75,12 +75,12 @@ static size_t attention(const struct estimate_roof_shape *s, double e, struct es
     static const char dao[] = "Dao et al. 2022, algorithm 0: S and P are written and read";
     const char *work = s->causal ? "4·b·h·d · (s·n - s(s-1)/2)" : "4·b·h·s·n·d";
 
-    way(&out[0], "naive", 4 * b * h * q * n * d, s->causal ? "4·b·h·s·n·d, what is masked too" : work,
+    way(&out[0], "naive", 4 * b * h * q * n * d, s->causal ? "4·b·h·s·n·d, including what is masked" : work,
         e * (once + 4 * b * h * q * n), dao, "2·b·h·s·d + 2·b·kv·n·d + 4·b·h·s·n");
     if (blocks > 1) {
         way(&out[1], "flash, no L2", 4 * b * h * pairs * d, work, e * again,
             "Dao 2023 (FlashAttention-2): each block of 128 queries reads keys and values again",
-            s->causal ? "2·b·h·s·d + 2·b·h·n·d · blocks of 128 queries, less what is masked"
+            s->causal ? "2·b·h·s·d + 2·b·h·n·d · blocks of 128 queries, minus what is masked"
                       : "2·b·h·s·d + 2·b·h·n·d · blocks of 128 queries");
         way(&out[2], "flash", 4 * b * h * pairs * d, work, e * once,
             "Dao et al. 2022: Q, K, V read and O written once, blocks share K and V in L2", "2·b·h·s·d + 2·b·kv·n·d");
@@ -180,7 +180,7 @@ const struct estimate_roof_op estimate_roof_ops[] = {
     {"rmsnorm", "root mean square normalisation", false, BIT(rows) | BIT(cols), 0, false, NULL, rmsnorm},
     {"softmax", "softmax over rows", false, BIT(rows) | BIT(cols), 0, false, NULL, softmax},
     {"elementwise", "additions, activations, dropout", false, BIT(size), BIT(inputs) | BIT(steps), false,
-     "inputs 2 and steps 1 where not given", elementwise},
+     "default: inputs 2, steps 1", elementwise},
     {"reduce", "sum of all elements", false, BIT(size), 0, false, NULL, reduce},
     {"conv2d", "convolution", true, BIT(in_channels) | BIT(out_channels) | BIT(height) | BIT(kernel),
      BIT(batch) | BIT(width) | BIT(stride) | BIT(padding) | BIT(groups), false, "b batch, oh and ow of the output",
@@ -219,7 +219,7 @@ static bool sensible(const struct estimate_roof_shape *s, char *why, size_t size
     if (groups && (s->of[ROOF_in_channels] % groups || s->of[ROOF_out_channels] % groups))
         return no(why, size, "--groups: %ju do not divide the channels", (uintmax_t)groups);
     if (s->of[ROOF_kernel] && (conv_out(s, ROOF_height) < 1 || conv_out(s, ROOF_width) < 1))
-        return no(why, size, "--kernel: it is larger than the padded input");
+        return no(why, size, "--kernel: larger than the padded input");
     return true;
 }
 

@@ -18,25 +18,25 @@
     DIM(n, "n", "matmul: columns of B and C")                                                       \
     DIM(k, "k", "matmul: columns of A, rows of B")                                                  \
     DIM(tile, "tile", "matmul: also with square tiles of this size in shared memory")               \
-    DIM(batch, "batch", "matmul, attention, conv2d: how many of them, 1 if not given")              \
+    DIM(batch, "batch", "matmul, attention, conv2d: batch size; default 1")              \
     DIM(heads, "heads", "attention: heads of queries")                                              \
-    DIM(kv_heads, "kv-heads", "attention: heads of keys and values, all if not given")              \
+    DIM(kv_heads, "kv-heads", "attention: heads of keys and values; default: all heads")              \
     DIM(seq, "seq", "attention: queries, tokens")                                                   \
-    DIM(kv_seq, "kv-seq", "attention: keys and values, as many as --seq if not given (decode: --seq 1)") \
+    DIM(kv_seq, "kv-seq", "attention: keys and values; default: --seq (decode: --seq 1)") \
     DIM(head_dim, "head-dim", "attention: size of a head")                                          \
     DIM(rows, "rows", "layernorm, rmsnorm, softmax: rows (tokens)")                                 \
     DIM(cols, "cols", "layernorm, rmsnorm, softmax: columns (hidden size)")                         \
     DIM(size, "size", "elementwise, reduce: elements")                                              \
-    DIM(inputs, "inputs", "elementwise: tensors read, 2 if not given")                              \
-    DIM(steps, "steps", "elementwise: operations on each element, one after another, 1 if not given") \
+    DIM(inputs, "inputs", "elementwise: tensors read; default 2")                              \
+    DIM(steps, "steps", "elementwise: operations on each element, one after another; default 1") \
     DIM(in_channels, "in-channels", "conv2d: channels of the input")                                \
     DIM(out_channels, "out-channels", "conv2d: channels of the output")                             \
-    DIM(height, "height", "conv2d: of the input")                                                   \
-    DIM(width, "width", "conv2d: of the input, as high if not given")                               \
+    DIM(height, "height", "conv2d: height of the input")                                                   \
+    DIM(width, "width", "conv2d: width of the input; default: the height")                               \
     DIM(kernel, "kernel", "conv2d: size of the square kernel")                                      \
-    DIM(stride, "stride", "conv2d: 1 if not given")                                                 \
-    DIM(padding, "padding", "conv2d: 0 if not given")                                               \
-    DIM(groups, "groups", "conv2d: 1 if not given")
+    DIM(stride, "stride", "conv2d: default 1")                                                 \
+    DIM(padding, "padding", "conv2d: default 0")                                               \
+    DIM(groups, "groups", "conv2d: default 1")
 /* clang-format on */
 
 enum estimate_roof_dim {

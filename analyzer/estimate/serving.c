@@ -128,16 +128,16 @@ static void add_weights(const struct plan *p, uint64_t stage, struct estimate_re
             bytes.high = ceil(fmax(bytes.high, (1 + LOADER_HIGH) * sums.bytes));
         snprintf(name, sizeof name, "weights, %s", p->weights->word);
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, name, bytes);
-        line->why = "what loaders keep beside the matrices";
+        line->why = "depends on what loaders keep besides the matrices";
         estimate_explain(line, p->weights->source, "%s parameters · %.5g bits / 8",
                          units_format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
-        if (more > 0) line->why = "how many parameters are embeddings, which keep 16 bits, is unknown";
+        if (more > 0) line->why = "the number of embedding parameters, which keep 16 bits, is unknown";
     }
     if (sums.plain_bytes > 0) {
-        const char *what = sums.bytes > 0 ? "embeddings, norms and what is not quantised" : "weights";
+        const char *what = sums.bytes > 0 ? "embeddings, norms and other weights not quantised" : "weights";
         line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, what, EXACTLY(sums.plain_bytes));
         if (as_in_file(p))
-            estimate_explain(line, "the file's header", "as the file has them%s%s", *p->model->stored_as ? ": " : "",
+            estimate_explain(line, "the file's header", "as stored in the file%s%s", *p->model->stored_as ? ": " : "",
                              p->model->stored_as);
         else
             estimate_explain(line, p->weights ? p->weights->source : "a number's size", "%s parameters · %.4g B",
@@ -158,7 +158,7 @@ static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimat
     if (!s->tied || stage != p->pp - 1 || (strncmp(word, "fp8", 3) != 0 && strcmp(word, "awq") != 0)) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, "output layer, untied by quantization",
                         (struct estimate_interval){0, bytes, bytes});
-    line->why = "a loader that ties it to the embedding again has no copy";
+    line->why = "none if the loader ties it to the embedding again";
     estimate_explain(line, "published peaks of Qwen3's FP8 and AWQ models",
                      "vocabulary %ju · hidden %ju · 2 B / tp %ju", (uintmax_t)s->vocab, (uintmax_t)s->hidden,
                      (uintmax_t)p->tp);
@@ -254,11 +254,11 @@ static void explain_cache(const struct plan *p, const struct cached *c, struct e
     else
         snprintf(each, sizeof each, "2 · kv heads %.0f · head %ju", kv_heads_here(p), (uintmax_t)s->head_dim);
     if (c->cross > 0)
-        snprintf(windowed, sizeof windowed, " and %.0f positions of sound", c->cross);
+        snprintf(windowed, sizeof windowed, " and %.0f positions of audio", c->cross);
     else if (c->windowed > 0)
         snprintf(windowed, sizeof windowed, " + %.0f layers · %.0f", c->windowed, c->window_tokens);
     estimate_explain(line,
-                     s->kv_rank ? "DeepSeek-V2 (2405.04434), section 2.1: one latent vector a token"
+                     s->kv_rank ? "DeepSeek-V2 (2405.04434), section 2.1: one latent vector per token"
                                 : "keys and values of every token and layer",
                      "(%.0f layers · %.0f tokens%s) · batch %ju · %s · %.4g B", c->full, c->tokens, windowed,
                      (uintmax_t)p->batch, each, cache_bits(p) / 8);
@@ -298,19 +298,19 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     }
     if (cut && p->cache_block)
         estimate_note(r,
-                      "KV cache: layers with a sliding window of %ju keep no more; a server that keeps all tokens "
+                      "KV cache: layers with a sliding window keep only its %ju tokens; a server that keeps all tokens "
                       "(vLLM without its hybrid cache manager) needs %s",
                       (uintmax_t)s->window, units_format_bytes(text, units_whole(whole)));
     else if (cut)
-        line->why =
-            "transformers cuts to the sliding window by views, which hold the whole prompt until the first new token";
+        line->why = "transformers truncates to the sliding window by views, which keep the whole prompt alive until "
+                    "the first new token";
     if (p->cache_block || s->kv_rank) return;
     /* transformers' DynamicCache: torch.cat makes a layer's keys anew for each token */
     tokens = c.full > 0 ? c.tokens : c.window_tokens;
     layer = tokens * (double)p->batch * elements(p) / 2 * cache_bits(p) / 8;
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "a layer's keys while the cache grows",
                         (struct estimate_interval){0, layer, layer});
-    line->why = "a cache made at full length (StaticCache) does not grow";
+    line->why = "none if the cache is allocated at full length (StaticCache)";
     estimate_explain(line, "transformers cache_utils.py, DynamicLayer.update: torch.cat of old and new keys",
                      "%.0f tokens · batch %ju · keys of one layer", tokens, (uintmax_t)p->batch);
 }
@@ -427,22 +427,23 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         layer.low = fmax(layer.low, logits.low);
         layer.high = fmax(layer.high, logits.high);
         line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
-        line->why = decoder(s)
-                        ? "which copies of one layer live at once depends on the code; servers read prompts in pieces"
-                        : "which copies of one layer live at once depends on the code";
+        line->why =
+            decoder(s)
+                ? "the code determines which copies of one layer are live at once; servers read prompts in chunks"
+                : "the code determines which copies of one layer are live at once";
         if (by_scores)
-            estimate_explain(line, "eager attention: scores, a float32 softmax of them, the mask",
+            estimate_explain(line, "eager attention: scores, their float32 softmax, the mask",
                              "batch %ju · %ju heads / tp %ju · queries · keys · %.0f B", (uintmax_t)p->batch,
                              (uintmax_t)s->heads, (uintmax_t)p->tp, score_bytes(p));
         else
-            estimate_explain(line, "the largest of one layer's norm, attention and MLP, without gradients",
+            estimate_explain(line, "the largest of a layer's norm, attention and MLP, without gradients",
                              "%.0f tokens · %.0f elements · %.0f B", tokens.likely, each.likely, size);
     } else {
         snprintf(name, sizeof name, "logits, %s", word);
         logits.low = fmax(logits.low, layer.low);
         logits.high = fmax(logits.high, layer.high);
         line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
-        line->why = "sampling with top-p sorts probabilities";
+        line->why = "high: top-p sampling sorts the probabilities";
         estimate_explain(line, "logits of the last token of each sequence", "batch %ju · vocabulary %ju · (%.0f + 4) B",
                          (uintmax_t)p->batch, (uintmax_t)s->vocab, size);
     }
@@ -457,7 +458,7 @@ static void add_encoder_decoder(const struct plan *p, struct estimate_result *r)
     struct estimate_line *line;
 
     add_pass(p, r, IN_PHASE(PREFILL), "encoder", EXACTLY(batch * sound), eager(p, sound, sound));
-    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "what the encoder heard",
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "the encoder's output",
                         EXACTLY(batch * sound * (double)s->hidden * size));
     estimate_explain(line, "transformers generate(): encoder_outputs are kept", "%ju · %ju positions · %ju · %.0f B",
                      (uintmax_t)p->batch, (uintmax_t)s->sound, (uintmax_t)s->hidden, size);
@@ -484,7 +485,9 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
     add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), eager(p, 1, sequence));
     if (!p->cache_block)
         estimate_note(
-            r, "logits: of each sequence's last token, as generate() makes them; model(input_ids) makes all: %s",
+            r,
+            "logits: only of each sequence's last token, as in generate(); model(input_ids) computes those of all "
+            "tokens: %s",
             units_format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
 }
 
@@ -550,20 +553,20 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
     prompt = fmax(prompt, logits);
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(PREFILL), "activations, prefill",
                         (struct estimate_interval){prompt * (1 - far), prompt, prompt * (1 + far)});
-    line->why = eager ? "transformers' modules without kernels, measured: 10 % either way"
-                      : "worked out from what mamba_ssm's kernels make, not measured: 20 % either way";
-    estimate_explain(line,
-                     eager ? "transformers modeling_mamba.py, modeling_mamba2.py" : "mamba_ssm: what one layer makes",
-                     "%.0f tokens · %.0f B", tokens, mamba_token(p));
+    line->why = eager ? "transformers' modules without kernels, measured: ±10 %"
+                      : "derived from what mamba_ssm's kernels allocate, not measured: ±20 %";
+    estimate_explain(
+        line, eager ? "transformers modeling_mamba.py, modeling_mamba2.py" : "mamba_ssm: what one layer allocates",
+        "%.0f tokens · %.0f B", tokens, mamba_token(p));
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "logits and one layer's step",
                         (struct estimate_interval){logits, step, step * (1 + far)});
-    line->why = "which copies of a state live at once depends on the code";
+    line->why = "the code determines which copies of a state are live at once";
     estimate_explain(line, "logits of each sequence's last token", "batch %ju · vocabulary %ju · (%.0f + 4) B%s",
                      (uintmax_t)p->batch, (uintmax_t)s->vocab, element_size(p), eager ? ", six copies of a state" : "");
-    estimate_note(r, "KV cache: a Mamba has a state in its place, the same at any length");
+    estimate_note(r, "a Mamba has no KV cache but a state, which has the same size at any length");
     if (!eager)
-        estimate_note(r, "with mamba_ssm's kernels; without them transformers makes a state for each token of the "
-                         "prompt: --attention eager");
+        estimate_note(r, "computed for mamba_ssm's kernels; without them (--attention eager), transformers allocates a "
+                         "state for each token of the prompt");
 }
 
 /* ---------------------------------------------------------------- all */
@@ -596,10 +599,10 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     if (p->cache_block && decoder(s)) {
         line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",
                             (struct estimate_interval){0.2 * GIB, 0.5 * GIB, 1.5 * GIB});
-        line->why = "by model and captured batch sizes; none with --enforce-eager";
+        line->why = "depends on the model and the captured batch sizes; none with --enforce-eager";
         estimate_explain(line, "vLLM's logs: 0.21 GiB for a 1B model, 0.36 and 1.3 GiB for larger ones", "measured");
-        estimate_note(r,
-                      "servers such as vLLM take a share of the GPU (gpu_memory_utilization) whatever is needed; this "
-                      "is what has to be in it");
+        estimate_note(
+            r, "servers such as vLLM reserve a fixed share of the GPU (gpu_memory_utilization); the figures here "
+               "are what that share must hold");
     }
 }

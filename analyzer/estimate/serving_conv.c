@@ -53,11 +53,11 @@ bool estimate_serving_conv(const struct plan *p, double size, struct estimate_re
     line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(PREFILL), "activations, forward",
                         (struct estimate_interval){images * most.low, images * most.likely, images * most.high});
     line->why =
-        "low: norms are folded into convolutions (a compiler, TensorRT); high: cuDNN copies to channels last and back";
-    estimate_explain(line, "the most that is alive of torchvision's modules under inference_mode()",
-                     "batch %ju · (image %.0f + %s: reads %ju, writes %ju, beside it %ju) · %.0f B%s",
+        "low: a compiler (TensorRT) folds norms into convolutions; high: cuDNN copies to channels last and back";
+    estimate_explain(line, "the maximum live in torchvision's modules under inference_mode()",
+                     "batch %ju · (image %.0f + %s: reads %ju, writes %ju, others live %ju) · %.0f B%s",
                      (uintmax_t)p->batch, at ? image : 0, model_conv_op_word(maps[at].op), (uintmax_t)maps[at].inputs,
                      (uintmax_t)(nothing_new(&maps[at]) ? 0 : maps[at].elements), (uintmax_t)maps[at].held, size,
-                     maps[at].op == CONV_MAX_POOL ? " + 8 B where each maximum was" : "");
+                     maps[at].op == CONV_MAX_POOL ? " + 8 B for the index of each maximum" : "");
     return true;
 }

@@ -16,7 +16,7 @@ static const struct estimate_optimizer *find_optimizer(const char *command, cons
     if (o) return o;
     if (why)
         complain("%s: --optimizer: the states of '%s' depend on the shapes of the matrices (%s); "
-                 "a number of parameters is not enough",
+                 "add --model or a shape",
                  command, name, why);
     else if (options_nearest(name, estimate_all_optimizers, near, sizeof near))
         complain("%s: --optimizer: '%s' is unknown; did you mean '%s'?", command, name, near);
@@ -32,7 +32,7 @@ bool estimate_parts_of(const char *command, const struct estimate_settings *s, c
     *p = estimate_precision(s->precision);
     if (!*o || !*p) return false;
     if (s->master_weights && (*p)->weights >= 4) {
-        complain("%s: --master-weights: with --precision %s the weights are float32 already; use it "
+        complain("%s: --master-weights: with --precision %s the weights are already float32; use it "
                  "with bf16 or fp16",
                  command, (*p)->name);
         return false;

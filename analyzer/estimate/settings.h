@@ -20,19 +20,19 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
 
 /* Rows for an option table whose settings have a struct estimate_settings called `member`. The
  * optimizer is a text, not a choice, so that known ones that cannot be computed get a reason. */
-#define ESTIMATE_MODEL_OPTIONS(type, member, letter)                                                               \
-    {"params",                                                                                                     \
-     letter,                                                                                                       \
-     OPTION_COUNT,                                                                                                 \
-     offsetof(type, member.params),                                                                                \
-     "N",                                                                                                          \
-     NULL,                                                                                                         \
-     1,                                                                                                            \
-     ESTIMATE_PARAMS_MAX,                                                                                          \
-     "number of parameters of the model: 1e9, 7B, 350M"},                                                          \
-    {                                                                                                              \
-        "model", 0, OPTION_TEXT, offsetof(type, member.model), "NAME|FILE", model_names, 0, 0,                     \
-            "a model by its name (gpuspy estimate --models lists them), or its config.json, .safetensors or .gguf" \
+#define ESTIMATE_MODEL_OPTIONS(type, member, letter)                                                              \
+    {"params",                                                                                                    \
+     letter,                                                                                                      \
+     OPTION_COUNT,                                                                                                \
+     offsetof(type, member.params),                                                                               \
+     "N",                                                                                                         \
+     NULL,                                                                                                        \
+     1,                                                                                                           \
+     ESTIMATE_PARAMS_MAX,                                                                                         \
+     "number of parameters of the model: 1e9, 7B, 350M"},                                                         \
+    {                                                                                                             \
+        "model", 0, OPTION_TEXT, offsetof(type, member.model), "NAME|FILE", model_names, 0, 0,                    \
+            "the model's name ('gpuspy estimate --models' lists them), or its config.json, .safetensors or .gguf" \
     }
 
 #define ESTIMATE_TRAINING_OPTIONS(type, member)                                                    \
@@ -44,7 +44,7 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
      estimate_all_optimizers,                                                                      \
      0,                                                                                            \
      0,                                                                                            \
-     "optimizer, adam if not given"},                                                              \
+     "optimizer; default adam"},                                                                   \
         {"precision",                                                                              \
          0,                                                                                        \
          OPTION_CHOICE,                                                                            \
@@ -53,7 +53,7 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
          estimate_precisions,                                                                      \
          0,                                                                                        \
          0,                                                                                        \
-         "number format, fp32 if not given"},                                                      \
+         "number format; default fp32"},                                                           \
     {                                                                                              \
         "master-weights", 0, OPTION_FLAG, offsetof(type, member.master_weights), NULL, NULL, 0, 0, \
             "with bf16 or fp16: the optimizer keeps float32 weights and states (DeepSpeed, "       \

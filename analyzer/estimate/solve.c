@@ -245,9 +245,9 @@ static void fewest(const struct plan *p, struct estimate_solution *s)
         fewest_serving(p, s);
         if (!s->likely.any)
             snprintf(s->note, sizeof s->note,
-                     "no division by tp and pp is enough%s; look for a smaller --batch or --seq, "
-                     "or for --weights with fewer bits",
-                     p->model->shape.layers ? "" : " (of a bare number of parameters only tp is tried)");
+                     "no combination of --tp and --pp is enough%s; try a smaller --batch or --seq, "
+                     "or --weights with fewer bits",
+                     p->model->shape.layers ? "" : " (without a shape, only --tp is tried)");
         return;
     }
     if (p->sharding == PLAN_SHARDING_DDP) { /* more GPUs divide nothing */
@@ -256,18 +256,19 @@ static void fewest(const struct plan *p, struct estimate_solution *s)
         if (try_gpus(&sharded, s, &before)) return;
         sharded.sharding = PLAN_SHARDING_ZERO3;
         snprintf(s->note, sizeof s->note,
-                 "DDP holds everything on every GPU; with more than one of them --sharding "
-                 "zero3 (FSDP) is assumed");
+                 "with DDP every GPU holds everything; for more than one GPU --sharding zero3 "
+                 "(FSDP) is assumed");
     }
     fewest_training(&sharded, p->tp, s);
     for (uint64_t tp = 2; !s->surely.any && p->tp == 1 && tp <= node_of(p); tp *= 2) fewest_training(&sharded, tp, s);
     if (p->tp == 1 && (strstr(s->likely.option, "--tp") || strstr(s->surely.option, "--tp")))
-        snprintf(s->note, sizeof s->note,
-                 "what data-parallel GPUs do not divide is too much for one: tensor and sequence parallel");
+        snprintf(
+            s->note, sizeof s->note,
+            "one GPU cannot hold what data parallelism leaves undivided: tensor and sequence parallelism are used");
     if (!s->likely.any)
         snprintf(s->note, sizeof s->note,
-                 "more GPUs do not divide what each keeps of its own batch; look for a smaller "
-                 "--batch or --checkpointing first");
+                 "more GPUs do not reduce what each keeps for its own batch; try a smaller --batch "
+                 "or --checkpointing first");
 }
 
 /* ---------------------------------------------------------------- the question */
@@ -279,11 +280,11 @@ static bool prepare(const char *command, struct plan *p, struct estimate_solutio
     bool images = shape->family == MODEL_VIT || shape->family == MODEL_CONV;
 
     if (!(p->memory > 0)) {
-        complain("%s: --solve: into how much memory? add --gpu h100-80g or --memory 80GiB", command);
+        complain("%s: --solve needs the amount of memory; add --gpu h100-80g or --memory 80GiB", command);
         return false;
     }
     if (s->what == SOLVE_LAYERS && !shape->layers) {
-        complain("%s: --solve layers: the model's layers are unknown; give a --model or --layers, --hidden …", command);
+        complain("%s: --solve layers: the model's layers are unknown; add --model, or --layers, --hidden …", command);
         return false;
     }
     if (s->what == SOLVE_SEQ && images) {
@@ -292,12 +293,12 @@ static bool prepare(const char *command, struct plan *p, struct estimate_solutio
     }
     if (s->what == SOLVE_SEQ && !p->batch) {
         p->batch = 1;
-        snprintf(s->note, sizeof s->note, "with --batch 1, as no other was given");
+        snprintf(s->note, sizeof s->note, "--batch 1 is assumed");
     }
     if (s->what == SOLVE_BATCH && !p->seq && !images && shape->layers) {
         p->seq = plan_positions(shape) ? plan_positions(shape) : shape->context ? shape->context : 2048;
-        snprintf(s->note, sizeof s->note, "with --seq %ju%s, as no other was given", (uintmax_t)p->seq,
-                 shape->context || shape->positions ? ", the model's context" : "");
+        snprintf(s->note, sizeof s->note, "--seq %ju%s is assumed", (uintmax_t)p->seq,
+                 shape->context || shape->positions ? " (the model's context)" : "");
     }
     return true;
 }
@@ -343,17 +344,18 @@ bool estimate_solve(const char *command, const struct plan *plan, enum estimate_
     }
     if (what != SOLVE_LAYERS && peak_of(&search, search.step).likely == peak_of(&search, s->limit).likely &&
         isfinite(search.result.peak.likely)) {
-        complain("%s: --solve %s: nothing in this estimate grows with it; activations need a --model or a shape",
-                 command, estimate_solve_word[what]);
+        complain(
+            "%s: --solve %s: nothing in this estimate depends on it; add --model or a shape to include activations",
+            command, estimate_solve_word[what]);
         asked = false;
     } else {
         largest(&search, s->limit, true, &s->surely);
         largest(&search, s->limit, false, &s->likely);
         if (s->likely.limited && what == SOLVE_SEQ && plan_positions(&p.model->shape) == s->limit)
-            snprintf(s->note, sizeof s->note, "the model has %ju positions", (uintmax_t)s->limit);
+            snprintf(s->note, sizeof s->note, "the model has no more than %ju positions", (uintmax_t)s->limit);
         else if (what == SOLVE_SEQ && p.model->shape.context && s->likely.any &&
                  s->likely.value > p.model->shape.context)
-            snprintf(s->note, sizeof s->note, "that is what the memory holds; the model was made for %ju tokens",
+            snprintf(s->note, sizeof s->note, "the memory holds this many tokens; the model was made for %ju tokens",
                      (uintmax_t)p.model->shape.context);
     }
     free(search.model.tensors);

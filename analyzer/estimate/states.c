@@ -98,8 +98,8 @@ static void add_main_gradients(const struct plan *p, const struct estimate_shard
     estimate_states_explain(
         line, "Megatron-LM training/arguments.py: accumulate_allreduce_grads_in_fp32; DeepSpeed grad_accum_dtype", p, n,
         each, divided);
-    line->why = likely ? "Megatron-LM sums up bfloat16's gradients in float32, except with --grad-reduce-in-bf16"
-                       : "Megatron-LM, and DeepSpeed with grad_accum_dtype fp32, sum gradients up in float32";
+    line->why = likely ? "Megatron-LM sums bfloat16 gradients in float32, except with --grad-reduce-in-bf16"
+                       : "Megatron-LM, and DeepSpeed with grad_accum_dtype fp32, sum gradients in float32";
 }
 
 /* Of FSDP's units that are gathered or reduced, a parameter. */
@@ -119,9 +119,9 @@ void estimate_states_no_sync(const struct plan *p, const struct estimate_shard_s
     line = estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "gradients that stay whole",
                         (struct estimate_interval){0, bytes, bytes});
     estimate_explain(line, "torch/distributed/fsdp/fully_sharded_data_parallel.py: no_sync keeps unsharded gradients",
-                     "%s parameters · %.3g B, beside the own shard", units_format_count(all, units_whole(n->all)),
+                     "%s parameters · %.3g B, on top of the own shard", units_format_count(all, units_whole(n->all)),
                      each);
-    line->why = "none where gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
+    line->why = "none if gradients are reduced after each micro-batch (accelerate's sync_each_batch=True)";
 }
 
 static void add_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
@@ -138,13 +138,13 @@ static void add_gradients(const struct plan *p, const struct estimate_shard_sum 
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, views ? "gradients, views of DDP's buckets" : "gradients",
                         EXACTLY(ceil(part_of(n, divided) * each)));
     line->host = away;
-    snprintf(text, sizeof text, "%u B%s", each, p->accumulation > 1 ? ", kept between the passes of a step" : "");
+    snprintf(text, sizeof text, "%u B%s", each, p->accumulation > 1 ? ", kept across the micro-batches of a step" : "");
     estimate_states_explain(line, p->precision->source, p, n, text, divided);
     if (views && p->sharding == PLAN_SHARDING_DDP) {
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "a second copy of the buckets",
                             (struct estimate_interval){0, 0, ceil(n->all * each)});
         estimate_states_explain(line, "measured: in some steps of DDP with views, PyTorch 2.11", p, n, text, false);
-        line->why = "some steps have the buckets twice, others once";
+        line->why = "the buckets exist twice in some steps, once in others";
     }
     if (p->master_weights && !away) add_main_gradients(p, n, divided, phases, r);
     /* FSDP2 sums them up in the type that it reduces, the first version in the type that it computes in */
@@ -168,9 +168,9 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
         estimate_states_explain(line, p->optimizer->source, p, n, each, divided);
         if (states.low < states.high)
             line->why = p->optimizer->form == OPTIMIZER_MUON
-                            ? "which parameters are hidden matrices is unknown; the others have Adam's two states"
-                        : p->optimizer->form == OPTIMIZER_FACTORED ? "a convolution's kernel sides are unknown"
-                                                                   : "pages move to the host where the GPU has no room";
+                            ? "it is unknown which parameters are hidden matrices; the others have Adam's two states"
+                        : p->optimizer->form == OPTIMIZER_FACTORED ? "the kernel sizes of convolutions are unknown"
+                                                                   : "pages move to the host if the GPU has no room";
     }
     if (p->master_weights) {
         line = estimate_add(r, ESTIMATE_MASTER, IN_TRAINING, "float32 weights of the optimizer",
@@ -212,9 +212,9 @@ void estimate_states_step(const struct plan *p, const struct estimate_shard_sum 
     if (p->master_weights && bytes.low < bytes.high)
         line->why = "DeepSpeed's, apex's and Megatron's optimizers are fused; torch.optim's foreach is not";
     else if (bytes.low < bytes.high && p->optimizer->steps != STEPS_TORCH && p->optimizer->steps != STEPS_FUSED)
-        line->why = "depends on the implementation, and on whether it goes through all tensors at once";
+        line->why = "depends on the implementation, and on whether it processes all tensors at once";
     else if (bytes.low < bytes.high)
-        line->why = "depends on the order of the tensors: the one before still has a temporary";
+        line->why = "depends on the order of the tensors: the previous tensor's temporary is still live";
 }
 
 /* ---------------------------------------------------------------- buckets and gathers */
@@ -269,16 +269,16 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
                      "a bucket of %s, or two units of %s parameters, · %.0f B",
                      units_format_count(one, units_whole(fmin(n->all, BUCKET))),
                      units_format_count(large, units_whole(unit)), each);
-    line->why = "in place (Megatron-LM), the units in flight (FSDP) or one or two buckets (DeepSpeed)";
+    line->why = "reduced in place (Megatron-LM), in units in flight (FSDP) or in one or two buckets (DeepSpeed)";
     if (!units) return;
     two = fmin(2 * layer, others) * unit_element(p);
     begin = fmax(0, two - fmax(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "first gradients being reduced",
                         (struct estimate_interval){0, floor(begin), ceil(fmin(2 * unit, others) * each)});
     estimate_explain(line, "measured: FSDP's units in flight as backward begins, PyTorch 2.11",
-                     "two layers of %s parameters · %.0f B, but for what the loss has freed by then",
+                     "two layers of %s parameters · %.0f B, minus what the loss has freed by then",
                      units_format_count(one, units_whole(layer)), unit_element(p));
-    line->why = "the loss's backward, before it, may need more";
+    line->why = "the loss's backward, which comes first, may need more";
 }
 
 /* All of them, from forward on. */
@@ -295,13 +295,13 @@ static void add_gathered_until_backward(const struct plan *p, const struct estim
                                                    ceil(n->all * (whole + casts))});
     estimate_explain(
         line, "torch FSDP: SHARD_GRAD_OP, reshard_after_forward=False (also under --pp); measured on PyTorch 2.11",
-        "%s parameters · %.3g B, beside the own shard", all, each);
-    line->why = "in place (DeepSpeed) or beside the shard (FSDP); 16 bits with FSDP's MixedPrecision";
+        "%s parameters · %.3g B, on top of the own shard", all, each);
+    line->why = "in place (DeepSpeed) or in addition to the shard (FSDP); 16 bits with FSDP's MixedPrecision";
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(STEP), "weights that stay whole",
                         (struct estimate_interval){0, 0, ceil((n->all - n->own) * whole)});
     estimate_explain(line, "DeepSpeed stage_1_and_2.py; torch FSDP frees them in backward", "%s parameters · %.0f B",
                      all, whole);
-    line->why = "DeepSpeed keeps weights whole, FSDP frees a unit's when its backward is over";
+    line->why = "DeepSpeed keeps weights whole; FSDP frees a unit's weights after its backward";
 }
 
 /* Weights that are whole for a moment: the root unit (embedding, last norm, output layer) stays, unless it is
@@ -327,15 +327,15 @@ void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
                             (struct estimate_interval){0, ceil(begin), ceil(high)});
         estimate_explain(line, "torch FSDP: root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters",
-                         "(%s outside of the layers + 2 layers · %s) · %.3g B, but for what the loss has freed by then",
+                         "(%s outside of the layers + 2 layers · %s) · %.3g B, minus what the loss has freed by then",
                          outside, layer, each);
-        line->why = "the root is freed after forward or not; DeepSpeed keeps up to 1e9 parameters";
+        line->why = "the root unit may be freed after forward; DeepSpeed keeps up to 1e9 parameters";
     }
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gathered weights of the first layer",
                         (struct estimate_interval){0, ceil(one), ceil(high)});
-    estimate_explain(line, "torch FSDP: root unit and the layer that runs; DeepSpeed: stage3_max_live_parameters",
+    estimate_explain(line, "torch FSDP: root unit and the current layer; DeepSpeed: stage3_max_live_parameters",
                      "(%s outside of the layers + a layer of %s) · %.3g B", outside, layer, each);
-    line->why = "freed when a unit's backward is over or not; DeepSpeed keeps up to 1e9 parameters";
+    line->why = "a unit may be freed after its backward; DeepSpeed keeps up to 1e9 parameters";
 }
 
 static void add_communication(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,
@@ -392,14 +392,14 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
                         (struct estimate_interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
-                     "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
-    if (hidden.all > 0) line->why = "which parameters are multiplied with is unknown";
+                     "%s weights used in matrix products · %u B", count, p->precision->cast_copy);
+    if (hidden.all > 0) line->why = "it is unknown which parameters are used in matrix products";
     if (p->adapter != PLAN_ADAPTER_NONE) return; /* the cache keeps what needs a gradient */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
                         (struct estimate_interval){0, 0, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: clear_cache at the outermost region's end",
-                     "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
-    line->why = "none where autocast ends before backward, as PyTorch's examples do";
+                     "%s weights used in matrix products · %u B", count, p->precision->cast_copy);
+    line->why = "none if autocast ends before backward, as in PyTorch's examples";
 }
 
 static void add_float8(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -412,7 +412,7 @@ static void add_float8(const struct plan *p, uint64_t stage, struct estimate_res
                         (struct estimate_interval){ceil(n), ceil(2 * n), ceil(2 * n)});
     estimate_explain(line, "Transformer Engine pytorch/module/linear.py: rowwise for forward, columnwise for backward",
                      "%s weights of linear layers · 2 · 1 B", units_format_count(count, units_whole(n)));
-    line->why = "the copy for forward stays where micro-batches share it (is_first_microbatch)";
+    line->why = "the copy for forward stays if micro-batches share it (is_first_microbatch)";
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "cached float8 weights",
                         (struct estimate_interval){0, 0, ceil(2 * n)});
     estimate_explain(line, "Transformer Engine pytorch/module/base.py: get_weight_workspace with a cache",

@@ -234,7 +234,7 @@ static void data_parallel(struct making *k, const char *what, struct moved m, ui
     snprintf(name, sizeof name, "gradients%s", what);
     if (p->sharding == PLAN_SHARDING_DDP) {
         add(k, WIRE_ALL_REDUCE, name, m.gradients, 1, n, stride,
-            "DistributedDataParallel: once a step, with no_sync() while gradients are added up");
+            "DistributedDataParallel: once per step, with no_sync() while gradients are accumulated");
         return;
     }
     const char *zero = p->sharding == PLAN_SHARDING_ZERO3
@@ -247,7 +247,7 @@ static void data_parallel(struct making *k, const char *what, struct moved m, ui
         snprintf(name, sizeof name, "weights%s, for backward", what);
         add(k, WIRE_ALL_GATHER, name, m.weights, acc, n, stride, zero);
     } else {
-        snprintf(name, sizeof name, "stepped weights%s", what);
+        snprintf(name, sizeof name, "updated weights%s", what);
         add(k, WIRE_ALL_GATHER, name, m.stepped, 1, n, stride, zero);
     }
 }
@@ -260,13 +260,13 @@ static void offloaded(struct making *k, struct moved m)
 
     if (p->offload == PLAN_OFFLOAD_NONE) return;
     add(k, WIRE_TO_HOST, "gradients, to the host's optimizer", m.gradients, 1, 1, 1, ren);
-    add(k, WIRE_TO_GPU, "stepped weights", m.stepped, 1, 1, 1, ren);
+    add(k, WIRE_TO_GPU, "updated weights", m.stepped, 1, 1, 1, ren);
     if (p->offload == PLAN_OFFLOAD_ALL)
         add(k, WIRE_TO_GPU, "weights, forward and backward", m.weights, 2 * passes(p), 1, 1,
             "ZeRO-Infinity, Rajbhandari et al. 2021");
     note(k->out,
-         "Host transfers: from pinned memory. From pageable memory they take %.0f to %.0f times that; GPUs that "
-         "share a PCIe switch or a CPU's memory share the rate.",
+         "Copies to and from the host: pinned memory. With pageable memory they take %.0f to %.0f times as long; "
+         "GPUs that share a PCIe switch or a CPU's memory share the rate.",
          1 / WIRES_PAGEABLE_HIGH, 1 / WIRES_PAGEABLE_LOW);
 }
 
@@ -293,9 +293,10 @@ static void between_layers(struct making *k)
     double tokens = (double)p->batch * length_of(p) / (double)p->cp, hidden = tokens * (double)m->hidden * e;
     /* of chosen operations reduce-scatters and all-to-alls are kept, and attention with what it was sent */
     double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0, gathered = plan_remakes_layers(p) ? 1 : 0;
-    static const char shoeybi[] = "Megatron-LM, Shoeybi et al. 2019, section 3: two a layer forward, two backward";
+    static const char shoeybi[] =
+        "Megatron-LM, Shoeybi et al. 2019, section 3: two per layer in forward, two in backward";
     static const char korthi[] =
-        "Korthikanti et al. 2022, section 4.2: an all-reduce is both of these, and backward gathers "
+        "Korthikanti et al. 2022, section 4.2: together they are an all-reduce, and backward gathers "
         "the inputs again for the weights' gradients";
 
     if (!m->hidden || !layers || !(tokens > 0)) return;
@@ -311,7 +312,7 @@ static void between_layers(struct making *k)
     if (p->cp > 1) {
         double kv = tokens * 2 * (double)m->kv_heads * (double)m->head_dim * e / (double)p->tp;
         add(k, WIRE_SEND, "keys and values, context parallel", kv, ((double)p->cp - 1) * layers * acc * (3 + again),
-            p->cp, p->tp, "ring attention, Liu et al. 2023: forward K and V; backward them and their gradients");
+            p->cp, p->tp, "ring attention, Liu et al. 2023: K and V in forward; K, V and their gradients in backward");
     }
     experts(k, "tokens to experts and back", hidden / (double)(p->sequence_parallel ? p->tp : 1),
             acc * (4 + 2 * again));
@@ -393,7 +394,7 @@ static void serving(struct making *k)
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
     double layers = layers_here(p), token = (double)p->batch * (double)m->hidden * 2;
-    static const char source[] = "Megatron-LM, Shoeybi et al. 2019: two a layer";
+    static const char source[] = "Megatron-LM, Shoeybi et al. 2019: two per layer";
 
     add(k, WIRE_ALL_REDUCE, "activations of the prompt", token * (double)p->seq, 2 * layers, p->tp, 1, source);
     experts(k, "the prompt's tokens to experts and back", token * (double)p->seq, 2);
@@ -405,7 +406,7 @@ static void serving(struct making *k)
         add(k, WIRE_SEND, "activations of the prompt, to the next stage", token * (double)p->seq, 1, p->pp,
             p->gpus / p->pp ? p->gpus / p->pp : 1, "Narayanan et al. 2021, section 2.2");
     if (p->tp > 1 || (p->ep > 1 && m->experts))
-        note(k->out, "One token moves so little that the links' latency counts: about 10 us for each %s.",
+        note(k->out, "For one token the latency of the links dominates: about 10 us for each %s.",
              p->tp > 1 ? "all-reduce" : "all-to-all");
 }
 
@@ -446,8 +447,8 @@ void estimate_wires_build(const struct plan *p, double network, struct estimate_
         training(&k);
     if (!out->n) return;
     compute(&k);
-    if (out->links.assumed) note(out, "No --gpu: NVLink as on A100, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
+    if (out->links.assumed) note(out, "No --gpu: an A100's NVLink, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
     if (p->gpu && p->gpu->reach == 2 && p->gpus > 1)
-        note(out, "A bridge between two of these GPUs would carry %s a direction.",
+        note(out, "A bridge between two of these GPUs would carry %s in each direction.",
              units_format_rate(rate, p->gpu->nvlink));
 }

@@ -178,7 +178,7 @@ static int choose_moment(const struct export_request *w, struct export *e)
     } else {
         units_parse_seconds(w->at, &e->moment_ns);
         if (e->moment_ns > end)
-            complain("export: the process ended after %s: that is its end",
+            complain("export: the process ended after %s; its end is shown",
                      units_format_seconds(ended, (double)end / 1e9));
     }
     return EXIT_YES;
@@ -205,7 +205,7 @@ static void print_notes(const struct run *run)
     const struct run_process *p = run_processes(run, &n);
     for (size_t i = 0; i < n; i++)
         if (p[i].lost_events)
-            complain("export: %s lost: what they allocated and freed is not there",
+            complain("export: %s lost: their allocations and frees are missing",
                      units_format_plural(count, p[i].lost_events, "event was", "events were"));
 }
 
@@ -260,7 +260,7 @@ static int keep_process(const struct export_request *w, struct symbolizer *symbo
         }
     list_processes(all, n, list, sizeof list);
     if (found != 1)
-        complain(found ? "export: several processes are meant; those of this run are %s"
+        complain(found ? "export: give one process; this run has %s"
                        : "export: there is no such process in this run; its processes are %s",
                  list);
     if (found == 1 && n > 1) {

@@ -205,20 +205,20 @@ static void write_note(struct export_chrome *c)
     char took[UNITS_TEXT], *note = c->e->note;
     const size_t size = sizeof c->e->note;
     at += (size_t)(c->bucketed ? snprintf(note, size,
-                                          "memory over time in %zu parts of each process's time, of "
-                                          "each its highest, its lowest and its last point",
+                                          "memory over time in %zu intervals per process: the highest, "
+                                          "the lowest and the last point of each",
                                           c->buckets)
                                : snprintf(note, size, "memory after each allocation and free"));
     if (c->slices_left) {
         at += (size_t)snprintf(note + at, size - at,
-                               "; of %llu waits and copies the longest %llu are there, %llu others took "
-                               "%s together",
+                               "; of %llu waits and copies, the file has the longest %llu; the other %llu took "
+                               "%s in total",
                                (unsigned long long)(c->slices + c->slices_left), (unsigned long long)c->slices,
                                (unsigned long long)c->slices_left,
                                units_format_seconds(took, (double)c->slices_left_ns / 1e9));
     }
     if (c->marks_left) {
-        snprintf(note + at, size - at, "; of %llu NVTX ranges the longest %llu are there",
+        snprintf(note + at, size - at, "; of %llu NVTX ranges, the file has the longest %llu",
                  (unsigned long long)(c->marks + c->marks_left), (unsigned long long)c->marks);
     }
 }

@@ -192,7 +192,7 @@ bool export_speedscope(struct export_run *e, char *error, size_t error_size)
         write_all(&s);
         snprintf(e->note, sizeof e->note, "%zu profiles, to be dropped on speedscope.app", s.n);
     } else if (ok) {
-        snprintf(e->note, sizeof e->note, "there is nothing of that in this recording");
+        snprintf(e->note, sizeof e->note, "this recording has nothing of that kind");
         e->nothing = true;
     }
     for (size_t i = 0; i < s.n; i++) {

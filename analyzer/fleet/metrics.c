@@ -516,21 +516,21 @@ static void refresh(struct writer *w)
 }
 
 static const struct family of_fleet[] = {
-    {"gpuspy_recordings", NULL, GAUGE, "Recordings that go on.", recordings},
+    {"gpuspy_recordings", NULL, GAUGE, "Recordings in progress.", recordings},
     {"gpuspy_recordings_left_out", NULL, GAUGE, "Recordings that are not shown because there are too many.", left_out},
-    {"gpuspy_refresh_seconds", "seconds", GAUGE, "How long it took to read what is new.", refresh},
+    {"gpuspy_refresh_seconds", "seconds", GAUGE, "Time that the last refresh took.", refresh},
 };
 
 static const struct family of_recording[] = {
     {"gpuspy_recording", NULL, INFO, "A recorded process.", recording},
     {"gpuspy_recording_active", NULL, GAUGE, "1 while the process is being recorded, 0 for five minutes after its end.",
      active},
-    {"gpuspy_data_age_seconds", "seconds", GAUGE, "How old the figures are at most.", age},
+    {"gpuspy_data_age_seconds", "seconds", GAUGE, "The age of the oldest figures.", age},
     {"gpuspy_events", NULL, COUNTER, "Recorded events.", events},
-    {"gpuspy_lost_events", NULL, COUNTER, "Events that were dropped for want of space.", lost},
+    {"gpuspy_lost_events", NULL, COUNTER, "Events that were dropped because there was no space.", lost},
     {"gpuspy_memory_live_bytes", "bytes", GAUGE, "Live memory.", live},
     {"gpuspy_memory_peak_bytes", "bytes", GAUGE, "The most memory that was live at once.", peak},
-    {"gpuspy_memory_peak_category_bytes", "bytes", GAUGE, "Tensors that were live at the peak, by what they are for.",
+    {"gpuspy_memory_peak_category_bytes", "bytes", GAUGE, "Tensors that were live at the peak, by category.",
      categories},
     {"gpuspy_memory_cached_bytes", "bytes", GAUGE, "Memory in PyTorch's cache that no tensor uses.", cached},
     {"gpuspy_memory_line_bytes", "bytes", GAUGE, "Live memory by line of code, the largest lines only.", lines},

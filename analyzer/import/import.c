@@ -91,6 +91,6 @@ bool import_file_part(const char *path, enum import_format format, const char *t
     if (!part) return import_file(path, format, to, progress, self, error, error_size);
     if (format == IMPORT_FORMAT_SNAPSHOT)
         return import_snapshot_part(path, to, part, progress, self, error, error_size);
-    snprintf(error, error_size, "a range of time can be chosen of PyTorch snapshots only");
+    snprintf(error, error_size, "time ranges work for PyTorch snapshots only");
     return false;
 }

@@ -336,7 +336,7 @@ static void write_notes(struct profile *p)
     import_feed_note(p->feed, "lacks.history",
                      "a JAX device memory profile records one moment, without times and frees");
     import_feed_note(p->feed, "has",
-                     "the arrays and executables that were live at one moment, with their call stacks, and no "
+                     "the arrays and executables that were live at one moment, with their call stacks, but no "
                      "addresses, times, frees, waits or copies");
     if (p->unplaced_bytes) {
         units_format_bytes(bytes, p->unplaced_bytes);

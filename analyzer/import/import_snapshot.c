@@ -459,7 +459,7 @@ static void remark_totals(struct importer *s)
     }
     if (n)
         import_feed_remark(s->feed, ++s->remarks_n,
-                           "%llu of %zu segments state other totals than their blocks add up to: %s",
+                           "in %llu of %zu segments, the stated totals differ from the sums of their blocks: %s",
                            (unsigned long long)most, s->from.segments.n, text);
 }
 
@@ -509,7 +509,7 @@ static bool choose_part(struct importer *s, const struct import_part *part, char
     s->start_us = from->timed && from->events_n ? from->events[0].time_us : 0;
     if (!part) return true;
     if (!from->timed || !from->events_n) {
-        snprintf(error, error_size, "its events have no times, so that no range of time can be chosen");
+        snprintf(error, error_size, "its events have no times, so a time range cannot be selected");
         return false;
     }
     while (s->first < s->end && from->events[s->first].time_us - s->start_us < part->from_ns / 1000) s->first++;
@@ -517,7 +517,7 @@ static bool choose_part(struct importer *s, const struct import_part *part, char
     if (s->first == s->end) {
         char length[UNITS_TEXT];
         units_format_seconds(length, (double)(from->events[from->events_n - 1].time_us - s->start_us) / 1e6);
-        snprintf(error, error_size, "none of its events lies in that range; they take %s", length);
+        snprintf(error, error_size, "no event is in that range; the events span %s", length);
         return false;
     }
     s->start_us = from->events[s->first].time_us;

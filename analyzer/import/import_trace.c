@@ -275,7 +275,7 @@ static void note_levels(struct writing *w)
                    l->device, bytes);
         }
         if (!l->mismatches) continue;
-        REMARK(w, "after %s PyTorch's total is not what the events before add up to: some are missing",
+        REMARK(w, "after %s, PyTorch's total differs from the sum of the events before: some are missing",
                units_format_plural(bytes, l->mismatches, "event", NULL));
     }
 }
@@ -289,13 +289,14 @@ static void note_limits(struct writing *w)
                units_format_plural(count, t->events, "event", NULL));
     }
     if (w->levels.unplaced && !t->timeline) {
-        REMARK(w,
-               "the trace has no addresses: a free is taken to free the youngest live tensor of its size, and what was "
-               "allocated before the recording is unknown unless the trace frees it");
+        REMARK(
+            w,
+            "the trace has no addresses: a free is assumed to free the youngest live tensor of its size, and what was "
+            "allocated before the recording is unknown unless the trace frees it");
     } else if (w->levels.unplaced) {
         REMARK(
             w,
-            "a memory timeline has no addresses, lines or GPU number: a free is taken to free the youngest live "
+            "a memory timeline has no addresses, lines or GPU number: a free is assumed to free the youngest live "
             "tensor of its size, and the GPU is called 0; for lines, open the trace that export_chrome_trace writes");
     }
     if (t->lines && t->memory_n)
@@ -344,14 +345,14 @@ static void write_notes(struct writing *w)
                          "a torch.profiler trace without profile_memory=True does not record it");
     }
     import_feed_note(w->feed, "has", "%s",
-                     t->timeline            ? "the sizes of PyTorch's tensors over time, and no waits or copies"
-                     : gpu_memory && calls  ? "PyTorch's tensors, waits and copies while it was recorded, and no "
-                                              "allocations by CUDA"
-                     : gpu_memory           ? "PyTorch's tensors while it was recorded, and no waits or copies"
-                     : t->memory_n && calls ? "CPU tensors, waits and copies while it was recorded, and no GPU memory"
-                     : t->memory_n          ? "CPU tensors while it was recorded, and no calls to CUDA"
+                     t->timeline            ? "the sizes of PyTorch's tensors over time, but no waits or copies"
+                     : gpu_memory && calls  ? "PyTorch's tensors, waits and copies while it was recorded, but no "
+                                              "CUDA allocations"
+                     : gpu_memory           ? "PyTorch's tensors while it was recorded, but no waits or copies"
+                     : t->memory_n && calls ? "CPU tensors, waits and copies while it was recorded, but no GPU memory"
+                     : t->memory_n          ? "CPU tensors while it was recorded, but no calls to CUDA"
                      : calls                ? "waits and copies while it was recorded"
-                                            : "operators and no calls to CUDA");
+                                            : "operators, but no calls to CUDA");
     note_levels(w);
     note_limits(w);
 }

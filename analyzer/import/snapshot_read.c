@@ -353,7 +353,8 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
     const struct import_value *root = import_unpickled(s->pickle);
     const struct import_value *segments = root->type == IMPORT_LIST ? root : import_member(root, "segments");
     if (!are_segments(segments)) {
-        snprintf(error, error_size, "it is a pickle, but no snapshot of torch.cuda.memory: it has no list of segments");
+        snprintf(error, error_size,
+                 "it is a pickle, but not a snapshot of torch.cuda.memory: it has no list of segments");
         return false;
     }
     const struct import_value *settings = import_member(root, "allocator_settings");

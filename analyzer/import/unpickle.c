@@ -231,7 +231,7 @@ static bool is_taken(struct reader *r, struct import_list *dict, const struct im
 static void append_from(struct reader *r, size_t from, enum import_type type, bool whole)
 {
     if (from == 0 || from <= (r->marks_n ? r->marks[r->marks_n - 1] : 0) || r->stack[from - 1].type != type)
-        fail(r, "items follow what is no %s", type == IMPORT_DICT ? "dict" : "list");
+        fail(r, "items follow a value that is not a %s", type == IMPORT_DICT ? "dict" : "list");
     struct import_value to = r->stack[from - 1];
     const size_t n = r->stack_n - from;
     if (type == IMPORT_DICT && n % 2) fail(r, "a key has no value");
@@ -429,7 +429,7 @@ static void refuse(struct reader *r, unsigned code)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (refused[i].code == code)
             fail(r, "it asks Python to import or call something (%s): that is refused", refused[i].name);
-    fail(r, "0x%02x is no part of a pickle", code);
+    fail(r, "0x%02x is not part of a pickle", code);
 }
 
 /* False at the end. */

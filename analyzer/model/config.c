@@ -69,13 +69,13 @@ static void unknown_type(struct model_reading *r, const char *name)
     r->unknown = true;
     terminal_clean(clean, sizeof clean, name, true);
     if (!*name)
-        model_config_reject(r,
-                            "has no model_type; those known are llama, gpt2, mixtral, bert, vit … (docs/estimate.md)");
+        model_config_reject(r, "has no model_type; gpuspy knows llama, gpt2, mixtral, bert, vit … (docs/estimate.md)");
     else if (options_nearest(name, type_names, near, sizeof near))
         model_config_reject(r, "model_type '%s' is unknown; did you mean '%s'?", clean, near);
     else
         model_config_reject(
-            r, "model_type '%s' is unknown; give its .safetensors, or its shape by --layers, --hidden …", clean);
+            r, "model_type '%s' is unknown; give the model's .safetensors, or its shape with --layers, --hidden …",
+            clean);
 }
 
 /* The language model within one that also sees or hears. */
@@ -88,8 +88,8 @@ static json_t *inner(struct model_reading *r, json_t *root)
         json_t *object = json_object_get(root, keys[i]);
         if (json_is_object(object)) {
             terminal_clean(clean, sizeof clean, model_config_word(root, "model_type"), true);
-            model_config_note(r, "only the language model of '%s' (%s) is counted, not what sees or hears", clean,
-                              keys[i]);
+            model_config_note(r, "only the language model of '%s' (%s) is counted, not its vision and audio parts",
+                              clean, keys[i]);
             return object;
         }
     }
@@ -103,7 +103,7 @@ static void choose_type(struct model_reading *r, json_t *root)
 
     r->json = type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner(r, root);
     if (r->json == root && json_is_object(json_object_get(root, "vision_config")))
-        model_config_note(r, "only its language model is counted, not what sees");
+        model_config_note(r, "only its language model is counted, not its vision part");
     r->outer = r->json == root ? NULL : root;
     name = model_config_word(r->json, "model_type");
     if (r->outer && !*name) /* what the outer type's class takes for it */
@@ -120,7 +120,7 @@ static void choose_type(struct model_reading *r, json_t *root)
     terminal_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
-    model_config_note(r, "model_type '%s' is unknown: it is read as a Llama, whose keys it has", clean);
+    model_config_note(r, "model_type '%s' is unknown; it is read as a Llama, because it has all keys of one", clean);
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -161,7 +161,7 @@ static bool read_json(struct model_reading *r, json_t *root, const struct model_
         return false;
     }
     if (json_object_get(root, "peft_type")) {
-        model_config_reject(r, "is an adapter's; give the config.json of the model under it, and --adapter");
+        model_config_reject(r, "describes an adapter; give the config.json of its base model, and --adapter");
         return false;
     }
     choose_type(r, root);

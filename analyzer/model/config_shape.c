@@ -236,7 +236,8 @@ static void read_latent(struct model_reading *r)
     s->kv_heads = s->heads;
     if (!s->head_dim) model_config_reject(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
     if (flag(r, "attention_bias", false))
-        model_config_reject(r, "attention_bias is true, which is unknown of latent attention; give its .safetensors");
+        model_config_reject(r, "attention_bias is true, which gpuspy does not support with latent attention; give the "
+                               "model's .safetensors");
 }
 
 /* 224 or [224, 224]. */
@@ -305,7 +306,8 @@ static uint64_t of_both(struct model_reading *r, const char *encoder, const char
     uint64_t one = positive(r, encoder, absent, NUMBER_MAX), other = positive(r, decoder, absent, NUMBER_MAX);
 
     if (one != other)
-        model_config_reject(r, "%s and %s differ, which is unknown; give its .safetensors", encoder, decoder);
+        model_config_reject(r, "%s and %s differ, which gpuspy does not support; give the model's .safetensors",
+                            encoder, decoder);
     return one;
 }
 
@@ -344,7 +346,7 @@ static void read_mamba(struct model_reading *r)
     s->head_dim = positive(r, "head_dim", 64, NUMBER_MAX);
     s->groups = positive(r, "n_groups", 8, NUMBER_MAX);
     if (s->heads * s->head_dim != s->inner)
-        model_config_reject(r, "num_heads · head_dim is %ju, and expand · hidden_size is %ju: they must be the same",
+        model_config_reject(r, "num_heads · head_dim is %ju, and expand · hidden_size is %ju: they must be equal",
                             (uintmax_t)(s->heads * s->head_dim), (uintmax_t)s->inner);
 }
 
@@ -401,9 +403,11 @@ static void read_by_type(struct model_reading *r)
     }
     if ((strcmp(type, "stablelm") == 0 && flag(r, "qk_layernorm", false)) ||
         (strcmp(type, "phi") == 0 && flag(r, "qk_layernorm", false)))
-        model_config_reject(r, "qk_layernorm is true, which is unknown of this type; give its .safetensors");
+        model_config_reject(
+            r, "qk_layernorm is true, which gpuspy does not support for this type; give the model's .safetensors");
     if (flag(r, "add_cross_attention", false))
-        model_config_reject(r, "add_cross_attention is true, which is unknown; give its .safetensors");
+        model_config_reject(
+            r, "add_cross_attention is true, which gpuspy does not support; give the model's .safetensors");
 }
 
 /* transformers activations.py: those of several operations. */

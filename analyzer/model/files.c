@@ -34,7 +34,7 @@ bool model_file_open(struct model_file *f, const char *command, const char *path
     if (stat(path, &st) != 0) /* before open(), which would wait for a FIFO's writer */
         return model_file_reject(f, "cannot be read: %s", strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return model_file_reject(f, S_ISDIR(st.st_mode) ? "is a folder, a file is needed" : "is not a regular file");
+        return model_file_reject(f, S_ISDIR(st.st_mode) ? "is a folder; give a file" : "is not a regular file");
     f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f->fd < 0) return model_file_reject(f, "cannot be read: %s", strerror(errno));
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -68,7 +68,7 @@ char *model_file_all(struct model_file *f, size_t most, size_t *n)
     char *bytes;
 
     if (f->size > most) {
-        model_file_reject(f, "has %ju bytes; more than %zu are not read as JSON", (uintmax_t)f->size, most);
+        model_file_reject(f, "has %ju bytes; gpuspy reads at most %zu as JSON", (uintmax_t)f->size, most);
         return NULL;
     }
     *n = (size_t)f->size;

@@ -31,7 +31,7 @@ static bool list(const struct model_file *f, struct entries *e)
             *ARENA_PUSH(e->names, e->n, e->cap) = strcpy(arena_realloc(NULL, strlen(d->d_name) + 1, 1), d->d_name);
     closedir(dir);
     if (e->n > ENTRIES_MAX) /* what was not seen may be the index, or a part */
-        return model_file_reject(f, "has more than %d files; name the model's own among them", ENTRIES_MAX);
+        return model_file_reject(f, "has more than %d files; give the model's own files", ENTRIES_MAX);
     if (e->n > 1) qsort(e->names, e->n, sizeof *e->names, by_name);
     return true;
 }

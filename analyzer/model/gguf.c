@@ -92,7 +92,8 @@ static bool name(struct reader *r, const char *of, char out[KEY_BYTES_MAX + 1], 
     if (length > KEY_BYTES_MAX)
         return length > r->f.size - r->at
                    ? cut_off(r)
-                   : model_file_reject(&r->f, "%s's name has %ju bytes, which is no name", of, (uintmax_t)length);
+                   : model_file_reject(&r->f, "%s's name has %ju bytes, which is too long for a name", of,
+                                       (uintmax_t)length);
     *n = (size_t)length;
     out[*n] = 0;
     if (!take(r, out, *n)) return false;
@@ -146,7 +147,7 @@ static bool array(struct reader *r, struct value *v)
     if (type == STRING) {
         r->texts += n;
         if (r->texts > TEXTS_MAX)
-            return model_file_reject(&r->f, "has more than %d texts in its metadata: it is damaged", TEXTS_MAX);
+            return model_file_reject(&r->f, "has more than %d strings in its metadata: it is damaged", TEXTS_MAX);
         for (uint64_t i = 0; i < n; i++)
             if (!read_uint(r, 8, &length) || !skip(r, length)) return false;
         return true;
@@ -218,8 +219,7 @@ static bool metadata(struct reader *r, uint64_t n, struct model_gguf_metadata *d
         if (!ok) break;
         uint32_t *at = map_at(&known, hash(key, length));
         if (*at != MAP_NEW)
-            ok = model_file_reject(&r->f, "has the key '%s' for a second time",
-                                   terminal_clean(clean, sizeof clean, key, true));
+            ok = model_file_reject(&r->f, "has the key '%s' twice", terminal_clean(clean, sizeof clean, key, true));
         *at = 0;
         keep(d, key, &v);
     }
@@ -241,12 +241,12 @@ static bool sized(struct reader *r, const char *of, uint32_t type, const uint64_
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (types[i].number != type) continue;
         t->type = types[i].name;
-        if (dims[0] % types[i].block) return bad_tensor(r, of, "has rows that are no whole blocks of its type");
+        if (dims[0] % types[i].block) return bad_tensor(r, of, "has rows that are not whole blocks of its type");
         if (__builtin_mul_overflow(t->elements / types[i].block, types[i].bytes, &t->bytes))
             return bad_tensor(r, of, "has more than 2^64 bytes");
         return true;
     }
-    return bad_tensor(r, of, "has a type that is unknown: ggml withdrew it, or the file is newer than this program");
+    return bad_tensor(r, of, "has an unknown type: ggml removed it, or the file is newer than this gpuspy");
 }
 
 /* One row of the list; `at` is where it must begin in the data. */
@@ -270,7 +270,7 @@ static bool tensor(struct reader *r, struct model_stored *s, uint64_t alignment,
     t.first = rank ? dims[rank - 1] : 1; /* the last one is the slowest */
     t.second = rank > 1 ? dims[rank - 2] : 1;
     if (__builtin_add_overflow(offset, t.bytes, end) || *end > INT64_MAX)
-        return bad_tensor(r, called, "ends behind 2^63 bytes");
+        return bad_tensor(r, called, "ends after 2^63 bytes");
     *at = (*end + alignment - 1) / alignment * alignment;
     return model_stored_add(s, &r->f, &t);
 }
@@ -279,7 +279,8 @@ static bool tensors(struct reader *r, uint64_t n, const struct model_gguf_metada
 {
     uint64_t at = 0, end = 0, a = d->alignment;
 
-    if (a == 0 || a > 1 << 30 || (a & (a - 1))) return model_file_reject(&r->f, "general.alignment is no power of two");
+    if (a == 0 || a > 1 << 30 || (a & (a - 1)))
+        return model_file_reject(&r->f, "general.alignment is not a power of two");
     if (n > (r->f.size - r->at) / 24) return cut_off(r);
     for (uint64_t i = 0; i < n; i++)
         if (!tensor(r, s, a, &at, &end)) return false;
@@ -297,11 +298,12 @@ static bool head(struct reader *r, uint64_t *tensors_n, uint64_t *keys_n)
     uint64_t version;
 
     if (r->f.size < 4 || !take(r, magic, 4) || memcmp(magic, "GGUF", 4) != 0)
-        return model_file_reject(&r->f, "is no GGUF file");
+        return model_file_reject(&r->f, "is not a GGUF file");
     if (!read_uint(r, 4, &version)) return false;
-    if (version && !(version & 0xffff)) return model_file_reject(&r->f, "is a big-endian GGUF file, which is not read");
+    if (version && !(version & 0xffff))
+        return model_file_reject(&r->f, "is a big-endian GGUF file, which gpuspy does not read");
     if (version < 2 || version > 3)
-        return model_file_reject(&r->f, "is GGUF version %ju; 2 and 3 are read", (uintmax_t)version);
+        return model_file_reject(&r->f, "is GGUF version %ju; gpuspy reads 2 and 3", (uintmax_t)version);
     return read_uint(r, 8, tensors_n) && read_uint(r, 8, keys_n);
 }
 
@@ -331,14 +333,14 @@ static bool read_splits(const struct model_file *f, const struct model_gguf_meta
 
     if (model_parts(f->path, ".gguf") != given->split_count)
         return model_file_reject(
-            f, "is one of %ju files, but is not called …-00001-of-%05ju.gguf; the others are not found",
+            f, "is one of %ju files, but is not called …-00001-of-%05ju.gguf; gpuspy cannot find the others",
             (uintmax_t)given->split_count, (uintmax_t)given->split_count);
     for (uint64_t i = 1; ok && i <= given->split_count; i++) {
         char *path = model_part(f->path, ".gguf", i);
         ok = read_one(f->command, path, f->exit_code, &one, s);
         if (ok && (one.split_no != i - 1 || one.split_count != given->split_count)) {
             const struct model_file other = {f->command, path, f->exit_code, -1, 0};
-            ok = model_file_reject(&other, "says that it is part %ju of %ju, its name says another",
+            ok = model_file_reject(&other, "states that it is part %ju of %ju, but its name does not",
                                    (uintmax_t)one.split_no + 1, (uintmax_t)one.split_count);
         }
         if (i == 1) *d = one;
@@ -369,7 +371,7 @@ bool model_from_gguf(const char *command, const char *path, struct model *m, int
         ok = model_build_stored(s, &f, &hints, m);
     }
     if (ok && d.parameters && d.parameters != m->params)
-        snprintf(m->note, sizeof m->note, "general.parameter_count says %ju, its tensors hold %ju",
+        snprintf(m->note, sizeof m->note, "general.parameter_count is %ju, but its tensors have %ju",
                  (uintmax_t)d.parameters, (uintmax_t)m->params);
     if (ok) model_name_of(path, m->name, sizeof m->name);
     model_stored_free(s);

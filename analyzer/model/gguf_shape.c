@@ -160,10 +160,10 @@ static bool agree(struct telling *t, const struct model_shape *s)
     const struct model_stored_form *table = model_stored_find(t->s, "token_embd.weight");
 
     if (s->hidden && table && table->second != s->hidden)
-        return model_file_reject(t->f, "embedding_length is %ju, token_embd.weight has rows of %ju",
+        return model_file_reject(t->f, "embedding_length is %ju, but token_embd.weight has rows of %ju",
                                  (uintmax_t)s->hidden, (uintmax_t)table->second);
     if (s->layers > MODEL_LAYERS_MAX)
-        return model_file_reject(t->f, "block_count is %ju; more than %u are in no model", (uintmax_t)s->layers,
+        return model_file_reject(t->f, "block_count is %ju; no model has more than %u", (uintmax_t)s->layers,
                                  MODEL_LAYERS_MAX);
     if (s->layers && t->s->layers > s->layers)
         return model_file_reject(t->f, "block_count is %ju, but there are tensors of layer %ju", (uintmax_t)s->layers,
@@ -197,7 +197,7 @@ bool model_gguf_shape(const struct model_gguf_metadata *d, const struct model_st
     }
     if (varies(d))
         snprintf(note, note_size,
-                 "its layers differ in heads or MLP: the largest stand for all where activations are counted");
+                 "its layers differ in heads or MLP: activations are computed as if all were like the largest");
     ok = model_from_shape(f->command, f->path, shape, &ideal, &usage);
     *f->exit_code = EXIT_INPUT;
     if (ok) *shape = ideal.shape;

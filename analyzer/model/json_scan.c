@@ -36,9 +36,9 @@ bool model_scan_expect(struct model_scan *s, char c)
 {
     if (model_scan_take(s, c)) return true;
     return fail(s, s->at == s->end ? "ends in the middle"
-                   : c == '{'      ? "has something else where an object is needed"
-                   : c == '['      ? "has something else where a list is needed"
-                                   : "is no JSON");
+                   : c == '{'      ? "has another value where an object is expected"
+                   : c == '['      ? "has another value where a list is expected"
+                                   : "is not JSON");
 }
 
 static bool hex4(struct model_scan *s, unsigned *out)
@@ -107,7 +107,7 @@ bool model_scan_string(struct model_scan *s, const char **text, size_t *n)
     char *to;
 
     if (!model_scan_take(s, '"'))
-        return fail(s, s->at == s->end ? "ends in the middle" : "has something else where a text is needed");
+        return fail(s, s->at == s->end ? "ends in the middle" : "has another value where a string is expected");
     *text = to = s->at;
     while (s->at < s->end && *s->at != '"') {
         const unsigned char c = (unsigned char)*s->at++;
@@ -135,7 +135,7 @@ bool model_scan_uint(struct model_scan *s, uint64_t *n)
     }
     if (s->at == from || (*from == '0' && s->at - from > 1) ||
         (s->at < s->end && (*s->at == '.' || *s->at == 'e' || *s->at == 'E')))
-        return fail(s, from == s->end ? "ends in the middle" : "has something else where a whole number is needed");
+        return fail(s, from == s->end ? "ends in the middle" : "has another value where a whole number is expected");
     return true;
 }
 
@@ -178,7 +178,7 @@ static bool skip_plain(struct model_scan *s)
             return true;
         }
     }
-    return skip_number(s) || fail(s, s->at == s->end ? "ends in the middle" : "is no JSON");
+    return skip_number(s) || fail(s, s->at == s->end ? "ends in the middle" : "is not JSON");
 }
 
 static bool skip_at(struct model_scan *s, int depth)
@@ -212,7 +212,7 @@ bool model_scan_skip(struct model_scan *s)
 bool model_scan_is_done(struct model_scan *s)
 {
     blanks(s);
-    return !s->problem && (s->at == s->end || fail(s, "goes on behind its end"));
+    return !s->problem && (s->at == s->end || fail(s, "continues after its end"));
 }
 
 bool model_scan_key(struct model_scan *s, bool *first, const char **key, size_t *n)

@@ -66,9 +66,10 @@ void model_list_text(FILE *out, const struct terminal *term, bool explain)
             fprintf(out, "%-29s as %s\n", name, m.name);
         model_free(&m);
     }
-    fputs("\nPublished names are found too, such as meta-llama/Llama-3.1-8B-Instruct.\n"
-          "active: what a token uses where there are experts. layers: and the hidden\n"
-          "size, or the blocks of a convolutional network. heads: of queries/of keys.\n",
+    fputs("\ngpuspy also accepts published names, such as meta-llama/Llama-3.1-8B-Instruct.\n"
+          "active: parameters that a token uses, if there are experts. layers: number of\n"
+          "layers x hidden size, or the blocks of a convolutional network. heads: number\n"
+          "of query heads/key heads.\n",
           out);
 }
 

@@ -24,7 +24,7 @@
     FAMILY(VIT, "vit", "encoder of image patches with a class token")                                \
     FAMILY(CONV, "conv", "convolutional network, known by its name")                                 \
     FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5")                                 \
-    FAMILY(WHISPER, "whisper", "encoder of 30 seconds of sound, decoder with cross-attention")       \
+    FAMILY(WHISPER, "whisper", "encoder of 30 seconds of audio, decoder with cross-attention")       \
     FAMILY(MAMBA, "mamba", "state-space decoder without attention: Mamba; with heads: Mamba-2")
 /* clang-format on */
 

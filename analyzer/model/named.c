@@ -42,10 +42,9 @@ static bool missing(const struct model_file *f, int error)
     for (char *c = last; *c; c++)
         if (*c >= 'A' && *c <= 'Z') *c += 'a' - 'A';
     if (options_nearest(last, model_names, near, sizeof near))
-        return model_file_reject(f, "there is no such file or folder; as a model that is known by name: --model %s",
+        return model_file_reject(f, "no such file or folder; for a model that gpuspy knows by name, type: --model %s",
                                  near);
-    return model_file_reject(f,
-                             "there is no such file or folder; nothing is fetched: give the path of its config.json");
+    return model_file_reject(f, "no such file or folder, and gpuspy fetches nothing; give the path of its config.json");
 }
 
 static bool read_config(struct model_file *f, struct model *m)
@@ -73,16 +72,16 @@ static bool read_file(const char *command, const char *path, struct model *m, in
         else if (ends_with(path, ".safetensors") || ends_with(path, ".index.json") || (head[8] == '{' && head[7] == 0))
             ok = model_from_safetensors(command, path, m, exit_code);
         else if (memcmp(head, "PK\3\4", 4) == 0 || (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5))
-            model_file_reject(&f, "is a file of torch.save, which only running it can read; "
+            model_file_reject(&f, "is a pickle of torch.save, which gpuspy does not execute; "
                                   "save the model as .safetensors, or give its config.json");
         else if (memcmp(head, "\x89HDF", 4) == 0)
             model_file_reject(&f, "is HDF5; give the model's .safetensors or its config.json");
         else if (memcmp(head, "version https", 9) == 0)
-            model_file_reject(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
+            model_file_reject(&f, "is a Git LFS pointer, not the file; type: git lfs pull");
         else if (ends_with(path, ".json") || head[0] == '{')
             ok = read_config(&f, m);
         else
-            model_file_reject(&f, "is no model: neither config.json nor .safetensors nor .gguf");
+            model_file_reject(&f, "is not a model: give a config.json, .safetensors or .gguf");
     }
     model_file_close(&f);
     return ok;

@@ -225,8 +225,8 @@ bool model_set_image(const char *command, uint64_t side, struct model *m, int *e
     }
     if (m->shape.family != MODEL_VIT || m->stored_bytes > 0) {
         complain("%s: %s: %s", command, what,
-                 m->stored_bytes > 0 ? "the model's file says how large its images are"
-                                     : "the model is not one of images by its shape");
+                 m->stored_bytes > 0 ? "the model's file states the size of its images"
+                                     : "by its shape, it is not an image model");
         return false;
     }
     shape.image = side;

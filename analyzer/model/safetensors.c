@@ -66,7 +66,7 @@ static bool read_type(struct header *h, struct entry *e)
             return true;
         }
     }
-    return bad_tensor(h, e, "has a dtype that is unknown");
+    return bad_tensor(h, e, "has an unknown dtype");
 }
 
 static bool read_shape(struct header *h, struct entry *e)
@@ -123,7 +123,7 @@ static bool read_entry(struct header *h, const char *name, size_t length)
                              : is_word(key, n, "shape")        ? 2
                              : is_word(key, n, "data_offsets") ? 4
                                                                : 0;
-        if (e.seen & bit) return bad_tensor(h, &e, "has a key for a second time");
+        if (e.seen & bit) return bad_tensor(h, &e, "has a key twice");
         e.seen |= bit;
         if (!(bit == 1   ? read_type(h, &e)
               : bit == 2 ? read_shape(h, &e)
@@ -160,7 +160,7 @@ static bool check_layout(struct header *h, uint64_t data)
     if (at > data)
         return model_file_reject(h->f, "is cut off: its tensors have %ju bytes, the file has %ju of them",
                                  (uintmax_t)at, (uintmax_t)data);
-    return at == data || model_file_reject(h->f, "has %ju bytes behind its last tensor", (uintmax_t)(data - at));
+    return at == data || model_file_reject(h->f, "has %ju bytes after its last tensor", (uintmax_t)(data - at));
 }
 
 static bool read_tensors(struct header *h)
@@ -187,7 +187,7 @@ static bool read_header(struct model_file *f, char *bytes, size_t n, struct mode
     struct header h = {.scan = {bytes, bytes + n, NULL}, .f = f};
     bool ok;
 
-    if (!model_scan_utf8(bytes, n)) return model_file_reject(f, "its header is no UTF-8");
+    if (!model_scan_utf8(bytes, n)) return model_file_reject(f, "its header is not UTF-8");
     ok = read_tensors(&h) && check_layout(&h, f->size - 8 - n);
     for (size_t i = 0; ok && i < h.n; i++) ok = model_stored_add(s, f, &h.entries[i].tensor);
     free(h.entries);
@@ -203,14 +203,15 @@ bool model_safetensors_read(const char *command, const char *path, int *exit_cod
 
     if (!model_file_open(&f, command, path, exit_code)) return false;
     if (f.size < 8)
-        model_file_reject(&f, "is no safetensors file: it has %ju bytes", (uintmax_t)f.size);
+        model_file_reject(&f, "is not a safetensors file: it has %ju bytes", (uintmax_t)f.size);
     else if (model_file_read(&f, 0, head, 8)) {
         for (int i = 7; i >= 0; i--) n = n << 8 | head[i];
         if (memcmp(head, "version ", 8) == 0)
-            model_file_reject(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
+            model_file_reject(&f, "is a Git LFS pointer, not the file; type: git lfs pull");
         else if (n > HEADER_MAX)
-            model_file_reject(&f, "is no safetensors file: its header would have %ju bytes, 100 MB are the most",
-                              (uintmax_t)n);
+            model_file_reject(
+                &f, "is not a safetensors file: its header would have %ju bytes, and at most 100 MB are allowed",
+                (uintmax_t)n);
         else if (n > f.size - 8)
             model_file_reject(&f, "is cut off: its header has %ju bytes, the file %ju", (uintmax_t)n,
                               (uintmax_t)f.size);

@@ -33,9 +33,9 @@ static void add_shard(struct index *x, const char *text, size_t n)
     if (*at != MAP_NEW) return;
     *at = 0;
     if (n == 0 || n > 255 || memchr(text, '/', n) || memchr(text, 0, n) || text[0] == '.')
-        x->scan.problem = "names a shard that is not a regular file beside it";
+        x->scan.problem = "names a shard that is not a regular file in its folder";
     else if (n > 4 && memcmp(text + n - 4, ".bin", 4) == 0)
-        x->scan.problem = "is the index of files of torch.save, which only running them can read; "
+        x->scan.problem = "is the index of pickles of torch.save, which gpuspy does not execute; "
                           "save the model as .safetensors, or give its config.json";
     else if (x->shards_n == SHARDS_MAX)
         x->scan.problem = "names more than 10000 shards";
@@ -66,7 +66,7 @@ static bool read_index(struct index *x, char *bytes, size_t n)
     size_t length;
     bool first = true;
 
-    x->scan = (struct model_scan){bytes, bytes + n, model_scan_utf8(bytes, n) ? NULL : "is no UTF-8"};
+    x->scan = (struct model_scan){bytes, bytes + n, model_scan_utf8(bytes, n) ? NULL : "is not UTF-8"};
     if (!x->scan.problem && model_scan_expect(&x->scan, '{'))
         while (model_scan_key(&x->scan, &first, &key, &length)) {
             if (length == 10 && memcmp(key, "weight_map", 10) == 0)
@@ -75,7 +75,8 @@ static bool read_index(struct index *x, char *bytes, size_t n)
                 model_scan_skip(&x->scan);
         }
     if (!x->scan.problem) model_scan_is_done(&x->scan);
-    if (!x->scan.problem && !x->shards_n) x->scan.problem = "has no weight_map: it is no index of safetensors files";
+    if (!x->scan.problem && !x->shards_n)
+        x->scan.problem = "has no weight_map: it is not an index of safetensors files";
     return !x->scan.problem;
 }
 
@@ -136,16 +137,16 @@ static bool is_adapter(const struct model *m)
 static void compare(const struct model_config_beside *c, struct model *m)
 {
     if (is_adapter(m))
-        snprintf(m->note, sizeof m->note, "these are an adapter's tensors; the model under it is not among them");
+        snprintf(m->note, sizeof m->note, "these are the tensors of an adapter, without its base model");
     else if (!c->found && *c->problem)
         snprintf(m->note, sizeof m->note, "config.json: %.150s", c->problem);
     else if (c->inside)
         snprintf(m->note, sizeof m->note,
-                 "the files hold all of it; activations and KV cache are its language model's");
+                 "weights are those of the whole model; activations and KV cache are those of its language model");
     else if (c->assumed)
         snprintf(m->note, sizeof m->note, "%s", c->model.note);
     else if (c->found && c->model.params != m->params && !*m->note)
-        snprintf(m->note, sizeof m->note, "the files hold %ju parameters, the shape in config.json makes %ju",
+        snprintf(m->note, sizeof m->note, "the files have %ju parameters, but the shape in config.json has %ju",
                  (uintmax_t)m->params, (uintmax_t)c->model.params);
 }
 
@@ -156,9 +157,9 @@ static bool belongs(const struct model_config_beside *c, const struct model_file
         if (m->tensors[i].rows == c->model.shape.hidden || m->tensors[i].cols == c->model.shape.hidden ||
             m->tensors[i].dims == 0)
             return true;
-    return model_file_reject(f,
-                             "no tensor has the hidden_size %ju of the config.json beside it: it is of another model",
-                             (uintmax_t)c->model.shape.hidden);
+    return model_file_reject(
+        f, "no tensor has the hidden_size %ju of the config.json in its folder, which belongs to another model",
+        (uintmax_t)c->model.shape.hidden);
 }
 
 bool model_build_safetensors(const struct model_stored *s, const struct model_file *f, struct model *m)

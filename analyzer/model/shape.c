@@ -426,7 +426,7 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
         {"buckets", s->buckets},
         {"context", s->context},
         {"window", s->window},
-        {"positions of sound", s->sound},
+        {"audio positions", s->sound},
         {"inner size", s->inner},
         {"state", s->state},
         {"kernel of the convolution", s->taps},
@@ -456,16 +456,16 @@ static bool has_sizes(const char *command, const char *what, const struct model_
         {!s->layers, "number of layers", "layers"},
         {!s->hidden, "hidden size", "hidden"},
         {!s->heads && s->family != MODEL_MAMBA, "number of attention heads", "heads"},
-        {s->family == MODEL_WHISPER && !s->sound, "number of the encoder's positions", NULL},
+        {s->family == MODEL_WHISPER && !s->sound, "number of positions of the encoder", NULL},
         {s->family == MODEL_WHISPER && !s->channels, "number of channels", NULL},
         {s->family == MODEL_MAMBA && !s->taps, "size of the convolution's kernel", NULL},
         {!s->ffn && !fourfold && !all_moe, "size of the MLP", "ffn"},
         {text && !s->vocab, "size of the vocabulary", "vocab"},
-        {s->positions == MODEL_AS_CONTEXT && !s->context, "longest sequence, which its position table has as rows",
+        {s->positions == MODEL_AS_CONTEXT && !s->context, "longest sequence, the number of rows of its position table",
          "context"},
         {s->experts && !s->experts_used, "number of experts per token", "experts-used"},
         {(s->experts_used || s->moe_layers || s->shared_experts) && !s->experts, "number of experts", "experts"},
-        {s->kv_rank && !(s->nope_dim && s->v_dim), "size of a head's parts beside the key and value rank", NULL},
+        {s->kv_rank && !(s->nope_dim && s->v_dim), "size of the parts of a head besides the key and value rank", NULL},
         {!text && !s->image, "image size", NULL},
         {!text && !s->patch, "patch size", NULL},
         {!text && !s->channels, "number of channels", NULL},
@@ -541,6 +541,6 @@ bool model_from_shape(const char *command, const char *what, const struct model_
     if (!sizes_in_bounds(command, what, &m->shape, exit_code)) return false;
     l.layers[EVERY] = m->shape.layers;
     list(&l);
-    if (l.failed || !m->params) return refused(command, what, exit_code, "that makes more than 1e15 parameters");
+    if (l.failed || !m->params) return refused(command, what, exit_code, "this shape has more than 1e15 parameters");
     return true;
 }

@@ -110,8 +110,9 @@ bool model_stored_header(struct model_stored *s, const struct model_file *f, uin
 {
     s->header_bytes += bytes; /* of at most 10000 files */
     return s->header_bytes <= HEADERS_MAX ||
-           model_file_reject(f, "and those before it have headers of more than %d bytes: no model that is known",
-                             HEADERS_MAX);
+           model_file_reject(
+               f, "and the files before it have headers of more than %d bytes in total, more than any known model",
+               HEADERS_MAX);
 }
 
 bool model_stored_add(struct model_stored *s, const struct model_file *f, const struct model_stored_tensor *t)
@@ -123,23 +124,23 @@ bool model_stored_add(struct model_stored *s, const struct model_file *f, const 
     if (t->length > NAME_BYTES_MAX || memchr(t->name, 0, t->length))
         return model_file_reject(f,
                                  t->length > NAME_BYTES_MAX
-                                     ? "a tensor's name has %zu bytes, which is no name of a model's part"
+                                     ? "a tensor's name has %zu bytes, which is too long for a name"
                                      : "a tensor's name of %zu bytes has a NUL in it",
                                  t->length);
     memcpy(name, t->name, t->length);
     name[t->length] = 0;
     if (s->tensors == TENSORS_MAX)
-        return model_file_reject(f, "has more than %d tensors: no model that is known", TENSORS_MAX);
+        return model_file_reject(f, "has more than %d tensors, more than any known model", TENSORS_MAX);
     known = map_at(&s->names, hash_bytes(t->name, t->length, SEED));
     if (*known != MAP_NEW)
-        return model_file_reject(f, "has the tensor '%s' for a second time",
-                                 terminal_clean(clean, sizeof clean, name, true));
+        return model_file_reject(f, "has the tensor '%s' twice", terminal_clean(clean, sizeof clean, name, true));
     *known = 0;
     s->tensors++;
     layer = pattern_of(t->name, t->length, pattern);
     struct model_stored_form *form = form_of(s, pattern, t);
     if (!form)
-        return model_file_reject(f, "has more than %d tensors that differ in form: no model that is known", FORMS_MAX);
+        return model_file_reject(f, "has more than %d tensors of different forms, more than any known model",
+                                 FORMS_MAX);
     if (layer != UINT64_MAX) {
         if (layer >= s->layers) s->layers = layer + 1;
         form->layer_last = !form->count || layer > form->layer_last ? layer : form->layer_last;

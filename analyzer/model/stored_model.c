@@ -408,14 +408,14 @@ static void note_what_is_counted(struct model *m, uint64_t packed, uint64_t unkn
     if (*m->note) return;
     if (unknown)
         snprintf(m->note, sizeof m->note,
-                 "how many bits a packed weight has is not said beside it: "
+                 "the number of bits of the packed weights is not stated: "
                  "%ju stored words are counted as they are",
                  (uintmax_t)unknown);
     else if (packed)
         snprintf(m->note, sizeof m->note,
-                 "parameters are counted as unpacked; scales and zero points are in the bytes only");
+                 "parameters are counted unpacked; scales and zero points count only in the bytes");
     else if (m->other_bytes > 0)
-        snprintf(m->note, sizeof m->note, "%.0f bytes of the file are no parameters (masks, statistics, scales)",
+        snprintf(m->note, sizeof m->note, "%.0f bytes of the file are not parameters (masks, statistics, scales)",
                  m->other_bytes);
 }
 

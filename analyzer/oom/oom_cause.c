@@ -203,7 +203,7 @@ static void collect_after(struct oom_words *w, const struct oom_after *a)
 {
     w->v->outcome_why = oom_after_text(w);
     if (a->exit_status >= 0) {
-        evidence(w, "exit_status", "which the program gave to exit", a->exit_status);
+        evidence(w, "exit_status", "the exit status of the program", a->exit_status);
     }
     evidence(w, "allocations_after", "allocations that followed", (double)a->times);
     evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);

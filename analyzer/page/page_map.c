@@ -542,7 +542,7 @@ static void put_note(const struct address_map *map, struct page_writer *w)
     }
     if (map->refused) {
         fprintf(f,
-                "%llu blocks or segments lie across others and are left out: the recording is "
+                "%llu blocks or segments overlap others and are left out: the recording is "
                 "incomplete or damaged. ",
                 (unsigned long long)map->refused);
     }

@@ -124,12 +124,11 @@ static void put_moments(FILE *f, const struct page_resolution *r)
     fputs(grouped(number, sizeof number, r->events), f);
     fputs(r->events == 1 ? " allocation" : " allocations and frees", f);
     if (r->all) {
-        fputs(", each a moment of its own.", f);
+        fputs(", each drawn as a separate moment.", f);
     } else {
         fprintf(f,
-                ", drawn as %s moments in the longest series: each shows what was live when most was "
-                "live around it, so peaks are exact; they lie closer together near the peak and near "
-                "failures.",
+                ", drawn as %s moments in the longest series: each shows the maximum around it, so peaks "
+                "are exact; the moments are closer together near the peak and near failures.",
                 grouped(number, sizeof number, r->buckets));
     }
 }
@@ -152,15 +151,14 @@ static char *resolution_words(const struct left_out *l, const struct page_stacks
     units_format_bytes(bytes, (uint64_t)r->merged_bytes);
     snprintf(held, sizeof held,
              " call paths that held no more than %s at any of these moments are merged, by category.", bytes);
-    put_left_out(f, r->merged, "One small call path is counted by its category alone.", "", held);
+    put_left_out(f, r->merged, "One small call path is counted only by its category.", "", held);
     put_left_out(f, stacks->shortened, "The native frames of one smaller call path are left out.",
                  "The native frames of ", " smaller call paths are left out.");
-    put_left_out(f, stacks->innermost, "Of one smaller call path only the innermost call is there.", "Of ",
-                 " smaller call paths only the innermost call is there.");
-    put_left_out(f, l->places, "The waits and copies of the place that cost least are drawn without its line.",
-                 "The waits and copies of ", " places that cost least are drawn together.");
-    put_left_out(f, l->marks, "Of marks that come again and again one is not drawn.",
-                 "Of marks that come again and again ", " are not drawn.");
+    put_left_out(f, stacks->innermost, "Of one smaller call path only the innermost call is shown.", "Of ",
+                 " smaller call paths only the innermost call is shown.");
+    put_left_out(f, l->places, "The waits and copies of the line that cost least are drawn without it.",
+                 "The waits and copies of the ", " lines that cost least are drawn together.");
+    put_left_out(f, l->marks, "One repeated mark is not drawn.", "", " repeated marks are not drawn.");
     put_left_out(f, l->lists, "The report’s lists are cut to one entry each.", "The report’s lists are cut to ",
                  " entries each.");
     put_left_out(f, cut, "One long text is cut.", "", " long texts are cut.");

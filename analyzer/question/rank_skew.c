@@ -74,7 +74,7 @@ static void report_restart(struct question_ranks *r, struct site_builder *b)
                                at_once ? "stand for several processes that ran at the same time"
                                : n > 1 ? "were started more than once"
                                        : "was started more than once");
-        f->advice = at_once ? "if these are recordings of several jobs, put each into a folder of its own" : NULL;
+        f->advice = at_once ? "if these are recordings of several jobs, put each into its own folder" : NULL;
     }
     free(marked);
 }

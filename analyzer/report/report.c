@@ -340,7 +340,7 @@ static void describe_run(struct site_builder *b)
     }
     r->complete = r->complete && r->lost_events == 0;
     if (damaged) {
-        run_add_note(b->run, "%s made no sense and %s left out", units_format_plural(count, damaged, "record", NULL),
+        run_add_note(b->run, "%s %s invalid and left out", units_format_plural(count, damaged, "record", NULL),
                      damaged == 1 ? "was" : "were");
     }
     r->checks = run_tensor_checks(b->run, &r->checks_n);

@@ -427,7 +427,7 @@ static bool check_tables(struct run_database *db, char *error, size_t error_size
 /* The file comes before its tables, and both before the first event. */
 static bool just_begun(const char *path, char *error, size_t error_size)
 {
-    return run_fail(error, error_size, "cannot read '%s': its recording begins just now; ask again in a moment", path);
+    return run_fail(error, error_size, "cannot read '%s': its recording is starting; try again in a moment", path);
 }
 
 /* The version of gpuspy that wrote it, of digits and dots; "" unknown. */
@@ -458,7 +458,7 @@ static bool check_version(struct run_database *db, char *error, size_t error_siz
     }
     if (application != GS_APPLICATION_ID) {
         return run_fail(error, error_size,
-                        "cannot read '%s': it is a SQLite database, but no gpuspy recording; name the "
+                        "cannot read '%s': it is a SQLite database, but not a gpuspy recording; name the "
                         "run.db that gpuspy wrote",
                         db->path);
     }
@@ -558,7 +558,7 @@ int run_database_recover(struct run_database *db, const char *path, char *error,
 bool run_database_bad(const struct run_database *db, char *error, size_t error_size)
 {
     return run_fail(error, error_size,
-                    "cannot read '%s': it is damaged (%s); what is left comes out with: sqlite3 '%s' "
+                    "cannot read '%s': it is damaged (%s); to recover what is left, type: sqlite3 '%s' "
                     "'.recover' | sqlite3 saved.db",
                     db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
 }

@@ -97,7 +97,8 @@ static bool add_unseen(struct load *l, sqlite3_stmt *st)
 {
     const char *names = run_column_text(l->run, st, 0);
     if (names && *names)
-        run_add_note(l->run, "calls of these by the address that CUDA gave for them were not seen: %s", names);
+        run_add_note(l->run, "calls of these functions through addresses that CUDA returned were not recorded: %s",
+                     names);
     return true;
 }
 
@@ -458,11 +459,10 @@ static void note_import(struct run *run, const char *format, const char *has)
     if (run->processes_n > 1) return; /* of a recording of several processes, the first one's note is enough */
     if (!has) {
         has = run->why_unknown[RUN_FACT_HISTORY]
-                  ? "what is live and who allocated it, and not when, nor what was live before"
+                  ? "what is live and who allocated it, but not when, or what was live before"
               : run->why_unknown[RUN_FACT_TIMES]
-                  ? "what PyTorch's allocator did, and no waits, no copies and no times: its events follow one another "
-                    "here by 1 us"
-                  : "what PyTorch's allocator did, and no waits and no copies";
+                  ? "the events of PyTorch's allocator, but no waits, copies or times: here its events are 1 us apart"
+                  : "the events of PyTorch's allocator, but no waits or copies";
     }
     run_add_note(run, "this is %s %s; it has %s", article_of(format), format, has);
     if (run->why_unknown[RUN_FACT_MEMORY])
@@ -481,7 +481,7 @@ static bool add_import(struct load *l, sqlite3_stmt *st)
     note_import(run, format, run_column_text(run, st, 4));
     run->unblocked += unblocked > 0 ? (uint64_t)unblocked : 0;
     if (unmatched > 0) {
-        run_add_note(run, "%lld of its events fit neither one another nor what is live at the end; they were left out",
+        run_add_note(run, "%lld of its events contradict one another or what is live at the end; they were left out",
                      (long long)unmatched);
     }
     return true;
@@ -716,10 +716,11 @@ static void add_marks(struct run *run)
 void run_load_finish(struct run *run)
 {
     if (run->unblocked) {
-        run_add_note(run,
-                     "%llu copies and fills have no recorded call; how long the host was in them is unknown and counts "
-                     "as 0",
-                     (unsigned long long)run->unblocked);
+        run_add_note(
+            run,
+            "%llu copies and fills have no recorded call; how long they blocked the host is unknown and counts "
+            "as 0",
+            (unsigned long long)run->unblocked);
     }
     sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_run_oom);
     sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_run_sample);

@@ -119,8 +119,8 @@ bool run_is_one_job(struct run *run, size_t from, const char *folder, char *erro
     if (!ok && r.n <= RUNS && one_world(run, from, &r) && at_one_time(run, from, &r)) {
         run_add_note(
             run,
-            "%s: %zu run ids, taken for one job: each rank is in one of them, all were told the same number of ranks, "
-            "and they ran at the same time; GPUSPY_RUN_ID set to the same on all hosts says so for sure",
+            "%s: %zu run ids count as one job: each rank is in one of them, all have the same number of ranks, and "
+            "they ran at the same time; to be certain, set the same GPUSPY_RUN_ID on all hosts",
             folder, r.n);
         ok = true;
     }

@@ -104,7 +104,7 @@ static struct symbol_module *open_file(const char *path, const char *build_id,
     else
         close(fd);
     if (m->mod && same_build(m, build_id, &st, search)) return m;
-    *problem = m->mod ? symbol_module_changed : "is no ELF file";
+    *problem = m->mod ? symbol_module_changed : "is not an ELF file";
     symbol_module_close(m);
     return NULL;
 }

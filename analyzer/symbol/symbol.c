@@ -81,9 +81,9 @@ bool symbolizer_use_servers(struct symbolizer *s, const char **servers, const ch
 {
     *servers = s->servers;
     if (!s->servers)
-        *problem = "DEBUGINFOD_URLS names no server";
+        *problem = "DEBUGINFOD_URLS contains no server";
     else if (!dlopen(MODULE_SERVER_LIBRARY, RTLD_NOW | RTLD_LOCAL))
-        *problem = MODULE_SERVER_LIBRARY " is not here; install libdebuginfod1";
+        *problem = MODULE_SERVER_LIBRARY " is not installed; install libdebuginfod1";
     else
         s->search.servers = setenv(servers_variable, s->servers, 1) == 0;
     return s->search.servers;
@@ -243,5 +243,6 @@ void symbolizer_complain(const struct symbolizer *s, bool all)
     const char *path, *problem;
 
     for (size_t i = 0; (problem = symbolizer_problem(s, i, &path)); i++)
-        if (all || problem == symbol_module_changed) complain("'%s' %s; its functions stay addresses", path, problem);
+        if (all || problem == symbol_module_changed)
+            complain("'%s' %s; its functions are shown as addresses", path, problem);
 }

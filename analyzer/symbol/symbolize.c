@@ -39,9 +39,9 @@ static bool cannot_write(const struct work *w, char *error, size_t size)
 
     return failed(error, size, "cannot write '%s': %s; %s", w->path, sqlite3_errmsg(w->db),
                   refused               ? "write a copy elsewhere with: -o COPY.db"
-                  : full                ? "it is as it was; make room, or write a copy elsewhere with: -o COPY.db"
+                  : full                ? "it is unchanged; make room, or write a copy elsewhere with: -o COPY.db"
                   : code == SQLITE_BUSY ? "another program has it open; try again when that is done"
-                                        : "it is as it was");
+                                        : "it is unchanged");
 }
 
 static bool run_sql(const struct work *w, const char *sql)
@@ -259,13 +259,12 @@ bool symbolize_database(struct symbolize *s, const char *path, char *error, size
         run_sql(&w, "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON");
     }
     if (ok && sqlite3_db_readonly(w.db, "main") == 1)
-        ok = failed(error, error_size,
-                    "cannot write '%s': it may only be read; write a copy elsewhere with: -o COPY.db", path);
+        ok = failed(error, error_size, "cannot write '%s': it is read-only; write a copy elsewhere with: -o COPY.db",
+                    path);
     else if (!ok || !run_sql(&w, "BEGIN IMMEDIATE"))
         ok = cannot_write(&w, error, error_size);
     else if (!trustworthy(&w))
-        ok = failed(error, error_size, "cannot write '%s': it is no recording as gpuspy writes them; it stays as it is",
-                    path);
+        ok = failed(error, error_size, "cannot write '%s': it is not a recording of gpuspy; it is unchanged", path);
     else if (!write_all(&w) || !run_sql(&w, "COMMIT"))
         ok = cannot_write(&w, error, error_size);
     if (!ok && w.db && !sqlite3_get_autocommit(w.db)) run_sql(&w, "ROLLBACK");

@@ -20,29 +20,31 @@ void top_state_text(const struct top_source *s, char *out, size_t size)
     text_path_here(path, sizeof path, s->db.path);
     out[0] = 0;
     switch (s->state) {
-    case TOP_WAITING: snprintf(out, size, "its recording begins just now"); break;
+    case TOP_WAITING: snprintf(out, size, "its recording is starting"); break;
     case TOP_RECORDING: break;
-    case TOP_ENDED: snprintf(out, size, "it has ended; this is its end. All of it: gpuspy report %s", path); break;
+    case TOP_ENDED:
+        snprintf(out, size, "it has ended; this is its final state. The whole run: gpuspy report %s", path);
+        break;
     case TOP_DIED:
-        snprintf(out, size, "it died; this is its end, complete up to the last call. All of it: gpuspy report %s",
+        snprintf(out, size,
+                 "it died; this is its final state, complete up to the last call. The whole run: gpuspy report %s",
                  path);
         break;
     case TOP_KILLED:
         snprintf(out, size,
-                 "it ended without a word (killed, or by _exit); this is what was written before, and its last "
-                 "events are still in the spool, from which they are taken by: gpuspy report %s",
+                 "it ended without notice (killed, or by _exit); this is what was written before, and its last "
+                 "events are still in the spool. To add them: gpuspy report %s",
                  path);
         break;
     case TOP_TORN:
         snprintf(out, size,
-                 "it is not recording any more, and its spool with the last events is gone. What there "
-                 "is: gpuspy report %s",
+                 "it no longer records, and its spool with the last events is gone. What was "
+                 "stored: gpuspy report %s",
                  path);
         break;
     case TOP_DELETED:
         snprintf(out, size,
-                 s->loaded ? "its database was deleted; this is the last that was seen of it"
-                           : "its database was deleted");
+                 s->loaded ? "its database was deleted; this is its last known state" : "its database was deleted");
         break;
     case TOP_UNREADABLE: snprintf(out, size, "%s", s->why); break;
     }

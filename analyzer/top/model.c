@@ -232,7 +232,7 @@ static void update_source(struct top_model *m, uint32_t source, int64_t budget_n
         if (s->loaded || !spool.owned) {
             s->state = TOP_DELETED;
         }
-        snprintf(s->why, sizeof s->why, "%s", s->loaded ? "" : "there is no such file");
+        snprintf(s->why, sizeof s->why, "%s", s->loaded ? "" : "the file does not exist");
         return;
     }
     bool final = !spool.owned;

@@ -6,21 +6,21 @@
 
 static const char *const help_text[] = {
     "q, Ctrl-C        quit",
-    "space            pause, go on",
-    "1 2 3 4, t       table: lines, functions, waits, copies; the next one",
-    "s, b c g r l     sort by the next; by bytes, count, growth, rate, last",
-    "/                only places with that text; Enter keeps it, Esc drops it",
-    "Tab              the next process or device; at the end all of them",
-    "m                memory: tensors or device, device, pinned, CPU tensors",
-    "n                places in C and C++ (native frames), or in Python",
+    "space            pause, continue",
+    "1 2 3 4, t       show lines, functions, waits, copies; the next table",
+    "s, b c g r l     sort by the next column; bytes, count, growth, rate, last",
+    "/                show only rows with a text; Enter keeps it, Esc drops it",
+    "Tab              show the next process or device; after the last, all",
+    "m                show tensors or device, device, pinned, CPU tensors",
+    "n                show lines of C and C++ (native frames), or of Python",
     "arrows PgUp PgDn Home   scroll",
     "",
     "HELD       live now                + 1 MIN    change over the last minute",
-    "+ WATCHED  change since you began  ALLOC/S    over the last 5 to 10 s",
-    "NOW        of waits: share of the time blocked of late",
-    "the curve  highest in each five seconds of the last five minutes",
+    "+ WATCHED  change since top began  ALLOC/S    over the last 5 to 10 s",
+    "NOW        waits: share of the recent time that was blocked",
+    "the curve  maximum of each five seconds, for the last five minutes",
     "the bar    tensors, the allocator's cache, other allocations, the context",
-    "           and what sizes are rounded up by, other processes",
+    "           and rounding, other processes",
 };
 
 static void help_lines(struct top_line *l)
@@ -35,10 +35,10 @@ static void keys_line(struct top_line *l)
 {
     const struct top_view *v = l->v;
     if (v->typing) {
-        top_put(l, TERMINAL_DIM, "type a part of a place · Enter keeps it · Esc drops it");
+        top_put(l, TERMINAL_DIM, "type part of a row's line · Enter keeps it · Esc drops it");
     } else {
         top_put(l, TERMINAL_DIM, "q quit ? help space %s t table s sort / filter Tab process n native m memory",
-                v->paused ? "go on" : "pause");
+                v->paused ? "continue" : "pause");
     }
 }
 

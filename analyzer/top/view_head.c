@@ -246,7 +246,7 @@ static void failure_line(struct top_line *l, const struct top_source *s)
     }
     top_put(l, TERMINAL_PLAIN, ", %s", f->fatal ? "not recovered" : "recovered");
     if (s->failures_total > 1) {
-        top_put(l, TERMINAL_PLAIN, " (%s in all)", units_format_count(a, s->failures_total));
+        top_put(l, TERMINAL_PLAIN, " (%s in total)", units_format_count(a, s->failures_total));
     }
     top_put(l, TERMINAL_PLAIN, "  %s", top_site_text(l->v, place, sizeof place, &site, 60));
     top_finish(l);
@@ -280,12 +280,12 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
         failure_line(l, s);
     }
     if (s->lost_events) {
-        top_put(l, TERMINAL_RED, "  %s lost for want of space",
+        top_put(l, TERMINAL_RED, "  %s lost: no space left",
                 units_format_plural(text, s->lost_events, "event was", "events were"));
         top_finish(l);
     }
     if (s->unfound_bytes > 0) {
-        top_put(l, TERMINAL_DIM, "  %s of what is listed were freed; their lines are being looked for",
+        top_put(l, TERMINAL_DIM, "  %s of the listed memory was freed; top is still finding the lines",
                 top_bytes(text, s->unfound_bytes));
         top_finish(l);
     }
@@ -316,7 +316,7 @@ void top_title_line(struct top_line *l)
     } else if (age) {
         top_put(l, TERMINAL_PLAIN, "  data %s old", units_format_seconds(text, (double)age / 1e9));
     } else {
-        top_put(l, TERMINAL_PLAIN, "  data of now");
+        top_put(l, TERMINAL_PLAIN, "  data current");
     }
     if (l->v->paused) {
         top_put(l, TERMINAL_YELLOW, "  paused");

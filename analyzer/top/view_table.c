@@ -113,10 +113,10 @@ static const struct table_kind {
     const char *title, *unit;
     const struct column *columns;
 } kinds[TOP_TABLES] = {
-    [TOP_LINES] = {"who holds what, by line", "bytes", memory_columns},
-    [TOP_FUNCTIONS] = {"who holds what, by function", "bytes", memory_columns},
-    [TOP_SYNCS] = {"who waits for the GPU, by line", "time", sync_columns},
-    [TOP_COPIES] = {"who copies, by line", "bytes", copy_columns},
+    [TOP_LINES] = {"memory by line", "bytes", memory_columns},
+    [TOP_FUNCTIONS] = {"memory by function", "bytes", memory_columns},
+    [TOP_SYNCS] = {"waits for the GPU by line", "time", sync_columns},
+    [TOP_COPIES] = {"copies by line", "bytes", copy_columns},
 };
 
 static bool fits(const struct top_view *v, const struct column *c)
@@ -176,7 +176,7 @@ static void row_line(struct top_line *l, const struct top_row *r)
 
 static const char *layer_title(const struct top_view *v)
 {
-    static const char *const titles[TOP_LAYERS] = {"device allocations", "tensors", "pinned host memory", "CPU tensors",
+    static const char *const titles[TOP_LAYERS] = {"CUDA allocations", "tensors", "pinned host memory", "CPU tensors",
                                                    "memory of other processes"};
     if (v->choice.table >= TOP_SYNCS) {
         return "";
@@ -192,7 +192,7 @@ static const char *layer_title(const struct top_view *v)
     }
     return source != TOP_ALL ? titles[top_layer_of(m, (uint32_t)source)]
            : same            ? titles[top_layer_of(m, 0)]
-                             : "tensors, or device allocations";
+                             : "tensors, or CUDA allocations";
 }
 
 static void table_title(struct top_line *l)
@@ -223,7 +223,7 @@ static void table_title(struct top_line *l)
         top_put(l, TERMINAL_YELLOW, "  only /%s", v->choice.filter);
     }
     if (v->tables->n && v->scroll) {
-        top_put(l, TERMINAL_DIM, "  from %d of %zu", v->scroll + 1, v->tables->n);
+        top_put(l, TERMINAL_DIM, "  from row %d of %zu", v->scroll + 1, v->tables->n);
     }
     top_finish(l);
 }
@@ -243,7 +243,7 @@ static void waits_lines(struct top_line *l, int room)
             char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE];
             struct result_site site = top_site(l->v->tables, w->stack, l->v->choice.native);
             if (shown++ == 0) {
-                top_put(l, TERMINAL_CYAN, "the last waits");
+                top_put(l, TERMINAL_CYAN, "latest waits");
                 top_finish(l);
             }
             top_put(l, TERMINAL_PLAIN, "%9s ago  %9s  ",
@@ -275,7 +275,7 @@ void top_table_part(struct top_line *l, int room)
         row_line(l, &v->tables->rows[v->scroll + i]);
     }
     if (v->tables->n == 0) {
-        top_put(l, TERMINAL_DIM, "%s", *v->choice.filter ? "nothing with that in its place" : "nothing");
+        top_put(l, TERMINAL_DIM, "%s", *v->choice.filter ? "no row contains this text" : "nothing");
         top_finish(l);
     }
     waits_lines(l, waits);

@@ -44,12 +44,12 @@ static void learned_text(const struct question_learned_row *l, enum question_lea
     else if (what == LEARN_WORKSPACE)
         snprintf(out, size, "%s", bytes(a, row->workspace));
     else if (what == LEARN_FRAGMENTATION && !isnan(row->fragmentation))
-        snprintf(out, size, "%s of what blocks hold is lost in holes between them",
+        snprintf(out, size, "holes between blocks are %s of the blocks' bytes",
                  units_format_share(a, row->fragmentation));
     else if (what == LEARN_ACTIVATIONS && !isnan(row->activations_predicted))
-        snprintf(out, size, "%s measured, %s predicted: times %.3g; %s a%s (%s)", bytes(a, row->activations),
+        snprintf(out, size, "%s measured, %s predicted: factor %.3g; %s per%s (%s)", bytes(a, row->activations),
                  bytes(b, row->activations_predicted), row->activations / row->activations_predicted,
-                 bytes(c, row->activations / items), isnan(row->seq) ? "n image" : " token", key(of, sizeof of, row));
+                 bytes(c, row->activations / items), isnan(row->seq) ? " image" : " token", key(of, sizeof of, row));
 }
 
 static void learned_view(const struct question_learned *l, const struct terminal *term, FILE *out)
@@ -85,10 +85,10 @@ static const char *value(char out[UNITS_TEXT], enum estimate_calibration_what wh
 
 static void known_view(const struct estimate_calibration *c, const struct terminal *term, FILE *out)
 {
-    static const char *const names[] = {"CUDA context of ", "workspaces on ",
-                                        "of what blocks hold is lost in holes between them",
-                                        "activations of what was predicted: "};
-    struct text_table t = {.head = {"runs", "least", "mean", "most", ""}};
+    static const char *const names[] = {"CUDA context on ", "workspaces on ",
+                                        "holes between blocks, of the blocks' bytes",
+                                        "activations, measured / predicted: "};
+    struct text_table t = {.head = {"runs", "lowest", "mean", "highest", ""}};
     size_t n;
     struct estimate_calibration_known *list = estimate_calibration_list(c, &n);
 
@@ -98,9 +98,9 @@ static void known_view(const struct estimate_calibration *c, const struct termin
         if (k->what == CALIBRATION_ACTIVATIONS)
             key(of, sizeof of, k->of);
         else if (k->what != CALIBRATION_FRAGMENTATION)
-            snprintf(of, sizeof of, "%s", *k->of->gpu ? k->of->gpu : "a GPU without a name");
+            snprintf(of, sizeof of, "%s", *k->of->gpu ? k->of->gpu : "an unnamed GPU");
         snprintf(what, sizeof what, "%s%s%s", names[k->what], of,
-                 k->stale ? " (with another gpuspy's formulas: not used)" : "");
+                 k->stale ? " (learned with another version's formulas: not used)" : "");
         char clean[sizeof what];
         terminal_clean(clean, sizeof clean, what, term->utf8);
         const char *cells[] = {units_format_count(runs, k->seen.runs),
@@ -125,11 +125,11 @@ void view_calibration(const struct estimate_calibration *c, const struct questio
     if (l) learned_view(l, term, out);
     terminal_clean(path, sizeof path, c->path, term->utf8);
     if (!c->rows_n) {
-        fprintf(out, "Nothing is known yet (%s): 'gpuspy calibrate run.db' learns from a recording.\n",
+        fprintf(out, "Nothing has been learned yet (%s); 'gpuspy calibrate run.db' learns from a recording.\n",
                 *path ? path : "no file");
         return;
     }
-    fprintf(out, "%sKnown%s (%s), used by 'gpuspy estimate':\n", terminal_style(term, TERMINAL_BOLD),
+    fprintf(out, "%sLearned%s (%s), used by 'gpuspy estimate':\n", terminal_style(term, TERMINAL_BOLD),
             terminal_style(term, TERMINAL_PLAIN), path);
     known_view(c, term, out);
 }

@@ -461,7 +461,7 @@ static void view_units(const struct view_diff *v)
     }
     fprintf(v->out, "\n%sBy process%s, paired %s\n", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN),
-            d->by_rank ? "by rank" : "in order: not all of them have a rank of their own");
+            d->by_rank ? "by rank" : "in order, because not all of them have their own rank");
     grid_print(v, &g);
     free(list);
 }
@@ -535,8 +535,8 @@ static void view_pairings(const struct view_diff *v)
     char line[4 * LINE];
     if (d->inferred) {
         text_put(line, sizeof line,
-                 "%s: the line moved, or its function was renamed. That it is the same is inferred from what it "
-                 "calls and from what came through it",
+                 "%s: the line moved, or its function was renamed. gpuspy infers that it is the same from its calls "
+                 "and its events",
                  arrow(v));
         fputc('\n', v->out);
         wrapped(v, INDENT, "", line);
@@ -550,7 +550,7 @@ static void view_pairings(const struct view_diff *v)
         char a[LINE], b[LINE];
         terminal_clean(a, sizeof a, f->a, v->term.utf8);
         terminal_clean(b, sizeof b, f->b, v->term.utf8);
-        text_put(line, sizeof line, "%s is taken for %s: %s", b, a,
+        text_put(line, sizeof line, "%s is paired with %s: %s", b, a,
                  f->path == DIFF_MATCH_PATH_END ? "the ends of their paths are the same"
                                                 : "they have functions in common");
         wrapped(v, INDENT, "", line);
@@ -558,7 +558,8 @@ static void view_pairings(const struct view_diff *v)
     }
     size_t others = d->files_n - libraries - shown;
     if (others) {
-        fprintf(v->out, "  and %zu more file%s paired so: --json has them\n", others, others == 1 ? " was" : "s were");
+        fprintf(v->out, "  and %zu more file%s paired in this way: --json has them\n", others,
+                others == 1 ? " was" : "s were");
     }
 }
 
@@ -566,7 +567,7 @@ static void side_line(const struct view_diff *v, int side, const char *label)
 {
     char path[LINE], command[LINE], whole[LINE];
     const struct result_report *r = v->side[side].report;
-    const char *state = r->complete ? "" : "  (did not end in order)";
+    const char *state = r->complete ? "" : "  (did not end normally)";
     text_path_here(whole, sizeof whole, v->path[side]);
     text_elide(path, sizeof path, whole, v->term.width - 8, v->term.utf8);
     int room = v->term.width - 8 - terminal_columns(path) - 2 - terminal_columns(state);

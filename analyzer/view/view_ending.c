@@ -29,11 +29,11 @@ static const struct {
     [ENDING_UNSEEN] = {"Live at the end of the recording",
                        ": whether the program freed it later is unknown; what grows is a leak"},
     [ENDING_DIED] = {"Live when the program died",
-                     ": it had no chance to free it, so that by itself it is not a leak; what grows is"},
+                     ": it could not free this memory, which alone is not a leak; what grows is a leak"},
     [ENDING_AFTER_OOM] = {"Live when the program ended",
-                          ", after it had run out of memory and let go of what it could ('gpuspy table --what oom' "
+                          ", after it had run out of memory and freed what it could ('gpuspy table --what oom' "
                           "shows what was live then); what grows is a leak"},
-    [ENDING_ORDERLY] = {"Never freed", ": of a model that lives to the end that is no fault; what grows is"},
+    [ENDING_ORDERLY] = {"Never freed", ": normal for a model that lives until the end; what grows is a leak"},
 };
 
 const char *view_end_words(const struct result_report *r)

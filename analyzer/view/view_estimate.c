@@ -40,9 +40,9 @@ static void add_training(struct head *h, const struct plan *p)
                  p->weights ? p->weights->word : "frozen weights");
     if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
     if (p->fused_layers) add_part(h, "fused layers");
-    if (p->chunked_loss) add_part(h, "loss in chunks");
+    if (p->chunked_loss) add_part(h, "chunked loss");
     if (p->ema) add_part(h, "EMA");
-    if (p->accumulation > 1) add_part(h, "%ju micro-batches a step", (uintmax_t)p->accumulation);
+    if (p->accumulation > 1) add_part(h, "%ju micro-batches per step", (uintmax_t)p->accumulation);
 }
 
 static void add_serving(struct head *h, const struct plan *p)
@@ -51,13 +51,13 @@ static void add_serving(struct head *h, const struct plan *p)
     if (p->weights || p->precision_given)
         add_part(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
     if (p->model->shape.vocab && (p->cache || p->cache_block))
-        add_part(h, "KV cache as %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", in blocks" : "");
+        add_part(h, "KV cache in %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", in blocks" : "");
 }
 
 static void add_gpus(struct head *h, const struct plan *p)
 {
     if (p->gpus > 1) add_part(h, "%ju GPUs", (uintmax_t)p->gpus);
-    if (p->tp > 1) add_part(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequences" : "");
+    if (p->tp > 1) add_part(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequence parallelism" : "");
     if (p->pp > 1) add_part(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
     if (p->cp > 1) add_part(h, "cp %ju", (uintmax_t)p->cp);
     if (p->ep > 1) add_part(h, "ep %ju", (uintmax_t)p->ep);
@@ -217,7 +217,7 @@ static void states_row(const struct view_estimate *v)
 
     put_interval(v, line, sizeof line, "total", EXACTLY(states));
     snprintf(each, sizeof each, "%.4g", states / (double)v->a->plan.model->params);
-    snprintf(text, sizeof text, "  %s byte%s a parameter%s", each, strcmp(each, "1") == 0 ? "" : "s",
+    snprintf(text, sizeof text, "  %s byte%s per parameter%s", each, strcmp(each, "1") == 0 ? "" : "s",
              v->a->plan.gpus > 1 ? " on each GPU" : "");
     while (*line && line[strlen(line) - 1] == ' ') line[strlen(line) - 1] = 0;
     cell(line, sizeof line, text, 0);
@@ -250,7 +250,7 @@ void view_estimate_table(const struct view_estimate *v)
 {
     putc('\n', v->out);
     if (v->a->result.peak.high <= 0) {
-        view_estimate_wrap(v, 0, 0, "Nothing of what is known of it stays on the GPU.");
+        view_estimate_wrap(v, 0, 0, "Of the parts that gpuspy knows, none stays on the GPU.");
         return;
     }
     header(v);
@@ -319,12 +319,12 @@ void view_estimate_notes(const struct view_estimate *v)
     if (bare || a->result.notes_n || host > 0) putc('\n', v->out);
     if (bare) view_estimate_sentence(v, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
     if (bare && a->floor.cast_copies) {
-        snprintf(line, sizeof line, "So do autocast's 16-bit copies of the weights, up to %s while forward runs",
+        snprintf(line, sizeof line, "Autocast's 16-bit copies of the weights also come on top: up to %s in forward",
                  units_format_bytes(text, a->floor.cast_copies));
         view_estimate_sentence(v, 0, line);
     }
     if (host > 0) {
-        snprintf(line, sizeof line, "In the host's memory: %s a GPU", view_estimate_bytes(text, host));
+        snprintf(line, sizeof line, "In host memory: %s per GPU", view_estimate_bytes(text, host));
         view_estimate_sentence(v, 0, line);
     }
     for (size_t i = 0; i < a->result.notes_n; i++) view_estimate_sentence(v, 0, a->result.notes[i]);
@@ -351,7 +351,7 @@ static void configuration(const struct view_estimate *v)
     join(text, sizeof text, " ", r->option, r->options_n);
     view_estimate_wrap(v, INDENT, at, terminal_clean(clean, sizeof clean, text, v->term.utf8));
     if (r->unused_n) {
-        at = fprintf(v->out, "Not considered: ");
+        at = fprintf(v->out, "Ignored keys: ");
         text[0] = 0;
         join(text, sizeof text, ", ", r->unused, r->unused_n);
         view_estimate_wrap(v, INDENT, at, terminal_clean(clean, sizeof clean, text, v->term.utf8));
@@ -372,8 +372,8 @@ static void view_server(const struct view_estimate *v, const struct estimate_tar
     units_format_count(tokens[2], units_whole(s->tokens.high));
     if (s->requests.likely < 1)
         snprintf(text, sizeof text,
-                 "vLLM does not start on %s: its share, %s (%.4g of %s), leaves less than one request of %ju tokens "
-                 "needs; give shorter ones (--seq; vLLM: --max-model-len) or a larger share",
+                 "vLLM does not start on %s: its share, %s (%.4g of %s), leaves too little for one request of %ju "
+                 "tokens; give shorter requests (--seq; vLLM: --max-model-len) or a larger share",
                  gpu, taken, s->share, total, (uintmax_t)v->a->plan.seq);
     else
         snprintf(text, sizeof text,

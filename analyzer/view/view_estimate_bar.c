@@ -118,11 +118,12 @@ static void legend(const struct view_estimate *v, const struct seen *seen)
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%c %s", at ? ", " : "", marks[part].letter,
                                    estimate_part_title[part]);
     if ((seen->small || seen->shade) && at < sizeof text)
-        snprintf(text + at, sizeof text - at, "; %s%s%s", seen->small ? "small letters: above the low end" : "",
+        snprintf(text + at, sizeof text - at, "; %s%s%s",
+                 seen->small ? "small letters: from the low end to the expected need" : "",
                  seen->small && seen->shade ? ", " : "",
                  !seen->shade   ? ""
-                 : v->term.utf8 ? "░ up to the high end"
-                                : ". up to the high end");
+                 : v->term.utf8 ? "░: up to the high end"
+                                : ".: up to the high end");
     fputs(terminal_style(&v->term, TERMINAL_DIM), v->out);
     fprintf(v->out, "%*s", INDENT, "");
     view_estimate_wrap(v, INDENT, INDENT, text);
@@ -184,7 +185,7 @@ static void verdict(const struct view_estimate *v, const struct estimate_target 
             terminal_style(&v->term, TERMINAL_PLAIN));
     at += (int)strlen(estimate_fit_words[t->fit.verdict]);
     snprintf(text, sizeof text, ". Peak %s%s: %s%s%s%s of %s; %s.", when(v),
-             estimate_answer_lacks_activations(v->a) ? ", before activations" : "",
+             estimate_answer_lacks_activations(v->a) ? ", without activations" : "",
              view_estimate_bytes(peak, t->peak.likely), *range ? " (" : "", range, *range ? ")" : "",
              view_estimate_bytes(memory, t->memory), left);
     view_estimate_wrap(v, INDENT, at, text);
@@ -233,14 +234,14 @@ static void smallest(const struct view_estimate *v)
         n[t->fit.verdict]++;
         if (!*of || t->memory < (*of)->memory) *of = t;
     }
-    at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu, the smallest of which is %s", n[FIT_YES],
+    at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu GPUs; the smallest is %s", n[FIT_YES],
                                v->a->targets_n, name_of(best[FIT_YES]))
-                    : snprintf(text, sizeof text, "It fits on none of these %zu for certain", v->a->targets_n);
+                    : snprintf(text, sizeof text, "It fits on none of these %zu GPUs", v->a->targets_n);
     if (n[FIT_TIGHT])
-        at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu, the smallest of which is %s",
+        at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu more, the smallest is %s",
                        n[FIT_TIGHT], name_of(best[FIT_TIGHT]));
     snprintf(text + at, sizeof text - (size_t)at, "%s.",
-             estimate_answer_lacks_activations(v->a) ? "; all before activations" : "");
+             estimate_answer_lacks_activations(v->a) ? "; activations are not included" : "");
     view_estimate_indented(v, text);
 }
 

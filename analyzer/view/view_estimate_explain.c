@@ -7,7 +7,7 @@ static void when(const struct view_estimate *v, const struct estimate_line *line
 {
     size_t at = 0;
 
-    snprintf(out, size, "in the host's memory");
+    snprintf(out, size, "in host memory");
     for (int phase = 0; phase < ESTIMATE_PHASES_N && !line->host; phase++)
         if ((line->phases & 1u << phase) && view_estimate_phase(v, phase) && at < size)
             at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", view_estimate_phase(v, phase));
@@ -58,7 +58,7 @@ void view_estimate_explain_wires(const struct view_estimate *v)
     if (w->compute_s > 0) {
         fprintf(v->out, "%*scompute\n", 2 * INDENT, "");
         label(v, "=", w->compute);
-        label(v, "source", "Kaplan et al. 2020, section 2.1; the GPU's sheet");
+        label(v, "source", "Kaplan et al. 2020, section 2.1; the GPU's datasheet");
     }
 }
 
@@ -67,7 +67,7 @@ static void reason_of(const struct view_estimate *v, const struct estimate_line 
 {
     if (next && same(line->source, next->source) && same(line->why, next->why)) return;
     label(v, "source", line->source);
-    label(v, "between", line->why);
+    label(v, "range", line->why);
 }
 
 static const struct estimate_line *next_of(const struct estimate_result *r, int part, const struct estimate_line *after)

@@ -37,14 +37,15 @@ static void ring_meant(const struct view_estimate *v, const struct estimate_wire
             inside |= w->rows[i].factor != 1;
     }
     if (!inside && !across) return;
-    char text[320] = "S/B: the bytes once over one GPU's link.";
+    char text[320] = "S/B: all bytes once over one GPU's link.";
     size_t n = strlen(text);
     if (inside)
-        n += (size_t)snprintf(text + n, sizeof text - n, " Ring: of n GPUs, 2(n-1)/n of it (all-reduce) or (n-1)/n.");
+        n +=
+            (size_t)snprintf(text + n, sizeof text - n, " Ring of n GPUs: 2(n-1)/n times S/B (all-reduce) or (n-1)/n.");
     if (across)
         snprintf(text + n, sizeof text - n,
-                 " Between machines, a machine's GPUs share the bytes, each over its own part of "
-                 "the network.");
+                 " Between machines, the GPUs of a machine share the bytes; each sends its part over its "
+                 "share of the network.");
     view_estimate_indented(v, text);
 }
 
@@ -52,22 +53,23 @@ void view_estimate_wires(const struct view_estimate *v)
 {
     const struct estimate_wires *w = &v->a->wires;
     bool one = one_link(w);
-    struct text_table t = {.head = {"bytes", "a step", "S/B", "ring", "takes", ""}, .left = {[5] = true}};
+    struct text_table t = {.head = {"bytes", "per step", "S/B", "ring", "time", ""}, .left = {[5] = true}};
     char text[256], took[UNITS_TEXT], rate[UNITS_TEXT];
 
     if (!w->n) return;
-    fprintf(v->out, "\n%sOn the wires%s", terminal_style(&v->term, TERMINAL_BOLD),
+    fprintf(v->out, "\n%sTransfers per step%s", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN));
     if (one) fprintf(v->out, ": %s, %s", w->rows[0].link, units_format_rate(rate, w->rows[0].bandwidth));
     putc('\n', v->out);
     for (size_t i = 0; i < w->n; i++) wire_row(v, &w->rows[i], !one, &t);
     text_table_print(&t, &v->term, INDENT, v->out);
     units_format_seconds(took, w->sum_s);
-    snprintf(text, sizeof text, "%s in all, if nothing overlaps.", took);
+    snprintf(text, sizeof text, "%s in total, if nothing overlaps.", took);
     if (w->compute_s > 0) {
         char compute[UNITS_TEXT];
-        snprintf(text, sizeof text, "%s in all, if nothing overlaps; the step computes for %s at the GPU's full rate.",
-                 took, units_format_seconds(compute, w->compute_s));
+        snprintf(text, sizeof text,
+                 "%s in total, if nothing overlaps; the step's computation takes %s at the GPU's full rate.", took,
+                 units_format_seconds(compute, w->compute_s));
     }
     view_estimate_indented(v, text);
     ring_meant(v, w);
@@ -133,10 +135,10 @@ void view_estimate_way(const struct view_estimate *v)
     last = &a->changes.way[a->changes.way_n - 1];
     helped(v, on, sizeof on);
     fprintf(v->out, "\n%s", terminal_style(&v->term, TERMINAL_BOLD));
-    at = last->fit.verdict == FIT_YES ? fprintf(v->out, "Cheapest that makes it fit%s: ", on)
-                                      : fprintf(v->out, "Nearest%s: ", on);
+    at = last->fit.verdict == FIT_YES ? fprintf(v->out, "Cheapest change that makes it fit%s: ", on)
+                                      : fprintf(v->out, "Closest to fitting%s: ", on);
     fputs(terminal_style(&v->term, TERMINAL_PLAIN), v->out);
-    snprintf(text, sizeof text, "%s: %s then, %s.", estimate_answer_way(a, options, sizeof options),
+    snprintf(text, sizeof text, "%s: then %s, %s.", estimate_answer_way(a, options, sizeof options),
              view_estimate_bytes(peak, last->peak.likely), estimate_fit_words[last->fit.verdict]);
     view_estimate_wrap(v, INDENT, at, text);
     for (size_t i = 0; i < a->changes.way_n; i++) {
@@ -161,9 +163,9 @@ static bool print_savings_hint(const struct view_estimate *v)
     most = most ? most : &a->changes.rows[0];
     snprintf(text, sizeof text, ": %zu change%s, up to %s by %s; --explain shows them.", a->changes.n,
              a->changes.n == 1 ? "" : "s", view_estimate_bytes(saved, most->saved.likely), most->option);
-    fprintf(v->out, "\n%sMore room%s", terminal_style(&v->term, TERMINAL_BOLD),
+    fprintf(v->out, "\n%sTo save memory%s", terminal_style(&v->term, TERMINAL_BOLD),
             terminal_style(&v->term, TERMINAL_PLAIN));
-    view_estimate_wrap(v, INDENT, 9, text);
+    view_estimate_wrap(v, INDENT, 14, text);
     return true;
 }
 
@@ -198,19 +200,19 @@ void view_estimate_changes(const struct view_estimate *v)
 static void found(const struct view_estimate *v, const char *how, const struct estimate_solve_answer *s, bool surely)
 {
     char peak[UNITS_TEXT], text[512];
-    const char *end = surely && s->peak.high > s->peak.low ? " at the high end" : "", *limit = "";
+    const char *limit = "";
 
     view_estimate_bytes(peak, surely ? s->peak.high : s->peak.likely);
     if (s->limited)
-        limit = "; more was not tried";
+        limit = "; larger values were not tried";
     else if (v->a->solution.what == SOLVE_GPUS && s->value > 1)
-        limit = surely ? "; fewer might not do" : "; fewer do not";
+        limit = surely ? "; fewer might not be enough" : "; fewer are not enough";
     else if (v->a->solution.what != SOLVE_GPUS)
         limit = surely ? "; one more might not fit" : "; one more does not fit";
     if (s->any)
-        snprintf(text, sizeof text, "%s: %s, which needs %s%s%s.", how, s->option, peak, end, limit);
+        snprintf(text, sizeof text, "%s: %s, which needs %s%s.", how, s->option, peak, limit);
     else
-        snprintf(text, sizeof text, "%s: none fits.", how);
+        snprintf(text, sizeof text, "%s: nothing fits.", how);
     view_estimate_indented(v, text);
 }
 
@@ -223,7 +225,8 @@ void view_estimate_solution(const struct view_estimate *v)
             estimate_solve_words_of[s->what], terminal_style(&v->term, TERMINAL_PLAIN));
     if (!s->likely.any) {
         char text[64];
-        snprintf(text, sizeof text, s->what == SOLVE_GPUS ? "None fits." : "None fits, not even --%s 1.",
+        snprintf(text, sizeof text,
+                 s->what == SOLVE_GPUS ? "No number of GPUs fits." : "Nothing fits, not even --%s 1.",
                  estimate_solve_word[s->what]);
         view_estimate_indented(v, text);
     } else {
@@ -266,18 +269,18 @@ void view_estimate_next(const struct view_estimate *v)
         const struct estimate_target *t = view_estimate_smallest(v);
         snprintf(gpu, sizeof gpu, "--gpu %s", t->gpu->key);
         next_command(v, estimate_answer_command(a, gpu, text, sizeof text),
-                     t->fit.verdict == FIT_YES ? "the smallest that it fits on" : "tight, and the smallest of those");
+                     t->fit.verdict == FIT_YES ? "the smallest that it fits on" : "the smallest on which it is tight");
     } else if (a->changes.way_n) {
         char way[512];
         next_command(v, estimate_answer_command(a, estimate_answer_way(a, way, sizeof way), text, sizeof text),
-                     "the cheapest that makes it fit");
+                     "the cheapest change that makes it fit");
     } else if (a->targets_n == 1 && !estimate_answer_fits(a) && !a->solved) {
         next_command(v, estimate_answer_command(a, "--solve gpus", text, sizeof text),
                      "the fewest GPUs that it fits on");
     } else if (estimate_answer_fits(a) && !a->plan.inference) {
         snprintf(text, sizeof text, "gpuspy report run.db%s", a->beside);
-        next_command(v, "gpuspy run -- python train.py", "what it does need: record it, then");
-        next_command(v, text, "measured beside estimated");
+        next_command(v, "gpuspy run -- python train.py", "record what it needs, then compare:");
+        next_command(v, text, "the measured and the estimated figures");
     }
     if (!v->explain) next_command(v, estimate_answer_command(a, "--explain", text, sizeof text), "");
 }

@@ -164,7 +164,7 @@ static void print_ways(const struct view_roofline *r, const struct terminal *ter
                 units_format_seconds(least, p.least_s), p.by_memory ? "memory" : "compute");
     }
     if (point_of(r, r->gpu, &r->ways[r->ways_n - 1]).least_s < LAUNCH)
-        fputs("  A kernel's launch alone takes 2 to 5 us: one this short is bound by launches.\n", out);
+        fputs("  Launching a kernel takes 2 to 5 us, so launches limit a kernel this short.\n", out);
 }
 
 static void print_measured(const struct view_roofline *r, FILE *out)
@@ -178,8 +178,8 @@ static void print_measured(const struct view_roofline *r, FILE *out)
             units_format_share(share, p.least_s / r->measured_s), *w->name ? " of " : "", w->name,
             decimal(flops, w->flops / r->measured_s, "FLOP/s"), units_format_rate(rate, w->bytes / r->measured_s));
     if (r->measured_s < p.least_s)
-        fputs("  That is above the roof: fewer bytes came from memory than counted (caches), or\n"
-              "  the time is not of all this work.\n",
+        fputs("  That is above the roof: fewer bytes came from memory than were counted\n"
+              "  (caches), or the time does not cover all of the work.\n",
               out);
 }
 
@@ -189,12 +189,12 @@ static void print_rates(const struct view_roofline *r, const struct terminal *te
     if (described(r)) {
         struct estimate_roof_point p = point_of(r, r->gpu, r->ways);
         char peak[UNITS_TEXT], speed[UNITS_TEXT];
-        fprintf(out, "\nAs given: %s, memory %s; ridge %.4g FLOP/B\n",
+        fprintf(out, "\nThe given GPU: %s, memory %s; ridge %.4g FLOP/B\n",
                 decimal(peak, r->gpu->tflops[r->rate] * 1e12, "FLOP/s"), decimal(speed, r->gpu->hbm, "B/s"), p.ridge);
         return;
     }
-    struct text_table counted = {.head = {"", "TFLOPS", "ridge", "bound by", "what it is"}, .left = {true}};
-    struct text_table shaped = {.head = {"", "TFLOPS", "ridge", "what it is"}, .left = {true}};
+    struct text_table counted = {.head = {"", "TFLOPS", "ridge", "bound by", "meaning"}, .left = {true}};
+    struct text_table shaped = {.head = {"", "TFLOPS", "ridge", "meaning"}, .left = {true}};
     struct text_table *t = r->op ? &shaped : &counted;
     const struct estimate_roof_way *w = &r->ways[r->ways_n - 1];
     char memory[UNITS_TEXT];
@@ -215,8 +215,8 @@ static void print_rates(const struct view_roofline *r, const struct terminal *te
     text_table_print(t, term, 2, out);
     fprintf(out, "  from: %s\n", r->gpu->source);
     if (concerns(r, GPU_FP16) && (strstr(r->gpu->key, "a100") || strstr(r->gpu->key, "a800")))
-        fputs("  Where 77.6 or 78 TFLOPS are printed as this GPU's FP16, that is fp16-plain:\n"
-              "  with tensor cores it is 312.\n",
+        fputs("  77.6 or 78 TFLOPS, often printed as this GPU's FP16 peak, are fp16-plain;\n"
+              "  the tensor cores reach 312.\n",
               out);
 }
 
@@ -241,7 +241,7 @@ static void print_all(const struct view_roofline *r, const struct terminal *term
         text_table_add(&t, cells, NULL);
     }
     text_table_print(&t, term, 2, out);
-    fputs("\n--gpu NAME draws one of them.\n", out);
+    fputs("\n--gpu NAME draws the chart of one GPU.\n", out);
 }
 
 void view_roofline_text(const struct view_roofline *r, const struct terminal *term, FILE *out)

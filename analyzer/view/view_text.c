@@ -256,7 +256,8 @@ static void devices(const struct draw_text *v)
     }
     for (size_t i = 0; i < n; i++) {
         if (!run_device_is_simulated(d[i].name)) continue;
-        draw_wrap(v, 0, "", "Simulated GPU: no kernel ran. Sizes are those requested; values and times mean nothing.");
+        draw_wrap(v, 0, "",
+                  "Simulated GPU: no kernel ran. Sizes are those requested; values and times have no meaning.");
         break;
     }
 }

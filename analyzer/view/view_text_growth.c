@@ -54,9 +54,9 @@ void view_text_growth(const struct draw_text *v)
         draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
                      " (inferred; refuted if a later step reads this memory again)");
     else
-        draw_heading(
-            v, TERMINAL_YELLOW, "Keeps growing",
-            ": a step is one allocation there that stayed (inferred; refuted if a later step reads this memory again)");
+        draw_heading(v, TERMINAL_YELLOW, "Keeps growing",
+                     ": a step is one allocation there that is kept (inferred; refuted if a later step reads this "
+                     "memory again)");
     for (size_t i = 0; i < shown; i++) {
         const struct result_growth *g = &r->growth[i];
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];

@@ -37,10 +37,10 @@
         }
         run.notes.forEach(note => list.push(page.clean(note, 2000)));
         if (run.processes.some(p => p.recording))
-            list.push("The recording goes on: this is what it held when the page was made.");
+            list.push("The program is still recording: the page shows what was recorded when it was written.");
         if (devices.some(d => d.simulated)) {
             list.push(
-                "A simulated GPU: no kernel ran. Memory is what the program asked for; times on it mean nothing.");
+                "A simulated GPU: no kernel ran. Memory is what the program requested; times have no meaning.");
         }
         const wrong = page.report.checks.find(check => check.mismatches > 0);
         if (wrong) {
@@ -89,7 +89,7 @@
             return {
                 tags: [make("span", {class: "tag warn"}, "Memory is unknown")],
                 title: page.capital(page.clean(page.report.run.why_no_memory)),
-                more: ["What is known: the copies, waits and ranges below."],
+                more: ["The copies, waits and ranges below are known."],
             };
         }
         if (!peak) {
@@ -98,9 +98,9 @@
                 title: "No GPU memory was allocated while this was recorded",
                 more: [
                     page.report.run.events
-                        ? "Calls were seen, but none that took memory: did the program stay on the CPU? "
-                        : "No call to CUDA was seen: did the program use a GPU at all? ",
-                    make("code", null, "gpuspy doctor"), " says what can be recorded here."
+                        ? "CUDA calls were recorded, but none that allocated memory: did the program stay on the CPU? "
+                        : "No CUDA call was recorded: did the program use a GPU at all? ",
+                    make("code", null, "gpuspy doctor"), " shows what can be recorded here."
                 ],
             };
         }

@@ -180,7 +180,7 @@
         }
         return text + ". A row is " + page.bytes(heap.rowBytes) + "; at " + page.seconds(map.time) + "." +
             (map.note ? " " + page.clean(map.note, 1000) : "") +
-            (heap.cut ? " " + page.count(heap.cut) + " more rows are not shown: take more bytes a row." : "");
+            (heap.cut ? " " + page.count(heap.cut) + " more rows are not shown: choose more bytes per row." : "");
     }
 
     function draw() {
@@ -197,8 +197,8 @@
         page.choice(page.byId("heap-order"), "heapOrder",
             [["address", "By address"], ["size", "by size"], ["empty", "emptiest first"]]);
         page.fill(page.byId("heap-zoom"),
-            [[1, "−", "more bytes a row"],
-                [-1, "+", "fewer bytes a row"]].map(([by, words, title]) => make("button", {
+            [[1, "−", "more bytes per row"],
+                [-1, "+", "fewer bytes per row"]].map(([by, words, title]) => make("button", {
                 type: "button",
                 title,
                 "aria-label": title,

@@ -128,7 +128,7 @@
         if (steps) signs.push("ticks below: steps, by " + page.clean(steps.by || steps.source || "marks"));
         if (rows.length) signs.push("bars below: NVTX ranges");
         if (series.high.some((high, i) => series.low[i] < 0.985 * high)) {
-            signs.push("fine line: the least that was live around a moment");
+            signs.push("fine line: the minimum around a moment");
         }
         page.chart.full(series);
         if (series.quietUntil) signs.push("then nothing changes until " + page.seconds(series.quietUntil));

@@ -91,7 +91,7 @@
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
             live.about = live.endWords() +
                 (page.report.run.imported ? ": whether the program freed it later is unknown; what grows is a leak."
-                                          : ": of a model that lives to the end that is no fault; what grows is.");
+                                          : ": normal for a model that lives until the end; what grows is a leak.");
             live.title = live.endWords().toLowerCase();
             const listed = leaks.map(l => {
                 const label = page.siteText(l.site);

@@ -130,9 +130,9 @@
             page.bytes(estimate.peak_low_bytes) + " – " + page.bytes(estimate.peak_high_bytes) + ") at " + moments[estimate.phase] + ". ";
         if (measured.out_of_memory && measured.phase === "forward_end")
             return expected + "Memory ran out in forward; the estimates are for the end of forward, which the run did not reach.";
-        if (!moments[measured.phase]) return expected + "When in the step the measured peak came cannot be told.";
-        return expected + (measured.phase === estimate.phase ? "The measured one came then, too."
-            : "The measured one came at " + moments[measured.phase] + ", and the estimates are those of that moment.");
+        if (!moments[measured.phase]) return expected + "The moment of the measured peak in the step is unknown.";
+        return expected + (measured.phase === estimate.phase ? "The measured peak was at the same moment."
+            : "The measured peak was at " + moments[measured.phase] + ", and the estimates are those of that moment.");
     };
 
     const tables = [
@@ -148,7 +148,7 @@
             words: "Growth",
             rows: () => page.report.growth,
             sort: "bytes",
-            columns: () => [bytes("bytes", "grew by"), bytes("bytes_per_step", "a step"), count("steps"),
+            columns: () => [bytes("bytes", "grew by"), bytes("bytes_per_step", "per step"), count("steps"),
                 word("step", "step is"), layer, ...where(), grown, word("why", "how", how)],
             about: "Memory that rose steadily over the run."
         },
@@ -159,8 +159,8 @@
             sort: "bytes",
             columns: () => [bytes("bytes"), count("count"), layer,
                 word("growing", "", row => (row.growing ? "grows" : "")), ...where(), site()],
-            about: "At the end of the process, not at an out of memory. Of a model that lives to the end that is no fault; " +
-                "what grows is.",
+            about: "At the end of the process, not at an out of memory. This is normal for a model that lives until the end; " +
+                "what grows is a leak.",
             more: () => {
                 const left = page.places
                     .flatMap(place => page.layersOf(place).map(l => [place, page.live.unlisted(place, l)]))
@@ -170,7 +170,7 @@
                 const some = page.places.some(place => "tensor" in place.layers && "device" in place.layers);
                 return [...notes, some
                     ? make("p", {class: "note"},
-                        "What PyTorch took from CUDA is not listed: it caches that to the end by design.")
+                        "PyTorch's CUDA allocations are not listed: PyTorch caches them until the end by design.")
                     : null];
             }
         },
@@ -214,7 +214,7 @@
             columns: () => [seconds("time_s", "at"), bytes("requested_bytes", "asked for"),
                 bytes("freed_bytes", "freed"), count("failures"), seconds("blocked_s", "took"), ...where(),
                 site()],
-            about: "An allocation failed, the allocator gave its cache back, and it then succeeded."
+            about: "An allocation failed, the allocator freed its cache, and the allocation then succeeded."
         },
         {
             name: "flushes",
@@ -241,8 +241,8 @@
             rows: ownerRows,
             sort: "bytes",
             columns: () => [bytes("bytes"), share("part", "share"), count("count"), word("owner"),
-                word("by", "told by"), ...where(), site()],
-            about: "Device memory at its peak, by who took it from CUDA."
+                word("by", "evidence"), ...where(), site()],
+            about: "GPU memory at its peak, by the library that allocated it."
         },
         {
             name: "budget",

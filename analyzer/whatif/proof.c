@@ -123,7 +123,7 @@ static void proof_give_back(void *self, uint64_t address, int64_t bytes, int64_t
             at++;
         }
         if (at == b->calls_n) {
-            part(b, "the replay gives a segment back that the recorded allocator kept");
+            part(b, "the replay frees a segment that the recorded allocator kept");
             return;
         }
         memmove(&b->calls[b->from + 1], &b->calls[b->from], (at - b->from) * sizeof *b->calls);
@@ -205,7 +205,7 @@ static void settle(struct beside *b, bool requests)
         whatif_empty_cache(allocator_of(b));
         *ARENA_PUSH(d->flushes, d->flushes_n, d->flushes_cap) = b->proof->now_ns;
         if (b->from == before) {
-            part(b, "the recorded allocator gave segments back that the replay holds blocks in");
+            part(b, "the recorded allocator freed segments in which the replay has blocks");
             b->from = next;
         }
     }
@@ -215,7 +215,7 @@ static void finish_calls(struct beside *b)
 {
     if (b->from < b->calls_n) {
         part(b, b->calls[b->from].free
-                    ? "the recorded allocator gave back a segment that the replay kept"
+                    ? "the recorded allocator freed a segment that the replay kept"
                     : "the recorded allocator asked CUDA for a segment that the replay did not need");
     }
     b->from = b->calls_n = 0;
@@ -278,7 +278,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
             (struct whatif_piece){.address = life->address, .stream = life->stream, .bytes = life->bytes};
         (void)whatif_note_segment(d, &b->map, life, false);
         if (page && !w->proof.reason)
-            w->proof.reason = "expandable segments of before the first event are not replayed";
+            w->proof.reason = "expandable segments from before the first event are not replayed";
         return;
     }
     const int64_t pool = whatif_note_segment(d, &b->map, life, freed);
@@ -325,7 +325,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     const bool known = run_requested(life) != RUN_UNKNOWN;
     const int64_t bytes = known ? whatif_asked(&d->rules, life) : life->bytes;
     if (!whatif_lane_allocate(&b->lane, life->address, bytes, b->last_stream, pool)) {
-        part(b, "the replay finds no memory for a request that got some");
+        part(b, "the replay finds no memory for a request that succeeded");
     } else {
         const uint32_t block = map_get(&b->lane.block_of, life->address);
         const bool same = is_placed(b, whatif_block_address(a, block), life->address);
@@ -429,7 +429,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     const uint64_t retries = whatif_totals(a)->retries;
     apply_facts(b, oom->time_ns);
     if (!b->refused && !p->w->imported && !whatif_is_capped(a) && !p->w->proof.reason)
-        p->w->proof.reason = "a request failed that CUDA did not refuse: how much PyTorch was allowed is unknown";
+        p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;
     if (oom->requested_bytes > 0) {

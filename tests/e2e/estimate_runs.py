@@ -120,8 +120,8 @@ def published():
             whole.append(errors[-1][0])
         lines.append(f"| {run} | {what} | {counter} | {measured:.2f} | {likely:.2f} | "
                      f"{f'{low:.2f} – {high:.2f}' if high > low else ''} | {error(likely, measured):+.1f} % |")
-    lines += ["", f"Sizes in GiB. Median error {statistics.median(e for e, _ in errors):.1f} %, of the {len(whole)} rows of "
-              f"peaks and activations alone {statistics.median(whole):.1f} %; the worst is {max(errors)[0]:.1f} % "
+    lines += ["", f"Sizes in GiB. Median error {statistics.median(e for e, _ in errors):.1f} %, for the {len(whole)} rows of "
+              f"peaks and activations {statistics.median(whole):.1f} %; the worst is {max(errors)[0]:.1f} % "
               f"({max(errors)[1]})."]
     return lines
 
@@ -141,7 +141,7 @@ def recorded():
                      f"{sum(ok for _, ok, _ in found)} of {len(found)} |")
     worst = max(rows, key=lambda row: abs(row[0]))
     lines += ["", f"All {len(rows)}: median error {statistics.median(abs(e) for e, _, _ in rows):.1f} %; the worst is "
-              f"{worst[0]:+.1f} % (`{worst[2]}`); {sum(ok for _, ok, _ in rows)} lie within low and high."]
+              f"{worst[0]:+.1f} % (`{worst[2]}`); {sum(ok for _, ok, _ in rows)} are between low and high."]
     return lines
 
 
@@ -156,7 +156,7 @@ def sharded():
         lines.append(f"| {run['name']} | {run['ranks']} | {run['peak_bytes'] / MIB:.0f} | {likely / MIB:.0f} | "
                      f"{low / MIB:.0f} – {high / MIB:.0f} | {error(likely, run['peak_bytes']):+.1f} % |")
     lines += ["", f"Sizes in MiB. Median error {statistics.median(e for e, _, _ in errors):.1f} %, the worst {max(errors)[0]:.1f} % "
-              f"({max(errors)[1]}); {sum(ok for _, _, ok in errors)} of {len(errors)} lie within low and high."]
+              f"({max(errors)[1]}); {sum(ok for _, _, ok in errors)} of {len(errors)} are between low and high."]
     return lines
 
 

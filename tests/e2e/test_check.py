@@ -149,7 +149,7 @@ def test_what_comes_now_and_then_is_not_counted_and_said(recorded):
 
 def test_a_checkpoint_now_and_then_is_not_counted_however_many_its_calls(recorded):
     done = recorded("save").json("--max-syncs-per-step", "5", code=0)["max-syncs-per-step"]
-    assert done["value"] == pytest.approx(5, abs=0.01) and "more a step come now and then" in done["why"]
+    assert done["value"] == pytest.approx(5, abs=0.01) and "more per step occur now and then" in done["why"]
 
 
 def test_blocked_share_is_not_known_on_a_simulated_gpu(recorded):

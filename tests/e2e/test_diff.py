@@ -251,7 +251,7 @@ def test_tensors_on_one_side_alone(recording):
         rows.block(1.5, 90 * MIB, stack=stack, layer=TENSOR)
     answer = diff(recording, "a", "c.db")
     assert answer["total"] | {"before": 100 * MIB, "after": 128 * MIB} == answer["total"]
-    assert any("no tensors of PyTorch" in note for note in answer["notes"])
+    assert any("no PyTorch tensors" in note for note in answer["notes"])
 
 
 def test_one_ran_out_of_memory(recording):

@@ -224,7 +224,7 @@ def test_a_script_that_hides_pytorch(tmp_path):
     where = python(tmp_path)
     (tmp_path / "torch.py").write_text("x = 1\n")
     found = one(findings(where, cwd=tmp_path), "torch_hidden")
-    assert found["state"] == "warning" and found["text"].startswith(f"{tmp_path}/torch.py is what")
+    assert found["state"] == "warning" and found["text"].startswith(f"'import torch' finds {tmp_path}/torch.py")
 
 
 def test_an_import_that_fails_is_said_where_it_is_asked_for(tmp_path):
@@ -249,8 +249,8 @@ def test_pytorch_on_the_simulated_gpu(tmp_path):
         pytest.skip("there is a driver here")
     found = one(findings(where, cwd=tmp_path), "torch_simulated")
     assert found["state"] == "ok" and "PyTorch 9.9.0 was imported" in found["text"]
-    assert "lacks ncclFuture: calls of it return" in found["text"]
-    for source, message in ((load + "def zeros(n, device): raise RuntimeError('no kernel')\n", "RuntimeError: no kernel; of what"),
+    assert "it imports ncclFuture, which the simulated GPU lacks: calls of it return" in found["text"]
+    for source, message in ((load + "def zeros(n, device): raise RuntimeError('no kernel')\n", "RuntimeError: no kernel; it imports"),
                             ("import nothing_of_that_name\n", "No module named 'nothing_of_that_name'")):
         (package / "__init__.py").write_text(source)
         found = one(findings(where, cwd=tmp_path), "torch_simulated")
@@ -284,7 +284,7 @@ def test_packages_are_named_with_what_is_seen_of_them(tmp_path):
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     checks = findings(where, cwd=tmp_path)
-    assert one(checks, "jax")["text"].startswith("JAX 0.4.30: its pool is seen, not its arrays")
+    assert one(checks, "jax")["text"].startswith("JAX 0.4.30: its pool is recorded, not its arrays")
     assert is_there(checks, "cupy-cuda12x") and is_there(checks, "tensorflow")
 
 
@@ -355,7 +355,7 @@ def test_a_disk_on_which_a_recording_ends_at_once(tmp_path):
     try:
         (tmp_path / "filler").write_bytes(bytes(97 << 20))
         space = one(findings("/bin/ls", cwd=tmp_path, GPUSPY_DB=tmp_path / "run.db"), "space")
-        assert space["state"] == "problem" and "ends below 5.00 MiB" in space["text"] and "GPUSPY_MIN_FREE" in space["fix"]
+        assert space["state"] == "problem" and "ends when less than 5.00 MiB is free" in space["text"] and "GPUSPY_MIN_FREE" in space["fix"]
     finally:
         subprocess.run(["umount", "-l", tmp_path], check=True)
 
@@ -374,7 +374,7 @@ def test_others_in_the_way(tmp_path):
     (tmp_path / "x.c").write_text("int x;\n")
     subprocess.run(["gcc", "-shared", "-o", "libnsysInjection.so", "x.c"], cwd=tmp_path, check=True)
     checks = findings("/bin/ls", cwd=tmp_path, LD_PRELOAD=tmp_path / "libnsysInjection.so", CUDA_LAUNCH_BLOCKING=1)
-    assert "see each other" in one(checks, "preloaded")["text"]
+    assert "record each other's calls" in one(checks, "preloaded")["text"]
     assert "CUDA_LAUNCH_BLOCKING=1" in one(checks, "environment")["text"]
 
 

@@ -188,7 +188,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert done.returncode == -9, done.stderr
     else:
         recording.run(*DOOR["gpa2"]("legacy", 1), DOOR_HOW="gpa2", LD_LIBRARY_PATH=DOORS / "newer")
-    notes = [n for n in recording.report()["run"]["notes"] if "not seen" in n]
+    notes = [n for n in recording.report()["run"]["notes"] if "were not recorded" in n]
     assert len(notes) == 1 and notes[0].endswith(": cuMemAlloc"), notes
     assert notes[0] in recording.gpuspy("report", recording.database).stdout.split("\n\n")[0].replace("\n", " ")
 

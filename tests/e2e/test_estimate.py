@@ -281,8 +281,8 @@ def test_solving_needs_a_limit():
 
 # ---------------------------------------------------------------- what one reads
 
-VERDICTS = {"fits": "even at the high end", "tight": "the likely need fits, the high end does not",
-            "does not fit": "the likely need is too much"}
+VERDICTS = {"fits": "even the high end fits", "tight": "the expected need fits, the high end does not",
+            "does not fit": "the expected need exceeds the memory"}
 
 
 @pytest.mark.parametrize("torch, zero", [("fsdp", "zero3"), ("fsdp-grad-op", "zero2")])
@@ -395,7 +395,7 @@ def test_what_fits_needs_no_advice():
     words = ["--model", "gpt2", "--batch", "8", "--gpu", "h100"]
     e = answer(*words)
     text = gpuspy("estimate", *words).stdout
-    assert f"More room: {len(e['changes'])} changes" in text and "What would save memory" not in text
+    assert f"To save memory: {len(e['changes'])} changes" in text and "What would save memory" not in text
     assert "What would save memory" in gpuspy("estimate", *words, "--explain").stdout
 
 
@@ -413,7 +413,7 @@ def test_the_way_is_said_before_single_changes():
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "a6000"]
     e = answer(*words, code=1)
     way = " ".join(c["option"] for c in e["way"])
-    assert f"Cheapest that makes it fit: {way}: {said(e['way'][-1]['peak']['bytes'])} then, fits." in gpuspy(
+    assert f"Cheapest change that makes it fit: {way}: then {said(e['way'][-1]['peak']['bytes'])}, fits." in gpuspy(
         "estimate", *words, env={"COLUMNS": 200}).stdout
 
 
@@ -447,9 +447,9 @@ def test_images_have_no_sequence(model):
 
 def test_solve_says_that_none_fits():
     text = gpuspy("estimate", *LLAMA, "--gpu", "t4", "--solve", "seq").stdout
-    assert "\n  None fits, not even --seq 1.\n" in text
+    assert "\n  Nothing fits, not even --seq 1.\n" in text
     text = gpuspy("estimate", "--model", "gpt2", "--memory", "1GB", "--solve", "gpus").stdout
-    assert "  None fits.\n  More GPUs do not divide" in text
+    assert "  No number of GPUs fits.\n  More GPUs do not reduce" in text
 
 
 def test_reasons_stand_below_the_table():
@@ -600,10 +600,10 @@ def test_an_error_says_what_to_type(words, hint):
 
 
 def test_what_is_not_known_is_said_with_the_verdict():
-    assert "h100-80g: fits. Peak in the optimizer step, before activations: " in gpuspy(
+    assert "h100-80g: fits. Peak in the optimizer step, without activations: " in gpuspy(
         "estimate", "--params", "1e9", "--gpu", "h100", env={"COLUMNS": 200}).stdout
-    assert "; all before activations." in gpuspy("estimate", "--params", "1e9", "--gpu", "all", env={"COLUMNS": 200}).stdout
-    assert "before activations" not in gpuspy("estimate", *LLAMA, "--gpu", "h100").stdout
+    assert "; activations are not included." in gpuspy("estimate", "--params", "1e9", "--gpu", "all", env={"COLUMNS": 200}).stdout
+    assert "without activations" not in gpuspy("estimate", *LLAMA, "--gpu", "h100").stdout
     assert "(length assumed)" in gpuspy("estimate", *LLAMA, "--batch", "2").stdout
     assert "assumed" not in gpuspy("estimate", *SMALL).stdout
 
@@ -795,5 +795,5 @@ def test_the_gradient_of_sliced_logits():
 
 def test_4_bit_products_keep_their_input():
     base = ("--model", "llama-2-7b", "--batch", "1", "--seq", "512", "--precision", "bf16", "--adapter", "lora", "--target", "qv")
-    part = ("activations", "norms and what the linear layers read")
+    part = ("activations", "norms and inputs of the linear layers")
     assert lines_of(*base, "--weights", "nf4")[part][1] > lines_of(*base)[part][1]

@@ -236,13 +236,13 @@ def test_a_page_of_long_names_stays_small(recording, depth, size, letter):
     data = page_of(recording).data()
     assert (recording.folder / "out.html").stat().st_size < 10_000_000
     said = data["resolution"]["text"]
-    assert " long texts are cut." in said if depth == 2 else "only the innermost call is there." in said
+    assert " long texts are cut." in said if depth == 2 else "only the innermost call is shown." in said
     assert len(set(data["strings"])) == len(data["strings"]) > 1000  # what tells them apart is still there
     agrees(recording.report("--top", "200"), data, each_sums(data))
 
 
-@pytest.mark.parametrize("blocks, said", [(0, None), (1, "1 allocation, each a moment of its own."),
-                                          (2, "2 allocations and frees, each a moment of its own.")])
+@pytest.mark.parametrize("blocks, said", [(0, None), (1, "1 allocation, each drawn as a separate moment."),
+                                          (2, "2 allocations and frees, each drawn as a separate moment.")])
 def test_the_resolution_can_count(recording, blocks, said):
     with Rows(recording.database) as r:
         r.device()

@@ -286,14 +286,14 @@ def test_what_a_snapshot_does_not_tell_stays_unknown(tmp_path):
     write(tmp_path / "bare.pickle", bare)
     write(tmp_path / "list.pickle", bare["segments"])
     text = gpuspy("report", file)
-    assert "unknown time, " in text.stdout and "no copies and no times" in " ".join(text.stdout.split())
+    assert "unknown time, " in text.stdout and "no waits, copies or times" in " ".join(text.stdout.split())
     for name in "bare.pickle", "list.pickle":
         assert "Whether memory ran out is unknown" in gpuspy("report", tmp_path / name).stdout
         assert "unknown: this PyTorch snapshot has no history of" in gpuspy("tree", "--what", "oom", tmp_path / name, code=1).stderr
     assert "unknown" in gpuspy("tree", "--what", "waits", file, code=1).stderr
     assert "unknown" in gpuspy("tree", "--what", "copies", file, code=1).stderr
     for gate in "--max-syncs-per-step=1", "--max-blocked-share=1%", "--max-copies-per-step=1", "--max-h2d-per-step=1B":
-        assert "cannot tell: a PyTorch snapshot does not record it" in " ".join(gpuspy("check", gate, file, code=1).stdout.split())
+        assert "cannot be judged: a PyTorch snapshot does not record it" in " ".join(gpuspy("check", gate, file, code=1).stdout.split())
 
 
 VIEWS = [("report",), ("report", "--html", "out.html"), ("tree",), ("timeline",), ("leaks",), ("stats",), ("table",), ("flame",),
@@ -406,7 +406,7 @@ def test_totals_that_differ_are_shown(tmp_path):
     segment["allocated_size"] += 512
     segment["active_size"] -= 1024
     write(file, snapshot)
-    line = (f"1 of 1 segments state other totals than their blocks add up to: allocated {allocated + 512} bytes stated, "
+    line = (f"in 1 of 1 segments, the stated totals differ from the sums of their blocks: allocated {allocated + 512} bytes stated, "
             f"{allocated} computed; active {allocated - 1024} bytes stated, {allocated} computed")
     assert line in " ".join(gpuspy("report", "--full", file).stdout.split())
     assert line in json.loads(gpuspy("report", "--json", file).stdout)["run"]["notes"]
@@ -624,7 +624,7 @@ def test_a_part_of_it(tmp_path):
             "SELECT alloc_ns, alloc_ns / 1000 + ? - 1, free_ns / 1000 + ? - 1, address, bytes FROM allocation WHERE layer = 1 AND "
             "device = ?", (first, first, device)))
         assert sorted(map(repr, got)) == sorted(map(repr, want))
-    for words, said in ((("--from", "x"), "'x'"), (("--from", "2", "--to", "1"), "not before"), (("--from", "900"), "none of its events")):
+    for words, said in ((("--from", "x"), "'x'"), (("--from", "2", "--to", "1"), "not before"), (("--from", "900"), "no event is in that range")):
         done = subprocess.run([TOOL, "import", *words, file, "-o", tmp_path / "no.db"], capture_output=True, text=True)
         assert done.returncode in (2, 3) and said in done.stderr and len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "no.db").exists()

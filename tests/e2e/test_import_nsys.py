@@ -238,7 +238,7 @@ def test_memory_without_the_option_is_unknown_everywhere(tmp_path):
         assert UNKNOWN in gpuspy("export", file, code=1).stderr
         for gate in "--max-peak=9TiB", "--no-oom", "--no-leaks", "--max-leak=9TiB", "--max-pinned=9TiB", "--max-growth=9TiB/step":
             text = one_line(gpuspy("check", gate, file, code=1).stdout)
-            assert "cannot tell" in text and "without --cuda-memory-usage=true does not record it" in text
+            assert "cannot be judged" in text and "without --cuda-memory-usage=true does not record it" in text
         assert "does not record PyTorch's tensors" in one_line(gpuspy("check", "--max-tensor-peak=9TiB", file, code=1).stdout)
 
 
@@ -415,7 +415,7 @@ def test_gpuspys_own_database_is_read_as_ever(tmp_path):
     assert (tmp_path / "run.db").read_bytes() == before
     assert "cannot convert" in gpuspy("import", "run.db", "-o", "again.db", cwd=tmp_path, code=3).stderr
     sqlite3.connect(tmp_path / "other.db").executescript("CREATE TABLE a(b); INSERT INTO a VALUES(1)")
-    assert "no gpuspy recording" in gpuspy("report", "other.db", cwd=tmp_path, code=3).stderr
+    assert "not a gpuspy recording" in gpuspy("report", "other.db", cwd=tmp_path, code=3).stderr
 
 
 def test_a_report_that_was_not_exported(tmp_path):

@@ -263,7 +263,7 @@ def test_no_view_claims_a_peak_a_time_or_a_leak(tmp_path):
     assert f"Which memory leaks is unknown: {MOMENT}" in words("leaks", file)
     assert f"memory over time is unknown: {MOMENT}" in words("timeline", file, code=1)
     gates = "no-oom", "no-leaks", "max-leak=1GiB", "max-growth=1GiB/step"
-    assert words("check", *(f"--{gate}" for gate in gates), file, code=1).count(f"cannot tell: {MOMENT}") == len(gates)
+    assert words("check", *(f"--{gate}" for gate in gates), file, code=1).count(f"cannot be judged: {MOMENT}") == len(gates)
     unseen = words("check", "--max-pinned=1GiB", "--max-retries=1", "--max-fragmentation=10%", file, code=1)
     assert unseen.count("UNKNOWN") == 3
     assert json.loads(gpuspy("report", "--json", file).stdout)["leaks"] == []

@@ -59,7 +59,7 @@ def test_where_it_goes(install, tmp_path, words, more, where):
     ([], 2, "gpuspy jupyter install"), (["remove"], 2, "gpuspy jupyter install"), (["install", "--name", "a/b"], 2, "not a name"),
     (["install", "--name", ".."], 2, "not a name"), (["install", "--user", "--prefix", "x"], 2, "give one of"),
     (["install", "--python", "/usr/bin/python3", "--prefix", "x"], 3, "-m pip install ipykernel"),
-    (["install", "--python", "/nowhere/python"], 3, "no such program"), (["install", "--python", "/bin/true"], 3, "not a Python"),
+    (["install", "--python", "/nowhere/python"], 3, "does not exist"), (["install", "--python", "/bin/true"], 3, "not a Python"),
     (["install", "--prefix", "/proc/self/no"], 3, "cannot make the folder")])
 def test_what_is_wrong_is_one_line(install, words, code, error):
     done = install(*words)

@@ -34,7 +34,7 @@ def completed(recording):
     for path in sorted(recording.folder.glob("*.db.spool")):
         while path.exists():  # one that was killed may not be quite dead yet
             done = recording.gpuspy("report", path.with_suffix(""))
-            assert done.returncode == 0 or "begins just now" in done.stderr, done.stderr
+            assert done.returncode == 0 or "recording is starting" in done.stderr, done.stderr
             assert time.monotonic() < deadline
     assert not list(recording.folder.glob("*.spool"))
     rows = []

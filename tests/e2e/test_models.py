@@ -137,5 +137,5 @@ def test_images_of_another_size():
     assert large > 2 * small
     assert "do not divide" in refused("--model", "vit-b-16", "--image", 225)
     assert "too small" in refused("--model", "alexnet", "--image", 16)
-    assert "not one of images" in refused("--model", "gpt2", "--image", 224)
+    assert "not an image model" in refused("--model", "gpt2", "--image", 224)
     assert "--model resnet-50" in refused("--params", "7B", "--image", 224)

@@ -60,7 +60,7 @@ def test_hosts_with_run_ids_of_their_own(recording):
     answer = report(recording, "runs")
     assert len(answer["ranks"]) == 4 and answer["rank_findings"] == []
     done = recording.gpuspy("report", "runs")
-    assert "taken for one job" in done.stdout and "GPUSPY_RUN_ID" in done.stdout.replace("\n", " ")
+    assert "count as one job" in done.stdout and "GPUSPY_RUN_ID" in done.stdout.replace("\n", " ")
 
 
 @pytest.mark.parametrize("why", ["one after another", "the same rank", "other worlds", "no world"])

@@ -221,9 +221,9 @@ def test_yaml_as_people_write_it(tmp_path):
 
 
 @pytest.mark.parametrize("name, text, says", [
-    ("c.yml", "base_model: [1, 2\nx: }", "line"), ("c.json", '{"zero_optimization": ', "line 1"), ("c.yml", "", "nothing in it"),
-    ("c.yml", "- a\n- b\n", "no names and values"), ("c.yml", "title: hello\n", "no tool that is known"), ("c.yml", "a: " + "[" * 100 + "]" * 100, "nested"),
-    ("c.yml", "x" * 1100000, "larger than 1 MiB"), ("c.yml", "base_model: x\0y", "no text"),
+    ("c.yml", "base_model: [1, 2\nx: }", "line"), ("c.json", '{"zero_optimization": ', "line 1"), ("c.yml", "", "it is empty"),
+    ("c.yml", "- a\n- b\n", "no names and values"), ("c.yml", "title: hello\n", "no known tool's configuration"), ("c.yml", "a: " + "[" * 100 + "]" * 100, "nested"),
+    ("c.yml", "x" * 1100000, "larger than 1 MiB"), ("c.yml", "base_model: x\0y", "not a text file"),
 ], ids=range(8))
 def test_what_is_no_configuration_is_one_line(tmp_path, name, text, says):
     (tmp_path / name).write_text(text)

@@ -76,7 +76,7 @@ def test_what_a_pass_is_and_what_a_ring_takes(words, says):
 def test_formulas_of_the_wires_are_explained():
     plan = ["estimate", "--model", "llama-3-8b", "--gpus", "16", "--gpu", "b200", "--batch", "1", "--seq", "2048"]
     shown, whole = " ".join(gpuspy(*plan, "--explain").stdout.split()), json.loads(gpuspy(*plan, "--json").stdout)["wires"]
-    assert "S/B: the bytes once over one GPU's link." in shown
+    assert "S/B: all bytes once over one GPU's link." in shown
     for row in whole:
         assert " ".join(row["formula"].split()) in shown and f"x{row['factor']:.3g}" in shown
         assert row["ring_s"] == pytest.approx(row["factor"] * row["one_pass_s"])
@@ -89,7 +89,7 @@ def test_a_plans_traffic_is_in_the_estimate():
     found = json.loads(done.stdout)
     assert sum(row["ring_s"] for row in found["wires"]) == pytest.approx(found["wires_s"])
     assert found["wires_s"] == pytest.approx(3 * 7 / 8 * 2 * 8030261248 / 450e9)
-    assert "On the wires" in gpuspy(*plan).stdout
+    assert "Transfers per step" in gpuspy(*plan).stdout
 
 
 # ---------------------------------------------------------------- roofline
@@ -206,7 +206,7 @@ def test_bad_input_gets_one_line_and_2(words, hint):
 
 def test_a_gpu_that_is_described_has_one_roof():
     shown = text("roofline", "--op", "elementwise", "--size", "1e6", "--peak", "77.6T", "--bandwidth", "1555GB/s")
-    assert "As given: 77.6 TFLOP/s, memory 1.555 TB/s; ridge 49.9 FLOP/B" in shown and "fp32" not in shown
+    assert "The given GPU: 77.6 TFLOP/s, memory 1.555 TB/s; ridge 49.9 FLOP/B" in shown and "fp32" not in shown
 
 
 def test_what_it_is_computed_in_is_said():

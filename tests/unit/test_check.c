@@ -103,8 +103,8 @@ static void test_budget(void **state)
     bad(GATE_BUDGET, "params=-3", "");
     bad(GATE_BUDGET, "params", "without a value");
     bad(GATE_BUDGET, "params=1e9,tolerance=ten", "percentage");
-    bad(GATE_BUDGET, "params=1e9,master-weights", "float32 already");
-    bad(GATE_BUDGET, "params=1e9,model=gpt2", "give one of them");
+    bad(GATE_BUDGET, "params=1e9,master-weights", "already float32");
+    bad(GATE_BUDGET, "params=1e9,model=gpt2", "give only one of them");
     bad(GATE_BUDGET, "model=gpt22", "names no model: 'gpt22' is unknown; did you mean 'gpt2'?");
     bad(GATE_BUDGET, "model=./none.json", "names no model: './none.json': cannot be read: No such file");
     assert_true(good(GATE_BUDGET, "optimizer=galore,model=gpt2").budget.estimate.optimizer > 0); /* it has matrices */
@@ -172,7 +172,7 @@ static void test_file_errors(void **state)
         {"[]", "f:1: a section names"},
         {"[gpu one]", "f:1: 'gpu one' is not a GPU"},
         {"[gpu 64]", "f:1: 'gpu 64' is not a GPU"},
-        {"[a]\nallow-incomplete = true", "f:2: 'allow-incomplete' holds for all"},
+        {"[a]\nallow-incomplete = true", "f:2: 'allow-incomplete' applies to all sections"},
         {"zzz = 1", "f:1: 'zzz' is unknown; 'gpuspy check --help'"},
     };
     (void)state;

@@ -76,7 +76,7 @@ static void test_other_databases(void **state)
     assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
     syn_sql(&s, "PRAGMA application_id = 5; BEGIN");
     syn_done(&s);
-    refuse(s.path, "no gpuspy recording");
+    refuse(s.path, "not a gpuspy recording");
     assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
     syn_sql(&s, "PRAGMA application_id = %d; PRAGMA user_version = 99; BEGIN", GS_APPLICATION_ID);
     syn_done(&s);

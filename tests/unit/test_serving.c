@@ -350,7 +350,7 @@ static void convolutional_nets(void **state)
     }
 }
 
-/* Whisper: the decoder's layers keep keys and values of the text's tokens and of 1500 positions of sound. */
+/* Whisper: the decoder's layers keep keys and values of the text's tokens and of 1500 audio positions. */
 static void sound_and_text(void **state)
 {
     struct model m = {0};

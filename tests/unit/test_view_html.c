@@ -128,7 +128,7 @@ static void test_small_run_has_every_event(void **state)
     struct page_numbers high = page_numbers(series, "high");
     /* each event, and the end */
     assert_int_equal(high.n, page_int(json_object_get(data, "resolution"), "events") + 1);
-    assert_non_null(strstr(resolution(data), "each a moment of its own"));
+    assert_non_null(strstr(resolution(data), "each drawn as a separate moment"));
     assert_string_equal(json_string_value(json_object_get(series, "label")), "GPU 0, tensors");
     free(high.list);
     json_decref(data);
@@ -159,7 +159,7 @@ static void test_long_run_is_exact_at_the_peak(void **state)
     assert_true(count == page_int(peak, "count"));
     json_t *first = json_array_get(json_object_get(peak, "by_stack"), 0);
     assert_true(heaviest * unit == page_int(first, "bytes")); /* all of one category here */
-    assert_non_null(strstr(resolution(data), "each shows what was live when most was live"));
+    assert_non_null(strstr(resolution(data), "each shows the maximum around it"));
     free(high.list);
     free(exact.list);
     json_decref(data);

@@ -50,7 +50,7 @@
         if (end === gpu.margin_bytes || (low && end < 0)) return side(gpu.margin_bytes);
         return side(gpu.margin_bytes) + ", " + side(end) + (low ? " at the low end" : " at the high end");
     }
-    const gpuName = gpu => page.clean(gpu.name || "The memory given");
+    const gpuName = gpu => page.clean(gpu.name || "The given memory");
     function verdict() {
         const few = e.gpus.slice(0, 3);
         const range = between(e.peak);
@@ -58,7 +58,7 @@
             make("div", {class: "kicker"}, make("span", null, page.clean(e.model.name || "A model of " + page.count(e.params) + " parameters")),
                 few.map(gpu => tag(gpu.verdict, gpuName(gpu)))),
             make("h1", null, "needs " + bytes(e.peak.bytes) + (e.plan.gpus > 1 ? " on each GPU" : "") + (range ? " (" + range + ")" : "")),
-            make("p", {class: "soft"}, "Most at: " + e.peak.meaning + ". " + few.map(gpu => gpuName(gpu) + ", " + bytes(gpu.total_bytes) + ": " + margin(gpu) + ".").join(" ")),
+            make("p", {class: "soft"}, "Peak at the " + e.peak.meaning + ". " + few.map(gpu => gpuName(gpu) + ", " + bytes(gpu.total_bytes) + ": " + margin(gpu) + ".").join(" ")),
             facts());
     }
 
@@ -99,7 +99,7 @@
         page.fill(byId("bars"), rows, limits.length > 0 && make("div", {class: "phase marks"}, make("span"), names, make("span")));
         page.fill(byId("legend"), make("span", {class: "cats"}, parts.map(part => make("span", null, page.swatch(colour(part)), partName[part]))));
         const any = phases.some(p => e.phases[p].high_bytes > e.phases[p].low_bytes);
-        byId("bars-note").textContent = any ? "Hatched: from the low end to the high one." : "";
+        byId("bars-note").textContent = any ? "Hatched: from the low to the high end." : "";
         byId("bars-note").hidden = !any;
     }
 
@@ -108,8 +108,8 @@
     function lineOf(line) {
         const pair = (name, text) => (text ? [make("dt", null, name), make("dd", null, page.clean(text, 2000))] : []);
         return make("div", {class: "line"},
-            make("b", null, page.clean(line.name)), " " + bytes(line.bytes) + (between(line) ? " (" + between(line) + ")" : "") + (line.host ? ", in the host’s memory" : ""),
-            make("dl", {class: "pairs"}, pair("formula", line.formula), pair("source", line.source), pair("between", line.why)));
+            make("b", null, page.clean(line.name)), " " + bytes(line.bytes) + (between(line) ? " (" + between(line) + ")" : "") + (line.host ? ", in host memory" : ""),
+            make("dl", {class: "pairs"}, pair("formula", line.formula), pair("source", line.source), pair("range", line.why)));
     }
     function toggle(part) {
         if (open.has(part)) open.delete(part); else open.add(part);
@@ -142,7 +142,7 @@
     }
     /* A line ends between words, not behind the hyphens of an option. */
     const unbroken = text => page.clean(text, 4000).split(" ").flatMap((word, i) => [i ? " " : "", word.length < 24 ? make("span", {class: "word"}, word) : word]);
-    const copied = text => make("button", {class: "copy", type: "button", title: "copies it", onclick: () => page.copy(text)}, unbroken(text));
+    const copied = text => make("button", {class: "copy", type: "button", title: "Copy", onclick: () => page.copy(text)}, unbroken(text));
     /* What changes the task comes last, whatever it saves. */
     const anotherTask = c => Number(c.cost_class === "result");
     function rest() {
@@ -158,26 +158,26 @@
                 [bytes(c.saved.bytes), bytes(c.peak.bytes)].concat(fits ? [c.verdict ? tag(c.verdict) : ""] : [], [page.clean(c.what, 600), page.clean(c.cost, 600), copied(c.option)])));
         }
         if (e.way.length) {
-            page.fill(byId("way"), make("p", {class: "way"}, "The cheapest that makes it fit" + (e.gpus.length > 1 && e.changes_on ? " " + e.changes_on : "") + ": ", copied(e.way.map(c => c.option).join(" ")), ", " + bytes(e.way[e.way.length - 1].peak.bytes) + " then."));
+            page.fill(byId("way"), make("p", {class: "way"}, "The cheapest change that makes it fit" + (e.gpus.length > 1 && e.changes_on ? " " + e.changes_on : "") + ": ", copied(e.way.map(c => c.option).join(" ")), ", " + "then " + bytes(e.way[e.way.length - 1].peak.bytes) + "."));
         }
         if (e.solve) {
-            const one = (how, s) => make("p", null, how + ": ", s ? [copied(s.option), ", " + bytes(s.peak.bytes) + " (at most " + bytes(s.peak.high_bytes) + ")"] : "none fits");
+            const one = (how, s) => make("p", null, how + ": ", s ? [copied(s.option), ", " + bytes(s.peak.bytes) + " (at most " + bytes(s.peak.high_bytes) + ")"] : "nothing fits");
             byId("solution").hidden = false;
             page.fill(byId("solved"), one("Expected", e.solve.likely), one("At the high end", e.solve.surely),
                 e.solve.note && make("p", {class: "note"}, page.clean(e.solve.note, 2000)));
         }
         if (e.wires.length) {
             byId("wires").hidden = false;
-            rows("wire-table", [["what"], ["bytes", 1], ["times", 1], ["GPUs", 1], ["over"], ["S/B: once over the link", 1], ["ring", 1], ["takes", 1]], e.wires.map(w =>
+            rows("wire-table", [["what"], ["bytes", 1], ["times", 1], ["GPUs", 1], ["over"], ["S/B: all bytes once over the link", 1], ["ring", 1], ["time", 1]], e.wires.map(w =>
                 [page.clean(w.name) + ", " + w.kind, bytes(w.bytes), String(w.times), String(w.gpus), page.clean(w.link) + ", " + page.rate(w.bytes_per_s), page.seconds(w.one_pass_s), "×" + Number(w.factor.toPrecision(3)), page.seconds(w.ring_s)]));
-            byId("wires-note").textContent = page.seconds(e.wires_s) + " in all, if nothing overlaps" +
-                (e.compute_s ? "; the step computes for " + page.seconds(e.compute_s) + " at the GPU’s full rate." : ".");
+            byId("wires-note").textContent = page.seconds(e.wires_s) + " in total, if nothing overlaps" +
+                (e.compute_s ? "; the step's computation takes " + page.seconds(e.compute_s) + " at the GPU’s full rate." : ".");
         }
         if (e.notes.length) {
             byId("notes").hidden = false;
             page.fill(byId("note-list"), e.notes.map(note => make("li", null, page.clean(note, 2000))));
         }
-        const sections = [["phases", "When"], ["lines", "What for"], ["gpus", "GPUs"], ["solution", "Solved"], ["changes", "Changes"], ["wires", "Wires"], ["notes", "Assumed"]];
+        const sections = [["phases", "When"], ["lines", "What for"], ["gpus", "GPUs"], ["solution", "Solved"], ["changes", "Changes"], ["wires", "Transfers"], ["notes", "Assumed"]];
         page.fill(byId("nav"), sections.filter(([id]) => !byId(id).hidden).map(([id, name]) => make("a", {href: "#" + id}, name)));
         page.fill(byId("foot"), make("span", null, page.clean(e.command || "gpuspy estimate", 2000)));
     }
