@@ -24,7 +24,7 @@ bool estimate_adapters_is_target(enum plan_target target, const struct model_ten
     static const char *const queries_values[] = {"q_proj", "v_proj", "q_b_proj", "kv_b_proj", "query", "value",
                                                  "q_lin",  "v_lin",  "qkv",      "c_attn",    "to_q",  "to_v"};
 
-    if (t->dims < 2) return false;
+    if (t->dims < 2 || t->tower) return false;
     if (target == PLAN_TARGET_QV)
         return t->role == TENSOR_ATTENTION &&
                any_in(t->name, queries_values, sizeof queries_values / sizeof *queries_values);

@@ -106,7 +106,7 @@ static bool hold_against(const struct estimate_answer *a, const struct estimate_
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                         *const targets[] = {PLAN_TARGETS(WORD)};
+                         *const targets[] = {PLAN_TARGETS(WORD)}, *const frozen[] = {PLAN_FROZEN(WORD)};
 #undef WORD
 
 /* " --model gpt2 --batch 8 --seq 1024": all that the estimate depends on, in the options of gpuspy report. Nothing
@@ -137,6 +137,7 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
         {p->fused_layers, "fused-layers", NULL},
         {p->chunked_loss, "chunked-loss", NULL},
         {p->ema, "ema", NULL},
+        {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", adapters[p->adapter]},
         {p->adapter != PLAN_ADAPTER_NONE && p->target != PLAN_TARGET_LINEAR, "target", targets[p->target]},
         {p->weights, "weights", p->weights ? p->weights->word : NULL},

@@ -51,6 +51,11 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
                 r, "With --pp torchtitan keeps what it gathered for forward until backward, about as --sharding zero2 "
                    "does, unless fsdp_reshard_after_forward is \"always\"");
     }
+    if (p->model->shape.tower)
+        estimate_note(r, "of the part that sees only the weights%s are counted: what images take is left out",
+                      p->inference || p->frozen == PLAN_FROZEN_TOWER || p->adapter != PLAN_ADAPTER_NONE
+                          ? ""
+                          : ", gradients and states");
     if (*p->model->note) estimate_note(r, "%s", p->model->note);
 }
 

@@ -160,6 +160,8 @@ static bool adapters(const struct plan *p, char why[WHY])
         return REJECT("--modules-to-save: without adapters everything is trained; add --adapter lora");
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)
         return REJECT("--ema: a moving average of all weights beside adapters of frozen ones; leave out one");
+    if (p->frozen == PLAN_FROZEN_TEXT && p->model->shape.tower == MODEL_TOWER_NONE)
+        return REJECT("--frozen: the model has no part that sees; with text frozen nothing is trained");
     if (!p->inference && p->weights && p->adapter == PLAN_ADAPTER_NONE)
         return REJECT("--weights: how frozen weights are stored; give --precision instead, or add --adapter lora");
     return false;
@@ -192,6 +194,7 @@ static bool serving(const struct plan *p, char why[WHY])
     } training[] = {
         {p->master_weights, "master-weights", ""},
         {p->ema, "ema", ""},
+        {p->frozen != PLAN_FROZEN_NONE, "frozen", ""},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", ""},
         {p->saved != PLAN_SAVED_NONE, "modules-to-save", ""},
         {p->accumulation > 1, "accumulation", ""},

@@ -66,6 +66,12 @@ struct estimate_precision;
     X(NONE, "none", "only adapters are trained") \
     X(EMBEDDINGS, "embeddings", "a copy of the token embedding and the output layer is trained as a whole")
 
+/* Of a model that sees, too. */
+#define PLAN_FROZEN(X)                                                             \
+    X(NONE, "none", "all parameters are trained")                                  \
+    X(TOWER, "tower", "what sees is not trained, as in a training without images") \
+    X(TEXT, "text", "only what sees is trained, and the layers that attend to it")
+
 #define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
 enum plan_attention { PLAN_ATTENTIONS(ATTENTION) };
 #undef ATTENTION
@@ -87,6 +93,9 @@ enum plan_adapter { PLAN_ADAPTERS(ADAPTER) };
 #define TARGET(id, word, what) PLAN_TARGET_##id,
 enum plan_target { PLAN_TARGETS(TARGET) };
 #undef TARGET
+#define FROZEN(id, word, what) PLAN_FROZEN_##id,
+enum plan_frozen { PLAN_FROZEN(FROZEN) };
+#undef FROZEN
 #define SAVED(id, word, what) PLAN_SAVED_##id,
 enum plan_saved { PLAN_SAVED(SAVED) };
 #undef SAVED
@@ -130,6 +139,7 @@ struct plan {
     enum plan_offload offload;
     bool bucket_view; /* gradient_as_bucket_view=True */
 
+    enum plan_frozen frozen;
     enum plan_adapter adapter;
     bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
     uint64_t rank; /* of the adapters */

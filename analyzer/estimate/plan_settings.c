@@ -18,6 +18,7 @@ const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: adapter_
 const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_servers[] = "vllm|";
 const char plan_saved[] = PLAN_SAVED(WORD);
+const char plan_frozen_words[] = PLAN_FROZEN(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
 
@@ -255,6 +256,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
         .saved = place_of(s->saved, plan_saved),
         .ema = s->ema,
+        .frozen = place_of(s->frozen, plan_frozen_words),
         .cache_block = s->cache_block ? s->cache_block
                        : s->serve     ? 16
                                       : 0,

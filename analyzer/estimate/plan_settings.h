@@ -20,6 +20,7 @@ struct plan_settings {
     uint64_t batch, seq, accumulation;
     const char *attention, *checkpointing, *step;
     bool fused_layers, chunked_loss, bucket_view, ema;
+    const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
     bool sequence_parallel;
@@ -43,7 +44,7 @@ struct plan_settings {
     }
 
 extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_steps[], plan_shardings[],
-    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[], plan_servers[];
+    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[], plan_frozen_words[], plan_servers[];
 
 #define PLAN_AT(type, member, field) offsetof(type, member) + offsetof(struct plan_settings, field)
 #define PLAN_COUNT(type, member, name, field, argument, help)                              \
@@ -87,12 +88,14 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(type, member, "tied", tied, "the output layer shares the embedding's weights"),             \
         PLAN_WORD(type, member, "family", family, plan_families, "kind of model; default llama")
 
-#define PLAN_TRAINING_OPTIONS(type, member)                                                    \
-    PLAN_ACTIVATION_OPTIONS(type, member),                                                     \
-        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"), \
-        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                  \
-                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),         \
-        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU")
+#define PLAN_TRAINING_OPTIONS(type, member)                                                        \
+    PLAN_ACTIVATION_OPTIONS(type, member),                                                         \
+        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),     \
+        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                      \
+                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),             \
+        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"), \
+        PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                               \
+                  "of a model of text and images: what is not trained; tower: what sees; default none")
 
 /* How the GPUs divide the model: also where a recording of one of them is held against an estimate. */
 #define PLAN_DIVIDED_OPTIONS(type, member)                                                                             \

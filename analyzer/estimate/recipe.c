@@ -11,6 +11,7 @@
 #include <strings.h>
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/model/model.h"
 
 enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 
@@ -19,10 +20,11 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
+    const json_t *processor, *decoder_trained;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, context, experts, experts_used, gated;
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
-    int64_t lora, dora, rank, all_linear, fused_step, distributed;
+    int64_t frozen_tower, lora, dora, rank, all_linear, fused_step, distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
     int64_t checkpointing_on, selective, flash, eager, liger, chunked, compiled;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
@@ -326,7 +328,41 @@ static void model_of_torchtune(const struct values *s, char *out, size_t size)
         spell(out, size, component);
 }
 
-static void put_model(struct estimate_recipe *r, const struct values *s)
+/* What a name ends in where weights are quantized; NULL: the adapter's own option says how. */
+static const struct {
+    const char *ending, *weights;
+} stored[] = {{"-gptq", "gptq"},   {"-awq", "awq"},     {"-bnb-nf4-bf16", NULL}, {"-unsloth-bnb-4bit", NULL},
+              {"-bnb-4bit", NULL}, {"-nvfp4", "nvfp4"}, {"-fp8", "fp8"}};
+
+/* "TheBloke/Llama-2-7B-GPTQ" is Llama-2-7B with --weights=gptq. */
+static void put_name(struct estimate_recipe *r, const char *name, bool quantized)
+{
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; quantized && i < sizeof stored / sizeof *stored; i++) {
+        const size_t end = strlen(stored[i].ending);
+        if (n <= end || strcasecmp(name + n - end, stored[i].ending) != 0) continue;
+        put(r, "--model=%.*s", (int)(n - end), name);
+        if (stored[i].weights) put(r, "--weights=%s", stored[i].weights);
+        return;
+    }
+    put(r, "--model=%s", name);
+}
+
+/* What is not trained of a model that sees: LLaMA-Factory freezes the tower unless it is told not to, and a training
+ * without images makes no gradient of it. */
+static void put_frozen(struct estimate_recipe *r, const struct values *s)
+{
+    const bool tower =
+        s->frozen_tower >= 0 ? s->frozen_tower > 0 : by(r, "LLaMA-Factory") || (by(r, "axolotl") && !s->processor);
+
+    if (json_is_false(s->decoder_trained) || is(s->decoder_trained, "frozen"))
+        put(r, "--frozen=text");
+    else if (tower)
+        put(r, "--frozen=tower");
+}
+
+static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
 {
     char name[512] = "", family[64];
 
@@ -341,7 +377,8 @@ static void put_model(struct estimate_recipe *r, const struct values *s)
         for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
     }
     if (*name) {
-        put(r, "--model=%s", name);
+        put_name(r, name, adapters || strcmp(r->tools, "vLLM") == 0);
+        if (!adapters && model_has_tower(name)) put_frozen(r, s);
         return;
     }
     const struct {
@@ -567,7 +604,7 @@ static void settle(struct estimate_recipe *r, const struct values *s, bool model
     const int64_t gpus = gpus_of(s);
     const int64_t divided = at_least_1(s->tp) * at_least_1(s->pp) * at_least_1(s->cp);
 
-    if (!model_given) put_model(r, s);
+    if (!model_given) put_model(r, s, adapter != NULL);
     if (strcmp(r->tools, "vLLM") == 0) {
         put_serving(r, s);
         return;

@@ -32,6 +32,7 @@
 #define GEMMA2 LLAMA, .norms = 4, .tied = true
 #define GEMMA3 GEMMA2, .qk_norm = true
 #define PHI3 LLAMA, .fused_qkv = true, .fused_gate = true
+#define GLM4 LLAMA, .norms = 4, .qkv_bias = true, .fused_gate = true
 #define OLMO LLAMA, .norms = 0, .final_norm = false /* norms without weights */
 #define OLMO2 LLAMA, .qk_norm = true, .qk_norm_wide = true
 #define GPT_OSS \

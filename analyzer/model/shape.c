@@ -541,6 +541,7 @@ bool model_from_shape(const char *command, const char *what, const struct model_
     if (!sizes_in_bounds(command, what, &m->shape, exit_code)) return false;
     l.layers[EVERY] = m->shape.layers;
     list(&l);
+    if (!model_add_tower(m)) l.failed = true;
     if (l.failed || !m->params) return refused(command, what, exit_code, "that makes more than 1e15 parameters");
     return true;
 }

@@ -42,6 +42,7 @@ static void add_training(struct head *h, const struct plan *p)
     if (p->fused_layers) add_part(h, "fused layers");
     if (p->chunked_loss) add_part(h, "loss in chunks");
     if (p->ema) add_part(h, "EMA");
+    if (p->frozen != PLAN_FROZEN_NONE) add_part(h, "%s frozen", p->frozen == PLAN_FROZEN_TOWER ? "tower" : "text");
     if (p->accumulation > 1) add_part(h, "%ju micro-batches a step", (uintmax_t)p->accumulation);
 }
 
