@@ -3,6 +3,7 @@
  * Mixtral, BERT and ViT (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
 #include <string.h>
 #include "analyzer/estimate/activations.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/shard.h"
 
 struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant)
@@ -17,6 +18,7 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
         double side = (double)(m->image / m->patch);
         seq = side * side + 1;
     }
+    if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* before each sequence */
     return (struct estimate_act_sizes){
         .stream = m->family == MODEL_MAMBA ? 4 : precision->weights, /* residual_in_fp32 */
         .compute = compute,
@@ -26,7 +28,7 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
         .amp = amp,
         .tokens = (double)p->batch * seq,
         .seq = seq,
-        .keys = seq,
+        .keys = seq + (p->adapter == PLAN_ADAPTER_PREFIX ? (double)p->rank : 0),
         .batch = (double)p->batch,
         .variant = variant,
     };
@@ -86,7 +88,9 @@ static double adapted(const struct plan *p, enum readers which)
     double in = p->model->shape.gated ? 2 : 1;
     static const double qv[] = {2, 0, 0, 0}, attention[] = {3, 1, 0, 0};
 
-    if (p->target == PLAN_TARGET_QV) return qv[which];
+    if (!estimate_adapter_kind(p)->trained) return 0;
+    if (p->adapter == PLAN_ADAPTER_IA3) return which == READ_DOWN; /* factors of inputs; the others are of outputs */
+    if (p->target == PLAN_TARGET_QV || p->target == PLAN_TARGET_KV) return qv[which];
     if (p->target == PLAN_TARGET_ATTENTION) return attention[which];
     return which == READ_QKV ? 3 : which == READ_IN ? in : 1;
 }
@@ -102,7 +106,8 @@ static bool frozen(const struct plan *p)
 static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum readers which, double width,
                   double readers, double shared, struct estimate_act_tape *t)
 {
-    double n = adapted(p, which);
+    const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
+    const double n = adapted(p, which), input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
 
     if (!frozen(p)) {
         put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0, 0, 0);
@@ -113,15 +118,45 @@ static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum
         put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
     if (n <= 0) return;
     if (z->variant == ACT_FUSED)
-        put(t, ACT_ADAPTERS, z->compute * width, 0, 0, 0);
+        put(t, ACT_ADAPTERS, input * z->compute * width, 0, 0, 0);
     else
         put(t, ACT_ADAPTERS,
-            (z->amp            ? 2 * n
-             : z->compute == 4 ? 4
-                               : 4 * n) *
+            input *
+                    (z->amp            ? 2 * n
+                     : z->compute == 4 ? 4
+                                       : 4 * n) *
                     width +
-                (z->variant == ACT_PADDED ? n * width : 0) + n * (z->amp ? 2 : 4) * (double)p->rank,
+                (z->variant == ACT_PADDED && kind->rank > 0 ? n * width : 0) +
+                kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
             0, 0, 0);
+}
+
+/* What adapters keep of their outputs, and at any number of tokens: of the layers whose MLP is experts, or of the
+ * others. */
+static void adapter_outputs(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
+                            struct estimate_act_tape *t)
+{
+    const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
+    const struct model_shape *m = &p->model->shape;
+    const double element = z->amp ? 2 : 4;
+    double outputs = 0, kept = 0;
+
+    for (size_t i = 0; i < p->model->tensors_n; i++) {
+        const struct model_tensor *w = &p->model->tensors[i];
+        const bool other = m->moe_layers && w->kind && (w->kind == 2) != moe, expert = w->role == TENSOR_EXPERT;
+        const uint64_t layers = m->moe_layers && w->layers ? w->layers : m->layers;
+        if (w->place != TENSOR_IN_LAYER || other || !layers || !estimate_adapter_is_target(p, w)) continue;
+        const double n = (double)w->count / (double)layers, rows = (double)w->rows, cols = (double)w->cols;
+        const double used = expert && m->experts ? (double)m->experts_used / (double)m->experts : 1;
+        if (z->variant == ACT_FUSED) /* a compiled layer makes outputs again; weights are made before it */
+            outputs += 0;
+        else if (p->adapter != PLAN_ADAPTER_IA3)
+            outputs += n * used * rows * (kind->output * element + kind->output16 * z->compute);
+        else if (w->role == TENSOR_ATTENTION)
+            outputs += n * rows * z->compute;
+        kept += n * (kind->weight * rows * cols * element + estimate_adapter_blocks(p, cols, z->amp));
+    }
+    if (outputs > 0 || kept > 0) put(t, ACT_ADAPTERS, outputs + kept / z->tokens, 0, 0, 0);
 }
 
 /* Elements of a bias whose gradient sums over all tokens: the sum goes through a buffer of 8 bytes for each
@@ -337,6 +372,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     else
         mlp(p, z, &h, (double)m->ffn, 1, t);
     if (m->norms == 4) norm(p, z, &h, width, z->compute, t);
+    if (frozen(p)) adapter_outputs(p, z, moe, t);
     for (size_t i = 0; i < t->n; i++) {
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "schema/shell_word.h"
 
 const char *const estimate_part_key[] = {
@@ -139,15 +140,17 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
         {p->ema, "ema", NULL},
         {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", adapters[p->adapter]},
-        {p->adapter != PLAN_ADAPTER_NONE && p->target != PLAN_TARGET_LINEAR, "target", targets[p->target]},
+        {p->adapter != PLAN_ADAPTER_NONE &&
+             p->target != (p->adapter == PLAN_ADAPTER_IA3 ? PLAN_TARGET_KV : PLAN_TARGET_LINEAR),
+         "target", targets[p->target]},
         {p->weights, "weights", p->weights ? p->weights->word : NULL},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words && at < size; i++)
         if (words[i].given)
             at += (size_t)snprintf(out + at, size - at, " --%s%s%s", words[i].option, words[i].word ? " " : "",
                                    words[i].word ? words[i].word : "");
-    if (p->adapter != PLAN_ADAPTER_NONE && p->rank != PLAN_RANK && at < size)
-        snprintf(out + at, size - at, " --lora-rank %ju", (uintmax_t)p->rank);
+    if (estimate_adapter_option(p) && p->rank != estimate_adapter_kind(p)->size && at < size)
+        snprintf(out + at, size - at, " --%s %ju", estimate_adapter_option(p), (uintmax_t)p->rank);
 }
 
 /* What would help where it does not surely fit. */

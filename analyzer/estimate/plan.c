@@ -1,6 +1,7 @@
 /* Contradictions in what was asked. */
 #include <stdio.h>
 #include "analyzer/base/term.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
 
 /* A check says what is wrong, or nothing: true where it has written `why`, which begins with the option. */
@@ -156,6 +157,19 @@ static bool adapters(const struct plan *p, char why[WHY])
 {
     if (p->adapter != PLAN_ADAPTER_NONE && !has_matrices(p->model))
         return REJECT("--adapter: which matrices the model has is unknown; give --model, or --layers, --hidden …");
+    if (p->adapter > PLAN_ADAPTER_DORA && (p->tp > 1 || p->pp > 1))
+        return REJECT("--adapter: how GPUs of --tp and --pp divide such adapters is unknown; use --sharding");
+    if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->model->shape.family != MODEL_LLAMA &&
+        p->model->shape.family != MODEL_GPT)
+        return REJECT("--adapter: virtual tokens are for text decoders; of a %s they are unknown",
+                      model_family_word(p->model->shape.family));
+    if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->cp > 1)
+        return REJECT("--cp: how GPUs divide virtual tokens is unknown; use --sharding");
+    if (p->adapter == PLAN_ADAPTER_PREFIX && p->checkpoint != PLAN_CHECKPOINT_NONE)
+        return REJECT(
+            "--checkpointing: prefix tuning passes keys and values as a cache, which checkpointing turns off");
+    if (p->adapter > PLAN_ADAPTER_DORA && p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP)
+        return REJECT("--checkpointing: what selective-op keeps of such adapters is unknown; give full");
     if (p->adapter == PLAN_ADAPTER_NONE && p->saved != PLAN_SAVED_NONE)
         return REJECT("--modules-to-save: without adapters everything is trained; add --adapter lora");
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)

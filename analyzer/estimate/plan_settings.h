@@ -26,7 +26,7 @@ struct plan_settings {
     bool sequence_parallel;
     const char *sharding, *offload;
     const char *adapter, *target, *saved;
-    uint64_t rank;
+    uint64_t rank, block_size, virtual_tokens;
     const char *weights; /* quantisation */
     /* inference */
     bool inference;
@@ -134,17 +134,19 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          "each GPU's share of its machine's network; default 400Gb/s, or less if its PCIe is slower"}, \
         PLAN_DIVIDED_OPTIONS(type, member)
 
-#define PLAN_ADAPTER_OPTIONS(type, member)                                                                         \
-    PLAN_WORD(                                                                                                     \
-        type, member, "adapter", adapter, plan_adapters,                                                           \
-        "lora or dora with frozen weights; qlora: lora with --weights=nf4-double, and peft's float32 embeddings"), \
-        PLAN_COUNT(type, member, "lora-rank", rank, "N", "rank of the adapters; default 16"),                      \
-        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),     \
-        PLAN_WORD(type, member, "modules-to-save", saved, plan_saved,                                              \
-                  "what is trained as a whole beside adapters, as peft's modules_to_save; default none"),          \
-    {                                                                                                              \
-        "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,               \
-            "how frozen or served weights are stored"                                                              \
+#define PLAN_ADAPTER_OPTIONS(type, member)                                                                            \
+    PLAN_WORD(type, member, "adapter", adapter, plan_adapters,                                                        \
+              "peft's, beside frozen weights; qlora: lora with --weights=nf4-double, and float32 embeddings"),        \
+        PLAN_COUNT(type, member, "lora-rank", rank, "N",                                                              \
+                   "rank of adapters; default 16 (loha, lokr: 8; adalora: 12; vera: 256)"),                           \
+        PLAN_COUNT(type, member, "block-size", block_size, "N", "of oft and boft: inputs of a block; default 32, 4"), \
+        PLAN_COUNT(type, member, "virtual-tokens", virtual_tokens, "N", "of prompt and prefix tuning"),               \
+        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),        \
+        PLAN_WORD(type, member, "modules-to-save", saved, plan_saved,                                                 \
+                  "what is trained as a whole beside adapters, as peft's modules_to_save; default none"),             \
+    {                                                                                                                 \
+        "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,                  \
+            "how frozen or served weights are stored"                                                                 \
     }
 
 #define PLAN_INFERENCE_OPTIONS(type, member)                                                            \
@@ -208,8 +210,6 @@ bool plan_settings_gpus(const char *command, const struct plan_settings *s, cons
 /* What is taken where nothing is said: a batch of 1, and the sequence that the model was made for, of at most
  * PLAN_SEQ tokens. Nothing where the shape is not known: no activations then. */
 enum { PLAN_SEQ = 4096 };
-/* Of adapters, where none is given. */
-enum { PLAN_RANK = 16 };
 struct plan_assumed {
     bool batch, seq;
 };

@@ -24,7 +24,8 @@ struct values {
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, context, experts, experts_used, gated;
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
-    int64_t frozen_tower, lora, dora, rank, all_linear, fused_step, distributed;
+    int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
+        distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
     int64_t checkpointing_on, selective, flash, eager, liger, chunked, compiled;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
@@ -56,6 +57,7 @@ static const char *const recipe_words[] = {
 static const struct {
     const char *key, *tool;
 } tools[] = {
+    {"peft_type", "peft"},
     {"base_model", "axolotl"},
     {"finetuning_type", "LLaMA-Factory"},
     {"stage", "LLaMA-Factory"},
@@ -405,6 +407,19 @@ static bool has_fsdp(const struct values *s)
     return is_given(s->fsdp) || s->strategy || has(s->distribution, "fsdp") || s->fsdp_version > 0;
 }
 
+/* Adapters by the names that peft (peft_type) and LLaMA-Factory have for them. */
+static const struct {
+    const char *theirs, *ours;
+} adapter_words[] = {{"oft", "oft"},
+                     {"boft", "boft"},
+                     {"ia3", "ia3"},
+                     {"adalora", "adalora"},
+                     {"loha", "loha"},
+                     {"lokr", "lokr"},
+                     {"vera", "vera"},
+                     {"prompt_tuning", "prompt"},
+                     {"prefix_tuning", "prefix"}};
+
 static const char *adapter_of(const struct values *s)
 {
     const char *component = strrchr(text_of(s->component), '.');
@@ -414,6 +429,8 @@ static const char *adapter_of(const struct values *s)
     if (s->dora > 0) return "dora";
     if (is(s->adapter, "qlora") || strncmp(component, "qlora_", 6) == 0) return "qlora";
     if (is(s->adapter, "dora")) return "dora";
+    for (size_t i = 0; i < sizeof adapter_words / sizeof *adapter_words; i++)
+        if (is(s->adapter, adapter_words[i].theirs)) return adapter_words[i].ours;
     if (is(s->adapter, "lora") || s->lora > 0 || strncmp(component, "lora_", 5) == 0) return four ? "qlora" : "lora";
     return NULL;
 }
@@ -482,6 +499,23 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s)
     if (s->fused_step > 0 || by(r, "torchtitan")) put(r, "--step=fused");
 }
 
+/* Names of modules, or one word. IA3's factors of the MLP come on top of those that are named. */
+static void put_target(struct estimate_recipe *r, const struct values *s, bool factors)
+{
+    const bool mlp = has(s->target, "gate") || has(s->target, "up_proj") || has(s->target, "down") ||
+                     has(s->target, "all") || has(s->target, "mlp") || has(s->target, "fc");
+    const bool q = has(s->target, "q_proj"), k = has(s->target, "k_proj"),
+               output = has(s->target, "o_proj") || has(s->target, "output");
+
+    if (!s->target || s->all_linear > 0 || (mlp && !factors)) return;
+    if (factors && !q && !k) return;
+    if (k && !q && !output) {
+        if (!factors) put(r, "--target=kv");
+        return;
+    }
+    put(r, "--target=%s", k || output ? "attention" : "qv");
+}
+
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
 {
     if (!adapter) {
@@ -489,18 +523,20 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
             leave_out(r, "adapter=%s", text_of(s->adapter));
         return;
     }
+    const bool blocks = strstr(adapter, "oft"), prompts = adapter[0] == 'p', factors = strcmp(adapter, "ia3") == 0;
+    const int64_t rank = strcmp(adapter, "adalora") == 0 ? s->init_rank : s->rank;
     put(r, "--adapter=%s", adapter);
-    if (s->rank > 0) put(r, "--lora-rank=%" PRId64, s->rank);
+    if (rank > 0 && !blocks && !prompts && !factors) put(r, "--lora-rank=%" PRId64, rank);
+    if (s->block_size > 0 && blocks) put(r, "--block-size=%" PRId64, s->block_size);
+    if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
+    if (s->virtual_tokens > 0 && prompts) put(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
     if (s->eight_bits > 0 || s->bits == 8) put(r, "--weights=int8");
-    if (strcmp(adapter, "dora") == 0 && (s->four_bits > 0 || s->bits == 4)) put(r, "--weights=nf4-double");
-    const bool mlp = has(s->target, "gate") || has(s->target, "up_proj") || has(s->target, "down") ||
-                     has(s->target, "all") || has(s->target, "mlp") || has(s->target, "fc");
-    const bool output = has(s->target, "k_proj") || has(s->target, "o_proj") || has(s->target, "output");
-    if (s->target && s->all_linear <= 0 && !mlp) put(r, "--target=%s", output ? "attention" : "qv");
+    if (!strstr(adapter, "lora") && (s->four_bits > 0 || s->bits == 4)) put(r, "--weights=nf4-double");
+    if (prompts) return;
+    put_target(r, s, factors);
     if (has(s->saved, "embed") || has(s->saved, "lm_head") || has(s->saved, "wte"))
         put(r, "--modules-to-save=embeddings");
 }
-
 static void put_batches(struct estimate_recipe *r, const struct values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;

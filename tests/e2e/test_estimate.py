@@ -482,6 +482,56 @@ def test_what_sees_is_trained_or_not():
     assert "--frozen" in one_line(gpuspy("estimate", "--model", "gpt2", "--frozen", "text"), 2)
 
 
+# Trained parameters: sum(p.numel() for p in get_peft_model(model, config).parameters() if p.requires_grad), peft 0.21.2 with
+# transformers 5.23.0 on the meta device; ia3 has the targets that peft gives a Llama and a Qwen 2.
+ADAPTERS = [
+    ("llama-3.2-1b", "lora", [], 11272192), ("llama-3.2-1b", "dora", [], 11649024),
+    ("llama-3.2-1b", "loha", [], 11272192), ("llama-3.2-1b", "lokr", [], 278528),
+    ("llama-3.2-1b", "lokr", ["--lora-rank", "64"], 737280), ("llama-3.2-1b", "adalora", [], 8455600),
+    ("llama-3.2-1b", "vera", [], 405504), ("llama-3.2-1b", "oft", [], 5079040), ("llama-3.2-1b", "ia3", [], 147456),
+    ("llama-3.2-1b", "prompt", ["--virtual-tokens", "20"], 40960), ("llama-3.2-1b", "prefix", ["--virtual-tokens", "20"], 327680),
+    ("llama-3.2-1b", "loha", ["--target", "qv"], 1703936), ("llama-3.2-1b", "lokr", ["--target", "qv"], 53248),
+    ("llama-3.2-1b", "vera", ["--target", "qv"], 49152), ("llama-3.2-1b", "oft", ["--target", "qv"], 1015808),
+    ("qwen2.5-0.5b", "lora", [], 8798208), ("qwen2.5-0.5b", "dora", [], 9102336),
+    ("qwen2.5-0.5b", "loha", [], 8798208), ("qwen2.5-0.5b", "lokr", [], 282624),
+    ("qwen2.5-0.5b", "lokr", ["--lora-rank", "64"], 426240), ("qwen2.5-0.5b", "adalora", [], 6600840),
+    ("qwen2.5-0.5b", "vera", [], 347136), ("qwen2.5-0.5b", "oft", [], 3809280),
+    ("qwen2.5-0.5b", "ia3", ["--target", "qv"], 141312),
+    ("qwen2.5-0.5b", "prompt", ["--virtual-tokens", "20"], 17920), ("qwen2.5-0.5b", "prefix", ["--virtual-tokens", "20"], 122880),
+    ("qwen2.5-0.5b", "adalora", ["--target", "qv"], 811632), ("qwen2.5-0.5b", "lokr", ["--target", "qv"], 45696),
+]
+
+
+@pytest.mark.parametrize("model, adapter, more, trained", ADAPTERS, ids=[" ".join([a[1], *a[2], a[0]]) for a in ADAPTERS])
+def test_adapters_train_what_pefts_do(model, adapter, more, trained):
+    e = answer("--model", model, "--precision", "bf16", "--batch", "1", "--seq", "128", "--adapter", adapter, *more)
+    (own,) = [line for line in e["lines"] if line["name"] == "adapters, float32"]
+    assert own["low_bytes"] == own["bytes"] == own["high_bytes"] == 4 * trained
+    assert "peft" in own["source"]
+
+
+def test_the_number_of_an_adapter_has_its_option():
+    for words in (["oft", "--lora-rank", "8"], ["lora", "--block-size", "32"], ["ia3", "--lora-rank", "8"], ["vera", "--virtual-tokens", "9"],
+                  ["prompt"], ["prefix", "--virtual-tokens", "9", "--checkpointing", "full"], ["loha", "--tp", "2", "--gpus", "2"]):
+        assert "--" in one_line(gpuspy("estimate", "--model", "llama-3.2-1b", "--adapter", *words), 2)
+    one_line(gpuspy("estimate", "--model", "bert-base-uncased", "--adapter", "prompt", "--virtual-tokens", "9"), 2)
+    half = answer("--model", "llama-3.2-1b", "--adapter", "oft", "--block-size", "16")["plan"]
+    assert half["adapter"] == "oft" and half["rank"] == 16
+    head = gpuspy("estimate", "--model", "llama-3.2-1b", "--adapter", "oft").stdout
+    assert "oft in blocks of 32" in head
+
+
+def test_what_adapters_keep_for_backward():
+    """LoHa and LoKr make a weight of each matrix's size, at any number of tokens; LoRA-FA does not keep its inputs."""
+    def kept(adapter, seq):
+        e = answer("--model", "llama-3.2-1b", "--precision", "bf16", "--batch", "1", "--seq", seq, "--adapter", adapter)
+        return sum(line["bytes"] for line in e["lines"] if line["part"] == "activations" and "adapters" in line["name"])
+    weights = 16 * (2 * 2048 * 2048 + 2 * 512 * 2048 + 3 * 8192 * 2048)
+    assert kept("loha", "64") > 4 * weights and kept("loha", "64") - 4 * weights == pytest.approx(kept("lora", "64"), rel=0.1)
+    assert kept("lora-fa", "1024") < kept("lora", "1024") / 50
+    assert kept("vera", "1024") > kept("lora-fa", "1024")
+
+
 def test_what_is_said_is_said_once():
     head = gpuspy("estimate", *LLAMA, "--fused-layers").stdout.split("\n\n")[0]
     assert head.count("fused layers") == 1

@@ -303,3 +303,30 @@ def test_names_of_quantized_weights(tmp_path, name, model, weights):
     assert config["options"][:1 + len(weights)] == [f"--model={model}", *weights]
     (tmp_path / "c.yaml").write_text(f"base_model: {name}\nbf16: true\n")  # nothing is trained of such weights
     assert gpuspy(tmp_path, "--config", "c.yaml").returncode in (2, 3)
+
+
+@pytest.mark.parametrize("text, options", [
+    ("finetuning_type: oft\noft_block_size: 64\noft_target: all\n", "--adapter=oft --block-size=64"),
+    ("finetuning_type: oft\noft_target: q_proj,v_proj\nquantization_bit: 4\n", "--adapter=oft --weights=nf4-double --target=qv"),
+    ('peft_type: LOHA\nr: 8\ntarget_modules: [q_proj, v_proj]\n', "--adapter=loha --lora-rank=8 --target=qv"),
+    ('peft_type: ADALORA\nr: 8\ninit_r: 12\ntarget_modules: [q_proj, k_proj, v_proj]\n', "--adapter=adalora --lora-rank=12 --target=attention"),
+    ('peft_type: IA3\ntarget_modules: [q_proj, v_proj, down_proj]\nfeedforward_modules: [down_proj]\n', "--adapter=ia3 --target=qv"),
+    ('peft_type: IA3\ntarget_modules: [k_proj, v_proj, down_proj]\n', "--adapter=ia3"),
+    ('peft_type: LORA\nr: 4\ntarget_modules: [k_proj, v_proj]\nmodules_to_save: [lm_head]\n',
+     "--adapter=lora --lora-rank=4 --target=kv --modules-to-save=embeddings"),
+    ('peft_type: PREFIX_TUNING\nnum_virtual_tokens: 30\n', "--adapter=prefix --virtual-tokens=30"),
+    ('peft_type: BOFT\nboft_block_size: 8\ntarget_modules: all-linear\n', "--adapter=boft --block-size=8"),
+])
+def test_adapters_of_configurations(tmp_path, text, options):
+    (tmp_path / "c.yaml").write_text("model_name_or_path: meta-llama/Llama-3.2-1B\nbf16: true\ndisable_gradient_checkpointing: true\n"
+                                     "per_device_train_batch_size: 1\n" + text)
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    mine = [o for o in config["options"] if o.startswith(("--adapter", "--lora", "--block", "--virtual", "--weights", "--target", "--modules"))]
+    assert mine == options.split()
+
+
+def test_pefts_own_file(tmp_path):
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "VERA", "base_model_name_or_path": "meta-llama/Llama-3.2-1B",
+                                                              "r": 128, "target_modules": ["q_proj", "v_proj"]}))
+    answer, config = read_as(tmp_path, "--config", "adapter_config.json", "--precision", "bf16")
+    assert config["tools"] == "peft" and answer["plan"]["rank"] == 128 and answer["model"]["name"] == "llama-3.2-1b"
