@@ -66,7 +66,7 @@ static struct habits habits_of(const struct plan *p, const struct estimate_act_s
 {
     const struct model_shape *m = &p->model->shape;
     bool fused = z->variant == ACT_FUSED, gpt = m->family == MODEL_GPT;
-    struct habits h = {.gemma = m->norms == 4 && !m->norm_bias};
+    struct habits h = {.gemma = (m->norms == 4 && !m->norm_bias) || m->linear_layers};
 
     h.caps = h.gemma && !m->qk_norm;
     /* learned positions with q, k, v apart are OPT's, and GPT-Neo's */
@@ -143,8 +143,9 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
 
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *w = &p->model->tensors[i];
-        const bool other = m->moe_layers && w->kind && (w->kind == 2) != moe, expert = w->role == TENSOR_EXPERT;
-        const uint64_t layers = m->moe_layers && w->layers ? w->layers : m->layers;
+        const bool differ = m->moe_layers || m->linear_layers, expert = w->role == TENSOR_EXPERT;
+        const bool other = differ && w->kind && (w->kind == 2) != moe;
+        const uint64_t layers = differ && w->layers ? w->layers : m->layers;
         if (w->place != TENSOR_IN_LAYER || other || !layers || !estimate_adapter_is_target(p, w)) continue;
         const double n = (double)w->count / (double)layers, rows = (double)w->rows, cols = (double)w->cols;
         const double used = expert && m->experts ? (double)m->experts_used / (double)m->experts : 1;
@@ -271,8 +272,31 @@ static void attention(const struct plan *p, const struct estimate_act_sizes *z, 
     /* attention's own output is what the projection reads */
     if (!eager || !frozen(p))
         put(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, bias(p, z, width), weight(p, out * width));
+    if (m->gated_attention) /* the sigmoid of the gate, and what it weighs */
+        put(t, ACT_ATTENTION, (frozen(p) ? c : 2 * c) * out, c * out, 0, weight(p, q * width));
     if (frozen(p)) reads(p, z, READ_OUT, out, 1, 1, t);
     if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put(t, ACT_MASKS, width, z->stream * width, 0, 0);
+}
+
+/* A gated delta net. With kernels, what they save: causal_conv1d its input; fla's chunk_gated_delta_rule q and k of
+ * each head of values, v, a matrix of each chunk of 64 tokens, decays; then the gate and the norm's input. Without:
+ * measured on transformers 5.23.0, bytes a token for each head of values and of keys (a head is 128 wide), in 16 bits
+ * and in float32. */
+static void linear_attention(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
+{
+    enum { CHUNK = 64 };
+    const struct model_shape *m = &p->model->shape;
+    const double head = MODEL_LINEAR_HEAD, values = (double)m->linear_values, keys = (double)m->linear_keys;
+    const double mixed = (2 * keys + values) * head, out = values * head, c = z->compute, width = (double)m->hidden;
+    const double kept = p->attention != PLAN_ATTENTION_EAGER
+                            ? c * (mixed + 5 * out + CHUNK * values) + 20 * values + (frozen(p) ? 0 : c * out)
+                        : c < 4 && !z->amp ? (frozen(p) ? 10274 : 10790) * values + 1024 * keys
+                                           : (frozen(p) ? 12580 : 13608) * values + 3072 * keys;
+
+    put(t, ACT_INNER, 0, c * width, 0, weight(p, width * (mixed + out + 2 * values)));
+    put(t, ACT_INNER, kept, c * (mixed + out), 2 * c * (mixed + out), weight(p, (double)m->taps * mixed));
+    put(t, ACT_INNER, 0, c * out, 0, weight(p, out * width));
+    if (frozen(p)) reads(p, z, READ_OUT, out, 1, 1, t);
 }
 
 static void mlp(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h, double f,
@@ -344,6 +368,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     const struct model_shape *m = &p->model->shape;
     struct habits h = habits_of(p, z);
     double width = (double)m->hidden;
+    const bool second = moe;
 
     if (m->family == MODEL_MAMBA) {
         estimate_act_mamba_layer(p, z, t);
@@ -352,7 +377,11 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     t->n = 0;
     norm(p, z, &h, width, z->stream, t);
     reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
-    attention(p, z, &h, false, t);
+    if (m->linear_layers && !moe)
+        linear_attention(p, z, t);
+    else
+        attention(p, z, &h, false, t);
+    if (m->linear_layers) moe = m->experts > 0;
     if (m->family == MODEL_T5 && moe) { /* the decoder also looks at what the encoder said */
         norm(p, z, &h, width, z->stream, t);
         reads(p, z, READ_QKV, width, 3, 1, t);
@@ -372,7 +401,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     else
         mlp(p, z, &h, (double)m->ffn, 1, t);
     if (m->norms == 4) norm(p, z, &h, width, z->compute, t);
-    if (frozen(p)) adapter_outputs(p, z, moe, t);
+    if (frozen(p)) adapter_outputs(p, z, second, t);
     for (size_t i = 0; i < t->n; i++) {
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;

@@ -41,7 +41,8 @@ static void adalora(const struct plan *p, const struct model_tensor *t, double r
 {
     lora(p, t, rows, cols, add, context);
     add(context, size_of(p), 1);
-    if (p->weights || p->precision->weights < 4) add(context, 1, 1); /* ranknum: moving it to 16 bits makes it trained */
+    if (p->weights || p->precision->weights < 4)
+        add(context, 1, 1); /* ranknum: moving it to 16 bits makes it trained */
 }
 
 static void loha(const struct plan *p, const struct model_tensor *t, double rows, double cols,
@@ -93,8 +94,8 @@ uint64_t estimate_adapter_block(uint64_t inputs, uint64_t block)
     return block - below <= above - block ? below : above;
 }
 
-static void oft(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                estimate_adapter_add *add, void *context)
+static void oft(const struct plan *p, const struct model_tensor *t, double rows, double cols, estimate_adapter_add *add,
+                void *context)
 {
     const double block = (double)estimate_adapter_block((uint64_t)cols, p->rank);
 
@@ -111,8 +112,8 @@ static void boft(const struct plan *p, const struct model_tensor *t, double rows
 }
 
 /* A factor for each output of keys and values; for each input of the MLP's last matrix. */
-static void ia3(const struct plan *p, const struct model_tensor *t, double rows, double cols,
-                estimate_adapter_add *add, void *context)
+static void ia3(const struct plan *p, const struct model_tensor *t, double rows, double cols, estimate_adapter_add *add,
+                void *context)
 {
     (void)p;
     add(context, t->role == TENSOR_ATTENTION ? rows : cols, 1);
@@ -177,8 +178,9 @@ bool estimate_adapter_is_target(const struct plan *p, const struct model_tensor 
 double estimate_adapter_frozen(const struct plan *p, double rows, double cols)
 {
     (void)rows;
-    return p->adapter == PLAN_ADAPTER_LORA_FA ? size_of(p) * cols     /* the first factor */
-           : p->adapter == PLAN_ADAPTER_BOFT  ? cols * cols : 0; /* boft_P, a permutation */
+    return p->adapter == PLAN_ADAPTER_LORA_FA ? size_of(p) * cols /* the first factor */
+           : p->adapter == PLAN_ADAPTER_BOFT  ? cols * cols
+                                              : 0; /* boft_P, a permutation */
 }
 
 double estimate_adapter_blocks(const struct plan *p, double cols, bool amp)

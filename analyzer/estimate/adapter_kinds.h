@@ -16,9 +16,10 @@ struct estimate_adapter_kind {
     /* beside a weight of rows · cols, NULL: it has none of its own (prompts) */
     void (*trained)(const struct plan *p, const struct model_tensor *t, double rows, double cols,
                     estimate_adapter_add *add, void *context);
-    /* saved for backward of each adapted weight. Times tokens, in float32, under autocast in 16 bits: its input, as many
-     * numbers as its rank, its output. Its output in 16 bits. At any number of tokens, in float32 or 16 bits: matrices of
-     * the weight's size. Measured with peft 0.21.2 on PyTorch 2.11, torch.autograd.graph.saved_tensors_hooks. */
+    /* saved for backward of each adapted weight. Times tokens, in float32, under autocast in 16 bits: its input, as
+     * many numbers as its rank, its output. Its output in 16 bits. At any number of tokens, in float32 or 16 bits:
+     * matrices of the weight's size. Measured with peft 0.21.2 on PyTorch 2.11,
+     * torch.autograd.graph.saved_tensors_hooks. */
     double input, rank, output, output16, weight;
     const char *source;
 };

@@ -84,13 +84,14 @@ static bool pipeline(const struct plan *p, char why[WHY])
 static bool own_kinds(const struct plan *p, char why[WHY])
 {
     const enum model_family family = p->model->shape.family;
-    const char *name = family == MODEL_MAMBA ? "Mamba" : "Whisper";
+    const bool linear = p->model->shape.linear_layers;
+    const char *name = linear ? "gated delta net" : family == MODEL_MAMBA ? "Mamba" : "Whisper";
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
-    if (family != MODEL_WHISPER && family != MODEL_MAMBA) return false;
+    if (family != MODEL_WHISPER && family != MODEL_MAMBA && !linear) return false;
     if (option) return REJECT("--%s: how a %s is divided is unknown; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
-        (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family == MODEL_MAMBA))
+        (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family != MODEL_WHISPER))
         return REJECT("--checkpointing: what a %s keeps then is unknown; give full", name);
     if (p->fused_layers && family == MODEL_MAMBA)
         return REJECT("--fused-layers: mamba_ssm's kernels, which are the default, are fused already");
@@ -165,6 +166,8 @@ static bool adapters(const struct plan *p, char why[WHY])
                       model_family_word(p->model->shape.family));
     if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->cp > 1)
         return REJECT("--cp: how GPUs divide virtual tokens is unknown; use --sharding");
+    if (p->adapter == PLAN_ADAPTER_PREFIX && p->model->shape.linear_layers)
+        return REJECT("--adapter: gated delta nets have no keys that a prefix could come before");
     if (p->adapter == PLAN_ADAPTER_PREFIX && p->checkpoint != PLAN_CHECKPOINT_NONE)
         return REJECT(
             "--checkpointing: prefix tuning passes keys and values as a cache, which checkpointing turns off");

@@ -230,6 +230,7 @@ static struct cached cache_of(const struct plan *p, uint64_t stage, uint64_t seq
         here = 2 * here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
     if (s->family == MODEL_WHISPER) /* of the decoder's tokens, and of sound, which is always as long */
         here = here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
+    here = here * (double)(s->layers - s->linear_layers) / (double)s->layers; /* the others have a state */
     c = (struct cached){.full = here, .cross = s->family == MODEL_WHISPER ? (double)s->sound : 0};
 
     if (window_layers > s->layers) window_layers = s->layers;
@@ -566,6 +567,21 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
                          "prompt: --attention eager");
 }
 
+/* Gated delta nets: transformers cache_utils.py, LinearAttentionLayer. */
+static void add_linear_state(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    const double head = MODEL_LINEAR_HEAD, mixed = head * (double)(2 * s->linear_keys + s->linear_values);
+    const double each = mixed * (double)s->taps * element_size(p) + (double)s->linear_values * head * head * 4;
+    struct estimate_line *line;
+
+    line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "states of gated delta nets",
+                        EXACTLY((double)(s->linear_layers * p->batch) * each));
+    estimate_explain(
+        line, "transformers modeling_qwen3_5.py: a float32 matrix for each head of values, and the convolution's taps",
+        "%ju layers · batch %ju · %.0f B, at any length", (uintmax_t)s->linear_layers, (uintmax_t)p->batch, each);
+}
+
 /* ---------------------------------------------------------------- all */
 
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -592,6 +608,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
         return;
     }
     if (decoder(s)) add_cache(p, stage, r);
+    if (s->linear_layers) add_linear_state(p, r);
     add_activations(p, r);
     if (p->cache_block && decoder(s)) {
         line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",

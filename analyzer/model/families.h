@@ -29,6 +29,9 @@
 #define FALCON GPT, .positions = 0, .qkv_bias = false, .out_bias = false, .mlp_bias = false
 #define STARCODER2 GPT, .positions = 0, .fused_qkv = false
 #define QWEN3 LLAMA, .head_dim = 128, .qk_norm = true
+#define QWEN35(l, k, v)                                                                                        \
+    LLAMA, .head_dim = 256, .qk_norm = true, .gated_attention = true, .taps = 4, .linear_layers = (l) / 4 * 3, \
+           .linear_keys = (k), .linear_values = (v)
 #define GEMMA2 LLAMA, .norms = 4, .tied = true
 #define GEMMA3 GEMMA2, .qk_norm = true
 #define PHI3 LLAMA, .fused_qkv = true, .fused_gate = true

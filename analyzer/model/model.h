@@ -39,7 +39,7 @@ enum model_family {
 /* clang-format off */
 #define MODEL_TOWERS(TOWER)                                                                           \
     TOWER(NONE) TOWER(GEMMA3) TOWER(MISTRAL3) TOWER(PIXTRAL12) TOWER(LLAVA) TOWER(QWEN2VL)            \
-    TOWER(QWEN25VL) TOWER(QWEN25VL_LARGE) TOWER(QWEN3VL) TOWER(QWEN3VL_LARGE) TOWER(LLAMA4)           \
+    TOWER(QWEN25VL) TOWER(QWEN25VL_LARGE) TOWER(QWEN3VL) TOWER(QWEN3VL_LARGE) TOWER(QWEN35_TINY) TOWER(QWEN35_SMALL) TOWER(QWEN35) TOWER(LLAMA4)           \
     TOWER(MLLAMA11) TOWER(MLLAMA90) TOWER(PADDLEOCR)
 /* clang-format on */
 
@@ -48,6 +48,8 @@ enum model_tower {
     MODEL_TOWERS(TOWER)
 #undef TOWER
 };
+
+enum { MODEL_LINEAR_HEAD = 128 }; /* of all published ones */
 
 #define MODEL_AS_CONTEXT UINT64_MAX /* as positions: a learned table of `context` rows */
 
@@ -89,6 +91,10 @@ struct model_shape {
     uint64_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
     /* sliding window in tokens (0: none) and how many of the layers have it */
     uint64_t window, window_layers;
+    /* gated delta nets (Qwen3-Next): in so many of the layers, three of four, in the place of attention; heads of keys
+     * and of values, each of LINEAR_HEAD; attention in the others has a gate beside the queries */
+    uint64_t linear_layers, linear_keys, linear_values;
+    bool gated_attention;
     /* images; Whisper: the channels are those of its spectrogram */
     uint64_t image, patch, channels, classes;
     uint64_t sound; /* Whisper: positions of the encoder, which it always has: 1500, a spectrogram is twice as long */

@@ -97,6 +97,22 @@ static void add_latent_attention(struct lister *l)
     add_in(l, EVERY, "o_proj", TENSOR_ATTENTION, s->hidden, s->heads * s->v_dim, 1);
 }
 
+/* modeling_qwen3_5.py, Qwen3_5GatedDeltaNet; Qwen3-Next's has the same in fewer matrices. */
+static void add_linear_attention(struct lister *l, unsigned kind)
+{
+    const struct model_shape *s = l->s;
+    const uint64_t keys = s->linear_keys * MODEL_LINEAR_HEAD, values = s->linear_values * MODEL_LINEAR_HEAD;
+
+    add_in(l, kind, "linear qkv_proj", TENSOR_ATTENTION, 2 * keys + values, s->hidden, 1);
+    add_in(l, kind, "linear z_proj", TENSOR_ATTENTION, values, s->hidden, 1);
+    add_in(l, kind, "linear ba_proj", TENSOR_ATTENTION, s->linear_values, s->hidden, 2);
+    add_in(l, kind, "linear conv1d", TENSOR_CONV, 2 * keys + values, s->taps, 1);
+    if (!l->failed && l->layers[kind]) l->m->tensors[l->m->tensors_n - 1].dims = 4;
+    add_in(l, kind, "dt_bias and A_log", TENSOR_OTHER, s->linear_values, 1, 2);
+    add_in(l, kind, "linear norm", TENSOR_NORM, MODEL_LINEAR_HEAD, 1, 1);
+    add_in(l, kind, "linear o_proj", TENSOR_ATTENTION, s->hidden, values, 1);
+}
+
 /* `each` is 2 where the layer has cross-attention too. */
 static void add_attention(struct lister *l, unsigned kind, uint64_t each)
 {
@@ -107,7 +123,7 @@ static void add_attention(struct lister *l, unsigned kind, uint64_t each)
         add_in(l, kind, "qkv_proj", TENSOR_ATTENTION, q + 2 * kv, s->hidden, each);
         add_bias(l, kind, s->qkv_bias, "qkv_proj bias", q + 2 * kv, each);
     } else {
-        add_in(l, kind, "q_proj", TENSOR_ATTENTION, q, s->hidden, each);
+        add_in(l, kind, "q_proj", TENSOR_ATTENTION, s->gated_attention ? 2 * q : q, s->hidden, each);
         add_bias(l, kind, s->qkv_bias, "q_proj bias", q, each);
         add_in(l, kind, "k_proj", TENSOR_ATTENTION, kv, s->hidden, each);
         add_bias(l, kind, s->qkv_bias && !s->no_k_bias, "k_proj bias", kv, each);
@@ -158,12 +174,18 @@ static void add_layers(struct lister *l)
 {
     const struct model_shape *s = l->s;
 
+    if (s->kv_rank) {
+        add_latent_attention(l);
+    } else if (s->linear_layers) {
+        l->layers[FIRST] = s->linear_layers;
+        l->layers[SECOND] = s->layers - s->linear_layers;
+        add_linear_attention(l, FIRST);
+        add_attention(l, SECOND, 1);
+    } else {
+        add_attention(l, EVERY, 1);
+    }
     l->layers[FIRST] = s->layers - s->moe_layers;
     l->layers[SECOND] = s->moe_layers;
-    if (s->kv_rank)
-        add_latent_attention(l);
-    else
-        add_attention(l, EVERY, 1);
     add_mlps(l, FIRST, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
     if (s->moe_layers) add_experts(l, SECOND);
     add_norms(l, EVERY, "norm", s->hidden, s->norms);

@@ -482,6 +482,20 @@ def test_what_sees_is_trained_or_not():
     assert "--frozen" in one_line(gpuspy("estimate", "--model", "gpt2", "--frozen", "text"), 2)
 
 
+def test_gated_delta_nets():
+    """Three of four layers of Qwen3.5 have a state instead of keys and values."""
+    served = answer("--model", "qwen3.5-4b", "--inference", "--batch", "2", "--seq", "8192")
+    cache = {line["name"]: line["bytes"] for line in served["lines"] if line["part"] == "kv_cache"}
+    assert sorted(cache.values()) == sorted([8 * 2 * 8192 * 2 * 4 * 256 * 2, 24 * 2 * (128 * 64 * 4 * 2 + 32 * 128 * 128 * 4)])
+    words = ["--model", "qwen3.5-0.8b", "--precision", "bf16", "--batch", "1", "--seq", "1024"]
+    kernels, plain = (answer(*words, *more) for more in ([], ["--attention", "eager"]))
+    scan = lambda e: sum(line["bytes"] for line in e["lines"] if "scan" in line["name"])
+    assert scan(plain) == 18 * 1024 * (10790 * 16 + 1024 * 16)  # as measured
+    assert scan(kernels) < scan(plain) / 3 and any("flash-linear-attention" in note for note in kernels["notes"])
+    for more in (["--tp", "2"], ["--pp", "2"], ["--checkpointing", "selective-op"], ["--adapter", "prefix", "--virtual-tokens", "9"]):
+        one_line(gpuspy("estimate", *words, *more), 2)
+
+
 # Trained parameters: sum(p.numel() for p in get_peft_model(model, config).parameters() if p.requires_grad), peft 0.21.2 with
 # transformers 5.23.0 on the meta device; ia3 has the targets that peft gives a Llama and a Qwen 2.
 ADAPTERS = [

@@ -339,6 +339,15 @@ static const struct count by_transformers_later[] = {
     {"xgen-7b", 6895702016},
     {"redpajama-incite-3b", 2775864320},
     {"nemotron-mini-4b", 4190509056},
+    {"qwen3.5-0.8b", 852985920},
+    {"qwen3.5-2b", 2213241664},
+    {"qwen3.5-4b", 4539265536},
+    {"qwen3.5-9b", 9409813744},
+    {"qwen3.5-27b", 27356728560},
+    {"qwen3.5-35b-a3b", 35107181936},
+    {"qwen3.5-122b-a10b", 122562817776},
+    {"qwen3.5-397b-a17b", 396802360816},
+    {"qwen3-next-80b-a3b", 79674391296},
 };
 
 static void holds(const struct count *rows, size_t n)
@@ -822,6 +831,8 @@ static void published_names_are_found(void **state)
         {"mistralai/Magistral-Small-2509", "mistral-small-3.1-24b"},
         {"axolotl-quants/Llama-4-Scout-17B-16E-Linearized", "llama-4-scout"},
         {"zai-org/GLM-4.5-Air-Base", "glm-4.5-air"},
+        {"Qwen/Qwen3.5-35B-A3B-Base", "qwen3.5-35b-a3b"},
+        {"Qwen/Qwen3-Next-80B-A3B-Thinking", "qwen3-next-80b-a3b"},
         {"allenai/Olmo-3-7B-Instruct-SFT", "olmo-3-7b"},
         {"microsoft/Phi-3-mini-4k-instruct", "phi-3-mini"},
         {"deepseek-ai/DeepSeek-R1", "deepseek-v3"},
