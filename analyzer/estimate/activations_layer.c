@@ -143,7 +143,7 @@ static void adapter_outputs(const struct plan *p, const struct estimate_act_size
 
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *w = &p->model->tensors[i];
-        const bool differ = m->moe_layers || m->linear_layers, expert = w->role == TENSOR_EXPERT;
+        const bool differ = m->moe_layers || m->linear_layers || m->global_head_dim, expert = w->role == TENSOR_EXPERT;
         const bool other = differ && w->kind && (w->kind == 2) != moe;
         const uint64_t layers = differ && w->layers ? w->layers : m->layers;
         if (w->place != TENSOR_IN_LAYER || other || !layers || !estimate_adapter_is_target(p, w)) continue;
@@ -363,6 +363,19 @@ static void cross_attention(const struct plan *p, const struct estimate_act_size
     attention(p, &cross, h, true, t);
 }
 
+/* Gemma 4's layers without a window: attention with other heads. */
+static void global_attention(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h,
+                             struct estimate_act_tape *t)
+{
+    struct model model = *p->model;
+    struct plan other = *p;
+
+    model.shape.head_dim = model.shape.global_head_dim;
+    model.shape.kv_heads = model.shape.global_kv_heads;
+    other.model = &model;
+    attention(&other, z, h, false, t);
+}
+
 void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
@@ -379,9 +392,11 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
     if (m->linear_layers && !moe)
         linear_attention(p, z, t);
+    else if (m->global_head_dim && moe)
+        global_attention(p, z, &h, t);
     else
         attention(p, z, &h, false, t);
-    if (m->linear_layers) moe = m->experts > 0;
+    if (m->linear_layers || m->global_head_dim) moe = m->experts > 0;
     if (m->family == MODEL_T5 && moe) { /* the decoder also looks at what the encoder said */
         norm(p, z, &h, width, z->stream, t);
         reads(p, z, READ_QKV, width, 3, 1, t);
@@ -422,7 +437,7 @@ void estimate_act_last_norm(const struct plan *p, const struct estimate_act_size
 
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z)
 {
-    return habits_of(p, z).caps;
+    return habits_of(p, z).caps || p->model->shape.global_head_dim; /* Gemma 2, Gemma 4 */
 }
 
 bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z)

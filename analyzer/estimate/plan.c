@@ -84,8 +84,11 @@ static bool pipeline(const struct plan *p, char why[WHY])
 static bool own_kinds(const struct plan *p, char why[WHY])
 {
     const enum model_family family = p->model->shape.family;
-    const bool linear = p->model->shape.linear_layers;
-    const char *name = linear ? "gated delta net" : family == MODEL_MAMBA ? "Mamba" : "Whisper";
+    const bool linear = p->model->shape.linear_layers || p->model->shape.global_head_dim;
+    const char *name = p->model->shape.linear_layers ? "gated delta net"
+                       : linear                      ? "Gemma 4"
+                       : family == MODEL_MAMBA       ? "Mamba"
+                                                     : "Whisper";
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
     if (family != MODEL_WHISPER && family != MODEL_MAMBA && !linear) return false;

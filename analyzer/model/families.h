@@ -34,6 +34,7 @@
            .linear_keys = (k), .linear_values = (v)
 #define GEMMA2 LLAMA, .norms = 4, .tied = true
 #define GEMMA3 GEMMA2, .qk_norm = true
+#define GEMMA4 GEMMA3, .head_dim = 256, .window = 1024, .global_head_dim = 512
 #define PHI3 LLAMA, .fused_qkv = true, .fused_gate = true
 #define GLM4 LLAMA, .norms = 4, .qkv_bias = true, .fused_gate = true
 #define OLMO LLAMA, .norms = 0, .final_norm = false /* norms without weights */

@@ -39,7 +39,7 @@ enum model_family {
 /* clang-format off */
 #define MODEL_TOWERS(TOWER)                                                                           \
     TOWER(NONE) TOWER(GEMMA3) TOWER(MISTRAL3) TOWER(PIXTRAL12) TOWER(LLAVA) TOWER(QWEN2VL)            \
-    TOWER(QWEN25VL) TOWER(QWEN25VL_LARGE) TOWER(QWEN3VL) TOWER(QWEN3VL_LARGE) TOWER(QWEN35_TINY) TOWER(QWEN35_SMALL) TOWER(QWEN35) TOWER(LLAMA4)           \
+    TOWER(QWEN25VL) TOWER(QWEN25VL_LARGE) TOWER(QWEN3VL) TOWER(QWEN3VL_LARGE) TOWER(QWEN35_TINY) TOWER(QWEN35_SMALL) TOWER(QWEN35) TOWER(GEMMA4) TOWER(LLAMA4)           \
     TOWER(MLLAMA11) TOWER(MLLAMA90) TOWER(PADDLEOCR)
 /* clang-format on */
 
@@ -95,6 +95,10 @@ struct model_shape {
      * and of values, each of LINEAR_HEAD; attention in the others has a gate beside the queries */
     uint64_t linear_layers, linear_keys, linear_values;
     bool gated_attention;
+    /* Gemma 4: layers without a window have heads and key heads of their own, whose values are the keys; experts come
+     * beside a dense MLP, which counts as shared, and have norms of their own */
+    uint64_t global_head_dim, global_kv_heads;
+    bool experts_beside;
     /* images; Whisper: the channels are those of its spectrogram */
     uint64_t image, patch, channels, classes;
     uint64_t sound; /* Whisper: positions of the encoder, which it always has: 1500, a spectrogram is twice as long */

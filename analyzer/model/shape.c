@@ -139,6 +139,19 @@ static void add_attention(struct lister *l, unsigned kind, uint64_t each)
     add_bias(l, kind, s->out_bias, "o_proj bias", s->hidden, each);
 }
 
+/* modeling_gemma4.py, Gemma4TextAttention with attention_k_eq_v. */
+static void add_global_attention(struct lister *l, unsigned kind)
+{
+    const struct model_shape *s = l->s;
+    const uint64_t q = s->heads * s->global_head_dim, kv = s->global_kv_heads * s->global_head_dim;
+
+    add_in(l, kind, "q_proj", TENSOR_ATTENTION, q, s->hidden, 1);
+    add_in(l, kind, "k_proj", TENSOR_ATTENTION, kv, s->hidden, 1);
+    add_in(l, kind, "q_norm", TENSOR_NORM, s->global_head_dim, 1, 1);
+    add_in(l, kind, "k_norm", TENSOR_NORM, s->global_head_dim, 1, 1);
+    add_in(l, kind, "o_proj", TENSOR_ATTENTION, s->hidden, q, 1);
+}
+
 static void add_mlps(struct lister *l, unsigned kind, enum model_tensor_role role, uint64_t ffn, bool bias,
                      uint64_t each)
 {
@@ -167,6 +180,11 @@ static void add_experts(struct lister *l, unsigned kind)
     add_bias(l, kind, s->router_bias, "router bias", s->experts, 1);
     add_mlps(l, kind, TENSOR_EXPERT, s->expert_ffn, s->expert_bias, s->experts);
     if (s->shared_experts) add_mlps(l, kind, TENSOR_MLP, s->shared_ffn, s->mlp_bias, 1);
+    if (s->experts_beside) {
+        add_norms(l, kind, "expert norm", s->hidden, 3);
+        add_in(l, kind, "router scale", TENSOR_OTHER, s->hidden, 1, 1);
+        add_in(l, kind, "expert scale", TENSOR_OTHER, s->experts, 1, 1);
+    }
     if (s->shared_gate) add_in(l, kind, "shared_gate", TENSOR_ROUTER, 1, s->hidden, 1);
 }
 
@@ -181,6 +199,11 @@ static void add_layers(struct lister *l)
         l->layers[SECOND] = s->layers - s->linear_layers;
         add_linear_attention(l, FIRST);
         add_attention(l, SECOND, 1);
+    } else if (s->global_head_dim) {
+        l->layers[FIRST] = s->window_layers;
+        l->layers[SECOND] = s->layers - s->window_layers;
+        add_attention(l, FIRST, 1);
+        add_global_attention(l, SECOND);
     } else {
         add_attention(l, EVERY, 1);
     }

@@ -496,6 +496,18 @@ def test_gated_delta_nets():
         one_line(gpuspy("estimate", *words, *more), 2)
 
 
+def test_gemma_4_has_two_kinds_of_attention():
+    served = answer("--model", "gemma-4-31b", "--inference", "--batch", "1", "--seq", "8192")
+    (cache,) = [line for line in served["lines"] if line["part"] == "kv_cache"]
+    every, near = 10 * 2 * 4 * 512 * 2, 50 * 2 * 16 * 256 * 2  # bytes per token of layers without a window, and with one
+    assert cache["low_bytes"] == 8192 * every + 1024 * near and cache["bytes"] == 8192 * (every + near)
+    words = ["--model", "gemma-4-26b-a4b", "--batch", "1", "--seq", "64"]
+    lora = answer(*words, "--precision", "bf16", "--adapter", "lora", "--target", "qv")
+    (own,) = [line["bytes"] for line in lora["lines"] if line["name"] == "adapters, float32"]
+    assert own == 4 * 16 * (25 * (4096 + 2816 + 2048 + 2816) + 5 * (8192 + 2816))  # the others have no values of their own
+    one_line(gpuspy("estimate", *words, "--tp", "2"), 2)
+
+
 # Trained parameters: sum(p.numel() for p in get_peft_model(model, config).parameters() if p.requires_grad), peft 0.21.2 with
 # transformers 5.23.0 on the meta device; ia3 has the targets that peft gives a Llama and a Qwen 2.
 ADAPTERS = [

@@ -348,6 +348,9 @@ static const struct count by_transformers_later[] = {
     {"qwen3.5-122b-a10b", 122562817776},
     {"qwen3.5-397b-a17b", 396802360816},
     {"qwen3-next-80b-a3b", 79674391296},
+    {"dbrx", 131596523520},
+    {"gemma-4-31b", 31273086512},
+    {"gemma-4-26b-a4b", 25805933872},
 };
 
 static void holds(const struct count *rows, size_t n)
@@ -823,6 +826,8 @@ static void published_names_are_found(void **state)
         {"google/gemma-2-9b-it", "gemma-2-9b"},
         {"google/gemma-3-1b-pt", "gemma-3-1b"},
         {"google/gemma-3-12b-it", "gemma-3-12b"},
+        {"google/gemma-4-26B-A4B", "gemma-4-26b-a4b"},
+        {"databricks/dbrx-instruct", "dbrx"},
         {"Qwen/Qwen3-VL-4B-Thinking", "qwen3-vl-4b"},
         {"Qwen/Qwen3-4B-Thinking-2507", "qwen3-4b"},
         {"microsoft/Phi-4-reasoning", "phi-4"},
