@@ -187,7 +187,8 @@ static bool estimate(const struct plan_settings *s, struct run_estimate_bytes *b
         *bytes = (struct run_estimate_bytes){(double)e.weights, (double)e.gradients, (double)(e.optimizer + e.master),
                                              (double)e.total,   (double)e.params,    (double)e.cast_copies};
         /* Not all are trained, there are more, or they are elsewhere. */
-        if (plan.adapter != PLAN_ADAPTER_NONE || plan.ema || plan.gpus > 1 || plan.offload != PLAN_OFFLOAD_NONE) {
+        if (plan.adapter != PLAN_ADAPTER_NONE || plan.frozen != PLAN_FROZEN_NONE || plan.ema || plan.gpus > 1 ||
+            plan.offload != PLAN_OFFLOAD_NONE) {
             bytes->weights = question_plan_category(&result, RESULT_CATEGORY_PARAMETERS, -1).likely;
             bytes->gradients = question_plan_category(&result, RESULT_CATEGORY_GRADIENTS, -1).likely;
             bytes->optimizer = question_plan_category(&result, RESULT_CATEGORY_OPTIMIZER_STATE, -1).likely;

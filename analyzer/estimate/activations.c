@@ -236,4 +236,7 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     else
         eager(p, r);
     if (p->model->shape.family == MODEL_MAMBA) of_mamba(p, before, r);
+    if (p->model->shape.linear_layers && p->attention != PLAN_ATTENTION_EAGER)
+        estimate_note(r, "gated delta nets with flash-linear-attention's kernels, worked out from what they save, not "
+                         "measured; without them: --attention eager");
 }

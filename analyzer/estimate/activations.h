@@ -102,7 +102,8 @@ void estimate_act_kept(const struct plan *p, const struct estimate_act_sizes *z,
                        struct estimate_act_kept *out);
 /* Multiplications a token that backward does once more for what was not kept, in all layers. 0: none are. */
 double estimate_act_recomputed(const struct plan *p);
-/* How many of the layers, the last ones, estimate_act_layer's `moe` is for. */
+/* How many of the layers, the last ones, estimate_act_layer's `moe` is for; of a model with gated delta nets: how many
+ * have attention, of which `moe` then tells. */
 uint64_t estimate_act_moe_layers(const struct model_shape *m);
 double estimate_act_group_saved(const struct estimate_act_tape *tape, enum estimate_act_group group);
 

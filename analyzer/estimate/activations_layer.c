@@ -3,6 +3,7 @@
  * Mixtral, BERT and ViT (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
 #include <string.h>
 #include "analyzer/estimate/activations.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/shard.h"
 
 struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant)
@@ -17,6 +18,7 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
         double side = (double)(m->image / m->patch);
         seq = side * side + 1;
     }
+    if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* before each sequence */
     return (struct estimate_act_sizes){
         .stream = m->family == MODEL_MAMBA ? 4 : precision->weights, /* residual_in_fp32 */
         .compute = compute,
@@ -26,7 +28,7 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
         .amp = amp,
         .tokens = (double)p->batch * seq,
         .seq = seq,
-        .keys = seq,
+        .keys = seq + (p->adapter == PLAN_ADAPTER_PREFIX ? (double)p->rank : 0),
         .batch = (double)p->batch,
         .variant = variant,
     };
@@ -64,7 +66,7 @@ static struct habits habits_of(const struct plan *p, const struct estimate_act_s
 {
     const struct model_shape *m = &p->model->shape;
     bool fused = z->variant == ACT_FUSED, gpt = m->family == MODEL_GPT;
-    struct habits h = {.gemma = m->norms == 4 && !m->norm_bias};
+    struct habits h = {.gemma = (m->norms == 4 && !m->norm_bias) || m->linear_layers};
 
     h.caps = h.gemma && !m->qk_norm;
     /* learned positions with q, k, v apart are OPT's, and GPT-Neo's */
@@ -86,7 +88,9 @@ static double adapted(const struct plan *p, enum readers which)
     double in = p->model->shape.gated ? 2 : 1;
     static const double qv[] = {2, 0, 0, 0}, attention[] = {3, 1, 0, 0};
 
-    if (p->target == PLAN_TARGET_QV) return qv[which];
+    if (!estimate_adapter_kind(p)->trained) return 0;
+    if (p->adapter == PLAN_ADAPTER_IA3) return which == READ_DOWN; /* factors of inputs; the others are of outputs */
+    if (p->target == PLAN_TARGET_QV || p->target == PLAN_TARGET_KV) return qv[which];
     if (p->target == PLAN_TARGET_ATTENTION) return attention[which];
     return which == READ_QKV ? 3 : which == READ_IN ? in : 1;
 }
@@ -102,7 +106,8 @@ static bool frozen(const struct plan *p)
 static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum readers which, double width,
                   double readers, double shared, struct estimate_act_tape *t)
 {
-    double n = adapted(p, which);
+    const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
+    const double n = adapted(p, which), input = p->adapter == PLAN_ADAPTER_IA3 ? 1 : kind->input;
 
     if (!frozen(p)) {
         put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0, 0, 0);
@@ -113,15 +118,46 @@ static void reads(const struct plan *p, const struct estimate_act_sizes *z, enum
         put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width, 0, 0, 0);
     if (n <= 0) return;
     if (z->variant == ACT_FUSED)
-        put(t, ACT_ADAPTERS, z->compute * width, 0, 0, 0);
+        put(t, ACT_ADAPTERS, input * z->compute * width, 0, 0, 0);
     else
         put(t, ACT_ADAPTERS,
-            (z->amp            ? 2 * n
-             : z->compute == 4 ? 4
-                               : 4 * n) *
+            input *
+                    (z->amp            ? 2 * n
+                     : z->compute == 4 ? 4
+                                       : 4 * n) *
                     width +
-                (z->variant == ACT_PADDED ? n * width : 0) + n * (z->amp ? 2 : 4) * (double)p->rank,
+                (z->variant == ACT_PADDED && kind->rank > 0 ? n * width : 0) +
+                kind->rank * n * (z->amp ? 2 : 4) * (double)p->rank,
             0, 0, 0);
+}
+
+/* What adapters keep of their outputs, and at any number of tokens: of the layers whose MLP is experts, or of the
+ * others. */
+static void adapter_outputs(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
+                            struct estimate_act_tape *t)
+{
+    const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
+    const struct model_shape *m = &p->model->shape;
+    const double element = z->amp ? 2 : 4;
+    double outputs = 0, kept = 0;
+
+    for (size_t i = 0; i < p->model->tensors_n; i++) {
+        const struct model_tensor *w = &p->model->tensors[i];
+        const bool differ = m->moe_layers || m->linear_layers || m->global_head_dim, expert = w->role == TENSOR_EXPERT;
+        const bool other = differ && w->kind && (w->kind == 2) != moe;
+        const uint64_t layers = differ && w->layers ? w->layers : m->layers;
+        if (w->place != TENSOR_IN_LAYER || other || !layers || !estimate_adapter_is_target(p, w)) continue;
+        const double n = (double)w->count / (double)layers, rows = (double)w->rows, cols = (double)w->cols;
+        const double used = expert && m->experts ? (double)m->experts_used / (double)m->experts : 1;
+        if (z->variant == ACT_FUSED) /* a compiled layer makes outputs again; weights are made before it */
+            outputs += 0;
+        else if (p->adapter != PLAN_ADAPTER_IA3)
+            outputs += n * used * rows * (kind->output * element + kind->output16 * z->compute);
+        else if (w->role == TENSOR_ATTENTION)
+            outputs += n * rows * z->compute;
+        kept += n * (kind->weight * rows * cols * element + estimate_adapter_blocks(p, cols, z->amp));
+    }
+    if (outputs > 0 || kept > 0) put(t, ACT_ADAPTERS, outputs + kept / z->tokens, 0, 0, 0);
 }
 
 /* Elements of a bias whose gradient sums over all tokens: the sum goes through a buffer of 8 bytes for each
@@ -236,8 +272,31 @@ static void attention(const struct plan *p, const struct estimate_act_sizes *z, 
     /* attention's own output is what the projection reads */
     if (!eager || !frozen(p))
         put(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, bias(p, z, width), weight(p, out * width));
+    if (m->gated_attention) /* the sigmoid of the gate, and what it weighs */
+        put(t, ACT_ATTENTION, (frozen(p) ? c : 2 * c) * out, c * out, 0, weight(p, q * width));
     if (frozen(p)) reads(p, z, READ_OUT, out, 1, 1, t);
     if (h->dropout || (h->opt && z->variant != ACT_FUSED)) put(t, ACT_MASKS, width, z->stream * width, 0, 0);
+}
+
+/* A gated delta net. With kernels, what they save: causal_conv1d its input; fla's chunk_gated_delta_rule q and k of
+ * each head of values, v, a matrix of each chunk of 64 tokens, decays; then the gate and the norm's input. Without:
+ * measured on transformers 5.23.0, bytes a token for each head of values and of keys (a head is 128 wide), in 16 bits
+ * and in float32. */
+static void linear_attention(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *t)
+{
+    enum { CHUNK = 64 };
+    const struct model_shape *m = &p->model->shape;
+    const double head = MODEL_LINEAR_HEAD, values = (double)m->linear_values, keys = (double)m->linear_keys;
+    const double mixed = (2 * keys + values) * head, out = values * head, c = z->compute, width = (double)m->hidden;
+    const double kept = p->attention != PLAN_ATTENTION_EAGER
+                            ? c * (mixed + 5 * out + CHUNK * values) + 20 * values + (frozen(p) ? 0 : c * out)
+                        : c < 4 && !z->amp ? (frozen(p) ? 10274 : 10790) * values + 1024 * keys
+                                           : (frozen(p) ? 12580 : 13608) * values + 3072 * keys;
+
+    put(t, ACT_INNER, 0, c * width, 0, weight(p, width * (mixed + out + 2 * values)));
+    put(t, ACT_INNER, kept, c * (mixed + out), 2 * c * (mixed + out), weight(p, (double)m->taps * mixed));
+    put(t, ACT_INNER, 0, c * out, 0, weight(p, out * width));
+    if (frozen(p)) reads(p, z, READ_OUT, out, 1, 1, t);
 }
 
 static void mlp(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h, double f,
@@ -304,11 +363,25 @@ static void cross_attention(const struct plan *p, const struct estimate_act_size
     attention(p, &cross, h, true, t);
 }
 
+/* Gemma 4's layers without a window: attention with other heads. */
+static void global_attention(const struct plan *p, const struct estimate_act_sizes *z, const struct habits *h,
+                             struct estimate_act_tape *t)
+{
+    struct model model = *p->model;
+    struct plan other = *p;
+
+    model.shape.head_dim = model.shape.global_head_dim;
+    model.shape.kv_heads = model.shape.global_kv_heads;
+    other.model = &model;
+    attention(&other, z, h, false, t);
+}
+
 void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe, struct estimate_act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
     struct habits h = habits_of(p, z);
     double width = (double)m->hidden;
+    const bool second = moe;
 
     if (m->family == MODEL_MAMBA) {
         estimate_act_mamba_layer(p, z, t);
@@ -317,7 +390,13 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     t->n = 0;
     norm(p, z, &h, width, z->stream, t);
     reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
-    attention(p, z, &h, false, t);
+    if (m->linear_layers && !moe)
+        linear_attention(p, z, t);
+    else if (m->global_head_dim && moe)
+        global_attention(p, z, &h, t);
+    else
+        attention(p, z, &h, false, t);
+    if (m->linear_layers || m->global_head_dim) moe = m->experts > 0;
     if (m->family == MODEL_T5 && moe) { /* the decoder also looks at what the encoder said */
         norm(p, z, &h, width, z->stream, t);
         reads(p, z, READ_QKV, width, 3, 1, t);
@@ -337,6 +416,7 @@ void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z
     else
         mlp(p, z, &h, (double)m->ffn, 1, t);
     if (m->norms == 4) norm(p, z, &h, width, z->compute, t);
+    if (frozen(p)) adapter_outputs(p, z, second, t);
     for (size_t i = 0; i < t->n; i++) {
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;
@@ -357,7 +437,7 @@ void estimate_act_last_norm(const struct plan *p, const struct estimate_act_size
 
 bool estimate_act_caps_logits(const struct plan *p, const struct estimate_act_sizes *z)
 {
-    return habits_of(p, z).caps;
+    return habits_of(p, z).caps || p->model->shape.global_head_dim; /* Gemma 2, Gemma 4 */
 }
 
 bool estimate_act_embedding_dropout(const struct plan *p, const struct estimate_act_sizes *z)

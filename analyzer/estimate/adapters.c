@@ -1,4 +1,4 @@
-/* LoRA, QLoRA and DoRA: frozen weights as they are stored, and small matrices beside them that are trained.
+/* Adapters: frozen weights as they are stored, and small matrices beside them that are trained (adapter_kinds.c).
  *
  * The adapters have float32, as peft makes them beside 16-bit weights (autocast_adapter_dtype). */
 #include "analyzer/estimate/adapters.h"
@@ -7,30 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/states.h"
 
 #define FLOAT32 ADAPTERS_BYTES
-
-static bool any_in(const char *name, const char *const *parts, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strstr(name, parts[i])) return true;
-    return false;
-}
-
-bool estimate_adapters_is_target(enum plan_target target, const struct model_tensor *t)
-{
-    static const char *const queries_values[] = {"q_proj", "v_proj", "q_b_proj", "kv_b_proj", "query", "value",
-                                                 "q_lin",  "v_lin",  "qkv",      "c_attn",    "to_q",  "to_v"};
-
-    if (t->dims < 2) return false;
-    if (target == PLAN_TARGET_QV)
-        return t->role == TENSOR_ATTENTION &&
-               any_in(t->name, queries_values, sizeof queries_values / sizeof *queries_values);
-    if (t->role == TENSOR_ATTENTION) return true;
-    return target == PLAN_TARGET_LINEAR && (t->role == TENSOR_MLP || t->role == TENSOR_EXPERT);
-}
 
 /* ---------------------------------------------------------------- frozen weights */
 
@@ -99,7 +80,10 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
 struct adapted {
     struct estimate_shard_sum n;
     struct estimate_optimizer_sum optimizer;
-    double matrices, dora; /* how many have adapters; bytes that DoRA takes for the largest of them */
+    double matrices;   /* how many have adapters */
+    double temporary;  /* bytes that the largest of them takes for a moment */
+    double frozen;     /* parameters beside them that are not trained */
+    double rows, cols; /* the most outputs and inputs of any */
 };
 
 /* One of the small matrices. */
@@ -115,28 +99,60 @@ static void take(const struct plan *p, const struct estimate_shard *of, double r
     estimate_optimizer_take(p, &s, FLOAT32, p->sharding == PLAN_SHARDING_DDP ? 1 : group, &a->optimizer);
 }
 
+struct taking {
+    const struct plan *p;
+    const struct estimate_shard *of;
+    struct adapted *a;
+};
+
+static void take_trained(void *context, double rows, double cols)
+{
+    const struct taking *k = context;
+
+    take(k->p, k->of, rows, cols, k->a);
+}
+
+/* What products take for a moment beside one weight. DoRA: the weight, B·A, its scaled copy and their sum, and the
+ * identity that B·A is made with; LoHa and LoKr: the product's gradient, and those of what it is a product of. */
+static double temporary(const struct plan *p, double rows, double cols)
+{
+    if (p->adapter == PLAN_ADAPTER_DORA) return (4 * rows * cols + cols * cols) * FLOAT32;
+    return estimate_adapter_kind(p)->weight * 3 * rows * cols * FLOAT32;
+}
+
+/* Prompts: an embedding for each virtual token; or keys and values in each layer. */
+static void take_prompt(const struct plan *p, struct adapted *a)
+{
+    const struct model_shape *m = &p->model->shape;
+    const struct estimate_shard one = {.count = 1};
+    const double width =
+        p->adapter == PLAN_ADAPTER_PREFIX ? 2 * (double)(m->layers * m->kv_heads * m->head_dim) : (double)m->hidden;
+
+    take(p, &one, (double)p->rank, width, a);
+}
+
 static struct adapted adapted_of(const struct plan *p, uint64_t stage)
 {
+    const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     struct adapted a = {0};
     struct estimate_shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++) {
         const struct model_tensor *t = &p->model->tensors[i];
-        double rank = (double)p->rank;
-        if (!estimate_adapters_is_target(p->target, t) || !estimate_shard_of(p, stage, t, &s)) continue;
+        if (!estimate_adapter_is_target(p, t) || !estimate_shard_of(p, stage, t, &s)) continue;
         if (p->tp > 1 && (strstr(t->name, "o_proj") || strstr(t->name, "down_proj"))) { /* divided by inputs */
             s.cols /= (double)t->rows / s.rows;
             s.rows = (double)t->rows;
         }
-        take(p, &s, rank, s.cols, &a);
-        take(p, &s, s.rows, rank, &a);
-        if (p->adapter == PLAN_ADAPTER_DORA) {
-            take(p, &s, s.rows, 1, &a);
-            /* the weight, B·A, its scaled copy and their sum, and the identity that B·A is made with */
-            a.dora = fmax(a.dora, (4 * s.rows * s.cols + s.cols * s.cols) * FLOAT32);
-        }
+        kind->trained(p, t, s.rows, s.cols, take_trained, &(struct taking){p, &s, &a});
+        a.temporary = fmax(a.temporary, temporary(p, s.rows, s.cols));
+        a.frozen += s.count * estimate_adapter_frozen(p, s.rows, s.cols);
+        a.rows = fmax(a.rows, s.rows);
+        a.cols = fmax(a.cols, s.cols);
         a.matrices += s.count;
     }
+    if (p->adapter == PLAN_ADAPTER_VERA) a.frozen = (double)p->rank * (a.rows + a.cols); /* one pair for all */
+    if (kind->size_is == ADAPTER_HAS_TOKENS) take_prompt(p, &a);
     return a;
 }
 
@@ -154,14 +170,25 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
     unsigned kept = p->accumulation > 1 ? IN_TRAINING : IN_PHASE(BACKWARD) | IN_PHASE(STEP);
     struct estimate_interval states = {ceil(a->optimizer.states.low), ceil(a->optimizer.states.likely),
                                        ceil(a->optimizer.states.high)};
+    static const char *const sizes[] = {"", "rank ", "blocks of "};
+    const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
     struct estimate_line *line;
     char each[80];
 
     line = estimate_add(r, ESTIMATE_ADAPTERS, IN_TRAINING, "adapters, float32",
                         EXACTLY(ceil((whole ? a->n.all : a->n.own) * FLOAT32)));
-    snprintf(each, sizeof each, "4 B (rank %ju, %.0f matrices)", (uintmax_t)p->rank, a->matrices);
-    estimate_states_explain(line, "peft lora/layer.py: r (in + out) per matrix; autocast_adapter_dtype", p, &a->n, each,
-                            !whole);
+    if (kind->size_is == ADAPTER_HAS_TOKENS)
+        snprintf(each, sizeof each, "4 B (%ju virtual tokens)", (uintmax_t)p->rank);
+    else
+        snprintf(each, sizeof each, "4 B (%s%.0ju%s%.0f matrices)", sizes[kind->size_is], (uintmax_t)p->rank,
+                 kind->size_is ? ", " : "", a->matrices);
+    estimate_states_explain(line, kind->source, p, &a->n, each, !whole);
+    if (a->frozen > 0) {
+        line = estimate_add(r, ESTIMATE_ADAPTERS, IN_TRAINING, "frozen parts of adapters, float32",
+                            EXACTLY(ceil(a->frozen * FLOAT32)));
+        estimate_explain(line, kind->source, "%s numbers · 4 B",
+                         units_format_count((char[UNITS_TEXT]){0}, units_whole(a->frozen)));
+    }
     line = estimate_add(r, ESTIMATE_GRADIENTS, kept, "gradients of the adapters",
                         EXACTLY(ceil((gradients_divided ? a->n.own : a->n.all) * FLOAT32)));
     estimate_states_explain(line, "torch: a gradient has its parameter's type", p, &a->n, "4 B", gradients_divided);
@@ -259,7 +286,7 @@ static void add_saved(const struct plan *p, uint64_t stage, struct estimate_resu
     line->why = "none with PyTorch 2.1 and later, which adds in place";
 }
 
-static void add_temporaries(const struct frozen *f, const struct adapted *a, struct estimate_result *r)
+static void add_temporaries(const struct frozen *f, const struct adapted *a, bool dora, struct estimate_result *r)
 {
     struct estimate_line *line;
     char count[UNITS_TEXT];
@@ -270,9 +297,16 @@ static void add_temporaries(const struct frozen *f, const struct adapted *a, str
         estimate_explain(line, "bitsandbytes autograd/_functions.py: MatMul4Bit dequantises in forward and backward",
                          "the largest, %s · 2 B", units_format_count(count, units_whole(f->largest)));
     }
-    if (a->dora > 0) {
+    if (a->temporary > 0 && !dora) {
+        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "products of adapters",
+                            (struct estimate_interval){a->temporary / 3, a->temporary * 2 / 3, a->temporary});
+        estimate_explain(line, "peft loha/layer.py, lokr/layer.py: get_delta_weight",
+                         "of the largest matrix: 1 to 3 · rows · cols · 4 B");
+        line->why = "backward makes gradients of the product and of its factors";
+    }
+    if (a->temporary > 0 && dora) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "DoRA's weight norms",
-                            (struct estimate_interval){a->dora / 2, a->dora, a->dora});
+                            (struct estimate_interval){a->temporary / 2, a->temporary, a->temporary});
         estimate_explain(line, "peft lora/dora.py: get_lora_weight, get_weight_norm",
                          "of the largest matrix: (4 rows · cols + cols · cols) · 4 B");
         line->why = "half as much under autocast or with 16-bit adapters";
@@ -294,6 +328,6 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     if (estimate_shard_gathers(p) && f.plain + f.quantised > 0)
         estimate_states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     if (!p->fsdp && p->sharding >= PLAN_SHARDING_ZERO2 && estimate_shard_group(p, false) > 1) add_bucket(r);
-    add_temporaries(&f, &a, r);
+    add_temporaries(&f, &a, p->adapter == PLAN_ADAPTER_DORA, r);
     if (!p->weights) estimate_states_casts(p, stage, r);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "schema/shell_word.h"
 
 const char *const estimate_part_key[] = {
@@ -106,7 +107,7 @@ static bool hold_against(const struct estimate_answer *a, const struct estimate_
 #define WORD(id, word, what) word,
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                         *const targets[] = {PLAN_TARGETS(WORD)};
+                         *const targets[] = {PLAN_TARGETS(WORD)}, *const frozen[] = {PLAN_FROZEN(WORD)};
 #undef WORD
 
 /* " --model gpt2 --batch 8 --seq 1024": all that the estimate depends on, in the options of gpuspy report. Nothing
@@ -137,16 +138,19 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
         {p->fused_layers, "fused-layers", NULL},
         {p->chunked_loss, "chunked-loss", NULL},
         {p->ema, "ema", NULL},
+        {p->frozen != PLAN_FROZEN_NONE, "frozen", frozen[p->frozen]},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", adapters[p->adapter]},
-        {p->adapter != PLAN_ADAPTER_NONE && p->target != PLAN_TARGET_LINEAR, "target", targets[p->target]},
+        {p->adapter != PLAN_ADAPTER_NONE &&
+             p->target != (p->adapter == PLAN_ADAPTER_IA3 ? PLAN_TARGET_KV : PLAN_TARGET_LINEAR),
+         "target", targets[p->target]},
         {p->weights, "weights", p->weights ? p->weights->word : NULL},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words && at < size; i++)
         if (words[i].given)
             at += (size_t)snprintf(out + at, size - at, " --%s%s%s", words[i].option, words[i].word ? " " : "",
                                    words[i].word ? words[i].word : "");
-    if (p->adapter != PLAN_ADAPTER_NONE && p->rank != PLAN_RANK && at < size)
-        snprintf(out + at, size - at, " --lora-rank %ju", (uintmax_t)p->rank);
+    if (estimate_adapter_option(p) && p->rank != estimate_adapter_kind(p)->size && at < size)
+        snprintf(out + at, size - at, " --%s %ju", estimate_adapter_option(p), (uintmax_t)p->rank);
 }
 
 /* What would help where it does not surely fit. */

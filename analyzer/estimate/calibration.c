@@ -359,6 +359,9 @@ static const char *const attentions[] = {PLAN_ATTENTIONS(ATTENTION)};
 #define CHECKPOINT(id, word, what) word,
 static const char *const checkpoints[] = {PLAN_CHECKPOINTS(CHECKPOINT)};
 #undef CHECKPOINT
+#define ADAPTER(id, word, what) word,
+static const char *const adapters[] = {PLAN_ADAPTERS(ADAPTER)};
+#undef ADAPTER
 
 void estimate_calibration_key(struct estimate_calibration_row *row, const struct plan *p)
 {
@@ -367,7 +370,7 @@ void estimate_calibration_key(struct estimate_calibration_row *row, const struct
     snprintf(row->attention, sizeof row->attention, "%s", attentions[p->attention]);
     snprintf(row->checkpointing, sizeof row->checkpointing, "%s", checkpoints[p->checkpoint]);
     snprintf(row->more, sizeof row->more, "%s%s%s", p->fused_layers ? "fused " : "", p->chunked_loss ? "chunked " : "",
-             p->adapter != PLAN_ADAPTER_NONE ? "adapters" : "");
+             p->adapter == PLAN_ADAPTER_NONE ? "" : adapters[p->adapter]);
 }
 
 struct estimate_calibrated estimate_calibration_activations(const struct estimate_calibration *c, const struct plan *p)

@@ -393,7 +393,7 @@ APPLY(lora)
 
 APPLY(qlora)
 {
-    if (p->adapter == PLAN_ADAPTER_DORA || p->weights || !transformer(p)) return false;
+    if (p->adapter > PLAN_ADAPTER_LORA || p->weights || !transformer(p)) return false;
     p->weights = estimate_quantisation_find("nf4-double");
     SET_TEXT(what,
              "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",

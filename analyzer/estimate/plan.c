@@ -1,6 +1,7 @@
 /* Contradictions in what was asked. */
 #include <stdio.h>
 #include "analyzer/base/term.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
 
 /* A check says what is wrong, or nothing: true where it has written `why`, which begins with the option. */
@@ -82,13 +83,17 @@ static bool pipeline(const struct plan *p, char why[WHY])
 static bool own_kinds(const struct plan *p, char why[WHY])
 {
     const enum model_family family = p->model->shape.family;
-    const char *name = family == MODEL_MAMBA ? "Mamba" : "Whisper";
+    const bool linear = p->model->shape.linear_layers || p->model->shape.global_head_dim;
+    const char *name = p->model->shape.linear_layers ? "gated delta net"
+                       : linear                      ? "Gemma 4"
+                       : family == MODEL_MAMBA       ? "Mamba"
+                                                     : "Whisper";
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
-    if (family != MODEL_WHISPER && family != MODEL_MAMBA) return false;
+    if (family != MODEL_WHISPER && family != MODEL_MAMBA && !linear) return false;
     if (option) return REJECT("--%s: gpuspy does not know how a %s is divided; use --sharding", option, name);
     if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP ||
-        (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family == MODEL_MAMBA))
+        (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family != MODEL_WHISPER))
         return REJECT("--checkpointing: gpuspy does not know what a %s keeps; use full", name);
     if (p->fused_layers && family == MODEL_MAMBA)
         return REJECT("--fused-layers: mamba_ssm's kernels, the default, are already fused");
@@ -155,10 +160,27 @@ static bool adapters(const struct plan *p, char why[WHY])
 {
     if (p->adapter != PLAN_ADAPTER_NONE && !has_matrices(p->model))
         return REJECT("--adapter: the model's matrices are unknown; add --model, or --layers, --hidden …");
+    if (p->adapter > PLAN_ADAPTER_DORA && (p->tp > 1 || p->pp > 1))
+        return REJECT("--adapter: gpuspy does not know how --tp and --pp divide such adapters; use --sharding");
+    if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->model->shape.family != MODEL_LLAMA &&
+        p->model->shape.family != MODEL_GPT)
+        return REJECT("--adapter: virtual tokens are known for text decoders only, and this is a %s",
+                      model_family_word(p->model->shape.family));
+    if (estimate_adapter_kind(p)->size_is == ADAPTER_HAS_TOKENS && p->cp > 1)
+        return REJECT("--cp: gpuspy does not know how GPUs divide virtual tokens; use --sharding");
+    if (p->adapter == PLAN_ADAPTER_PREFIX && p->model->shape.linear_layers)
+        return REJECT("--adapter: a gated delta net has no keys that a prefix could precede");
+    if (p->adapter == PLAN_ADAPTER_PREFIX && p->checkpoint != PLAN_CHECKPOINT_NONE)
+        return REJECT(
+            "--checkpointing: prefix tuning passes keys and values as a cache, which checkpointing turns off");
+    if (p->adapter > PLAN_ADAPTER_DORA && p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP)
+        return REJECT("--checkpointing: gpuspy does not know what selective-op keeps of such adapters; use full");
     if (p->adapter == PLAN_ADAPTER_NONE && p->saved != PLAN_SAVED_NONE)
         return REJECT("--modules-to-save: without adapters all layers are trained; add --adapter lora");
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)
         return REJECT("--ema averages all weights, but with --adapter they are frozen; leave out one");
+    if (p->frozen == PLAN_FROZEN_TEXT && p->model->shape.tower == MODEL_TOWER_NONE)
+        return REJECT("--frozen: the model has no image tower; with the text part frozen nothing is trained");
     if (!p->inference && p->weights && p->adapter == PLAN_ADAPTER_NONE)
         return REJECT("--weights applies to frozen weights; give --precision instead, or add --adapter lora");
     return false;
@@ -191,6 +213,7 @@ static bool serving(const struct plan *p, char why[WHY])
     } training[] = {
         {p->master_weights, "master-weights", ""},
         {p->ema, "ema", ""},
+        {p->frozen != PLAN_FROZEN_NONE, "frozen", ""},
         {p->adapter != PLAN_ADAPTER_NONE, "adapter", ""},
         {p->saved != PLAN_SAVED_NONE, "modules-to-save", ""},
         {p->accumulation > 1, "accumulation", ""},

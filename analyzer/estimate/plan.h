@@ -52,19 +52,36 @@ struct estimate_precision;
 #define PLAN_ADAPTERS(X)                                              \
     X(NONE, "none", "all parameters are trained")                     \
     X(LORA, "lora", "low-rank adapters beside frozen weights")        \
-    X(DORA, "dora", "LoRA and a magnitude vector for each matrix")
+    X(DORA, "dora", "LoRA and a magnitude vector for each matrix")                                  \
+    X(LORA_FA, "lora-fa", "LoRA whose first factor is frozen")                                      \
+    X(ADALORA, "adalora", "LoRA with a factor for each rank")                                       \
+    X(LOHA, "loha", "the elementwise product of two low-rank products")                             \
+    X(LOKR, "lokr", "a Kronecker product")                                                          \
+    X(VERA, "vera", "vectors beside low-rank projections that all matrices share")                  \
+    X(OFT, "oft", "rotations of blocks of the inputs")                                              \
+    X(BOFT, "boft", "the same as butterflies, with factors of the outputs")                         \
+    X(IA3, "ia3", "factors of keys, values and the MLP's inner width")                              \
+    X(PROMPT, "prompt", "prompt tuning: embeddings of virtual tokens")                              \
+    X(PREFIX, "prefix", "prefix tuning: keys and values of virtual tokens")
 /* clang-format on */
 
 /* clang-format off */
 #define PLAN_TARGETS(X)                                    \
     X(QV, "qv", "the query and value projections")         \
     X(ATTENTION, "attention", "q, k, v and output")        \
-    X(LINEAR, "all-linear", "attention and MLP matrices")
+    X(LINEAR, "all-linear", "attention and MLP matrices")  \
+    X(KV, "kv", "the key and value projections")
 /* clang-format on */
 
 #define PLAN_SAVED(X)                            \
     X(NONE, "none", "only adapters are trained") \
     X(EMBEDDINGS, "embeddings", "full copies of the token embedding and the output layer are trained")
+
+/* Of a model with an image tower, too. */
+#define PLAN_FROZEN(X)                                                             \
+    X(NONE, "none", "all parameters are trained")                                  \
+    X(TOWER, "tower", "what sees is not trained, as in a training without images") \
+    X(TEXT, "text", "only what sees is trained, and the layers that attend to it")
 
 #define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
 enum plan_attention { PLAN_ATTENTIONS(ATTENTION) };
@@ -87,6 +104,9 @@ enum plan_adapter { PLAN_ADAPTERS(ADAPTER) };
 #define TARGET(id, word, what) PLAN_TARGET_##id,
 enum plan_target { PLAN_TARGETS(TARGET) };
 #undef TARGET
+#define FROZEN(id, word, what) PLAN_FROZEN_##id,
+enum plan_frozen { PLAN_FROZEN(FROZEN) };
+#undef FROZEN
 #define SAVED(id, word, what) PLAN_SAVED_##id,
 enum plan_saved { PLAN_SAVED(SAVED) };
 #undef SAVED
@@ -130,9 +150,10 @@ struct plan {
     enum plan_offload offload;
     bool bucket_view; /* gradient_as_bucket_view=True */
 
+    enum plan_frozen frozen;
     enum plan_adapter adapter;
     bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
-    uint64_t rank; /* of the adapters */
+    uint64_t rank; /* of the adapters; of those without: the size of their blocks, their virtual tokens */
     enum plan_target target;
     enum plan_saved saved;                       /* peft's modules_to_save */
     const struct estimate_quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
@@ -170,6 +191,9 @@ static inline uint64_t plan_positions(const struct model_shape *s)
     if (s->family == MODEL_VIT || !s->vocab) return 0;
     return s->context && s->context < s->positions ? s->context : s->positions;
 }
+
+/* Of adapters, where none is given. */
+enum { PLAN_RANK = 16 };
 
 #define PLAN_DEFAULT                                                                                   \
     {                                                                                                  \

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
+#include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/quantisation.h"
 
@@ -18,6 +19,7 @@ const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: adapter_
 const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_servers[] = "vllm|";
 const char plan_saved[] = PLAN_SAVED(WORD);
+const char plan_frozen_words[] = PLAN_FROZEN(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
 
@@ -188,6 +190,42 @@ static void adapter_of(const struct plan_settings *s, struct plan *p)
     p->adapter = qlora ? PLAN_ADAPTER_LORA : place_of(s->adapter, plan_adapters);
     p->prepared = qlora;
     if (qlora && !p->weights) p->weights = estimate_quantisation_find("nf4-double");
+    p->target = s->target                        ? place_of(s->target, plan_targets)
+                : p->adapter == PLAN_ADAPTER_IA3 ? PLAN_TARGET_KV
+                                                 : PLAN_TARGET_LINEAR;
+}
+
+/* The one number that a kind of adapters has; GaLore's rank. */
+static bool adapter_size_of(const char *command, const struct plan_settings *s, struct plan *p)
+{
+    const struct {
+        enum estimate_adapter_size what;
+        const char *option;
+        uint64_t given;
+    } sizes[] = {{ADAPTER_HAS_RANK, "lora-rank", s->rank},
+                 {ADAPTER_HAS_BLOCKS, "block-size", s->block_size},
+                 {ADAPTER_HAS_TOKENS, "virtual-tokens", s->virtual_tokens}};
+    const struct estimate_adapter_kind *kind = estimate_adapter_kind(p);
+    const char *option = estimate_adapter_option(p);
+
+    p->rank = p->adapter != PLAN_ADAPTER_NONE             ? kind->size
+              : strcmp(s->model.optimizer, "galore") == 0 ? 128
+                                                          : PLAN_RANK;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const bool rank = sizes[i].what == ADAPTER_HAS_RANK && p->adapter == PLAN_ADAPTER_NONE;
+        if (!sizes[i].given) continue;
+        if (!rank && sizes[i].what != kind->size_is) {
+            complain("%s: --%s: %s%s%s%s", command, sizes[i].option,
+                     p->adapter == PLAN_ADAPTER_NONE ? "only adapters have it; add --adapter" : "not with --adapter ",
+                     p->adapter == PLAN_ADAPTER_NONE ? "" : s->adapter, option ? "; give --" : "",
+                     option ? option : "");
+            return false;
+        }
+        p->rank = sizes[i].given;
+    }
+    if (p->rank || kind->size_is == ADAPTER_HAS_NO_SIZE) return true;
+    complain("%s: --adapter: '%s' needs --%s, too", command, s->adapter, option);
+    return false;
 }
 
 /* "0.9" or "90%"; 0 where no server is asked for. */
@@ -249,12 +287,9 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .fsdp = s->sharding && strncmp(s->sharding, "fsdp", 4) == 0,
         .offload = place_of(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
-        .rank = s->rank                                     ? s->rank
-                : strcmp(s->model.optimizer, "galore") == 0 ? 128
-                                                            : PLAN_RANK,
-        .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
         .saved = place_of(s->saved, plan_saved),
         .ema = s->ema,
+        .frozen = place_of(s->frozen, plan_frozen_words),
         .cache_block = s->cache_block ? s->cache_block
                        : s->serve     ? 16
                                       : 0,
@@ -269,6 +304,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         !quantisation_of(command, "kv-cache", s->cache, &p->cache))
         return false;
     adapter_of(s, p);
+    if (!adapter_size_of(command, s, p)) return false;
     if (!share_of(command, s, &p->share)) return false;
     return plan_check(command, p);
 }

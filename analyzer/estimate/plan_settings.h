@@ -20,12 +20,13 @@ struct plan_settings {
     uint64_t batch, seq, accumulation;
     const char *attention, *checkpointing, *step;
     bool fused_layers, chunked_loss, bucket_view, ema;
+    const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
     bool sequence_parallel;
     const char *sharding, *offload;
     const char *adapter, *target, *saved;
-    uint64_t rank;
+    uint64_t rank, block_size, virtual_tokens;
     const char *weights; /* quantisation */
     /* inference */
     bool inference;
@@ -43,7 +44,7 @@ struct plan_settings {
     }
 
 extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_steps[], plan_shardings[],
-    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[], plan_servers[];
+    plan_offloads[], plan_adapters[], plan_targets[], plan_saved[], plan_frozen_words[], plan_servers[];
 
 #define PLAN_AT(type, member, field) offsetof(type, member) + offsetof(struct plan_settings, field)
 #define PLAN_COUNT(type, member, name, field, argument, help)                              \
@@ -87,12 +88,14 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(type, member, "tied", tied, "the output layer shares the embedding's weights"),             \
         PLAN_WORD(type, member, "family", family, plan_families, "kind of model; default llama")
 
-#define PLAN_TRAINING_OPTIONS(type, member)                                                    \
-    PLAN_ACTIVATION_OPTIONS(type, member),                                                     \
-        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"), \
-        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                  \
-                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),         \
-        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU")
+#define PLAN_TRAINING_OPTIONS(type, member)                                                        \
+    PLAN_ACTIVATION_OPTIONS(type, member),                                                         \
+        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),     \
+        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                      \
+                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),             \
+        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"), \
+        PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                               \
+                  "of a model of text and images: what is not trained; tower: what sees; default none")
 
 /* How the GPUs divide the model: also where a recording of one of them is held against an estimate. */
 #define PLAN_DIVIDED_OPTIONS(type, member)                                                                             \
@@ -131,17 +134,21 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
          "each GPU's share of its machine's network; default 400Gb/s, or less if its PCIe is slower"}, \
         PLAN_DIVIDED_OPTIONS(type, member)
 
-#define PLAN_ADAPTER_OPTIONS(type, member)                                                                         \
-    PLAN_WORD(                                                                                                     \
-        type, member, "adapter", adapter, plan_adapters,                                                           \
-        "lora or dora with frozen weights; qlora: lora with --weights=nf4-double, and peft's float32 embeddings"), \
-        PLAN_COUNT(type, member, "lora-rank", rank, "N", "rank of the adapters; default 16"),                      \
-        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),     \
-        PLAN_WORD(type, member, "modules-to-save", saved, plan_saved,                                              \
-                  "layers trained in full beside adapters, like peft's modules_to_save; default none"),            \
-    {                                                                                                              \
-        "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,               \
-            "how frozen or served weights are stored"                                                              \
+#define PLAN_ADAPTER_OPTIONS(type, member)                                                                          \
+    PLAN_WORD(                                                                                                      \
+        type, member, "adapter", adapter, plan_adapters,                                                            \
+        "an adapter of peft beside frozen weights; qlora: lora with --weights=nf4-double, and float32 embeddings"), \
+        PLAN_COUNT(type, member, "lora-rank", rank, "N",                                                            \
+                   "rank of adapters; default 16 (loha, lokr: 8; adalora: 12; vera: 256)"),                         \
+        PLAN_COUNT(type, member, "block-size", block_size, "N", "inputs per block of oft and boft; default 32, 4"), \
+        PLAN_COUNT(type, member, "virtual-tokens", virtual_tokens, "N",                                             \
+                   "number of virtual tokens of prompt and prefix tuning"),                                         \
+        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters; default all-linear"),      \
+        PLAN_WORD(type, member, "modules-to-save", saved, plan_saved,                                               \
+                  "layers trained in full beside adapters, like peft's modules_to_save; default none"),             \
+    {                                                                                                               \
+        "weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,                \
+            "how frozen or served weights are stored"                                                               \
     }
 
 #define PLAN_INFERENCE_OPTIONS(type, member)                                                            \
@@ -205,8 +212,6 @@ bool plan_settings_gpus(const char *command, const struct plan_settings *s, cons
 /* What is taken where nothing is said: a batch of 1, and the sequence that the model was made for, of at most
  * PLAN_SEQ tokens. Nothing where the shape is not known: no activations then. */
 enum { PLAN_SEQ = 4096 };
-/* Of adapters, where none is given. */
-enum { PLAN_RANK = 16 };
 struct plan_assumed {
     bool batch, seq;
 };

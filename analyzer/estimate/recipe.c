@@ -11,6 +11,7 @@
 #include <strings.h>
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/model/model.h"
 
 enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
 
@@ -19,10 +20,12 @@ struct values {
     const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
     const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *cache, *share;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *loss, *plugins;
+    const json_t *processor, *decoder_trained;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, context, experts, experts_used, gated;
     int64_t pure, fp8, bf16_false, master, four_bits, eight_bits, bits;
-    int64_t lora, dora, rank, all_linear, fused_step, distributed;
+    int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
+        distributed;
     int64_t batch, global_batch, accumulation, seq, requests;
     int64_t checkpointing_on, selective, flash, eager, liger, chunked, compiled;
     int64_t gpus, devices, nodes, tp, pp, cp, ep, shards, replicas, sequence_parallel, fsdp_version, offload, zero;
@@ -54,6 +57,7 @@ static const char *const recipe_words[] = {
 static const struct {
     const char *key, *tool;
 } tools[] = {
+    {"peft_type", "peft"},
     {"base_model", "axolotl"},
     {"finetuning_type", "LLaMA-Factory"},
     {"stage", "LLaMA-Factory"},
@@ -326,7 +330,41 @@ static void model_of_torchtune(const struct values *s, char *out, size_t size)
         spell(out, size, component);
 }
 
-static void put_model(struct estimate_recipe *r, const struct values *s)
+/* What a name ends in where weights are quantized; NULL: the adapter's own option says how. */
+static const struct {
+    const char *ending, *weights;
+} stored[] = {{"-gptq", "gptq"},   {"-awq", "awq"},     {"-bnb-nf4-bf16", NULL}, {"-unsloth-bnb-4bit", NULL},
+              {"-bnb-4bit", NULL}, {"-nvfp4", "nvfp4"}, {"-fp8", "fp8"}};
+
+/* "TheBloke/Llama-2-7B-GPTQ" is Llama-2-7B with --weights=gptq. */
+static void put_name(struct estimate_recipe *r, const char *name, bool quantized)
+{
+    const size_t n = strlen(name);
+
+    for (size_t i = 0; quantized && i < sizeof stored / sizeof *stored; i++) {
+        const size_t end = strlen(stored[i].ending);
+        if (n <= end || strcasecmp(name + n - end, stored[i].ending) != 0) continue;
+        put(r, "--model=%.*s", (int)(n - end), name);
+        if (stored[i].weights) put(r, "--weights=%s", stored[i].weights);
+        return;
+    }
+    put(r, "--model=%s", name);
+}
+
+/* What is not trained of a model with an image tower: LLaMA-Factory freezes the tower unless it is told not to, and a
+ * training without images makes no gradient of it. */
+static void put_frozen(struct estimate_recipe *r, const struct values *s)
+{
+    const bool tower =
+        s->frozen_tower >= 0 ? s->frozen_tower > 0 : by(r, "LLaMA-Factory") || (by(r, "axolotl") && !s->processor);
+
+    if (json_is_false(s->decoder_trained) || is(s->decoder_trained, "frozen"))
+        put(r, "--frozen=text");
+    else if (tower)
+        put(r, "--frozen=tower");
+}
+
+static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters)
 {
     char name[512] = "", family[64];
 
@@ -341,7 +379,8 @@ static void put_model(struct estimate_recipe *r, const struct values *s)
         for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
     }
     if (*name) {
-        put(r, "--model=%s", name);
+        put_name(r, name, adapters || strcmp(r->tools, "vLLM") == 0);
+        if (!adapters && model_has_tower(name)) put_frozen(r, s);
         return;
     }
     const struct {
@@ -368,6 +407,19 @@ static bool has_fsdp(const struct values *s)
     return is_given(s->fsdp) || s->strategy || has(s->distribution, "fsdp") || s->fsdp_version > 0;
 }
 
+/* Adapters by the names that peft (peft_type) and LLaMA-Factory have for them. */
+static const struct {
+    const char *theirs, *ours;
+} adapter_words[] = {{"oft", "oft"},
+                     {"boft", "boft"},
+                     {"ia3", "ia3"},
+                     {"adalora", "adalora"},
+                     {"loha", "loha"},
+                     {"lokr", "lokr"},
+                     {"vera", "vera"},
+                     {"prompt_tuning", "prompt"},
+                     {"prefix_tuning", "prefix"}};
+
 static const char *adapter_of(const struct values *s)
 {
     const char *component = strrchr(text_of(s->component), '.');
@@ -377,6 +429,8 @@ static const char *adapter_of(const struct values *s)
     if (s->dora > 0) return "dora";
     if (is(s->adapter, "qlora") || strncmp(component, "qlora_", 6) == 0) return "qlora";
     if (is(s->adapter, "dora")) return "dora";
+    for (size_t i = 0; i < sizeof adapter_words / sizeof *adapter_words; i++)
+        if (is(s->adapter, adapter_words[i].theirs)) return adapter_words[i].ours;
     if (is(s->adapter, "lora") || s->lora > 0 || strncmp(component, "lora_", 5) == 0) return four ? "qlora" : "lora";
     return NULL;
 }
@@ -445,6 +499,23 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s)
     if (s->fused_step > 0 || by(r, "torchtitan")) put(r, "--step=fused");
 }
 
+/* Names of modules, or one word. IA3's factors of the MLP come on top of those that are named. */
+static void put_target(struct estimate_recipe *r, const struct values *s, bool factors)
+{
+    const bool mlp = has(s->target, "gate") || has(s->target, "up_proj") || has(s->target, "down") ||
+                     has(s->target, "all") || has(s->target, "mlp") || has(s->target, "fc");
+    const bool q = has(s->target, "q_proj"), k = has(s->target, "k_proj"),
+               output = has(s->target, "o_proj") || has(s->target, "output");
+
+    if (!s->target || s->all_linear > 0 || (mlp && !factors)) return;
+    if (factors && !q && !k) return;
+    if (k && !q && !output) {
+        if (!factors) put(r, "--target=kv");
+        return;
+    }
+    put(r, "--target=%s", k || output ? "attention" : "qv");
+}
+
 static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
 {
     if (!adapter) {
@@ -452,18 +523,20 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
             leave_out(r, "adapter=%s", text_of(s->adapter));
         return;
     }
+    const bool blocks = strstr(adapter, "oft"), prompts = adapter[0] == 'p', factors = strcmp(adapter, "ia3") == 0;
+    const int64_t rank = strcmp(adapter, "adalora") == 0 ? s->init_rank : s->rank;
     put(r, "--adapter=%s", adapter);
-    if (s->rank > 0) put(r, "--lora-rank=%" PRId64, s->rank);
+    if (rank > 0 && !blocks && !prompts && !factors) put(r, "--lora-rank=%" PRId64, rank);
+    if (s->block_size > 0 && blocks) put(r, "--block-size=%" PRId64, s->block_size);
+    if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
+    if (s->virtual_tokens > 0 && prompts) put(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
     if (s->eight_bits > 0 || s->bits == 8) put(r, "--weights=int8");
-    if (strcmp(adapter, "dora") == 0 && (s->four_bits > 0 || s->bits == 4)) put(r, "--weights=nf4-double");
-    const bool mlp = has(s->target, "gate") || has(s->target, "up_proj") || has(s->target, "down") ||
-                     has(s->target, "all") || has(s->target, "mlp") || has(s->target, "fc");
-    const bool output = has(s->target, "k_proj") || has(s->target, "o_proj") || has(s->target, "output");
-    if (s->target && s->all_linear <= 0 && !mlp) put(r, "--target=%s", output ? "attention" : "qv");
+    if (!strstr(adapter, "lora") && (s->four_bits > 0 || s->bits == 4)) put(r, "--weights=nf4-double");
+    if (prompts) return;
+    put_target(r, s, factors);
     if (has(s->saved, "embed") || has(s->saved, "lm_head") || has(s->saved, "wte"))
         put(r, "--modules-to-save=embeddings");
 }
-
 static void put_batches(struct estimate_recipe *r, const struct values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;
@@ -567,7 +640,7 @@ static void settle(struct estimate_recipe *r, const struct values *s, bool model
     const int64_t gpus = gpus_of(s);
     const int64_t divided = at_least_1(s->tp) * at_least_1(s->pp) * at_least_1(s->cp);
 
-    if (!model_given) put_model(r, s);
+    if (!model_given) put_model(r, s, adapter != NULL);
     if (strcmp(r->tools, "vLLM") == 0) {
         put_serving(r, s);
         return;

@@ -216,7 +216,7 @@ struct cached {
     double full, windowed; /* layers here */
     double cross;          /* keys and values of what Whisper's encoder heard, in each of `full` */
     double tokens, window_tokens;
-    double bytes;
+    double bytes, whole; /* whole: if layers with a window kept all tokens */
 };
 
 static struct cached cache_of(const struct plan *p, uint64_t stage, uint64_t seq)
@@ -230,6 +230,7 @@ static struct cached cache_of(const struct plan *p, uint64_t stage, uint64_t seq
         here = 2 * here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
     if (s->family == MODEL_WHISPER) /* of the decoder's tokens, and of sound, which is always as long */
         here = here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
+    here = here * (double)(s->layers - s->linear_layers) / (double)s->layers; /* the others have a state */
     c = (struct cached){.full = here, .cross = s->family == MODEL_WHISPER ? (double)s->sound : 0};
 
     if (window_layers > s->layers) window_layers = s->layers;
@@ -239,8 +240,10 @@ static struct cached cache_of(const struct plan *p, uint64_t stage, uint64_t seq
     }
     c.tokens = tokens_held(p, (double)seq, 0);
     c.window_tokens = tokens_held(p, (double)seq, (double)s->window);
-    c.bytes = (c.full * (c.tokens + c.cross) + c.windowed * c.window_tokens) * (double)p->batch * elements(p) *
-              cache_bits(p) / 8;
+    const double global = s->global_head_dim ? 2 * (double)(s->global_kv_heads * s->global_head_dim) : elements(p);
+    const double full = c.full * (c.tokens + c.cross) * global, element = (double)p->batch * cache_bits(p) / 8;
+    c.bytes = (full + c.windowed * c.window_tokens * elements(p)) * element;
+    c.whole = (full + c.windowed * c.tokens * elements(p)) * element;
     return c;
 }
 
@@ -253,6 +256,9 @@ static void explain_cache(const struct plan *p, const struct cached *c, struct e
         snprintf(each, sizeof each, "(kv_rank %ju + rope %ju)", (uintmax_t)s->kv_rank, (uintmax_t)s->rope_dim);
     else
         snprintf(each, sizeof each, "2 · kv heads %.0f · head %ju", kv_heads_here(p), (uintmax_t)s->head_dim);
+    if (s->global_head_dim)
+        snprintf(each, sizeof each, "2 · kv heads %.0f · head %ju, without a window %ju · %ju", kv_heads_here(p),
+                 (uintmax_t)s->head_dim, (uintmax_t)s->global_kv_heads, (uintmax_t)s->global_head_dim);
     if (c->cross > 0)
         snprintf(windowed, sizeof windowed, " and %.0f positions of audio", c->cross);
     else if (c->windowed > 0)
@@ -269,8 +275,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     const struct model_shape *s = &p->model->shape;
     struct cached c = cache_of(p, stage, p->seq);
     bool cut = c.windowed > 0 && c.window_tokens < c.tokens;
-    double whole =
-        cut ? c.bytes * (c.full + c.windowed) * c.tokens / (c.full * c.tokens + c.windowed * c.window_tokens) : c.bytes;
+    const double whole = cut ? c.whole : c.bytes;
     struct estimate_interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
     /* While the encoder hears there is none yet; while a prompt is read that is shorter than the context, a part, but
      * for blocks, which a server takes at its start. */
@@ -569,6 +574,21 @@ static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
                          "state for each token of the prompt");
 }
 
+/* Gated delta nets: transformers cache_utils.py, LinearAttentionLayer. */
+static void add_linear_state(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    const double head = MODEL_LINEAR_HEAD, mixed = head * (double)(2 * s->linear_keys + s->linear_values);
+    const double each = mixed * (double)s->taps * element_size(p) + (double)s->linear_values * head * head * 4;
+    struct estimate_line *line;
+
+    line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "states of gated delta nets",
+                        EXACTLY((double)(s->linear_layers * p->batch) * each));
+    estimate_explain(
+        line, "transformers modeling_qwen3_5.py: a float32 matrix for each head of values, and the convolution's taps",
+        "%ju layers · batch %ju · %.0f B, at any length", (uintmax_t)s->linear_layers, (uintmax_t)p->batch, each);
+}
+
 /* ---------------------------------------------------------------- all */
 
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -595,6 +615,7 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
         return;
     }
     if (decoder(s)) add_cache(p, stage, r);
+    if (s->linear_layers) add_linear_state(p, r);
     add_activations(p, r);
     if (p->cache_block && decoder(s)) {
         line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",

@@ -25,7 +25,8 @@ static double layer_share(const struct plan *p, uint64_t stage, const struct mod
     uint64_t layers = p->model->shape.layers, from = 0, to = t->layers, first, end;
 
     if (!layers) return 1.0 / (double)p->pp;
-    if (t->kind == 0 || !t->layers || t->layers >= layers || p->model->shape.family == MODEL_CONV)
+    if (t->kind == 0 || !t->layers || t->layers >= layers || p->model->shape.family == MODEL_CONV ||
+        p->model->shape.linear_layers || p->model->shape.global_head_dim) /* kinds take turns */
         return (double)estimate_shard_layers(p, stage) / (double)layers;
     if (t->kind > 1) {
         from = layers - t->layers;

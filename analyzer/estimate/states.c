@@ -440,8 +440,7 @@ static void add_ema(const struct plan *p, const struct estimate_shard_sum *n, st
 
 static bool trained(const struct plan *p, const struct model_tensor *t)
 {
-    (void)p;
-    return !t->fixed;
+    return !t->fixed && p->frozen != (t->tower ? PLAN_FROZEN_TOWER : PLAN_FROZEN_TEXT);
 }
 
 static void add_trained(const struct plan *p, uint64_t stage, const struct estimate_shard_sum *n,

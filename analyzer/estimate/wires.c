@@ -378,9 +378,9 @@ static void compute(struct making *k)
     double factor = (!p->inference && p->adapter != PLAN_ADAPTER_NONE ? 4 : pass) + again + products_again;
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
     /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
-    double scores = m->family == MODEL_MAMBA
-                        ? 0
-                        : (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * length;
+    double scores = m->family == MODEL_MAMBA ? 0
+                                             : (causal ? 1 : 2) * (double)(m->layers - m->linear_layers) *
+                                                   (double)m->heads * (double)m->head_dim * length;
     double split = (double)p->tp * (double)p->pp * (double)p->cp;
     k->out->compute_s = (factor * active + (pass + again) * scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,

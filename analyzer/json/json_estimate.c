@@ -76,7 +76,8 @@ static json_t *model(const struct model *m)
 static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
                          *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
                          *const offloads[] = {PLAN_OFFLOADS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
-                         *const targets[] = {PLAN_TARGETS(WORD)}, *const saved[] = {PLAN_SAVED(WORD)};
+                         *const targets[] = {PLAN_TARGETS(WORD)}, *const saved[] = {PLAN_SAVED(WORD)},
+                         *const frozen[] = {PLAN_FROZEN(WORD)};
 #undef WORD
 
 static json_t *plan(const struct estimate_answer *a)
@@ -102,6 +103,7 @@ static json_t *plan(const struct estimate_answer *a)
     json_object_update(o, more);
     json_decref(more);
     json_object_set_new(o, "modules_to_save", json_string(saved[p->saved]));
+    json_object_set_new(o, "frozen", json_string(frozen[p->frozen]));
     json_object_set_new(o, "fsdp", json_boolean(p->fsdp));
     json_object_set_new(o, "prompt", count(p->prompt));
     /* of inference: is there a token after token, and a KV cache? */

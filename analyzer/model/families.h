@@ -29,9 +29,14 @@
 #define FALCON GPT, .positions = 0, .qkv_bias = false, .out_bias = false, .mlp_bias = false
 #define STARCODER2 GPT, .positions = 0, .fused_qkv = false
 #define QWEN3 LLAMA, .head_dim = 128, .qk_norm = true
+#define QWEN35(l, k, v)                                                                                        \
+    LLAMA, .head_dim = 256, .qk_norm = true, .gated_attention = true, .taps = 4, .linear_layers = (l) / 4 * 3, \
+           .linear_keys = (k), .linear_values = (v)
 #define GEMMA2 LLAMA, .norms = 4, .tied = true
 #define GEMMA3 GEMMA2, .qk_norm = true
+#define GEMMA4 GEMMA3, .head_dim = 256, .window = 1024, .global_head_dim = 512
 #define PHI3 LLAMA, .fused_qkv = true, .fused_gate = true
+#define GLM4 LLAMA, .norms = 4, .qkv_bias = true, .fused_gate = true
 #define OLMO LLAMA, .norms = 0, .final_norm = false /* norms without weights */
 #define OLMO2 LLAMA, .qk_norm = true, .qk_norm_wide = true
 #define GPT_OSS \

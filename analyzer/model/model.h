@@ -35,6 +35,22 @@ enum model_family {
         MODEL_FAMILIES_N
 };
 
+/* What sees, beside a language model: TOWER(id). Their tensors: towers.def. */
+/* clang-format off */
+#define MODEL_TOWERS(TOWER)                                                                           \
+    TOWER(NONE) TOWER(GEMMA3) TOWER(MISTRAL3) TOWER(PIXTRAL12) TOWER(LLAVA) TOWER(QWEN2VL)            \
+    TOWER(QWEN25VL) TOWER(QWEN25VL_LARGE) TOWER(QWEN3VL) TOWER(QWEN3VL_LARGE) TOWER(QWEN35_TINY) TOWER(QWEN35_SMALL) TOWER(QWEN35) TOWER(GEMMA4) TOWER(LLAMA4)           \
+    TOWER(MLLAMA11) TOWER(MLLAMA90) TOWER(PADDLEOCR)
+/* clang-format on */
+
+enum model_tower {
+#define TOWER(id) MODEL_TOWER_##id,
+    MODEL_TOWERS(TOWER)
+#undef TOWER
+};
+
+enum { MODEL_LINEAR_HEAD = 128 }; /* of all published ones */
+
 #define MODEL_AS_CONTEXT UINT64_MAX /* as positions: a learned table of `context` rows */
 
 /* The numbers of a configuration; 0 or false where a family has no such thing. Sizes are elements. */
@@ -75,6 +91,14 @@ struct model_shape {
     uint64_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
     /* sliding window in tokens (0: none) and how many of the layers have it */
     uint64_t window, window_layers;
+    /* gated delta nets (Qwen3-Next): in so many of the layers, three of four, in the place of attention; heads of keys
+     * and of values, each of LINEAR_HEAD; attention in the others has a gate beside the queries */
+    uint64_t linear_layers, linear_keys, linear_values;
+    bool gated_attention;
+    /* Gemma 4: layers without a window have heads and key heads of their own, whose values are the keys; experts come
+     * beside a dense MLP, which counts as shared, and have norms of their own */
+    uint64_t global_head_dim, global_kv_heads;
+    bool experts_beside;
     /* images; Whisper: the channels are those of its spectrogram */
     uint64_t image, patch, channels, classes;
     uint64_t sound; /* Whisper: positions of the encoder, which it always has: 1500, a spectrogram is twice as long */
@@ -83,7 +107,8 @@ struct model_shape {
     uint64_t inner, state, taps, step_rank, groups;
     bool conv_bias, inner_bias; /* of the convolution; of the projections in and out */
     bool pooler;
-    unsigned conv_net; /* which convolutional network: 1 + its row in convnets.def */
+    enum model_tower tower; /* what sees, beside the language model that all other numbers describe */
+    unsigned conv_net;      /* which convolutional network: 1 + its row in convnets.def */
 };
 
 enum model_tensor_role {
@@ -119,6 +144,7 @@ struct model_tensor {
                           * have experts, those without are kind 1, those with are kind 2; T5: 1 is the
                           * encoder's, 2 the decoder's; convolutional networks: one kind a block */
     bool fixed;          /* a table that is never trained: no gradient, no states (Whisper's sinusoids) */
+    bool tower;          /* of what sees, beside the language model */
     double bytes;        /* stored bytes of all of them, as their file says; 0: not from a file */
 };
 
@@ -144,6 +170,8 @@ struct model {
 /* `text` is a preset's name, or a path: config.json, a folder with one, .safetensors (one file, an
  * index, a folder of them) or .gguf. A name that is neither gets the nearest names. */
 bool model_from_name(const char *command, const char *text, struct model *m, int *exit_code);
+/* Is a model known by that name, and does it see, too? */
+bool model_has_tower(const char *name);
 /* Does `text` look like a path (a slash, .json, .safetensors, .gguf …), or is there such a file? */
 bool model_is_path(const char *text);
 /* What the file or folder there says. */
@@ -181,6 +209,9 @@ const char *model_family_word(enum model_family family);
  * MODEL_PARAMS_MAX. */
 struct model_tensor *model_add(struct model *m, const char *name, enum model_tensor_role role,
                                enum model_tensor_place place, uint64_t rows, uint64_t cols, uint64_t count);
+
+/* The tensors of the shape's tower, if it has one. False: too many parameters. */
+bool model_add_tower(struct model *m);
 
 /* Parameters that one token uses: all but the experts that it does not choose. */
 uint64_t model_active_params(const struct model *m);

@@ -45,7 +45,7 @@ enum { NAME_MAX_BYTES = 96 };
 /* Words of a published name that say how a model was tuned, not what it is. */
 static bool says_only_how_tuned(const char *word, size_t n)
 {
-    static const char *const words[] = {"instruct", "chat", "it", "hf", "pt", "meta"};
+    static const char *const words[] = {"instruct", "chat", "it", "hf", "pt", "meta", "thinking", "think", "reasoning"};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0) return true;
@@ -127,6 +127,13 @@ static const struct preset *preset_of(const char *text)
         }
     }
     return p;
+}
+
+bool model_has_tower(const char *name)
+{
+    const struct preset *p = preset_of(name);
+
+    return p && p->shape.tower != MODEL_TOWER_NONE;
 }
 
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)

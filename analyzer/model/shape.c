@@ -97,6 +97,22 @@ static void add_latent_attention(struct lister *l)
     add_in(l, EVERY, "o_proj", TENSOR_ATTENTION, s->hidden, s->heads * s->v_dim, 1);
 }
 
+/* modeling_qwen3_5.py, Qwen3_5GatedDeltaNet; Qwen3-Next's has the same in fewer matrices. */
+static void add_linear_attention(struct lister *l, unsigned kind)
+{
+    const struct model_shape *s = l->s;
+    const uint64_t keys = s->linear_keys * MODEL_LINEAR_HEAD, values = s->linear_values * MODEL_LINEAR_HEAD;
+
+    add_in(l, kind, "linear qkv_proj", TENSOR_ATTENTION, 2 * keys + values, s->hidden, 1);
+    add_in(l, kind, "linear z_proj", TENSOR_ATTENTION, values, s->hidden, 1);
+    add_in(l, kind, "linear ba_proj", TENSOR_ATTENTION, s->linear_values, s->hidden, 2);
+    add_in(l, kind, "linear conv1d", TENSOR_CONV, 2 * keys + values, s->taps, 1);
+    if (!l->failed && l->layers[kind]) l->m->tensors[l->m->tensors_n - 1].dims = 4;
+    add_in(l, kind, "dt_bias and A_log", TENSOR_OTHER, s->linear_values, 1, 2);
+    add_in(l, kind, "linear norm", TENSOR_NORM, MODEL_LINEAR_HEAD, 1, 1);
+    add_in(l, kind, "linear o_proj", TENSOR_ATTENTION, s->hidden, values, 1);
+}
+
 /* `each` is 2 where the layer has cross-attention too. */
 static void add_attention(struct lister *l, unsigned kind, uint64_t each)
 {
@@ -107,7 +123,7 @@ static void add_attention(struct lister *l, unsigned kind, uint64_t each)
         add_in(l, kind, "qkv_proj", TENSOR_ATTENTION, q + 2 * kv, s->hidden, each);
         add_bias(l, kind, s->qkv_bias, "qkv_proj bias", q + 2 * kv, each);
     } else {
-        add_in(l, kind, "q_proj", TENSOR_ATTENTION, q, s->hidden, each);
+        add_in(l, kind, "q_proj", TENSOR_ATTENTION, s->gated_attention ? 2 * q : q, s->hidden, each);
         add_bias(l, kind, s->qkv_bias, "q_proj bias", q, each);
         add_in(l, kind, "k_proj", TENSOR_ATTENTION, kv, s->hidden, each);
         add_bias(l, kind, s->qkv_bias && !s->no_k_bias, "k_proj bias", kv, each);
@@ -121,6 +137,19 @@ static void add_attention(struct lister *l, unsigned kind, uint64_t each)
     if (s->sinks) add_in(l, kind, "sinks", TENSOR_OTHER, s->heads, 1, each);
     add_in(l, kind, "o_proj", TENSOR_ATTENTION, s->hidden, q, each);
     add_bias(l, kind, s->out_bias, "o_proj bias", s->hidden, each);
+}
+
+/* modeling_gemma4.py, Gemma4TextAttention with attention_k_eq_v. */
+static void add_global_attention(struct lister *l, unsigned kind)
+{
+    const struct model_shape *s = l->s;
+    const uint64_t q = s->heads * s->global_head_dim, kv = s->global_kv_heads * s->global_head_dim;
+
+    add_in(l, kind, "q_proj", TENSOR_ATTENTION, q, s->hidden, 1);
+    add_in(l, kind, "k_proj", TENSOR_ATTENTION, kv, s->hidden, 1);
+    add_in(l, kind, "q_norm", TENSOR_NORM, s->global_head_dim, 1, 1);
+    add_in(l, kind, "k_norm", TENSOR_NORM, s->global_head_dim, 1, 1);
+    add_in(l, kind, "o_proj", TENSOR_ATTENTION, s->hidden, q, 1);
 }
 
 static void add_mlps(struct lister *l, unsigned kind, enum model_tensor_role role, uint64_t ffn, bool bias,
@@ -151,6 +180,11 @@ static void add_experts(struct lister *l, unsigned kind)
     add_bias(l, kind, s->router_bias, "router bias", s->experts, 1);
     add_mlps(l, kind, TENSOR_EXPERT, s->expert_ffn, s->expert_bias, s->experts);
     if (s->shared_experts) add_mlps(l, kind, TENSOR_MLP, s->shared_ffn, s->mlp_bias, 1);
+    if (s->experts_beside) {
+        add_norms(l, kind, "expert norm", s->hidden, 3);
+        add_in(l, kind, "router scale", TENSOR_OTHER, s->hidden, 1, 1);
+        add_in(l, kind, "expert scale", TENSOR_OTHER, s->experts, 1, 1);
+    }
     if (s->shared_gate) add_in(l, kind, "shared_gate", TENSOR_ROUTER, 1, s->hidden, 1);
 }
 
@@ -158,12 +192,23 @@ static void add_layers(struct lister *l)
 {
     const struct model_shape *s = l->s;
 
+    if (s->kv_rank) {
+        add_latent_attention(l);
+    } else if (s->linear_layers) {
+        l->layers[FIRST] = s->linear_layers;
+        l->layers[SECOND] = s->layers - s->linear_layers;
+        add_linear_attention(l, FIRST);
+        add_attention(l, SECOND, 1);
+    } else if (s->global_head_dim) {
+        l->layers[FIRST] = s->window_layers;
+        l->layers[SECOND] = s->layers - s->window_layers;
+        add_attention(l, FIRST, 1);
+        add_global_attention(l, SECOND);
+    } else {
+        add_attention(l, EVERY, 1);
+    }
     l->layers[FIRST] = s->layers - s->moe_layers;
     l->layers[SECOND] = s->moe_layers;
-    if (s->kv_rank)
-        add_latent_attention(l);
-    else
-        add_attention(l, EVERY, 1);
     add_mlps(l, FIRST, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
     if (s->moe_layers) add_experts(l, SECOND);
     add_norms(l, EVERY, "norm", s->hidden, s->norms);
@@ -541,6 +586,7 @@ bool model_from_shape(const char *command, const char *what, const struct model_
     if (!sizes_in_bounds(command, what, &m->shape, exit_code)) return false;
     l.layers[EVERY] = m->shape.layers;
     list(&l);
+    if (!model_add_tower(m)) l.failed = true;
     if (l.failed || !m->params) return refused(command, what, exit_code, "this shape has more than 1e15 parameters");
     return true;
 }

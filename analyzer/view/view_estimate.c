@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include "analyzer/base/text.h"
+#include "analyzer/estimate/adapter_kinds.h"
 
 /* ---------------------------------------------------------------- what was understood */
 
@@ -30,18 +31,21 @@ __attribute__((format(printf, 2, 3))) static void add_part(struct head *h, const
 
 static void add_training(struct head *h, const struct plan *p)
 {
+    static const char *const sizes[] = {"", " of rank ", " in blocks of ", " of virtual tokens, "};
     char count[UNITS_TEXT];
 
     add_part(h, "%s", p->optimizer->name);
     if (p->step != PLAN_STEP_FOREACH) add_part(h, "%s step", steps[p->step]);
     add_part(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
     if (p->adapter != PLAN_ADAPTER_NONE)
-        add_part(h, "%s of rank %s on %s", adapters[p->adapter], units_format_count(count, p->rank),
+        add_part(h, "%s%s%s on %s", adapters[p->adapter], sizes[estimate_adapter_kind(p)->size_is],
+                 estimate_adapter_option(p) ? units_format_count(count, p->rank) : "",
                  p->weights ? p->weights->word : "frozen weights");
     if (p->checkpoint != PLAN_CHECKPOINT_NONE) add_part(h, "%s checkpointing", checkpoints[p->checkpoint]);
     if (p->fused_layers) add_part(h, "fused layers");
     if (p->chunked_loss) add_part(h, "chunked loss");
     if (p->ema) add_part(h, "EMA");
+    if (p->frozen != PLAN_FROZEN_NONE) add_part(h, "%s frozen", p->frozen == PLAN_FROZEN_TOWER ? "tower" : "text");
     if (p->accumulation > 1) add_part(h, "%ju micro-batches per step", (uintmax_t)p->accumulation);
 }
 

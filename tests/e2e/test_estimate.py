@@ -468,6 +468,96 @@ def test_qlora_is_a_word():
     assert e["plan"]["weights"] == "nf4" and e["plan"]["adapter"] == "lora"
 
 
+def test_what_sees_is_trained_or_not():
+    words = ["--model", "gemma-3-4b", "--precision", "bf16", "--batch", "1", "--seq", "64"]
+    part = lambda e, name: sum(line["bytes"] for line in e["lines"] if line["part"] == name)
+    every, text, tower = (answer(*words, *more) for more in ([], ["--frozen", "tower"], ["--frozen", "text"]))
+    params, alone = 4300079472, 3880263168  # with the part that sees, and without
+    assert part(every, "weights") == part(text, "weights") == part(tower, "weights") == 2 * params
+    assert [part(e, "gradients") for e in (every, text, tower)] == [2 * params, 2 * alone, 2 * (params - alone)]
+    assert [part(e, "optimizer_states") for e in (every, text, tower)] == [4 * params, 4 * alone, 4 * (params - alone)]
+    assert any("sees" in note for note in every["notes"])
+    same = [answer("--model", m, "--adapter", "lora", "--batch", "1", "--seq", "64") for m in ("gemma-3-4b", "gemma-3-4b-text")]
+    assert part(same[0], "adapters") == part(same[1], "adapters") and same[0]["peak"]["bytes"] > same[1]["peak"]["bytes"]
+    assert "--frozen" in one_line(gpuspy("estimate", "--model", "gpt2", "--frozen", "text"), 2)
+
+
+def test_gated_delta_nets():
+    """Three of four layers of Qwen3.5 have a state instead of keys and values."""
+    served = answer("--model", "qwen3.5-4b", "--inference", "--batch", "2", "--seq", "8192")
+    cache = {line["name"]: line["bytes"] for line in served["lines"] if line["part"] == "kv_cache"}
+    assert sorted(cache.values()) == sorted([8 * 2 * 8192 * 2 * 4 * 256 * 2, 24 * 2 * (128 * 64 * 4 * 2 + 32 * 128 * 128 * 4)])
+    words = ["--model", "qwen3.5-0.8b", "--precision", "bf16", "--batch", "1", "--seq", "1024"]
+    kernels, plain = (answer(*words, *more) for more in ([], ["--attention", "eager"]))
+    scan = lambda e: sum(line["bytes"] for line in e["lines"] if "scan" in line["name"])
+    assert scan(plain) == 18 * 1024 * (10790 * 16 + 1024 * 16)  # as measured
+    assert scan(kernels) < scan(plain) / 3 and any("flash-linear-attention" in note for note in kernels["notes"])
+    for more in (["--tp", "2"], ["--pp", "2"], ["--checkpointing", "selective-op"], ["--adapter", "prefix", "--virtual-tokens", "9"]):
+        one_line(gpuspy("estimate", *words, *more), 2)
+
+
+def test_gemma_4_has_two_kinds_of_attention():
+    served = answer("--model", "gemma-4-31b", "--inference", "--batch", "1", "--seq", "8192")
+    (cache,) = [line for line in served["lines"] if line["part"] == "kv_cache"]
+    every, near = 10 * 2 * 4 * 512 * 2, 50 * 2 * 16 * 256 * 2  # bytes per token of layers without a window, and with one
+    assert cache["low_bytes"] == 8192 * every + 1024 * near and cache["bytes"] == 8192 * (every + near)
+    words = ["--model", "gemma-4-26b-a4b", "--batch", "1", "--seq", "64"]
+    lora = answer(*words, "--precision", "bf16", "--adapter", "lora", "--target", "qv")
+    (own,) = [line["bytes"] for line in lora["lines"] if line["name"] == "adapters, float32"]
+    assert own == 4 * 16 * (25 * (4096 + 2816 + 2048 + 2816) + 5 * (8192 + 2816))  # the others have no values of their own
+    one_line(gpuspy("estimate", *words, "--tp", "2"), 2)
+
+
+# Trained parameters: sum(p.numel() for p in get_peft_model(model, config).parameters() if p.requires_grad), peft 0.21.2 with
+# transformers 5.23.0 on the meta device; ia3 has the targets that peft gives a Llama and a Qwen 2.
+ADAPTERS = [
+    ("llama-3.2-1b", "lora", [], 11272192), ("llama-3.2-1b", "dora", [], 11649024),
+    ("llama-3.2-1b", "loha", [], 11272192), ("llama-3.2-1b", "lokr", [], 278528),
+    ("llama-3.2-1b", "lokr", ["--lora-rank", "64"], 737280), ("llama-3.2-1b", "adalora", [], 8455600),
+    ("llama-3.2-1b", "vera", [], 405504), ("llama-3.2-1b", "oft", [], 5079040), ("llama-3.2-1b", "ia3", [], 147456),
+    ("llama-3.2-1b", "prompt", ["--virtual-tokens", "20"], 40960), ("llama-3.2-1b", "prefix", ["--virtual-tokens", "20"], 327680),
+    ("llama-3.2-1b", "loha", ["--target", "qv"], 1703936), ("llama-3.2-1b", "lokr", ["--target", "qv"], 53248),
+    ("llama-3.2-1b", "vera", ["--target", "qv"], 49152), ("llama-3.2-1b", "oft", ["--target", "qv"], 1015808),
+    ("qwen2.5-0.5b", "lora", [], 8798208), ("qwen2.5-0.5b", "dora", [], 9102336),
+    ("qwen2.5-0.5b", "loha", [], 8798208), ("qwen2.5-0.5b", "lokr", [], 282624),
+    ("qwen2.5-0.5b", "lokr", ["--lora-rank", "64"], 426240), ("qwen2.5-0.5b", "adalora", [], 6600840),
+    ("qwen2.5-0.5b", "vera", [], 347136), ("qwen2.5-0.5b", "oft", [], 3809280),
+    ("qwen2.5-0.5b", "ia3", ["--target", "qv"], 141312),
+    ("qwen2.5-0.5b", "prompt", ["--virtual-tokens", "20"], 17920), ("qwen2.5-0.5b", "prefix", ["--virtual-tokens", "20"], 122880),
+    ("qwen2.5-0.5b", "adalora", ["--target", "qv"], 811632), ("qwen2.5-0.5b", "lokr", ["--target", "qv"], 45696),
+]
+
+
+@pytest.mark.parametrize("model, adapter, more, trained", ADAPTERS, ids=[" ".join([a[1], *a[2], a[0]]) for a in ADAPTERS])
+def test_adapters_train_what_pefts_do(model, adapter, more, trained):
+    e = answer("--model", model, "--precision", "bf16", "--batch", "1", "--seq", "128", "--adapter", adapter, *more)
+    (own,) = [line for line in e["lines"] if line["name"] == "adapters, float32"]
+    assert own["low_bytes"] == own["bytes"] == own["high_bytes"] == 4 * trained
+    assert "peft" in own["source"]
+
+
+def test_the_number_of_an_adapter_has_its_option():
+    for words in (["oft", "--lora-rank", "8"], ["lora", "--block-size", "32"], ["ia3", "--lora-rank", "8"], ["vera", "--virtual-tokens", "9"],
+                  ["prompt"], ["prefix", "--virtual-tokens", "9", "--checkpointing", "full"], ["loha", "--tp", "2", "--gpus", "2"]):
+        assert "--" in one_line(gpuspy("estimate", "--model", "llama-3.2-1b", "--adapter", *words), 2)
+    one_line(gpuspy("estimate", "--model", "bert-base-uncased", "--adapter", "prompt", "--virtual-tokens", "9"), 2)
+    half = answer("--model", "llama-3.2-1b", "--adapter", "oft", "--block-size", "16")["plan"]
+    assert half["adapter"] == "oft" and half["rank"] == 16
+    head = gpuspy("estimate", "--model", "llama-3.2-1b", "--adapter", "oft").stdout
+    assert "oft in blocks of 32" in head
+
+
+def test_what_adapters_keep_for_backward():
+    """LoHa and LoKr make a weight of each matrix's size, at any number of tokens; LoRA-FA does not keep its inputs."""
+    def kept(adapter, seq):
+        e = answer("--model", "llama-3.2-1b", "--precision", "bf16", "--batch", "1", "--seq", seq, "--adapter", adapter)
+        return sum(line["bytes"] for line in e["lines"] if line["part"] == "activations" and "adapters" in line["name"])
+    weights = 16 * (2 * 2048 * 2048 + 2 * 512 * 2048 + 3 * 8192 * 2048)
+    assert kept("loha", "64") > 4 * weights and kept("loha", "64") - 4 * weights == pytest.approx(kept("lora", "64"), rel=0.1)
+    assert kept("lora-fa", "1024") < kept("lora", "1024") / 50
+    assert kept("vera", "1024") > kept("lora-fa", "1024")
+
+
 def test_what_is_said_is_said_once():
     head = gpuspy("estimate", *LLAMA, "--fused-layers").stdout.split("\n\n")[0]
     assert head.count("fused layers") == 1

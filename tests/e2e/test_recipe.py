@@ -268,3 +268,65 @@ def test_an_optimizer_that_is_not_known_is_said(tmp_path):
     assert config["not_considered"] == ["optimizer=lomo: Adam's two states are counted"]
     (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: adafactor\n")
     assert "--optimizer=adafactor" in read_as(tmp_path, "--config", "c.yml")[1]["options"]
+
+
+GEMMA = "base_model: google/gemma-3-4b-it\nbf16: true\nsequence_len: 1024\nmicro_batch_size: 1\n"
+
+
+@pytest.mark.parametrize("text, frozen", [
+    (GEMMA, "tower"),                                         # without images what sees has no gradients
+    (GEMMA + "processor_type: AutoProcessor\n", None),
+    (GEMMA + "processor_type: AutoProcessor\nfreeze_mm_modules: true\n", "tower"),
+    (GEMMA + "adapter: lora\n", None),                        # all weights are frozen
+    (GEMMA.replace("google/gemma-3-4b-it", "llama-3.2-1b"), None),
+    ("model_name_or_path: Qwen/Qwen2.5-VL-7B-Instruct\nstage: sft\nfinetuning_type: full\nbf16: true\n", "tower"),
+    ("model_name_or_path: Qwen/Qwen3-VL-4B-Instruct\nstage: sft\nfinetuning_type: full\nfreeze_vision_tower: false\n", None),
+    ("model: {_component_: torchtune.models.llama3_2_vision.llama3_2_vision_11b, decoder_trainable: False}\ndtype: bf16\n"
+     "checkpointer: {checkpoint_dir: /tmp/Llama-3.2-11B-Vision-Instruct/}\n", "text"),
+])
+def test_what_a_model_of_images_does_not_train(tmp_path, text, frozen):
+    (tmp_path / "c.yaml").write_text(text)
+    answer, config = read_as(tmp_path, "--config", "c.yaml")
+    assert [o for o in config["options"] if o.startswith("--frozen")] == ([f"--frozen={frozen}"] if frozen else [])
+    assert answer["plan"]["frozen"] == (frozen or "none")
+
+
+@pytest.mark.parametrize("name, model, weights", [
+    ("TheBloke/Llama-2-7B-GPTQ", "TheBloke/Llama-2-7B", ["--weights=gptq"]),
+    ("TechxGenus/Meta-Llama-3-8B-Instruct-AWQ", "TechxGenus/Meta-Llama-3-8B-Instruct", ["--weights=awq"]),
+    ("hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "hugging-quants/Meta-Llama-3.1-405B", []),
+    ("unsloth/llama-3-8b-bnb-4bit", "unsloth/llama-3-8b", []),
+])
+def test_names_of_quantized_weights(tmp_path, name, model, weights):
+    (tmp_path / "c.yaml").write_text(f"base_model: {name}\nadapter: lora\nbf16: true\n")
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    assert config["options"][:1 + len(weights)] == [f"--model={model}", *weights]
+    (tmp_path / "c.yaml").write_text(f"base_model: {name}\nbf16: true\n")  # nothing is trained of such weights
+    assert gpuspy(tmp_path, "--config", "c.yaml").returncode in (2, 3)
+
+
+@pytest.mark.parametrize("text, options", [
+    ("finetuning_type: oft\noft_block_size: 64\noft_target: all\n", "--adapter=oft --block-size=64"),
+    ("finetuning_type: oft\noft_target: q_proj,v_proj\nquantization_bit: 4\n", "--adapter=oft --weights=nf4-double --target=qv"),
+    ('peft_type: LOHA\nr: 8\ntarget_modules: [q_proj, v_proj]\n', "--adapter=loha --lora-rank=8 --target=qv"),
+    ('peft_type: ADALORA\nr: 8\ninit_r: 12\ntarget_modules: [q_proj, k_proj, v_proj]\n', "--adapter=adalora --lora-rank=12 --target=attention"),
+    ('peft_type: IA3\ntarget_modules: [q_proj, v_proj, down_proj]\nfeedforward_modules: [down_proj]\n', "--adapter=ia3 --target=qv"),
+    ('peft_type: IA3\ntarget_modules: [k_proj, v_proj, down_proj]\n', "--adapter=ia3"),
+    ('peft_type: LORA\nr: 4\ntarget_modules: [k_proj, v_proj]\nmodules_to_save: [lm_head]\n',
+     "--adapter=lora --lora-rank=4 --target=kv --modules-to-save=embeddings"),
+    ('peft_type: PREFIX_TUNING\nnum_virtual_tokens: 30\n', "--adapter=prefix --virtual-tokens=30"),
+    ('peft_type: BOFT\nboft_block_size: 8\ntarget_modules: all-linear\n', "--adapter=boft --block-size=8"),
+])
+def test_adapters_of_configurations(tmp_path, text, options):
+    (tmp_path / "c.yaml").write_text("model_name_or_path: meta-llama/Llama-3.2-1B\nbf16: true\ndisable_gradient_checkpointing: true\n"
+                                     "per_device_train_batch_size: 1\n" + text)
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    mine = [o for o in config["options"] if o.startswith(("--adapter", "--lora", "--block", "--virtual", "--weights", "--target", "--modules"))]
+    assert mine == options.split()
+
+
+def test_pefts_own_file(tmp_path):
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "VERA", "base_model_name_or_path": "meta-llama/Llama-3.2-1B",
+                                                              "r": 128, "target_modules": ["q_proj", "v_proj"]}))
+    answer, config = read_as(tmp_path, "--config", "adapter_config.json", "--precision", "bf16")
+    assert config["tools"] == "peft" and answer["plan"]["rank"] == 128 and answer["model"]["name"] == "llama-3.2-1b"

@@ -296,6 +296,63 @@ static const struct count by_transformers[] = {
     {"mamba-codestral-7b", 7285403648}, /* so says its card, too */
 };
 
+/* The same of what has an image tower, too, as AutoModelForImageTextToText, and of what came later. The configurations
+ * are those published with the models. */
+static const struct count by_transformers_later[] = {
+    {"gemma-3-4b", 4300079472},
+    {"gemma-3-12b", 12187325040},
+    {"gemma-3-27b", 27432406640},
+    {"llama-4-scout", 108641793536},
+    {"llama-4-maverick", 401583781376},
+    {"llama-3.2-11b-vision", 10670220835},
+    {"llama-3.2-90b-vision", 88593355323},
+    {"llava-1.5-7b", 7063427072},
+    {"llava-1.5-13b", 13351494656},
+    {"mistral-small-3.1-24b", 24011361280},
+    {"mistral-small-4-119b", 119401298944},
+    {"pixtral-12b", 12682739712},
+    {"ministral-3-3b", 3849090048},
+    {"ministral-3-8b", 8918026240},
+    {"ministral-3-14b", 13945031680},
+    {"qwen2-vl-2b", 2208985600},
+    {"qwen2-vl-7b", 8291375616},
+    {"qwen2-vl-72b", 73405560320},
+    {"qwen2.5-vl-3b", 3754622976},
+    {"qwen2.5-vl-7b", 8292166656},
+    {"qwen2.5-vl-32b", 33452718336},
+    {"qwen2.5-vl-72b", 73410777344},
+    {"qwen3-vl-2b", 2127532032},
+    {"qwen3-vl-4b", 4437815808},
+    {"qwen3-vl-8b", 8767123696},
+    {"qwen3-vl-32b", 33357390064},
+    {"qwen3-vl-30b-a3b", 31070754032},
+    {"qwen3-vl-235b-a22b", 235670022896},
+    {"glm-4.7-flash", 29943390976},
+    {"internlm3-8b", 8804241408},
+    {"minimax-m2", 228689748992},
+    {"paddleocr-vl", 799695472},
+    {"glm-4-9b-0414", 9400279040},
+    {"glm-4.5-air", 106852245504},
+    {"glm-4.5", 352797814784},
+    {"olmo-3-7b", 7298011136},
+    {"olmo-3-32b", 32233522176},
+    {"xgen-7b", 6895702016},
+    {"redpajama-incite-3b", 2775864320},
+    {"nemotron-mini-4b", 4190509056},
+    {"qwen3.5-0.8b", 852985920},
+    {"qwen3.5-2b", 2213241664},
+    {"qwen3.5-4b", 4539265536},
+    {"qwen3.5-9b", 9409813744},
+    {"qwen3.5-27b", 27356728560},
+    {"qwen3.5-35b-a3b", 35107181936},
+    {"qwen3.5-122b-a10b", 122562817776},
+    {"qwen3.5-397b-a17b", 396802360816},
+    {"qwen3-next-80b-a3b", 79674391296},
+    {"dbrx", 131596523520},
+    {"gemma-4-31b", 31273086512},
+    {"gemma-4-26b-a4b", 25805933872},
+};
+
 static void holds(const struct count *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -315,6 +372,7 @@ static void presets_have_the_published_counts(void **state)
     HOLDS(by_formula);
     HOLDS(by_torchvision);
     HOLDS(by_transformers);
+    HOLDS(by_transformers_later);
 }
 
 static bool counted(const char *name, const struct count *rows, size_t n)
@@ -352,7 +410,8 @@ static void has_a_source(const char *name)
 {
     struct model m = made(name);
 
-    if (!COUNTED(m.name, by_formula) && !COUNTED(m.name, by_torchvision) && !COUNTED(m.name, by_transformers))
+    if (!COUNTED(m.name, by_formula) && !COUNTED(m.name, by_torchvision) && !COUNTED(m.name, by_transformers) &&
+        !COUNTED(m.name, by_transformers_later))
         fail_msg("%s (%s): its count has no source", name, m.name);
     model_free(&m);
 }
@@ -716,6 +775,38 @@ static void no_number_overflows(void **state)
     close(nowhere);
 }
 
+static uint64_t tower_params(const struct model *m)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < m->tensors_n; i++)
+        if (m->tensors[i].tower) n += m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count;
+    return n;
+}
+
+/* "gemma-3-4b" is "gemma-3-4b-text" and what sees. */
+static void towers_come_on_top(void **state)
+{
+    static const char *const names[][2] = {{"gemma-3-4b", "gemma-3-4b-text"},
+                                           {"gemma-3-12b", "gemma-3-12b-text"},
+                                           {"gemma-3-27b", "gemma-3-27b-text"},
+                                           {"llama-4-scout", "llama-4-scout-text"},
+                                           {"llama-4-maverick", "llama-4-maverick-text"},
+                                           {"qwen2.5-vl-7b", "qwen2.5-7b"},
+                                           {"qwen3-vl-8b", "qwen3-8b"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model both = made(names[i][0]), text = made(names[i][1]);
+        assert_true(model_has_tower(names[i][0]) && !model_has_tower(names[i][1]));
+        assert_int_equal(tower_params(&text), 0);
+        assert_int_equal(both.params, text.params + tower_params(&both));
+        model_free(&both);
+        model_free(&text);
+    }
+    assert_false(model_has_tower("nothing"));
+}
+
 /* --- names ------------------------------------------------------------------------------------ */
 
 static void published_names_are_found(void **state)
@@ -734,6 +825,20 @@ static void published_names_are_found(void **state)
         {"Qwen/Qwen3-8B-Base", "qwen3-8b"},
         {"google/gemma-2-9b-it", "gemma-2-9b"},
         {"google/gemma-3-1b-pt", "gemma-3-1b"},
+        {"google/gemma-3-12b-it", "gemma-3-12b"},
+        {"google/gemma-4-26B-A4B", "gemma-4-26b-a4b"},
+        {"databricks/dbrx-instruct", "dbrx"},
+        {"Qwen/Qwen3-VL-4B-Thinking", "qwen3-vl-4b"},
+        {"Qwen/Qwen3-4B-Thinking-2507", "qwen3-4b"},
+        {"microsoft/Phi-4-reasoning", "phi-4"},
+        {"mistralai/Ministral-3-3B-Reasoning-2512", "ministral-3-3b"},
+        {"mistralai/Devstral-Small-2507", "mistral-small-24b"},
+        {"mistralai/Magistral-Small-2509", "mistral-small-3.1-24b"},
+        {"axolotl-quants/Llama-4-Scout-17B-16E-Linearized", "llama-4-scout"},
+        {"zai-org/GLM-4.5-Air-Base", "glm-4.5-air"},
+        {"Qwen/Qwen3.5-35B-A3B-Base", "qwen3.5-35b-a3b"},
+        {"Qwen/Qwen3-Next-80B-A3B-Thinking", "qwen3-next-80b-a3b"},
+        {"allenai/Olmo-3-7B-Instruct-SFT", "olmo-3-7b"},
         {"microsoft/Phi-3-mini-4k-instruct", "phi-3-mini"},
         {"deepseek-ai/DeepSeek-R1", "deepseek-v3"},
         {"openai-community/gpt2", "gpt2"},
@@ -943,6 +1048,7 @@ int main(void)
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(a_patch_does_not_overflow),
         cmocka_unit_test(no_number_overflows),
+        cmocka_unit_test(towers_come_on_top),
         cmocka_unit_test(published_names_are_found),
         cmocka_unit_test(unknown_names_are_refused),
         cmocka_unit_test(outputs_are_those_of_torchvision),

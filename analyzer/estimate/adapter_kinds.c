@@ -1,0 +1,201 @@
+/* Kinds of adapters. The formulas are those of peft 0.21.2, src/peft/tuners/KIND/layer.py, `update_layer`. */
+#include "analyzer/estimate/adapter_kinds.h"
+
+#include <math.h>
+#include <string.h>
+#include "analyzer/estimate/estimate.h"
+
+typedef void trained(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                     estimate_adapter_add *add, void *context);
+
+static double size_of(const struct plan *p)
+{
+    return (double)p->rank;
+}
+
+static void lora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                 estimate_adapter_add *add, void *context)
+{
+    (void)t;
+    add(context, size_of(p), cols);
+    add(context, rows, size_of(p));
+}
+
+static void dora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                 estimate_adapter_add *add, void *context)
+{
+    lora(p, t, rows, cols, add, context);
+    add(context, rows, 1);
+}
+
+/* peft/optimizers/lorafa.py: only the second factor is trained */
+static void lora_fa(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                    estimate_adapter_add *add, void *context)
+{
+    (void)t, (void)cols;
+    add(context, rows, size_of(p));
+}
+
+static void adalora(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                    estimate_adapter_add *add, void *context)
+{
+    lora(p, t, rows, cols, add, context);
+    add(context, size_of(p), 1);
+    if (p->weights || p->precision->weights < 4)
+        add(context, 1, 1); /* ranknum: moving it to 16 bits makes it trained */
+}
+
+static void loha(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                 estimate_adapter_add *add, void *context)
+{
+    lora(p, t, rows, cols, add, context);
+    lora(p, t, rows, cols, add, context);
+}
+
+/* The larger of the two factors of n that are nearest to each other: lokr/layer.py, `factorization`. */
+static double larger_factor(double n)
+{
+    uint64_t whole = (uint64_t)n, small = (uint64_t)sqrt(n);
+
+    while (small > 1 && whole % small) small--;
+    return small ? (double)(whole / small) : n;
+}
+
+static void lokr(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                 estimate_adapter_add *add, void *context)
+{
+    const double out = larger_factor(rows), in = larger_factor(cols);
+
+    (void)t;
+    add(context, rows / out, cols / in);
+    if (size_of(p) < fmax(out, in) / 2) {
+        add(context, out, size_of(p));
+        add(context, size_of(p), in);
+    } else {
+        add(context, out, in);
+    }
+}
+
+static void vera(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                 estimate_adapter_add *add, void *context)
+{
+    (void)t, (void)cols;
+    add(context, rows, 1);
+    add(context, size_of(p), 1);
+}
+
+uint64_t estimate_adapter_block(uint64_t inputs, uint64_t block)
+{
+    uint64_t above = block, below = block;
+
+    if (!inputs || !block || block >= inputs) return inputs;
+    while (inputs % above) above++;
+    while (inputs % below) below--;
+    return block - below <= above - block ? below : above;
+}
+
+static void oft(const struct plan *p, const struct model_tensor *t, double rows, double cols, estimate_adapter_add *add,
+                void *context)
+{
+    const double block = (double)estimate_adapter_block((uint64_t)cols, p->rank);
+
+    (void)t, (void)rows;
+    add(context, cols / block, block * (block - 1) / 2);
+}
+
+static void boft(const struct plan *p, const struct model_tensor *t, double rows, double cols,
+                 estimate_adapter_add *add, void *context)
+{
+    (void)t;
+    add(context, cols / size_of(p), size_of(p) * size_of(p));
+    add(context, rows, 1);
+}
+
+/* A factor for each output of keys and values; for each input of the MLP's last matrix. */
+static void ia3(const struct plan *p, const struct model_tensor *t, double rows, double cols, estimate_adapter_add *add,
+                void *context)
+{
+    (void)p;
+    add(context, t->role == TENSOR_ATTENTION ? rows : cols, 1);
+}
+
+static const struct estimate_adapter_kind kinds[] = {
+    /* size, default, trained; kept: input, rank, output, output in 16 bits, weight */
+    [PLAN_ADAPTER_NONE] = {0},
+    [PLAN_ADAPTER_LORA] = {ADAPTER_HAS_RANK, PLAN_RANK, lora, 1, 1, 0, 0, 0,
+                           "peft lora/layer.py: r (in + out) a matrix; autocast_adapter_dtype"},
+    [PLAN_ADAPTER_DORA] = {ADAPTER_HAS_RANK, PLAN_RANK, dora, 1, 1, 1, 1, 0,
+                           "peft lora/dora.py: r (in + out) + out a matrix; autocast_adapter_dtype"},
+    [PLAN_ADAPTER_LORA_FA] = {ADAPTER_HAS_RANK, PLAN_RANK, lora_fa, 0, 1, 0, 0, 0,
+                              "peft optimizers/lorafa.py: r · out a matrix, the other factor is frozen"},
+    [PLAN_ADAPTER_ADALORA] = {ADAPTER_HAS_RANK, 12, adalora, 1, 1, 1, 0, 0,
+                              "peft adalora/layer.py: init_r (in + out + 1) a matrix"},
+    [PLAN_ADAPTER_LOHA] = {ADAPTER_HAS_RANK, 8, loha, 1, 0, 0, 0, 1, "peft loha/layer.py: 2 r (in + out) a matrix"},
+    [PLAN_ADAPTER_LOKR] = {ADAPTER_HAS_RANK, 8, lokr, 1, 0, 0, 0, 1,
+                           "peft lokr/layer.py: a Kronecker product, its larger factor of rank r"},
+    [PLAN_ADAPTER_VERA] = {ADAPTER_HAS_RANK, 256, vera, 0, 1, 1, 0, 0, "peft vera/layer.py: out + r a matrix"},
+    [PLAN_ADAPTER_OFT] = {ADAPTER_HAS_BLOCKS, 32, oft, 1, 0, 0, 0, 0,
+                          "peft oft/layer.py: in / b blocks of b (b - 1) / 2 a matrix"},
+    [PLAN_ADAPTER_BOFT] = {ADAPTER_HAS_BLOCKS, 4, boft, 0, 0, 0, 1, 0,
+                           "peft boft/layer.py: in · b + out a matrix, one butterfly factor"},
+    [PLAN_ADAPTER_IA3] = {ADAPTER_HAS_NO_SIZE, 0, ia3, 0, 0, 0, 0, 0,
+                          "peft ia3/layer.py: out of keys and values, in of the MLP's last matrix"},
+    [PLAN_ADAPTER_PROMPT] = {ADAPTER_HAS_TOKENS, 0, NULL, 0, 0, 0, 0, 0,
+                             "peft prompt_tuning/model.py: an embedding of each virtual token"},
+    [PLAN_ADAPTER_PREFIX] = {ADAPTER_HAS_TOKENS, 0, NULL, 0, 0, 0, 0, 0,
+                             "peft prefix_tuning/model.py: keys and values of each layer and virtual token"},
+};
+
+const struct estimate_adapter_kind *estimate_adapter_kind(const struct plan *p)
+{
+    return &kinds[p->adapter];
+}
+
+/* Is one of the words, which NULL ends, in the name? */
+static bool any_in(const char *name, const char *const *words)
+{
+    for (; *words; words++)
+        if (strstr(name, *words)) return true;
+    return false;
+}
+
+bool estimate_adapter_is_target(const struct plan *p, const struct model_tensor *t)
+{
+    static const char *const queries[] = {"q_proj", "q_b_proj", "query", "q_lin", "to_q", NULL},
+                             *const keys[] = {"k_proj", "key", "k_lin", "to_k", NULL},
+                             *const values[] = {"v_proj", "kv_b_proj", "value", "v_lin", "qkv", "c_attn", "to_v", NULL},
+                             *const last[] = {"down", "fc2", "w2", "wo", "4h_to_h", "c_proj", NULL};
+    const enum plan_target target = p->target;
+
+    if (t->dims < 2 || t->tower || !estimate_adapter_kind(p)->trained) return false;
+    if (t->role == TENSOR_ATTENTION)
+        return (target != PLAN_TARGET_QV && target != PLAN_TARGET_KV) || any_in(t->name, values) ||
+               any_in(t->name, target == PLAN_TARGET_QV ? queries : keys);
+    if (t->role != TENSOR_MLP && t->role != TENSOR_EXPERT) return false;
+    return p->adapter == PLAN_ADAPTER_IA3 ? any_in(t->name, last) : target == PLAN_TARGET_LINEAR;
+}
+
+double estimate_adapter_frozen(const struct plan *p, double rows, double cols)
+{
+    (void)rows;
+    return p->adapter == PLAN_ADAPTER_LORA_FA ? size_of(p) * cols /* the first factor */
+           : p->adapter == PLAN_ADAPTER_BOFT  ? cols * cols
+                                              : 0; /* boft_P, a permutation */
+}
+
+double estimate_adapter_blocks(const struct plan *p, double cols, bool amp)
+{
+    const double block = (double)estimate_adapter_block((uint64_t)cols, p->rank);
+
+    /* powers of the rotations; under autocast copies of them, too */
+    if (p->adapter == PLAN_ADAPTER_OFT) return block * cols * (amp ? 7 * 2 : 4 * 4);
+    if (p->adapter == PLAN_ADAPTER_BOFT) return 3 * 2 * cols * cols;
+    return 0;
+}
+
+const char *estimate_adapter_option(const struct plan *p)
+{
+    static const char *const options[] = {NULL, "lora-rank", "block-size", "virtual-tokens"};
+
+    return options[kinds[p->adapter].size_is];
+}
