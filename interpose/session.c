@@ -12,6 +12,8 @@
 #include "interpose/api.h"
 #include "interpose/arguments.h"
 #include "interpose/before.h"
+#include "interpose/device.h"
+#include "interpose/graph.h"
 #include "interpose/clock.h"
 #include "interpose/config.h"
 #include "interpose/unseen.h"
@@ -294,7 +296,10 @@ static void leave_unprepared_child(void)
         pthread_mutex_unlock(&session.lock);
         return;
     }
-    if (session.forked_while) {
+    if (gs_attached) { /* its parent's user asked for the parent */
+        atomic_store(&gs_session_state, GS_SESSION_OVER);
+        atomic_store(&gs_session_live, 0);
+    } else if (session.forked_while) {
         gs_deactivate("not recording process %ld: it was forked while %s", (long)getpid(), session.forked_while);
     } else {
         gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded", (long)getpid());
@@ -344,7 +349,7 @@ void gs_session_missed(void)
 
 bool gs_session_is_enabled(void)
 {
-    return !gs_config()->disabled;
+    return !gs_dormant && !gs_config()->disabled;
 }
 
 bool gs_session_torch_cpu(void)
@@ -384,6 +389,7 @@ void gs_session_forked(void)
     gs_thread_forked();
     pthread_mutex_init(&session.lock, NULL);
     gs_print_forget();
+    gs_print_into(NULL, 0);
     atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
 }
 
@@ -404,14 +410,53 @@ void gs_session_load(void)
     session.wiped = !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
 }
 
+/* Under session.lock: a start in another thread is over. */
+static bool end_to_go_on(void)
+{
+    struct gs_summary summary;
+    const bool ours = session.pid == getpid() && atomic_exchange(&session.spooling, false);
+    atomic_store(&gs_session_state, GS_SESSION_OVER);
+    atomic_store(&gs_session_live, 0);
+    if (!ours) return true;
+    const bool done = gs_drain_stop(&summary);
+    gs_watcher_stop();
+    if (done || gs_drain_vanished())
+        gs_spool_unlink(gs_session_spool(), session.path.spool);
+    else
+        gs_spool_end(gs_session_spool(), gs_now());
+    gs_spool_retire(gs_session_spool());
+    return done;
+}
+
+bool gs_session_detach(void)
+{
+    gs_nvml_rest();
+    pthread_mutex_lock(&session.lock);
+    const bool done = end_to_go_on();
+    pthread_mutex_unlock(&session.lock);
+    return done && gs_watcher_rest();
+}
+
+bool gs_session_attach(void)
+{
+    pthread_mutex_lock(&session.lock);
+    const bool again = session.started;
+    bool ready = !again || (gs_watcher_rest() && gs_session_new_spool());
+    if (again) gs_device_forget();
+    if (again) gs_graph_forget();
+    gs_print_forget();
+    if (ready) atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
+    pthread_mutex_unlock(&session.lock);
+    return ready && gs_session_begin();
+}
+
 void gs_session_end(void)
 {
     struct gs_summary summary;
     const int state = atomic_load(&gs_session_state);
     /* a child made by a bare clone has the parent's memory and no fork handler */
-    if (!atomic_load(&session.spooling) || session.pid != getpid()) return;
+    if (session.pid != getpid() || !atomic_exchange(&session.spooling, false)) return;
     /* What other threads still do while the process ends comes after the recording's end: it is not lost. */
-    atomic_store(&session.spooling, false);
     atomic_store(&gs_session_state, GS_SESSION_OVER);
     atomic_store(&gs_session_live, 0);
     if (!gs_drain_stop(&summary)) {
