@@ -28,7 +28,7 @@ const char *gpuspy_database(void); /* session.c */
 
 static struct gs_attach_answer answer = {.magic = GS_ATTACH_MAGIC};
 static pid_t at_work_in; /* a child that was forked meanwhile has not got the thread */
-static char asked[GS_GIVEN_BYTES];
+static char asked[GS_ATTACH_GIVEN_BYTES];
 
 static void finish(enum gs_attach_step step, const char *text)
 {

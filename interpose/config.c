@@ -11,10 +11,11 @@
 #include <unistd.h>
 #include "interpose/limit.h"
 #include "interpose/stack.h"
+#include "schema/attach.h"
 
 static struct gs_config config;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char given[GS_GIVEN_BYTES]; /* in place of the environment: "NAME=VALUE", each with its NUL */
+static char given[GS_ATTACH_GIVEN_BYTES]; /* in place of the environment: "NAME=VALUE", each with its NUL */
 
 static const char *value_of(const char *name)
 {

@@ -26,7 +26,6 @@ struct gs_config {
 };
 /* GPUSPY_LIMIT, a cap on a device as a what-if, is read with them: limit.h. */
 
-#define GS_GIVEN_BYTES 8192
 /* Instead of the environment's: "NAME=VALUE" lines, at least one. */
 void gs_config_given(const char *lines);
 

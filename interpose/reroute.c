@@ -56,7 +56,10 @@ static struct other {
     {.name = "fork"},
     {.name = "daemon"},
     {.name = "forkpty"},
-#define C10(symbol) {.name = symbol, .file = "libc10.so"}
+#define C10(symbol)                         \
+    {                                       \
+        .name = symbol, .file = "libc10.so" \
+    }
     C10("_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE"),
     C10("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"),
     C10("_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE"),

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-/* Points all imports to the wrappers (or `back`). Takes the loader's lock and gives it back: only in a thread of our own
- * that nobody waits for. Waits until no other thread does the same; false: the list of objects did not rest. */
+/* Points all imports to the wrappers (or `back`). Takes the loader's lock and gives it back: only in a thread of our
+ * own that nobody waits for. Waits until no other thread does the same; false: the list of objects did not rest. */
 bool gs_reroute(bool back);
 
 /* Some object may be loaded soon: the next look-up of a function will see to it. Takes no lock. */

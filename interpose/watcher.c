@@ -20,7 +20,7 @@
 
 #define STACK_BYTES (1024 * 1024) /* the program's exit handlers may run on it */
 #define REST_MS 2000
-enum { GOES_ON = -1 };            /* else the signal that ended the program's last thread, its status << 8, or 0 */
+enum { GOES_ON = -1 }; /* else the signal that ended the program's last thread, its status << 8, or 0 */
 enum { EMPTY, FILLING, FULL };
 
 static struct {
