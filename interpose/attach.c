@@ -13,12 +13,10 @@
 #include "interpose/config.h"
 #include "interpose/fork.h"
 #include "interpose/host.h"
-#include "interpose/recorder.h"
 #include "interpose/reroute.h"
 #include "interpose/resolve.h"
-#include "interpose/run_path.h"
+#include "interpose/say.h"
 #include "interpose/session.h"
-#include "interpose/setting.h"
 #include "interpose/shield.h"
 #include "schema/open_high.h"
 
@@ -86,25 +84,16 @@ static double process_age_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - started;
 }
 
-static void record_attached(double age_s)
-{
-    char text[32];
-    struct gs_writer w = {0};
-    snprintf(text, sizeof text, "%.3f", age_s > 0 ? age_s : 0);
-    gs_writer_open(&w, gs_session_spool());
-    gs_setting_write(&w, "attached_after_s", text, GS_FLAG_FACT);
-    gs_writer_close(&w);
-}
-
 static void *attach(void *unused)
 {
-    static char line[1024];
+    static char line[1024], age[32];
     load_once();
     gs_config_given(asked);
     const double age_s = process_age_s();
+    snprintf(age, sizeof age, "%.3f", age_s > 0.001 ? age_s : 0.001);
     gs_print_into(line, sizeof line);
     gs_dormant = false;
-    const bool begun = gs_session_attach();
+    const bool begun = gs_session_attach(age);
     gs_print_into(NULL, 0);
     const char *db = begun ? gpuspy_database() : NULL;
     if (!db) {
@@ -113,7 +102,6 @@ static void *attach(void *unused)
         finish(GS_ATTACH_FAILED, line[0] ? line : "the recording could not be started");
         return NULL;
     }
-    record_attached(age_s);
     const bool rerouted = gs_reroute(false);
     gs_reroute(false); /* what a first call has bound meanwhile, over the wrapper's address */
     if (!rerouted) gs_reroute_later();

@@ -40,10 +40,11 @@ static struct {
     pid_t pid;
     struct gs_run_path path;
     pthread_key_t thread_key;
-    bool has_key;             /* the program may have used all keys up: threads then end unseen */
-    bool wiped;               /* gs_session_page tells a child that nobody prepared */
-    bool started;             /* start has been at it: once per process image */
-    const char *forked_while; /* what was going on, in a child that the fork handlers could not prepare; else NULL */
+    bool has_key;               /* the program may have used all keys up: threads then end unseen */
+    bool wiped;                 /* gs_session_page tells a child that nobody prepared */
+    bool started;               /* start has been at it: once per process image */
+    const char *attached_after; /* seconds that the process had run; NULL: it is recorded from its start */
+    const char *forked_while;   /* what was going on, in a child that the fork handlers could not prepare; else NULL */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
@@ -149,6 +150,7 @@ static void define_process(void)
     gs_writer_open(&w, gs_session_spool());
     define_apis(&w);
     define_settings(&w);
+    if (session.attached_after) gs_setting_write(&w, GS_FACT_ATTACHED, session.attached_after, GS_FLAG_FACT);
     w.keeps_number = true;
     gs_writer_close(&w);
 }
@@ -385,6 +387,7 @@ void gs_session_forked(void)
     atomic_store(&gs_session_page.here, true);
     if (atomic_exchange(&session.spooling, false)) gs_spool_close(gs_session_spool());
     atomic_store(&session.ended, false);
+    session.attached_after = NULL;
     memset(gs_session_spool(), 0, sizeof *gs_session_spool());
     gs_thread_forked();
     pthread_mutex_init(&session.lock, NULL);
@@ -428,18 +431,29 @@ static bool end_to_go_on(void)
     return done;
 }
 
+/* The program goes on: what is live now is not known to stay so. */
+static void write_detached(void)
+{
+    struct gs_writer w = {0};
+    gs_writer_open(&w, gs_session_spool());
+    gs_setting_write(&w, "stopped", "detach", GS_FLAG_FACT);
+    gs_writer_close(&w);
+}
+
 bool gs_session_detach(void)
 {
     gs_nvml_rest();
     pthread_mutex_lock(&session.lock);
+    if (spool_is_ours()) write_detached();
     const bool done = end_to_go_on();
     pthread_mutex_unlock(&session.lock);
     return done && gs_watcher_rest();
 }
 
-bool gs_session_attach(void)
+bool gs_session_attach(const char *after_s)
 {
     pthread_mutex_lock(&session.lock);
+    session.attached_after = after_s;
     const bool again = session.started;
     bool ready = !again || (gs_watcher_rest() && gs_session_new_spool());
     if (again) gs_device_forget();

@@ -13,7 +13,9 @@ CREATE TABLE meta (
                             -- sources: 1 where the table source is filled, 0 where GPUSPY_SOURCE=0 forbids it;
                             -- python_gc: 0 where Python's garbage collector was off then;
                             -- torch_version: of the PyTorch that the process had loaded, such as 2.6.0+cu124;
-                            -- stopped: disk, where the recording ended before the program because its disk
+                            -- attached_after_s: how long the process had run when gpuspy attached to it;
+                            -- attached_tensor_bytes.N: what PyTorch had allocated on device N before;
+                            -- stopped: detach, where gpuspy detach ended the recording; disk, where the recording ended before the program because its disk
                             -- was nearly full;
                             -- exit_status: what the process gave to exit (0 to 255), where it called that:
                             -- none of one that a signal or _exit ended

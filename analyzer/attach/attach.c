@@ -77,7 +77,8 @@ static enum attach_result call_entry(struct job *j, struct attach_thread *t)
     const uintptr_t settings = attach_thread_put(t, j->settings);
     uintptr_t handle, entry;
 
-    if (!library || !name || !settings) return fail(j, "the stack of process %d cannot be written", (int)j->process->pid);
+    if (!library || !name || !settings)
+        return fail(j, "the stack of process %d cannot be written", (int)j->process->pid);
     if (call(t, j->dlopen_at, library, (uintptr_t)j->mode, &handle)) {
         if (!handle) return loader_fails(j, t);
         if (call(t, j->dlsym_at, handle, name, &entry)) {
@@ -143,10 +144,11 @@ static enum attach_result try_threads(struct job *j)
         }
         pause_ms(1 + (int)(round * 7 % 11)); /* not in step with it */
     }
-    return fail(j,
-                "no thread of process %d came to a place where it could be asked within %d s; it goes on unrecorded, try "
-                "again",
-                (int)j->process->pid, SEARCH_MS / 1000);
+    return fail(
+        j,
+        "no thread of process %d came to a place where it could be asked within %d s; it goes on unrecorded, try "
+        "again",
+        (int)j->process->pid, SEARCH_MS / 1000);
 }
 
 /* ---------------------------------------------------------------- the answer */
@@ -202,8 +204,8 @@ static enum attach_result run(struct job *j)
     j->dlerror_at = attach_places_libc(j->places, "dlerror");
     j->errno_at = attach_places_libc(j->places, "__errno_location");
     const bool found = j->dlopen_at && j->dlsym_at && j->dlerror_at && j->errno_at;
-    enum attach_result result = found ? try_undisturbed(j)
-                                      : fail(j, "the C library of process %d has no dlopen", (int)j->process->pid);
+    enum attach_result result =
+        found ? try_undisturbed(j) : fail(j, "the C library of process %d has no dlopen", (int)j->process->pid);
     attach_places_close(j->places);
     return result == ATTACH_DONE ? wait_answer(j) : result;
 }

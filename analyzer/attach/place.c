@@ -56,8 +56,9 @@ static bool starts(const char *text, const char *with)
 static enum kind kind_of(Dwfl_Module *m)
 {
     static const char *const libc[] = {"libc.so", "libc-2.", "libpthread", "libdl."};
-    static const char *const forbidden[] = {"ld-", "[vdso", "libgpuspy", "libtcmalloc", "libjemalloc", "libmimalloc",
-                                            "libasan", "libtsan", "libhwasan", "liblsan", "libheaptrack", "libmemray"};
+    static const char *const forbidden[] = {"ld-",         "[vdso",       "libgpuspy",    "libtcmalloc",
+                                            "libjemalloc", "libmimalloc", "libasan",      "libtsan",
+                                            "libhwasan",   "liblsan",     "libheaptrack", "libmemray"};
     const char *name = m ? dwfl_module_info(m, NULL, NULL, NULL, NULL, NULL, NULL, NULL) : NULL;
     const char *slash = name ? strrchr(name, '/') : NULL;
 
@@ -149,16 +150,17 @@ static const long calm[] = {
 #ifdef SYS_epoll_wait
     SYS_epoll_wait,
 #endif
-    SYS_ppoll, SYS_pselect6, SYS_epoll_pwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_read, SYS_write, SYS_readv,
-    SYS_writev, SYS_pread64, SYS_pwrite64, SYS_recvfrom, SYS_recvmsg, SYS_sendto, SYS_sendmsg, SYS_accept, SYS_accept4,
-    SYS_connect, SYS_wait4, SYS_waitid, SYS_ioctl, SYS_rt_sigsuspend, SYS_sched_yield, SYS_fsync, SYS_fdatasync,
+    SYS_ppoll,         SYS_pselect6,    SYS_epoll_pwait, SYS_nanosleep, SYS_clock_nanosleep, SYS_read,    SYS_write,
+    SYS_readv,         SYS_writev,      SYS_pread64,     SYS_pwrite64,  SYS_recvfrom,        SYS_recvmsg, SYS_sendto,
+    SYS_sendmsg,       SYS_accept,      SYS_accept4,     SYS_connect,   SYS_wait4,           SYS_waitid,  SYS_ioctl,
+    SYS_rt_sigsuspend, SYS_sched_yield, SYS_fsync,       SYS_fdatasync,
 };
 
 /* A wait for a lock or a condition of the program's, not for one of malloc's. */
 static bool is_wait_of_programs(const char *entry)
 {
-    static const char *const names[] = {"pthread_", "__pthread_", "sem_", "__sem_", "___pthread_", "cnd_", "mtx_",
-                                        "thrd_",    "syscall",    "__new_sem", "clock_"};
+    static const char *const names[] = {"pthread_", "__pthread_", "sem_",    "__sem_",    "___pthread_", "cnd_",
+                                        "mtx_",     "thrd_",      "syscall", "__new_sem", "clock_"};
 
     for (size_t i = 0; entry && i < sizeof names / sizeof *names; i++)
         if (starts(entry, names[i])) return !strstr(entry, "pthread_create") && !strstr(entry, "atfork");

@@ -99,7 +99,8 @@ static bool is_alive(pid_t pid, char *why)
 
     if (!state) return refuse(why, "there is no process %d", (int)pid);
     if (state == 'Z' || state == 'X') return refuse(why, "process %d has ended", (int)pid);
-    if (state == 'T') return refuse(why, "process %d is stopped; let it go on first: kill -CONT %d", (int)pid, (int)pid);
+    if (state == 'T')
+        return refuse(why, "process %d is stopped; let it go on first: kill -CONT %d", (int)pid, (int)pid);
     if (leader != pid)
         return refuse(why, "%d is a thread of process %lld; type: gpuspy attach %lld", (int)pid, leader, leader);
     if (pid == getpid()) return refuse(why, "%d is this gpuspy itself", (int)pid);
@@ -214,10 +215,11 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
     }
     if (!read_maps(p, &same_libc, why)) return false;
     if (!same_libc || (*library && !sees(pid, library)))
-        return refuse(why,
-                      "process %d runs with other files, in a container for example, or its C library was replaced; run "
-                      "gpuspy in the same container",
-                      (int)pid);
+        return refuse(
+            why,
+            "process %d runs with other files, in a container for example, or its C library was replaced; run "
+            "gpuspy in the same container",
+            (int)pid);
     if (ignored >> 10 & 1) /* the end of a call into it is such a signal, which gpuspy takes */
         return refuse(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
     return true;

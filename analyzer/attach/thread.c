@@ -20,10 +20,22 @@ enum { RED_ZONE = 256, CALL_MS = 20000, STOP_MS = 2000, ATTEMPTS = 100 };
 typedef struct user_regs_struct registers;
 static const int extended_sets[] = {NT_X86_XSTATE, NT_PRFPREG};
 
-static uintptr_t stack_of(const registers *r) { return r->rsp; }
-static uintptr_t place_of(const registers *r) { return r->rip; }
-static uintptr_t result_of(const registers *r) { return r->rax; }
-static long syscall_of(const registers *r) { return (long)r->orig_rax; }
+static uintptr_t stack_of(const registers *r)
+{
+    return r->rsp;
+}
+static uintptr_t place_of(const registers *r)
+{
+    return r->rip;
+}
+static uintptr_t result_of(const registers *r)
+{
+    return r->rax;
+}
+static long syscall_of(const registers *r)
+{
+    return (long)r->orig_rax;
+}
 
 static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
 {
@@ -32,19 +44,32 @@ static bool set_call(const struct attach_thread *t, registers *r, uintptr_t func
     r->rip = function;
     r->rdi = arguments[0];
     r->rsi = arguments[1];
-    r->rax = 0;                         /* no vector arguments */
+    r->rax = 0;                           /* no vector arguments */
     r->orig_rax = (unsigned long long)-1; /* no system call is restarted */
-    r->eflags &= ~0x500ull;             /* neither backwards nor in single steps */
+    r->eflags &= ~0x500ull;               /* neither backwards nor in single steps */
     return attach_thread_write(t, r->rsp, &nowhere, sizeof nowhere);
 }
 #elif defined(__aarch64__)
 typedef struct user_regs_struct registers;
 static const int extended_sets[] = {NT_ARM_SVE, NT_PRFPREG};
 
-static uintptr_t stack_of(const registers *r) { return r->sp; }
-static uintptr_t place_of(const registers *r) { return r->pc; }
-static uintptr_t result_of(const registers *r) { return r->regs[0]; }
-static long syscall_of(const registers *r) { (void)r; return -1; }
+static uintptr_t stack_of(const registers *r)
+{
+    return r->sp;
+}
+static uintptr_t place_of(const registers *r)
+{
+    return r->pc;
+}
+static uintptr_t result_of(const registers *r)
+{
+    return r->regs[0];
+}
+static long syscall_of(const registers *r)
+{
+    (void)r;
+    return -1;
+}
 
 static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
 {
@@ -248,8 +273,8 @@ bool attach_thread_call(struct attach_thread *t, uintptr_t function, const uintp
     registers r = saved_registers(t);
     uint64_t blocked;
     const bool kept = ptrace(PTRACE_GETSIGMASK, t->tid, (void *)sizeof blocked, &blocked) == 0;
-    const bool called = kept && set_call(t, &r, function, arguments) && put_set(t, NT_PRSTATUS, &r, sizeof r) &&
-                        wait_call(t, result);
+    const bool called =
+        kept && set_call(t, &r, function, arguments) && put_set(t, NT_PRSTATUS, &r, sizeof r) && wait_call(t, result);
     restore(t);
     if (called) (void)ptrace(PTRACE_SETSIGMASK, t->tid, (void *)sizeof blocked, &blocked);
     return called;

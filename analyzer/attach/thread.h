@@ -1,4 +1,5 @@
-/* One thread of another process, stopped: functions are called in it, and then it goes on as if nothing had happened. */
+/* One thread of another process, stopped: functions are called in it, and then it goes on as if nothing had happened.
+ */
 #ifndef GPUSPY_ATTACH_THREAD_H
 #define GPUSPY_ATTACH_THREAD_H
 

@@ -89,9 +89,9 @@ static void add(struct text *t, const char *name, const char *value)
 /* Settings of the environment that have no option here: GPUSPY_KEEP, GPUSPY_NVML. */
 static void add_environment(struct text *t)
 {
-    static const char *const others[] = {"GPUSPY_DB",         "GPUSPY_RUN_ID",      "GPUSPY_QUIET",  "GPUSPY_LIB",
-                                         "GPUSPY_DISABLE",    "GPUSPY_ON_OOM",      "GPUSPY_LIMIT",  "GPUSPY_STACKS",
-                                         "GPUSPY_TORCH_CPU",  "GPUSPY_NATIVE_DEPTH"};
+    static const char *const others[] = {"GPUSPY_DB",        "GPUSPY_RUN_ID",      "GPUSPY_QUIET", "GPUSPY_LIB",
+                                         "GPUSPY_DISABLE",   "GPUSPY_ON_OOM",      "GPUSPY_LIMIT", "GPUSPY_STACKS",
+                                         "GPUSPY_TORCH_CPU", "GPUSPY_NATIVE_DEPTH"};
     extern char **environ;
 
     for (char **e = environ; *e; e++) {

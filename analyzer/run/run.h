@@ -100,7 +100,9 @@ struct run_process {
     const char *path;                                        /* its database */
     const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
-    const char *stopped;         /* why the recording ended before the program: "disk", nearly full; NULL: it did not */
+    const char *stopped;     /* why the recording ended before the program: "disk", nearly full; "detach"; NULL: it did
+                                not */
+    double attached_after_s; /* gpuspy attached to it so long after it had started; 0: recorded from its start */
     const char *torch_version;   /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
     const char *torch_like;      /* the same of an import, as far as its form shows; NULL */
     int64_t start_real_ns;       /* RUN_UNKNOWN */
