@@ -13,6 +13,7 @@
 #include <time.h>
 #include "interpose/api.h"
 #include "interpose/imports.h"
+#include "interpose/pointers.h"
 #include "interpose/resolve.h"
 #include "interpose/shield.h"
 #include "interpose/stack_elf.h"
@@ -116,9 +117,7 @@ static bool leads_to(const struct slot *s, uint16_t api, enum gs_version v, cons
 {
     const bool runtime = gs_apis[api].library == GS_LIBRARY_RT;
     if (s->unbound) return !runtime || version_asked(s) == v;
-    if (s->now != (uintptr_t)real) return false;
-    const enum gs_version found = runtime ? gs_runtime_version_around(real) : GS_VERSION_NONE;
-    return found == GS_VERSION_NONE || found == v; /* another runtime's may have other parameters */
+    return s->now == (uintptr_t)real && gs_real_own(api, v) == real;
 }
 
 /* What the slot is to hold; 0: what it holds. */
@@ -188,6 +187,7 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *data)
     seen.unloads = info->dlpi_subs;
     if (is_seen((uintptr_t)gs_elf_dynamic(info)) && v->only_new) return 0;
     reroute_object(info, v);
+    if (!v->only_new) gs_pointers_reroute(info); /* a new one has not asked yet */
     return 0;
 }
 
@@ -208,6 +208,7 @@ static bool try(bool back, bool only_new)
     bool done = !atomic_exchange(&busy, true);
     if (done) {
         gs_elf_each(find_own, &v.loads);
+        if (!only_new) gs_pointers_prepare(back);
         gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* whoever was loading these has now loaded them */
         gs_elf_each(visit_object, &v);
         done = !v.changed;

@@ -382,3 +382,11 @@ void *gs_resolve(uint16_t api, enum gs_version version)
     _Atomic(void *) *const slot = &gs_reals[api][version];
     return atomic_compare_exchange_strong(slot, &expected, pinned(m)) ? m.at : expected;
 }
+
+void *gs_real_own(uint16_t api, enum gs_version version)
+{
+    void *const real = gs_real(api, version);
+    if (!real || gs_apis[api].library != GS_LIBRARY_RT) return real;
+    const enum gs_version found = gs_runtime_version_around(real);
+    return found == GS_VERSION_NONE || found == version ? real : NULL;
+}

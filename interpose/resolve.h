@@ -35,6 +35,10 @@ static inline void *gs_real(uint16_t api, enum gs_version version)
     return __builtin_expect(real != NULL, 1) ? real : gs_resolve(api, version);
 }
 
+/* The same, if its object is of this version or of none: another runtime's function may have other parameters. NULL: it
+ * is not. */
+void *gs_real_own(uint16_t api, enum gs_version version);
+
 /* Which runtime a loaded object is, by the version that it gives its symbols: its file may have any
  * name (libcudart-d0da41ae.so.11.0 in a wheel). GS_VERSION_NONE if it is none of them. */
 enum gs_version gs_runtime_version(const struct link_map *map);
