@@ -11,7 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "interpose/config.h"
+#include "interpose/device.h"
 #include "interpose/fork.h"
+#include "interpose/graph.h"
 #include "interpose/host.h"
 #include "interpose/reroute.h"
 #include "interpose/resolve.h"
@@ -91,6 +93,9 @@ static void *attach(void *unused)
     gs_config_given(asked);
     const double age_s = process_age_s();
     snprintf(age, sizeof age, "%.3f", age_s > 0.001 ? age_s : 0.001);
+    /* what the recording before this one knew of devices */
+    gs_device_forget();
+    gs_graph_forget();
     gs_print_into(line, sizeof line);
     gs_dormant = false;
     const bool begun = gs_session_attach(age);

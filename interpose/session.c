@@ -12,8 +12,6 @@
 #include "interpose/api.h"
 #include "interpose/arguments.h"
 #include "interpose/before.h"
-#include "interpose/device.h"
-#include "interpose/graph.h"
 #include "interpose/clock.h"
 #include "interpose/config.h"
 #include "interpose/unseen.h"
@@ -456,8 +454,6 @@ bool gs_session_attach(const char *after_s)
     session.attached_after = after_s;
     const bool again = session.started;
     bool ready = !again || (gs_watcher_rest() && gs_session_new_spool());
-    if (again) gs_device_forget();
-    if (again) gs_graph_forget();
     gs_print_forget();
     if (ready) atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
     pthread_mutex_unlock(&session.lock);

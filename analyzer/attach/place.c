@@ -70,14 +70,14 @@ static enum kind kind_of(Dwfl_Module *m)
     return OTHER;
 }
 
-struct wanted {
+struct lookup {
     const char *name;
     uintptr_t at;
 };
 
 static int find_in_libc(Dwfl_Module *m, void **data, const char *module, Dwarf_Addr base, void *to)
 {
-    struct wanted *w = to;
+    struct lookup *w = to;
     const int n = kind_of(m) == LIBC ? dwfl_module_getsymtab(m) : 0;
 
     for (int i = 1; i < n; i++) {
@@ -96,7 +96,7 @@ static int find_in_libc(Dwfl_Module *m, void **data, const char *module, Dwarf_A
 
 uintptr_t attach_places_libc(struct attach_places *p, const char *name)
 {
-    struct wanted w = {name, 0};
+    struct lookup w = {name, 0};
 
     (void)dwfl_getmodules(p->dwfl, find_in_libc, &w, 0);
     return w.at;
@@ -114,7 +114,7 @@ struct walk {
     const char *entry; /* the function of the C library that was called */
 };
 
-static int look(Dwfl_Frame *frame, void *to)
+static int on_frame(Dwfl_Frame *frame, void *to)
 {
     struct walk *w = to;
     Dwarf_Addr pc;
@@ -180,7 +180,7 @@ bool attach_places_safe(struct attach_places *p, const struct attach_thread *t)
     struct walk w = {.dwfl = p->dwfl, .inside = true};
 
     if (!p->unwinds) return false;
-    (void)dwfl_getthread_frames(p->dwfl, t->tid, look, &w); /* where the frames end, or are not known */
+    (void)dwfl_getthread_frames(p->dwfl, t->tid, on_frame, &w); /* where the frames end, or are not known */
     if (!w.frames || w.in_handler || w.forbidden) return false;
     return !w.in_libc || is_calm(attach_thread_syscall(t), w.entry);
 }

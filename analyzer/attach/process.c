@@ -4,13 +4,16 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static bool refuse(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -80,6 +83,29 @@ void attach_process_explain(pid_t pid, char *why)
                "the kernel forbids attaching to process %d; gpuspy needs the capability CAP_SYS_PTRACE for it (in a "
                "container: --cap-add SYS_PTRACE)",
                (int)pid);
+}
+
+/* Yama lets everybody attach to a child; what forbids even that is a container's filter of system calls. */
+static bool attaches_to_child(void)
+{
+    const pid_t child = fork();
+    if (child == 0)
+        for (;;) pause();
+    if (child < 0) return true; /* unknown */
+    const bool allowed = ptrace(PTRACE_SEIZE, child, NULL, NULL) == 0;
+    kill(child, SIGKILL);
+    while (waitpid(child, NULL, __WALL) < 0 && errno == EINTR) continue;
+    return allowed;
+}
+
+bool attach_process_allowed(char *why)
+{
+    const int scope = attach_process_scope();
+
+    if (scope == 3) return refuse(why, "this kernel forbids attaching to any process (kernel.yama.ptrace_scope is 3)");
+    if (scope > 0 && geteuid() != 0)
+        return refuse(why, "this kernel lets only root attach to a process (kernel.yama.ptrace_scope is %d)", scope);
+    return attaches_to_child() || refuse(why, "the system call ptrace is forbidden here, as in many containers");
 }
 
 /* ---------------------------------------------------------------- what it is */
@@ -172,10 +198,9 @@ static bool is_same_here(const struct mapping *m)
 static bool sees(pid_t pid, const char *library)
 {
     char path[PATH_MAX + 64];
-    struct stat here, there;
+    struct stat ours, its;
     snprintf(path, sizeof path, "/proc/%d/root%s", (int)pid, library);
-    return stat(library, &here) == 0 && stat(path, &there) == 0 && here.st_dev == there.st_dev &&
-           here.st_ino == there.st_ino;
+    return stat(library, &ours) == 0 && stat(path, &its) == 0 && ours.st_dev == its.st_dev && ours.st_ino == its.st_ino;
 }
 
 static bool read_maps(struct attach_process *p, bool *same_libc, char *why)

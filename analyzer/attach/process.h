@@ -26,6 +26,10 @@ void attach_process_explain(pid_t pid, char *why);
 /* kernel.yama.ptrace_scope; -1: this kernel has no such thing. */
 int attach_process_scope(void);
 
+/* Whether this gpuspy may attach to a process of its own user, as far as the kernel's settings and a try with a child
+ * show. False: one line why not. */
+bool attach_process_allowed(char *why);
+
 /* Ids of its threads, at most `room`; how many, 0: it has ended. */
 size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room);
 /* A thread of the recorder's own, or one in a system call that would not go on as if nothing had happened. */

@@ -204,14 +204,14 @@ void attach_thread_release(struct attach_thread *t)
 
 bool attach_thread_read(const struct attach_thread *t, uintptr_t at, void *out, size_t size)
 {
-    struct iovec here = {out, size}, there = {(void *)at, size};
-    return process_vm_readv(t->tid, &here, 1, &there, 1, 0) == (ssize_t)size;
+    struct iovec local = {out, size}, remote = {(void *)at, size};
+    return process_vm_readv(t->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
 }
 
 bool attach_thread_write(const struct attach_thread *t, uintptr_t at, const void *from, size_t size)
 {
-    struct iovec here = {(void *)(uintptr_t)from, size}, there = {(void *)at, size};
-    return process_vm_writev(t->tid, &here, 1, &there, 1, 0) == (ssize_t)size;
+    struct iovec local = {(void *)(uintptr_t)from, size}, remote = {(void *)at, size};
+    return process_vm_writev(t->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
 }
 
 uintptr_t attach_thread_put(struct attach_thread *t, const char *text)
