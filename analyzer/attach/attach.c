@@ -197,6 +197,8 @@ static enum attach_result try_undisturbed(struct job *j)
 
 static enum attach_result run(struct job *j)
 {
+    if (!attach_thread_machine())
+        return fail(j, "gpuspy attaches on x86-64 and aarch64 only; start the program with gpuspy run");
     j->places = attach_places_open(j->process->pid);
     if (!j->places) return fail(j, "the libraries of process %d cannot be read", (int)j->process->pid);
     j->dlopen_at = attach_places_libc(j->places, "dlopen");

@@ -11,7 +11,6 @@ struct attach_places {
     pid_t pid;
     Dwfl_Callbacks callbacks;
     Dwfl *dwfl;
-    bool unwinds;
 };
 
 /* Nobody is asked for files that are not here, over the network for example. */
@@ -30,8 +29,7 @@ struct attach_places *attach_places_open(pid_t pid)
     p->callbacks = (Dwfl_Callbacks){.find_elf = dwfl_linux_proc_find_elf, .find_debuginfo = find_no_debuginfo};
     p->dwfl = dwfl_begin(&p->callbacks);
     if (p->dwfl && dwfl_linux_proc_report(p->dwfl, pid) == 0 && dwfl_report_end(p->dwfl, NULL, NULL) == 0) {
-        p->unwinds = dwfl_linux_proc_attach(p->dwfl, pid, true) == 0;
-        return p;
+        if (dwfl_linux_proc_attach(p->dwfl, pid, true) == 0) return p;
     }
     attach_places_close(p);
     return NULL;
@@ -179,7 +177,6 @@ bool attach_places_safe(struct attach_places *p, const struct attach_thread *t)
 {
     struct walk w = {.dwfl = p->dwfl, .inside = true};
 
-    if (!p->unwinds) return false;
     (void)dwfl_getthread_frames(p->dwfl, t->tid, on_frame, &w); /* where the frames end, or are not known */
     if (!w.frames || w.in_handler || w.forbidden) return false;
     return !w.in_libc || is_calm(attach_thread_syscall(t), w.entry);

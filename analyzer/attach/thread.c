@@ -32,7 +32,7 @@ static uintptr_t result_of(const registers *r)
 {
     return r->rax;
 }
-static long syscall_of(const registers *r)
+static long syscall_of(const struct attach_thread *t, const registers *r)
 {
     return (long)r->orig_rax;
 }
@@ -65,10 +65,12 @@ static uintptr_t result_of(const registers *r)
 {
     return r->regs[0];
 }
-static long syscall_of(const registers *r)
+/* A call that a stop interrupted is about to be made again. */
+static long syscall_of(const struct attach_thread *t, const registers *r)
 {
-    (void)r;
-    return -1;
+    uint32_t instruction;
+    const bool again = attach_thread_read(t, r->pc, &instruction, sizeof instruction) && instruction == 0xd4000001;
+    return again ? (long)r->regs[8] : -1;
 }
 
 static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
@@ -80,7 +82,40 @@ static bool set_call(const struct attach_thread *t, registers *r, uintptr_t func
     r->regs[29] = r->regs[30] = 0; /* it returns to 0 */
     return true;
 }
+#else
+typedef struct user_regs_struct registers; /* attach_thread_machine: nothing is called */
+static const int extended_sets[] = {NT_PRFPREG};
+
+static uintptr_t stack_of(const registers *r)
+{
+    return 0;
+}
+static uintptr_t place_of(const registers *r)
+{
+    return 0;
+}
+static uintptr_t result_of(const registers *r)
+{
+    return 0;
+}
+static long syscall_of(const struct attach_thread *t, const registers *r)
+{
+    return -1;
+}
+static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
+{
+    return false;
+}
 #endif
+
+bool attach_thread_machine(void)
+{
+#if defined(__x86_64__) || defined(__aarch64__)
+    return true;
+#else
+    return false;
+#endif
+}
 
 static bool get_set(const struct attach_thread *t, int set, void *to, size_t *size)
 {
@@ -133,7 +168,7 @@ uintptr_t attach_thread_stack(const struct attach_thread *t)
 long attach_thread_syscall(const struct attach_thread *t)
 {
     const registers r = saved_registers(t);
-    return syscall_of(&r);
+    return syscall_of(t, &r);
 }
 
 /* ---------------------------------------------------------------- stopping */

@@ -20,6 +20,9 @@ struct attach_thread {
     uintptr_t below;                       /* from here on down its stack is free */
 };
 
+/* Whether gpuspy knows how functions are called on this machine. */
+bool attach_thread_machine(void);
+
 enum attach_stop { ATTACH_STOPPED, ATTACH_FORBIDDEN, ATTACH_GONE };
 
 /* Stops it; afterwards attach_thread_release, always. */
