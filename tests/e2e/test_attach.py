@@ -366,3 +366,18 @@ def test_where_the_recording_cannot_be_written(target):
     target.do("pairs", 2000, 1)
     target.end()
     assert sizes(path) == {("cudaMalloc", 2000): (3, 0)}
+
+
+def test_memory_from_before_is_not_taken_for_a_context(target):
+    """Nor for another process's, nor for fragmentation."""
+    target.do("keep", 1 << 30, 3)  # 9 of 24 GiB
+    path = attach(target)
+    target.do("keep", 1 << 30, 4)  # 12 more
+    out, err = target.process.communicate(f"keep {2 << 30} 2\n", timeout=60)  # and 12
+    assert target.process.returncode == 9 and "cudaMalloc" in err
+    report = gpuspy("report", "--json", path, folder=target.folder)
+    oom = json.loads(report.stdout)["oom"][-1]
+    assert oom["cause"] == "capacity"
+    parts = {part["text"]: part["bytes"] for part in oom["waterfall"]}
+    earlier, = [size for text, size in parts.items() if "gpuspy attached" in text]
+    assert 9 << 30 <= earlier < 10 << 30 and sum(parts.values()) == 24 << 30
