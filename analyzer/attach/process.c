@@ -120,10 +120,13 @@ static char state_of(pid_t pid)
 
 static bool is_alive(pid_t pid, char *why)
 {
+    pid_t tid[2];
     const char state = state_of(pid);
     const long long leader = status_number(pid, "\nTgid:", 10, pid);
 
     if (!state) return refuse(why, "there is no process %d", (int)pid);
+    if (state == 'Z' && attach_process_threads(pid, tid, 2) > 1)
+        return refuse(why, "the main thread of process %d has ended, which gpuspy needs", (int)pid);
     if (state == 'Z' || state == 'X') return refuse(why, "process %d has ended", (int)pid);
     if (state == 'T')
         return refuse(why, "process %d is stopped; let it go on first: kill -CONT %d", (int)pid, (int)pid);
@@ -227,6 +230,15 @@ static bool read_maps(struct attach_process *p, bool *same_libc, char *why)
     return libc || refuse(why, "process %d does not use the GNU C library, which gpuspy needs", (int)p->pid);
 }
 
+static bool has_shadow_stack(pid_t pid)
+{
+    char path[64], text[8192];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    const char *features = read_file(path, text, sizeof text) > 0 ? strstr(text, "\nx86_Thread_features:") : NULL;
+    const char *shadow = features ? strstr(features, "shstk") : NULL;
+    return shadow && shadow < features + 1 + strcspn(features + 1, "\n");
+}
+
 bool attach_process_read(struct attach_process *p, pid_t pid, const char *library, char *why)
 {
     bool same_libc = false;
@@ -245,6 +257,9 @@ bool attach_process_read(struct attach_process *p, pid_t pid, const char *librar
             "process %d runs with other files, in a container for example, or its C library was replaced; run "
             "gpuspy in the same container",
             (int)pid);
+    if (has_shadow_stack(pid)) /* it would notice where a call into it returns to */
+        return refuse(why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which attaching does not know",
+                      (int)pid);
     if (ignored >> 10 & 1) /* the end of a call into it is such a signal, which gpuspy takes */
         return refuse(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
     return true;

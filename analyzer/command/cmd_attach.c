@@ -227,7 +227,7 @@ int command_attach(const struct command *self, int argc, char **argv)
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (!describe(&given, &s)) {
-        complain("attach: cannot use the path of the recording, or a setting: it is too long");
+        complain("attach: cannot use the path of the recording or a setting: it is too long or has a line break");
         return EXIT_USAGE;
     }
     if (!launch_library(library, why, sizeof why)) {

@@ -381,3 +381,28 @@ def test_memory_from_before_is_not_taken_for_a_context(target):
     parts = {part["text"]: part["bytes"] for part in oom["waterfall"]}
     earlier, = [size for text, size in parts.items() if "gpuspy attached" in text]
     assert 9 << 30 <= earlier < 10 << 30 and sum(parts.values()) == 24 << 30
+
+
+ENDED_LEADER = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+int cudaFree(void *);
+static void *rest(void *unused) { puts("ready"); fflush(stdout); sleep(60); return unused; }
+int main(void) { pthread_t t; cudaFree(0); pthread_create(&t, 0, rest, 0); pthread_exit(0); }
+"""
+
+
+def test_a_process_without_its_main_thread(tmp_path):
+    (tmp_path / "leader.c").write_text(ENDED_LEADER)
+    subprocess.run(["cc", "-o", tmp_path / "leader", tmp_path / "leader.c", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda", "-lpthread"],
+                   check=True)
+    process = subprocess.Popen([tmp_path / "leader"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")},
+                               stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        assert refused(gpuspy("attach", process.pid, folder=tmp_path), 3, "main thread", "has ended")
+    finally:
+        process.kill()
+        process.communicate()
