@@ -1,4 +1,5 @@
 /* gpuspy attach and detach: record a process that runs already. analyzer/attach has how. */
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,13 +12,14 @@
 #include "analyzer/base/term.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/launch/launch.h"
+#include "analyzer/top/find.h"
 #include "schema/attach.h"
 #include "schema/shell_word.h"
 
 struct settings {
     const char *db, *stacks;
     int native_depth; /* 0: the recorder's default */
-    bool torch_cpu, quiet;
+    bool torch_cpu, tree, quiet;
 };
 
 static const struct option_row options[] = {
@@ -29,17 +31,21 @@ static const struct option_row options[] = {
      "record at most N native frames per stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
      "also record PyTorch's CPU tensors"},
+    {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
+     "also the processes that PID has started, those of them that use CUDA"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {0},
 };
 static const struct option_row detach_options[] = {
+    {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
+     "also the processes that PID has started, those of them that are recorded"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
     {0},
 };
 
 static const struct command_example examples[] = {
     {"gpuspy attach 4711", "record process 4711 to run.db from now on"},
-    {"gpuspy attach --db /runs/late.db $(pgrep -f train.py)", "all processes of a job, each to a file of its own"},
+    {"gpuspy attach --tree --db /runs/late.db 4711", "all processes of a job, each to a file of its own"},
     {"gpuspy top 4711", "watch it"},
     {"gpuspy detach 4711", "end the recording; the process goes on"},
     {0},
@@ -159,48 +165,71 @@ static int exit_code_of(enum attach_result result)
     return result == ATTACH_DONE ? EXIT_YES : result == ATTACH_REFUSED ? EXIT_NO : EXIT_INPUT;
 }
 
-static int attach_one(pid_t pid, const char *library, const struct text *given, bool quiet)
+struct job {
+    const char *library; /* to be loaded; "" the recording is to end */
+    const struct text *given;
+    bool quiet, tree;
+    size_t matches; /* processes that use CUDA, or are recorded */
+};
+
+/* `started`: it is one of a tree, which may have nothing to do with CUDA. */
+static int attach_one(struct job *j, pid_t pid, bool started)
 {
+    const bool begin = j->library[0] != 0;
+    const char *name = begin ? "attach" : "detach";
     struct attach_process p;
     char text[ATTACH_WHY], word[ATTACH_WHY];
+    const bool readable = attach_process_read(&p, pid, j->library, text);
+    const bool matches = readable && (begin ? p.has_cuda : p.recorder[0] != 0);
 
-    if (!attach_process_read(&p, pid, library, text)) {
-        complain("attach: %s", text);
-        return EXIT_INPUT;
-    }
-    if (!p.has_cuda) {
-        complain("attach: process %d has not loaded CUDA, so there is nothing to record", (int)pid);
-        return EXIT_INPUT;
-    }
-    const enum attach_result result = attach_begin(&p, library, given->at, text);
+    if (!matches && started) return EXIT_YES;
+    if (!readable)
+        complain("%s: %s", name, text);
+    else if (!matches)
+        complain(begin ? "attach: process %d has not loaded CUDA, so there is nothing to record"
+                       : "detach: process %d is not recorded",
+                 (int)pid);
+    if (!matches) return readable && !begin ? EXIT_NO : EXIT_INPUT;
+    j->matches++;
+    const enum attach_result result = begin ? attach_begin(&p, j->library, j->given->at, text) : attach_end(&p, text);
     gs_shell_path(word, sizeof word, text);
     if (result != ATTACH_DONE)
-        complain("attach: %s", text);
-    else if (!quiet)
+        complain("%s: %s", name, text);
+    else if (!j->quiet && begin)
         complain("process %d is now recorded to %s; to end that: gpuspy detach %d", (int)pid, word, (int)pid);
+    else if (!j->quiet)
+        complain("process %d was recorded to %s; next: gpuspy report %s", (int)pid, word, word);
     return exit_code_of(result);
 }
 
-static int detach_one(pid_t pid, bool quiet)
+/* Of a process alone what does not match is an error, of a tree only if nobody in it matches. */
+static int attach_tree(struct job *j, pid_t root)
 {
-    struct attach_process p;
-    char text[ATTACH_WHY], word[ATTACH_WHY];
+    int code = EXIT_YES;
+    pid_t pid;
+    DIR *processes = opendir("/proc");
 
-    if (!attach_process_read(&p, pid, "", text)) {
-        complain("detach: %s", text);
-        return EXIT_INPUT;
+    j->matches = 0;
+    for (struct dirent *d; processes && (d = readdir(processes));) {
+        if (!read_pid(d->d_name, &pid) || !top_descends((uint32_t)pid, (uint32_t)root)) continue;
+        const int one = attach_one(j, pid, true);
+        code = one > code ? one : code;
     }
-    if (!p.recorder[0]) {
-        complain("detach: process %d is not recorded", (int)pid);
-        return EXIT_NO;
+    if (processes) closedir(processes);
+    return j->matches ? code : attach_one(j, root, false);
+}
+
+static int attach_all(struct job *j, char **argv, int operands)
+{
+    int code = EXIT_YES;
+    pid_t pid = 0;
+
+    for (int i = 0; i < operands; i++) {
+        (void)read_pid(argv[i], &pid);
+        const int one = j->tree ? attach_tree(j, pid) : attach_one(j, pid, false);
+        code = one > code ? one : code;
     }
-    const enum attach_result result = attach_end(&p, text);
-    gs_shell_path(word, sizeof word, text);
-    if (result != ATTACH_DONE)
-        complain("detach: %s", text);
-    else if (!quiet)
-        complain("process %d was recorded to %s; next: gpuspy report %s", (int)pid, word, word);
-    return exit_code_of(result);
+    return code;
 }
 
 static int parse(const struct command *self, int argc, char **argv, struct settings *s)
@@ -222,8 +251,7 @@ int command_attach(const struct command *self, int argc, char **argv)
     struct settings s = {0};
     struct text given = {.used = 0};
     char library[PATH_MAX], why[PATH_MAX + 256];
-    pid_t pid;
-    int code = EXIT_YES, operands = parse(self, argc, argv, &s);
+    int operands = parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (!describe(&given, &s)) {
@@ -234,23 +262,16 @@ int command_attach(const struct command *self, int argc, char **argv)
         complain("attach: %s", why);
         return EXIT_INPUT;
     }
-    for (int i = 0; i < operands; i++) {
-        const int one = read_pid(argv[i], &pid) ? attach_one(pid, library, &given, s.quiet) : EXIT_USAGE;
-        if (one > code) code = one;
-    }
-    return code;
+    struct job job = {.library = library, .given = &given, .quiet = s.quiet, .tree = s.tree};
+    return attach_all(&job, argv, operands);
 }
 
 int command_detach(const struct command *self, int argc, char **argv)
 {
     struct settings s = {0};
-    pid_t pid;
-    int code = EXIT_YES, operands = parse(self, argc, argv, &s);
+    int operands = parse(self, argc, argv, &s);
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    for (int i = 0; i < operands; i++) {
-        const int one = read_pid(argv[i], &pid) ? detach_one(pid, s.quiet) : EXIT_USAGE;
-        if (one > code) code = one;
-    }
-    return code;
+    struct job job = {.library = "", .quiet = s.quiet, .tree = s.tree};
+    return attach_all(&job, argv, operands);
 }

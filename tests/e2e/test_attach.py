@@ -406,3 +406,28 @@ def test_a_process_without_its_main_thread(tmp_path):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_tree_of_processes(tmp_path):
+    """A launcher that does not use CUDA, two workers that do, and one that does not."""
+    script = tmp_path / "launcher.py"
+    script.write_text("import subprocess, sys\n"
+                      "workers = [subprocess.Popen([sys.argv[1], '1'], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in '12']\n"
+                      "idle = subprocess.Popen(['sleep', '60'])\n"
+                      "for w in workers: assert w.stdout.readline() == b'ready\\n'\n"
+                      "print('ready', flush=True)\nsys.stdin.readline()\n"
+                      "for w in workers: w.communicate(b'pairs 2000 5\\n')\n"
+                      "idle.kill()\nprint([w.returncode for w in workers])\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    launcher = subprocess.Popen([sys.executable, script, PROGRAM], env={**env, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert launcher.stdout.readline() == "ready\n"
+    assert refused(gpuspy("attach", launcher.pid, folder=tmp_path), 3, "has not loaded CUDA")
+    assert refused(gpuspy("detach", "--tree", launcher.pid, folder=tmp_path), 1, "is not recorded")
+    done = gpuspy("attach", "--tree", launcher.pid, folder=tmp_path)
+    assert done.returncode == 0 and len(done.stderr.splitlines()) == 2, done.stderr
+    assert launcher.communicate("go\n", timeout=60)[0] == "[0, 0]\n"
+    recordings = sorted(tmp_path.glob("run*.db"))
+    assert [sizes(path) for path in recordings] == [{("cudaMalloc", 2000): (10, 0)}] * 2
+    report = json.loads(gpuspy("report", "--json", tmp_path / "run.db", folder=tmp_path).stdout)
+    assert len(report["run"]["processes"]) == 2
