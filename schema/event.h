@@ -118,13 +118,15 @@ enum {
                                       private pool of PyTorch's */
     GS_FLAG_FACT = 128,            /* gs_rec_setting: a fact about the process; its name is the key in meta, not a
                                       variable of the environment */
-/* those of a process that gpuspy attached to: how long it had run; what PyTorch had allocated before on a device */
+    GS_FLAG_CAPPED = 64,           /* gs_rec_oom: refused by GPUSPY_LIMIT's cap, not by the device */
+    GS_FLAG_FAILED = 16,           /* gs_rec_vmm: this thread's last record of this op, handle and address did
+                                      not happen */
+};
+
+/* Facts of a process that gpuspy attached to: how long it had run; with a device's number, what PyTorch had allocated
+ * there before. */
 #define GS_FACT_ATTACHED "attached_after_s"
 #define GS_FACT_ATTACHED_TENSORS "attached_tensor_bytes."
-    GS_FLAG_CAPPED = 64, /* gs_rec_oom: refused by GPUSPY_LIMIT's cap, not by the device */
-    GS_FLAG_FAILED = 16, /* gs_rec_vmm: this thread's last record of this op, handle and address did
-                            not happen */
-};
 
 struct gs_rec {
     uint16_t size; /* bytes, this header included; multiple of 8 */

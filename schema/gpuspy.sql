@@ -15,7 +15,8 @@ CREATE TABLE meta (
                             -- torch_version: of the PyTorch that the process had loaded, such as 2.6.0+cu124;
                             -- attached_after_s: how long the process had run when gpuspy attached to it;
                             -- attached_tensor_bytes.N: what PyTorch had allocated on device N before;
-                            -- stopped: detach, where gpuspy detach ended the recording; disk, where the recording ended before the program because its disk
+                            -- stopped: detach, where gpuspy detach ended the recording, or:
+                            -- stopped: disk, where the recording ended before the program because its disk
                             -- was nearly full;
                             -- exit_status: what the process gave to exit (0 to 255), where it called that:
                             -- none of one that a signal or _exit ended
