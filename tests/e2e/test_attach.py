@@ -302,6 +302,9 @@ def test_twice(target):
 def test_a_process_that_gpuspy_run_started(tmp_path):
     target = Target(tmp_path, LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=tmp_path / "run.db", GPUSPY_QUIET=1)
     assert refused(gpuspy("attach", target.pid, folder=tmp_path), 1, "since it started")
+    other = Target(tmp_path, LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DISABLE=1)
+    assert refused(gpuspy("attach", other.pid, folder=tmp_path), 1, "GPUSPY_DISABLE")
+    other.end()
     assert refused(gpuspy("detach", target.pid, folder=tmp_path), 1, "started with the recorder")
     target.do("pairs", 2000, 1)
     target.end()
