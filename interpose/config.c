@@ -11,10 +11,21 @@
 #include <unistd.h>
 #include "interpose/limit.h"
 #include "interpose/stack.h"
+#include "schema/attach.h"
 #include "schema/store.h"
 
 static struct gs_config config;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char given[GS_ATTACH_GIVEN_BYTES]; /* in place of the environment: "NAME=VALUE", each with its NUL */
+
+static const char *value_of(const char *name)
+{
+    const size_t len = strlen(name);
+    if (!given[0]) return getenv(name);
+    for (const char *at = given; *at; at += strlen(at) + 1)
+        if (strncmp(at, name, len) == 0 && at[len] == '=') return at + len + 1;
+    return NULL;
+}
 
 static void complain(const char *name, const char *value, const char *expected)
 {
@@ -29,7 +40,7 @@ static bool flag(const char *name)
         bool value;
     } words[] = {{"", false}, {"0", false},  {"no", false},  {"false", false}, {"off", false},
                  {"1", true}, {"yes", true}, {"true", true}, {"on", true}};
-    const char *value = getenv(name);
+    const char *value = value_of(name);
     if (!value) return false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(value, words[i].word) == 0) return words[i].value;
@@ -40,7 +51,7 @@ static bool flag(const char *name)
 /* Of what is on by default. */
 static bool flag_unless_unset(const char *name)
 {
-    const char *value = getenv(name);
+    const char *value = value_of(name);
     return !value || !*value || flag(name);
 }
 
@@ -53,7 +64,7 @@ static unsigned stacks(void)
                  {"native", GS_STACK_NATIVE},
                  {"both", GS_STACK_PYTHON | GS_STACK_NATIVE},
                  {"none", 0}};
-    const char *value = getenv("GPUSPY_STACKS");
+    const char *value = value_of("GPUSPY_STACKS");
     if (value && *value) {
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
             if (strcmp(value, words[i].word) == 0) return words[i].value;
@@ -64,7 +75,7 @@ static unsigned stacks(void)
 
 static bool keep_deepbind(void)
 {
-    const char *value = getenv("GPUSPY_DEEPBIND");
+    const char *value = value_of("GPUSPY_DEEPBIND");
     if (!value || !*value) return false;
     if (strcmp(value, "keep") == 0) return true;
     complain("GPUSPY_DEEPBIND", value, "keep");
@@ -73,7 +84,7 @@ static bool keep_deepbind(void)
 
 static unsigned native_depth(void)
 {
-    const char *value = getenv("GPUSPY_NATIVE_DEPTH");
+    const char *value = value_of("GPUSPY_NATIVE_DEPTH");
     if (!value || !*value) return 0;
     char *end;
     errno = 0;
@@ -85,7 +96,7 @@ static unsigned native_depth(void)
 
 static void limit(void)
 {
-    const char *value = getenv("GPUSPY_LIMIT");
+    const char *value = value_of("GPUSPY_LIMIT");
     if (!value || !*value || gs_limit_read(value) || config.complaint[0]) return;
     snprintf(config.complaint, sizeof config.complaint,
              "GPUSPY_LIMIT=%.60s is not a size (24GiB, or 0:24GiB,1:40GiB by device; `gpuspy run --limit` knows GPUs "
@@ -102,7 +113,7 @@ static bool printable(const char *text)
 
 static uint64_t min_free(void)
 {
-    const char *value = getenv("GPUSPY_MIN_FREE");
+    const char *value = value_of("GPUSPY_MIN_FREE");
     uint64_t bytes;
     if (!value || !*value) return GS_MIN_FREE_DEFAULT;
     if (strcmp(value, "0") == 0) return 0;
@@ -113,7 +124,7 @@ static uint64_t min_free(void)
 
 static uint64_t keep(void)
 {
-    const char *value = getenv("GPUSPY_KEEP");
+    const char *value = value_of("GPUSPY_KEEP");
     uint64_t bytes;
     if (!value || !*value || strcmp(value, "0") == 0) return 0;
     if (gs_size_read(value, &bytes) && bytes >= GS_KEEP_MIN) return bytes;
@@ -127,9 +138,9 @@ static uint64_t keep(void)
 /* Processes started from this one inherit the id and so belong to the same run. */
 static void run_id(void)
 {
-    const char *given = getenv("GPUSPY_RUN_ID");
-    if (given && *given && strlen(given) < sizeof config.run_id && printable(given)) {
-        strcpy(config.run_id, given);
+    const char *shared = value_of("GPUSPY_RUN_ID");
+    if (shared && *shared && strlen(shared) < sizeof config.run_id && printable(shared)) {
+        strcpy(config.run_id, shared);
         return;
     }
     uint64_t noise;
@@ -139,12 +150,13 @@ static void run_id(void)
         noise = (uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32;
     }
     snprintf(config.run_id, sizeof config.run_id, "%016llx", (unsigned long long)noise);
-    setenv("GPUSPY_RUN_ID", config.run_id, 1);
+    if (!given[0]) setenv("GPUSPY_RUN_ID", config.run_id, 1);
 }
 
 static void read_environment(void)
 {
     int saved = errno;
+    config.complaint[0] = 0;
     config.disabled = flag("GPUSPY_DISABLE");
     if (!config.disabled) {
         config.quiet = flag("GPUSPY_QUIET");
@@ -157,7 +169,7 @@ static void read_environment(void)
         config.keep_deepbind = keep_deepbind();
         config.stacks = stacks();
         config.native_depth = native_depth();
-        const char *db = getenv("GPUSPY_DB");
+        const char *db = value_of("GPUSPY_DB");
         snprintf(config.db, sizeof config.db, "%s", db && *db ? db : "run.db");
         if (!getcwd(config.cwd, sizeof config.cwd)) strcpy(config.cwd, ".");
         limit();
@@ -170,4 +182,13 @@ const struct gs_config *gs_config(void)
 {
     pthread_once(&once, read_environment);
     return &config;
+}
+
+/* Nothing of the environment is read, nor changed: other threads may be reading it. */
+void gs_config_given(const char *lines)
+{
+    snprintf(given, sizeof given - 1, "%s", lines);
+    for (char *at = given; (at = strchr(at, '\n')); at++) *at = 0;
+    pthread_once(&once, read_environment);
+    read_environment();
 }

@@ -27,6 +27,9 @@ struct gs_config {
 };
 /* GPUSPY_LIMIT, a cap on a device as a what-if, is read with them: limit.h. */
 
+/* Instead of the environment's: "NAME=VALUE" lines, at least one. */
+void gs_config_given(const char *lines);
+
 /* Reads the environment at the first call, which the library's constructor makes. */
 const struct gs_config *gs_config(void);
 

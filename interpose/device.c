@@ -5,6 +5,7 @@
 #include <string.h>
 #include "interpose/ask.h"
 #include "interpose/limit.h"
+#include "interpose/state.h"
 
 GS_ASK(RT, cudaError_t, cudaGetDevice, int *)
 GS_ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
@@ -100,7 +101,8 @@ int gs_device_resolve(struct gs_thread *t, int device)
     }
     if (device < 0) return GS_DEVICE_NONE;
     if (device < DEVICES && first_seen(device)) {
-        define(t, device, current);
+        /* what the process had before is known from CUDA only */
+        define(t, device, current || (gs_attached && ask_current(t) == device));
         gs_device_locate(device);
     }
     return device;

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "interpose/config.h"
+#include "interpose/reroute.h"
 #include "interpose/resolve.h"
 #include "interpose/say.h"
 #include "interpose/session.h"
@@ -23,6 +24,10 @@ gs_dlopen_filter(const char *file, int mode)
 {
     static _Atomic bool printed;
     if (!gs_dlopen_at) gs_real_find();
+    if (gs_attached) {
+        gs_reroute_later(); /* whatever it binds to */
+        return mode;
+    }
     if (!(mode & RTLD_DEEPBIND) || !gs_session_is_enabled() || gs_config()->keep_deepbind) return mode;
     if (!gs_config()->quiet && !atomic_exchange(&printed, true)) {
         const int saved = errno;

@@ -10,6 +10,7 @@
 #include <link.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include "interpose/reroute.h"
 #include "interpose/session.h"
 
 struct gs_dl_answer {
@@ -89,7 +90,8 @@ static struct gs_dl_answer answer_cuda(const char *name, void *handle, const cha
     if (own.api) return answer_own(own, version != NULL, handle);
     /* By the global scope something came before us: the program's own definition, or its PLT entry
      * for our wrapper. That is its answer, but it is not known to be the real function. */
-    if (handle == RTLD_DEFAULT || handle == (void *)_r_debug.r_map) return (struct gs_dl_answer){found, handle};
+    const bool global = handle == RTLD_DEFAULT || handle == (void *)_r_debug.r_map;
+    if (global && !gs_attached) return (struct gs_dl_answer){found, handle};
     return answer_found(name, found, handle);
 }
 
@@ -97,6 +99,7 @@ __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("th
 gs_dlsym_filter(void *handle, const char *name, const char *version)
 {
     if (!gs_dlsym_at || !gs_dlvsym_at) gs_real_find();
+    if (gs_attached && !gs_dormant) gs_reroute_due();
     /* RTLD_NEXT is asked by other interposers, who want what is behind them */
     if (handle == RTLD_NEXT || !name) return (struct gs_dl_answer){NULL, handle};
     /* nearly every look-up ends here, those of a sanitizer that is just starting up among them */

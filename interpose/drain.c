@@ -338,9 +338,10 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     pthread_condattr_destroy(&attr);
     drain.spool = spool;
     drain.store = store;
-    drain.stop = drain.failed = drain.vanished = drain.versioned = false;
+    drain.stop = drain.failed = drain.full = drain.vanished = drain.versioned = false;
+    drain.committed_ns = drain.buried_ns = drain.disk_seen_ns = 0;
     drain.bound_reached = drain.trimming = drain.squeezed = false;
-    drain.committed_ns = drain.buried_ns = 0;
+    drain.lost = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
     atomic_store(&spool->drain_alive, 1);

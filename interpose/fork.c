@@ -18,6 +18,7 @@
 #include "interpose/graph.h"
 #include "interpose/limit.h"
 #include "interpose/nvml.h"
+#include "interpose/reroute.h"
 #include "interpose/resolve.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
@@ -30,6 +31,8 @@
 #define REST_IN_HANDLER_MS 100
 
 static INSIDE unsigned depth;           /* a signal handler may fork in the middle of a fork */
+static INSIDE bool resting;             /* gs_fork_rest paused something: whether gpuspy is enabled may change */
+static INSIDE bool prepared;            /* the handler before the fork has run */
 static INSIDE bool at_rest;             /* the drain is paused until the fork is done */
 static INSIDE bool quiet;               /* no thread reads the list of loaded objects for us, in the handlers */
 static INSIDE bool locked;              /* the session is locked, in the handlers */
@@ -45,6 +48,7 @@ void gs_fork_rest(int ms)
         gs_shield_end(&shield);
         gs_nvml_lock();
         at_rest = gs_drain_lock(ms);
+        resting = true;
     }
     errno = saved;
 }
@@ -52,9 +56,9 @@ void gs_fork_rest(int ms)
 void gs_fork_go_on(void)
 {
     const int saved = errno;
-    if (depth && !--depth && gs_session_is_enabled()) {
+    if (depth && !--depth && resting) {
         if (at_rest) gs_drain_unlock();
-        at_rest = false;
+        at_rest = resting = false;
         gs_nvml_unlock();
     }
     errno = saved;
@@ -69,6 +73,7 @@ static void before(void)
     if (!gs_session_is_enabled()) return;
     gs_fork_rest(REST_IN_HANDLER_MS);
     gs_shield_begin(&copying);
+    prepared = true;
     locked = gs_session_lock(REST_IN_HANDLER_MS);
     quiet = gs_elf_rest(REST_IN_HANDLER_MS);
 }
@@ -76,7 +81,8 @@ static void before(void)
 /* These two are the first to run. */
 static void after_in_parent(void)
 {
-    if (!gs_session_is_enabled()) return;
+    if (!prepared) return;
+    prepared = false;
     gs_elf_go_on();
     if (locked) gs_session_unlock();
     locked = false;
@@ -91,8 +97,12 @@ static void after_in_child(void)
                        : !at_rest ? "gpuspy was writing the recording"
                        : !quiet   ? "another thread was reading the list of loaded libraries"
                                   : NULL;
-    if (!gs_session_is_enabled()) return;
+    if (!prepared) {
+        if (gs_dormant) gs_session_forked(); /* gpuspy_attach may be called here, too */
+        return;
+    }
     gs_elf_forked();
+    gs_reroute_forked();
     gs_stack_forked();
     gs_drain_forget(at_rest);
     gs_watcher_forget();
@@ -101,7 +111,7 @@ static void after_in_child(void)
     gs_graph_forget();
     gs_limit_forget();
     depth = 0;
-    locked = at_rest = false;
+    locked = at_rest = resting = prepared = false;
     if (busy)
         gs_session_forked_at_work(busy);
     else

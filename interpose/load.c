@@ -1,6 +1,7 @@
 /* The library is loaded, and unloaded with the process. */
 #include <errno.h>
 #include <pthread.h>
+#include "interpose/attach.h"
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
 #include "interpose/fork.h"
@@ -20,6 +21,7 @@ static void __attribute__((constructor)) load(void)
 {
     int saved = errno;
     gs_stderr_load();
+    if (gs_attach_load()) return;
     gs_config();
     /* Before there is a thread: one that forks while another starts the session is to wait for it. */
     if (gs_session_is_enabled()) {
@@ -27,7 +29,7 @@ static void __attribute__((constructor)) load(void)
         gs_on_oom_load();
         gs_session_load();
         gs_fork_load();
-        gs_resolve_load();
+        gs_resolve_load(false);
         gs_weak_load();
         gs_shield_load();
         gs_host_load();

@@ -458,6 +458,21 @@ void gs_nvml_end(void)
     if (gs_nvml_threads()) sem_post(&nvml.wake);
 }
 
+void gs_nvml_rest(void)
+{
+    if (nvml.pid != getpid() || !gs_nvml_threads()) return;
+    gs_nvml_end();
+    if (!reaches(ENDED, PATIENCE_MS)) return; /* it hangs: this process gets no more samples */
+    pthread_mutex_lock(&nvml.lock);
+    nvml.writer = (struct gs_writer){0};
+    nvml.next_ns = nvml.soonest_ns = 0;
+    atomic_store(&nvml.over, false);
+    atomic_store(&nvml.due, false);
+    if (nvml.state == OPEN) nvml.state = CLOSED;
+    atomic_store(&nvml.stage, NO_THREAD);
+    pthread_mutex_unlock(&nvml.lock);
+}
+
 unsigned gs_nvml_threads(void)
 {
     const enum stage stage = atomic_load(&nvml.stage);

@@ -20,6 +20,9 @@ void gs_nvml_ask(int device);
 /* No sample is needed any more: the thread ends, where NVML does not hang. */
 void gs_nvml_end(void);
 
+/* The same, and waits for it: gs_nvml_begin may start one again. */
+void gs_nvml_rest(void);
+
 /* How many threads of the process are NVML's: 0 or 1. */
 unsigned gs_nvml_threads(void);
 

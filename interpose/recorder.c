@@ -44,6 +44,7 @@ static void define_thread(struct gs_thread *t)
 static void open_thread(struct gs_thread *t, uint32_t session)
 {
     const uint8_t ended = t->ended;
+    gs_stacks_close(t->stacks); /* of a session that was detached */
     memset(t, 0, sizeof *t);
     t->inside = true;
     t->ended = ended;

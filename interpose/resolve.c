@@ -171,12 +171,34 @@ enum gs_version gs_runtime_version_at(const void *address)
     return gs_runtime_version(map);
 }
 
+struct around {
+    uintptr_t address;
+    enum gs_version version;
+};
+
+static int find_version(struct dl_phdr_info *info, size_t size, void *data)
+{
+    struct around *a = data;
+    const struct gs_elf_range range = gs_elf_range(info);
+    if (a->address - range.lo >= range.hi - range.lo) return 0;
+    a->version = version_defined(gs_elf_dynamic(info), info->dlpi_addr);
+    return 1;
+}
+
+enum gs_version gs_runtime_version_around(const void *address)
+{
+    struct around a = {(uintptr_t)address, GS_VERSION_NONE};
+    gs_elf_each(find_version, &a);
+    return a.version;
+}
+
 /* --- keeping libraries loaded ----------------------------------------------------------------- */
 
 #define PINS 64
 static _Atomic(const void *) pins[PINS];
 static _Atomic bool ending;      /* exit unloads nothing any more, and dlopen would run constructors again */
 static unsigned startup_objects; /* the first so many objects are never unloaded */
+static bool loaded_late;         /* the running program's objects all come before libgpuspy */
 
 static int count_object(struct dl_phdr_info *info, size_t size, void *to)
 {
@@ -184,12 +206,13 @@ static int count_object(struct dl_phdr_info *info, size_t size, void *to)
     return 0;
 }
 
-void gs_resolve_load(void)
+void gs_resolve_load(bool late)
 {
     unsigned objects = 0;
     if (startup_objects) return;
     gs_elf_each(count_object, &objects);
-    startup_objects = objects;
+    loaded_late = late;
+    startup_objects = late ? 1 : objects; /* of the others it is not known */
 }
 
 void gs_pin_later(const void *address)
@@ -272,7 +295,7 @@ static int find_in_object(struct dl_phdr_info *info, size_t size, void *data)
     struct match m = {.at = gs_elf_symbol(info, s->name)};
     if (!m.at) return 0;
     m.version = version_defined(dynamic, info->dlpi_addr);
-    m.object = startup ? NULL : m.at;
+    m.object = startup ? NULL : dynamic;
     if (s->after_us && startup) keep_first(&s->next, m);
     if (m.version != GS_VERSION_NONE && m.version == s->version) keep_first(&s->exact, m);
     if (m.version != GS_VERSION_NONE && (!s->newest.at || m.version > s->newest.version)) s->newest = m;
@@ -283,8 +306,8 @@ static int find_in_object(struct dl_phdr_info *info, size_t size, void *data)
 
 static struct search search(const char *name, const char *file, enum gs_version version)
 {
-    struct search s = {.name = name, .version = version, .file = file};
-    gs_resolve_load();
+    gs_resolve_load(false);
+    struct search s = {.name = name, .version = version, .file = file, .after_us = loaded_late};
     gs_elf_each(find_in_object, &s);
     return s;
 }
@@ -358,4 +381,12 @@ void *gs_resolve(uint16_t api, enum gs_version version)
     void *expected = NULL;
     _Atomic(void *) *const slot = &gs_reals[api][version];
     return atomic_compare_exchange_strong(slot, &expected, pinned(m)) ? m.at : expected;
+}
+
+void *gs_real_own(uint16_t api, enum gs_version version)
+{
+    void *const real = gs_real(api, version);
+    if (!real || gs_apis[api].library != GS_LIBRARY_RT) return real;
+    const enum gs_version found = gs_runtime_version_around(real);
+    return found == GS_VERSION_NONE || found == version ? real : NULL;
 }

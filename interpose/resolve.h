@@ -3,6 +3,7 @@
 #define GPUSPY_RESOLVE_H
 
 #include <link.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "interpose/api.h"
 
@@ -18,8 +19,8 @@ void gs_real_find(void);
  * none of that name. Takes no lock. */
 void *gs_libc_function(const char *name);
 
-/* When libgpuspy is loaded: which objects the program started with. */
-void gs_resolve_load(void);
+/* When libgpuspy is loaded: which objects the program started with. `late`: the program is running. */
+void gs_resolve_load(bool late);
 
 /* Slow path of gs_real: looks for the row's function and fills its slot. NULL if it is in nothing
  * that is loaded. Takes none of the locks that dlopen holds while it runs constructors. */
@@ -34,11 +35,17 @@ static inline void *gs_real(uint16_t api, enum gs_version version)
     return __builtin_expect(real != NULL, 1) ? real : gs_resolve(api, version);
 }
 
+/* The same, if its object is of this version or of none: another runtime's function may have other parameters. NULL: it
+ * is not. */
+void *gs_real_own(uint16_t api, enum gs_version version);
+
 /* Which runtime a loaded object is, by the version that it gives its symbols: its file may have any
  * name (libcudart-d0da41ae.so.11.0 in a wheel). GS_VERSION_NONE if it is none of them. */
 enum gs_version gs_runtime_version(const struct link_map *map);
 /* The same for the object that `address` is in. */
 enum gs_version gs_runtime_version_at(const void *address);
+/* Without the loader's lock. */
+enum gs_version gs_runtime_version_around(const void *address);
 
 /* The function in the loaded object whose file name or soname starts with `file` ("libc10.so"),
  * wherever and with whatever flags it was loaded. NULL if there is none. */

@@ -9,6 +9,8 @@
 #include "interpose/shield.h"
 
 static _Atomic bool printed_failure;
+static char *_Atomic asker;
+static size_t asker_size;
 
 static void print_line(const char *format, va_list arguments)
 {
@@ -16,6 +18,11 @@ static void print_line(const char *format, va_list arguments)
     size_t len = strlen(line);
     int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
     if (more < 0) return;
+    char *const answer = atomic_load(&asker);
+    if (answer) {
+        snprintf(answer, asker_size, "%s", line + len);
+        return;
+    }
     len += (size_t)more < sizeof line - len - 1 ? (size_t)more : sizeof line - len - 2;
     line[len++] = '\n';
     if (gs_has_own_files())
@@ -46,6 +53,13 @@ void gs_deactivate(const char *format, ...)
         va_end(arguments);
     }
     errno = saved;
+}
+
+void gs_print_into(char *line, size_t size)
+{
+    asker_size = size;
+    if (line) *line = 0;
+    atomic_store(&asker, line);
 }
 
 void gs_print_forget(void)

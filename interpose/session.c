@@ -38,10 +38,11 @@ static struct {
     pid_t pid;
     struct gs_run_path path;
     pthread_key_t thread_key;
-    bool has_key;             /* the program may have used all keys up: threads then end unseen */
-    bool wiped;               /* gs_session_page tells a child that nobody prepared */
-    bool started;             /* start has been at it: once per process image */
-    const char *forked_while; /* what was going on, in a child that the fork handlers could not prepare; else NULL */
+    bool has_key;               /* the program may have used all keys up: threads then end unseen */
+    bool wiped;                 /* gs_session_page tells a child that nobody prepared */
+    bool started;               /* start has been at it: once per process image */
+    const char *attached_after; /* seconds that the process had run; NULL: it is recorded from its start */
+    const char *forked_while;   /* what was going on, in a child that the fork handlers could not prepare; else NULL */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
@@ -148,6 +149,7 @@ static void define_process(void)
     gs_writer_open(&w, gs_session_spool());
     define_apis(&w);
     define_settings(&w);
+    if (session.attached_after) gs_setting_write(&w, GS_FACT_ATTACHED, session.attached_after, GS_FLAG_FACT);
     w.keeps_number = true;
     gs_writer_close(&w);
 }
@@ -295,7 +297,10 @@ static void leave_unprepared_child(void)
         pthread_mutex_unlock(&session.lock);
         return;
     }
-    if (session.forked_while) {
+    if (gs_attached) { /* its parent's user asked for the parent */
+        atomic_store(&gs_session_state, GS_SESSION_OVER);
+        atomic_store(&gs_session_live, 0);
+    } else if (session.forked_while) {
         gs_deactivate("not recording process %ld: it was forked while %s", (long)getpid(), session.forked_while);
     } else {
         gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded", (long)getpid());
@@ -345,7 +350,7 @@ void gs_session_missed(void)
 
 bool gs_session_is_enabled(void)
 {
-    return !gs_config()->disabled;
+    return !gs_dormant && !gs_config()->disabled;
 }
 
 bool gs_session_torch_cpu(void)
@@ -381,10 +386,12 @@ void gs_session_forked(void)
     atomic_store(&gs_session_page.here, true);
     if (atomic_exchange(&session.spooling, false)) gs_spool_close(gs_session_spool());
     atomic_store(&session.ended, false);
+    session.attached_after = NULL;
     memset(gs_session_spool(), 0, sizeof *gs_session_spool());
     gs_thread_forked();
     pthread_mutex_init(&session.lock, NULL);
     gs_print_forget();
+    gs_print_into(NULL, 0);
     atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
 }
 
@@ -405,14 +412,62 @@ void gs_session_load(void)
     session.wiped = !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
 }
 
+/* Under session.lock: a start in another thread is over. */
+static bool end_to_go_on(void)
+{
+    struct gs_summary summary;
+    const bool ours = session.pid == getpid() && atomic_exchange(&session.spooling, false);
+    atomic_store(&gs_session_state, GS_SESSION_OVER);
+    atomic_store(&gs_session_live, 0);
+    if (!ours) return true;
+    const bool done = gs_drain_stop(&summary);
+    gs_watcher_stop();
+    if (done || gs_drain_vanished())
+        gs_spool_unlink(gs_session_spool(), session.path.spool);
+    else
+        gs_spool_end(gs_session_spool(), gs_now());
+    gs_spool_retire(gs_session_spool());
+    return done;
+}
+
+/* The program goes on: what is live now is not known to stay so. */
+static void write_detached(void)
+{
+    struct gs_writer w = {0};
+    gs_writer_open(&w, gs_session_spool());
+    gs_setting_write(&w, "stopped", "detach", GS_FLAG_FACT);
+    gs_writer_close(&w);
+}
+
+bool gs_session_detach(void)
+{
+    gs_nvml_rest();
+    pthread_mutex_lock(&session.lock);
+    if (spool_is_ours()) write_detached();
+    const bool done = end_to_go_on();
+    pthread_mutex_unlock(&session.lock);
+    return done && gs_watcher_rest();
+}
+
+bool gs_session_attach(const char *after_s)
+{
+    pthread_mutex_lock(&session.lock);
+    session.attached_after = after_s;
+    const bool again = session.started;
+    bool ready = !again || (gs_watcher_rest() && gs_session_new_spool());
+    gs_print_forget();
+    if (ready) atomic_store(&gs_session_state, GS_SESSION_NOT_YET);
+    pthread_mutex_unlock(&session.lock);
+    return ready && gs_session_begin();
+}
+
 void gs_session_end(void)
 {
     struct gs_summary summary;
     const int state = atomic_load(&gs_session_state);
     /* a child made by a bare clone has the parent's memory and no fork handler */
-    if (!atomic_load(&session.spooling) || session.pid != getpid()) return;
+    if (session.pid != getpid() || !atomic_exchange(&session.spooling, false)) return;
     /* What other threads still do while the process ends comes after the recording's end: it is not lost. */
-    atomic_store(&session.spooling, false);
     atomic_store(&gs_session_state, GS_SESSION_OVER);
     atomic_store(&gs_session_live, 0);
     if (!gs_drain_stop(&summary)) {

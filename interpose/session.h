@@ -36,6 +36,12 @@ void gs_session_forked(void);
  */
 void gs_session_forked_at_work(const char *what);
 
+/* Begins to record a process that runs already; after gs_session_detach, once more. In a thread of our own, as detach.
+ */
+bool gs_session_attach(const char *after_s);
+/* Ends the recording in order while the process goes on. False: the database could not be finished. */
+bool gs_session_detach(void);
+
 /* The library is loaded. */
 void gs_session_load(void);
 /* Whether nobody prepared this child for being one (a bare clone, _Fork). */

@@ -23,5 +23,12 @@ extern uint64_t gs_session_start_ns; /* CLOCK_MONOTONIC at time 0 */
 enum { GS_SESSION_NOT_YET, GS_SESSION_LIVE, GS_SESSION_OVER };
 extern _Atomic int gs_session_state;
 struct gs_spool *gs_session_spool(void);
+/* The next session gets one of its own: threads may still hold what is in this one. False: out of memory. */
+bool gs_session_new_spool(void);
+
+/* The library was loaded into a running process, not preloaded: nothing binds to its names. */
+extern _Atomic bool gs_attached;
+/* … and is not to record: before gpuspy_attach, and after gpuspy_detach. */
+extern _Atomic bool gs_dormant;
 
 #endif

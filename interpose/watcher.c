@@ -19,12 +19,13 @@
 #include "schema/open_high.h"
 
 #define STACK_BYTES (1024 * 1024) /* the program's exit handlers may run on it */
-enum { GOES_ON = -1 };            /* else the signal that ended the program's last thread, its status << 8, or 0 */
+#define REST_MS 2000
+enum { GOES_ON = -1 }; /* else the signal that ended the program's last thread, its status << 8, or 0 */
 enum { EMPTY, FILLING, FULL };
 
 static struct {
     sem_t wake;
-    _Atomic bool running, stop;
+    _Atomic bool running, stop, ended;
     void (*end_session)(void);
     _Atomic int end;
     _Atomic int line_state;
@@ -220,6 +221,7 @@ static void *run(void *unused)
         const int end = atomic_load(&watcher.end);
         if (end != GOES_ON) end_process(end);
     }
+    atomic_store(&watcher.ended, true);
     return NULL;
 }
 
@@ -228,6 +230,8 @@ int gs_watcher_start(void (*end_session)(void))
     pthread_t thread;
     watcher.end_session = end_session;
     if (sem_init(&watcher.wake, 0, 0)) return errno;
+    atomic_store(&watcher.stop, false);
+    atomic_store(&watcher.ended, false);
     atomic_store(&watcher.running, true);
     const int failed = gs_start_thread(&thread, STACK_BYTES, run, NULL);
     if (failed)
@@ -243,6 +247,14 @@ void gs_watcher_stop(void)
     if (!atomic_exchange(&watcher.running, false)) return;
     atomic_store(&watcher.stop, true);
     sem_post(&watcher.wake);
+}
+
+bool gs_watcher_rest(void)
+{
+    const struct timespec step = {.tv_nsec = 1000000};
+    for (int ms = REST_MS; atomic_load(&watcher.stop) && !atomic_load(&watcher.ended) && ms > 0; ms--)
+        nanosleep(&step, NULL);
+    return !atomic_load(&watcher.running) && (!atomic_load(&watcher.stop) || atomic_load(&watcher.ended));
 }
 
 void gs_watcher_forget(void)

@@ -10,6 +10,8 @@
 int gs_watcher_start(void (*end_session)(void));
 /* The session is over: prints what is still to be printed; the thread ends. */
 void gs_watcher_stop(void);
+/* Waits until it has ended, for a while; false: it has not. */
+bool gs_watcher_rest(void);
 /* In a forked child, which has no such thread. */
 void gs_watcher_forget(void);
 

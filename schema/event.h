@@ -130,6 +130,11 @@ enum {
                                       not happen */
 };
 
+/* Facts of a process that gpuspy attached to: how long it had run; with a device's number, what PyTorch had allocated
+ * there before. */
+#define GS_FACT_ATTACHED "attached_after_s"
+#define GS_FACT_ATTACHED_TENSORS "attached_tensor_bytes."
+
 struct gs_rec {
     uint16_t size; /* bytes, this header included; multiple of 8 */
     uint8_t type;  /* enum gs_rec_type */

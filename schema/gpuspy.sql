@@ -13,7 +13,9 @@ CREATE TABLE meta (
                             -- traceback; sources: 1 if the table source is filled, 0 if GPUSPY_SOURCE=0 forbids it;
                             -- python_gc: 0 if Python's garbage collector was off at that exception;
                             -- torch_version: the version of the loaded PyTorch, such as 2.6.0+cu124;
-                            -- stopped: "disk" if the recording ended before the program because its disk
+                            -- attached_after_s: how long the process had run when gpuspy attached to it;
+                            -- attached_tensor_bytes.N: the bytes that PyTorch had allocated on device N before;
+                            -- stopped: "detach" if gpuspy detach ended the recording, "disk" if the recording ended before the program because its disk
                             -- was nearly full, "keep" if what GPUSPY_KEEP must keep exceeds it; keep: the bytes of
                             -- GPUSPY_KEEP; kept_from_ns: rows that ended before this time were removed (removed);
                             -- exit_status: the argument of exit (0 to 255); absent if the process ended by a

@@ -213,6 +213,8 @@ int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, co
 
 /* Detaches; the segment and the control file stay. Also right in a forked child. */
 void gs_spool_close(struct gs_spool *s);
+/* The same while other threads may still write there: what they write goes nowhere. */
+void gs_spool_retire(struct gs_spool *s);
 
 /* One thread's end of it. Only that thread may use it. Plain memory, zero means unopened. */
 struct gs_writer {

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -159,6 +160,16 @@ void gs_spool_close(struct gs_spool *s)
     int saved = errno;
     gs_segment_detach(s);
     clear(s);
+    errno = saved;
+}
+
+void gs_spool_retire(struct gs_spool *s)
+{
+    const int saved = errno;
+    /* zero pages in place of the segment, in one step */
+    if (s->map)
+        (void)mmap(s->map, GS_SPOOL_BYTES, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     errno = saved;
 }
 

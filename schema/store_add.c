@@ -114,22 +114,24 @@ static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_
 
 /* ---------------------------------------------------------------- tensors */
 
-/* A forked child goes on with its parent's CPU tensors: PyTorch's total does not begin at zero, and
- * goes down by tensors that the child has never made. */
-static void note_inherited(struct gs_check *check, const struct gs_rec_tensor *rec, bool unknown)
+/* A forked child goes on with its parent's CPU tensors, and a process that gpuspy attached to with all that it had:
+ * PyTorch's total does not begin at zero, and goes down by tensors whose allocation was not recorded. */
+static void note_inherited(struct gs_store *s, struct gs_check *check, const struct gs_rec_tensor *rec, bool unknown)
 {
-    if (rec->layer != GS_LAYER_HOST) return;
-    if (!check->events)
+    if (rec->layer != GS_LAYER_HOST && !s->attached) return;
+    if (!check->events) {
         check->inherited = (int64_t)(rec->total_allocated - (uint64_t)check->running);
-    else if (unknown && check->inherited)
+        if (rec->layer != GS_LAYER_HOST) (void)gs_store_note_attached(s, rec->device, (uint64_t)check->inherited);
+    } else if (unknown && check->inherited) {
         check->inherited = (int64_t)((uint64_t)check->inherited + (uint64_t)rec->bytes);
+    }
 }
 
 static void check_total(struct gs_store *s, const struct gs_rec_tensor *rec, bool unknown)
 {
     struct gs_check *check = gs_store_check(s, rec->layer, rec->device);
     if (!check) return;
-    note_inherited(check, rec, unknown);
+    note_inherited(s, check, rec, unknown);
     int64_t difference = (int64_t)((uint64_t)check->running + (uint64_t)check->inherited - rec->total_allocated);
     check->dirty = true;
     check->events++;

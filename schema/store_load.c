@@ -329,6 +329,7 @@ static int load_count(struct gs_store *s, sqlite3_stmt *row)
 {
     size_t length;
     const char *key = text_at(row, 0, &length);
+    if (!strcmp(key, GS_FACT_ATTACHED)) s->attached = true;
     for (int i = 0; i < GS_COUNTS; i++)
         if (!strcmp(key, gs_count_names[i])) s->counts[i] = s->saved_counts[i] = (uint64_t)sqlite3_column_int64(row, 1);
     return 0;
@@ -355,6 +356,8 @@ static int load_value(struct gs_store *s, sqlite3_stmt *row)
         s->summary.device[d].tensor_peak = value;
     else if (!strcmp(name, "device_used") && device)
         s->summary.device[d].used = value;
+    else if (!strcmp(name, "tensor_inherited") && device)
+        s->checks[d].inherited = (int64_t)value;
     else if (!strcmp(name, "host_peak"))
         s->summary.host_peak = value;
     else if (!strcmp(name, "pinned_peak"))

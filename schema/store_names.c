@@ -3,6 +3,7 @@
 #include "schema/utf8.h"
 
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A thread numbers its frames and stacks from 1 upward. A number that jumps is damage, and must not
@@ -291,10 +292,24 @@ static int define_setting(struct gs_store *s, const struct gs_rec_setting *rec)
     const size_t len = rec->name_len < GS_STRING_MAX ? rec->name_len : GS_STRING_MAX;
     const size_t prefix = rec->rec.flags & GS_FLAG_FACT ? 0 : 4;
     memcpy(key + prefix, name, len);
+    if (!prefix && len == sizeof GS_FACT_ATTACHED - 1 && !memcmp(name, GS_FACT_ATTACHED, len)) s->attached = true;
     struct gs_row_setting *row = GS_ARRAY_ADD(&s->settings);
     if (!row) return gs_store_no_memory(s);
     if (gs_store_add_text(s, key, len ? prefix + len : 3, &row->key) == 0 &&
         gs_store_add_text(s, name + rec->name_len, rec->value_len, &row->value) == 0)
+        return 0;
+    s->settings.count--;
+    return -1;
+}
+
+int gs_store_note_attached(struct gs_store *s, int device, uint64_t bytes)
+{
+    char key[64], value[32];
+    snprintf(key, sizeof key, GS_FACT_ATTACHED_TENSORS "%d", device);
+    snprintf(value, sizeof value, "%llu", (unsigned long long)bytes);
+    struct gs_row_setting *row = GS_ARRAY_ADD(&s->settings);
+    if (!row) return gs_store_no_memory(s);
+    if (!gs_store_add_text(s, key, strlen(key), &row->key) && !gs_store_add_text(s, value, strlen(value), &row->value))
         return 0;
     s->settings.count--;
     return -1;

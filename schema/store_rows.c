@@ -362,7 +362,9 @@ static int write_values(struct gs_store *s)
     for (int d = 0; d < GS_DEVICES_MAX; d++)
         if (write_value(s, "device_peak", d, now->device[d].device_peak, saved->device[d].device_peak) ||
             write_value(s, "tensor_peak", d, now->device[d].tensor_peak, saved->device[d].tensor_peak) ||
-            write_value(s, "device_used", d, now->device[d].used, saved->device[d].used))
+            write_value(s, "device_used", d, now->device[d].used, saved->device[d].used) ||
+            (s->attached && write_value(s, "tensor_inherited", d, (uint64_t)s->checks[d].inherited,
+                                        ~(uint64_t)s->checks[d].inherited)))
             return -1;
     if (write_value(s, "host_peak", 0, now->host_peak, saved->host_peak) ||
         write_value(s, "pinned_peak", 0, now->pinned_peak, saved->pinned_peak))

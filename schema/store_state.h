@@ -233,7 +233,8 @@ struct gs_open_handle {
 struct gs_check { /* PyTorch's total against ours, for one device or the CPU */
     uint64_t events, mismatches;
     int64_t running, first_ns, first_difference, last_difference;
-    int64_t inherited; /* of PyTorch's total for the CPU: what the parent had when it forked */
+    int64_t inherited; /* of PyTorch's total: what a parent had when it forked, or what was allocated before gpuspy
+                          attached */
     bool dirty;
 };
 
@@ -307,6 +308,7 @@ struct gs_store {
     bool finished;
     uint32_t exit_status; /* plus 1; 0 unknown */
     char exception[GS_EXCEPTION_BYTES], exception_place[GS_PLACE_BYTES];
+    bool attached; /* to a process that ran already */
     bool collector_off;
     struct {
         bool stored;
@@ -470,6 +472,8 @@ int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_l
 int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom);
 /* store_names.c */
 int gs_store_define(struct gs_store *s, uint32_t thread, const struct gs_rec *rec);
+/* What PyTorch had allocated on the device before the first event that is recorded. */
+int gs_store_note_attached(struct gs_store *s, int device, uint64_t bytes);
 uint32_t gs_store_stack_id(struct gs_store *s, uint32_t thread, uint32_t number);
 int gs_store_set_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number, uint32_t id);
 int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struct gs_text *out);

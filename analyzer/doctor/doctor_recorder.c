@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+#include "analyzer/attach/process.h"
 #include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/launch/launch.h"
@@ -166,6 +167,22 @@ static void check_program(struct doctor *d)
                            "%s is neither an ELF program nor a script with an interpreter", d->program);
 }
 
+/* ---------------------------------------------------------------- attaching */
+
+static void check_attach(struct doctor *d)
+{
+    char why[ATTACH_WHY];
+
+    if (attach_process_allowed(why))
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_OK, "attach", NULL,
+                           "gpuspy attach can record processes of this user that run already");
+    else
+        doctor_add_finding(d, DOCTOR_RECORDER, DOCTOR_OK, "attach",
+                           "run gpuspy attach with sudo, or in a container with --cap-add SYS_PTRACE; gpuspy run needs "
+                           "neither",
+                           "gpuspy attach does not work for this user: %s", why);
+}
+
 /* ---------------------------------------------------------------- loading */
 
 /* What the loader says of it in a small program (Python, where there is one: it may bring its own). */
@@ -209,5 +226,6 @@ void doctor_recorder(struct doctor *d)
     }
     snprintf(d->library, sizeof d->library, "%s", l.library);
     check_loads(d);
+    check_attach(d);
     if (d->program[0]) check_program(d);
 }

@@ -51,7 +51,7 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
                    "zero2, unless fsdp_reshard_after_forward is \"always\"");
     }
     if (p->model->shape.tower)
-        estimate_note(r, "of the image tower only the weights%s are counted: the memory that images need is left out",
+        estimate_note(r, "Of the image tower only the weights%s are counted: the memory that images need is left out",
                       p->inference || p->frozen == PLAN_FROZEN_TOWER || p->adapter != PLAN_ADAPTER_NONE
                           ? ""
                           : ", gradients and states");

@@ -538,6 +538,7 @@ static int64_t first_outside(const struct site_builder *b, uint32_t process, int
 static struct oom_facts facts_of(struct oom_failures *o, const struct group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
+    size_t processes;
     struct oom_facts f = {.row = row,
                           .failures = g->failures,
                           .fatal = g->fatal,
@@ -550,6 +551,7 @@ static struct oom_facts facts_of(struct oom_failures *o, const struct group *g, 
                           .total = g->total,
                           .tensor_allocated = row->tensor_allocated,
                           .tensor_reserved = row->tensor_reserved,
+                          .attached = run_processes(o->b->run, &processes)[row->process].attached_after_s > 0,
                           .outside = RUN_UNKNOWN,
                           .outside_first = first_outside(o->b, row->process, row->device),
                           .nvml = question_sample_near(o->b, row->process, row->device, row->time_ns),

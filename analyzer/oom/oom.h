@@ -54,6 +54,7 @@ struct oom_facts {
     unsigned failures;
     bool fatal, device_failed; /* a CUDA call was among the failures */
     bool examined;             /* what was live then is known: so it is of the last failures */
+    bool attached;             /* what the process had allocated before it was recorded is not known */
     uint32_t stack;
     int64_t requested, free, total; /* RUN_UNKNOWN */
     int64_t device_requested;       /* of CUDA: a whole segment; 0 it was not asked */

@@ -116,7 +116,8 @@ static bool is_preallocation(const facts *f)
  * not its own. */
 static bool is_outside_allocator(const facts *f)
 {
-    if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved))) {
+    if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) ||
+        f->attached) {
         return false;
     }
     bool tensors = f->layer == RUN_SERIES_TENSOR;

@@ -20,6 +20,7 @@ int64_t oom_other_bytes(const struct oom_facts *f)
     if (f->nvml && run_is_known(f->nvml->other_bytes)) {
         return f->nvml->other_bytes;
     }
+    if (f->attached) return 0; /* or its own, from before */
     return run_is_known(f->outside) && f->outside > oom_context_bytes(f) ? f->outside - oom_context_bytes(f) : 0;
 }
 

@@ -235,6 +235,8 @@ static const char *beside(const facts *f, enum result_held what)
         [RESULT_HELD_FIRST] = "in use from the beginning (contexts, other processes)",
         [RESULT_HELD_OTHERS] = "held by other processes",
         [RESULT_HELD_UNACCOUNTED] = "in use outside the recording (libraries, other processes)"};
+    if (f->attached && (what == RESULT_HELD_CONTEXT || what == RESULT_HELD_FIRST))
+        return "for the CUDA context and what the process allocated before gpuspy attached";
     bool own = f->layer != RUN_SERIES_TENSOR && (what == RESULT_HELD_POOLS || what == RESULT_HELD_DIRECT);
     return own ? NULL : words[what];
 }

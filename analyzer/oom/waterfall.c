@@ -242,6 +242,10 @@ static struct result_held_part *part_add(struct result_oom_verdict *v, enum resu
                                       .text = texts[what],
                                       .bytes = bytes,
                                       .share = (double)bytes / (double)v->total_bytes};
+    if (v->facts->attached && what == RESULT_HELD_CONTEXT)
+        part->text = "this process's CUDA context, and what it allocated before gpuspy attached";
+    if (v->facts->attached && what == RESULT_HELD_FIRST)
+        part->text = "in use when gpuspy attached: this process, contexts, other processes";
     return part;
 }
 

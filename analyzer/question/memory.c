@@ -294,7 +294,10 @@ static void describe(struct question_memory *m, uint32_t process, int device, co
         .least_free_bytes = c->least_free,
         .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
         .reserved_peak_bytes = torch ? c->reserved_peak : RUN_UNKNOWN};
-    bool totals = torch && c->reserved_peak != RUN_UNKNOWN;
+    /* of what PyTorch reserves, what it had allocated before gpuspy attached is in use, too */
+    size_t n;
+    const bool attached = run_processes(m->b->run, &n)[process].attached_after_s > 0;
+    bool totals = torch && c->reserved_peak != RUN_UNKNOWN && !attached;
     int64_t reserved = totals ? c->peak_reserved : torch ? RUN_UNKNOWN : c->peak_live;
     *ARENA_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) = (struct result_fragmentation){
         .process = process,

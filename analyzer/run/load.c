@@ -352,6 +352,43 @@ static bool add_check(struct load *l, sqlite3_stmt *st)
 
 enum { SIGNALS = 65 }; /* Linux has 1 to 64 */
 
+static void note_stopped(struct run *run, const struct run_process *p)
+{
+    static const char *const why[][2] = {{"detach", "of gpuspy detach"},
+                                         {"keep", "its live memory and peaks alone exceed GPUSPY_KEEP"},
+                                         {"disk", "its disk was nearly full (GPUSPY_MIN_FREE)"}};
+    enum { DISK = 2 };
+    char at[UNITS_TEXT];
+    size_t i = 0;
+    while (i < DISK && (!p->stopped || strcmp(p->stopped, why[i][0]) != 0)) i++;
+    run_add_note(run,
+                 "the recording of process %u stopped at %s because %s; the program went on, and what it freed later "
+                 "seems never freed",
+                 p->pid, units_format_seconds(at, (double)p->end_ns / 1e9), why[i][1]);
+}
+
+/* What the process had before is not in the recording; PyTorch's total of it is. */
+static bool add_attached(struct load *l, sqlite3_stmt *st)
+{
+    const double after = sqlite3_column_double(st, 0);
+    const int64_t tensors = bounded(sqlite3_column_int64(st, 1));
+    char run_for[UNITS_TEXT], bytes[UNITS_TEXT], had[UNITS_TEXT + 64] = "";
+
+    for (size_t i = 0; i < l->run->processes_n; i++) {
+        struct run_process *p = &l->run->processes[i];
+        if (p->database != l->database || !(after > 0 && after < 1e12)) continue;
+        p->attached_after_s = after;
+        if (tensors > 0)
+            snprintf(had, sizeof had, ", such as %s of tensors", units_format_bytes(bytes, (uint64_t)tensors));
+        run_add_note(l->run,
+                     "gpuspy attached to process %u %s after it started: memory that it had allocated before is not in "
+                     "the recording%s",
+                     p->pid, units_format_seconds(run_for, after), had);
+        break;
+    }
+    return true;
+}
+
 static bool add_meta(struct load *l, sqlite3_stmt *st)
 {
     for (size_t i = 0; i < l->run->processes_n; i++) {
@@ -364,15 +401,8 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
             } else if (key && strcmp(key, "exception_place") == 0) {
                 p->exception_place = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "stopped") == 0) {
-                char at[UNITS_TEXT];
                 p->stopped = run_column_text(l->run, st, 1);
-                run_add_note(l->run,
-                             "the recording of process %u stopped at %s because %s; the program went on, and what it "
-                             "freed later seems never freed",
-                             p->pid, units_format_seconds(at, (double)p->end_ns / 1e9),
-                             p->stopped && strcmp(p->stopped, "keep") == 0
-                                 ? "its live memory and peaks alone exceed GPUSPY_KEEP"
-                                 : "its disk was nearly full (GPUSPY_MIN_FREE)");
+                note_stopped(l->run, p);
             } else if (key && strcmp(key, "torch_version") == 0) {
                 p->torch_version = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "import.torch") == 0) {
@@ -512,6 +542,9 @@ static const struct {
     {add_meta, false, false, "meta",
      "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status', 'exit_signal', "
      "'exception', 'exception_place', 'python_gc', 'torch_version', 'stopped', 'import.torch')"},
+    {add_attached, false, false, "meta",
+     "SELECT value + 0.0, (SELECT sum(value + 0) FROM meta WHERE key LIKE 'attached_tensor_bytes.%') FROM meta WHERE "
+     "key = 'attached_after_s'"},
     {add_import, false, false, "meta",
      "SELECT max(CASE key WHEN 'import.format' THEN value END), max(CASE key WHEN 'import.lacks' THEN value END), "
      "max(CASE key WHEN 'import.unmatched' THEN value + 0 END), "

@@ -33,7 +33,7 @@ def test_the_library_exports_only_doors():
     names = [line.split()[-1] for line in lines if line]
     runtime = r"libcudart\.so\.(11\.0|12|13)"
     doors = re.compile(rf"cuda[A-Z]\w*@@?{runtime}|{runtime}|cu[A-Z]\w*|dlv?sym|dlopen|dlclose|__register_atfork|fork|daemon|forkpty|_ZN3c10\w+|"
-                       r"InitializeInjectionNvtx2(Preinject)?|gpuspy_(flush|database)")
+                       r"InitializeInjectionNvtx2(Preinject)?|gpuspy_(flush|database|attach|detach)")
     # a runtime's name always with a version, everything else never
     assert names and [n for n in names if not doors.fullmatch(n) or re.fullmatch(r"cuda\w+", n)] == []
 

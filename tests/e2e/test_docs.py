@@ -28,6 +28,7 @@ PLACES = [(r"\[OPTION\.\.\.\]|\[PYTHON\|PROGRAM\]|\[COMMAND\]", ""), (r"\bCOMMAN
 
 # A line that cannot run here, and why. One that no document has any more is an error.
 NOT_HERE = [(r"^gpuspy top( (PID|4711))?$", "watches a recording that goes on: test_top.py"),
+            (r"^gpuspy (attach|detach)\b", "records a process that runs: test_attach.py"),
             (r"^gpuspy metrics(?! --once)", "serves until it is ended: test_metrics.py"),
             (r"^gpuspy sql run\.db$", "asks at a prompt: test_sql.py"),
             (r"^gpuspy jupyter install", "needs a Python with ipykernel, and writes into it: test_jupyter.py"),

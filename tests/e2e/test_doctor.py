@@ -97,6 +97,7 @@ def test_all_is_well_on_the_simulated_gpu(tmp_path):
     assert all(c["state"] == "ok" for c in checks), checks
     assert [c["text"] for c in checks if c["id"] == "device"] == [f"GPU {i}: NVIDIA A100, 24.00 GiB" for i in (0, 1)]
     assert "up to 13.0" in one(checks, "driver")["text"]
+    assert "gpuspy attach" in one(checks, "attach")["text"]
     assert one(checks, "test")["text"] == "an allocation of 1 MiB on GPU 0 was recorded and read back, with its stack"
     assert not list(tmp_path.iterdir())  # nothing is left
 

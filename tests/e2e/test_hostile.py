@@ -24,6 +24,8 @@ SECONDS = 60 if SAN else 20
 # By command: what it is called with; {db} is the recording, {good} a sound one, {out} a file to write.
 VIEWS = {
     "run": [],  # reads no recording
+    "attach": [],
+    "detach": [],
     "report": ["{db}", "--json {db}", "--native {db}", "--params 1e9 {db}",
                "--model gpt2 --batch 2 --seq 64 {db}",
                "--model gpt2 --batch 2 --seq 64 --gpus 2 --sharding zero3 {folder}", "--html {out} {db}", "{folder}"],

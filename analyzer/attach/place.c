@@ -1,0 +1,186 @@
+#include "analyzer/attach/place.h"
+
+#include <elfutils/libdwfl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+enum { FRAMES = 1024 };
+
+struct attach_places {
+    pid_t pid;
+    Dwfl_Callbacks callbacks;
+    Dwfl *dwfl;
+};
+
+/* Nobody is asked for files that are not here, over the network for example. */
+static int find_no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Addr base, const char *file,
+                             const char *link, GElf_Word crc, char **found)
+{
+    return -1;
+}
+
+struct attach_places *attach_places_open(pid_t pid)
+{
+    struct attach_places *p = calloc(1, sizeof *p);
+
+    if (!p) return NULL;
+    p->pid = pid;
+    p->callbacks = (Dwfl_Callbacks){.find_elf = dwfl_linux_proc_find_elf, .find_debuginfo = find_no_debuginfo};
+    p->dwfl = dwfl_begin(&p->callbacks);
+    if (p->dwfl && dwfl_linux_proc_report(p->dwfl, pid) == 0 && dwfl_report_end(p->dwfl, NULL, NULL) == 0) {
+        if (dwfl_linux_proc_attach(p->dwfl, pid, true) == 0) return p;
+    }
+    attach_places_close(p);
+    return NULL;
+}
+
+void attach_places_close(struct attach_places *p)
+{
+    if (p && p->dwfl) dwfl_end(p->dwfl);
+    free(p);
+}
+
+/* ---------------------------------------------------------------- objects */
+
+enum kind { OTHER, LIBC, FORBIDDEN };
+
+static bool starts(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* The loader, and whatever allocates memory in the C library's place, hold locks wherever they are. */
+static enum kind kind_of(Dwfl_Module *m)
+{
+    static const char *const libc[] = {"libc.so", "libc-2.", "libpthread", "libdl."};
+    static const char *const forbidden[] = {"ld-",         "[vdso",       "libgpuspy",    "libtcmalloc",
+                                            "libjemalloc", "libmimalloc", "libasan",      "libtsan",
+                                            "libhwasan",   "liblsan",     "libheaptrack", "libmemray"};
+    const char *name = m ? dwfl_module_info(m, NULL, NULL, NULL, NULL, NULL, NULL, NULL) : NULL;
+    const char *slash = name ? strrchr(name, '/') : NULL;
+
+    if (slash) name = slash + 1;
+    for (size_t i = 0; name && i < sizeof libc / sizeof *libc; i++)
+        if (starts(name, libc[i])) return LIBC;
+    for (size_t i = 0; name && i < sizeof forbidden / sizeof *forbidden; i++)
+        if (starts(name, forbidden[i])) return FORBIDDEN;
+    return OTHER;
+}
+
+struct lookup {
+    const char *name;
+    uintptr_t at;
+};
+
+static int find_in_libc(Dwfl_Module *m, void **data, const char *module, Dwarf_Addr base, void *to)
+{
+    struct lookup *w = to;
+    const int n = kind_of(m) == LIBC ? dwfl_module_getsymtab(m) : 0;
+
+    for (int i = 1; i < n; i++) {
+        GElf_Sym symbol;
+        GElf_Addr at;
+        GElf_Word section;
+        const char *name = dwfl_module_getsym_info(m, i, &symbol, &at, &section, NULL, NULL);
+        if (!name || section == SHN_UNDEF || GELF_ST_TYPE(symbol.st_info) != STT_FUNC) continue;
+        const size_t length = strcspn(name, "@"); /* the rest is a version */
+        if (length != strlen(w->name) || strncmp(name, w->name, length) != 0) continue;
+        w->at = at;
+        return DWARF_CB_ABORT;
+    }
+    return DWARF_CB_OK;
+}
+
+uintptr_t attach_places_libc(struct attach_places *p, const char *name)
+{
+    struct lookup w = {name, 0};
+
+    (void)dwfl_getmodules(p->dwfl, find_in_libc, &w, 0);
+    return w.at;
+}
+
+/* ---------------------------------------------------------------- a thread's frames */
+
+struct walk {
+    Dwfl *dwfl;
+    unsigned frames;
+    bool inside;       /* only frames of the C library and its kin so far */
+    bool forbidden;    /* one of them is not to be interrupted */
+    bool in_libc;      /* there is one */
+    bool in_handler;   /* a signal interrupted one of the frames */
+    const char *entry; /* the function of the C library that was called */
+};
+
+static int on_frame(Dwfl_Frame *frame, void *to)
+{
+    struct walk *w = to;
+    Dwarf_Addr pc;
+    bool interrupted = false;
+
+    if (!dwfl_frame_pc(frame, &pc, &interrupted)) return DWARF_CB_ABORT;
+    if (w->frames && interrupted) w->in_handler = true;
+    if (w->inside) {
+        const Dwarf_Addr at = interrupted ? pc : pc - 1; /* the call, not what follows it */
+        Dwfl_Module *m = dwfl_addrmodule(w->dwfl, at);
+        const enum kind kind = kind_of(m);
+        w->inside = kind != OTHER;
+        if (kind == FORBIDDEN) w->forbidden = true;
+        if (kind == LIBC) {
+            w->in_libc = true;
+            w->entry = dwfl_module_addrname(m, at);
+        }
+    }
+    return ++w->frames < FRAMES && !w->in_handler ? DWARF_CB_OK : DWARF_CB_ABORT;
+}
+
+/* System calls in which the C library's own functions hold none of its locks. */
+static const long calm[] = {
+#ifdef SYS_poll
+    SYS_poll,
+#endif
+#ifdef SYS_select
+    SYS_select,
+#endif
+#ifdef SYS_pause
+    SYS_pause,
+#endif
+#ifdef SYS_epoll_wait
+    SYS_epoll_wait,
+#endif
+    SYS_ppoll,        SYS_pselect6,        SYS_epoll_pwait, SYS_nanosleep,     SYS_clock_nanosleep, SYS_read,
+    SYS_write,        SYS_readv,           SYS_writev,      SYS_pread64,       SYS_pwrite64,        SYS_recvfrom,
+    SYS_recvmsg,      SYS_sendto,          SYS_sendmsg,     SYS_accept,        SYS_accept4,         SYS_connect,
+    SYS_wait4,        SYS_waitid,          SYS_ioctl,       SYS_rt_sigsuspend, SYS_sched_yield,     SYS_fsync,
+    SYS_fdatasync,    SYS_rt_sigtimedwait, SYS_semop,       SYS_semtimedop,    SYS_msgrcv,          SYS_msgsnd,
+    SYS_io_getevents, SYS_recvmmsg,        SYS_sendfile,    SYS_splice,        SYS_flock,           SYS_fcntl,
+    SYS_msync,
+};
+
+/* A wait for a lock or a condition of the program's, not for one of malloc's. */
+static bool is_wait_of_programs(const char *entry)
+{
+    static const char *const names[] = {"pthread_", "__pthread_", "sem_",    "__sem_",    "___pthread_", "cnd_",
+                                        "mtx_",     "thrd_",      "syscall", "__new_sem", "clock_"};
+
+    for (size_t i = 0; entry && i < sizeof names / sizeof *names; i++)
+        if (starts(entry, names[i])) return !strstr(entry, "pthread_create") && !strstr(entry, "atfork");
+    return false;
+}
+
+static bool is_calm(long call, const char *entry)
+{
+    if (call == SYS_futex) return is_wait_of_programs(entry);
+    for (size_t i = 0; i < sizeof calm / sizeof *calm; i++)
+        if (calm[i] == call) return true;
+    return false;
+}
+
+bool attach_places_safe(struct attach_places *p, const struct attach_thread *t)
+{
+    struct walk w = {.dwfl = p->dwfl, .inside = true};
+
+    (void)dwfl_getthread_frames(p->dwfl, t->tid, on_frame, &w); /* where the frames end, or are not known */
+    if (!w.frames || w.in_handler || w.forbidden) return false;
+    return !w.in_libc || is_calm(attach_thread_syscall(t), w.entry);
+}

@@ -1,0 +1,314 @@
+#include "analyzer/attach/process.h"
+
+#include <dirent.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static bool refuse(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(char *why, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, ATTACH_WHY, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+/* The beginning of a file in /proc, NUL terminated. Its length, -1 and errno. */
+static ssize_t read_file(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    ssize_t n = read(fd, out, size - 1);
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    if (n >= 0) out[n] = 0;
+    return n;
+}
+
+/* ---------------------------------------------------------------- permission */
+
+int attach_process_scope(void)
+{
+    char text[16];
+
+    return read_file("/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) > 0 ? atoi(text) : -1;
+}
+
+/* A number in /proc/PID/status; `fallback` where there is none. */
+static long long status_number(pid_t pid, const char *name, int base, long long fallback)
+{
+    char path[64], text[8192];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (read_file(path, text, sizeof text) <= 0) return fallback;
+    const char *at = strstr(text, name);
+    return at ? (long long)strtoull(at + strlen(name), NULL, base) : fallback;
+}
+
+void attach_process_explain(pid_t pid, char *why)
+{
+    const long long tracer = status_number(pid, "\nTracerPid:", 10, 0);
+    const long long uid = status_number(pid, "\nUid:", 10, -1);
+    const int scope = attach_process_scope();
+
+    if (tracer > 0)
+        refuse(why, "process %d is being traced by process %lld, such as a debugger or strace; end that first",
+               (int)pid, tracer);
+    else if (uid >= 0 && uid != (long long)geteuid() && geteuid() != 0)
+        refuse(why, "process %d belongs to another user (uid %lld); run gpuspy as that user, or with sudo", (int)pid,
+               uid);
+    else if (scope == 3)
+        refuse(why, "this kernel forbids attaching to any process until it restarts (kernel.yama.ptrace_scope is 3); "
+                    "start the program with gpuspy run");
+    else if (scope == 2 || (scope == 1 && geteuid() != 0))
+        refuse(why,
+               "this kernel lets only root attach to a process (kernel.yama.ptrace_scope is %d); type: sudo gpuspy "
+               "attach %d",
+               scope, (int)pid);
+    else
+        refuse(why,
+               "the kernel forbids attaching to process %d; gpuspy needs the capability CAP_SYS_PTRACE for it (in a "
+               "container: --cap-add SYS_PTRACE)",
+               (int)pid);
+}
+
+/* Yama lets everybody attach to a child; what forbids even that is a container's filter of system calls. */
+static bool attaches_to_child(void)
+{
+    const pid_t child = fork();
+    if (child == 0)
+        for (;;) pause();
+    if (child < 0) return true; /* unknown */
+    const bool allowed = ptrace(PTRACE_SEIZE, child, NULL, NULL) == 0;
+    kill(child, SIGKILL);
+    while (waitpid(child, NULL, __WALL) < 0 && errno == EINTR) continue;
+    return allowed;
+}
+
+bool attach_process_allowed(char *why)
+{
+    const int scope = attach_process_scope();
+
+    if (scope == 3) return refuse(why, "this kernel forbids attaching to any process (kernel.yama.ptrace_scope is 3)");
+    if (scope > 0 && geteuid() != 0)
+        return refuse(why, "this kernel lets only root attach to a process (kernel.yama.ptrace_scope is %d)", scope);
+    return attaches_to_child() || refuse(why, "the system call ptrace is forbidden here, as in many containers");
+}
+
+/* ---------------------------------------------------------------- what it is */
+
+static char state_of(pid_t pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    const char *end = read_file(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    return end && end[1] == ' ' ? end[2] : 0;
+}
+
+static bool is_alive(pid_t pid, char *why)
+{
+    pid_t tid[2];
+    const char state = state_of(pid);
+    const long long leader = status_number(pid, "\nTgid:", 10, pid);
+
+    if (!state) return refuse(why, "there is no process %d", (int)pid);
+    if (state == 'Z' && attach_process_threads(pid, tid, 2) > 1)
+        return refuse(why, "the main thread of process %d has ended, which gpuspy needs", (int)pid);
+    if (state == 'Z' || state == 'X') return refuse(why, "process %d has ended", (int)pid);
+    if (state == 'T')
+        return refuse(why, "process %d is stopped; let it go on first: kill -CONT %d", (int)pid, (int)pid);
+    if (leader != pid)
+        return refuse(why, "%d is a thread of process %lld; type: gpuspy attach %lld", (int)pid, leader, leader);
+    if (pid == getpid()) return refuse(why, "%d is this gpuspy itself", (int)pid);
+    return true;
+}
+
+static bool is_of_this_machine(pid_t pid, char *why)
+{
+    unsigned char head[20];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && (errno == EACCES || errno == EPERM)) {
+        attach_process_explain(pid, why);
+        return false;
+    }
+    if (fd < 0) return refuse(why, "process %d is a part of the kernel, or has ended", (int)pid);
+    ssize_t n = read(fd, head, sizeof head);
+    close(fd);
+    if (n == sizeof head && head[EI_CLASS] == ELFCLASS64) return true;
+    return refuse(why, "process %d is a 32-bit program, into which gpuspy cannot be loaded", (int)pid);
+}
+
+struct mapping {
+    uintptr_t start, end;
+    unsigned long inode;
+    dev_t device;
+    char path[PATH_MAX];
+};
+
+static bool read_mapping(FILE *maps, struct mapping *m)
+{
+    char *line = NULL;
+    size_t size = 0;
+    unsigned major, minor;
+    int at = 0;
+    bool got = getline(&line, &size, maps) > 0;
+
+    if (got) {
+        *m = (struct mapping){0};
+        got = sscanf(line, "%lx-%lx %*s %*s %x:%x %lu %n", &m->start, &m->end, &major, &minor, &m->inode, &at) >= 5;
+        m->device = makedev(major, minor);
+        if (got && at) snprintf(m->path, sizeof m->path, "%.*s", (int)strcspn(line + at, "\n"), line + at);
+    }
+    free(line);
+    return got;
+}
+
+static FILE *open_maps(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    return fopen(path, "re");
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Whether the file is the same for both: in a container it may be another, or none. */
+static bool is_same_here(const struct mapping *m)
+{
+    struct stat st;
+    return stat(m->path, &st) == 0 && st.st_ino == m->inode;
+}
+
+static bool sees(pid_t pid, const char *library)
+{
+    char path[PATH_MAX + 64];
+    struct stat ours, its;
+    snprintf(path, sizeof path, "/proc/%d/root%s", (int)pid, library);
+    return stat(library, &ours) == 0 && stat(path, &its) == 0 && ours.st_dev == its.st_dev && ours.st_ino == its.st_ino;
+}
+
+static bool read_maps(struct attach_process *p, bool *same_libc, char *why)
+{
+    FILE *maps = open_maps(p->pid);
+    struct mapping m;
+    bool any = false, libc = false;
+
+    while (maps && read_mapping(maps, &m)) {
+        const char *base = base_of(m.path);
+        any = true;
+        if (strncmp(base, "libcuda", 7) == 0) p->has_cuda = true;
+        if (strncmp(base, "libgpuspy", 9) == 0) memcpy(p->recorder, m.path, sizeof p->recorder);
+        if (strncmp(base, "libc.so", 7) != 0 && strncmp(base, "libc-2.", 7) != 0) continue;
+        libc = true;
+        *same_libc = is_same_here(&m);
+    }
+    if (maps) fclose(maps);
+    if (!any && (errno == EACCES || errno == EPERM)) {
+        attach_process_explain(p->pid, why);
+        return false;
+    }
+    if (!any) return refuse(why, "process %d is a part of the kernel, or has ended", (int)p->pid);
+    return libc || refuse(why, "process %d does not use the GNU C library, which gpuspy needs", (int)p->pid);
+}
+
+static bool has_shadow_stack(pid_t pid)
+{
+    char path[64], text[8192];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    const char *features = read_file(path, text, sizeof text) > 0 ? strstr(text, "\nx86_Thread_features:") : NULL;
+    const char *shadow = features ? strstr(features, "shstk") : NULL;
+    return shadow && shadow < features + 1 + strcspn(features + 1, "\n");
+}
+
+bool attach_process_read(struct attach_process *p, pid_t pid, const char *library, char *why)
+{
+    bool same_libc = false;
+    const long long ignored = status_number(pid, "\nSigIgn:", 16, 0);
+
+    *p = (struct attach_process){.pid = pid};
+    if (!is_alive(pid, why) || !is_of_this_machine(pid, why)) return false;
+    if (status_number(pid, "\nTracerPid:", 10, 0) > 0) {
+        attach_process_explain(pid, why);
+        return false;
+    }
+    if (!read_maps(p, &same_libc, why)) return false;
+    if (!same_libc || (*library && !sees(pid, library)))
+        return refuse(
+            why,
+            "process %d runs with other files, in a container for example, or its C library was replaced; run "
+            "gpuspy in the same container",
+            (int)pid);
+    if (has_shadow_stack(pid)) /* it would notice where a call into it returns to */
+        return refuse(why, "process %d runs with a shadow stack (GLIBC_TUNABLES), which attaching does not know",
+                      (int)pid);
+    if (ignored >> 10 & 1) /* the end of a call into it is such a signal, which gpuspy takes */
+        return refuse(why, "process %d ignores the signal SIGSEGV, which gpuspy needs for a moment", (int)pid);
+    return true;
+}
+
+/* ---------------------------------------------------------------- its threads */
+
+size_t attach_process_threads(pid_t pid, pid_t *tid, size_t room)
+{
+    char path[64];
+    size_t n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+
+    for (struct dirent *d; tasks && n < room && (d = readdir(tasks));)
+        if (d->d_name[0] != '.') tid[n++] = (pid_t)atoi(d->d_name);
+    if (tasks) closedir(tasks);
+    return n;
+}
+
+/* Of signal(7): they fail with EINTR after a thread was stopped, though no handler ran. */
+static const long interrupted[] = {
+#ifdef SYS_epoll_wait
+    SYS_epoll_wait,
+#endif
+    SYS_epoll_pwait, SYS_semtimedop, SYS_semop, SYS_rt_sigtimedwait, SYS_msgrcv, SYS_msgsnd, SYS_io_getevents,
+};
+
+bool attach_process_spares(pid_t pid, pid_t tid)
+{
+    char path[96], text[256];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/comm", (int)pid, (int)tid);
+    if (read_file(path, text, sizeof text) <= 0 || strncmp(text, "gpuspy-", 7) == 0) return true;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
+    if (read_file(path, text, sizeof text) <= 0) return false;
+    for (size_t i = 0; text[0] >= '0' && text[0] <= '9' && i < sizeof interrupted / sizeof *interrupted; i++)
+        if (atol(text) == interrupted[i]) return true;
+    return false;
+}
+
+uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp)
+{
+    FILE *maps = open_maps(pid);
+    struct mapping m;
+    uintptr_t floor = 0;
+
+    while (maps && !floor && read_mapping(maps, &m))
+        if (sp >= m.start && sp < m.end) floor = strcmp(m.path, "[stack]") ? m.start : 1; /* that one grows */
+    if (maps) fclose(maps);
+    return floor;
+}

@@ -1,0 +1,316 @@
+/* By ptrace, of this one thread: the others run on and can give back what a call in it waits for. A call returns to
+ * address 0, where the thread faults; gpuspy takes that signal, and nobody else sees it. */
+#include "analyzer/attach/thread.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { RED_ZONE = 256, CALL_MS = 20000, STOP_MS = 2000, ATTEMPTS = 100 };
+
+/* ---------------------------------------------------------------- registers */
+
+#if defined(__x86_64__)
+typedef struct user_regs_struct registers;
+static const int extended_sets[] = {NT_X86_XSTATE, NT_PRFPREG};
+
+static uintptr_t stack_of(const registers *r)
+{
+    return r->rsp;
+}
+static uintptr_t place_of(const registers *r)
+{
+    return r->rip;
+}
+static uintptr_t result_of(const registers *r)
+{
+    return r->rax;
+}
+static long syscall_of(const struct attach_thread *t, const registers *r)
+{
+    return (long)r->orig_rax;
+}
+
+static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
+{
+    const uintptr_t nowhere = 0;
+    r->rsp = (t->below & ~(uintptr_t)15) - sizeof nowhere; /* as behind a call instruction */
+    r->rip = function;
+    r->rdi = arguments[0];
+    r->rsi = arguments[1];
+    r->rax = 0;                           /* no vector arguments */
+    r->orig_rax = (unsigned long long)-1; /* no system call is restarted */
+    r->eflags &= ~0x500ull;               /* neither backwards nor in single steps */
+    return attach_thread_write(t, r->rsp, &nowhere, sizeof nowhere);
+}
+#elif defined(__aarch64__)
+typedef struct user_regs_struct registers;
+static const int extended_sets[] = {NT_ARM_SVE, NT_PRFPREG};
+
+static uintptr_t stack_of(const registers *r)
+{
+    return r->sp;
+}
+static uintptr_t place_of(const registers *r)
+{
+    return r->pc;
+}
+static uintptr_t result_of(const registers *r)
+{
+    return r->regs[0];
+}
+/* A call that a stop interrupted is about to be made again. */
+static long syscall_of(const struct attach_thread *t, const registers *r)
+{
+    uint32_t instruction;
+    const bool again = attach_thread_read(t, r->pc, &instruction, sizeof instruction) && instruction == 0xd4000001;
+    return again ? (long)r->regs[8] : -1;
+}
+
+static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
+{
+    r->sp = t->below & ~(uintptr_t)15;
+    r->pc = function;
+    r->regs[0] = arguments[0];
+    r->regs[1] = arguments[1];
+    r->regs[29] = r->regs[30] = 0; /* it returns to 0 */
+    return true;
+}
+#else
+typedef struct user_regs_struct registers; /* attach_thread_machine: nothing is called */
+static const int extended_sets[] = {NT_PRFPREG};
+
+static uintptr_t stack_of(const registers *r)
+{
+    return 0;
+}
+static uintptr_t place_of(const registers *r)
+{
+    return 0;
+}
+static uintptr_t result_of(const registers *r)
+{
+    return 0;
+}
+static long syscall_of(const struct attach_thread *t, const registers *r)
+{
+    return -1;
+}
+static bool set_call(const struct attach_thread *t, registers *r, uintptr_t function, const uintptr_t *arguments)
+{
+    return false;
+}
+#endif
+
+bool attach_thread_machine(void)
+{
+#if defined(__x86_64__) || defined(__aarch64__)
+    return true;
+#else
+    return false;
+#endif
+}
+
+static bool get_set(const struct attach_thread *t, int set, void *to, size_t *size)
+{
+    struct iovec v = {to, *size};
+    if (ptrace(PTRACE_GETREGSET, t->tid, (void *)(intptr_t)set, &v) != 0) return false;
+    *size = v.iov_len;
+    return true;
+}
+
+static bool put_set(const struct attach_thread *t, int set, const void *from, size_t size)
+{
+    struct iovec v = {(void *)(uintptr_t)from, size};
+    return ptrace(PTRACE_SETREGSET, t->tid, (void *)(intptr_t)set, &v) == 0;
+}
+
+static bool save(struct attach_thread *t)
+{
+    t->general = sizeof(registers);
+    if (!get_set(t, NT_PRSTATUS, t->state, &t->general) || t->general != sizeof(registers)) return false;
+    for (size_t i = 0; !t->extended_set && i < sizeof extended_sets / sizeof *extended_sets; i++) {
+        t->extended = sizeof t->state - t->general;
+        if (get_set(t, extended_sets[i], t->state + t->general, &t->extended) &&
+            t->extended < sizeof t->state - t->general)
+            t->extended_set = extended_sets[i];
+    }
+    return t->extended_set && ptrace(PTRACE_GETSIGMASK, t->tid, (void *)sizeof t->signals, &t->signals) == 0;
+}
+
+static void restore(const struct attach_thread *t)
+{
+    if (t->gone || !t->extended_set) return;
+    (void)put_set(t, t->extended_set, t->state + t->general, t->extended);
+    (void)put_set(t, NT_PRSTATUS, t->state, t->general);
+    (void)ptrace(PTRACE_SETSIGMASK, t->tid, (void *)sizeof t->signals, &t->signals);
+}
+
+static registers saved_registers(const struct attach_thread *t)
+{
+    registers r;
+    memcpy(&r, t->state, sizeof r);
+    return r;
+}
+
+uintptr_t attach_thread_stack(const struct attach_thread *t)
+{
+    const registers r = saved_registers(t);
+    return stack_of(&r);
+}
+
+long attach_thread_syscall(const struct attach_thread *t)
+{
+    const registers r = saved_registers(t);
+    return syscall_of(t, &r);
+}
+
+/* ---------------------------------------------------------------- stopping */
+
+static long long now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The next stop. False: none within the time, or it is gone. */
+static bool wait_stop(struct attach_thread *t, int *status, int ms)
+{
+    const struct timespec step = {.tv_nsec = 50000};
+    const long long until = now_ms() + ms;
+
+    for (;;) {
+        const pid_t got = waitpid(t->tid, status, __WALL | WNOHANG);
+        if (got == t->tid && WIFSTOPPED(*status)) return true;
+        if ((got < 0 && errno != EINTR) || got == t->tid) {
+            t->gone = true;
+            return false;
+        }
+        if (now_ms() > until) return false;
+        nanosleep(&step, NULL);
+    }
+}
+
+/* Not for a signal, which is delivered, but because it was asked to. */
+static bool wait_interrupted(struct attach_thread *t, int ms)
+{
+    int status;
+
+    while (wait_stop(t, &status, ms)) {
+        if (status >> 16 == PTRACE_EVENT_STOP) return true;
+        const int number = status >> 16 ? 0 : WSTOPSIG(status);
+        if (ptrace(PTRACE_CONT, t->tid, NULL, (void *)(intptr_t)number) != 0) break;
+    }
+    return false;
+}
+
+enum attach_stop attach_thread_stop(struct attach_thread *t, pid_t tid)
+{
+    *t = (struct attach_thread){.tid = tid};
+    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0) {
+        t->gone = true;
+        return errno == ESRCH ? ATTACH_GONE : ATTACH_FORBIDDEN;
+    }
+    const bool stopped = ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 && wait_interrupted(t, STOP_MS) && save(t);
+    if (stopped) return ATTACH_STOPPED;
+    attach_thread_release(t);
+    return ATTACH_GONE;
+}
+
+void attach_thread_release(struct attach_thread *t)
+{
+    if (t->gone) return;
+    /* it must be stopped for this: it is not where the kernel did not stop it in time */
+    for (int i = 0; ptrace(PTRACE_DETACH, t->tid, NULL, NULL) != 0 && !t->gone && i < ATTEMPTS; i++) {
+        ptrace(PTRACE_INTERRUPT, t->tid, NULL, NULL);
+        wait_interrupted(t, STOP_MS / ATTEMPTS);
+    }
+    t->gone = true;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+bool attach_thread_read(const struct attach_thread *t, uintptr_t at, void *out, size_t size)
+{
+    struct iovec local = {out, size}, remote = {(void *)at, size};
+    return process_vm_readv(t->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+bool attach_thread_write(const struct attach_thread *t, uintptr_t at, const void *from, size_t size)
+{
+    struct iovec local = {(void *)(uintptr_t)from, size}, remote = {(void *)at, size};
+    return process_vm_writev(t->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+uintptr_t attach_thread_put(struct attach_thread *t, const char *text)
+{
+    const size_t size = strlen(text) + 1;
+    t->below = (t->below - size) & ~(uintptr_t)15;
+    return attach_thread_write(t, t->below, text, size) ? t->below : 0;
+}
+
+/* ---------------------------------------------------------------- calls */
+
+bool attach_thread_begin(struct attach_thread *t)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT, SIGSYS};
+    uint64_t blocked = ~(uint64_t)0;
+
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) blocked &= ~((uint64_t)1 << (faults[i] - 1));
+    t->below = (attach_thread_stack(t) - RED_ZONE) & ~(uintptr_t)15;
+    return ptrace(PTRACE_SETSIGMASK, t->tid, (void *)sizeof blocked, &blocked) == 0;
+}
+
+/* A stop of the call's: it has returned, or crashed, or something that does not concern it. */
+enum outcome { RETURNED, CRASHED, GOES_ON };
+
+static enum outcome judge(const struct attach_thread *t, int status, registers *r)
+{
+    size_t size = sizeof *r;
+    const int number = status >> 16 ? 0 : WSTOPSIG(status);
+
+    if (number != SIGSEGV && number != SIGBUS && number != SIGILL && number != SIGFPE && number != SIGABRT &&
+        number != SIGTRAP && number != SIGSYS)
+        return GOES_ON;
+    if (!get_set(t, NT_PRSTATUS, r, &size)) return CRASHED;
+    return number == SIGSEGV && place_of(r) == 0 ? RETURNED : CRASHED;
+}
+
+static bool wait_call(struct attach_thread *t, uintptr_t *result)
+{
+    const long long until = now_ms() + CALL_MS;
+    registers r;
+    int status, deliver = 0;
+
+    while (ptrace(PTRACE_CONT, t->tid, NULL, (void *)(intptr_t)deliver) == 0) {
+        const long long left = until - now_ms();
+        if (left <= 0 || !wait_stop(t, &status, (int)left)) break;
+        const enum outcome outcome = judge(t, status, &r);
+        deliver = status >> 16 ? 0 : WSTOPSIG(status); /* SIGSTOP: no mask holds it back */
+        if (outcome == GOES_ON) continue;
+        if (outcome == RETURNED) *result = result_of(&r);
+        return outcome == RETURNED;
+    }
+    if (!t->gone && ptrace(PTRACE_INTERRUPT, t->tid, NULL, NULL) == 0) wait_interrupted(t, STOP_MS);
+    return false;
+}
+
+bool attach_thread_call(struct attach_thread *t, uintptr_t function, const uintptr_t arguments[ATTACH_ARGUMENTS],
+                        uintptr_t *result)
+{
+    registers r = saved_registers(t);
+    uint64_t blocked;
+    const bool kept = ptrace(PTRACE_GETSIGMASK, t->tid, (void *)sizeof blocked, &blocked) == 0;
+    const bool called =
+        kept && set_call(t, &r, function, arguments) && put_set(t, NT_PRSTATUS, &r, sizeof r) && wait_call(t, result);
+    restore(t);
+    if (called) (void)ptrace(PTRACE_SETSIGMASK, t->tid, (void *)sizeof blocked, &blocked);
+    return called;
+}

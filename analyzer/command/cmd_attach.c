@@ -1,0 +1,277 @@
+/* gpuspy attach and detach: record a process that runs already. analyzer/attach has how. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+#include "analyzer/attach/attach.h"
+#include "analyzer/base/term.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/launch/launch.h"
+#include "analyzer/top/find.h"
+#include "schema/attach.h"
+#include "schema/shell_word.h"
+
+struct settings {
+    const char *db, *stacks;
+    int native_depth; /* 0: the recorder's default */
+    bool torch_cpu, tree, quiet;
+};
+
+static const struct option_row options[] = {
+    {"db", 'o', OPTION_FILE, offsetof(struct settings, db), "FILE", NULL, 0, 0,
+     "record to FILE; default run.db in this folder. If FILE exists, gpuspy takes and prints the next free name"},
+    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both|none", 0, 0,
+     "call stacks to record; default both"},
+    {"native-depth", 0, OPTION_NUMBER, offsetof(struct settings, native_depth), "N", NULL, 1, 4096,
+     "record at most N native frames per stack"},
+    {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
+     "also record PyTorch's CPU tensors"},
+    {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
+     "also the processes that PID has started, those of them that use CUDA"},
+    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
+    {0},
+};
+static const struct option_row detach_options[] = {
+    {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
+     "also the processes that PID has started, those of them that are recorded"},
+    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
+    {0},
+};
+
+static const struct command_example examples[] = {
+    {"gpuspy attach 4711", "record process 4711 to run.db from now on"},
+    {"gpuspy attach --tree --db /runs/late.db 4711", "all processes of a job, each to a file of its own"},
+    {"gpuspy top 4711", "watch it"},
+    {"gpuspy detach 4711", "end the recording; the process goes on"},
+    {0},
+};
+static const struct command_example detach_examples[] = {
+    {"gpuspy detach 4711", "end what gpuspy attach began"},
+    {0},
+};
+
+const struct command_text command_text_attach = {
+    .options = options,
+    .about = "Loads the recorder into a running process, which then records its GPU memory, copies and waits as under "
+             "gpuspy run, until it ends or until gpuspy detach. Memory that it had allocated before is not in the "
+             "recording, except for what CUDA, NVML and PyTorch report of the total.\n\nThe process must have loaded "
+             "CUDA. One of its threads is stopped for some milliseconds; the others run on. The kernel must allow it: "
+             "the process is yours and kernel.yama.ptrace_scope is 0, or you are root. The exit status is 1 if the "
+             "process is recorded already, 3 if it cannot be attached to; it then goes on as it was.",
+    .examples = examples,
+};
+const struct command_text command_text_detach = {
+    .options = detach_options,
+    .about = "Ends the recording that gpuspy attach began. The process goes on; its calls reach CUDA directly again. "
+             "The recorder's library stays loaded in it, without effect, and can be attached again.\n\nThe exit status "
+             "is 1 if the process is not recorded, or was started with gpuspy run, which records until the end.",
+    .examples = detach_examples,
+};
+
+/* ---------------------------------------------------------------- what the recorder is given */
+
+struct text {
+    char at[GS_ATTACH_GIVEN_BYTES];
+    size_t used;
+    bool cut;
+};
+
+static void add(struct text *t, const char *name, const char *value)
+{
+    const size_t room = sizeof t->at - t->used;
+    const int n = strchr(value, '\n') ? -1 : snprintf(t->at + t->used, room, "%s=%s\n", name, value);
+
+    if (n > 0 && (size_t)n < room)
+        t->used += (size_t)n;
+    else
+        t->at[t->used] = 0, t->cut = true;
+}
+
+/* Settings of the environment that have no option here: GPUSPY_KEEP, GPUSPY_NVML. */
+static void add_environment(struct text *t)
+{
+    static const char *const others[] = {"GPUSPY_DB",        "GPUSPY_RUN_ID",      "GPUSPY_QUIET", "GPUSPY_LIB",
+                                         "GPUSPY_DISABLE",   "GPUSPY_ON_OOM",      "GPUSPY_LIMIT", "GPUSPY_STACKS",
+                                         "GPUSPY_TORCH_CPU", "GPUSPY_NATIVE_DEPTH"};
+    extern char **environ;
+
+    for (char **e = environ; *e; e++) {
+        char name[64];
+        const char *equals = strchr(*e, '=');
+        bool other = strncmp(*e, "GPUSPY_", 7) != 0 || !equals || equals - *e >= (ptrdiff_t)sizeof name;
+        if (other) continue;
+        snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) other = other || strcmp(name, others[i]) == 0;
+        if (!other) add(t, name, equals + 1);
+    }
+}
+
+static const char *or_environment(const char *option, const char *name)
+{
+    return option ? option : getenv(name);
+}
+
+static void add_run_id(struct text *t)
+{
+    char id[40];
+    uint64_t random[2] = {(uint64_t)time(NULL), (uint64_t)getpid()};
+
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[1] ^= (uint64_t)clock();
+    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
+    add(t, "GPUSPY_RUN_ID", id);
+}
+
+/* Absolute: the process is elsewhere. */
+static bool describe(struct text *t, const struct settings *s)
+{
+    char cwd[PATH_MAX], db[2 * PATH_MAX], depth[16];
+    const char *file = or_environment(s->db, "GPUSPY_DB"), *value;
+
+    if (!file || !*file) file = "run.db";
+    if (file[0] != '/' && !getcwd(cwd, sizeof cwd)) return false;
+    snprintf(db, sizeof db, "%s%s%s", file[0] == '/' ? "" : cwd, file[0] == '/' ? "" : "/", file);
+    add(t, "GPUSPY_DB", db);
+    add(t, "GPUSPY_QUIET", "1");
+    add_run_id(t);
+    if ((value = or_environment(s->stacks, "GPUSPY_STACKS"))) add(t, "GPUSPY_STACKS", value);
+    snprintf(depth, sizeof depth, "%d", s->native_depth);
+    if ((value = or_environment(s->native_depth ? depth : NULL, "GPUSPY_NATIVE_DEPTH")))
+        add(t, "GPUSPY_NATIVE_DEPTH", value);
+    if ((value = or_environment(s->torch_cpu ? "1" : NULL, "GPUSPY_TORCH_CPU"))) add(t, "GPUSPY_TORCH_CPU", value);
+    add_environment(t);
+    return !t->cut && strlen(db) < PATH_MAX;
+}
+
+/* ---------------------------------------------------------------- one process */
+
+static bool read_pid(const char *word, pid_t *pid)
+{
+    char *end;
+
+    errno = 0;
+    const long number = strtol(word, &end, 10);
+    if (errno || *end || end == word || number <= 0 || number > INT_MAX) return false;
+    *pid = (pid_t)number;
+    return true;
+}
+
+static int exit_code_of(enum attach_result result)
+{
+    return result == ATTACH_DONE ? EXIT_YES : result == ATTACH_REFUSED ? EXIT_NO : EXIT_INPUT;
+}
+
+struct job {
+    const char *library; /* to be loaded; "" the recording is to end */
+    const struct text *given;
+    bool quiet, tree;
+    size_t matches; /* processes that use CUDA, or are recorded */
+};
+
+/* `started`: it is one of a tree, which may have nothing to do with CUDA. */
+static int attach_one(struct job *j, pid_t pid, bool started)
+{
+    const bool begin = j->library[0] != 0;
+    const char *name = begin ? "attach" : "detach";
+    struct attach_process p;
+    char text[ATTACH_WHY], word[ATTACH_WHY];
+    const bool readable = attach_process_read(&p, pid, j->library, text);
+    const bool matches = readable && (begin ? p.has_cuda : p.recorder[0] != 0);
+
+    if (!matches && started) return EXIT_YES;
+    if (!readable)
+        complain("%s: %s", name, text);
+    else if (!matches)
+        complain(begin ? "attach: process %d has not loaded CUDA, so there is nothing to record"
+                       : "detach: process %d is not recorded",
+                 (int)pid);
+    if (!matches) return readable && !begin ? EXIT_NO : EXIT_INPUT;
+    j->matches++;
+    const enum attach_result result = begin ? attach_begin(&p, j->library, j->given->at, text) : attach_end(&p, text);
+    gs_shell_path(word, sizeof word, text);
+    if (result != ATTACH_DONE)
+        complain("%s: %s", name, text);
+    else if (!j->quiet && begin)
+        complain("process %d is now recorded to %s; to end that: gpuspy detach %d", (int)pid, word, (int)pid);
+    else if (!j->quiet)
+        complain("process %d was recorded to %s; next: gpuspy report %s", (int)pid, word, word);
+    return exit_code_of(result);
+}
+
+/* Of a process alone what does not match is an error, of a tree only if nobody in it matches. */
+static int attach_tree(struct job *j, pid_t root)
+{
+    int code = EXIT_YES;
+    pid_t pid;
+    DIR *processes = opendir("/proc");
+
+    j->matches = 0;
+    for (struct dirent *d; processes && (d = readdir(processes));) {
+        if (!read_pid(d->d_name, &pid) || !top_descends((uint32_t)pid, (uint32_t)root)) continue;
+        const int one = attach_one(j, pid, true);
+        code = one > code ? one : code;
+    }
+    if (processes) closedir(processes);
+    return j->matches ? code : attach_one(j, root, false);
+}
+
+static int attach_all(struct job *j, char **argv, int operands)
+{
+    int code = EXIT_YES;
+    pid_t pid = 0;
+
+    for (int i = 0; i < operands; i++) {
+        (void)read_pid(argv[i], &pid);
+        const int one = j->tree ? attach_tree(j, pid) : attach_one(j, pid, false);
+        code = one > code ? one : code;
+    }
+    return code;
+}
+
+static int parse(const struct command *self, int argc, char **argv, struct settings *s)
+{
+    pid_t pid;
+    const int operands = options_parse(self, argc, argv, s);
+
+    for (int i = 0; i < operands; i++) {
+        if (read_pid(argv[i], &pid)) continue;
+        complain("%s: '%s' is not a process id; type: gpuspy %s 4711", self->name, argv[i], self->name);
+        return OPTIONS_BAD;
+    }
+    if (operands == 0) complain("%s: no process given; type: gpuspy %s PID", self->name, self->name);
+    return operands == 0 ? OPTIONS_BAD : operands;
+}
+
+int command_attach(const struct command *self, int argc, char **argv)
+{
+    struct settings s = {0};
+    struct text given = {.used = 0};
+    char library[PATH_MAX], why[PATH_MAX + 256];
+    int operands = parse(self, argc, argv, &s);
+
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (!describe(&given, &s)) {
+        complain("attach: cannot use the path of the recording or a setting: it is too long or has a line break");
+        return EXIT_USAGE;
+    }
+    if (!launch_library(library, why, sizeof why)) {
+        complain("attach: %s", why);
+        return EXIT_INPUT;
+    }
+    struct job job = {.library = library, .given = &given, .quiet = s.quiet, .tree = s.tree};
+    return attach_all(&job, argv, operands);
+}
+
+int command_detach(const struct command *self, int argc, char **argv)
+{
+    struct settings s = {0};
+    int operands = parse(self, argc, argv, &s);
+
+    if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    struct job job = {.library = "", .quiet = s.quiet, .tree = s.tree};
+    return attach_all(&job, argv, operands);
+}

@@ -1,0 +1,20 @@
+/* What `gpuspy attach` and the recorder in a running process tell each other. */
+#ifndef GPUSPY_SCHEMA_ATTACH_H
+#define GPUSPY_SCHEMA_ATTACH_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define GS_ATTACH_GIVEN_BYTES 8192 /* of settings, NUL included */
+
+enum gs_attach_step { GS_ATTACH_IDLE, GS_ATTACH_AT_WORK, GS_ATTACH_DONE, GS_ATTACH_REFUSED, GS_ATTACH_FAILED };
+
+/* What becomes of a call: read by gpuspy in the process's memory, where the call's result points to. */
+struct gs_attach_answer {
+    char magic[16]; /* GS_ATTACH_MAGIC */
+    _Atomic uint32_t step;
+    char text[4096]; /* DONE: the recording's path. Else one line: why not */
+};
+#define GS_ATTACH_MAGIC "gpuspy attach 1"
+
+#endif

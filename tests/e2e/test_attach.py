@@ -1,0 +1,436 @@
+"""gpuspy attach and detach: a running program is recorded from one moment to another, and does not notice."""
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import BUILD, ROOT, sanitized
+
+PROGRAM = BUILD / "programs" / "goes_on"
+pytestmark = sanitized("a sanitizer's run time has to be loaded first")
+
+
+class Target:
+    """A running fixtures/programs/goes_on.c."""
+
+    def __init__(self, folder, threads=2, program=PROGRAM, **more):
+        self.folder, self.threads = folder, threads
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_"))}
+        env.update(LD_LIBRARY_PATH=str(BUILD / "sim"), **{k: str(v) for k, v in more.items()})
+        self.process = subprocess.Popen([program, str(threads)], env=env, cwd=folder, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.pid = self.process.pid
+        assert self.process.stdout.readline() == "ready\n"
+
+    def do(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        lines = []
+        while not lines or lines[-1] not in ("done", ""):
+            lines.append(self.process.stdout.readline().rstrip("\n"))
+        assert lines[-1] == "done", self.process.communicate(timeout=20)
+        return lines[:-1]
+
+    def end(self):
+        """Undisturbed: its own status, its own output."""
+        out, err = self.process.communicate(timeout=60)
+        assert (self.process.returncode, out, err) == (0, "end\n", "")
+
+
+def gpuspy(*words, folder, **more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    return subprocess.run([BUILD / "gpuspy", *map(str, words)], env={**env, **more}, cwd=folder, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+
+
+def attach(target, name="run.db", *words):
+    done = gpuspy("attach", target.pid, "--db", name, *words, folder=target.folder)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert len(done.stderr.splitlines()) == 1 and f"gpuspy detach {target.pid}" in done.stderr
+    return target.folder / name
+
+
+def detach(target):
+    done = gpuspy("detach", target.pid, folder=target.folder)
+    assert done.returncode == 0, done.stderr
+    assert f"process {target.pid} was recorded to" in done.stderr
+
+
+def sql(path, query):
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        return db.execute(query).fetchall()
+
+
+def sizes(path):
+    """Allocations by api and size: how many, and how many of them were not freed."""
+    rows = sql(path, "SELECT api, bytes, count(*), sum(free_ns IS NULL) FROM allocations GROUP BY 1, 2")
+    assert sql(path, "SELECT lost_events, complete FROM process") == [(0, 1)]
+    return {(api, size): (n, live) for api, size, n, live in rows}
+
+
+@pytest.fixture
+def target(tmp_path):
+    made = Target(tmp_path)
+    yield made
+    made.process.kill()
+    made.process.communicate()
+
+
+# ---------------------------------------------------------------- what is recorded
+
+def test_each_recording_has_what_was_done_meanwhile(target):
+    target.do("pairs", 1000, 10)
+    first = attach(target)
+    target.do("pairs", 2000, 50)
+    detach(target)
+    target.do("pairs", 3000, 10)
+    second = attach(target, "again.db")
+    target.do("pairs", 4000, 7)
+    target.end()
+    assert sizes(first) == {("cudaMalloc", 2000): (150, 0)}
+    assert sizes(second) == {("cudaMalloc", 4000): (21, 0)}
+
+
+BUILDS = {"lazy": ["-Wl,-z,lazy"], "bound and read-only": ["-Wl,-z,relro,-z,now"], "no PIE": ["-no-pie"]}
+
+
+@pytest.mark.parametrize("flags", BUILDS.values(), ids=BUILDS)
+def test_however_the_program_is_linked(tmp_path, flags):
+    objects = [BUILD / "obj" / "fixtures" / "programs" / name for name in ("goes_on.o", "fixture.o")]
+    program = tmp_path / "program"
+    subprocess.run(["cc", "-o", program, *objects, *flags, f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda", "-lpthread", "-ldl"],
+                   check=True)
+    target = Target(tmp_path, program=program)
+    target.do("pairs", 1000, 2)
+    path = attach(target)
+    target.do("pairs", 2000, 5)
+    detach(target)
+    target.do("pairs", 3000, 5)
+    target.end()
+    assert sizes(path) == {("cudaMalloc", 2000): (15, 0)}
+
+
+def test_a_static_runtime_is_seen_by_its_driver_calls(tmp_path):
+    """It has asked for the driver's functions long ago: they are in its data."""
+    objects = [BUILD / "obj" / "fixtures" / "programs" / name for name in ("goes_on.o", "fixture.o")]
+    program = tmp_path / "program"
+    subprocess.run(["cc", "-o", program, *objects, BUILD / "sim" / "libcudart_static.a", "-lpthread", "-ldl", "-lm"], check=True)
+    target = Target(tmp_path, program=program)
+    target.do("pairs", 1000, 2)
+    path = attach(target)
+    target.do("pairs", 2000, 5)
+    detach(target)
+    target.do("pairs", 3000, 5)
+    target.end()
+    assert sizes(path) == {("cuMemAlloc_v2", 2000): (15, 0)}
+
+
+LIBRARY = r"""
+int cudaMalloc(void **, unsigned long);
+int cudaFree(void *);
+void later(void) { void *p; cudaMalloc(&p, 5000); cudaFree(p); }
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["-Wl,-z,now"]], ids=["lazy", "now"])
+def test_a_library_that_is_opened_later_is_recorded(target, flags):
+    source = target.folder / "later.c"
+    source.write_text(LIBRARY)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", target.folder / "later.so", source, *flags, f"-L{BUILD / 'sim'}", "-lcudart"],
+                   check=True)
+    path = attach(target)
+    assert target.do("open", target.folder / "later.so", "later") == []
+    assert "nothing" in target.do("open", target.folder / "later.so", "nothing")[0]  # dlerror's own words
+    detach(target)
+    target.do("open", target.folder / "later.so", "later")
+    target.end()
+    assert sizes(path) == {("cudaMalloc", 5000): (1, 0)}
+
+
+def test_a_free_of_what_was_allocated_before_is_no_error(target):
+    target.do("keep", 1 << 20, 3)
+    path = attach(target)
+    target.do("free")
+    target.do("keep", 2000, 2)
+    detach(target)
+    target.do("free")
+    target.end()
+    assert sizes(path) == {("cudaMalloc", 2000): (6, 6)}
+    assert sql(path, "SELECT value FROM meta WHERE key = 'unknown_frees'") == [(9,)]
+    report = gpuspy("report", path, folder=target.folder)
+    assert report.returncode == 0 and not report.stderr
+    text = " ".join(report.stdout.split())
+    assert f"gpuspy attached to process {target.pid}" in text and "allocated before is not in the recording" in text
+    assert "because of gpuspy detach" in text
+    process, = json.loads(gpuspy("report", "--json", path, folder=target.folder).stdout)["run"]["processes"]
+    assert process["stopped"] == "detach" and process["attached_after_s"] > 0
+
+
+def test_what_a_killed_process_did_is_complete(target):
+    path = attach(target)
+    target.do("keep", 2000, 100)
+    os.kill(target.pid, signal.SIGKILL)
+    target.process.wait()
+    report = gpuspy("report", "--json", path, folder=target.folder)
+    assert report.returncode == 0
+    assert sql(path, "SELECT count(*), sum(bytes) FROM allocation WHERE free_ns IS NULL") == [(300, 600000)]
+    assert json.loads(report.stdout)["run"]["processes"][0]["attached_after_s"] > 0
+
+
+def test_settings_are_those_of_the_command(target):
+    path = attach(target, "a.db", "--stacks", "none")
+    target.do("pairs", 2000, 1)
+    detach(target)
+    assert sql(path, "SELECT count(*) FROM frame") == [(0,)]
+    done = gpuspy("attach", "-q", target.pid, folder=target.folder, GPUSPY_DB="b.db", GPUSPY_ARGS="0")
+    assert done.returncode == 0 and not done.stderr
+    target.do("pairs", 2000, 1)
+    target.end()
+    assert sql(target.folder / "b.db", "SELECT command FROM process") == [(str(PROGRAM),)]  # without its argument
+    assert sql(target.folder / "b.db", "SELECT count(*) FROM frame")[0][0] > 0
+
+
+def test_a_recording_that_exists_is_not_overwritten(target):
+    (target.folder / "run.db").write_text("mine")
+    done = gpuspy("attach", target.pid, folder=target.folder)
+    assert done.returncode == 0 and "run-2.db" in done.stderr
+    target.end()
+    assert (target.folder / "run.db").read_text() == "mine"
+
+
+# ---------------------------------------------------------------- the program does not notice
+
+def test_attach_and_detach_under_load(tmp_path):
+    """At random moments, with threads, signals, forks, malloc: output and status are the program's own."""
+    target = Target(tmp_path, threads=4)
+    lucky = random.Random(1)
+    target.do("storm")
+    for i in range(15):
+        path = attach(target, f"{i}.db")
+        time.sleep(lucky.random() / 50)
+        os.kill(target.pid, signal.SIGUSR1)
+        detach(target)
+        assert sql(path, "SELECT lost_events, complete FROM process") == [(0, 1)]
+        assert set(sql(path, "SELECT DISTINCT bytes FROM allocation")) <= {(512,)}
+        assert sql(path, "SELECT count(*) FROM allocation WHERE free_ns IS NULL")[0][0] <= 4
+        if i % 3 == 0:
+            assert target.do("fork") == ["child 42"]
+    target.do("pairs", 100, 1)
+    target.end()
+    assert not list(tmp_path.glob("*.spool"))
+
+
+def test_its_environment_and_its_children_stay_as_they_are(target):
+    def environment():
+        return open(f"/proc/{target.pid}/environ", "rb").read()
+    before, descriptors = environment(), set(os.listdir(f"/proc/{target.pid}/fd"))
+    attach(target)
+    target.do("pairs", 100, 1)
+    assert target.do("fork") == ["child 42"]
+    assert {int(n) for n in os.listdir(f"/proc/{target.pid}/fd") if n not in descriptors} <= set(range(500, 600))
+    detach(target)
+    assert environment() == before and set(os.listdir(f"/proc/{target.pid}/fd")) == descriptors
+    target.end()
+    assert len(list(target.folder.glob("*.db"))) == 1
+
+
+def test_a_program_that_ends_meanwhile(tmp_path):
+    for i in range(8):
+        target = Target(tmp_path)
+        target.do("storm")
+        running = subprocess.Popen([BUILD / "gpuspy", "attach", str(target.pid), "--db", tmp_path / f"{i}.db"], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(i * 0.01)
+        target.end()
+        out, err = running.communicate(timeout=60)
+        assert running.returncode in (0, 3) and out == "" and len(err.splitlines()) == 1, err
+
+
+def test_a_busy_python_is_recorded_with_its_lines(tmp_path):
+    script = tmp_path / "busy.py"
+    script.write_text("import ctypes, sys\n"
+                      "cuda = ctypes.CDLL('libcudart.so.12')\n"
+                      "def step():\n"
+                      "    p = ctypes.c_void_p()\n"
+                      "    assert cuda.cudaMalloc(ctypes.byref(p), 2000) == 0\n"
+                      "    assert cuda.cudaFree(p) == 0\n"
+                      "step()\nprint('ready', flush=True)\n"
+                      "while not sys.stdin.closed:\n"
+                      "    cuda = ctypes.CDLL('libcudart.so.12')  # its addresses are in malloc's memory\n"
+                      "    for i in range(100): step()\n"
+                      "    import select\n"
+                      "    if select.select([0], [], [], 0)[0]: break\n"
+                      "print('end')\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    process = subprocess.Popen([sys.executable, script], env={**env, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    done = gpuspy("attach", process.pid, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    time.sleep(0.3)
+    out, err = process.communicate("\n", timeout=60)
+    assert (process.returncode, out, err) == (0, "end\n", "")
+    lines = sql(tmp_path / "run.db", "SELECT DISTINCT function, line FROM frames WHERE kind = 'python'")
+    assert ("step", 5) in lines and sizes(tmp_path / "run.db")[("cudaMalloc", 2000)][0] > 10
+
+
+# ---------------------------------------------------------------- what cannot be attached to
+
+def refused(done, code, *words):
+    assert (done.returncode, done.stdout) == (code, "") and len(done.stderr.splitlines()) == 1, (done.returncode, done.stderr)
+    for word in words:
+        assert word in done.stderr
+    return True
+
+
+def test_twice(target):
+    path = attach(target)
+    assert refused(gpuspy("attach", target.pid, "--db", "b.db", folder=target.folder), 1, "recorded already", str(path))
+    detach(target)
+    assert refused(gpuspy("detach", target.pid, folder=target.folder), 1, "is not recorded")
+    target.do("pairs", 100, 1)
+    target.end()
+    assert not (target.folder / "b.db").exists()
+
+
+def test_a_process_that_gpuspy_run_started(tmp_path):
+    target = Target(tmp_path, LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=tmp_path / "run.db", GPUSPY_QUIET=1)
+    assert refused(gpuspy("attach", target.pid, folder=tmp_path), 1, "since it started")
+    other = Target(tmp_path, LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DISABLE=1)
+    assert refused(gpuspy("attach", other.pid, folder=tmp_path), 1, "GPUSPY_DISABLE")
+    other.end()
+    assert refused(gpuspy("detach", target.pid, folder=tmp_path), 1, "started with the recorder")
+    target.do("pairs", 2000, 1)
+    target.end()
+    assert sizes(tmp_path / "run.db") == {("cudaMalloc", 2000): (3, 0)}
+
+
+def test_what_is_no_process_of_cuda(tmp_path):
+    sleeping = subprocess.Popen(["sleep", "60"])
+    try:
+        assert refused(gpuspy("attach", sleeping.pid, folder=tmp_path), 3, "has not loaded CUDA")
+        assert refused(gpuspy("detach", sleeping.pid, folder=tmp_path), 1, "is not recorded")
+        os.kill(sleeping.pid, signal.SIGSTOP)
+        os.waitpid(sleeping.pid, os.WUNTRACED)
+        assert refused(gpuspy("attach", sleeping.pid, folder=tmp_path), 3, "is stopped", f"kill -CONT {sleeping.pid}")
+    finally:
+        sleeping.kill()
+        sleeping.wait()
+    for words, code, text in ((["4194304"], 3, "no process"), ([], 2, "no process given"), (["train.py"], 2, "'train.py'"),
+                              (["0"], 2, "'0'"), (["-5"], 2, "-5"), (["99999999999999999999"], 2, "9999"),
+                              ([os.getpid(), "x"], 2, "'x'")):
+        for command in "attach", "detach":
+            assert refused(gpuspy(command, *words, folder=tmp_path), code, text)
+
+
+def test_a_zombie_and_a_thread(target):
+    dead = subprocess.Popen(["true"])
+    time.sleep(0.2)
+    assert refused(gpuspy("attach", dead.pid, folder=target.folder), 3, "has ended")
+    dead.wait()
+    thread = max(int(n) for n in os.listdir(f"/proc/{target.pid}/task"))
+    assert refused(gpuspy("attach", thread, folder=target.folder), 3, "is a thread of process", str(target.pid))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as somebody else")
+def test_a_process_of_somebody_else(target, tmp_path):
+    target.do("pairs", 100, 1)
+    done = subprocess.run([BUILD / "gpuspy", "attach", str(target.pid)], cwd="/", text=True, user="nobody", extra_groups=[],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) if os.access(BUILD, os.X_OK) else None
+    assert refused(done, 3, "belongs to another user", "uid 0")
+    target.end()
+
+
+def test_a_traced_process(target):
+    tracer = ("import ctypes, os, sys, time\nlibc = ctypes.CDLL(None)\n"
+              f"print(libc.ptrace(0x4206, {target.pid}, 0, 0), flush=True)\ntime.sleep(60)\n")
+    debugger = subprocess.Popen([sys.executable, "-c", tracer], stdout=subprocess.PIPE, text=True)
+    try:
+        assert debugger.stdout.readline() == "0\n"
+        assert refused(gpuspy("attach", target.pid, folder=target.folder), 3, "is being traced by process", str(debugger.pid))
+    finally:
+        debugger.kill()
+        debugger.wait()
+    target.do("pairs", 100, 1)
+    target.end()
+
+
+def test_where_the_recording_cannot_be_written(target):
+    done = gpuspy("attach", target.pid, "--db", "/proc/no/run.db", folder=target.folder)
+    assert refused(done, 3, "cannot write /proc/no/run.db", "No such file")
+    target.do("pairs", 100, 1)
+    path = attach(target)  # nothing of the first try is in the way
+    target.do("pairs", 2000, 1)
+    target.end()
+    assert sizes(path) == {("cudaMalloc", 2000): (3, 0)}
+
+
+def test_memory_from_before_is_not_taken_for_a_context(target):
+    """Nor for another process's, nor for fragmentation."""
+    target.do("keep", 1 << 30, 3)  # 9 of 24 GiB
+    path = attach(target)
+    target.do("keep", 1 << 30, 4)  # 12 more
+    out, err = target.process.communicate(f"keep {2 << 30} 2\n", timeout=60)  # and 12
+    assert target.process.returncode == 9 and "cudaMalloc" in err
+    report = gpuspy("report", "--json", path, folder=target.folder)
+    oom = json.loads(report.stdout)["oom"][-1]
+    assert oom["cause"] == "capacity"
+    parts = {part["text"]: part["bytes"] for part in oom["waterfall"]}
+    earlier, = [size for text, size in parts.items() if "gpuspy attached" in text]
+    assert 9 << 30 <= earlier < 10 << 30 and sum(parts.values()) == 24 << 30
+
+
+ENDED_LEADER = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+int cudaFree(void *);
+static void *rest(void *unused) { puts("ready"); fflush(stdout); sleep(60); return unused; }
+int main(void) { pthread_t t; cudaFree(0); pthread_create(&t, 0, rest, 0); pthread_exit(0); }
+"""
+
+
+def test_a_process_without_its_main_thread(tmp_path):
+    (tmp_path / "leader.c").write_text(ENDED_LEADER)
+    subprocess.run(["cc", "-o", tmp_path / "leader", tmp_path / "leader.c", f"-L{BUILD / 'sim'}", "-lcudart", "-lcuda", "-lpthread"],
+                   check=True)
+    process = subprocess.Popen([tmp_path / "leader"], env={**os.environ, "LD_LIBRARY_PATH": str(BUILD / "sim")},
+                               stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        assert refused(gpuspy("attach", process.pid, folder=tmp_path), 3, "main thread", "has ended")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_tree_of_processes(tmp_path):
+    """A launcher that does not use CUDA, two workers that do, and one that does not."""
+    script = tmp_path / "launcher.py"
+    script.write_text("import subprocess, sys\n"
+                      "workers = [subprocess.Popen([sys.argv[1], '1'], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in '12']\n"
+                      "idle = subprocess.Popen(['sleep', '60'])\n"
+                      "for w in workers: assert w.stdout.readline() == b'ready\\n'\n"
+                      "print('ready', flush=True)\nsys.stdin.readline()\n"
+                      "for w in workers: w.communicate(b'pairs 2000 5\\n')\n"
+                      "idle.kill()\nprint([w.returncode for w in workers])\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    launcher = subprocess.Popen([sys.executable, script, PROGRAM], env={**env, "LD_LIBRARY_PATH": str(BUILD / "sim")}, text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert launcher.stdout.readline() == "ready\n"
+    assert refused(gpuspy("attach", launcher.pid, folder=tmp_path), 3, "has not loaded CUDA")
+    assert refused(gpuspy("detach", "--tree", launcher.pid, folder=tmp_path), 1, "is not recorded")
+    done = gpuspy("attach", "--tree", launcher.pid, folder=tmp_path)
+    assert done.returncode == 0 and len(done.stderr.splitlines()) == 2, done.stderr
+    assert launcher.communicate("go\n", timeout=60)[0] == "[0, 0]\n"
+    recordings = sorted(tmp_path.glob("run*.db"))
+    assert [sizes(path) for path in recordings] == [{("cudaMalloc", 2000): (10, 0)}] * 2
+    report = json.loads(gpuspy("report", "--json", tmp_path / "run.db", folder=tmp_path).stdout)
+    assert len(report["run"]["processes"]) == 2
