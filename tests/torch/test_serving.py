@@ -52,3 +52,11 @@ def test_what_is_said_is_what_pytorch_counts(once, name):
         if word == "prefill":
             assert abs(peak["bytes"] - counted["weights"] - counted["cache"] - working) <= 0.06 * working
             assert peak["low_bytes"] <= measured * 1.01 and measured <= peak["high_bytes"] * 1.01
+
+
+def test_the_caches_of_servers_are_a_category(once):
+    run = once("kv cache", HERE / "kv_cache.py")
+    assert run.code == 0, run.stderr
+    peak = next(peak for peak in run.report()["peak"] if peak["layer"] == "tensor")
+    assert peak["by_category"]["kv_cache"] == int(run.stdout.split()[-1])
+    assert peak["by_category"]["parameters"] == 256 * 256 * 4 + 1024
