@@ -10,7 +10,7 @@ declare -A debian=([x86_64]=amd64 [aarch64]=arm64)
 packages=(libdw-dev libelf-dev libiberty-dev libjansson-dev libyaml-dev zlib1g-dev liblzma-dev libbz2-dev libsqlite3-dev)
 
 [ -n "${debian[$arch]:-}" ] || { echo "wheel: no wheel for $arch; give ARCH=x86_64 or ARCH=aarch64" >&2; exit 2; }
-[ -e "$folder/done" ] && exit 0
+[ "$(cat "$folder/done" 2>/dev/null)" = "${packages[*]}" ] && exit 0
 rm -rf "$folder"
 mkdir -p "$folder/packages" "$folder/include"
 if [ "${debian[$arch]}" != "$(dpkg --print-architecture)" ] && ! dpkg --print-foreign-architectures | grep -qx "${debian[$arch]}"; then
@@ -32,4 +32,4 @@ for doc in "$folder"/root/usr/share/doc/*; do # of bzip2 it is a link to the lib
 done
 cp /usr/include/ut*.h "$folder/include/" # uthash: headers only
 rm -rf "$folder/root" "$folder/packages"
-touch "$folder/done"
+echo "${packages[*]}" >"$folder/done"
