@@ -472,11 +472,11 @@ def test_what_sees_is_trained_or_not():
     words = ["--model", "gemma-3-4b", "--precision", "bf16", "--batch", "1", "--seq", "64"]
     part = lambda e, name: sum(line["bytes"] for line in e["lines"] if line["part"] == name)
     every, text, tower = (answer(*words, *more) for more in ([], ["--frozen", "tower"], ["--frozen", "text"]))
-    params, alone = 4300079472, 3880263168  # with the part that sees, and without
+    params, alone = 4300079472, 3880263168  # with the image tower, and without
     assert part(every, "weights") == part(text, "weights") == part(tower, "weights") == 2 * params
     assert [part(e, "gradients") for e in (every, text, tower)] == [2 * params, 2 * alone, 2 * (params - alone)]
     assert [part(e, "optimizer_states") for e in (every, text, tower)] == [4 * params, 4 * alone, 4 * (params - alone)]
-    assert any("sees" in note for note in every["notes"])
+    assert any("image tower" in note for note in every["notes"])
     same = [answer("--model", m, "--adapter", "lora", "--batch", "1", "--seq", "64") for m in ("gemma-3-4b", "gemma-3-4b-text")]
     assert part(same[0], "adapters") == part(same[1], "adapters") and same[0]["peak"]["bytes"] > same[1]["peak"]["bytes"]
     assert "--frozen" in one_line(gpuspy("estimate", "--model", "gpt2", "--frozen", "text"), 2)

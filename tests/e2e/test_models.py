@@ -85,7 +85,7 @@ def test_contradictions(change, says):
 
 def test_a_name_that_is_not_known():
     assert "did you mean 'llama-3-8b'" in refused("--model", "lama-3-8b")
-    assert "did you mean 'gemma-3-4b-text'" in refused("--model", "google/gemma-3-4b-it")
+    assert "did you mean 'gemma-3-4b'" in refused("--model", "google/gemma-3-4bb-it")
     for more in ("-Instruct-AWQ", "-FP8", "-Instruct-2507", "-128k-GGUF"):
         assert "did you mean 'qwen2.5-7b'" in refused("--model", "Qwen/Qwen2.5-7B" + more)
     assert "did you mean 'gpt2-medium'" in refused("--model", "gpt2-mediun")
