@@ -748,6 +748,7 @@ static void add_marks(struct run *run)
 
 void run_load_finish(struct run *run)
 {
+    run_note_removed(run);
     if (run->unblocked) {
         run_add_note(
             run,

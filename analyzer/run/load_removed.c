@@ -1,6 +1,8 @@
 /* Of a recording that GPUSPY_KEEP bounds: from when on it has all rows, and the totals of those that it lost. */
 #include "analyzer/run/run_internal.h"
 
+#include <stdio.h>
+
 #include "analyzer/base/units.h"
 #include "schema/store.h"
 
@@ -101,19 +103,46 @@ static int64_t meta_number(struct run_database *db, const char *key)
     return value;
 }
 
+static uint64_t count_rows(struct run_database *db)
+{
+    char sql[64];
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", db->allocations);
+    sqlite3_stmt *st = run_database_prepare(db, sql);
+    const uint64_t n = st && sqlite3_step(st) == SQLITE_ROW ? (uint64_t)bounded(sqlite3_column_int64(st, 0)) : 0;
+    sqlite3_finalize(st);
+    return n;
+}
+
 void run_load_removed(struct run *run, struct run_database *db, uint32_t process)
 {
     struct run_process *p = &run->processes[process];
-    char at[UNITS_TEXT], size[UNITS_TEXT];
     const int64_t from = meta_number(db, "kept_from_ns"), keep = meta_number(db, "keep");
     if (from <= 0) return;
     p->kept_from_ns = from;
     p->keep_bytes = keep > 0 ? keep : 0;
+    p->allocations = count_rows(db); /* their numbers say how many there were once */
     load_totals(run, db, process);
     load_levels(run, db, process);
-    run_add_note(
-        run,
-        "process %u: GPUSPY_KEEP=%s keeps every event after %s; of the time before it keeps peaks, failures, live "
-        "memory, totals by call path, and a coarse timeline",
-        p->pid, units_format_bytes(size, (uint64_t)p->keep_bytes), units_format_seconds(at, (double)from / 1e9));
+}
+
+void run_note_removed(struct run *run)
+{
+    char at[UNITS_TEXT], size[UNITS_TEXT], who[64];
+    const struct run_process *first = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < run->processes_n; i++) {
+        if (!run->processes[i].kept_from_ns) continue;
+        first = first ? first : &run->processes[i];
+        n++;
+    }
+    if (!first) return;
+    if (n == 1)
+        snprintf(who, sizeof who, "process %u", first->pid);
+    else
+        snprintf(who, sizeof who, "each of %zu processes", n);
+    run_add_note(run,
+                 "%s: GPUSPY_KEEP=%s keeps every event after %s%s; of the time before it keeps peaks, failures, live "
+                 "memory, totals by call path, and a coarse timeline",
+                 who, units_format_bytes(size, (uint64_t)first->keep_bytes),
+                 units_format_seconds(at, (double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
 }

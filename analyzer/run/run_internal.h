@@ -176,6 +176,7 @@ static inline void run_show_progress(const struct run *run, const char *what, ui
 bool run_load(struct run *run, size_t database, char *error, size_t error_size);
 /* load_removed.c */
 void run_load_removed(struct run *run, struct run_database *db, uint32_t process);
+void run_note_removed(struct run *run); /* once all processes are loaded */
 void run_load_finish(struct run *run); /* once all are loaded: order */
 
 /* stacks.c */
