@@ -1,0 +1,38 @@
+"""A recording of bounded size against one in full of the same loop, and against PyTorch's own peak."""
+import json
+import subprocess
+
+from conftest import BUILD, HERE
+
+
+def recorded(once, **more):
+    return once(f"lasting {sorted(more.items())}", HERE / "lasting.py", fresh=True, SIMCUDA_MEMORY="24GiB", **more)
+
+
+def test_a_bounded_recording_has_the_answers_of_a_full_one(once):
+    full, kept = recorded(once), recorded(once, GPUSPY_KEEP="32MiB")
+    assert full.code == kept.code == 0, kept.stderr
+    assert kept.database.stat().st_size < full.database.stat().st_size
+    a, b = full.report(), kept.report()
+    assert b["run"]["processes"][0]["kept_from_s"] > 0
+    for x, y in zip(a["peak"], b["peak"], strict=True):
+        assert [x[k] for k in ("layer", "bytes", "count", "allocations", "allocated_bytes")] == [
+            y[k] for k in ("layer", "bytes", "count", "allocations", "allocated_bytes")]
+        assert [(s["bytes"], s["count"]) for s in x["by_stack"]] == [(s["bytes"], s["count"]) for s in y["by_stack"]]
+    tensors = next(peak for peak in b["peak"] if peak["layer"] == "tensor")
+    assert tensors["bytes"] == int(kept.stdout.split()[-1])
+    assert [(o["cause"], o["fatal"], o["requested_bytes"]) for o in a["oom"]] == [
+        (o["cause"], o["fatal"], o["requested_bytes"]) for o in b["oom"]]
+    assert [(x["bytes"], x["count"]) for x in a["leaks"]] == [(x["bytes"], x["count"]) for x in b["leaks"]]
+    for name in ("sync", "transfers"):
+        of = [sorted((x["count"], x["site"]["line"], x.get("pattern")) for x in r[name] if x["count"] > 1000) for r in (a, b)]
+        assert of[0] == of[1] and of[0], name
+
+
+def test_its_replay_begins_where_all_events_are_and_is_exact(once):
+    kept = recorded(once, GPUSPY_KEEP="32MiB")
+    done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", kept.database], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["replay"]["exact"] and answer["replay"]["begin_s"] > 0 and answer["recorded"]["fits"]
+    assert answer["replay"]["allocations"] == answer["replay"]["allocations_at_recorded_address"] > 1000
