@@ -67,6 +67,7 @@ struct question_growths {
     size_t spans_cap;
     struct span *span;                /* of the process now replayed */
     size_t from;                      /* its first location */
+    int64_t kept_from_ns;             /* from when on all of its events are there */
     uint32_t piece;                   /* of the last event */
     uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
     int64_t *end_bytes;               /* by series */
@@ -101,6 +102,12 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
     struct question_growths *g = self;
     struct site_growth *s = SITE_REACH(g->sites, life->location, g->sites_cap);
     (void)series;
+    if (life->alloc_ns < g->kept_from_ns) { /* others of that time were removed: it is there from the beginning */
+        s->first = 1;
+        s->live += life->bytes;
+        s->least = s->live;
+        return;
+    }
     if (g->events++ >= g->next && g->piece < PIECES - 1) {
         g->piece++;
         g->next += g->per_piece;
@@ -134,6 +141,11 @@ static void growth_on_free(void *self, const struct run_lifetime *life, const st
     struct question_growths *g = self;
     struct site_growth *s = &g->sites[life->location];
     (void)series;
+    if (life->free_ns < g->kept_from_ns) {
+        s->live -= life->bytes;
+        s->least = s->live;
+        return;
+    }
     if (life->free_ns > g->span->end_ns) {
         return;
     }
@@ -163,6 +175,7 @@ static void growth_on_process_start(void *self, uint32_t process)
     struct question_growths *g = self;
     size_t n;
     uint64_t allocations = run_processes(g->b->run, &n)[process].allocations;
+    g->kept_from_ns = run_processes(g->b->run, &n)[process].kept_from_ns;
     g->span = SITE_REACH(g->spans, process, g->spans_cap);
     g->span->end_ns = end_of(g->b->run, process, &g->span->oom);
     g->from = run_location_count(g->b->run);

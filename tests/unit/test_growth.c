@@ -53,6 +53,28 @@ static void test_a_steady_leak(void **state)
     syn_end(&s);
 }
 
+/* Of the first half only what stayed is left: it is there from the beginning, and grows with the steps of the second.
+ */
+static void test_a_leak_in_a_bounded_recording(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s), work = syn_python(&s, train, "work", "/home/u/train.py", 11);
+    for (int i = 0; i < STEPS; i++) {
+        keep(&s, train, i, 1000, SYN_LIVE);
+        if (i < STEPS / 2) continue;
+        keep(&s, train, i, 50000, 5 * SYN_MS);
+        keep(&s, work, i, 90000, 15 * SYN_MS);
+    }
+    syn_sql(&s, "INSERT INTO meta VALUES('kept_from_ns',%lld),('keep',33554432)", STEPS / 2 * 10 * SYN_MS);
+    struct result_report *r = grown(&s, 1);
+    assert_int_equal(r->growth[0].steps, STEPS / 2);
+    assert_true(r->growth[0].bytes_per_step == 1000);
+    assert_int_equal(r->leaks[0].bytes, 1000 * STEPS);
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_a_leak_that_begins_late_and_one_in_epochs(void **state)
 {
     (void)state;
@@ -384,6 +406,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_steady_leak),
+        cmocka_unit_test(test_a_leak_in_a_bounded_recording),
         cmocka_unit_test(test_a_leak_that_begins_late_and_one_in_epochs),
         cmocka_unit_test(test_what_does_not_grow),
         cmocka_unit_test(test_tiny_and_few_are_not_told),
