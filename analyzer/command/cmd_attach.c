@@ -15,10 +15,12 @@
 #include "analyzer/top/find.h"
 #include "schema/attach.h"
 #include "schema/shell_word.h"
+#include "schema/store.h"
 
 struct settings {
     const char *db, *stacks;
     int native_depth; /* 0: the recorder's default */
+    uint64_t keep;    /* bytes; 0: not given */
     bool torch_cpu, tree, quiet;
 };
 
@@ -31,6 +33,8 @@ static const struct option_row options[] = {
      "record at most N native frames per stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
      "also record PyTorch's CPU tensors"},
+    {"keep", 0, OPTION_BYTES, offsetof(struct settings, keep), "SIZE", NULL, (double)GS_KEEP_MIN, 1e18,
+     "bound each process's recording to SIZE (at least 32MiB)"},
     {"tree", 't', OPTION_FLAG, offsetof(struct settings, tree), NULL, NULL, 0, 0,
      "also the processes that PID has started, those of them that use CUDA"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0, "print errors only"},
@@ -92,12 +96,12 @@ static void add(struct text *t, const char *name, const char *value)
         t->at[t->used] = 0, t->cut = true;
 }
 
-/* Settings of the environment that have no option here: GPUSPY_KEEP, GPUSPY_NVML. */
+/* Settings of the environment that have no option here: GPUSPY_NVML, GPUSPY_MIN_FREE. */
 static void add_environment(struct text *t)
 {
-    static const char *const others[] = {"GPUSPY_DB",        "GPUSPY_RUN_ID",      "GPUSPY_QUIET", "GPUSPY_LIB",
-                                         "GPUSPY_DISABLE",   "GPUSPY_ON_OOM",      "GPUSPY_LIMIT", "GPUSPY_STACKS",
-                                         "GPUSPY_TORCH_CPU", "GPUSPY_NATIVE_DEPTH"};
+    static const char *const others[] = {"GPUSPY_DB",        "GPUSPY_RUN_ID",       "GPUSPY_QUIET", "GPUSPY_LIB",
+                                         "GPUSPY_DISABLE",   "GPUSPY_ON_OOM",       "GPUSPY_LIMIT", "GPUSPY_STACKS",
+                                         "GPUSPY_TORCH_CPU", "GPUSPY_NATIVE_DEPTH", "GPUSPY_KEEP"};
     extern char **environ;
 
     for (char **e = environ; *e; e++) {
@@ -129,7 +133,7 @@ static void add_run_id(struct text *t)
 /* Absolute: the process is elsewhere. */
 static bool describe(struct text *t, const struct settings *s)
 {
-    char cwd[PATH_MAX], db[2 * PATH_MAX], depth[16];
+    char cwd[PATH_MAX], db[2 * PATH_MAX], depth[16], keep[24];
     const char *file = or_environment(s->db, "GPUSPY_DB"), *value;
 
     if (!file || !*file) file = "run.db";
@@ -143,6 +147,8 @@ static bool describe(struct text *t, const struct settings *s)
     if ((value = or_environment(s->native_depth ? depth : NULL, "GPUSPY_NATIVE_DEPTH")))
         add(t, "GPUSPY_NATIVE_DEPTH", value);
     if ((value = or_environment(s->torch_cpu ? "1" : NULL, "GPUSPY_TORCH_CPU"))) add(t, "GPUSPY_TORCH_CPU", value);
+    snprintf(keep, sizeof keep, "%lluB", (unsigned long long)s->keep);
+    if ((value = or_environment(s->keep ? keep : NULL, "GPUSPY_KEEP"))) add(t, "GPUSPY_KEEP", value);
     add_environment(t);
     return !t->cut && strlen(db) < PATH_MAX;
 }

@@ -163,3 +163,20 @@ def test_run_has_an_option_for_it(recording):
     assert recording.sql("SELECT 1 FROM sqlite_master WHERE name='removed'") == [(1,)]
     wrong = recording.gpuspy("run", "--keep", "5MiB", "--", "true")
     assert wrong.returncode == 2 and "give a size of at least 32.00 MiB" in wrong.stderr
+
+
+def test_attach_has_the_option_too(recording):
+    child = subprocess.Popen([LASTING, str(ROUNDS)], stdout=subprocess.PIPE, env=recording.environment(LD_PRELOAD=""))
+    try:
+        deadline = time.time() + 30
+        while "libcuda" not in open(f"/proc/{child.pid}/maps").read() and time.time() < deadline:
+            time.sleep(0.01)
+        done = recording.gpuspy("attach", "--keep", "40MiB", "--db", recording.database, child.pid)
+        if done.returncode == 3 and "forbids" in done.stderr:
+            pytest.skip(done.stderr)
+        assert done.returncode == 0, done.stderr
+        assert recording.gpuspy("detach", child.pid).returncode == 0
+        assert recording.sql("SELECT 1 FROM sqlite_master WHERE name='removed'") == [(1,)]
+    finally:
+        child.kill()
+        child.communicate()
