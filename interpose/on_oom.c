@@ -131,12 +131,17 @@ static void close_descriptors(const struct start *s)
     for (unsigned fd = 3; fd <= s->descriptors; fd++) syscall(SYS_close, fd);
 }
 
-/* Ignored signals would stay ignored, blocked ones blocked. The program may have a sigaction of its own. */
+/* Ignored signals would stay ignored, blocked ones blocked. The program may have a sigaction of its own. Those that end
+ * a job's processes are ignored from here on: gpuspy does so itself, but only once it has started. */
 static void reset_signals(void)
 {
-    static const uint64_t standard[8]; /* the kernel's struct: the default handler, no flags */
+    static const uint64_t standard[8];      /* the kernel's struct: the default handler, no flags */
+    static const uint64_t ignored[8] = {1}; /* SIG_IGN */
     static const uint64_t none;
-    for (int number = 1; number < NSIG; number++) syscall(SYS_rt_sigaction, number, standard, NULL, sizeof none);
+    for (int number = 1; number < NSIG; number++) {
+        const bool ends = number == SIGTERM || number == SIGINT || number == SIGHUP;
+        syscall(SYS_rt_sigaction, number, ends ? ignored : standard, NULL, sizeof none);
+    }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof none);
 }
 

@@ -230,12 +230,14 @@ scrape_configs: [{{job_name: gpuspy, static_configs: [{{targets: ["127.0.0.1:{se
             return value("gpuspy_time_to_full_seconds") and value("gpuspy_memory_growth_per_step_bytes > 0")
         except (urllib.error.URLError, ConnectionError):
             return False
+    def empty():
+        return [title for title, query in dashboard_queries() if not value(query)]
     try:
-        wait_until(is_scraped, 60)
+        # a rate needs two scrapes; a program without PyTorch has no categories
+        wait_until(lambda: is_scraped() and empty() == ["Tensors at the peak, by category"], 60)
         (target,) = ask("targets")["activeTargets"]
         assert target["health"] == "up" and target["lastError"] == ""
-        empty = [title for title, query in dashboard_queries() if not value(query)]
-        assert empty == ["Tensors at the peak, by category"]  # a program without PyTorch has none
+        assert empty() == ["Tensors at the peak, by category"]
         (row,) = value(f'gpuspy_memory_live_bytes{{pid="{job.process.pid}"}}')
         assert {k: row["metric"][k] for k in ("job_id", "rank", "gpu", "namespace")} == {"job_id": "4711", "rank": "3", "gpu": "0", "namespace": "ml"}
         kinds = ask("metadata")
