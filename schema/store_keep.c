@@ -193,6 +193,8 @@ static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
     const int64_t id = sqlite3_value_int64(v[A_ID]), start = sqlite3_value_int64(v[A_START]);
     if (start >= k->from_ns && id < k->stop_id) k->stop_id = id; /* all that follow began later */
     sqlite3_result_int(context, 0);
+    k->left[what] += id < k->stop_id;
+    k->visited[what] += id < k->stop_id && !k->again;
     if (id >= k->stop_id || sqlite3_value_type(v[A_LIFE]) == SQLITE_NULL) return;
     const int64_t life = sqlite3_value_int64(v[A_LIFE]), end = start + life;
     if (end >= k->from_ns || touches(k, start, end)) return;
@@ -204,6 +206,7 @@ static void remove_row(sqlite3_context *context, int n, sqlite3_value **v)
         sqlite3_result_error_nomem(context);
     else
         sqlite3_result_int(context, 1);
+    k->left[what]--;
 }
 
 /* gs_ended(start, end): did something that is listed only as long as it matters end before T? */
@@ -303,19 +306,21 @@ static int begin_pass(struct gs_store *s)
     return gs_store_sql(s, sql) || gs_store_write_levels(s) ? -1 : 0;
 }
 
-/* After its young rows, those that earlier removals left; then the next table. */
+/* After its young rows, those that earlier removals left; then the next table. The rows that were left are looked at
+ * again only after a quarter as many young ones: where they fill most of the limit, removals are frequent. */
 static void leave_part(struct gs_store *s)
 {
     struct gs_keep *k = &s->keep;
-    const int64_t young = k->young[k->table];
-    if (k->again) {
-        enter_table(s, k->table + 1);
+    const unsigned table = k->table;
+    if (!k->again) k->young[table] = k->stop_id;
+    if (k->again || k->visited[table] < k->left[table] / 4) {
+        enter_table(s, table + 1);
         return;
     }
     k->again = true;
-    k->young[k->table] = k->stop_id;
+    k->left[table] = k->visited[table] = 0;
     k->next_id = 1;
-    k->stop_id = young;
+    k->stop_id = k->young[table];
 }
 
 static int remove_piece(struct gs_store *s)

@@ -70,14 +70,16 @@ struct gs_removed_total {
     uint8_t what; /* enum gs_removed */
 };
 struct gs_keep {
-    uint64_t bytes, limit;         /* GPUSPY_KEEP, and what of it the database may fill; 0: not bounded */
-    int64_t from_ns;               /* what ended before may be gone; 0: nothing is */
-    bool passing;                  /* a removal is under way: */
-    unsigned table;                /* … the table that it is at */
-    bool again;                    /* … at the rows that an earlier removal left */
-    int64_t next_id;               /* … the next of its rows */
-    int64_t stop_id;               /* … the first row that is too young */
-    int64_t young[GS_KEEP_TABLES]; /* of each table, the first row that no removal has visited */
+    uint64_t bytes, limit;            /* GPUSPY_KEEP, and what of it the database may fill; 0: not bounded */
+    int64_t from_ns;                  /* what ended before may be gone; 0: nothing is */
+    bool passing;                     /* a removal is under way: */
+    unsigned table;                   /* … the table that it is at */
+    bool again;                       /* … at the rows that an earlier removal left */
+    int64_t next_id;                  /* … the next of its rows */
+    int64_t stop_id;                  /* … the first row that is too young */
+    int64_t young[GS_KEEP_TABLES];    /* of each table, the first row that no removal has visited */
+    uint64_t left[GS_KEEP_TABLES];    /* rows that removals visited and left */
+    uint64_t visited[GS_KEEP_TABLES]; /* young rows visited since the last look at those */
     GS_ARRAY(struct gs_moment) failures;
     GS_ARRAY(struct gs_moment) moments; /* of this removal: in order, apart from each other */
     GS_ARRAY(int64_t) undoable;         /* allocations whose free may yet turn out to have failed, in order */
