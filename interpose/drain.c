@@ -194,8 +194,12 @@ static double in_units(uint64_t bytes)
 
 static void report_bound(void)
 {
-    gs_deactivate("recording stopped here: its live memory and peaks alone exceed GPUSPY_KEEP (%.1f %s)",
-                  in_units(gs_config()->keep), unit_of(gs_config()->keep));
+    if (drain.squeezed)
+        gs_deactivate(
+            "recording stopped here: its disk is nearly full (GPUSPY_MIN_FREE), and no old event can be removed");
+    else
+        gs_deactivate("recording stopped here: its live memory and peaks alone exceed GPUSPY_KEEP (%.1f %s)",
+                      in_units(gs_config()->keep), unit_of(gs_config()->keep));
 }
 
 static void finish(void)

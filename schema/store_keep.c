@@ -302,7 +302,7 @@ static int begin_pass(struct gs_store *s)
     s->keep.passing = true;
     enter_table(s, 0);
     snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('kept_from_ns',%lld),('keep',%lld)",
-             (long long)s->keep.from_ns, (long long)s->keep.bytes);
+             (long long)s->keep.from_ns, s->keep.squeezed ? 0 : (long long)s->keep.bytes);
     return gs_store_sql(s, sql) || gs_store_write_levels(s) ? -1 : 0;
 }
 
@@ -413,9 +413,10 @@ static enum gs_trim trim(struct gs_store *s)
 {
     enum gs_trim rc = s->keep.limit ? trim_once(s) : GS_TRIM_DONE;
     while (rc == GS_TRIM_MORE && used_bytes(s) >= s->keep.limit) rc = trim_once(s);
-    if (rc == GS_TRIM_FULL && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('stopped','keep')"))
-        return GS_TRIM_FAILED;
-    return rc;
+    if (rc != GS_TRIM_FULL) return rc;
+    const char *sql = s->keep.squeezed ? "INSERT OR REPLACE INTO meta VALUES('stopped','disk')"
+                                       : "INSERT OR REPLACE INTO meta VALUES('stopped','keep')";
+    return gs_store_sql(s, sql) ? GS_TRIM_FAILED : rc;
 }
 
 enum gs_trim gs_store_trim(struct gs_store *s)
@@ -449,7 +450,8 @@ static int register_functions(struct gs_store *s)
 static int keep(struct gs_store *s, uint64_t bytes)
 {
     struct gs_keep *k = &s->keep;
-    if (bytes == GS_KEEP_SIZE)
+    const bool squeezed = bytes == GS_KEEP_SIZE;
+    if (squeezed)
         bytes =
             (uint64_t)number_at(s, "PRAGMA page_count", 0, 0) * (uint64_t)number_at(s, "PRAGMA page_size", 0, 4096) +
             BESIDE_BYTES;
@@ -458,6 +460,7 @@ static int keep(struct gs_store *s, uint64_t bytes)
     if (!k->bytes && (make_schema(s) || register_functions(s))) return -1;
     for (size_t t = 0; !k->bytes && t < GS_KEEP_TABLES; t++) k->young[t] = 1;
     k->bytes = bytes;
+    k->squeezed = squeezed;
     k->limit = bytes - BESIDE_BYTES;
     return 0;
 }

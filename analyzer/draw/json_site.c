@@ -97,7 +97,7 @@ json_t *draw_json_process(const struct run_process *p)
     set_text(o, "python_version", p->python_version);
     set_text(o, "stopped", p->stopped);
     set_real(o, "kept_from_s", p->kept_from_ns ? (double)p->kept_from_ns / 1e9 : NAN);
-    set_bytes(o, "keep_bytes", p->kept_from_ns ? p->keep_bytes : RUN_UNKNOWN);
+    set_bytes(o, "keep_bytes", p->keep_bytes ? p->keep_bytes : RUN_UNKNOWN);
     set_real(o, "attached_after_s", p->attached_after_s > 0 ? p->attached_after_s : NAN);
     set_text(o, "torch_version", p->torch_version);
     set_real(o, "start_s", p->start_real_ns == RUN_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);

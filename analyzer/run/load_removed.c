@@ -127,7 +127,7 @@ void run_load_removed(struct run *run, struct run_database *db, uint32_t process
 
 void run_note_removed(struct run *run)
 {
-    char at[UNITS_TEXT], size[UNITS_TEXT], who[64];
+    char at[UNITS_TEXT], size[UNITS_TEXT], who[64], why[64] = "its disk was nearly full";
     const struct run_process *first = NULL;
     size_t n = 0;
     for (size_t i = 0; i < run->processes_n; i++) {
@@ -140,9 +140,10 @@ void run_note_removed(struct run *run)
         snprintf(who, sizeof who, "process %u", first->pid);
     else
         snprintf(who, sizeof who, "each of %zu processes", n);
+    if (first->keep_bytes)
+        snprintf(why, sizeof why, "GPUSPY_KEEP=%s", units_format_bytes(size, (uint64_t)first->keep_bytes));
     run_add_note(run,
-                 "%s: GPUSPY_KEEP=%s keeps every event after %s%s; of the time before it keeps peaks, failures, live "
+                 "%s (%s): the recording has every event after %s%s; of the time before it has peaks, failures, live "
                  "memory, totals by call path, and a coarse timeline",
-                 who, units_format_bytes(size, (uint64_t)first->keep_bytes),
-                 units_format_seconds(at, (double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
+                 who, why, units_format_seconds(at, (double)run_kept_from(run) / 1e9), n == 1 ? "" : " at the latest");
 }

@@ -103,7 +103,7 @@ struct run_process {
     const char *stopped;     /* why the recording ended before the program: "disk", nearly full; "keep", GPUSPY_KEEP was
                                 too small for what it keeps; "detach"; NULL: it did not */
     int64_t kept_from_ns;    /* rows that ended before were removed (GPUSPY_KEEP), see run_removed; 0: none were */
-    int64_t keep_bytes;      /* what GPUSPY_KEEP allows; 0: no row was removed */
+    int64_t keep_bytes;      /* what GPUSPY_KEEP allows; 0: no row was removed, or because the disk was nearly full */
     double attached_after_s; /* gpuspy attached to it so long after it had started; 0: recorded from its start */
     const char *torch_version;   /* "2.6.0+cu124"; NULL unknown, or no PyTorch */
     const char *torch_like;      /* the same of an import, as far as its form shows; NULL */
