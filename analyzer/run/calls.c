@@ -23,11 +23,6 @@ struct cursor {
     bool done, failed;
 };
 
-static int64_t not_negative(int64_t value)
-{
-    return value < 0 ? 0 : value > RUN_BYTES_MAX ? RUN_BYTES_MAX : value;
-}
-
 static uint32_t stack_of(const struct cursor *c, sqlite3_value *v)
 {
     bool null = sqlite3_value_type(v) == SQLITE_NULL;
@@ -55,9 +50,9 @@ static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
         .host_memory = kind >> 3 & 3,
         .async = kind >> 5 & 1,
         .api = kind >> 13 & 2047,
-        .bytes = not_negative(sqlite3_value_int64(v[C_BYTES])),
-        .start_ns = not_negative(sqlite3_value_int64(v[C_START])),
-        .blocked_ns = not_negative(sqlite3_value_int64(v[C_BLOCKED])),
+        .bytes = run_bounded(sqlite3_value_int64(v[C_BYTES])),
+        .start_ns = run_bounded(sqlite3_value_int64(v[C_START])),
+        .blocked_ns = run_bounded(sqlite3_value_int64(v[C_BLOCKED])),
         .stream = (uint64_t)sqlite3_value_int64(v[C_STREAM]),
     };
 }
@@ -82,8 +77,8 @@ static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
         .device = device >= 0 && device < RUN_DEVICE_SLOTS ? (int)device : -1,
         .kind = (uint8_t)sqlite3_value_int64(v[S_KIND]),
         .api = (uint32_t)sqlite3_value_int64(v[S_API]),
-        .start_ns = not_negative(sqlite3_value_int64(v[S_START])),
-        .blocked_ns = not_negative(sqlite3_value_int64(v[S_BLOCKED])),
+        .start_ns = run_bounded(sqlite3_value_int64(v[S_START])),
+        .blocked_ns = run_bounded(sqlite3_value_int64(v[S_BLOCKED])),
         .handle = (uint64_t)sqlite3_value_int64(v[S_HANDLE]),
     };
 }

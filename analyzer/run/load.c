@@ -26,11 +26,6 @@ static int64_t positive(sqlite3_stmt *st, int column)
     return value < 0 ? RUN_UNKNOWN : value;
 }
 
-static int64_t bounded(int64_t value)
-{
-    return value < 0 ? 0 : value > RUN_BYTES_MAX ? RUN_BYTES_MAX : value;
-}
-
 static int device_of(sqlite3_stmt *st, int column)
 {
     int64_t device = run_column_int(st, column);
@@ -72,7 +67,7 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
         .complete = sqlite3_column_int64(st, 12) == 1,
         .torn = !l->db->recording && sqlite3_column_type(st, 12) == SQLITE_NULL,
         .recording = l->db->recording && sqlite3_column_type(st, 12) == SQLITE_NULL,
-        .lost_events = (uint64_t)bounded(sqlite3_column_int64(st, 13)),
+        .lost_events = (uint64_t)run_bounded(sqlite3_column_int64(st, 13)),
         .lost_first_ns = positive(st, 14),
         .database = l->database,
         .local_id = sqlite3_column_int64(st, 0),
@@ -128,7 +123,7 @@ static bool add_oom(struct load *l, sqlite3_stmt *st)
                         .layer = (uint8_t)column_uint(st, 2),
                         .space = (uint8_t)column_uint(st, 3),
                         .api = column_uint(st, 4),
-                        .requested_bytes = bounded(sqlite3_column_int64(st, 5)),
+                        .requested_bytes = run_bounded(sqlite3_column_int64(st, 5)),
                         .free_bytes = positive(st, 6),
                         .total_bytes = positive(st, 7),
                         .tensor_allocated = positive(st, 8),
@@ -232,15 +227,15 @@ static bool add_device_sample(struct load *l, sqlite3_stmt *st)
 static bool add_mark_total(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
-    uint64_t count = (uint64_t)bounded(sqlite3_column_int64(st, 3));
-    uint64_t closed = (uint64_t)bounded(sqlite3_column_int64(st, 4));
+    uint64_t count = (uint64_t)run_bounded(sqlite3_column_int64(st, 3));
+    uint64_t closed = (uint64_t)run_bounded(sqlite3_column_int64(st, 4));
     struct run_mark_total m = {.process = (uint32_t)run->processes_n - 1,
                                .kind = (uint8_t)column_uint(st, 0),
                                .name = run_column_text(run, st, 1),
                                .domain = run_column_text(run, st, 2),
                                .count = count,
                                .open = count > closed ? count - closed : 0,
-                               .total_ns = bounded(sqlite3_column_int64(st, 5))};
+                               .total_ns = run_bounded(sqlite3_column_int64(st, 5))};
     *ARENA_PUSH(run->marks, run->marks_n, run->marks_cap) = m;
     return run->marks_n < SMALL_TABLE_MAX;
 }
@@ -265,7 +260,7 @@ static bool add_mapping(struct load *l, sqlite3_stmt *st)
     struct run_mapping m = {.process = process_of(l, st, 0),
                             .device = device_of(st, 1),
                             .address = (uint64_t)sqlite3_column_int64(st, 2),
-                            .bytes = bounded(sqlite3_column_int64(st, 3)),
+                            .bytes = run_bounded(sqlite3_column_int64(st, 3)),
                             .map_ns = positive(st, 4),
                             .unmap_ns = unmap == RUN_UNKNOWN ? RUN_NEVER : unmap,
                             .stack = stack_of(l, st, 6)};
@@ -281,7 +276,7 @@ static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
     struct run_graph_memory g = {.process = process_of(l, st, 0),
                                  .device = device_of(st, 1),
                                  .time_ns = positive(st, 2),
-                                 .bytes = bounded(sqlite3_column_int64(st, 3))};
+                                 .bytes = run_bounded(sqlite3_column_int64(st, 3))};
     const struct run_graph_memory *last = run->graphs_n ? &run->graphs[run->graphs_n - 1] : NULL;
     bool same = last && last->process == g.process && last->device == g.device &&
                 last->bytes == g.bytes; /* it is asked at each launch */
@@ -298,7 +293,7 @@ static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
                                 .device = device_of(st, 1),
                                 .pool = (uint64_t)sqlite3_column_int64(st, 2),
                                 .time_ns = positive(st, 3),
-                                .reserved_bytes = bounded(sqlite3_column_int64(st, 4))};
+                                .reserved_bytes = run_bounded(sqlite3_column_int64(st, 4))};
     if (p.process != RUN_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0) {
         *ARENA_PUSH(run->pools, run->pools_n, run->pools_cap) = p;
     }
@@ -325,8 +320,8 @@ static bool add_counted(struct load *l, sqlite3_stmt *st)
     struct run *run = l->run;
     struct run_counted c = {.process = process_of(l, st, 0),
                             .api = column_uint(st, 1),
-                            .count = (uint64_t)bounded(sqlite3_column_int64(st, 2)),
-                            .not_ready = (uint64_t)bounded(sqlite3_column_int64(st, 3))};
+                            .count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2)),
+                            .not_ready = (uint64_t)run_bounded(sqlite3_column_int64(st, 3))};
     if (c.process != RUN_NONE && c.count) {
         *ARENA_PUSH(run->counted, run->counted_n, run->counted_cap) = c;
     }
@@ -339,8 +334,8 @@ static bool add_check(struct load *l, sqlite3_stmt *st)
     struct run_tensor_check c = {.process = process_of(l, st, 0),
                                  .layer = (uint8_t)column_uint(st, 1),
                                  .device = device_of(st, 2),
-                                 .events = (uint64_t)bounded(sqlite3_column_int64(st, 3)),
-                                 .mismatches = (uint64_t)bounded(sqlite3_column_int64(st, 4)),
+                                 .events = (uint64_t)run_bounded(sqlite3_column_int64(st, 3)),
+                                 .mismatches = (uint64_t)run_bounded(sqlite3_column_int64(st, 4)),
                                  .first_mismatch_ns = positive(st, 5),
                                  .first_difference = run_column_int(st, 6),
                                  .last_difference = run_column_int(st, 7)};
@@ -371,7 +366,7 @@ static void note_stopped(struct run *run, const struct run_process *p)
 static bool add_attached(struct load *l, sqlite3_stmt *st)
 {
     const double after = sqlite3_column_double(st, 0);
-    const int64_t tensors = bounded(sqlite3_column_int64(st, 1));
+    const int64_t tensors = run_bounded(sqlite3_column_int64(st, 1));
     char run_for[UNITS_TEXT], bytes[UNITS_TEXT], had[UNITS_TEXT + 64] = "";
 
     for (size_t i = 0; i < l->run->processes_n; i++) {
@@ -395,7 +390,7 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
         struct run_process *p = &l->run->processes[i];
         if (p->database == l->database) {
             const char *key = (const char *)sqlite3_column_text(st, 0);
-            int64_t value = bounded(sqlite3_column_int64(st, 1));
+            int64_t value = run_bounded(sqlite3_column_int64(st, 1));
             if (key && strcmp(key, "exception") == 0) {
                 p->exception = run_column_text(l->run, st, 1);
             } else if (key && strcmp(key, "exception_place") == 0) {
@@ -651,8 +646,8 @@ static void count_allocations(struct run_database *db, struct run_process *p)
              db->allocations, db->allocations);
     sqlite3_stmt *st = run_database_prepare(db, sql);
     if (sqlite3_step(st) == SQLITE_ROW) {
-        p->last_alloc_ns = bounded(sqlite3_column_int64(st, 0));
-        p->allocations = (uint64_t)bounded(sqlite3_column_int64(st, 1)) + 1;
+        p->last_alloc_ns = run_bounded(sqlite3_column_int64(st, 0));
+        p->allocations = (uint64_t)run_bounded(sqlite3_column_int64(st, 1)) + 1;
     }
     sqlite3_finalize(st);
 }

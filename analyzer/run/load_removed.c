@@ -8,11 +8,6 @@
 
 enum { REMOVED_MAX = 4 << 20 };
 
-static int64_t bounded(int64_t value)
-{
-    return value < 0 ? 0 : value > RUN_BYTES_MAX ? RUN_BYTES_MAX : value;
-}
-
 static int device_of(int64_t kind, unsigned shift)
 {
     return (int)(kind >> shift & 127) - 1;
@@ -61,9 +56,9 @@ static void load_totals(struct run *run, struct run_database *db, uint32_t proce
         struct run_removed r = decode((uint8_t)what, sqlite3_column_int64(st, 1));
         r.process = process;
         r.stack = run_ids_get(&db->stacks, run_column_int(st, 2));
-        r.count = (uint64_t)bounded(sqlite3_column_int64(st, 3));
-        r.bytes = bounded(sqlite3_column_int64(st, 4));
-        r.ns = bounded(sqlite3_column_int64(st, 5));
+        r.count = (uint64_t)run_bounded(sqlite3_column_int64(st, 3));
+        r.bytes = run_bounded(sqlite3_column_int64(st, 4));
+        r.ns = run_bounded(sqlite3_column_int64(st, 5));
         if (r.count) *ARENA_PUSH(run->removed, run->removed_n, run->removed_cap) = r;
     }
     sqlite3_finalize(st);
@@ -79,10 +74,10 @@ static void load_levels(struct run *run, struct run_database *db, uint32_t proce
             .process = process,
             .device = device >= 0 && device < RUN_DEVICE_SLOTS - 1 ? (int)device : -1,
             .layer = (enum run_series_layer)series,
-            .start_ns = bounded(sqlite3_column_int64(st, 2)),
-            .end_ns = bounded(sqlite3_column_int64(st, 3)),
-            .low_bytes = bounded(sqlite3_column_int64(st, 4)),
-            .high_bytes = bounded(sqlite3_column_int64(st, 5)),
+            .start_ns = run_bounded(sqlite3_column_int64(st, 2)),
+            .end_ns = run_bounded(sqlite3_column_int64(st, 3)),
+            .low_bytes = run_bounded(sqlite3_column_int64(st, 4)),
+            .high_bytes = run_bounded(sqlite3_column_int64(st, 5)),
         };
         if (series >= 0 && series < GS_SERIES_COUNT && level.end_ns > level.start_ns)
             *ARENA_PUSH(run->levels, run->levels_n, run->levels_cap) = level;
@@ -98,7 +93,7 @@ static int64_t meta_number(struct run_database *db, const char *key)
     if (!st) return value;
     sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
     if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_INTEGER)
-        value = bounded(sqlite3_column_int64(st, 0));
+        value = run_bounded(sqlite3_column_int64(st, 0));
     sqlite3_finalize(st);
     return value;
 }
@@ -108,7 +103,7 @@ static uint64_t count_rows(struct run_database *db)
     char sql[64];
     snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", db->allocations);
     sqlite3_stmt *st = run_database_prepare(db, sql);
-    const uint64_t n = st && sqlite3_step(st) == SQLITE_ROW ? (uint64_t)bounded(sqlite3_column_int64(st, 0)) : 0;
+    const uint64_t n = st && sqlite3_step(st) == SQLITE_ROW ? (uint64_t)run_bounded(sqlite3_column_int64(st, 0)) : 0;
     sqlite3_finalize(st);
     return n;
 }

@@ -131,6 +131,11 @@ struct run {
 enum { RUN_DEVICE_SLOTS = 128 }; /* 7 bits in `kind`: -1 … 126 */
 /* No sum of bytes the model lets in can pass this, so totals never overflow. */
 #define RUN_BYTES_MAX ((int64_t)1 << 60)
+/* What a size or a time of a hostile file may be. */
+static inline int64_t run_bounded(int64_t value)
+{
+    return value < 0 ? 0 : value > RUN_BYTES_MAX ? RUN_BYTES_MAX : value;
+}
 
 /* A line in `error`; always false/NULL for the caller's return. */
 bool run_fail(char *error, size_t error_size, const char *format, ...) __attribute__((format(printf, 3, 4)));
