@@ -296,10 +296,11 @@ static void see_capped(int device, struct gs_rec_device_sample *r, char *name)
     const uint64_t cap = gs_limit_of(device);
     gs_limit_others(device, r->other_bytes);
     if (!cap || cap >= r->total_bytes) return;
-    if (r->own_bytes != UINT64_MAX)
-        r->used_bytes = r->own_bytes;
-    else if (r->other_bytes != UINT64_MAX)
-        r->used_bytes -= r->other_bytes < r->used_bytes ? r->other_bytes : r->used_bytes;
+    const uint64_t physical = gs_limit_physical_of(device), held = r->own_bytes != UINT64_MAX ? r->own_bytes : 0;
+    const uint64_t kept = physical && physical < r->total_bytes ? r->total_bytes - physical : 0;
+    const uint64_t not_ours = kept + (r->other_bytes != UINT64_MAX ? r->other_bytes : 0);
+    r->used_bytes -= not_ours < r->used_bytes ? not_ours : r->used_bytes;
+    if (held && (!physical || r->used_bytes < held)) r->used_bytes = held;
     if (r->used_bytes > cap) r->used_bytes = cap;
     r->total_bytes = cap;
     r->other_bytes = 0;
