@@ -5,6 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/category/category_use.h"
 #include "analyzer/run/run.h"
+#include "analyzer/site/site.h"
 
 enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: without any */
              NOTHING,
@@ -183,9 +184,12 @@ static struct facts unpack(uint32_t packed)
 
 static struct facts frame_facts(struct category_finder *c, uint32_t stack)
 {
-    const struct run_frame *f = run_frame_named(c->run, stack);
+    const struct run_frame *f = run_stack_frame(c->run, stack);
     uint32_t *at = map_at(&c->frames, (uintptr_t)f);
     if (*at == MAP_NEW) {
+        if (site_module_rank(f->module) < 2) { /* no row is about the driver or the C library */
+            f = run_frame_named(c->run, stack);
+        }
         struct facts facts = collect_facts(f);
         if ((facts.hints & BUILT) && map_get(&c->modules, class_key(f)) != MAP_NEW) {
             facts.hints |= MODULE;

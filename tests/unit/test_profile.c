@@ -113,7 +113,7 @@ static void check_peak(struct result_report *r, const struct result_peak *peak, 
     assert_int_equal(p->count, peak->count);
     assert_int_equal(p->moments[peak->process], peak->time_ns);
     for (size_t i = 0; i < peak->by_stack_n; i++) {
-        assert_int_equal(weight_of(p, peak->by_stack[i].number), peak->by_stack[i].bytes);
+        assert_int_equal(weight_of(p, peak->by_stack[i].stack.number), peak->by_stack[i].bytes);
     }
     if (categories) {
         same_categories(p, &peak->by_category);
