@@ -78,7 +78,7 @@ struct import_snapshot {
     uint64_t segments_n, refused; /* refused: segments, blocks and events that make no sense */
     struct map pools;             /* segment_pool_id → enum import_pool */
     uint32_t private_n;           /* private pools */
-    struct import_snapshot_shape *shape;
+    struct import_snapshot_shapes *shapes;
 };
 
 /* False and a line in `error`: it is not a snapshot. Either way, import_snapshot_release. */
