@@ -1,9 +1,11 @@
 """Recordings of other tools that are odd, damaged or given by mistake: right figures or one line of error."""
 import copy
 import json
+import random
 import subprocess
 import sys
 
+from test_import_trace import Trace, imported as imported_trace
 from test_import import BASE, MIB, TOOL, Run, frame, gpuspy, imported, write
 
 
@@ -42,3 +44,40 @@ def test_an_event_of_more_members_than_there_can_be(tmp_path):
     run.traces[0][-1].update({f"k{i}": i for i in range(60)})
     text = gpuspy("report", write(tmp_path / "s.pickle", run.snapshot())).stdout
     assert "1 record was invalid and left out" in text
+
+
+# ---------------------------------------------------------------- traces
+
+def test_a_trace_that_does_not_fit_in_memory(tmp_path):
+    """Its records are sorted in pieces on the disk: in any order of the file, each event gets its own call stack."""
+    trace, n = Trace(), 100_000
+    for k in range(n):
+        at = trace.us + 100 * k
+        trace.slice("cpu_op", f"op{k % 7}", at, 90)
+        trace.memory(at + 10, 4096 + 512 * (k % 50), 512 * (k % 3 + 1))
+        if k % 1000 == 0:
+            trace.copy(at + 20, 9, 4096)
+        trace.memory(at + 50, 4096 + 512 * (k % 50), -512 * (k % 3 + 1))
+    file = trace.write(tmp_path / "usual.json")
+    random.Random(5).shuffle(trace.events)
+    shuffled = trace.write(tmp_path / "shuffled.json")
+    rows = {}
+    for f in file, shuffled:
+        rows[f] = imported_trace(f, tmp_path).execute(
+            "SELECT a.alloc_ns, a.bytes, f.function FROM allocation a JOIN stack s ON s.id = a.alloc_stack_id JOIN frame f ON f.id = s.frame_id "
+            "WHERE a.free_ns NOT NULL ORDER BY 1").fetchall()
+    first = rows[file][0][0]
+    assert rows[file] == [(first + 100_000 * k, 512 * (k % 3 + 1), f"op{k % 7}") for k in range(n)]
+    assert rows[shuffled] == rows[file]
+    copies = [json.loads(gpuspy("report", "--json", f).stdout)["transfers"] for f in (file, shuffled)]
+    assert sum(c["count"] for c in copies[0]) == 100 and copies[0] == copies[1]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["imported.db", "shuffled.json", "usual.json"]
+
+
+def test_the_memory_that_a_trace_needs_is_bounded(tmp_path):
+    head = '{"traceEvents": [{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5, "args": {"Device Type": 1, "Device Id": 0, "Bytes": 512, "Addr": 512}}'
+    event = ', {"ph": "X", "cat": "python_function", "name": "a.py(3): f", "pid": 1, "tid": 1, "ts": %d, "dur": 5, "args": {"Python id": 1}}'
+    file = tmp_path / "big.json"
+    with open(file, "w") as f:
+        f.write(head + "".join(event % k for k in range(1_200_000)) + "]}")
+    assert peak_kib(TOOL, "report", file) < 36 << 10
