@@ -223,6 +223,46 @@ static void place_events(struct import_snapshot *s, const struct import_value *r
     if (s->timed && filled > 1) merge_devices(s, devices, IMPORT_DEVICES + 1);
 }
 
+/* --- events that were not recorded ------------------------------------------------------------------ */
+
+static bool has_address_twice(const struct import_snapshot *s, enum import_action action)
+{
+    struct map seen = {0};
+    bool twice = false;
+    for (size_t i = 0; i < s->events_n && !twice; i++) {
+        const struct import_snapshot_event *e = &s->events[i];
+        if (e->action != action) continue;
+        uint32_t *at = map_at(&seen, map_hash(e->address) ^ e->device);
+        twice = *at != MAP_NEW;
+        *at = 0;
+    }
+    map_free(&seen);
+    return twice;
+}
+
+/* The program can choose which events PyTorch records (skip_actions, since 2.10). A completed free stands for one that
+ * was requested; the first event of a ring may be the second half of such a pair. What is live at which time is unknown
+ * if allocations or frees are missing. */
+static void settle_skipped(struct import_snapshot *s)
+{
+    size_t n[IMPORT_OTHER + 1] = {0}, later_n = 0;
+    bool seen[IMPORT_DEVICES + 1] = {0};
+    for (size_t i = 0; i < s->events_n; i++) {
+        const struct import_snapshot_event *e = &s->events[i];
+        n[e->action]++;
+        later_n += e->action == IMPORT_COMPLETED && seen[e->device];
+        seen[e->device] = true;
+    }
+    const bool completions_only = !n[IMPORT_FREE] && later_n;
+    for (size_t i = 0; completions_only && i < s->events_n; i++) {
+        if (s->events[i].action == IMPORT_COMPLETED) s->events[i].action = IMPORT_FREE;
+    }
+    /* A segment is taken for an allocation, which follows. */
+    if (!n[IMPORT_ALLOC] && (n[IMPORT_TAKE] || has_address_twice(s, IMPORT_FREE))) s->skipped = "allocations";
+    if (!n[IMPORT_FREE] && !n[IMPORT_COMPLETED] && has_address_twice(s, IMPORT_ALLOC)) s->skipped = "frees";
+    if (s->skipped) s->events_n = 0;
+}
+
 /* --- the end ---------------------------------------------------------------------------------------- */
 
 /* Before 2.1 a block has a `history` in place of frames and of what was requested. */
@@ -376,6 +416,7 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
     read_segments(s, import_member(root, "host_segments"), true);
     read_notes(s, import_member(root, "external_annotations"));
     place_events(s, root);
+    settle_skipped(s);
     return true;
 }
 

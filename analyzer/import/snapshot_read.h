@@ -70,6 +70,7 @@ struct import_snapshot {
     bool has_pool_ids;    /* in events */
     struct import_snapshot_event *events;
     size_t events_n, events_cap;
+    const char *skipped; /* events that the program did not record: without them the others were dropped. NULL: none */
     bool timed;
     struct import_snapshot_pieces segments, blocks;
     struct import_snapshot_note *notes; /* in order of time */

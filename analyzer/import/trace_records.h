@@ -30,7 +30,8 @@ struct import_trace_record {
             int64_t allocated, reserved; /* MEMORY, OOM: -1 unknown */
         };
         struct {
-            uint32_t a; /* OP: its "Call stack"; PYTHON: its id; RANGE: id; calls: correlation, then 1 + the GPU's first */
+            uint32_t
+                a; /* OP: its "Call stack"; PYTHON: its id; RANGE: id; calls: correlation, then 1 + the GPU's first */
             uint32_t b; /* PYTHON: the caller's id */
         };
     };

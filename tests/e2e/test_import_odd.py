@@ -2,11 +2,14 @@
 import copy
 import json
 import random
+import sqlite3
 import subprocess
 import sys
 
+import pytest
+
 from test_import_trace import Trace, imported as imported_trace
-from test_import import BASE, MIB, TOOL, Run, frame, gpuspy, imported, write
+from test_import import BASE, MIB, TOOL, Run, frame, gpuspy, imported, usual_run, write
 
 
 def peak_kib(*words):
@@ -44,6 +47,37 @@ def test_an_event_of_more_members_than_there_can_be(tmp_path):
     run.traces[0][-1].update({f"k{i}": i for i in range(60)})
     text = gpuspy("report", write(tmp_path / "s.pickle", run.snapshot())).stdout
     assert "1 record was invalid and left out" in text
+
+
+@pytest.mark.parametrize("skipped", [["free_requested"], ["free_completed"], ["segment_alloc"]])
+def test_events_that_follow_from_others_may_be_missing(tmp_path, skipped):
+    """torch.cuda.memory._record_memory_history(skip_actions=…)"""
+    query = "SELECT address, bytes, alloc_ns, free_ns - alloc_ns FROM allocation WHERE layer = 1 ORDER BY alloc_ns"
+    rows = []
+    for left_out in [], skipped:
+        snapshot = usual_run().snapshot()
+        snapshot["device_traces"] = [[e for e in snapshot["device_traces"][0] if e["action"] not in left_out]]
+        database = tmp_path / f"{len(rows)}.db"
+        gpuspy("import", write(tmp_path / "s.pickle", snapshot), "-o", database)
+        rows.append(sqlite3.connect(database).execute(query).fetchall())
+    start = [row[0][2] for row in rows]  # the time of the first event
+    whole, part = ([(a, n, t - at, d and d // 10_000 * 10_000) for a, n, t, d in row] for row, at in zip(rows, start))
+    assert [(a, n) for a, n, *_ in part] == [(a, n) for a, n, *_ in whole]
+    if skipped == ["free_completed"]:
+        assert part == whole
+
+
+@pytest.mark.parametrize("skipped, missing", [(["alloc"], "allocations"), (["free_requested", "free_completed"], "frees"),
+                                              (["alloc", "free_requested", "free_completed"], "allocations")])
+def test_events_without_which_the_others_mean_nothing(tmp_path, skipped, missing):
+    snapshot = usual_run().snapshot()
+    live = sum(b["size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated")
+    snapshot["device_traces"] = [[e for e in snapshot["device_traces"][0] if e["action"] not in skipped]]
+    file = write(tmp_path / "s.pickle", snapshot)
+    report = json.loads(gpuspy("report", "--json", file).stdout)
+    text = gpuspy("report", file).stdout
+    assert "Whether memory ran out is unknown" in text and f"{live / MIB:.2f} MiB live" in text and "peak unknown" in text
+    assert report["oom"] == [] and f"has no history of {missing}" in gpuspy("leaks", file).stdout.replace("\n", " ")
 
 
 # ---------------------------------------------------------------- traces
