@@ -498,6 +498,8 @@ static void write_about(struct importer *s)
     if (s->unmatched) import_feed_note(s->feed, "unmatched", "%llu", (unsigned long long)s->unmatched);
     if (s->from.refused) import_feed_damaged(s->feed, s->from.refused);
     remark_totals(s);
+    if (import_unpickled_more(s->from.pickle))
+        import_feed_remark(s->feed, ++s->remarks_n, "the file holds several pickles; gpuspy read the first");
 }
 
 /* --- the whole ------------------------------------------------------------------------------------- */

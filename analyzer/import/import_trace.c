@@ -329,6 +329,7 @@ static void note_limits(struct writing *w)
         REMARK(w, "the trace is incomplete: %s; gpuspy read the %s before that", t->cut,
                units_format_plural(count, t->events, "event", NULL));
     }
+    if (t->has_more) REMARK(w, "the file goes on after the first trace, which is all that gpuspy read");
     if (w->levels.unplaced && !t->timeline) {
         REMARK(
             w,
@@ -349,6 +350,10 @@ static void note_limits(struct writing *w)
     if (t->malformed) {
         REMARK(w, "left out %s with invalid JSON", units_format_plural(count, t->malformed, "event", NULL));
     }
+    if (t->undirected) {
+        REMARK(w, "left out %s: their names have no direction",
+               units_format_plural(count, t->undirected, "copy", "copies"));
+    }
     if (t->left_out) {
         REMARK(w, "left out %s with an impossible size or device",
                units_format_plural(count, t->left_out, "event", NULL));
@@ -366,33 +371,40 @@ static const char *unknown_before(const struct writing *w)
     return w->levels.unplaced ? "the trace has no addresses: what was allocated before it is unknown" : NULL;
 }
 
+/* What it has, for "it has …"; `copies` but no calls: of other GPUs than CUDA's and ROCm's. */
+static const char *contents_of(const struct import_trace *t, bool copies)
+{
+    const bool gpu = t->gpu_memory, any = t->memory_n;
+    if (t->timeline) return "the sizes of PyTorch's tensors over time, but no waits or copies";
+    if (!t->calls && copies)
+        return any ? "PyTorch's tensors and copies while it was recorded, but no calls to CUDA"
+                   : "copies while it was recorded, but no calls to CUDA";
+    if (gpu)
+        return t->calls ? "PyTorch's tensors, waits and copies while it was recorded, but no CUDA allocations"
+                        : "PyTorch's tensors while it was recorded, but no waits or copies";
+    if (any)
+        return t->calls ? "CPU tensors, waits and copies while it was recorded, but no GPU memory"
+                        : "CPU tensors while it was recorded, but no calls to CUDA";
+    return t->calls ? "waits and copies while it was recorded" : "operators, but no calls to CUDA";
+}
+
 static void write_notes(struct writing *w)
 {
     struct import_trace *t = w->t;
-    const bool calls = t->calls || t->gpu_n, gpu_memory = t->gpu_memory;
+    const bool copies = t->calls || t->gpu_n;
     const char *before = t->memory_n ? unknown_before(w) : NULL;
-    import_feed_note(w->feed, "lacks", "%ssegments pinned%s%s", calls ? "" : "waits copies ",
+    const char *why =
+        t->timeline ? "a PyTorch memory timeline does not record it" : "this torch.profiler trace has no calls to CUDA";
+    import_feed_note(w->feed, "lacks", "%s%ssegments pinned%s%s", t->calls ? "" : "waits ", copies ? "" : "copies ",
                      t->memory_n ? "" : " memory", before ? " before" : "");
     if (before) import_feed_note(w->feed, "lacks.before", "%s", before);
-    if (!calls) {
-        const char *why = t->timeline ? "a PyTorch memory timeline does not record it"
-                                      : "this torch.profiler trace has no calls to CUDA";
-        import_feed_note(w->feed, "lacks.waits", "%s", why);
-        import_feed_note(w->feed, "lacks.copies", "%s", why);
-    }
+    if (!t->calls) import_feed_note(w->feed, "lacks.waits", "%s", why);
+    if (!copies) import_feed_note(w->feed, "lacks.copies", "%s", why);
     if (!t->memory_n) {
         import_feed_note(w->feed, "lacks.memory",
                          "a torch.profiler trace without profile_memory=True does not record it");
     }
-    import_feed_note(w->feed, "has", "%s",
-                     t->timeline            ? "the sizes of PyTorch's tensors over time, but no waits or copies"
-                     : gpu_memory && calls  ? "PyTorch's tensors, waits and copies while it was recorded, but no "
-                                              "CUDA allocations"
-                     : gpu_memory           ? "PyTorch's tensors while it was recorded, but no waits or copies"
-                     : t->memory_n && calls ? "CPU tensors, waits and copies while it was recorded, but no GPU memory"
-                     : t->memory_n          ? "CPU tensors while it was recorded, but no calls to CUDA"
-                     : calls                ? "waits and copies while it was recorded"
-                                            : "operators, but no calls to CUDA");
+    import_feed_note(w->feed, "has", "%s", contents_of(t, copies));
     note_levels(w);
     note_limits(w);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/import/import.h"
 
 static const int64_t largest = (int64_t)1 << 48;
 
@@ -405,8 +406,10 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
     const struct import_value *root = import_unpickled(s->pickle);
     const struct import_value *segments = root->type == IMPORT_LIST ? root : import_member(root, "segments");
     if (!are_segments(segments)) {
-        snprintf(error, error_size,
-                 "it is a pickle, but not a snapshot of torch.cuda.memory: it has no list of segments");
+        snprintf(error, error_size, "it is %s", /* the number that torch.save wrote first before 1.6 is a large one */
+                 root->type == IMPORT_BIG
+                     ? IMPORT_CHECKPOINT
+                     : "a pickle, but not a snapshot of torch.cuda.memory: it has no list of segments");
         return false;
     }
     const struct import_value *settings = import_member(root, "allocator_settings");

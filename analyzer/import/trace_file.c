@@ -134,27 +134,43 @@ static void keep_call(struct import_trace *t, const struct import_trace_event *e
 
 /* --- what the GPU did -------------------------------------------------------------------------- */
 
-static void read_copy_name(const char *name, struct import_trace_gpu *g)
+/* CUPTI's names, then ROCm's and, of Intel's PTI, with M for pageable memory. False: the name has no direction. */
+static bool read_copy_name(const char *name, struct import_trace_gpu *g)
 {
     static const struct {
         const char *part;
         uint8_t direction;
-    } directions[] = {{"HtoD", GS_DIR_H2D},           {"DtoH", GS_DIR_D2H},         {"DtoD", GS_DIR_D2D},
-                      {"PtoP", GS_DIR_P2P},           {"HtoH", GS_DIR_H2H},         {"HtoA", GS_DIR_H2D},
-                      {"AtoH", GS_DIR_D2H},           {"HostToDevice", GS_DIR_H2D}, {"DeviceToHost", GS_DIR_D2H},
-                      {"DeviceToDevice", GS_DIR_D2D}, {"HostToHost", GS_DIR_H2H}};
-    g->direction = GS_DIR_D2D;
-    for (size_t i = 0; i < sizeof directions / sizeof *directions; i++) {
-        if (!strstr(name, directions[i].part)) continue;
-        g->direction = directions[i].direction;
-        break;
-    }
+    } directions[] = {{"HtoD", GS_DIR_H2D},
+                      {"DtoH", GS_DIR_D2H},
+                      {"DtoD", GS_DIR_D2D},
+                      {"PtoP", GS_DIR_P2P},
+                      {"HtoH", GS_DIR_H2H},
+                      {"HtoA", GS_DIR_H2D},
+                      {"AtoH", GS_DIR_D2H},
+                      {"AtoA", GS_DIR_D2D},
+                      {"AtoD", GS_DIR_D2D},
+                      {"DtoA", GS_DIR_D2D},
+                      {"HostToDevice", GS_DIR_H2D},
+                      {"DeviceToHost", GS_DIR_D2H},
+                      {"DeviceToDevice", GS_DIR_D2D},
+                      {"HostToHost", GS_DIR_H2H},
+                      {"M2D", GS_DIR_H2D},
+                      {"D2M", GS_DIR_D2H},
+                      {"H2D", GS_DIR_H2D},
+                      {"D2H", GS_DIR_D2H},
+                      {"D2D", GS_DIR_D2D}};
+    size_t i = 0;
+    const size_t n = sizeof directions / sizeof *directions;
+    while (i < n && !strstr(name, directions[i].part)) i++;
+    if (i == n) return false;
+    g->direction = directions[i].direction;
     bool host = g->direction == GS_DIR_H2D || g->direction == GS_DIR_D2H || g->direction == GS_DIR_H2H;
     g->memory = !host                      ? GS_HOSTMEM_NONE
                 : strstr(name, "Pageable") ? GS_HOSTMEM_PAGEABLE
                 : strstr(name, "Pinned")   ? GS_HOSTMEM_PINNED
                 : strstr(name, "Managed")  ? GS_HOSTMEM_MANAGED
                                            : GS_HOSTMEM_NONE;
+    return true;
 }
 
 static void keep_gpu(struct import_trace *t, const struct import_trace_event *e, bool copies)
@@ -171,8 +187,12 @@ static void keep_gpu(struct import_trace *t, const struct import_trace_event *e,
                                  .stream = a->stream > 0 ? (uint64_t)a->stream : 0,
                                  .correlation = (uint32_t)a->correlation,
                                  .device = (int16_t)a->device,
+                                 .direction = GS_DIR_D2D, /* of a fill */
                                  .kind = copies ? IMPORT_TRACE_COPY : IMPORT_TRACE_FILL};
-    read_copy_name(e->name, &g);
+    if (copies && !read_copy_name(e->name, &g)) {
+        t->undirected++;
+        return;
+    }
     *ARENA_PUSH(t->gpu, t->gpu_n, t->gpu_cap) = g;
 }
 
@@ -346,7 +366,11 @@ struct import_trace *import_trace_read(const char *path, const char *to, void (*
     r.t = arena_realloc(NULL, 1, sizeof *r.t);
     *r.t = (struct import_trace){.rank = -1, .records = import_records_new(to)};
     import_name_of(&r.t->names, "");
-    if (!read_file(&r)) snprintf(r.t->cut, sizeof r.t->cut, "%s", import_json_problem(r.j));
+    if (read_file(&r)) {
+        r.t->has_more = import_json_more(r.j);
+    } else {
+        snprintf(r.t->cut, sizeof r.t->cut, "%s", import_json_problem(r.j));
+    }
     import_json_close(r.j);
     if (import_records_count(r.t->records) || r.t->gpu_n) return r.t;
     if (r.t->cut[0]) {

@@ -42,13 +42,15 @@ struct import_trace {
     int64_t base_ns; /* wall clock of the trace's time 0, 0 unknown */
     int64_t rank;    /* -1 unknown */
     uint64_t events, left_out;
-    uint64_t memory_n;  /* memory events and failures that are kept */
-    bool gpu_memory;    /* one of them is of a GPU */
-    uint64_t malformed; /* events that are not JSON */
-    bool calls;         /* it has calls of CUDA */
-    bool timeline;      /* export_memory_timeline's list */
-    bool lines;         /* Python frames' lines are where their functions begin */
-    char cut[160];      /* why its end is missing; empty: it is not */
+    uint64_t memory_n;   /* memory events and failures that are kept */
+    bool gpu_memory;     /* one of them is of a GPU */
+    uint64_t undirected; /* copies on the GPU whose names have no direction */
+    uint64_t malformed;  /* events that are not JSON */
+    bool calls;          /* it has calls of CUDA or ROCm */
+    bool timeline;       /* export_memory_timeline's list */
+    bool lines;          /* Python frames' lines are where their functions begin */
+    bool has_more;       /* the file goes on after the trace */
+    char cut[160];       /* why its end is missing; empty: it is not */
 };
 
 /* NULL and a line in `error` if it has no event. Files that it needs are made beside `to`. */

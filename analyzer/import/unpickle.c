@@ -20,6 +20,7 @@ struct import_pickle {
     struct import_list **lists; /* those that grew */
     size_t lists_n, lists_cap;
     struct import_value root;
+    bool has_more; /* another pickle follows */
 };
 
 struct text {
@@ -67,22 +68,28 @@ __attribute__((format(printf, 2, 3), noreturn)) static void fail(struct reader *
 
 /* --- bytes ------------------------------------------------------------------------------------- */
 
-static void fill(struct reader *r)
+/* False at the end of the file. */
+static bool fill_more(struct reader *r)
 {
     int code;
     r->before += r->end;
     r->at = r->end = 0;
     int got = gzread(r->file, r->buffer, sizeof r->buffer);
     if (got < 0) fail(r, "it cannot be read: %s", gzerror(r->file, &code));
-    if (got == 0) {
-        const char *why = gzerror(r->file, &code);
-        fail(r, "it ends in the middle%s", code == Z_OK || !*why ? "" : ": its packed data are cut");
-    }
     r->end = (size_t)got;
     if (r->reading.progress && r->before >= r->next_progress) {
         r->reading.progress(r->reading.self, (uint64_t)gzoffset(r->file));
         r->next_progress = r->before + PROGRESS_EACH;
     }
+    return got > 0;
+}
+
+static void fill(struct reader *r)
+{
+    int code;
+    if (fill_more(r)) return;
+    const char *why = gzerror(r->file, &code);
+    fail(r, "it ends in the middle%s", code == Z_OK || !*why ? "" : ": its packed data are cut");
 }
 
 static inline unsigned take_byte(struct reader *r)
@@ -531,6 +538,7 @@ static bool read_all(struct reader *r)
     if (setjmp(r->failed)) return false;
     while (step(r, take_byte(r))) continue;
     r->p->root = pop(r);
+    r->p->has_more = (r->at < r->end || fill_more(r)) && r->buffer[r->at] == 0x80;
     return true;
 }
 
@@ -582,6 +590,11 @@ void import_unpickle_free(struct import_pickle *p)
 const struct import_value *import_unpickled(const struct import_pickle *p)
 {
     return &p->root;
+}
+
+bool import_unpickled_more(const struct import_pickle *p)
+{
+    return p->has_more;
 }
 
 /* --- asking ------------------------------------------------------------------------------------ */
