@@ -29,8 +29,8 @@ static const struct {
     size_t n;
     const char *hint;
 } by_content[] = {
-#define BEGINS(bytes, hint)          \
-    {                                \
+#define BEGINS(bytes, hint)           \
+    {                                 \
         bytes, sizeof bytes - 1, hint \
     }
     BEGINS("\x28\xb5\x2f\xfd", "packed by zstd, which gpuspy does not read; unpack it first: zstd -d FILE"),
