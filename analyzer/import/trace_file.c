@@ -364,7 +364,7 @@ struct import_trace *import_trace_read(const char *path, const char *to, void (*
     struct reading r = {.j = import_json_open(path, progress, self, error, error_size)};
     if (!r.j) return NULL;
     r.t = arena_realloc(NULL, 1, sizeof *r.t);
-    *r.t = (struct import_trace){.rank = -1, .records = import_records_new(to)};
+    *r.t = (struct import_trace){.rank = -1, .records = import_records_new(to, IMPORT_RECORDS_HELD)};
     import_name_of(&r.t->names, "");
     if (read_file(&r)) {
         r.t->has_more = import_json_more(r.j);

@@ -19,7 +19,7 @@ struct piece { /* a stretch of a file, read in order */
 struct import_records {
     char *beside;
     struct import_trace_record *held;
-    size_t n, cap;
+    size_t n, cap, most; /* most: of n */
     uint64_t count;
     int pieces_fd, sorted_fd; /* -1 none */
     uint64_t pieces_end, sorted_end;
@@ -29,10 +29,10 @@ struct import_records {
     int error;
 };
 
-struct import_records *import_records_new(const char *beside)
+struct import_records *import_records_new(const char *beside, size_t held)
 {
     struct import_records *s = arena_realloc(NULL, 1, sizeof *s);
-    *s = (struct import_records){.beside = strdup(beside), .pieces_fd = -1, .sorted_fd = -1};
+    *s = (struct import_records){.beside = strdup(beside), .most = held, .pieces_fd = -1, .sorted_fd = -1};
     return s;
 }
 
@@ -136,7 +136,7 @@ static void write_piece(struct import_records *s, size_t n)
 
 struct import_trace_record *import_records_add(struct import_records *s)
 {
-    if (s->n == IMPORT_RECORDS_HELD) write_piece(s, s->n - 1); /* the caller may still change the last one */
+    if (s->n == s->most) write_piece(s, s->n - 1); /* the caller may still change the last one */
     struct import_trace_record *r = ARENA_PUSH(s->held, s->n, s->cap);
     *r = (struct import_trace_record){.number = (uint32_t)s->count++};
     return r;

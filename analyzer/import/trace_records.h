@@ -1,5 +1,5 @@
-/* A trace's records in order of time, in bounded memory: what exceeds IMPORT_RECORDS_HELD is sorted in pieces, in files
- * without a name beside the database. */
+/* A trace's records in order of time, in bounded memory: what exceeds so many is sorted in pieces, in files without a
+ * name beside the database. */
 #ifndef GPUSPY_IMPORT_TRACE_RECORDS_H
 #define GPUSPY_IMPORT_TRACE_RECORDS_H
 
@@ -45,11 +45,13 @@ struct import_trace_record {
 enum { IMPORT_RECORDS_HELD = 1 << 18 };
 
 struct import_records;
-struct import_records *import_records_new(const char *beside); /* where files can be made: beside this path */
+/* `beside`: files are made beside this path; `held`: at least 3 records are in memory at most. */
+struct import_records *import_records_new(const char *beside, size_t held);
 void import_records_free(struct import_records *s);
 /* The record to be filled in, valid until the next one is added. */
 struct import_trace_record *import_records_add(struct import_records *s);
-/* The one that was added last, or the one before it (back 1); NULL: there is none. These are never in a file yet. */
+/* The one that was added last, or the one before it (back 1); NULL: there is none, or it is in a file. The last two
+ * that were added one after the other are never in a file. */
 struct import_trace_record *import_records_last(struct import_records *s, size_t back);
 void import_records_drop(struct import_records *s, size_t n); /* the last one or two */
 uint64_t import_records_count(const struct import_records *s);
