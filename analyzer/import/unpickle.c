@@ -552,6 +552,7 @@ struct import_pickle *import_unpickle(const char *path, const struct import_read
     r->reading = *reading;
     r->error = error;
     r->error_size = error_size;
+    r->stack = arena_grow(NULL, 0, &r->stack_cap, sizeof *r->stack); /* so that an empty one has an address */
     r->file = gzopen(path, "rbe");
     bool ok = false;
     if (!r->file) {

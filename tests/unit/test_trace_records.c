@@ -39,7 +39,7 @@ static void fill(struct import_records *s, uint64_t seed, size_t n)
 
 static void change(void *count, struct import_trace_record *r)
 {
-    r->a = (uint32_t)++*(uint64_t *)count;
+    r->a = (uint32_t)++ * (uint64_t *)count;
 }
 
 static void compare(uint64_t seed, size_t n, size_t held)
