@@ -104,14 +104,14 @@ def claims(oom):
 
     if oom["waterfall"]:
         must(sum(held.values()) == total, "the parts do not sum to the device")
-    if said.startswith("what is live does not fit"):
+    if said.startswith("the live memory does not fit"):
         must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] > total, "it would fit")
-    elif re.match("what is live, |what was asked for does not fit", said):
+    elif re.match("the live memory, |the request does not fit", said):
         named = re.findall(SIZE + " (" + "|".join(BESIDE) + ")", said)
         must(named, "nothing is named")
-        live = size(said)[1] if said.startswith("what is live, ") else 0
+        live = size(said)[1] if said.startswith("the live memory, ") else 0
         must(live + e["asked_bytes"] + sum(size(f"{n} {u}")[1] for n, u, _ in named) > total, "the sum would fit")
-        must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] <= total, "what is live would not fit anyway")
+        must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] <= total, "the live memory would not fit anyway")
         for number, unit, words in named:
             low, high = size(f"{number} {unit}")
             must(low <= held.get(BESIDE[words], -1) <= high, f"not {words}")

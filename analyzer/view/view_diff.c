@@ -358,7 +358,7 @@ static void view_rows(const struct view_diff *v)
     struct line *l = sum_line(v, &g, &d->total);
     l->rule = true;
     l->style[1] = l->style[2] = TERMINAL_BOLD;
-    text_put(last_of(v, l, category), LINE, "in all");
+    text_put(last_of(v, l, category), LINE, "total");
     if (with) {
         counts_text(v, &d->total, l->cell[3], LINE);
     }

@@ -36,7 +36,7 @@ def test_the_verdict_stands_first(leak, page):
     assert said[0].endswith(oom["measures"][0]["text"])
     for advice in leak.report_["advice"][:4]:
         assert any(advice["text"] in text for text in said), (advice, said)
-    assert near(p.text("#verdict p").split("Asked for ")[1], oom["requested_bytes"])
+    assert near(p.text("#verdict p").split("Requested ")[1], oom["requested_bytes"])
     assert "simulated GPU" in p.text("#warnings")
     assert p.driver.title == "OOM: run.db · gpuspy"
 
@@ -425,9 +425,9 @@ def test_what_the_list_of_what_was_never_freed_leaves_out(kept, page):
     p.js("gpuspyPage.set({source: 'end', table: 'leaks'})")
     p.settle()
     rest = peak["end_bytes"] - largest["bytes"]
-    assert near(p.text("#live-about").split("largest place; ")[1], rest)
+    assert near(p.text("#live-about").split("largest call site; ")[1], rest)
     assert p.js("return gpuspyPage.live.entries.reduce((n, e) => n + e.bytes, 0)") == peak["end_bytes"]
-    assert "the report lists the 1 largest place" in p.text("#table")
+    assert "the report lists the 1 largest call site" in p.text("#table")
     p = page(kept.html())  # all of them
     p.js("gpuspyPage.set({source: 'end', table: 'leaks'})")
     p.settle()
@@ -554,7 +554,7 @@ def test_the_budget_has_its_sums(train, page, plan):
     p = page(out)
     p.click("#tab-budget")
     rows = p.rows("budget")
-    sums = budget["levels"] if planned else [{"what": "the least that it needs, and the peak",
+    sums = budget["levels"] if planned else [{"what": "the minimum, and the peak",
                                               "estimate_bytes": budget["estimate"]["total_bytes"]}]
     assert len(rows) == len(budget["categories"]) + len(sums) + (0 if planned else len(budget["levels"]))
     for row, level in zip(rows[len(budget["categories"]):], sums):

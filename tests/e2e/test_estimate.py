@@ -715,7 +715,7 @@ def test_of_many_gpus_the_smallest_is_the_next():
 
 
 def test_a_solved_length_is_held_against_the_context():
-    assert "the model was made for 8192 tokens" in gpuspy("estimate", *LLAMA, "--inference", "--gpu", "h100", "--solve", "seq").stdout.replace("\n  ", " ")
+    assert "the model was trained for 8192 tokens" in gpuspy("estimate", *LLAMA, "--inference", "--gpu", "h100", "--solve", "seq").stdout.replace("\n  ", " ")
 
 
 def test_the_page_holds_the_answer(tmp_path):

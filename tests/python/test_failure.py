@@ -72,7 +72,7 @@ def test_the_exception_that_ends_a_program(ended, python):
         assert (code, process["exit_status"], process["exception"]) == (1, 1, says), program
         assert process["exception_place"].endswith("/program.py:%d" % (LINE - 1)), program
         if len(says) < 100:
-            assert "%s at program.py:%d, exited with status 1; no out of memory" % (says, LINE - 1) in text
+            assert "%s at program.py:%d, exited with status 1; memory did not run out" % (says, LINE - 1) in text
 
 
 @pytest.mark.parametrize("python", found(INTERPRETERS[:1]))

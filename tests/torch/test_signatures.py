@@ -63,7 +63,7 @@ def test_one_thing_to_do_each(seen):
         assert "torch.where" in todo[line["if flag"]] and "torch.where(mask" in todo[line["x[mask]  #"]]
         assert todo[line["pinned.to(dev)  #"]].startswith("the memory is pinned already")
     for a in report["advice"]:
-        assert a["topic"] not in TIME or re.match(r"signatures\.py:\d+.*a step", a["text"]), a["text"]
+        assert a["topic"] not in TIME or re.match(r"signatures\.py:\d+.*per step", a["text"]), a["text"]
 
 
 @pytest.mark.parametrize("what", ["epochs", "warmup", "amp", "later", "once"])

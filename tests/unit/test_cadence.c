@@ -155,7 +155,7 @@ static void test_by_count(void **state)
     for (size_t i = 0; i < r->advice_n; i++) {
         if (strcmp(r->advice[i].topic, "sync") == 0) {
             said++;
-            assert_non_null(strstr(r->advice[i].text, "train.py:12, train.py:13: print, 1 a step: "));
+            assert_non_null(strstr(r->advice[i].text, "train.py:12, train.py:13: print, 1 per step: "));
         }
     }
     assert_int_equal(said, 1);

@@ -191,9 +191,9 @@ static void test_values(void **state)
     char text[GATE_VALUE];
     (void)state;
     assert_string_equal(check_gate_value(&check_gates[GATE_PEAK], 1.5 * (1 << 30), text), "1.50 GiB");
-    assert_string_equal(check_gate_value(&check_gates[GATE_GROWTH], 1536, text), "1.50 KiB a step");
-    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2, text), "2 a step");
-    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2.104, text), "2.10 a step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_GROWTH], 1536, text), "1.50 KiB per step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2, text), "2 per step");
+    assert_string_equal(check_gate_value(&check_gates[GATE_SYNCS], 2.104, text), "2.10 per step");
     assert_string_equal(check_gate_value(&check_gates[GATE_BLOCKED], 0.37, text), "37 %");
     assert_string_equal(check_gate_value(&check_gates[GATE_RETRIES], 3, text), "3");
     assert_string_equal(check_gate_value(&check_gates[GATE_PEAK], NAN, text), "?");

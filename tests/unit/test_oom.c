@@ -518,12 +518,12 @@ static void test_what_does_not_fit_does_not(void **state)
                                      .reserved = live + cached + 512});
         struct result_report *r = syn_report(&s, NULL);
         const char *said = r->ooms[0].verdict;
-        if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strncmp(said, "what is live does not fit", 25) == 0) {
+        if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strncmp(said, "the live memory does not fit", 28) == 0) {
             alone++;
             assert_true(live + 512 + asked + 500 * mib > total);
         } else if (r->ooms[0].cause == RESULT_CAUSE_CAPACITY && strstr(said, " beside ")) {
             beside++;
-            int64_t sum = gib_in(said, "what is live,") + asked + gib_in(said, " beside") + gib_in(said, " and");
+            int64_t sum = gib_in(said, "the live memory,") + asked + gib_in(said, " beside") + gib_in(said, " and");
             const char *comma = strstr(strstr(said, " beside "), ",");
             sum += comma ? gib_in(comma, ",") : 0;
             if (sum <= total - total / 1000 || live + 512 + asked + 500 * mib > total) {
