@@ -131,7 +131,7 @@ static const struct {
     {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}, .planned = true},
      G,
      "none at that moment, as expected; at most 3.81 MiB"},
-    {{.peak = {4 * MB, 4 * MB}, .planned = true}, G, "zero_grad() before forward frees 3.81 MiB then"},
+    {{.peak = {4 * MB, 4 * MB}, .planned = true}, G, "zero_grad() before forward frees 3.81 MiB"},
     {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 10e6},
      A,
      "0.5 times the expected: a smaller batch than stated"},
