@@ -1,4 +1,4 @@
-"""Categories are told apart by people of every colour vision, in light and dark."""
+"""People with every kind of colour vision can distinguish the categories, in light and dark."""
 import itertools
 import math
 import re

@@ -71,13 +71,13 @@ def test_the_peak_is_the_reports(run, ask):
 
 def test_the_report_is_whole(run, page, tmp_path):
     p = page(run.changed(f"whole-{tmp_path.name}").html("--top", "1000"))
-    said = p.js(MODEL + "return JSON.stringify(m.report)")
+    reported = p.js(MODEL + "return JSON.stringify(m.report)")
     import json
-    said, wanted = json.loads(said), dict(run.report_)
-    for report in (said, wanted):  # the copy lies elsewhere
+    reported, wanted = json.loads(reported), dict(run.report_)
+    for report in (reported, wanted):  # the copy lies elsewhere
         for process in report["run"]["processes"]:
             process.pop("database")
-    assert said == wanted
+    assert reported == wanted
 
 
 def test_a_moment_is_found_by_its_time(ask):

@@ -32,10 +32,10 @@ def test_the_verdict_stands_first(leak, page):
     p, oom = page(leak.page), leak.report_["oom"][0]
     assert p.text("#verdict h1").lower() == oom["verdict"].lower()
     assert p.text("#verdict .tag") == "Out of memory" and f"cause: {oom['cause']}" in p.text("#verdict .kicker")
-    said = p.texts("#verdict .todo li")
-    assert said[0].endswith(oom["measures"][0]["text"])
+    reported = p.texts("#verdict .todo li")
+    assert reported[0].endswith(oom["measures"][0]["text"])
     for advice in leak.report_["advice"][:4]:
-        assert any(advice["text"] in text for text in said), (advice, said)
+        assert any(advice["text"] in text for text in reported), (advice, reported)
     assert near(p.text("#verdict p").split("Requested ")[1], oom["requested_bytes"])
     assert "simulated GPU" in p.text("#warnings")
     assert p.driver.title == "OOM: run.db · gpuspy"
@@ -489,8 +489,8 @@ def test_every_moment_can_be_linked_to(leak, page):
     assert p.js("""const s = gpuspyPage.series(), wrong = [];
         for (let i = 0; i < s.n; i++) {
             gpuspyPage.state.moment = s.time[i];
-            const said = new URLSearchParams(gpuspyPage.link().slice(1)).get("t");
-            if (gpuspyPage.indexAt(s, Number(said)) !== i) wrong.push(i);
+            const reported = new URLSearchParams(gpuspyPage.link().slice(1)).get("t");
+            if (gpuspyPage.indexAt(s, Number(reported)) !== i) wrong.push(i);
         }
         return s.n > 50 ? wrong : "few";""") == []
 

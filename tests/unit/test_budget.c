@@ -228,7 +228,7 @@ static void test_rows_of_a_report(void **state)
     syn_end(&s);
 }
 
-/* No call paths: nothing is recognised, and nothing is said to be missing. */
+/* Without call paths no category is recognised, and none is reported as missing. */
 static void test_nothing_recognised(void **state)
 {
     (void)state;
@@ -304,7 +304,7 @@ static void test_each_rank(void **state)
         assert_true((row_of(k, O)->why != NULL) == (i == 1));
     }
     syn_close(r);
-    options.plan_gpus = 0; /* an estimate of one GPU: ranks are not told apart */
+    options.plan_gpus = 0; /* an estimate of one GPU: ranks are not compared */
     r = syn_report(&s, &options);
     assert_int_equal(r->budget.gpus, 1);
     assert_int_equal(r->budget.ranks_n, 0);
