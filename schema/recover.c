@@ -1,4 +1,4 @@
-/* Completing the database of a process that died, from the spool that it left. */
+/* Completes the database of a process that died, from the spool that it left. */
 #include "schema/mask.h"
 #include "schema/spool_file.h"
 #include "schema/store_state.h"
