@@ -88,7 +88,7 @@ enum gs_rec_type {
                        that was handed out without a wrapper: no event carries such a number */
     GS_REC_GPU,     /* gs_rec_gpu + name */
     GS_REC_SETTING, /* gs_rec_setting + strings: a variable of the environment, once; one
-                       without a name: from here on they are known */
+                       without a name comes before them */
     /* events */
     GS_REC_ALLOC,         /* gs_rec_alloc */
     GS_REC_FREE,          /* gs_rec_free, written before the real call */
