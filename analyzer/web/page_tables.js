@@ -64,7 +64,7 @@
         words: "of",
         class: "short",
         value: row => row.layer,
-        cell: row => ({tensor: "tensors", device: "from CUDA"}[row.layer] || page.layerWords(row.layer).toLowerCase())
+        cell: row => ({tensor: "tensors", device: "CUDA allocations"}[row.layer] || page.layerWords(row.layer).toLowerCase())
     };
     const pace = numeric("calls_per_step", "per step",
         (v, row) => (v === null || v === undefined ? (row.phase ? page.clean(row.phase) : "")

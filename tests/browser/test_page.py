@@ -605,6 +605,19 @@ def test_a_band_leads_to_its_lines_and_their_allocations(leak, page):
     assert view.js("return document.querySelectorAll('#live-table tbody tr').length") > 1
 
 
+def test_by_line_merges_the_call_paths_of_a_line(paths, page):
+    """Each line is one band, however many call paths it has, and none is hidden in "others"."""
+    view = page(paths.page)
+    view.click("#by button:last-child")
+    stacks, bands = view.js("""const s = gpuspyPage.series(), chart = gpuspyPage.chart;
+        return [new Set(s.lines.map((l) => l.stack)).size,
+                chart.shown.map((l) => [l.words, Boolean(l.other), l.values[gpuspyPage.peakIndex(s)]])];""")
+    assert stacks > 500 and 3 <= len(bands) <= 4 and not any(other for _, other, _ in bands), bands
+    assert len({words for words, _, _ in bands}) == len(bands) and all(words.startswith("script.py:") for words, _, _ in bands)
+    peak = next(p for p in paths.report_["peak"] if p["layer"] == "device" and p["device"] == 0)
+    assert sum(size for _, _, size in bands) == peak["bytes"]
+
+
 def test_the_chart_is_saved_as_svg_and_png(leak, page):
     view = page(leak.page)
     root = ElementTree.fromstring(view.js("return gpuspyPage.svg()"))
